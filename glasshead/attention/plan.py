@@ -1,23 +1,25 @@
-"""Execution plans: which engine a call runs, why, and at what cost."""
+"""Execution plans: which engine a call runs, why, and at what cost.
+
+The rule of `engine="auto"` reads shapes, dtype, mask and the installation, and neither gradients
+nor what has been compiled since, so that a call gives the same bits whenever it is made. Its
+numbers are measured by `benchmarks/grid.py`.
+"""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 
 from glasshead.engines import ENGINES, FUSED, REFERENCE, STREAMING, TRITON, Cost, Engine, reduced_by
 from glasshead.engines.reference import rows_at_once
-from glasshead.engines.streaming.engine import seen_pairs
+from glasshead.engines.streaming.engine import is_traced, seen_pairs
 from glasshead.engines.streaming.operands import knows
 from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import Reduction
 
 NAMES = tuple(engine.name for engine in ENGINES)
-
-# With fewer scores, threads and blocks cost more than they save.
-_MANY = 2**20
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Plan:
     Attributes:
         engine: The name of the engine.
         about: A description of the engine.
+        reason: Why it comes before the engines that were not tried: the branch of the rule of
+            "auto", or that it was named.
         refused: Each engine that was tried before it, and why it cannot compute the call.
         flops: Floating-point operations of the matrix products, a multiply-add counting two.
         bytes: Peak memory beyond the inputs, the results included.
@@ -39,6 +43,7 @@ class Plan:
     >>> x = torch.empty(1, 8, 4096, 64, device="meta")
     >>> print(gh.Attention(mask=gh.causal(), softcap=30.0).plan(x, x, x))
     engine     streaming: compiled blocks of queries on every core, only the keys that they see
+    reason     it is the first that can compute the call, of fused, streaming and reference
     work       17.2 GFLOP
     memory     13.7 MB beyond the inputs
     refused    fused: SDPA has no softcap
@@ -46,6 +51,7 @@ class Plan:
 
     engine: str
     about: str
+    reason: str
     refused: dict[str, str]
     flops: int
     bytes: int
@@ -67,6 +73,7 @@ class Plan:
         passes = f", {self.passes} passes over the scores" if self.passes > 1 else ""
         rows = [
             ("engine", f"{self.engine}: {self.about}"),
+            ("reason", self.reason),
             ("work", f"{decimal_prefix(self.flops)}FLOP{passes}"),
             ("memory", f"{decimal_prefix(self.bytes)}B beyond the inputs"),
         ]
@@ -78,6 +85,28 @@ class Plan:
         return rows
 
 
+# With fewer scores, threads and blocks cost more than they save.
+_MANY = 2**20
+# The share of the pairs that a mask is to hide at the ends of rows, for skipping them to pay.
+_HIDDEN = 0.55
+# The tokens from which the kernels are faster than SDPA in one of these dtypes and head_dims.
+_LONG, _DTYPES, _DIMS = 2048, (torch.float32,), range(32, 129)
+
+
+class EngineChoice(NamedTuple):
+    """Engine for a problem.
+
+    Attributes:
+        engine: The one to run.
+        reason: Why it comes before the engines that were not tried.
+        refused: Each engine that was tried before it, and why it cannot compute the problem.
+    """
+
+    engine: Engine
+    reason: str
+    refused: dict[str, str]
+
+
 def engine_name(name: Any) -> str:
     """Check the name of an engine, and return it."""
     if name not in ("auto", *NAMES):
@@ -86,65 +115,126 @@ def engine_name(name: Any) -> str:
     return name
 
 
-class EngineChoice(NamedTuple):
-    """Engine for a problem, and why others were refused on the way."""
-
-    engine: Engine
-    refused: dict[str, str]
-
-
 def choose(problem: Problem, name: str) -> EngineChoice:
     """Choose the engine for a problem.
 
     Errors: a ValueError where the engine `name` cannot compute the problem.
     """
     if name == "auto":
-        order = _by_speed(problem)
+        order, reason = _by_speed(problem)
     else:
         order = [engine for engine in ENGINES if engine.name == engine_name(name)]
+        reason = f"it is named, by engine={name!r}"
     refused = {}
     for engine in order:
         why = engine.refusal(problem)
         if why is None:
-            return EngineChoice(engine, refused)
+            return EngineChoice(engine, reason, refused)
         refused[engine.name] = why
     raise ValueError(
         f"engine={name!r} does not serve this call: {refused[name]}; take engine='auto'."
     )
 
 
-def _by_speed(problem: Problem) -> Sequence[Engine]:
-    """Order the engines by expected speed, the fastest first."""
-    scores = math.prod(problem.scores_shape)
-    if torch.compiler.is_compiling() or scores >= _MANY:
-        if STREAMING.skips(problem) or STREAMING.is_faster(problem):
-            return STREAMING, FUSED, REFERENCE
-        return ENGINES
-    return FUSED, REFERENCE, STREAMING
+def _by_speed(problem: Problem) -> tuple[Sequence[Engine], str]:
+    """Order the engines by expected speed, the fastest first, and tell by which branch of the rule.
+
+    While a call is compiled nothing is known of sizes and of a tensor's numbers.
+    """
+    compiling = torch.compiler.is_compiling()
+    if not compiling and math.prod(problem.scores_shape) < _MANY:
+        return (
+            (FUSED, REFERENCE, STREAMING),
+            "below 2^20 scores, blocks and threads cost more than they save",
+        )
+    if FUSED.refusal(problem) is not None:
+        return (
+            (FUSED, STREAMING, REFERENCE),
+            "it is the first that can compute the call, of fused, streaming and reference",
+        )
+    streaming_first = (STREAMING, FUSED, REFERENCE)
+    hidden = 0.0 if compiling else _hidden_at_ends(problem)
+    if hidden > _HIDDEN:
+        return streaming_first, (
+            f"the mask hides {100 * hidden:.3g} % of the pairs at the ends of rows, more than "
+            f"{100 * _HIDDEN:.0f} %: they are skipped"
+        )
+    why = _why_not_streaming(problem)
+    if why is None:
+        return streaming_first, (
+            f"SDPA is slower from {_LONG} tokens on, in {_names(_DTYPES)}, head_dim {_DIMS[0]} to "
+            f"{_DIMS[-1]}, causal or without a mask"
+        )
+    return ENGINES, f"streaming is not known to be faster: {why}"
+
+
+def _hidden_at_ends(problem: Problem) -> float:
+    """Return the share of pairs that a mask hides at the ends of rows, and SDPA would compute."""
+    if problem.mask is None:
+        return 0.0
+    mask = problem.simplified_mask()
+    # SDPA skips what is above the diagonal by itself, but nothing by a mask tensor.
+    half = mask is None or (not problem.biases and mask.is_top_left_causal(problem.tile()))
+    if half or STREAMING.refusal(problem) is not None:
+        return 0.0
+    pairs = seen_pairs(problem)
+    return 0.0 if pairs is None else 1 - pairs / math.prod(problem.scores_shape)
+
+
+def _why_not_streaming(problem: Problem) -> str | None:  # noqa: PLR0911 - a reason each
+    """Return why SDPA comes first for rows that see all keys, or all before them."""
+    if is_traced():
+        return "torch.compile and torch.jit trace the call, and SDPA is what they know"
+    refusal = STREAMING.refusal(problem)
+    if refusal is not None:
+        return refusal
+    tokens, dtype = min(problem.scores_shape[-2:]), problem.query.dtype
+    if tokens < _LONG:
+        return f"{tokens} tokens are fewer than {_LONG}"
+    if dtype not in _DTYPES:
+        return f"the inputs are of {_names([dtype])}"
+    for dim in (problem.query.shape[-1], problem.value.shape[-1]):
+        if dim not in _DIMS:
+            return f"the head_dim {dim} is not within {_DIMS[0]} to {_DIMS[-1]}"
+    if problem.biases:
+        return "a bias is added"
+    mask = problem.simplified_mask()
+    if mask is not None and not mask.is_top_left_causal(problem.tile()):
+        return f"the mask is not causal, and hides at most {100 * _HIDDEN:.0f} % at the ends"
+    # llvmlite, which loads machine code, is slow to import.
+    from glasshead.engines.streaming.machine_code import in_package
+
+    if not in_package():
+        return "no machine code for this processor is installed, and it would be compiled first"
+    return None
+
+
+def _names(dtypes: Sequence[torch.dtype]) -> str:
+    """Name dtypes without their module."""
+    return " and ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
 
 
 def planned(
     problem: Problem, choice: EngineChoice, reductions: Sequence[Reduction] | None = None
 ) -> Plan:
     """Plan a call on the chosen engine: its cost, with that of the reductions."""
-    engine, refused = choice
+    engine = choice.engine
     cost = engine.cost(problem)
+    plan = Plan(engine.name, engine.about, choice.reason, choice.refused, cost.flops, cost.bytes)
     if reductions is None:
-        return Plan(engine.name, engine.about, refused, cost.flops, cost.bytes)
+        return plan
     extra = price(problem, engine, cost, reductions)
     plain = cost.flops + extra.plain
     # The operations of sums and softmax are of a CPU's.
     multiple = (plain + extra.flops + extra.sums) / plain if plain else 1.0
     beside = reduced_by(problem, reductions) if engine is FUSED else None
-    return Plan(
-        engine.name,
-        engine.about,
-        refused,
-        cost.flops + extra.flops,
-        cost.bytes + extra.bytes,
-        extra.passes,
-        multiple if problem.query.device.type in ("cpu", "meta") else 1.0,
-        beside,
+    return replace(
+        plan,
+        flops=cost.flops + extra.flops,
+        bytes=cost.bytes + extra.bytes,
+        passes=extra.passes,
+        multiple=multiple if problem.query.device.type in ("cpu", "meta") else 1.0,
+        statistics=beside,
     )
 
 
