@@ -1,8 +1,8 @@
 """Execution plans: which engine a call runs, why, and at what cost.
 
-The rule of `engine="auto"` reads shapes, dtype, mask and the installation, and neither gradients
-nor what has been compiled since, so that a call gives the same bits whenever it is made. Its
-numbers are measured by `benchmarks/grid.py`.
+The rule of `engine="auto"` reads shapes, dtype, mask, processor and installation, and neither
+gradients nor what has been compiled since, so that a call gives the same bits whenever it is made.
+Its numbers are measured by `benchmarks/grid.py`.
 """
 
 import math
@@ -87,10 +87,38 @@ class Plan:
 
 # With fewer scores, threads and blocks cost more than they save.
 _MANY = 2**20
-# The share of the pairs that a mask is to hide at the ends of rows, for skipping them to pay.
+# The share of the pairs that a mask is to hide at the ends of rows, for skipping them to pay; and
+# the share from so many tokens on, where that was measured.
 _HIDDEN = 0.55
-# The tokens from which the kernels are faster than SDPA in one of these dtypes and head_dims.
-_LONG, _DTYPES, _DIMS = 2048, (torch.float32,), range(32, 129)
+_HIDDEN_LONG, _LONG_MASKED = 0.25, 1024
+# The tokens from which the kernels are faster than SDPA that needs no mask tensor.
+_LONG = 2048
+
+
+class _Faster(NamedTuple):
+    """Where streaming is faster than SDPA in one dtype, with gradients and without.
+
+    Attributes:
+        causal: The head_dims with a causal mask.
+        full: The head_dims without a mask.
+        masked: The head_dims with a mask that hides a share of the ends.
+        unless: Features of processors that have products of this dtype, which SDPA takes.
+    """
+
+    causal: range
+    full: range
+    masked: range
+    unless: tuple[str, ...] = ()
+
+
+_WIDE, _NARROW, _NONE = range(32, 129), range(32, 65), range(0)
+_FASTER = {
+    torch.float32: _Faster(causal=_WIDE, full=_WIDE, masked=_WIDE),
+    torch.bfloat16: _Faster(causal=_NARROW, full=_NONE, masked=_WIDE, unless=("amx-bf16",)),
+    torch.float16: _Faster(
+        causal=_NARROW, full=_NONE, masked=_NONE, unless=("amx-fp16", "avx512fp16")
+    ),
+}
 
 
 class EngineChoice(NamedTuple):
@@ -154,18 +182,20 @@ def _by_speed(problem: Problem) -> tuple[Sequence[Engine], str]:
         )
     streaming_first = (STREAMING, FUSED, REFERENCE)
     hidden = 0.0 if compiling else _hidden_at_ends(problem)
+    skipped = f"the mask hides {100 * hidden:.3g} % of the pairs at the ends of rows"
     if hidden > _HIDDEN:
+        return streaming_first, f"{skipped}, more than {100 * _HIDDEN:.0f} %: they are skipped"
+    why = _why_not_measured(problem) or _why_not_faster(problem, hidden)
+    if why is not None:
+        return ENGINES, f"streaming is not known to be faster: {why}"
+    dtype = _name_of(problem.query.dtype)
+    if hidden:
         return streaming_first, (
-            f"the mask hides {100 * hidden:.3g} % of the pairs at the ends of rows, more than "
-            f"{100 * _HIDDEN:.0f} %: they are skipped"
+            f"{skipped}, at least {100 * _HIDDEN_LONG:.0f} %: they are skipped, from "
+            f"{_LONG_MASKED} tokens on in {dtype}"
         )
-    why = _why_not_streaming(problem)
-    if why is None:
-        return streaming_first, (
-            f"SDPA is slower from {_LONG} tokens on, in {_names(_DTYPES)}, head_dim {_DIMS[0]} to "
-            f"{_DIMS[-1]}, causal or without a mask"
-        )
-    return ENGINES, f"streaming is not known to be faster: {why}"
+    rows = "without a mask" if problem.simplified_mask() is None else "with a causal mask"
+    return streaming_first, f"SDPA is slower {rows} from {_LONG} tokens on in {dtype}"
 
 
 def _hidden_at_ends(problem: Problem) -> float:
@@ -181,37 +211,61 @@ def _hidden_at_ends(problem: Problem) -> float:
     return 0.0 if pairs is None else 1 - pairs / math.prod(problem.scores_shape)
 
 
-def _why_not_streaming(problem: Problem) -> str | None:  # noqa: PLR0911 - a reason each
-    """Return why SDPA comes first for rows that see all keys, or all before them."""
+def _why_not_measured(problem: Problem) -> str | None:  # noqa: PLR0911 - a reason each
+    """Return why nothing is known of the speed of streaming, whatever the mask."""
     if is_traced():
         return "torch.compile and torch.jit trace the call, and SDPA is what they know"
     refusal = STREAMING.refusal(problem)
     if refusal is not None:
         return refusal
-    tokens, dtype = min(problem.scores_shape[-2:]), problem.query.dtype
-    if tokens < _LONG:
-        return f"{tokens} tokens are fewer than {_LONG}"
-    if dtype not in _DTYPES:
-        return f"the inputs are of {_names([dtype])}"
-    for dim in (problem.query.shape[-1], problem.value.shape[-1]):
-        if dim not in _DIMS:
-            return f"the head_dim {dim} is not within {_DIMS[0]} to {_DIMS[-1]}"
+    dtype = problem.query.dtype
+    if dtype not in _FASTER:
+        return f"the inputs are of {_name_of(dtype)}"
     if problem.biases:
         return "a bias is added"
-    mask = problem.simplified_mask()
-    if mask is not None and not mask.is_top_left_causal(problem.tile()):
-        return f"the mask is not causal, and hides at most {100 * _HIDDEN:.0f} % at the ends"
     # llvmlite, which loads machine code, is slow to import.
+    from glasshead.engines.streaming.kernels import processor
     from glasshead.engines.streaming.machine_code import in_package
 
+    if any(processor.has(feature) for feature in _FASTER[dtype].unless):
+        return f"SDPA has this processor's products of {_name_of(dtype)}"
     if not in_package():
         return "no machine code for this processor is installed, and it would be compiled first"
     return None
 
 
-def _names(dtypes: Sequence[torch.dtype]) -> str:
-    """Name dtypes without their module."""
-    return " and ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+def _why_not_faster(problem: Problem, hidden: float) -> str | None:
+    """Return why SDPA is as fast, where the mask hides such a share of the ends of rows."""
+    tokens, faster = min(problem.scores_shape[-2:]), _FASTER[problem.query.dtype]
+    mask = problem.simplified_mask()
+    if mask is None or mask.is_top_left_causal(problem.tile()):
+        rows, dims = ("causal", faster.causal) if mask is not None else ("full", faster.full)
+        least = _LONG
+    elif hidden >= _HIDDEN_LONG and not _has_holes(problem):
+        rows, dims, least = "masked", faster.masked, _LONG_MASKED
+    else:
+        return (
+            f"the mask is not causal, and hides less than {100 * _HIDDEN_LONG:.0f} % at the ends "
+            "of rows or pairs within them"
+        )
+    if tokens < least:
+        return f"{tokens} tokens are fewer than {least}"
+    for dim in (problem.query.shape[-1], problem.value.shape[-1]):
+        if dim not in dims:
+            where = f"within {dims[0]} to {dims[-1]}" if dims else "measured"
+            return f"the head_dim {dim} is not {where}, {rows}, in {_name_of(problem.query.dtype)}"
+    return None
+
+
+def _has_holes(problem: Problem) -> bool:
+    """Return whether the mask hides pairs between others that it shows."""
+    on_meta = problem.query.device.type == "meta"
+    return problem.key_ranges(torch.device("cpu") if on_meta else None)[1] is not None
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    """Name a dtype without its module."""
+    return str(dtype).removeprefix("torch.")
 
 
 def planned(

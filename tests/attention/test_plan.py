@@ -5,14 +5,20 @@ import torch
 
 import glasshead as gh
 from glasshead.engines.streaming import machine_code
+from glasshead.engines.streaming.kernels import processor
 
 FEW = "below 2^20 scores, blocks and threads cost more than they save"
 FIRST = "it is the first that can compute the call, of fused, streaming and reference"
 SKIPPED = "the mask hides 97.7 % of the pairs at the ends of rows, more than 55 %: they are skipped"
-FASTER = (
-    "SDPA is slower from 2048 tokens on, in float32, head_dim 32 to 128, causal or without a mask"
+FULL = "SDPA is slower without a mask from 2048 tokens on in float32"
+CAUSAL = "SDPA is slower with a causal mask from 2048 tokens on in {}"
+PADDED = (
+    "the mask hides 25 % of the pairs at the ends of rows, at least 25 %: they are skipped, "
+    "from 1024 tokens on in {}"
 )
-HIDES_LITTLE = "the mask is not causal, and hides at most 55 % at the ends"
+HIDES_LITTLE = (
+    "the mask is not causal, and hides less than 25 % at the ends of rows or pairs within them"
+)
 COMPILED = "no machine code for this processor is installed, and it would be compiled first"
 TRACED = "torch.compile and torch.jit trace the call, and SDPA is what they know"
 
@@ -28,7 +34,18 @@ def plan_of(length, dim=64, dtype=torch.float32, keys=None, **options):
 
 @pytest.fixture
 def machine_code_in_package(monkeypatch):
+    """An installation with machine code, on a processor without products of half precision."""
     monkeypatch.setattr(machine_code, "in_package", lambda: True)
+    monkeypatch.setattr(processor, "has", lambda feature: False)
+
+
+def half(dtype, dim=64):
+    return {"dtype": dtype, "dim": dim, "mask": gh.causal()}
+
+
+def quarter(length, dtype=torch.float32, dim=64):
+    """A padding that hides a quarter of the keys."""
+    return {"dtype": dtype, "dim": dim, "mask": gh.padding([length * 3 // 4])}
 
 
 @pytest.mark.usefixtures("machine_code_in_package")
@@ -44,11 +61,16 @@ def machine_code_in_package(monkeypatch):
         ("reference", FIRST, 2048, {"score": gh.Gaussian()}),
         # 47 keys a query, and fewer at first: (2048 · 47 - 46 · 47 / 2) / 2048² are seen.
         ("streaming", SKIPPED, 2048, {"mask": gh.causal() & gh.window(before=46)}),
-        ("streaming", FASTER, 2048, {}),
-        ("streaming", FASTER, 2048, {"mask": gh.causal()}),
-        ("streaming", FASTER, 2048, {"mask": gh.causal(offset=0)}),
-        ("streaming", FASTER, 2048, {"dim": 32}),
-        ("streaming", FASTER, 2048, {"dim": 128}),
+        ("streaming", FULL, 2048, {}),
+        ("streaming", FULL, 2048, {"dim": 32}),
+        ("streaming", FULL, 2048, {"dim": 128}),
+        ("streaming", CAUSAL.format("float32"), 2048, {"mask": gh.causal()}),
+        ("streaming", CAUSAL.format("float32"), 2048, {"mask": gh.causal(offset=0)}),
+        ("streaming", CAUSAL.format("bfloat16"), 2048, half(torch.bfloat16)),
+        ("streaming", CAUSAL.format("bfloat16"), 2048, half(torch.bfloat16, 32)),
+        ("streaming", CAUSAL.format("float16"), 2048, half(torch.float16)),
+        ("streaming", PADDED.format("float32"), 1024, quarter(1024)),
+        ("streaming", PADDED.format("bfloat16"), 1024, quarter(1024, torch.bfloat16, 128)),
         ("reference", "it is named, by engine='reference'", 2048, {"engine": "reference"}),
         ("streaming", "it is named, by engine='streaming'", 7, {"engine": "streaming"}),
     ],
@@ -67,11 +89,33 @@ def test_the_plan_tells_the_branch_of_the_rule(engine, reason, length, options):
         ("2047 tokens are fewer than 2048", 2047, {}),
         ("1 tokens are fewer than 2048", 1, {"mask": gh.causal(), "keys": 2**20}),
         ("the inputs are of float64", 2048, {"dtype": torch.float64}),
-        ("the head_dim 31 is not within 32 to 128", 2048, {"dim": 31}),
-        ("the head_dim 129 is not within 32 to 128", 2048, {"dim": 129}),
+        ("2047 tokens are fewer than 2048", 2047, half(torch.bfloat16)),
+        ("the head_dim 31 is not within 32 to 128, full, in float32", 2048, {"dim": 31}),
+        ("the head_dim 129 is not within 32 to 128, full, in float32", 2048, {"dim": 129}),
+        (
+            "the head_dim 65 is not within 32 to 64, causal, in bfloat16",
+            2048,
+            half(torch.bfloat16, 65),
+        ),
+        (
+            "the head_dim 31 is not within 32 to 64, causal, in float16",
+            2048,
+            half(torch.float16, 31),
+        ),
+        (
+            "the head_dim 64 is not measured, full, in bfloat16",
+            2048,
+            {"dtype": torch.bfloat16},
+        ),
+        (
+            "the head_dim 64 is not measured, masked, in float16",
+            2048,
+            quarter(2048, torch.float16),
+        ),
+        ("1020 tokens are fewer than 1024", 1020, quarter(1020)),
         ("a bias is added", 2048, {"bias": gh.ALiBi(2)}),
-        (HIDES_LITTLE, 2048, {"mask": gh.causal(offset=3)}),
-        (HIDES_LITTLE, 2048, {"mask": gh.padding([2000])}),
+        (HIDES_LITTLE, 2048, {"mask": gh.causal() & ~gh.window(before=1)}),
+        (HIDES_LITTLE, 2048, {"mask": gh.padding([1537])}),
         (HIDES_LITTLE, 2048, {"mask": gh.window(before=1900, after=1900)}),
         ("it keeps no weights that could be dropped", 2048, {"dropout": 0.5}),
     ],
@@ -93,6 +137,23 @@ def test_sdpa_comes_first_where_kernels_are_missing_or_traced(monkeypatch, modul
 
 
 @pytest.mark.usefixtures("machine_code_in_package")
+@pytest.mark.parametrize(
+    ("dtype", "feature"),
+    [
+        (torch.bfloat16, "amx-bf16"),
+        (torch.float16, "amx-fp16"),
+        (torch.float16, "avx512fp16"),
+    ],
+)
+@pytest.mark.usefixtures("machine_code_in_package")
+def test_sdpa_comes_first_where_the_processor_has_its_products(monkeypatch, dtype, feature):
+    monkeypatch.setattr(processor, "has", lambda one: one == feature)
+    plan = plan_of(2048, **half(dtype))
+    why = f"SDPA has this processor's products of {str(dtype)[6:]}"
+    assert (plan.engine, plan.reason) == ("fused", f"streaming is not known to be faster: {why}")
+    assert plan_of(2048, mask=gh.causal()).engine == "streaming"
+
+
 def test_why_sdpa_cannot_compute_a_long_call_is_told():
     plan = plan_of(4096, mask=gh.causal(), softcap=30.0)
     assert plan.refused == {"fused": "SDPA has no softcap"}

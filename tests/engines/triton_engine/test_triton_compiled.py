@@ -69,7 +69,11 @@ def compiled(capability, dtype, dim, variant):
     return triton.compile(
         ASTSource(reduce_weights, signature, values, even),
         target=GPUTarget("cuda", capability, 32),
-        options={"num_warps": block.warps, "num_stages": block.stages},
+        options={
+            "num_warps": block.warps,
+            "num_stages": block.stages,
+            "enable_fp_fusion": True,
+        },
     )
 
 
