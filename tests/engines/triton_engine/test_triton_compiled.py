@@ -8,7 +8,6 @@ blocks fit the shared memory of a multiprocessor, which is 164 KiB for compute c
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -79,7 +78,9 @@ def compiled(capability, dtype, dim, variant):
 
 def registers(kernel, capability, folder):
     """The registers of a thread, and the bytes that it spills, as the assembler says."""
-    assembler = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    assembler = get_ptxas(capability).path
     code = folder / "kernel.ptx"
     code.write_text(kernel.asm["ptx"])
     architecture = re.search(r"\.target (\w+)", kernel.asm["ptx"])[1]
