@@ -1,22 +1,31 @@
 """`attention(q, k, v)` against SDPA over a grid of shapes, in pairs, as a heat map.
 
+    python benchmarks/grid.py --plan                how long it would take; measures nothing
+    python benchmarks/grid.py --minutes 25          what fits, the most telling cells first
     python benchmarks/grid.py                       all of it, hours; what was measured is kept
     python benchmarks/grid.py --quick               a few cells of each kind, a minute
-    python benchmarks/grid.py --budget 600          as many cells as fit, the small ones first
+    python benchmarks/grid.py --dtypes bfloat16 --masks causal     a part
     python benchmarks/grid.py --engine streaming    another engine than "auto"
     python benchmarks/grid.py --processor x86_64-avx2    as if the processor had no AVX-512
     python benchmarks/grid.py --busy                one thread, by its processor time
 
+The order is that of telling most when cut off: first a coarse grid over everything, then the cells
+between, and what takes minutes last. The JSON is written after each cell, the picture after each
+round and at the end, also after Ctrl-C. Another run goes on where the last one was cut short;
+`--again` begins anew.
+
 Results stand in build/benchmarks/grid-ENGINE.json, with the share of the processor's peak
-(`benchmarks/peak.py`), and as a picture beside it. A run that was cut short goes on where it was;
-`--again` begins anew. Masks: causal; full; padded, a batch row of which a quarter of the keys is
-padding; windowed, causal and 256 keys before. SDPA is given `is_causal` or a mask of booleans.
+(`benchmarks/peak.py`) and the machine's load, and as a picture beside it. Masks: causal; full;
+padded, a batch row of which a quarter of the keys is padding; windowed, causal and 256 keys before.
+SDPA is given `is_causal` or a mask of booleans.
 """
 
 import argparse
 import itertools
 import json
+import math
 import os
+import signal
 import statistics
 import sys
 import time
@@ -44,6 +53,14 @@ WINDOW = 256
 # A mask tensor of more pairs takes gigabytes in SDPA.
 _MOST_PAIRS = 8192**2
 LIMIT = 1.03
+# In which round a value's cells are measured; those of several late values come in their sum's.
+_ROUNDS = {
+    "length": {4096: 0, 1024: 0, 2048: 1, 256: 1, 512: 2, 8192: 2, 128: 3, 16384: 3},
+    "dim": {64: 0, 128: 1, 32: 1},
+    "heads": {4: 0, 16: 1, 1: 2, 64: 3},
+}
+# The speed of SDPA, as a share of the peak, by which times are estimated.
+_SHARE = 0.4
 
 
 @dataclass(frozen=True)
@@ -82,15 +99,30 @@ class Cell:
         whole = whole // 2 if self.mask == "causal" else whole
         return whole * (4 if self.way == "both" else 1)
 
+    @property
+    def round(self) -> int:
+        """In which round it is measured."""
+        return sum(rounds.get(getattr(self, name), 0) for name, rounds in _ROUNDS.items())
+
+    def seconds(self, peak: float, wanted: float) -> float:
+        """Estimate how long measuring takes: one pair to warm up, and as many as are wanted."""
+        pair = 2 * self.slowest / (_SHARE * peak)
+        return pair + max(_least_pairs(pair) * pair, wanted)
+
+
+def _least_pairs(seconds: float) -> int:
+    """Pairs of so many seconds each that are measured at least."""
+    return 3 if seconds < 4 else 1
+
 
 def cells(*, quick: bool) -> list[Cell]:
-    """All cells, those of the least work first."""
+    """All cells, round by round, those of the least work first."""
     lengths, dims, heads = (LENGTHS, DIMS, HEADS)
     if quick:
         lengths, dims, heads = (128, 512, 2048), (64,), (8,)
     found = [Cell(*one) for one in itertools.product(MASKS, DTYPES, PASSES, dims, heads, lengths)]
     kept = [one for one in found if one.mask in {"causal", "full"} or one.length**2 <= _MOST_PAIRS]
-    return sorted(kept, key=lambda one: one.slowest)
+    return sorted(kept, key=lambda one: (one.round, one.slowest))
 
 
 def calls(cell: Cell, engine: str) -> tuple[Callable[[], object], Callable[[], object]]:
@@ -131,16 +163,17 @@ def calls(cell: Cell, engine: str) -> tuple[Callable[[], object], Callable[[], o
 
 
 def measured(cell: Cell, engine: str, seconds: float, clock: Clock) -> dict[str, float]:
-    """Medians of as many pairs as fit, at least three."""
-    ours, theirs = calls(cell, engine)
-    ours()
-    theirs()
+    """Medians of as many pairs as fit, at least three, and one of a call of seconds."""
     with torch.set_grad_enabled(cell.way == "both"):
+        ours, theirs = calls(cell, engine)
         once = seconds_of(ours, clock=clock) + seconds_of(theirs, clock=clock)
+        if once < seconds:
+            # Not that of the first call, which may load machine code.
+            once = seconds_of(ours, clock=clock) + seconds_of(theirs, clock=clock)
         # Several calls at a time, where one is too short to be timed.
         many = max(1, min(50, int(0.004 / once)))
-        pairs = max(3, min(41, int(seconds / (once * many)))) | 1
-        times = paired(ours, theirs, pairs=pairs, calls=many, clock=clock)
+        pairs = max(_least_pairs(once), min(41, int(seconds / (once * many)))) | 1
+        times = paired(ours, theirs, pairs=pairs, calls=many, clock=clock, warm=True)
     return {
         "ours": statistics.median(a for a, _ in times),
         "theirs": statistics.median(b for _, b in times),
@@ -148,42 +181,60 @@ def measured(cell: Cell, engine: str, seconds: float, clock: Clock) -> dict[str,
         # What a busy machine spoils least.
         "best": min(a for a, _ in times) / min(b for _, b in times),
         "pairs": len(times),
+        "load": os.getloadavg()[0],
     }
 
 
-def run(options: argparse.Namespace, file: Path) -> dict[str, Any]:
-    """Measure what is missing, and write after each cell."""
+def run(options: argparse.Namespace, file: Path) -> None:
+    """Measure what is missing and fits the time; write after each cell, draw after each round."""
     found: dict[str, Any] = {"cells": {}}
     if file.exists() and not options.again:
         found = json.loads(file.read_text())
     found["peak"] = max(found.get("peak", 0.0), peak())
     found["machine"] = f"torch {torch.__version__}, {torch.get_num_threads()} threads"
-    started = time.monotonic()
+    found["date"] = time.strftime("%Y-%m-%d", time.gmtime())
     chosen = [one for one in cells(quick=options.quick) if _wanted(one, options)]
-    for place, cell in enumerate(chosen):
-        if cell.key in found["cells"]:
-            continue
-        spent = time.monotonic() - started
-        if options.budget and spent > options.budget:
-            print(f"{len(chosen) - place} cells are left for another run.", file=sys.stderr)
-            break
-        figures = measured(
-            cell,
-            options.engine,
-            options.seconds,
-            time.process_time if options.busy else time.perf_counter,
-        )
-        figures["share"] = cell.operations / figures["ours"] / found["peak"]
-        found["cells"][cell.key] = figures
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(found, indent=1) + "\n")
-        print(
-            f"{place + 1}/{len(chosen)} {cell.key:<40} {figures['ratio']:.3f} × SDPA, best "
-            f"{figures['best']:.3f}, {100 * figures['share']:.0f} % of the peak",
-            file=sys.stderr,
-            flush=True,
-        )
-    return found
+    missing = [one for one in chosen if one.key not in found["cells"]]
+    cost = {one: one.seconds(found["peak"], options.seconds) for one in missing}
+    print(
+        f"{len(missing)} of {len(chosen)} cells, {sum(cost.values()) / 60:.0f} minutes", flush=True
+    )
+    if options.plan:
+        for number, some in itertools.groupby(missing, key=lambda one: one.round):
+            costs = [cost[one] for one in some]
+            print(f"round {number}: {len(costs)} cells, {sum(costs) / 60:.1f} minutes")
+        return
+    clock = time.process_time if options.busy else time.perf_counter
+    end = time.monotonic() + 60 * options.minutes if options.minutes else math.inf
+    try:
+        for number, some in itertools.groupby(missing, key=lambda one: one.round):
+            for cell in some:
+                if time.monotonic() + cost[cell] > end:
+                    continue  # a later one may be shorter
+                figures = measured(cell, options.engine, options.seconds, clock)
+                figures["share"] = cell.operations / figures["ours"] / found["peak"]
+                found["cells"][cell.key] = figures
+                _write(found, file)
+                print(
+                    f"round {number}, {len(found['cells'])} cells: {cell.key:<36} "
+                    f"{figures['ratio']:.3f} × SDPA, best {figures['best']:.3f}, "
+                    f"{100 * figures['share']:.0f} % of the peak, {figures['pairs']} pairs",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            draw(found, file.with_suffix(".png"))
+    except KeyboardInterrupt:
+        print("interrupted; another run goes on from here", file=sys.stderr)
+        draw(found, file.with_suffix(".png"))
+    summary(found)
+
+
+def _write(found: dict[str, Any], file: Path) -> None:
+    """Write the results whole, or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps(found, indent=1) + "\n")
+    new.replace(file)
 
 
 def _wanted(cell: Cell, options: argparse.Namespace) -> bool:
@@ -218,6 +269,8 @@ def draw(found: dict[str, Any], file: Path) -> None:
     from matplotlib import pyplot as plt
 
     shown = list(panels(found))
+    if not shown:
+        return
     across = 4
     down = -(-len(shown) // across)
     figure, axes = plt.subplots(
@@ -266,7 +319,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="a few cells of each kind")
-    parser.add_argument("--budget", type=float, help="seconds after which no cell is begun")
+    parser.add_argument("--plan", action="store_true", help="tell how long it takes, and end")
+    parser.add_argument("--minutes", type=float, help="measure what fits")
     parser.add_argument("--seconds", type=float, default=0.5, help="of the pairs of a cell")
     parser.add_argument("--engine", default="auto", choices=("auto", "streaming", "fused"))
     parser.add_argument("--processor", help="kernels of this processor, SDPA's alike")
@@ -297,10 +351,8 @@ def main() -> None:
         name += "-busy"
     if options.quick:
         name += "-quick"
-    file = FOLDER / f"grid-{name}.json"
-    found = run(options, file)
-    summary(found)
-    draw(found, file.with_suffix(".png"))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    run(options, FOLDER / f"grid-{name}.json")
 
 
 if __name__ == "__main__":

@@ -44,14 +44,18 @@ def paired(
     pairs: int,
     calls: int = 1,
     clock: Callable[[], float] = time.perf_counter,
+    warm: bool = False,
 ) -> list[tuple[float, float]]:
-    """The seconds that a call of each takes, pair by pair; who goes first alternates."""
+    """The seconds that a call of each takes, pair by pair; who goes first alternates.
+
+    The first pair is for warming up, and left out, unless that is said to be done.
+    """
     times = []
-    for turn in range(pairs + 1):
+    for turn in range(pairs + (not warm)):
         order = (ours, theirs) if turn % 2 else (theirs, ours)
         taken = {id(function): seconds_of(function, calls, clock) for function in order}
         times.append((taken[id(ours)], taken[id(theirs)]))
-    return times[1:]  # the first pair warms up
+    return times if warm else times[1:]
 
 
 def seconds_of(

@@ -1,23 +1,25 @@
-"""Execution plans: which engine a call runs, why, and at what cost."""
+"""Execution plans: which engine a call runs, why, and at what cost.
+
+The rule of `engine="auto"` reads shapes, dtype, mask, processor and installation, and neither
+gradients nor what has been compiled since, so that a call gives the same bits whenever it is made.
+Its numbers are measured by `benchmarks/grid.py`.
+"""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 
 from glasshead.engines import ENGINES, FUSED, REFERENCE, STREAMING, TRITON, Cost, Engine, reduced_by
 from glasshead.engines.reference import rows_at_once
-from glasshead.engines.streaming.engine import seen_pairs
+from glasshead.engines.streaming.engine import is_traced, seen_pairs
 from glasshead.engines.streaming.operands import knows
 from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import Reduction
 
 NAMES = tuple(engine.name for engine in ENGINES)
-
-# With fewer scores, threads and blocks cost more than they save.
-_MANY = 2**20
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Plan:
     Attributes:
         engine: The name of the engine.
         about: A description of the engine.
+        reason: Why it comes before the engines that were not tried: the branch of the rule of
+            "auto", or that it was named.
         refused: Each engine that was tried before it, and why it cannot compute the call.
         flops: Floating-point operations of the matrix products, a multiply-add counting two.
         bytes: Peak memory beyond the inputs, the results included.
@@ -39,6 +43,7 @@ class Plan:
     >>> x = torch.empty(1, 8, 4096, 64, device="meta")
     >>> print(gh.Attention(mask=gh.causal(), softcap=30.0).plan(x, x, x))
     engine     streaming: compiled blocks of queries on every core, only the keys that they see
+    reason     it is the first that can compute the call, of fused, streaming and reference
     work       17.2 GFLOP
     memory     13.7 MB beyond the inputs
     refused    fused: SDPA has no softcap
@@ -46,6 +51,7 @@ class Plan:
 
     engine: str
     about: str
+    reason: str
     refused: dict[str, str]
     flops: int
     bytes: int
@@ -67,6 +73,7 @@ class Plan:
         passes = f", {self.passes} passes over the scores" if self.passes > 1 else ""
         rows = [
             ("engine", f"{self.engine}: {self.about}"),
+            ("reason", self.reason),
             ("work", f"{decimal_prefix(self.flops)}FLOP{passes}"),
             ("memory", f"{decimal_prefix(self.bytes)}B beyond the inputs"),
         ]
@@ -78,6 +85,56 @@ class Plan:
         return rows
 
 
+# With fewer scores, threads and blocks cost more than they save.
+_MANY = 2**20
+# The share of the pairs that a mask is to hide at the ends of rows, for skipping them to pay; and
+# the share from so many tokens on, where that was measured.
+_HIDDEN = 0.55
+_HIDDEN_LONG, _LONG_MASKED = 0.25, 1024
+# The tokens from which the kernels are faster than SDPA that needs no mask tensor.
+_LONG = 2048
+
+
+class _Faster(NamedTuple):
+    """Where streaming is faster than SDPA in one dtype, with gradients and without.
+
+    Attributes:
+        causal: The head_dims with a causal mask.
+        full: The head_dims without a mask.
+        masked: The head_dims with a mask that hides a share of the ends.
+        unless: Features of processors that have products of this dtype, which SDPA takes.
+    """
+
+    causal: range
+    full: range
+    masked: range
+    unless: tuple[str, ...] = ()
+
+
+_WIDE, _NARROW, _NONE = range(32, 129), range(32, 65), range(0)
+_FASTER = {
+    torch.float32: _Faster(causal=_WIDE, full=_WIDE, masked=_WIDE),
+    torch.bfloat16: _Faster(causal=_NARROW, full=_NONE, masked=_WIDE, unless=("amx-bf16",)),
+    torch.float16: _Faster(
+        causal=_NARROW, full=_NONE, masked=_NONE, unless=("amx-fp16", "avx512fp16")
+    ),
+}
+
+
+class EngineChoice(NamedTuple):
+    """Engine for a problem.
+
+    Attributes:
+        engine: The one to run.
+        reason: Why it comes before the engines that were not tried.
+        refused: Each engine that was tried before it, and why it cannot compute the problem.
+    """
+
+    engine: Engine
+    reason: str
+    refused: dict[str, str]
+
+
 def engine_name(name: Any) -> str:
     """Check the name of an engine, and return it."""
     if name not in ("auto", *NAMES):
@@ -86,65 +143,152 @@ def engine_name(name: Any) -> str:
     return name
 
 
-class EngineChoice(NamedTuple):
-    """Engine for a problem, and why others were refused on the way."""
-
-    engine: Engine
-    refused: dict[str, str]
-
-
 def choose(problem: Problem, name: str) -> EngineChoice:
     """Choose the engine for a problem.
 
     Errors: a ValueError where the engine `name` cannot compute the problem.
     """
     if name == "auto":
-        order = _by_speed(problem)
+        order, reason = _by_speed(problem)
     else:
         order = [engine for engine in ENGINES if engine.name == engine_name(name)]
+        reason = f"it is named, by engine={name!r}"
     refused = {}
     for engine in order:
         why = engine.refusal(problem)
         if why is None:
-            return EngineChoice(engine, refused)
+            return EngineChoice(engine, reason, refused)
         refused[engine.name] = why
     raise ValueError(
         f"engine={name!r} does not serve this call: {refused[name]}; take engine='auto'."
     )
 
 
-def _by_speed(problem: Problem) -> Sequence[Engine]:
-    """Order the engines by expected speed, the fastest first."""
-    scores = math.prod(problem.scores_shape)
-    if torch.compiler.is_compiling() or scores >= _MANY:
-        if STREAMING.skips(problem) or STREAMING.is_faster(problem):
-            return STREAMING, FUSED, REFERENCE
-        return ENGINES
-    return FUSED, REFERENCE, STREAMING
+def _by_speed(problem: Problem) -> tuple[Sequence[Engine], str]:
+    """Order the engines by expected speed, the fastest first, and tell by which branch of the rule.
+
+    While a call is compiled nothing is known of sizes and of a tensor's numbers.
+    """
+    compiling = torch.compiler.is_compiling()
+    if not compiling and math.prod(problem.scores_shape) < _MANY:
+        return (
+            (FUSED, REFERENCE, STREAMING),
+            "below 2^20 scores, blocks and threads cost more than they save",
+        )
+    if FUSED.refusal(problem) is not None:
+        return (
+            (FUSED, STREAMING, REFERENCE),
+            "it is the first that can compute the call, of fused, streaming and reference",
+        )
+    streaming_first = (STREAMING, FUSED, REFERENCE)
+    hidden = 0.0 if compiling else _hidden_at_ends(problem)
+    skipped = f"the mask hides {100 * hidden:.3g} % of the pairs at the ends of rows"
+    if hidden > _HIDDEN:
+        return streaming_first, f"{skipped}, more than {100 * _HIDDEN:.0f} %: they are skipped"
+    why = _why_not_measured(problem) or _why_not_faster(problem, hidden)
+    if why is not None:
+        return ENGINES, f"streaming is not known to be faster: {why}"
+    dtype = _name_of(problem.query.dtype)
+    if hidden:
+        return streaming_first, (
+            f"{skipped}, at least {100 * _HIDDEN_LONG:.0f} %: they are skipped, from "
+            f"{_LONG_MASKED} tokens on in {dtype}"
+        )
+    rows = "without a mask" if problem.simplified_mask() is None else "with a causal mask"
+    return streaming_first, f"SDPA is slower {rows} from {_LONG} tokens on in {dtype}"
+
+
+def _hidden_at_ends(problem: Problem) -> float:
+    """Return the share of pairs that a mask hides at the ends of rows, and SDPA would compute."""
+    if problem.mask is None:
+        return 0.0
+    mask = problem.simplified_mask()
+    # SDPA skips what is above the diagonal by itself, but nothing by a mask tensor.
+    half = mask is None or (not problem.biases and mask.is_top_left_causal(problem.tile()))
+    if half or STREAMING.refusal(problem) is not None:
+        return 0.0
+    pairs = seen_pairs(problem)
+    return 0.0 if pairs is None else 1 - pairs / math.prod(problem.scores_shape)
+
+
+def _why_not_measured(problem: Problem) -> str | None:  # noqa: PLR0911 - a reason each
+    """Return why nothing is known of the speed of streaming, whatever the mask."""
+    if is_traced():
+        return "torch.compile and torch.jit trace the call, and SDPA is what they know"
+    refusal = STREAMING.refusal(problem)
+    if refusal is not None:
+        return refusal
+    dtype = problem.query.dtype
+    if dtype not in _FASTER:
+        return f"the inputs are of {_name_of(dtype)}"
+    if problem.biases:
+        return "a bias is added"
+    # llvmlite, which loads machine code, is slow to import.
+    from glasshead.engines.streaming.kernels import processor
+    from glasshead.engines.streaming.machine_code import in_package
+
+    if any(processor.has(feature) for feature in _FASTER[dtype].unless):
+        return f"SDPA has this processor's products of {_name_of(dtype)}"
+    if not in_package():
+        return "no machine code for this processor is installed, and it would be compiled first"
+    return None
+
+
+def _why_not_faster(problem: Problem, hidden: float) -> str | None:
+    """Return why SDPA is as fast, where the mask hides such a share of the ends of rows."""
+    tokens, faster = min(problem.scores_shape[-2:]), _FASTER[problem.query.dtype]
+    mask = problem.simplified_mask()
+    if mask is None or mask.is_top_left_causal(problem.tile()):
+        rows, dims = ("causal", faster.causal) if mask is not None else ("full", faster.full)
+        least = _LONG
+    elif hidden >= _HIDDEN_LONG and not _has_holes(problem):
+        rows, dims, least = "masked", faster.masked, _LONG_MASKED
+    else:
+        return (
+            f"the mask is not causal, and hides less than {100 * _HIDDEN_LONG:.0f} % at the ends "
+            "of rows or pairs within them"
+        )
+    if tokens < least:
+        return f"{tokens} tokens are fewer than {least}"
+    for dim in (problem.query.shape[-1], problem.value.shape[-1]):
+        if dim not in dims:
+            where = f"within {dims[0]} to {dims[-1]}" if dims else "measured"
+            return f"the head_dim {dim} is not {where}, {rows}, in {_name_of(problem.query.dtype)}"
+    return None
+
+
+def _has_holes(problem: Problem) -> bool:
+    """Return whether the mask hides pairs between others that it shows."""
+    on_meta = problem.query.device.type == "meta"
+    return problem.key_ranges(torch.device("cpu") if on_meta else None)[1] is not None
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    """Name a dtype without its module."""
+    return str(dtype).removeprefix("torch.")
 
 
 def planned(
     problem: Problem, choice: EngineChoice, reductions: Sequence[Reduction] | None = None
 ) -> Plan:
     """Plan a call on the chosen engine: its cost, with that of the reductions."""
-    engine, refused = choice
+    engine = choice.engine
     cost = engine.cost(problem)
+    plan = Plan(engine.name, engine.about, choice.reason, choice.refused, cost.flops, cost.bytes)
     if reductions is None:
-        return Plan(engine.name, engine.about, refused, cost.flops, cost.bytes)
+        return plan
     extra = price(problem, engine, cost, reductions)
     plain = cost.flops + extra.plain
     # The operations of sums and softmax are of a CPU's.
     multiple = (plain + extra.flops + extra.sums) / plain if plain else 1.0
     beside = reduced_by(problem, reductions) if engine is FUSED else None
-    return Plan(
-        engine.name,
-        engine.about,
-        refused,
-        cost.flops + extra.flops,
-        cost.bytes + extra.bytes,
-        extra.passes,
-        multiple if problem.query.device.type in ("cpu", "meta") else 1.0,
-        beside,
+    return replace(
+        plan,
+        flops=cost.flops + extra.flops,
+        bytes=cost.bytes + extra.bytes,
+        passes=extra.passes,
+        multiple=multiple if problem.query.device.type in ("cpu", "meta") else 1.0,
+        statistics=beside,
     )
 
 

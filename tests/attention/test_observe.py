@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 import glasshead as gh
 from cases import NORMALIZERS, cases
-from glasshead.engines.streaming import machine_code
 
 INFINITY = float("inf")
 
@@ -86,67 +85,6 @@ def test_a_long_call_and_its_observation_take_the_same_engine():
         assert torch.equal(seen.context, attention(x, x, x))
         expected = attention.plan(x, x, x).engine
         assert attention.plan(x, x, x, statistics=[gh.Entropy()]).engine == expected
-
-
-@pytest.fixture
-def machine_code_in_package(monkeypatch):
-    monkeypatch.setattr(machine_code, "in_package", lambda: True)
-
-
-@pytest.mark.usefixtures("machine_code_in_package")
-def test_auto_streams_long_texts_where_machine_code_is_there():
-    def engine(length, dim=64, dtype=torch.float32, keys=None, **options):
-        query = torch.empty(1, 2, length, dim, dtype=dtype, device="meta")
-        key = torch.empty(1, 2, keys or length, dim, dtype=dtype, device="meta")
-        return gh.Attention(**options).plan(query, key, key).engine
-
-    for mask in (gh.causal(), None, gh.causal(offset=0)):
-        assert engine(2048, mask=mask) == "streaming"
-        assert engine(2047, mask=mask) == "fused"
-        for dim in (31, 129):
-            assert engine(2048, dim, mask=mask) == "fused"
-        assert engine(2048, dtype=torch.bfloat16, mask=mask) == "fused"
-        assert engine(2048, dtype=torch.float64, mask=mask) == "fused"
-    assert engine(1, keys=8192, mask=gh.causal()) == "fused"
-    assert engine(2048, mask=gh.causal(offset=3)) == "fused"
-    assert engine(2048, dropout=0.5) == "fused"
-    assert engine(2048, bias=gh.ALiBi(2)) == "fused"
-
-
-def test_auto_keeps_sdpa_where_kernels_would_be_compiled_first(monkeypatch):
-    monkeypatch.setattr(machine_code, "in_package", lambda: False)
-    x = torch.empty(1, 2, 2048, 64, device="meta")
-    assert gh.Attention(mask=gh.causal()).plan(x, x, x).engine == "fused"
-
-
-@pytest.mark.usefixtures("machine_code_in_package")
-def test_a_streamed_call_is_what_is_observed_with_and_without_a_gradient():
-    torch.manual_seed(3)
-    query, key, value = (torch.randn(1, 2, 2053, 37, requires_grad=True) for _ in range(3))
-    attention = gh.Attention(mask=gh.causal())
-    assert attention.plan(query, key, value).engine == "streaming"
-    context = attention(query, key, value)
-    seen = attention.observe(query, key, value, [gh.Entropy()])
-    assert torch.equal(seen.context, context)
-    with torch.no_grad():
-        assert torch.equal(attention(query, key, value), context)
-    found = torch.autograd.grad(context.square().sum(), (query, key, value))
-    plain = gh.Attention(mask=gh.causal(), engine="fused")(query, key, value)
-    torch.testing.assert_close(context, plain, rtol=1e-5, atol=1e-5)
-    expected = torch.autograd.grad(plain.square().sum(), (query, key, value))
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-
-
-def test_auto_skips_what_windows_and_documents_hide():
-    x = torch.empty(1, 2, 2048, 16, device="meta")
-    ids = torch.arange(2048) // 128
-    masks = (gh.causal() & gh.window(before=63), gh.documents(ids), gh.documents(ids) & gh.causal())
-    for mask in masks:
-        assert gh.Attention(mask=mask).plan(x, x, x).engine == "streaming"
-    for mask in (gh.window(before=1900, after=1900), gh.padding([2000])):
-        assert gh.Attention(mask=mask).plan(x, x, x).engine == "fused"
-    assert gh.Attention(softcap=9.0).plan(x, x, x).engine == "streaming"
 
 
 def test_dropout_is_after_what_is_observed():

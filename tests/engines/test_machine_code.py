@@ -100,7 +100,7 @@ def test_what_is_nowhere_is_compiled(folder, monkeypatch):
 
 def test_an_installation_with_machine_code_runs_it_without_numba(tmp_path):
     """A fresh process with a folder of machine code has the bits of this one, and no Numba."""
-    for entry in ("pack", "forward_blocks", "backward_blocks"):
+    for entry in ENTRIES:
         machine_code.save(tmp_path, entry, REAL, at_hand(), code_of(entry))
     program = f"""
 import json, sys

@@ -7,6 +7,7 @@ own share of that; half precision rounds the inputs and the context, and nothing
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 import glasshead as gh
 from cases import Case, cases
 from glasshead.engines import REFERENCE, STREAMING
+from glasshead.engines.streaming.passes import matrix
 from glasshead.statistics.reductions import (
     BlockSum,
     DiagonalSum,
@@ -106,6 +108,22 @@ def assert_keys_hold_their_weights(problem, reduced):
 @settings(max_examples=150)
 def test_values_and_reductions_equal_the_reference(case):
     assert_same(case)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_every_number_of_half_precision_is_converted_exactly(dtype):
+    # All 2^16 of them: subnormals, infinities and NaN, too; a width of 37 leaves room to fill up.
+    bits = torch.arange(2**16 + 28, dtype=torch.int32).to(torch.int16)
+    whole = bits.view(dtype).reshape(-1, 37)
+    expected = whole.float().numpy()
+    for vectors in (whole, whole.t().contiguous().t(), torch.cat([whole, whole], 1)[:, 37:]):
+        found = matrix(vectors)
+        rows = found.numbers.reshape(-1, found.row)
+        np.testing.assert_array_equal(rows, expected)
+        padded = matrix(vectors, width=32)
+        rows = padded.numbers.reshape(-1, 64)
+        np.testing.assert_array_equal(rows[:, :37], expected)
+        assert not rows[:, 37:].any()
 
 
 @given(cases(dtypes=(torch.float16, torch.bfloat16)))

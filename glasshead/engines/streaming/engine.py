@@ -92,51 +92,6 @@ class Streaming:
         made = results.context.reshape(shape).to(problem.query.dtype)
         return Observed(made, [found[id(reduction)] for reduction in reductions])
 
-    def skips(self, problem: Problem) -> bool:
-        """Return whether the mask hides so much at either end of the rows that this is the fastest.
-
-        Of a tensor's numbers nothing is known while a call is compiled.
-        """
-        if problem.mask is None or torch.compiler.is_compiling():
-            return False
-        mask = problem.simplified_mask()
-        # SDPA skips what is above the diagonal by itself, but nothing by a mask tensor.
-        half = mask is None or (not problem.biases and mask.is_top_left_causal(problem.tile()))
-        if half or self.refusal(problem) is not None:
-            return False
-        pairs = seen_pairs(problem)
-        return pairs is not None and pairs < 0.45 * math.prod(problem.scores_shape)
-
-    def is_faster(self, problem: Problem) -> bool:
-        """Return whether this is faster than SDPA for rows that see all keys, or all before them.
-
-        So it is in float32, from 2048 tokens on, where the package holds machine code for this
-        processor: nothing then waits for a compiler. The rule reads shapes, dtype and mask, and
-        neither gradients nor what has been compiled since, so that a call gives the same bits
-        whenever it is made. What torch.compile traces keeps SDPA, which it knows how to compile.
-        """
-        queries, keys = problem.scores_shape[-2:]
-        dims = problem.query.shape[-1], problem.value.shape[-1]
-        if (
-            _is_traced()
-            or min(queries, keys) < _LONG
-            or problem.query.dtype != torch.float32
-            or not all(dim in _DIMS for dim in dims)
-            or problem.biases
-            or self.refusal(problem) is not None
-        ):
-            return False
-        mask = problem.simplified_mask()
-        if mask is not None and not mask.is_top_left_causal(problem.tile()):
-            return False
-        from glasshead.engines.streaming.machine_code import in_package
-
-        return in_package()
-
-
-# The tokens from which the kernels are faster than SDPA, and the head_dims of which that was
-# measured (benchmarks/grid.py).
-_LONG, _DIMS = 2048, range(32, 129)
 
 STREAMING = Streaming()
 
@@ -168,7 +123,7 @@ def _bias_bytes(problem: Problem) -> int:
 _ROWS = 64
 
 
-def _is_traced() -> bool:
+def is_traced() -> bool:
     """Return whether the call is being traced, so that no mask object can be called later."""
     return torch.compiler.is_compiling() or bool(torch.jit.is_tracing())  # type: ignore[reportPrivateImportUsage]
 
@@ -209,7 +164,7 @@ def lower_recipe(problem: Problem) -> RecipeTensors:
     bounds = _bounds(problem, intervals, batch)
     visible, rule = None, None
     if rest is not None:
-        if rest.is_dense or _is_traced():
+        if rest.is_dense or is_traced():
             visible = four_axes(visible_pairs(rest, tile), batch)
         else:
             rule = Rule(rest, tile, batch)

@@ -191,7 +191,7 @@ def file_name(entry: str, real: np.dtype, processor: Processor) -> str:
 
 def _compile(entry: str, real: np.dtype) -> bytes:
     """Compile a kernel, and keep it for later processes."""
-    if entry != "pack":
+    if entry.endswith("_blocks"):
         print(  # noqa: T201 - seconds without a word would be taken for a hang
             f"glasshead: compiling {entry} for this processor, once: some seconds …",
             file=sys.stderr,

@@ -10,6 +10,7 @@ from torch import Tensor
 from glasshead.engines.streaming import threads as workers
 from glasshead.engines.streaming.kernels.arguments import (
     BackwardWorkspace,
+    HalfMatrix,
     KernelGradients,
     KernelGradOutputs,
     KernelGrid,
@@ -38,19 +39,27 @@ _FORWARD_NUMBERS = 2**21
 
 
 def matrix(vectors: Tensor, *, width: int = 1) -> Matrix:
-    """View vectors `[length, dim]` as a flat array, or copy them where the dtype differs.
+    """View vectors `[length, dim]` as a flat array, or copy them to float32 from half precision.
 
     The copy is also made where `dim` is not a multiple of `width`, and filled up with 0.
     """
     length, dim = vectors.shape
     across = -(-dim // width) * width
-    fits = vectors.dtype in (torch.float32, torch.float64) and across == dim
-    if fits and vectors.stride(1) == 1 and vectors.stride(0) >= dim:
-        row = vectors.stride(0)
-        return Matrix(_flat(vectors, (length - 1) * row + dim), row, dim)
-    numbers = np.zeros((length, across), real_of(vectors))
-    numbers[:, :dim] = _as_real(vectors)
-    return Matrix(numbers.reshape(-1), across, across)
+    if vectors.stride(1) != 1 or vectors.stride(0) < dim:
+        vectors = vectors.contiguous()
+    row = vectors.stride(0)
+    extent = (length - 1) * row + dim
+    if vectors.itemsize == 2:
+        halves = HalfMatrix(_flat(vectors.detach().view(torch.int16), extent), row, dim)
+        numbers = np.empty(length * across, np.float32)
+        is_bfloat16 = vectors.dtype == torch.bfloat16
+        kernel("widen", numbers.dtype)(halves, length, across, is_bfloat16, numbers)
+        return Matrix(numbers, across, across)
+    if across == dim:
+        return Matrix(_flat(vectors, extent), row, dim)
+    padded = np.zeros((length, across), real_of(vectors))
+    padded[:, :dim] = vectors.detach().numpy()
+    return Matrix(padded.reshape(-1), across, across)
 
 
 def panels(vectors: Matrix, count: int, dtype: np.dtype) -> np.ndarray:
@@ -89,14 +98,6 @@ def _flat(tensor: Tensor, extent: int) -> np.ndarray:
 def _rows(tensor: Tensor) -> np.ndarray:
     """View or copy a tensor as a contiguous array."""
     return np.ascontiguousarray(tensor.detach().numpy())
-
-
-def _as_real(vectors: Tensor) -> np.ndarray:
-    """Copy to a dtype of NumPy, which has no bfloat16: the upper half of a float32."""
-    if vectors.dtype == torch.bfloat16:
-        bits = vectors.detach().contiguous().view(torch.int16).numpy().view(np.uint16)
-        return (bits.astype(np.uint32) << 16).view(np.float32)
-    return vectors.detach().numpy().astype(real_of(vectors))
 
 
 def recipe_of(problem: LoweredProblem, keys: np.ndarray, batch: int, head: int) -> KernelRecipe:
@@ -324,8 +325,8 @@ class _BackwardPass:
         """Process every block of a work item."""
         batch, kv_head = unit.batch, unit.heads.start // self.cut.group
         vectors = self.problem.key[batch, kv_head]
-        packed = panels(matrix(vectors), self.cut.keys, self.real)
         rows = matrix(vectors, width=self.cut.width)
+        packed = panels(rows._replace(width=vectors.shape[-1]), self.cut.keys, self.real)
         values = np.empty(0, self.real)
         if self.value is not None:
             values = panels(matrix(self.value[batch, kv_head]), self.cut.keys, self.real)

@@ -272,6 +272,8 @@ class _Passes:
                 MAP=kind,
                 num_warps=block.warps,
                 num_stages=block.stages,
+                # Versions of Triton differ in what they take for granted.
+                enable_fp_fusion=True,
             )
         some = slice(stripe.first, stripe.last)
         if width:

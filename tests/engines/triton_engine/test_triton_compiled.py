@@ -8,7 +8,6 @@ blocks fit the shared memory of a multiprocessor, which is 164 KiB for compute c
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -69,13 +68,19 @@ def compiled(capability, dtype, dim, variant):
     return triton.compile(
         ASTSource(reduce_weights, signature, values, even),
         target=GPUTarget("cuda", capability, 32),
-        options={"num_warps": block.warps, "num_stages": block.stages},
+        options={
+            "num_warps": block.warps,
+            "num_stages": block.stages,
+            "enable_fp_fusion": True,
+        },
     )
 
 
 def registers(kernel, capability, folder):
     """The registers of a thread, and the bytes that it spills, as the assembler says."""
-    assembler = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    assembler = get_ptxas(capability).path
     code = folder / "kernel.ptx"
     code.write_text(kernel.asm["ptx"])
     architecture = re.search(r"\.target (\w+)", kernel.asm["ptx"])[1]

@@ -28,6 +28,7 @@ RealMatrix = Annotated[np.ndarray, ArrayLayout("real", 2)]
 Doubles = Annotated[np.ndarray, ArrayLayout("float64", 1)]
 DoubleMatrix = Annotated[np.ndarray, ArrayLayout("float64", 2)]
 WholeMatrix = Annotated[np.ndarray, ArrayLayout("int64", 2)]
+Halves = Annotated[np.ndarray, ArrayLayout("int16", 1)]
 Booleans = Annotated[np.ndarray, ArrayLayout("bool", 1)]
 
 
@@ -57,6 +58,14 @@ class Matrix(NamedTuple):
     """Vectors in memory: a flat array, the stride from one vector to the next, and their width."""
 
     numbers: Reals
+    row: int
+    width: int
+
+
+class HalfMatrix(NamedTuple):
+    """Vectors of half precision, laid out as a `Matrix`, by their bits: NumPy has no bfloat16."""
+
+    numbers: Halves
     row: int
     width: int
 
@@ -184,6 +193,7 @@ class BackwardWorkspace(NamedTuple):
 # The arguments of each kernel that Python calls.
 _BLOCKS = (int,) * 5
 ENTRIES: dict[str, tuple[Any, ...]] = {
+    "widen": (HalfMatrix, int, int, int, Reals),
     "pack": (Matrix, int, int, Reals),
     "forward_blocks": (KernelRecipe, Matrix, KernelSpec, KernelResults, Workspace, *_BLOCKS),
     "backward_blocks": (

@@ -2,16 +2,15 @@
 
 import numpy as np
 
-from glasshead.engines.streaming.kernels.forward import (
+from glasshead.engines.streaming.kernels.forward import hull, score
+from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel
+from glasshead.engines.streaming.kernels.products import (
     ROWS,
     copy_rows,
-    hull,
     multiply_tile,
-    score,
     times_matrix,
     times_panels,
 )
-from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel
 from glasshead.engines.streaming.kernels.weigh import add_diagonals, exponential
 
 

@@ -13,11 +13,17 @@ from numba.np.arrayobj import populate_array
 
 from glasshead.engines.streaming.kernels.arguments import ENTRIES, layout_of, parts_of
 from glasshead.engines.streaming.kernels.backward import backward_blocks
-from glasshead.engines.streaming.kernels.forward import forward_blocks, pack
+from glasshead.engines.streaming.kernels.forward import forward_blocks
 from glasshead.engines.streaming.kernels.options import kernel
 from glasshead.engines.streaming.kernels.processor import Processor, at_hand
+from glasshead.engines.streaming.kernels.products import pack, widen
 
-_FUNCTIONS = {"pack": pack, "forward_blocks": forward_blocks, "backward_blocks": backward_blocks}
+_FUNCTIONS = {
+    "widen": widen,
+    "pack": pack,
+    "forward_blocks": forward_blocks,
+    "backward_blocks": backward_blocks,
+}
 
 
 def symbol_of(entry: str) -> str:

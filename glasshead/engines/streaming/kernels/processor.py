@@ -53,6 +53,12 @@ SHIPPED = (
 
 
 @cache
+def has(feature: str) -> bool:
+    """Return whether the processor at hand has a feature that LLVM names."""
+    return bool(binding.get_host_cpu_features().get(feature))
+
+
+@cache
 def at_hand() -> Processor:
     """Return the shipped kind that this processor is, or else a kind of its own."""
     features = binding.get_host_cpu_features()

@@ -1,0 +1,190 @@
+"""Plans: the engine of a call by each branch of the rule of `engine="auto"`, and its reason."""
+
+import pytest
+import torch
+
+import glasshead as gh
+from glasshead.engines.streaming import machine_code
+from glasshead.engines.streaming.kernels import processor
+
+FEW = "below 2^20 scores, blocks and threads cost more than they save"
+FIRST = "it is the first that can compute the call, of fused, streaming and reference"
+SKIPPED = "the mask hides 97.7 % of the pairs at the ends of rows, more than 55 %: they are skipped"
+FULL = "SDPA is slower without a mask from 2048 tokens on in float32"
+CAUSAL = "SDPA is slower with a causal mask from 2048 tokens on in {}"
+PADDED = (
+    "the mask hides 25 % of the pairs at the ends of rows, at least 25 %: they are skipped, "
+    "from 1024 tokens on in {}"
+)
+HIDES_LITTLE = (
+    "the mask is not causal, and hides less than 25 % at the ends of rows or pairs within them"
+)
+COMPILED = "no machine code for this processor is installed, and it would be compiled first"
+TRACED = "torch.compile and torch.jit trace the call, and SDPA is what they know"
+
+
+def empty(length, dim=64, dtype=torch.float32, device="meta"):
+    return torch.empty(1, 2, length, dim, dtype=dtype, device=device)
+
+
+def plan_of(length, dim=64, dtype=torch.float32, keys=None, **options):
+    key = empty(keys or length, dim, dtype)
+    return gh.Attention(**options).plan(empty(length, dim, dtype), key, key)
+
+
+@pytest.fixture
+def machine_code_in_package(monkeypatch):
+    """An installation with machine code, on a processor without products of half precision."""
+    monkeypatch.setattr(machine_code, "in_package", lambda: True)
+    monkeypatch.setattr(processor, "has", lambda feature: False)
+
+
+def half(dtype, dim=64):
+    return {"dtype": dtype, "dim": dim, "mask": gh.causal()}
+
+
+def quarter(length, dtype=torch.float32, dim=64):
+    """A padding that hides a quarter of the keys."""
+    return {"dtype": dtype, "dim": dim, "mask": gh.padding([length * 3 // 4])}
+
+
+@pytest.mark.usefixtures("machine_code_in_package")
+@pytest.mark.parametrize(
+    ("engine", "reason", "length", "options"),
+    [
+        # 2 · 724² scores are fewer than 2^20, and 2 · 725² more.
+        ("fused", FEW, 724, {"mask": gh.causal()}),
+        ("reference", FEW, 724, {"softcap": 9.0}),
+        ("streaming", FIRST, 725, {"softcap": 9.0}),
+        ("streaming", FIRST, 2048, {"normalizer": gh.SoftmaxOne()}),
+        ("reference", FIRST, 2048, {"normalizer": gh.Sparsemax()}),
+        ("reference", FIRST, 2048, {"score": gh.Gaussian()}),
+        # 47 keys a query, and fewer at first: (2048 · 47 - 46 · 47 / 2) / 2048² are seen.
+        ("streaming", SKIPPED, 2048, {"mask": gh.causal() & gh.window(before=46)}),
+        ("streaming", FULL, 2048, {}),
+        ("streaming", FULL, 2048, {"dim": 32}),
+        ("streaming", FULL, 2048, {"dim": 128}),
+        ("streaming", CAUSAL.format("float32"), 2048, {"mask": gh.causal()}),
+        ("streaming", CAUSAL.format("float32"), 2048, {"mask": gh.causal(offset=0)}),
+        ("streaming", CAUSAL.format("bfloat16"), 2048, half(torch.bfloat16)),
+        ("streaming", CAUSAL.format("bfloat16"), 2048, half(torch.bfloat16, 32)),
+        ("streaming", CAUSAL.format("float16"), 2048, half(torch.float16)),
+        ("streaming", PADDED.format("float32"), 1024, quarter(1024)),
+        ("streaming", PADDED.format("bfloat16"), 1024, quarter(1024, torch.bfloat16, 128)),
+        ("reference", "it is named, by engine='reference'", 2048, {"engine": "reference"}),
+        ("streaming", "it is named, by engine='streaming'", 7, {"engine": "streaming"}),
+    ],
+)
+def test_the_plan_tells_the_branch_of_the_rule(engine, reason, length, options):
+    plan = plan_of(length, **options)
+    assert (plan.engine, plan.reason) == (engine, reason)
+    assert f"\nreason     {reason}\n" in str(plan)
+
+
+@pytest.mark.usefixtures("machine_code_in_package")
+@pytest.mark.parametrize(
+    ("why", "length", "options"),
+    [
+        ("725 tokens are fewer than 2048", 725, {"mask": gh.causal()}),
+        ("2047 tokens are fewer than 2048", 2047, {}),
+        ("1 tokens are fewer than 2048", 1, {"mask": gh.causal(), "keys": 2**20}),
+        ("the inputs are of float64", 2048, {"dtype": torch.float64}),
+        ("2047 tokens are fewer than 2048", 2047, half(torch.bfloat16)),
+        ("the head_dim 31 is not within 32 to 128, full, in float32", 2048, {"dim": 31}),
+        ("the head_dim 129 is not within 32 to 128, full, in float32", 2048, {"dim": 129}),
+        (
+            "the head_dim 65 is not within 32 to 64, causal, in bfloat16",
+            2048,
+            half(torch.bfloat16, 65),
+        ),
+        (
+            "the head_dim 31 is not within 32 to 64, causal, in float16",
+            2048,
+            half(torch.float16, 31),
+        ),
+        (
+            "the head_dim 64 is not measured, full, in bfloat16",
+            2048,
+            {"dtype": torch.bfloat16},
+        ),
+        (
+            "the head_dim 64 is not measured, masked, in float16",
+            2048,
+            quarter(2048, torch.float16),
+        ),
+        ("1020 tokens are fewer than 1024", 1020, quarter(1020)),
+        ("a bias is added", 2048, {"bias": gh.ALiBi(2)}),
+        (HIDES_LITTLE, 2048, {"mask": gh.causal() & ~gh.window(before=1)}),
+        (HIDES_LITTLE, 2048, {"mask": gh.padding([1537])}),
+        (HIDES_LITTLE, 2048, {"mask": gh.window(before=1900, after=1900)}),
+        ("it keeps no weights that could be dropped", 2048, {"dropout": 0.5}),
+    ],
+)
+def test_sdpa_comes_first_where_streaming_is_not_known_to_be_faster(why, length, options):
+    plan = plan_of(length, **options)
+    assert (plan.engine, plan.reason) == ("fused", f"streaming is not known to be faster: {why}")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "told", "why"),
+    [(machine_code, "in_package", False, COMPILED), (torch.compiler, "is_compiling", True, TRACED)],
+)
+@pytest.mark.usefixtures("machine_code_in_package")
+def test_sdpa_comes_first_where_kernels_are_missing_or_traced(monkeypatch, module, name, told, why):
+    monkeypatch.setattr(module, name, lambda: told)
+    plan = plan_of(2048, mask=gh.causal())
+    assert (plan.engine, plan.reason) == ("fused", f"streaming is not known to be faster: {why}")
+
+
+@pytest.mark.usefixtures("machine_code_in_package")
+@pytest.mark.parametrize(
+    ("dtype", "feature"),
+    [
+        (torch.bfloat16, "amx-bf16"),
+        (torch.float16, "amx-fp16"),
+        (torch.float16, "avx512fp16"),
+    ],
+)
+@pytest.mark.usefixtures("machine_code_in_package")
+def test_sdpa_comes_first_where_the_processor_has_its_products(monkeypatch, dtype, feature):
+    monkeypatch.setattr(processor, "has", lambda one: one == feature)
+    plan = plan_of(2048, **half(dtype))
+    why = f"SDPA has this processor's products of {str(dtype)[6:]}"
+    assert (plan.engine, plan.reason) == ("fused", f"streaming is not known to be faster: {why}")
+    assert plan_of(2048, mask=gh.causal()).engine == "streaming"
+
+
+def test_why_sdpa_cannot_compute_a_long_call_is_told():
+    plan = plan_of(4096, mask=gh.causal(), softcap=30.0)
+    assert plan.refused == {"fused": "SDPA has no softcap"}
+
+
+@pytest.mark.usefixtures("machine_code_in_package")
+def test_a_streamed_call_is_what_is_observed_with_and_without_a_gradient():
+    torch.manual_seed(3)
+    query, key, value = (torch.randn(1, 2, 2053, 37, requires_grad=True) for _ in range(3))
+    attention = gh.Attention(mask=gh.causal())
+    assert attention.plan(query, key, value).engine == "streaming"
+    context = attention(query, key, value)
+    seen = attention.observe(query, key, value, [gh.Entropy()])
+    assert torch.equal(seen.context, context)
+    with torch.no_grad():
+        assert torch.equal(attention(query, key, value), context)
+    found = torch.autograd.grad(context.square().sum(), (query, key, value))
+    plain = gh.Attention(mask=gh.causal(), engine="fused")(query, key, value)
+    torch.testing.assert_close(context, plain, rtol=1e-5, atol=1e-5)
+    expected = torch.autograd.grad(plain.square().sum(), (query, key, value))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        gh.causal() & gh.window(before=63),
+        gh.documents(torch.arange(2048) // 128),
+        gh.documents(torch.arange(2048) // 128) & gh.causal(),
+    ],
+)
+def test_what_windows_and_documents_hide_is_skipped(mask):
+    assert plan_of(2048, 16, mask=mask).engine == "streaming"
