@@ -1,7 +1,7 @@
 // The view "heads": a text with the arcs of some heads, the small maps of all heads, and one of them
 // whole; and all of it beside another text or model.
 import { tellingQuery } from "../arcs.js";
-import { TextPicker, choice, firstText, progress, toggle } from "../controls.js";
+import { TextPicker, firstText, progress, scaleChoice, toggle } from "../controls.js";
 import { divergingColors } from "../difference.js";
 import { element, fill } from "../dom.js";
 import { colorBar } from "../figure.js";
@@ -96,14 +96,11 @@ class Heads {
       this.grid?.show(this.look);
       if (this.one?.whole) this.one.recolor(this.look);
     };
-    /** @type {[string, string][]} */
-    const scales = [
-      ["linear", t("heads.linear")],
-      ["log", t("heads.log")],
-    ];
     return element(
       "div.controls",
-      choice(t("heads.scale"), scales, state.scale ?? "linear", (scale) => change({ scale })),
+      scaleChoice(t, this.look.logarithmic, (isLogarithmic) => {
+        change({ scale: isLogarithmic ? "log" : "linear" });
+      }),
       toggle(t("heads.sink"), state.sink !== "off", (on) => change({ sink: on ? null : "off" })),
     );
   }
