@@ -249,13 +249,10 @@ export class Page {
     this.leaving.abort();
     this.leaving = new AbortController();
     const { signal } = this.leaving;
-    const { view, state } = readAddress();
-    const name = view in this.links ? view : this.about.first;
-    if (!Object.keys(state).length) Object.assign(state, stateOf(name, this.selection));
-    if (name === "steps" && state.layer !== undefined && !this.hasCells) {
-      for (const each of Object.keys(state)) delete state[each];
-    }
+    const { name, state } = this.place();
     this.selection = selectionOf(name, state) ?? this.selection;
+    // A link to a view alone becomes one to what is selected in it.
+    writeAddress(name, state);
     this.mark(name);
     const frame = this.layOutView(name);
     const { problem } = this.about.subject;
@@ -270,6 +267,17 @@ export class Page {
     } catch (error) {
       this.failed(error, frame, signal);
     }
+  }
+
+  /** The view that the address names, and what it or else the view before has selected. */
+  place() {
+    const { view, state: asked } = readAddress();
+    const isThere = view in this.links;
+    const name = isThere ? view : this.about.first;
+    const state = isThere ? asked : {};
+    if (!Object.keys(state).length) Object.assign(state, stateOf(name, this.selection));
+    const isCell = name === "steps" && state.layer !== undefined;
+    return { name, state: isCell && !this.hasCells ? {} : state };
   }
 
   /** Whether there is a model, whose heads the view "steps" works out. */
