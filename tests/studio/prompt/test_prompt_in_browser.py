@@ -217,13 +217,19 @@ def test_all_can_be_done_by_keyboard(looking, serving, folder):
 
 
 def test_the_picture_has_the_arcs_and_their_legend(looking, serving, folder, tmp_path):
-    page = looking(serving(folder).url).open(f"{PLACE}&heads=0.0,1.2")
+    page = looking(serving(folder).url).open(f"{PLACE}&heads=0.0,1.2&without=0.1")
     with page.expect_download() as download:
         page.get_by_role("button", name="SVG").click()
     download.value.save_as(tmp_path / "prompt.svg")
     written = (tmp_path / "prompt.svg").read_text()
-    assert written.count("<path") == page.locator(".arcs path").count()
+    # Two heads are framed, and one is struck out.
+    assert written.count("<path") == page.locator(".arcs path").count() + 2 + 1
+    assert written.count("<image") == page.locator("button.small").count()
     assert "Layer 1, head 2" in written
+    for told in page.locator(".bars .number").all_inner_texts():
+        probability, change = told[:6], told[6:].strip()
+        assert f">{probability} {change}<" in written
+    assert page.locator(".loss").inner_text() in written
     texts = [each.text for each in ET.fromstring(written).iter() if each.text]
     assert texts.count("a") >= 2
     assert texts[0].startswith("Prompt")

@@ -330,14 +330,12 @@ export class ModelCanvas {
     glide();
   }
 
-  /** What is seen, as a picture. @param {number} top */
-  figure(top) {
+  /** What is seen, as a picture. */
+  figure() {
     const { width, height } = this.view;
     const marks = marksOf(this.scene, this.view).map(({ image, ...mark }) => {
-      const drawn = image ? { ...mark, href: image.toDataURL() } : mark;
-      if (mark.d !== undefined) return { ...drawn, transform: `translate(0 ${top})` };
-      return { ...drawn, y: mark.y + top };
+      return image ? { ...mark, href: image.toDataURL() } : mark;
     });
-    return { width, height: height + ROW + top, marks };
+    return { width, height: height + ROW, marks };
   }
 }

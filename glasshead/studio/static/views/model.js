@@ -3,7 +3,7 @@ import { Arcs } from "../arcs.js";
 import { categories, paint, scale } from "../colors.js";
 import { tellOrigin } from "../controls.js";
 import { button, element, fill, headingCell, table, unique } from "../dom.js";
-import { colorBar } from "../figure.js";
+import { colorBar, stacked } from "../figure.js";
 import { drawMap } from "../map.js";
 import { decimal, range, weight, within } from "../numbers.js";
 import { Refused, newest } from "../source.js";
@@ -415,13 +415,18 @@ class Model {
 
   figure() {
     const { t, told, scene } = this;
-    const figure = this.canvas.figure(64);
     const [layer, head] = this.place;
     const name = t("heads.named", { layer, head });
     const told_at = t("model.at", { query: told.tokens[scene.query] });
     const title = { x: 16, y: 26, text: `${name} · ${told_at}`, size: 14, weight: 600 };
-    const bar = colorBar(16, 50, t(`model.${told.lit}`), decimal(Math.max(...scene.norms), 2));
-    return { ...figure, marks: [...figure.marks, title, ...bar.marks] };
+    const bar = colorBar(
+      16,
+      50,
+      t(`model.${told.lit}`) + t("shell.colon"),
+      decimal(Math.max(...scene.norms), 2),
+    );
+    const above = { width: bar.width + 32, height: 56, marks: [title, ...bar.marks] };
+    return stacked([above, this.canvas.figure(), this.arcs.figure()]);
   }
 }
 

@@ -4,6 +4,7 @@ import { Arcs } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
 import { choice, menu, slider, tellOrigin } from "../controls.js";
 import { button, element, fill, unique } from "../dom.js";
+import { sideBySide, stacked } from "../figure.js";
 import { decimal } from "../numbers.js";
 import { Refused, newest } from "../source.js";
 import { Bars } from "./prompt-bars.js";
@@ -355,18 +356,13 @@ class Prompt {
   }
 
   figure() {
-    const top = 60;
-    const figure = this.arcs.figure(top);
     const title = { x: 20, y: 30, text: this.why.firstChild.textContent, size: 14, weight: 600 };
-    const names = this.arcs.heads.map(({ name, color }, at) => {
-      const y = top + figure.height + 20 + at * 18;
-      return [
-        { x: 20, y: y - 9, width: 12, height: 10, fill: color },
-        { x: 40, y, text: name, size: 12 },
-      ];
-    });
-    const height = top + figure.height + 30 + names.length * 18;
-    return { ...figure, height, marks: [title, ...figure.marks, ...names.flat()] };
+    const head = { width: 0, height: 44, marks: [title] };
+    const arcs = this.arcs.figure();
+    if (!this.told) return stacked([head, arcs]);
+    const [bars, heads] = [this.bars.figure(), this.heads.figure()];
+    const figure = stacked([head, arcs, sideBySide([heads, bars])]);
+    return { ...figure, height: figure.height + 20 };
   }
 }
 
