@@ -15,6 +15,8 @@ SHELL = {
     "shell.nothing": _("no model: the worked example"),
     "shell.model": _("{name}, {layers} × {heads} heads, {parameters} parameters"),
     "shell.model.plain": _("{name}, {parameters} parameters"),
+    "shell.model.none": _("{name}, not loaded"),
+    "shell.kind.weights": _("Stored weights"),
     "shell.kind.classify": _("Classifier"),
     "shell.kind.translate": _("Translator"),
     "shell.kind.write": _("Language model"),

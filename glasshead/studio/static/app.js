@@ -26,7 +26,7 @@ import { steps } from "./views/steps.js";
  * What the studio says of itself, or a report of itself.
  * @typedef {object} About
  * @property {string} version
- * @property {{name: string | null, kind: string | null, problem: string | null}} subject
+ * @property {Record<"name" | "path" | "kind" | "problem", string | null>} subject
  * @property {string[]} models  Names of all models, where there are several
  * @property {Record<string, string | null>} views  Why a view is missing; null where it is not
  * @property {string} first  The view that the page opens with
@@ -189,25 +189,30 @@ export class Page {
     );
   }
 
-  /** Say what is loaded: its folder at first, and what it is once the model is there. */
+  /** Say what is loaded: of which kind it is at first, and more once the model is there. */
   async tellModel() {
-    const { name, kind, problem } = this.about.subject;
-    const isModel = name !== null && kind !== "weights" && problem === null;
-    fill(this.loaded, name ?? this.t("shell.nothing"));
-    if (!isModel) return;
-    this.loaded.title = name;
-    if (this.source.offline) return;
+    const { name, path, kind, problem } = this.about.subject;
+    const isOpen = kind !== null && problem === null && !this.source.offline;
+    const own = isOpen ? this.t(`shell.kind.${kind}`) : (name ?? this.t("shell.nothing"));
+    fill(this.loaded, own, kind === "weights" ? [this.t("shell.comma"), name] : null);
+    this.loaded.title = path ?? "";
+    if (!isOpen || kind === "weights") return;
     try {
-      /** @type {Model | null} */
-      const model = await this.source.json("prompt/model");
-      if (model === null) return;
-      const parameters = short(model.parameters, this.language);
-      const own = model.name ?? this.t(`shell.kind.${kind}`);
-      const sentence = model.layers && model.heads ? "shell.model" : "shell.model.plain";
-      fill(this.loaded, this.t(sentence, { ...model, name: own, parameters }));
+      fill(this.loaded, this.described(own, await this.source.json("prompt/model")));
     } catch {
       // What cannot be opened is told of by the view.
     }
+  }
+
+  /**
+   * @param {string} kind
+   * @param {Model | null} model
+   */
+  described(kind, model) {
+    if (model === null) return this.t("shell.model.none", { name: kind });
+    const parameters = short(model.parameters, this.language);
+    const sentence = model.layers && model.heads ? "shell.model" : "shell.model.plain";
+    return this.t(sentence, { ...model, name: model.name ?? kind, parameters });
   }
 
   saveButtons() {
