@@ -367,6 +367,7 @@ export class Page {
     const isRefused = error instanceof Refused;
     const fault = this.t("shell.fault", { error: String(error) });
     fill(frame, this.refusal(isRefused ? error.message : fault));
+    frame.dataset.drawn = "";
     if (!isRefused) throw error;
     this.reconnect.forSubject();
   }

@@ -14,6 +14,7 @@ from glasshead.studio.views.steps import steps_data
 from glasshead.studio.views.steps_request import StepsRequest
 from pretrained_folders import llama_folder
 from studio.conftest import LANGUAGES, address
+from studio.small_runs import SmallRun
 from written import written
 
 TEXT = "a big red dog saw a ball"
@@ -254,3 +255,16 @@ def test_twelve_heads_fit_a_telephone(looking, serving, wide, language):
         "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).length"
     )
     assert cut == 0
+
+
+def test_a_run_without_a_model_is_refused_once(looking, serves, tmp_path):
+    studio = Studio(SmallRun(tmp_path / "run").go(3).folder.path)
+    look = looking(serves(studio).url, expected=("Failed to load resource",))
+    refused = []
+    look.page.on("response", lambda one: refused.append(one.url) if one.status == 400 else None)
+    for view in ("prompt", "atlas", "heads", "model"):
+        refused.clear()
+        page = look.open(f"#{view}")
+        told = page.locator(".refused, .wrong:not(:empty)").first.inner_text()
+        assert "config.json is not what training wrote" in told
+        assert len(refused) <= 1, view

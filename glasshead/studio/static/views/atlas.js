@@ -11,7 +11,7 @@ import {
 } from "../controls.js";
 import { element, fill, unique } from "../dom.js";
 import { grouped, weight } from "../numbers.js";
-import { newest } from "../source.js";
+import { Refused, newest } from "../source.js";
 import { atlasFigure } from "./atlas-draw.js";
 import { AtlasMap } from "./atlas-map.js";
 import { Passage, Tokens } from "./atlas-text.js";
@@ -107,7 +107,10 @@ class Atlas {
       picker.show(this.text);
     }
     // A text that is refused may be changed: where one is chosen, it is said there.
-    await this.read().catch((error) => (picker ?? context).failed(error));
+    await this.read().catch((error) => {
+      if (error instanceof Refused) this.frame.dataset.drawn = "";
+      (picker ?? context).failed(error);
+    });
   }
 
   textPicker() {
