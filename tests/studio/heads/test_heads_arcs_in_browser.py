@@ -335,7 +335,7 @@ def test_two_models_are_compared_on_one_text(compared, second):
     assert top == (P - Q).abs().max().item()
     assert "minusmodel=1" in address(page)
     names = page.locator(".compared code").all_inner_texts()
-    assert names == [each.name for each in (studio.subject, *studio.others)]
+    assert names == [each.label for each in (studio.subject, *studio.others)]
     # The second model by itself.
     page.get_by_role("button", name="Stop comparing").click()
     expect(page.locator(".thumb")).to_have_count(0)
