@@ -1,5 +1,5 @@
 // The small maps of all heads, a row a layer, or of some of them in a row: arrow keys walk through.
-import { signed } from "../difference.js";
+import { signed } from "../diverging.js";
 import { element, fill, moveOf, table } from "../dom.js";
 import { textWidth } from "../figure.js";
 import { drawMap } from "../map.js";

@@ -2,7 +2,7 @@
 // whole; and all of it beside another text or model.
 import { tellingQuery } from "../arcs.js";
 import { TextPicker, firstText, progress, scaleChoice, toggle } from "../controls.js";
-import { divergingColors } from "../difference.js";
+import { divergingColors } from "../diverging.js";
 import { element, fill } from "../dom.js";
 import { sideBySide, colorBar, stacked } from "../figure.js";
 import { grouped, range, within } from "../numbers.js";

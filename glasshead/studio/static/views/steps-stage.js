@@ -3,7 +3,7 @@
 import { paperColor } from "../colors.js";
 import { element } from "../dom.js";
 import { term, within } from "../numbers.js";
-import { toneOf } from "./steps-colors.js";
+import { toneOf } from "../diverging.js";
 import {
   HOME,
   VECTOR,
