@@ -1,6 +1,6 @@
 """The studio: an atlas of 65,536 tokens, a prompt that is typed, 24 words in Steps, 12 × 12 heads.
 
-The prompt is that of stories260K, where `GLASSHEAD_DATA` has it.
+The prompt and the map of 512 tokens are those of stories260K, where `GLASSHEAD_DATA` has it.
 """
 
 import json
@@ -74,6 +74,27 @@ DRAGGED = """async (seconds) => {
   });
   return (times.length - 1) / ((times[times.length - 1] - times[0]) / 1000);
 }"""
+
+# Move the cross-hair over a map in each frame, a query and two keys on, and count frames.
+POINTED = """async (seconds) => {
+  const canvas = document.querySelector(".heads .map canvas");
+  const box = canvas.getBoundingClientRect();
+  const times = [];
+  await new Promise((done) => {
+    const step = (now) => {
+      times.push(now);
+      const [across, down] = [times.length * 5, times.length * 3].map((at, axis) => {
+        return at % (axis ? box.height - 1 : box.width - 1);
+      });
+      canvas.dispatchEvent(new PointerEvent("pointermove", { pointerId: 1, pointerType: "mouse",
+        bubbles: true, clientX: box.left + across, clientY: box.top + down }));
+      if (now - times[0] < seconds * 1000) requestAnimationFrame(step); else done();
+    };
+    requestAnimationFrame(step);
+  });
+  return (times.length - 1) / ((times[times.length - 1] - times[0]) / 1000);
+}"""
+POINTED_TOKENS = 512
 
 # Of which a reader types the last letters; as many tokens have the first that are read.
 TYPED = (
@@ -205,6 +226,30 @@ def dragged(page: Page, url: str) -> Figure:
     return frame("β is dragged, 24 words", page.evaluate(DRAGGED, 4))
 
 
+def pointed(page: Page, url: str) -> Figure:
+    """The frames of the view `heads` of 512 tokens while the pointer moves over a map."""
+    ends = range(len(TYPED), 9 * len(TYPED), 7)
+    text = " ".join([TYPED] * 9)
+    end = next(end for end in ends if sent(url, text[:end])[1] >= POINTED_TOKENS)
+    name, tokens = sent(url, text[:end])
+    page.goto("about:blank")
+    page.goto(f"{url}#heads?text={name}&layer=1&head=6")
+    page.wait_for_selector(".body[data-drawn]")
+    return frame(f"the cross-hair moves over {tokens} tokens", page.evaluate(POINTED, 4))
+
+
+def sent(url: str, text: str) -> tuple[str, int]:
+    """The name of a text that the model has read, and how many tokens it has."""
+    body = json.dumps({"text": text}).encode()
+    headers = {"Content-Type": "application/json"}
+    asked = urllib.request.Request(f"{url}api/texts", body, headers)
+    with urllib.request.urlopen(asked) as answer:
+        name = json.load(answer)["id"]
+    with urllib.request.urlopen(f"{url}api/heads/reading?text={name}") as answer:
+        told = json.loads(answer.read().splitlines()[-1])["result"]
+    return name, told["of"]
+
+
 def canvas(page: Page, url: str) -> list[Figure]:
     """The frames of the view `model` of 12 x 12 heads while it is panned, from far and near."""
     rows = []
@@ -243,8 +288,9 @@ def main() -> None:
         rows.append(dragged(browser.new_page(viewport=WINDOW), url))
     story = Path(os.environ.get("GLASSHEAD_DATA", "")) / "stories260K"
     if story.is_dir():
-        with served(story) as url:
+        with served(story) as url, chromium() as browser:
             rows += typed(url)
+            rows.append(pointed(browser.new_page(viewport=WINDOW), url))
     with tempfile.TemporaryDirectory() as place:
         wide = {"num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 12}
         model = llama_folder(Path(place), hidden_size=48, **wide)

@@ -13,6 +13,7 @@ from glasshead.tasks.tokenizers.pretrained import llama2c_tokenizer
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 # Pieces that overlap, the highest score first.
 PIECES = ["ab", " a", "bc", "abc", "aa", "ca", "é", "bab", " ab", "aab", "c b", *"abc é☀"]
+WORD_PIECES = "once upon a time tom saw big red ball and the dog ran un ##der ##s , ."
 TOKENS = [
     ("<unk>", 0.0),
     ("\n<s>\n", 0.0),
@@ -80,4 +81,30 @@ def llama_folder(folder: Path, **config) -> Path:
             parameter.mul_(5)
     model.save_pretrained(folder)
     tokenizer_files(folder, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    return folder
+
+
+def bert_folder(folder: Path, **config) -> Path:
+    """A BERT that nobody trained, sharper than at the beginning, with pieces of words."""
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    torch.manual_seed(7)
+    folder.mkdir(parents=True, exist_ok=True)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORD_PIECES.split()]
+    (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    small = {
+        "vocab_size": len(words),
+        "hidden_size": 24,
+        "intermediate_size": 20,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "max_position_embeddings": 67,
+    }
+    model = BertModel(BertConfig(**{**small, **config}))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "query" in name or "key" in name:
+                parameter.mul_(9)
+    model.save_pretrained(folder)
     return folder

@@ -29,19 +29,9 @@ from glasshead.studio.page import (
     static,
     typeface,
 )
-from glasshead.studio.routes import (
-    alignment_routes,
-    atlas_routes,
-    heads_routes,
-    model_routes,
-    picture_routes,
-    prompt_routes,
-    shell_routes,
-    steps_routes,
-)
+from glasshead.studio.routes import ROUTES
 from glasshead.studio.security import Guard, RequestLimits
 from glasshead.studio.studio import Studio
-from glasshead.studio.training_routes import training_routes
 from glasshead.tasks.validated import sentence
 
 _LONGEST = 200
@@ -68,17 +58,7 @@ def application(
         redirect_slashes=False,
     )
     app.state.studio = studio
-    for routes in (
-        shell_routes,
-        prompt_routes,
-        model_routes,
-        picture_routes,
-        steps_routes,
-        heads_routes,
-        alignment_routes,
-        atlas_routes,
-        training_routes,
-    ):
+    for routes in ROUTES:
         app.include_router(routes(studio), prefix="/api")
     _add_page(app)
     app.add_exception_handler(HTTPException, _not_served)

@@ -12,7 +12,6 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.drawing import printable
 from glasshead.explanation.embeddings import composed, split
 from glasshead.explanation.translations import Say
 from glasshead.files import whole_file
@@ -393,14 +392,8 @@ def _studio(model: "str | Path | Studio | None") -> Studio:
 
 
 def _title(studio: Studio) -> str:
-    name = _name(studio)
+    name = studio.subject.label
     return "glasshead" if name is None else f"{name} · glasshead"
-
-
-def _name(studio: Studio) -> str | None:
-    """Return the folder's base name; its path is private to the report's author."""
-    folder = studio.subject.folder
-    return None if folder is None else printable(folder.resolve().name)
 
 
 def _answers_of(content: ReportContent, spoken: dict[str, str]) -> tuple[Answers, dict[str, str]]:
@@ -443,7 +436,8 @@ def _about(
 ) -> dict[str, Any]:
     return {
         **description,
-        "subject": {**description["subject"], "name": _name(content.studio)},
+        # Its path is private to the report's author.
+        "subject": {**description["subject"], "path": None},
         "views": views,
         "notes": notes,
         "text": content.name,

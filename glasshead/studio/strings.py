@@ -15,12 +15,21 @@ SHELL = {
     "shell.nothing": _("no model: the worked example"),
     "shell.model": _("{name}, {layers} × {heads} heads, {parameters} parameters"),
     "shell.model.plain": _("{name}, {parameters} parameters"),
+    "shell.model.none": _("{name}, not loaded"),
+    "shell.kind.weights": _("Stored weights"),
     "shell.kind.classify": _("Classifier"),
     "shell.kind.translate": _("Translator"),
     "shell.kind.write": _("Language model"),
     "shell.kind.model": _("Model"),
     "shell.kind.vision": _("Vision model"),
     "shell.hidden": _("grey: hidden by the mask"),
+    "shell.colors": _("Colours"),
+    "shell.linear": _("linear"),
+    "shell.log": _("logarithmic"),
+    "shell.zoom": _("Zoom"),
+    "shell.nearer": _("Zoom in"),
+    "shell.farther": _("Zoom out"),
+    "shell.all": _("All"),
     "shell.save": _("Save the picture"),
     "shell.png": _("PNG"),
     "shell.svg": _("SVG"),
@@ -169,9 +178,6 @@ HEADS = {
     "heads.said": _("Tokens: {tokens}. Layers: {layers}. Heads: {heads}."),
     "heads.cut": _("The text is cut: the model read {tokens} of its {of} tokens."),
     # Controls
-    "heads.scale": _("Colour"),
-    "heads.linear": _("linear"),
-    "heads.log": _("logarithmic"),
     "heads.sink": _("With the first token"),
     # Grid
     "heads.grid": _("All heads, one row per layer"),
@@ -277,15 +283,7 @@ ATLAS = {
     "atlas.head": _("Head"),
     "atlas.whose": _("layer {layer}, head {head}"),
     "atlas.whose_stored": _("matrix {layer}, head {head}"),
-    "atlas.scale": _("Colours"),
-    "atlas.log": _("logarithmic"),
-    "atlas.linear": _("linear"),
     "atlas.top": _("Top of the colour scale"),
-    "atlas.zoom": _("Zoom"),
-    "atlas.closer": _("Closer"),
-    "atlas.further": _("Further away"),
-    "atlas.all": _("All"),
-    "atlas.whole": _("The whole map"),
     "atlas.legend": _("mean weight of one key"),
     "atlas.map": _(
         "Attention map: queries from top to bottom ({queries}), keys from left to right ({keys})"
@@ -373,9 +371,6 @@ MODEL = {
         "Lines from the tokens: attention weights."
     ),
     "model.take": _("Take it away"),
-    "model.whole": _("Whole model"),
-    "model.nearer": _("Zoom in"),
-    "model.further": _("Zoom out"),
     "model.as_table": _("The same as a table"),
     "model.table.writes": _("Norm of what each head writes at “{query}”"),
     "model.table.context": _("Norm of each head’s context vector at “{query}”"),
@@ -501,10 +496,6 @@ TRAINING = {
     "training.over": _("Other runs ({count})"),
     "training.log.y": _("Logarithmic values"),
     "training.log.x": _("Logarithmic steps"),
-    "training.zoom": _("Zoom"),
-    "training.nearer": _("Zoom in"),
-    "training.farther": _("Zoom out"),
-    "training.whole": _("Whole run"),
     "training.keys": _(
         "Drag over a chart to zoom, or turn the wheel with Ctrl; on the keyboard, + and − zoom, "
         "and 0 shows the whole run."

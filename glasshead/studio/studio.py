@@ -214,7 +214,7 @@ def about(studio: Studio, say: Say | None = None) -> dict[str, Any]:
 
     >>> told = about(Studio())
     >>> told["subject"], told["views"]["steps"], told["views"]["training"]
-    ({'name': None, 'kind': None, 'problem': None}, None, 'training.none')
+    ({'name': None, 'path': None, 'kind': None, 'problem': None}, None, 'training.none')
     """
     subject, kind, problem = studio.subject, None, None
     try:
@@ -224,14 +224,28 @@ def about(studio: Studio, say: Say | None = None) -> dict[str, Any]:
     return {
         "version": __version__,
         "id": studio.id,
-        "subject": {"name": subject.name, "kind": kind, "problem": problem},
-        "models": [each.name for each in (subject, *studio.others)] if studio.others else [],
+        "subject": {
+            "name": subject.label,
+            "path": subject.name,
+            "kind": kind,
+            "problem": problem,
+        },
+        "models": _labels([subject, *studio.others]) if studio.others else [],
         "views": {view: why_not(view, kind) for view in VIEWS},
         "first": first_view(subject, kind),
         "limits": asdict(studio.limits),
         "languages": LANGUAGES,
         "palette": palette(),
     }
+
+
+def _labels(subjects: Sequence[StudioSubject]) -> list[str]:
+    """Return the labels of models; where several are alike, their paths."""
+    labels = [str(each.label) for each in subjects]
+    return [
+        label if labels.count(label) == 1 else str(each.name)
+        for label, each in zip(labels, subjects, strict=True)
+    ]
 
 
 def palette() -> dict[str, list[str]]:

@@ -205,8 +205,13 @@ class StudioSubject:
 
     @property
     def name(self) -> str | None:
-        """The folder as printable text."""
+        """The path as printable text."""
         return None if self.folder is None else printable(str(self.folder))
+
+    @property
+    def label(self) -> str | None:
+        """The last part of the path, as printable text."""
+        return None if self.folder is None else printable(self.folder.resolve().name or "/")
 
     @property
     def is_file(self) -> bool:

@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from playwright.sync_api import expect
 
+import glasshead as gh
 from glasshead.studio.app import application
 from glasshead.studio.page import code_alone, later_scripts, modules, page, script, style_sheet
 from glasshead.studio.strings import words
@@ -332,6 +334,23 @@ def test_a_model_that_does_not_load_is_told_of_until_it_is_mended(looking, serve
     told.wait_for(state="detached")
     page.wait_for_selector(".view.heads .body[data-drawn]", timeout=PATIENCE)
     assert page.locator(".refused").count() == 0
+
+
+def test_the_header_says_what_is_loaded_and_not_where_it_lies(looking, serves, tmp_path):
+    run = written(tmp_path / "run")
+    page = looking(serves(Studio(run.path)).url).open()
+    brand = page.locator(".brand span")
+    expect(brand).to_contain_text("Language model, 2 × 3 heads")
+    assert brand.get_attribute("title") == str(run.path)
+    assert page.title() == "Prompt · run · glasshead"
+    (tmp_path / "made").mkdir()
+    made = SmallRun(tmp_path / "made" / "up").go(3).folder.path
+    page = looking(serves(Studio(made)).url).open()
+    expect(page.locator(".brand span")).to_have_text("Language model, not loaded")
+    file = tmp_path / "book.safetensors"
+    gh.Attention().weights(torch.ones(1, 2, 3, 5), torch.ones(1, 2, 3, 5)).save(file)
+    page = looking(serves(Studio(file)).url).open()
+    expect(page.locator(".brand span")).to_have_text("Stored weights, book.safetensors")
 
 
 HOSTILE = '<img src=x onerror="document.title=`gone`"><script>document.title="gone"</script>\u202e'

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from glasshead.studio.background_jobs import Work
+from glasshead.studio.strings import words
 from glasshead.studio.studio import Limits
 from glasshead.studio.views import heads
 from glasshead.studio.views.steps import computed
@@ -216,9 +217,22 @@ def test_a_long_sentence_fits_each_width(looking, serving, language):
         page.wait_for_timeout(50)
         strip = page.locator(".sum .strip").bounding_box()
         assert 0 <= strip["y"] < 900
-    words = page.evaluate("() => window.written")
-    assert not any(re.search(r"\b(steps|walk)\.[a-z]", word) for word in words)
+    drawn = page.evaluate("() => window.written")
+    assert not any(re.search(r"\b(steps|walk)\.[a-z]", word) for word in drawn)
     assert look.violations() == []
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_titles_of_the_stage_are_whole_on_a_telephone(looking, serving, language):
+    page = looking(serving().url, language=language, width=390).open("#steps?mask=causal&frame=0")
+    page.evaluate(LISTEN)
+    names = words(language)
+    scrubber = page.get_by_label(names["walk.at"])
+    for place in range(int(scrubber.get_attribute("max")) + 1):
+        scrubber.fill(str(place))
+    written = page.evaluate("() => window.written")
+    for name in ("keys", "scores", "scaled", "masked", "weights", "values"):
+        assert names[f"steps.{name}"] in written
 
 
 @pytest.fixture(scope="module")

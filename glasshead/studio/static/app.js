@@ -26,7 +26,7 @@ import { steps } from "./views/steps.js";
  * What the studio says of itself, or a report of itself.
  * @typedef {object} About
  * @property {string} version
- * @property {{name: string | null, kind: string | null, problem: string | null}} subject
+ * @property {Record<"name" | "path" | "kind" | "problem", string | null>} subject
  * @property {string[]} models  Names of all models, where there are several
  * @property {Record<string, string | null>} views  Why a view is missing; null where it is not
  * @property {string} first  The view that the page opens with
@@ -189,25 +189,30 @@ export class Page {
     );
   }
 
-  /** Say what is loaded: its folder at first, and what it is once the model is there. */
+  /** Say what is loaded: of which kind it is at first, and more once the model is there. */
   async tellModel() {
-    const { name, kind, problem } = this.about.subject;
-    const isModel = name !== null && kind !== "weights" && problem === null;
-    fill(this.loaded, name ?? this.t("shell.nothing"));
-    if (!isModel) return;
-    this.loaded.title = name;
-    if (this.source.offline) return;
+    const { name, path, kind, problem } = this.about.subject;
+    const isOpen = kind !== null && problem === null && !this.source.offline;
+    const own = isOpen ? this.t(`shell.kind.${kind}`) : (name ?? this.t("shell.nothing"));
+    fill(this.loaded, own, kind === "weights" ? [this.t("shell.comma"), name] : null);
+    this.loaded.title = path ?? "";
+    if (!isOpen || kind === "weights") return;
     try {
-      /** @type {Model | null} */
-      const model = await this.source.json("prompt/model");
-      if (model === null) return;
-      const parameters = short(model.parameters, this.language);
-      const own = model.name ?? this.t(`shell.kind.${kind}`);
-      const sentence = model.layers && model.heads ? "shell.model" : "shell.model.plain";
-      fill(this.loaded, this.t(sentence, { ...model, name: own, parameters }));
+      fill(this.loaded, this.described(own, await this.source.json("prompt/model")));
     } catch {
       // What cannot be opened is told of by the view.
     }
+  }
+
+  /**
+   * @param {string} kind
+   * @param {Model | null} model
+   */
+  described(kind, model) {
+    if (model === null) return this.t("shell.model.none", { name: kind });
+    const parameters = short(model.parameters, this.language);
+    const sentence = model.layers && model.heads ? "shell.model" : "shell.model.plain";
+    return this.t(sentence, { ...model, name: model.name ?? kind, parameters });
   }
 
   saveButtons() {
@@ -249,13 +254,10 @@ export class Page {
     this.leaving.abort();
     this.leaving = new AbortController();
     const { signal } = this.leaving;
-    const { view, state } = readAddress();
-    const name = view in this.links ? view : this.about.first;
-    if (!Object.keys(state).length) Object.assign(state, stateOf(name, this.selection));
-    if (name === "steps" && state.layer !== undefined && !this.hasCells) {
-      for (const each of Object.keys(state)) delete state[each];
-    }
+    const { name, state } = this.place();
     this.selection = selectionOf(name, state) ?? this.selection;
+    // A link to a view alone becomes one to what is selected in it.
+    writeAddress(name, state);
     this.mark(name);
     const frame = this.layOutView(name);
     const { problem } = this.about.subject;
@@ -270,6 +272,17 @@ export class Page {
     } catch (error) {
       this.failed(error, frame, signal);
     }
+  }
+
+  /** The view that the address names, and what it or else the view before has selected. */
+  place() {
+    const { view, state: asked } = readAddress();
+    const isThere = view in this.links;
+    const name = isThere ? view : this.about.first;
+    const state = isThere ? asked : {};
+    if (!Object.keys(state).length) Object.assign(state, stateOf(name, this.selection));
+    const isCell = name === "steps" && state.layer !== undefined;
+    return { name, state: isCell && !this.hasCells ? {} : state };
   }
 
   /** Whether there is a model, whose heads the view "steps" works out. */
@@ -354,6 +367,7 @@ export class Page {
     const isRefused = error instanceof Refused;
     const fault = this.t("shell.fault", { error: String(error) });
     fill(frame, this.refusal(isRefused ? error.message : fault));
+    frame.dataset.drawn = "";
     if (!isRefused) throw error;
     this.reconnect.forSubject();
   }

@@ -1,10 +1,10 @@
 // A text with the attention between its tokens as arcs: from a query to its keys above the words,
 // and below them from the queries that look at it.
 import { element, fill, moveOf } from "./dom.js";
-import { svgNode } from "./figure.js";
+import { stacked, svgNode, swatches, textWidth } from "./figure.js";
 import { range, weight, within } from "./numbers.js";
 
-/** @import { Mark } from "./figure.js" */
+/** @import { Figure } from "./figure.js" */
 
 /**
  * A head whose arcs are shown: its colour, and its weights by rows.
@@ -242,23 +242,31 @@ export class Arcs {
     };
   }
 
-  /** The text and its arcs as a picture. @param {number} top */
-  figure(top) {
-    /** @type {Mark[]} */
-    const marks = this.paths().map((path) => ({
+  /**
+   * The text and its arcs as a picture, with the names of the heads.
+   * @returns {Figure}
+   */
+  figure() {
+    const { clientHeight } = this.element;
+    const widths = this.tokens.map(({ offsetWidth }) => offsetWidth);
+    const all = textWidth(this.words.join(""), 100);
+    // The letters of a picture are others than those of the page, and as wide together.
+    const size = (100 * widths.reduce((sum, each) => sum + each, 0)) / all;
+    const arcs = this.paths().map((path) => ({
       d: path.d,
       stroke: path.stroke,
       width: path["stroke-width"],
       opacity: path["stroke-opacity"],
-      transform: `translate(20 ${top})`,
+      dash: path["stroke-dasharray"],
     }));
-    this.places().forEach(({ left, bottom }, at) => {
-      const isQuery = at === this.query;
-      const look = { anchor: "middle", size: 17, weight: isQuery ? 700 : 400 };
-      marks.push({ ...look, x: left + 20, y: top + bottom - 8, text: this.words[at].trim() });
+    const words = this.places().map(({ left, bottom }, at) => {
+      const look = { anchor: "middle", size, weight: at === this.query ? 700 : 400 };
+      return { ...look, x: left, y: bottom - 8, text: this.words[at].trim() };
     });
-    const { clientWidth, clientHeight } = this.element;
-    return { width: clientWidth + 40, height: clientHeight, marks };
+    const text = { x: 20, y: 0, marks: [...arcs, ...words] };
+    const ends = this.places().map(({ left }, at) => left + widths[at]);
+    const drawn = { width: Math.max(...ends) + 40, height: clientHeight, marks: [text] };
+    return stacked([drawn, swatches(this.heads)]);
   }
 }
 

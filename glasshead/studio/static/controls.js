@@ -1,5 +1,5 @@
 // Controls: each has a label that is seen, and calls back with what was chosen.
-import { element, fill, unique } from "./dom.js";
+import { button, element, fill, unique } from "./dom.js";
 import { grouped } from "./numbers.js";
 import { Refused } from "./source.js";
 
@@ -105,6 +105,51 @@ export function slider(label, count, place, textOf, moved) {
 }
 
 /**
+ * The scales of colours that a map has.
+ * @param {Translate} t
+ * @param {boolean} isLogarithmic
+ * @param {(isLogarithmic: boolean) => void} chosen
+ */
+export function scaleChoice(t, isLogarithmic, chosen) {
+  /** @type {[string, string][]} */
+  const scales = [
+    ["linear", t("shell.linear")],
+    ["log", t("shell.log")],
+  ];
+  const value = isLogarithmic ? "log" : "linear";
+  return choice(t("shell.colors"), scales, value, (scale) => chosen(scale === "log"));
+}
+
+/**
+ * Buttons that zoom in and out, and to all that there is, by the factor 0.
+ * @param {Translate} t
+ * @param {(factor: number) => void} zoom
+ * @param {number} step
+ */
+export function zoomButtons(t, zoom, step = 2) {
+  /**
+   * @param {string} text
+   * @param {string} title
+   * @param {number} factor
+   */
+  const made = (text, title, factor) => {
+    return Object.assign(
+      button(text, () => zoom(factor)),
+      { ariaLabel: title, title },
+    );
+  };
+  const all = button(t("shell.all"), () => zoom(0));
+  const group = element(
+    "div.zooming",
+    { role: "group", "aria-label": t("shell.zoom") },
+    made("+", t("shell.nearer"), step),
+    made("−", t("shell.farther"), 1 / step),
+    all,
+  );
+  return Object.assign(group, { all });
+}
+
+/**
  * A check box.
  * @param {string} label
  * @param {boolean} on
@@ -122,11 +167,11 @@ export function toggle(label, on, changed) {
  * A line of text, and the button that sends it; blanks alone are not sent.
  * @param {string} label
  * @param {string} text
- * @param {string} button  Text of the button
+ * @param {string} send  Text of the button
  * @param {(text: string) => void} sent
  * @param {number} most  Characters
  */
-export function textField(label, text, button, sent, most) {
+export function textField(label, text, send, sent, most) {
   const id = unique("text");
   const plain = { autocomplete: "off", spellcheck: "false" };
   const field = element("input", { type: "text", id, maxlength: most, ...plain });
@@ -136,7 +181,7 @@ export function textField(label, text, button, sent, most) {
     event.preventDefault();
     if (field.value.trim()) sent(field.value);
   };
-  const row = element("div.row", field, element("button", { type: "submit" }, button));
+  const row = element("div.row", field, element("button", { type: "submit" }, send));
   const form = element(
     "form.control.asking",
     { onsubmit },

@@ -3,8 +3,8 @@ import { paperColor, ramp } from "./colors.js";
 import { element, setAttributes } from "./dom.js";
 
 /**
- * A part of a picture. One with a `text` is a text; with a `d`, a path; with an `href`, a data: URL,
- * an image; any other is a rectangle. A colour may have its name on the page (paperColor).
+ * A part of a picture. One with `marks` is a figure within it, at `x` and `y`; with a `text`, a text;
+ * with a `d`, a path; with an `href`, a data: URL, an image; any other is a rectangle. A colour may have its name on the page (paperColor).
  * @typedef {object} Mark
  * @property {number} [x]
  * @property {number} [y]
@@ -15,12 +15,14 @@ import { element, setAttributes } from "./dom.js";
  * @property {number | string} [weight]  Of letters
  * @property {string} [d]
  * @property {string} [stroke]
+ * @property {string} [dash]  Of a line
  * @property {number | string} [width]  Of a line, or of a rectangle or an image
  * @property {number} [height]
  * @property {string} [href]
  * @property {string} [fill]
  * @property {number | string} [opacity]
  * @property {string} [transform]
+ * @property {Mark[]} [marks]
  */
 
 /** @typedef {{width: number, height: number, marks: Mark[], title?: string}} Figure */
@@ -131,6 +133,53 @@ export function textWidth(text, size = 12) {
   return pen.measureText(text).width;
 }
 
+/**
+ * Figures below one another, from the left.
+ * @param {Figure[]} figures
+ * @param {number} gap
+ * @returns {Figure}
+ */
+export function stacked(figures, gap = 16) {
+  const shown = figures.filter(({ marks }) => marks.length);
+  let y = 0;
+  const marks = shown.map((figure) => {
+    const mark = { x: 0, y, marks: figure.marks };
+    y += figure.height + gap;
+    return mark;
+  });
+  const width = Math.max(0, ...shown.map((figure) => figure.width));
+  return { width, height: Math.max(0, y - gap), marks };
+}
+
+/**
+ * Figures beside one another, from the top.
+ * @param {Figure[]} figures
+ * @returns {Figure}
+ */
+export function sideBySide(figures) {
+  let x = 0;
+  const marks = figures.map((figure) => {
+    const mark = { x, y: 0, marks: figure.marks };
+    x += figure.width;
+    return mark;
+  });
+  return { width: x, height: Math.max(0, ...figures.map(({ height }) => height)), marks };
+}
+
+/**
+ * What colours stand for, one below the other.
+ * @param {{name: string, color: string}[]} keys
+ * @returns {Figure}
+ */
+export function swatches(keys) {
+  const marks = keys.flatMap(({ name, color }, at) => [
+    { x: 20, y: at * 18 + 4, width: 12, height: 10, fill: color },
+    { x: 40, y: at * 18 + 13, text: name, size: 12 },
+  ]);
+  const widths = keys.map(({ name }) => 60 + textWidth(name));
+  return { width: Math.max(0, ...widths), height: keys.length * 18, marks };
+}
+
 /** @param {Figure} figure */
 function wholePixels({ width, height }) {
   return { width: Math.ceil(width), height: Math.ceil(height) };
@@ -146,6 +195,11 @@ function colorOf(name) {
  * @param {Mark} mark
  */
 export function markNode(mark) {
+  if (mark.marks) {
+    const group = svgNode("g", { transform: `translate(${mark.x} ${mark.y})` });
+    group.append(...mark.marks.map(markNode));
+    return group;
+  }
   if (mark.text !== undefined) return textMark(mark);
   if (mark.d !== undefined) return pathMark(mark);
   if (!mark.href) return svgNode("rect", { ...mark, fill: colorOf(mark.fill) });
@@ -169,9 +223,10 @@ function textMark({ text, size = 13, fill = "ink", anchor = "start", rotate, wei
 }
 
 /** @param {Mark} mark */
-function pathMark({ fill = "none", stroke = "accent", width = 1, ...rest }) {
+function pathMark({ fill = "none", stroke = "accent", width = 1, dash, ...rest }) {
   const look = { fill: colorOf(fill), stroke: colorOf(stroke), "stroke-width": width };
-  return svgNode("path", { ...rest, ...look });
+  const dashes = { "stroke-dasharray": dash };
+  return svgNode("path", { ...rest, ...look, ...dashes });
 }
 
 /**

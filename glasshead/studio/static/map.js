@@ -1,6 +1,6 @@
 // A square matrix of weights as a picture, a pixel a cell; where all is hidden it is clear.
 import { paint, paperColor, scale } from "./colors.js";
-import { drawDifference } from "./difference.js";
+import { drawDifference } from "./diverging.js";
 import { range } from "./numbers.js";
 
 /**

@@ -8,13 +8,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import glasshead as gh
-from glasshead.drawing import visible
 from glasshead.message import Message
 from glasshead.studio.background_jobs import Cache, Refusal, Work
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import ModelPass, check_place
 from glasshead.studio.views import heads
-from glasshead.studio.views.prompt import logits_of, telling_head
+from glasshead.studio.views.prompt import logits_of, tokens_and_heads
 from glasshead.studio.views.reading import observed, tokens_of
 from glasshead.watching import UnseenError
 from glasshead.watching.errors import attends
@@ -28,7 +27,7 @@ _PASSES = 4
 
 @dataclass(frozen=True, eq=False)
 class ModelWrites:
-    """What the heads of a model write over a text.
+    """Norms and shares of what each head of a model writes over a text.
 
     Attributes:
         lit: "writes": `norm` is that of what a head adds to its attention's output; "context": that
@@ -65,15 +64,8 @@ class WholeModel:
         Errors: a `Refusal` where the text has no word or the model does not read it; `Cancelled`.
         """
         reading, writes = self._pass(text, work)
-        tokens = [visible(word) for word in reading.words]
         model = self._studio.subject.reader().model
-        return {
-            "tokens": tokens,
-            "running": heads.running(tokens),
-            "of": reading.of,
-            "layers": list(reading.layers),
-            "heads": list(reading.heads),
-            "first": telling_head(reading),
+        return tokens_and_heads(reading) | {
             "lit": writes.lit,
             "projections": list(writes.projections),
             "mlps": [

@@ -84,15 +84,8 @@ class Prompts:
         """
         own, whole = self.pass_of(text, without, work), self.pass_of(text, (), work)
         reading = own.reading
-        tokens = [visible(word) for word in reading.words]
         kind = self._predicts(own)
-        told = {
-            "tokens": tokens,
-            "running": heads.running(tokens),
-            "of": reading.of,
-            "layers": list(reading.layers),
-            "heads": list(reading.heads),
-            "first": telling_head(reading),
+        told = tokens_and_heads(reading) | {
             "predicts": kind,
             "likely": [],
             "loss": None,
@@ -206,6 +199,22 @@ class Prompts:
 def _shown(token: str) -> str:
     """Return a token with what is invisible in it made visible, a line break of bytes too."""
     return visible(token.replace("<0x0A>", "\n"))
+
+
+def tokens_and_heads(reading: ModelPass) -> dict[str, Any]:
+    """Describe a reading as JSON: its tokens, alone and as running text, and its heads.
+
+    `of` counts the tokens of the whole text, and `first` is the head to show first.
+    """
+    tokens = [visible(word) for word in reading.words]
+    return {
+        "tokens": tokens,
+        "running": heads.running(tokens),
+        "of": reading.of,
+        "layers": list(reading.layers),
+        "heads": list(reading.heads),
+        "first": telling_head(reading),
+    }
 
 
 def telling_head(reading: ModelPass) -> list[int]:

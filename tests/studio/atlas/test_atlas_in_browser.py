@@ -259,7 +259,7 @@ def test_keys_and_buttons_move_the_map(looking, stored):
     canvas = page.locator(".atlas canvas")
     page.wait_for_function("() => location.hash.includes('i=')")
     assert "zoom" not in state(page)
-    page.get_by_role("button", name="Closer").click()
+    page.get_by_role("button", name="Zoom in").click()
     page.wait_for_function("() => location.hash.includes('zoom=')")
     first = state(page)
     canvas.focus()

@@ -1,5 +1,7 @@
 """The arcs over the text, chips that choose heads, and comparisons, in a browser."""
 
+from xml.etree import ElementTree as ET
+
 import pytest
 import torch
 from playwright.sync_api import expect
@@ -285,6 +287,14 @@ def test_two_texts_are_compared_head_by_head(compared):
     held = address(page)
     assert "side=d" in held
     again = look.open("#" + held.split("#")[1])
+    # The picture has both sides and their difference, and says what they are.
+    with again.expect_download() as saved:
+        again.get_by_role("button", name="SVG").click()
+    svg = ET.parse(saved.value.path()).getroot()
+    texts = [one.text for one in svg.iter() if one.tag.endswith("text")]
+    assert {"A", "B", "A − B", "A · Layer 1, head 2"} <= set(texts)
+    assert {f"A {TEXT} run", f"B {OTHER} run"} <= set(texts)
+    assert sum(one.tag.endswith("image") for one in svg.iter()) == LAYERS * HEADS + 3 + 1
     assert float(small(again, 0, 1).get_attribute("data-entropy")) == before - after
     again.get_by_role("button", name="Stop comparing").click()
     expect(again.locator(".thumb")).to_have_count(0)
@@ -325,7 +335,7 @@ def test_two_models_are_compared_on_one_text(compared, second):
     assert top == (P - Q).abs().max().item()
     assert "minusmodel=1" in address(page)
     names = page.locator(".compared code").all_inner_texts()
-    assert names == [each.name for each in (studio.subject, *studio.others)]
+    assert names == [each.label for each in (studio.subject, *studio.others)]
     # The second model by itself.
     page.get_by_role("button", name="Stop comparing").click()
     expect(page.locator(".thumb")).to_have_count(0)

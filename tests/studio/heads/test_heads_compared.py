@@ -104,7 +104,7 @@ def test_differences_are_those_of_the_weights(studio, client):
                 assert told["scores"][role][layer][head] == expected
 
 
-def test_two_models_are_compared_on_one_text(studio, client, second):
+def test_two_models_are_compared_on_one_text(studio, client, second, tmp_path):
     text = studio.texts.add(TEXT)
     asked = {"text": text, "minus": text, "minus_model": 1, "layer": 0, "head": 2}
     found = numbers(client.get("/api/heads/weights", params=asked))
@@ -117,7 +117,9 @@ def test_two_models_are_compared_on_one_text(studio, client, second):
         "/api/heads/weights", params={"text": text, "model": 1, "layer": 0, "head": 2}
     )
     torch.testing.assert_close(numbers(alone), heads.whole_map(other, 0, 2))
-    assert about(studio)["models"] == [each.name for each in (studio.subject, *studio.others)]
+    assert about(studio)["models"] == [each.label for each in (studio.subject, *studio.others)]
+    again = Studio(second, beside=[tmp_path / second.name])
+    assert about(again)["models"] == [str(second), str(tmp_path / second.name)]
     assert about(own)["models"] == []
 
 

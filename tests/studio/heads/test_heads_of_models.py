@@ -1,4 +1,7 @@
-"""Heads of each kind of model, and of texts that are short, long, or beyond all numbers."""
+"""Heads of each kind of model, and of texts that are short, long, or beyond all numbers.
+
+A BERT as wide as MiniLM has heads, in a browser.
+"""
 
 import pytest
 import torch
@@ -13,7 +16,8 @@ from glasshead.studio.views import heads
 from glasshead.tasks.classify import TextClassifier
 from glasshead.tasks.translate import TextTranslator
 from glasshead.tasks.write import Writer
-from pretrained_folders import llama_folder
+from pretrained_folders import bert_folder, llama_folder
+from studio.conftest import LANGUAGES
 from studio.heads.heads_seen import HEADS, LAYERS, STORY
 from translated import translated
 from written import written
@@ -95,3 +99,55 @@ def test_a_text_is_cut_to_what_is_drawn(folder):
     reading = heads.reading_of(studio, studio.texts.add(STORY), Work())
     assert reading.length == 11
     assert reading.of == len(Writer.load(folder).tokenizer.encode(STORY)) > 11
+
+
+BERT_TEXT = "Once upon a time Tom saw a big red ball, and the dog ran unders."
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """As many layers and heads as all-MiniLM-L6-v2 has."""
+    folder = tmp_path_factory.mktemp("models") / "bert"
+    return bert_folder(
+        folder, hidden_size=48, num_hidden_layers=6, num_attention_heads=12, intermediate_size=31
+    )
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_twelve_heads_of_a_bert_fit_a_telephone(looking, serving, bert, language):
+    served = serving(bert)
+    name = served.studio.texts.add(BERT_TEXT)
+    look = looking(served.url, width=390, height=844, language=language)
+    page = look.open(f"#heads?text={name}&layer=5&head=11&query=4&key=9")
+    assert look.overflow() == 0
+    assert page.locator(".all button.small").count() == 6 * 12
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    assert look.overflow() == 0
+    assert look.violations() == []
+
+
+def test_numbers_of_a_bert_are_those_of_the_library(looking, serving, bert):
+    from transformers import AutoTokenizer, BertModel
+
+    served = serving(bert)
+    page = looking(served.url).open(
+        f"#heads?text={served.studio.texts.add(BERT_TEXT)}&layer=5&head=11&query=4&key=9"
+    )
+    batch = AutoTokenizer.from_pretrained(bert)(BERT_TEXT, return_tensors="pt")
+    with torch.inference_mode():
+        model = BertModel.from_pretrained(bert, attn_implementation="eager").eval()
+        rows = model(**batch, output_attentions=True).attentions
+
+    def read(row):
+        return float(page.locator(f'[data-row="{row}"]').get_attribute("data-value"))
+
+    own = rows[5][0, 11]
+    assert own[4].argmax() != 4
+    assert read("weight") == pytest.approx(own[4, 9].item(), rel=1e-4)
+    assert read("received") == pytest.approx(own[:, 9].sum().item(), rel=1e-4)
+    entropy = -(own[4] * own[4].log()).nansum().item()
+    assert read("entropy") == pytest.approx(entropy, rel=1e-4)
+    small = page.locator('button.small[data-layer="2"][data-head="7"]')
+    other = rows[2][0, 7]
+    mean = -(other * other.log()).nansum(-1).mean().item()
+    assert float(small.get_attribute("data-entropy")) == pytest.approx(mean, rel=1e-4)

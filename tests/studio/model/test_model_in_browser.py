@@ -182,6 +182,25 @@ def test_the_selection_survives_other_views(looking, serving, folder):
     assert page.locator("textarea").input_value() == TEXT
 
 
+@pytest.mark.parametrize("view", ["prompt", "steps", "heads", "atlas"])
+def test_the_address_has_what_a_view_was_gone_to_with(looking, serving, folder, view):
+    look = looking(serving(folder).url)
+    page = look.open(f"{PLACE}&layer=1&head=2&query=5")
+    link = page.locator(f'nav a[href="#{view}"]')
+    link.click()
+    page.wait_for_selector(f".view.{view} .body[data-drawn]")
+    held = parse_qs(urlsplit(address(page)).fragment.partition("?")[2])
+    heads = {"prompt": {"heads": ["1.2"], "query": ["5"], "text": [TEXT]}}
+    places = {"atlas": {"i": ["5"]}}.get(view, {"query": ["5"]})
+    assert held.items() >= heads.get(view, {"layer": ["1"], "head": ["2"], **places}).items()
+
+
+def test_a_page_without_a_view_says_which_it_opens(looking, serving, folder):
+    look = looking(serving(folder).url)
+    assert address(look.open()).endswith("/#prompt")
+    assert address(look.open("#nothing?x=1")).endswith("/#prompt")
+
+
 def test_a_head_is_taken_away_by_its_link(looking, serving, folder):
     page = looking(serving(folder).url).open(f"{PLACE}&layer=1&head=2&query=5")
     page.get_by_role("link", name="Take it away").click()

@@ -14,6 +14,7 @@ from glasshead.studio.views.steps import steps_data
 from glasshead.studio.views.steps_request import StepsRequest
 from pretrained_folders import llama_folder
 from studio.conftest import LANGUAGES, address
+from studio.small_runs import SmallRun
 from written import written
 
 TEXT = "a big red dog saw a ball"
@@ -217,13 +218,19 @@ def test_all_can_be_done_by_keyboard(looking, serving, folder):
 
 
 def test_the_picture_has_the_arcs_and_their_legend(looking, serving, folder, tmp_path):
-    page = looking(serving(folder).url).open(f"{PLACE}&heads=0.0,1.2")
+    page = looking(serving(folder).url).open(f"{PLACE}&heads=0.0,1.2&without=0.1")
     with page.expect_download() as download:
         page.get_by_role("button", name="SVG").click()
     download.value.save_as(tmp_path / "prompt.svg")
     written = (tmp_path / "prompt.svg").read_text()
-    assert written.count("<path") == page.locator(".arcs path").count()
+    # Two heads are framed, and one is struck out.
+    assert written.count("<path") == page.locator(".arcs path").count() + 2 + 1
+    assert written.count("<image") == page.locator("button.small").count()
     assert "Layer 1, head 2" in written
+    for told in page.locator(".bars .number").all_inner_texts():
+        probability, change = told[:6], told[6:].strip()
+        assert f">{probability} {change}<" in written
+    assert page.locator(".loss").inner_text() in written
     texts = [each.text for each in ET.fromstring(written).iter() if each.text]
     assert texts.count("a") >= 2
     assert texts[0].startswith("Prompt")
@@ -248,3 +255,16 @@ def test_twelve_heads_fit_a_telephone(looking, serving, wide, language):
         "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).length"
     )
     assert cut == 0
+
+
+def test_a_run_without_a_model_is_refused_once(looking, serves, tmp_path):
+    studio = Studio(SmallRun(tmp_path / "run").go(3).folder.path)
+    look = looking(serves(studio).url, expected=("Failed to load resource",))
+    refused = []
+    look.page.on("response", lambda one: refused.append(one.url) if one.status == 400 else None)
+    for view in ("prompt", "atlas", "heads", "model"):
+        refused.clear()
+        page = look.open(f"#{view}")
+        told = page.locator(".refused, .wrong:not(:empty)").first.inner_text()
+        assert "config.json is not what training wrote" in told
+        assert len(refused) <= 1, view

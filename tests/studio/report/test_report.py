@@ -93,7 +93,12 @@ def test_every_alignment_is_the_translators(held, run):
 
 def test_the_page_tells_what_it_is_of_and_not_where_it_lay(report, run, held):
     about = held.told["about"]
-    assert about["subject"] == {"name": "a <b>&run", "kind": "translate", "problem": None}
+    assert about["subject"] == {
+        "name": "a <b>&run",
+        "path": None,
+        "kind": "translate",
+        "problem": None,
+    }
     assert about["views"] == dict.fromkeys(("steps", "heads", "alignment", "atlas"))
     assert about["languages"] == {"en": "English"}
     assert [key for key in held.told if key.startswith("words")] == ["words|lang=en"]

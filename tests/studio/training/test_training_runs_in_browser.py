@@ -121,7 +121,7 @@ def test_steps_are_chosen_by_dragging_by_the_wheel_and_by_keys(beside, looking):
     assert span_of(page) is None
     page.get_by_role("button", name="Zoom in").click()
     assert span_of(page) == pytest.approx((92, 277), abs=2)
-    page.get_by_role("button", name="Whole run").click()
+    page.get_by_role("button", name="All").click()
     assert span_of(page) is None
 
 

@@ -1,9 +1,17 @@
 // The view "atlas": the attention of a long text as a map, from the whole of it to single weights.
 import { ramp, scale } from "../colors.js";
-import { TextPicker, choice, firstText, menu, progress, slider } from "../controls.js";
-import { button, element, fill, unique } from "../dom.js";
+import {
+  TextPicker,
+  firstText,
+  menu,
+  progress,
+  scaleChoice,
+  slider,
+  zoomButtons,
+} from "../controls.js";
+import { element, fill, unique } from "../dom.js";
 import { grouped, weight } from "../numbers.js";
-import { newest } from "../source.js";
+import { Refused, newest } from "../source.js";
 import { atlasFigure } from "./atlas-draw.js";
 import { AtlasMap } from "./atlas-map.js";
 import { Passage, Tokens } from "./atlas-text.js";
@@ -99,7 +107,10 @@ class Atlas {
       picker.show(this.text);
     }
     // A text that is refused may be changed: where one is chosen, it is said there.
-    await this.read().catch((error) => (picker ?? context).failed(error));
+    await this.read().catch((error) => {
+      if (error instanceof Refused) this.frame.dataset.drawn = "";
+      (picker ?? context).failed(error);
+    });
   }
 
   textPicker() {
@@ -192,7 +203,13 @@ class Atlas {
     fill(this.menus, this.headMenus());
     fill(
       this.body,
-      element("div.controls", this.menus, this.scaleChoice(), this.topFrame, this.zoomButtons()),
+      element(
+        "div.controls",
+        this.menus,
+        this.scaleChoice(),
+        this.topFrame,
+        zoomButtons(t, (factor) => this.map.zoom(factor)),
+      ),
       note && element("p.quiet.part", note),
       element(
         "div.layout",
@@ -206,38 +223,11 @@ class Atlas {
   }
 
   scaleChoice() {
-    const { t } = this;
-    /** @type {[string, string][]} */
-    const scales = [
-      ["log", t("atlas.log")],
-      ["linear", t("atlas.linear")],
-    ];
-    const chosen = this.isLogarithmic ? "log" : "linear";
-    return choice(t("atlas.scale"), scales, chosen, (value) => {
-      this.isLogarithmic = value === "log";
+    return scaleChoice(this.t, this.isLogarithmic, (isLogarithmic) => {
+      this.isLogarithmic = isLogarithmic;
       this.top = null;
       this.rescale();
     });
-  }
-
-  zoomButtons() {
-    const { t } = this;
-    /**
-     * @param {string} sign
-     * @param {string} title
-     * @param {number} factor
-     */
-    const zoom = (sign, title, factor) => {
-      const made = button(sign, () => this.map.zoom(factor));
-      return Object.assign(made, { ariaLabel: title, title });
-    };
-    return element(
-      "div.zooming",
-      { role: "group", "aria-label": t("atlas.zoom") },
-      zoom("+", t("atlas.closer"), 2),
-      zoom("−", t("atlas.further"), 0.5),
-      zoom(t("atlas.all"), t("atlas.whole"), 0),
-    );
   }
 
   headMenus() {

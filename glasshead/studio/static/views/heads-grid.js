@@ -1,12 +1,13 @@
 // The small maps of all heads, a row a layer, or of some of them in a row: arrow keys walk through.
-import { signed } from "../difference.js";
+import { signed } from "../diverging.js";
 import { element, fill, moveOf, table } from "../dom.js";
+import { textWidth } from "../figure.js";
 import { drawMap } from "../map.js";
 import { decimal, range, within } from "../numbers.js";
 
 /**
  * @import { Translate } from "../app.js"
- * @import { Mark } from "../figure.js"
+ * @import { Figure } from "../figure.js"
  * @import { Look } from "../map.js"
  * @import { Tensor } from "../source.js"
  * @import { Head } from "./prompt-heads.js"
@@ -35,6 +36,8 @@ const SIDE = 72;
 const RIGHT = 84;
 const DOWN = 98;
 const LEFT = 64;
+// And of heads that are chosen by their roles.
+const IN_A_ROW = 8;
 const TOP = 56;
 
 export class HeadsGrid {
@@ -265,23 +268,39 @@ export class HeadsGrid {
     return values;
   }
 
+  /**
+   * The small maps that are seen as a picture, each with what stands below it.
+   * @returns {Figure}
+   */
   figure() {
-    /** @type {Mark[]} */
-    const marks = [{ x: LEFT, y: 26, text: this.t("heads.grid"), size: 15, weight: 600 }];
-    this.buttons.forEach((row, layer) => {
-      const y = TOP + layer * DOWN;
-      marks.push({ x: LEFT - 12, y: y + SIDE / 2, text: layer, anchor: "end" });
-      row.forEach((button, head) => {
-        const x = LEFT + head * RIGHT;
+    const { inARow, buttons } = this;
+    const rows = inARow
+      ? range(Math.ceil(inARow.length / IN_A_ROW)).map((row) => {
+          return inARow.slice(row * IN_A_ROW, (row + 1) * IN_A_ROW);
+        })
+      : buttons;
+    /** @param {HTMLButtonElement} button */
+    const told = (button) => {
+      const parts = button.querySelectorAll(inARow ? "span" : "span:not(.place)");
+      return Array.from(parts, (part) => part.textContent).join(" ");
+    };
+    const widths = rows.flat().map((button) => textWidth(told(button), 10) + 12);
+    const right = Math.max(RIGHT, ...widths);
+    const title = { x: LEFT, y: 26, text: this.t("heads.grid"), size: 15, weight: 600 };
+    const marks = rows.flatMap((row, at) => {
+      const y = TOP + at * DOWN;
+      const number = { x: LEFT - 12, y: y + SIDE / 2, text: at, anchor: "end" };
+      const maps = row.flatMap((button, column) => {
+        const x = LEFT + column * right;
         const href = canvasOf(button).toDataURL();
-        const parts = button.querySelectorAll("span:not(.place)");
-        const texts = Array.from(parts, (part) => part.textContent);
-        marks.push({ x, y, width: SIDE, height: SIDE, href });
-        marks.push({ x, y: y + SIDE + 13, size: 10, text: texts.join(" ") });
+        const image = { x, y, width: SIDE, height: SIDE, href };
+        return [image, { x, y: y + SIDE + 13, size: 10, text: told(button) }];
       });
+      return inARow ? maps : [number, ...maps];
     });
-    const height = TOP + this.buttons.length * DOWN;
-    return { width: LEFT + this.widest * RIGHT + 20, height, marks };
+    const columns = Math.max(0, ...rows.map((row) => row.length));
+    const width = LEFT + columns * right + 20;
+    return { width, height: TOP + rows.length * DOWN, marks: [title, ...marks] };
   }
 }
 

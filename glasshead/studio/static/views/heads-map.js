@@ -334,16 +334,15 @@ export class HeadMap {
   /**
    * The map as a part of a picture.
    * @param {string} title
-   * @param {number} x
    */
-  figure(title, x) {
+  figure(title) {
     const { left, top, side, width, height } = this.layout;
-    const square = { x: x + left, y: TITLE + top, width: side, height: side };
+    const square = { x: left, y: TITLE + top, width: side, height: side };
     const marks = [
       { x: square.x, y: 26, text: title, size: 15, weight: 600 },
       { ...square, fill: "sunk" },
       { ...square, href: this.canvas.toDataURL() },
-      ...this.marks(x, TITLE),
+      ...this.marks(0, TITLE),
     ];
     return { width: width + 24, height: height + TITLE + 20, marks };
   }

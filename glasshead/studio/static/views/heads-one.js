@@ -1,6 +1,6 @@
 // The head that is open: its map, numbers and roles, and the text as the query sees it.
 import { scale } from "../colors.js";
-import { divergingColors, signed } from "../difference.js";
+import { divergingGradient, signed } from "../diverging.js";
 import { element, fill, headingCell, table } from "../dom.js";
 import { decimal, grouped, weight } from "../numbers.js";
 import { HeadMap } from "./heads-map.js";
@@ -146,9 +146,7 @@ export class OneHead {
     const least = look.logarithmic ? weight(largest * FLOOR) : "0";
     this.ends = look.diverging ? [signed(-largest), signed(largest)] : [least, decimal(largest)];
     const ramp = element("span.ramp", { "aria-hidden": "true" });
-    if (look.diverging) {
-      ramp.style.background = `linear-gradient(to right, ${divergingColors().join(", ")})`;
-    }
+    if (look.diverging) ramp.style.background = divergingGradient();
     fill(
       this.key,
       element("span", this.ends[0]),

@@ -1,10 +1,10 @@
 // The view "heads": a text with the arcs of some heads, the small maps of all heads, and one of them
 // whole; and all of it beside another text or model.
 import { tellingQuery } from "../arcs.js";
-import { TextPicker, choice, firstText, progress, toggle } from "../controls.js";
-import { divergingColors } from "../difference.js";
+import { TextPicker, firstText, progress, scaleChoice, toggle } from "../controls.js";
+import { divergingColors } from "../diverging.js";
 import { element, fill } from "../dom.js";
-import { colorBar } from "../figure.js";
+import { sideBySide, colorBar, stacked } from "../figure.js";
 import { grouped, range, within } from "../numbers.js";
 import { Refused, newest } from "../source.js";
 import { HeadArcs } from "./heads-arcs.js";
@@ -15,6 +15,7 @@ import { RoleBar } from "./heads-roles.js";
 
 /**
  * @import { Context } from "../app.js"
+ * @import { Figure } from "../figure.js"
  * @import { Look } from "../map.js"
  * @import { Options, Progress, Tensor } from "../source.js"
  * @import { Side } from "./heads-compare.js"
@@ -96,14 +97,11 @@ class Heads {
       this.grid?.show(this.look);
       if (this.one?.whole) this.one.recolor(this.look);
     };
-    /** @type {[string, string][]} */
-    const scales = [
-      ["linear", t("heads.linear")],
-      ["log", t("heads.log")],
-    ];
     return element(
       "div.controls",
-      choice(t("heads.scale"), scales, state.scale ?? "linear", (scale) => change({ scale })),
+      scaleChoice(t, this.look.logarithmic, (isLogarithmic) => {
+        change({ scale: isLogarithmic ? "log" : "linear" });
+      }),
       toggle(t("heads.sink"), state.sink !== "off", (on) => change({ sink: on ? null : "off" })),
     );
   }
@@ -307,18 +305,21 @@ class Heads {
     arcs.show(summary.running, heads, weights, isBoth ? null : opened, query);
   }
 
+  /**
+   * What is seen: the arcs, all heads, and the open one with its colours, beside the other side.
+   * @returns {Omit<Figure, "title">}
+   */
   figure() {
-    const grid = this.grid.figure();
-    const one = this.one.map.figure(this.one.name, grid.width);
-    const [begin, end] = this.one.ends;
-    const height = Math.max(grid.height, one.height) + 24;
-    const colors = this.look.diverging ? divergingColors() : undefined;
-    const bar = colorBar(grid.width + 20, height - 10, "", end, begin, colors);
-    const note = { y: height - 10, size: 12, fill: "quiet", text: this.context.t("shell.hidden") };
-    const marks = [...grid.marks, ...one.marks, ...bar.marks];
-    marks.push({ ...note, x: grid.width + 40 + bar.width });
-    const width = grid.width + Math.max(one.width, bar.width + 260);
-    return { width, height, marks };
+    const { compare, grid, one, look } = this;
+    const [begin, end] = one.ends;
+    const colors = look.diverging ? divergingColors() : undefined;
+    const bar = colorBar(20, 12, "", end, begin, colors);
+    const text = this.context.t("shell.hidden");
+    const note = { x: 40 + bar.width, y: 12, size: 12, fill: "quiet", text };
+    const legend = { width: bar.width + 260, height: 20, marks: [...bar.marks, note] };
+    const open = stacked([compare.figure(), one.map.figure(one.name), legend]);
+    const figure = stacked([this.arcs.arcs.figure(), sideBySide([grid.figure(), open])]);
+    return { ...figure, height: figure.height + 16 };
   }
 }
 

@@ -1,7 +1,8 @@
 // The canvas of the whole model: moved by pointer, wheel and keys; a button stands on the head that
 // is selected, so that the keyboard and screen readers reach each.
 import { paperColor } from "../colors.js";
-import { button, element, moveOf } from "../dom.js";
+import { zoomButtons } from "../controls.js";
+import { element, moveOf } from "../dom.js";
 import { within } from "../numbers.js";
 import { Viewport } from "./atlas-viewport.js";
 import { ROW, SHOWS_MAP, cornerOf, headAt, marksOf, sizeOf, tokenAt } from "./model-scene.js";
@@ -59,14 +60,7 @@ export class ModelCanvas {
       onclick: () => this.open(),
       "aria-describedby": "model-help",
     });
-    this.zooming = element(
-      "div.zooming",
-      button("+", () => this.zoom(ZOOM_STEP)),
-      button("−", () => this.zoom(1 / ZOOM_STEP)),
-      button(t("model.whole"), () => this.zoom(0)),
-    );
-    this.zooming.children[0].ariaLabel = t("model.nearer");
-    this.zooming.children[1].ariaLabel = t("model.further");
+    this.zooming = zoomButtons(t, (factor) => this.zoom(factor), ZOOM_STEP);
     this.element = element("div.whole", this.canvas, this.node);
     this.listen();
   }
@@ -336,14 +330,12 @@ export class ModelCanvas {
     glide();
   }
 
-  /** What is seen, as a picture. @param {number} top */
-  figure(top) {
+  /** What is seen, as a picture. */
+  figure() {
     const { width, height } = this.view;
     const marks = marksOf(this.scene, this.view).map(({ image, ...mark }) => {
-      const drawn = image ? { ...mark, href: image.toDataURL() } : mark;
-      if (mark.d !== undefined) return { ...drawn, transform: `translate(0 ${top})` };
-      return { ...drawn, y: mark.y + top };
+      return image ? { ...mark, href: image.toDataURL() } : mark;
     });
-    return { width, height: height + ROW + top, marks };
+    return { width, height: height + ROW, marks };
   }
 }

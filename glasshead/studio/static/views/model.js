@@ -1,14 +1,13 @@
 // The view "model": all heads of a model on one canvas, lit by what they write at one token.
 import { Arcs } from "../arcs.js";
 import { categories, paint, scale } from "../colors.js";
-import { tellOrigin } from "../controls.js";
-import { button, element, fill, headingCell, table, unique } from "../dom.js";
-import { colorBar } from "../figure.js";
+import { button, element, fill, headingCell, table } from "../dom.js";
+import { colorBar, stacked } from "../figure.js";
 import { drawMap } from "../map.js";
 import { decimal, range, weight, within } from "../numbers.js";
-import { Refused, newest } from "../source.js";
+import { newest } from "../source.js";
+import { TypedText } from "../typed-text.js";
 import { ModelCanvas } from "./model-canvas.js";
-import { atAGlance } from "./prompt.js";
 
 /**
  * @import { Context } from "../app.js"
@@ -44,7 +43,6 @@ class Model {
     this.context = context;
     this.t = t;
     this.state = context.state;
-    this.newAsking = newest(signal);
     this.newQuery = newest(signal);
     this.newHead = newest(signal);
     /** @type {Told} */
@@ -53,12 +51,7 @@ class Model {
     this.writes = null;
     /** @type {Scene} */
     this.scene = null;
-    const id = unique("model");
-    const plain = { spellcheck: "false", dir: "auto", rows: 1, maxlength: 2000 };
-    this.field = element("textarea", { id, oninput: () => this.typed(), ...plain });
-    this.label = element("label", { for: id }, t("prompt.text"));
-    this.origin = element("p.quiet.origin");
-    this.refusal = element("div", { role: "alert" });
+    this.text = new TypedText(frame, context, 1, () => this.typed());
     this.canvas = new ModelCanvas(
       t,
       {
@@ -79,11 +72,11 @@ class Model {
   }
 
   async start() {
-    const { t, state, context } = this;
+    const { t } = this;
     const help = element("p.quiet", { id: "model-help" }, t("model.help"));
     fill(
       this.frame,
-      element("div.text", this.label, this.field, this.origin, this.refusal),
+      this.text.element,
       element(
         "div.stage",
         element(
@@ -98,54 +91,32 @@ class Model {
       ),
       element("details", element("summary", t("model.as_table")), this.table),
     );
-    if (state.text === undefined) {
-      const { text, origin, why } = await context.sample();
-      tellOrigin(this.origin, t, origin, why);
-      this.field.value = atAGlance(text);
-    } else this.field.value = state.text;
+    await this.text.open();
     await this.read();
   }
 
   typed() {
-    fill(this.origin);
-    this.context.remember({ text: this.field.value, query: null, key: null });
+    this.context.remember({ text: this.text.text, query: null, key: null });
     this.read();
   }
 
-  /** Have the model read the text; what was asked before is given up. */
-  async read() {
+  /** Have the model read the text. */
+  read() {
     const { source } = this.context;
-    const signal = this.newAsking();
     // What was asked of the text before is not waited for.
     this.newHead();
     this.newQuery();
-    const text = this.field.value;
-    delete this.frame.dataset.drawn;
-    if (!text.trim()) {
-      this.refuse(this.t("prompt.empty"));
-      return;
-    }
-    try {
-      const [told, writes] = await Promise.all([
-        source.json("model", { text }, { signal }),
-        source.numbers("model/writes", { text }, { signal }),
-      ]);
+    return this.text.ask(async (signal) => {
+      const text = this.text.words;
+      // One after the other, as a text that is refused is so once.
+      const told = await source.json("model", { text }, { signal });
+      const writes = await source.numbers("model/writes", { text }, { signal });
       this.told = told;
       this.writes = writes;
-      this.refuse(null);
+      this.text.tell(null);
       this.layOut();
       await this.openHead(signal);
-    } catch (error) {
-      if (signal.aborted) return;
-      if (error instanceof Refused) this.refuse(error.message);
-      else this.context.failed(error);
-    }
-  }
-
-  /** @param {string | null} sentence */
-  refuse(sentence) {
-    fill(this.refusal, sentence === null ? null : element("p.refused", sentence));
-    if (sentence !== null) this.frame.dataset.drawn = "";
+    });
   }
 
   layOut() {
@@ -213,7 +184,7 @@ class Model {
    * @param {AbortSignal} signal
    */
   mapOf(layer, head, signal) {
-    const params = { text: this.field.value, layer, head };
+    const params = { text: this.text.text, layer, head };
     return this.context.source.numbers("model/map", params, { signal });
   }
 
@@ -228,7 +199,7 @@ class Model {
     const signal = this.newQuery();
     delete this.frame.dataset.drawn;
     try {
-      const params = { text: this.field.value, query };
+      const params = { text: this.text.text, query };
       const { values } = await context.source.numbers("model/reads", params, { signal });
       if (signal.aborted) return;
       const { length } = told.tokens;
@@ -294,7 +265,7 @@ class Model {
       [t("model.share"), "share", share, Number.isNaN(share) ? "–" : percent(share)],
       [t("model.rank"), "rank", rank, t("model.of", { rank, count: norms.length })],
     ];
-    const text = this.field.value;
+    const text = this.text.text;
     const taken = `${layer}.${head}`;
     const at = { layer, head, query, ...(scene.key !== null && { key: scene.key }) };
     fill(
@@ -415,13 +386,18 @@ class Model {
 
   figure() {
     const { t, told, scene } = this;
-    const figure = this.canvas.figure(64);
     const [layer, head] = this.place;
     const name = t("heads.named", { layer, head });
     const told_at = t("model.at", { query: told.tokens[scene.query] });
     const title = { x: 16, y: 26, text: `${name} · ${told_at}`, size: 14, weight: 600 };
-    const bar = colorBar(16, 50, t(`model.${told.lit}`), decimal(Math.max(...scene.norms), 2));
-    return { ...figure, marks: [...figure.marks, title, ...bar.marks] };
+    const bar = colorBar(
+      16,
+      50,
+      t(`model.${told.lit}`) + t("shell.colon"),
+      decimal(Math.max(...scene.norms), 2),
+    );
+    const above = { width: bar.width + 32, height: 56, marks: [title, ...bar.marks] };
+    return stacked([above, this.canvas.figure(), this.arcs.figure()]);
   }
 }
 

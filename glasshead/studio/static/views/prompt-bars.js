@@ -1,8 +1,15 @@
 // What the model predicts, as bars: with heads taken away, and behind each its bar with all heads.
 import { element, fill, headingCell } from "../dom.js";
+import { textWidth } from "../figure.js";
 import { decimal, weight } from "../numbers.js";
 
-/** @import { Translate } from "../app.js" */
+/**
+ * @import { Translate } from "../app.js"
+ * @import { Figure } from "../figure.js"
+ */
+
+// Pixels of the longest bar in a picture.
+const BAR = 200;
 
 /** @typedef {{text: string, p: number, before: number}} Likely */
 
@@ -29,6 +36,8 @@ export class Bars {
   constructor(t, taken) {
     this.t = t;
     this.taken = taken;
+    /** @type {{likely: Likely[], isWhole: boolean, isLong: boolean}} */
+    this.told = null;
     this.title = element("h2");
     this.body = element("tbody");
     this.loss = element("p.loss", { role: "status" });
@@ -42,11 +51,12 @@ export class Bars {
    */
   show({ predicts, likely, loss, loss_before: before }, isWhole) {
     const { t } = this;
+    this.told = { likely, isWhole, isLong: predicts !== "tokens" };
     fill(this.title, t(`prompt.predicts.${predicts}`));
     this.table.ariaLabel = t(`prompt.predicts.${predicts}`);
     this.table.hidden = !likely.length;
     this.table.classList.toggle("long", predicts !== "tokens");
-    const longest = Math.max(...likely.map(({ p, before: old }) => Math.max(p, old)), 1e-9);
+    const longest = longestOf(likely);
     fill(
       this.body,
       likely.map((each) => this.row(each, predicts === "tokens", isWhole, longest)),
@@ -79,6 +89,41 @@ export class Bars {
       element("td.number", { "data-value": p, "data-before": before }, weight(p), change),
     );
   }
+
+  /**
+   * The bars as a part of a picture.
+   * @returns {Figure}
+   */
+  figure() {
+    const { likely, isWhole, isLong } = this.told;
+    const longest = longestOf(likely);
+    const [names, line] = isLong
+      ? [0, 40]
+      : [Math.max(...likely.map(({ text }) => textWidth(text))) + 12, 22];
+    const marks = likely.flatMap(({ text, p, before }, at) => {
+      const y = 40 + at * line;
+      const bar = { x: names, y: y + line - 18, height: 14 };
+      const number = isWhole ? weight(p) : `${weight(p)} ${signed(p - before)}`;
+      const after = names + BAR + 8;
+      return [
+        { x: 0, y: y + 15, text, size: 12 },
+        { ...bar, width: (BAR * p) / longest, fill: "accent", opacity: 0.8 },
+        { ...bar, x: names + (BAR * before) / longest - 1, width: 2, fill: "ink" },
+        { x: after, y: bar.y + 11, text: number, size: 12, fill: isWhole ? "ink" : "quiet" },
+      ];
+    });
+    const height = 40 + likely.length * line;
+    const title = { x: 0, y: 24, text: this.title.textContent, size: 15, weight: 600 };
+    const loss = { x: 0, y: height + 18, text: this.loss.textContent, size: 12 };
+    const numbers = likely.map(({ text }) => (isLong ? textWidth(text) : 0));
+    const width = Math.max(names + BAR + 130, textWidth(loss.text), ...numbers) + 20;
+    return { width, height: height + 24, marks: [title, ...marks, loss] };
+  }
+}
+
+/** @param {Likely[]} likely */
+function longestOf(likely) {
+  return Math.max(...likely.map(({ p, before }) => Math.max(p, before)), 1e-9);
 }
 
 /** @param {number} value */

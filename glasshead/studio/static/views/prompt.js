@@ -2,14 +2,17 @@
 // typed, and what changes when heads are taken away. Without a model, the worked example.
 import { Arcs } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
-import { choice, menu, slider, tellOrigin } from "../controls.js";
-import { button, element, fill, unique } from "../dom.js";
+import { choice, menu, slider } from "../controls.js";
+import { button, element, fill } from "../dom.js";
+import { sideBySide, stacked } from "../figure.js";
 import { decimal } from "../numbers.js";
-import { Refused, newest } from "../source.js";
+import { newest } from "../source.js";
+import { TypedText } from "../typed-text.js";
 import { Bars } from "./prompt-bars.js";
 import { PromptHeads, headsOf, listed } from "./prompt-heads.js";
 
 /**
+ * @import { ArcHead } from "../arcs.js"
  * @import { Context } from "../app.js"
  * @import { Told } from "./prompt-bars.js"
  * @import { Head } from "./prompt-heads.js"
@@ -18,8 +21,6 @@ import { PromptHeads, headsOf, listed } from "./prompt-heads.js";
 const TEMPERATURES = [0, 0.2, 0.5, 0.7, 1, 1.5, 2, 3];
 const TOPS = [5, 10, 20, 50];
 const USUAL_TOP = 10;
-// Characters of a sample, which is to be seen at a glance.
-const GLANCE = 110;
 
 class Prompt {
   /**
@@ -32,21 +33,14 @@ class Prompt {
     this.context = context;
     this.t = t;
     this.state = state;
-    this.newAsking = newest(context.signal);
     this.newWeights = newest(context.signal);
     /** @type {Told} */
     this.told = null;
-    /** @type {Float32Array} */
-    this.weights = null;
     // What was taken away before, to go back to.
     /** @type {string[]} */
     this.past = [];
     this.takes = false;
-    const id = unique("prompt");
-    const oninput = () => this.typed();
-    const plain = { spellcheck: "false", dir: "auto", rows: 2, maxlength: 2000 };
-    this.field = element("textarea", { id, oninput, ...plain });
-    this.origin = element("p.quiet.origin");
+    this.text = new TypedText(frame, context, 2, () => this.typed());
     this.why = element("p.why", { role: "status" });
     this.arcs = new Arcs(t("prompt.words"), (query) => this.pointed(query), t("shell.colon"));
     this.heads = new PromptHeads(
@@ -55,10 +49,8 @@ class Prompt {
       (layer) => this.takeLayer(layer),
     );
     this.bars = new Bars(t, (text) => this.follow(text));
-    this.refusal = element("div", { role: "alert" });
     this.undoing = element("div.undoing");
     this.legend = element("p.legend");
-    this.label = element("label", { for: id }, t("prompt.text"));
   }
 
   async start() {
@@ -69,11 +61,7 @@ class Prompt {
       return;
     }
     this.layOut();
-    if (this.state.text === undefined) {
-      const { text, origin, why } = await context.sample();
-      tellOrigin(this.origin, this.t, origin, why);
-      this.field.value = atAGlance(text);
-    } else this.field.value = this.state.text;
+    await this.text.open();
     await this.ask();
   }
 
@@ -112,7 +100,7 @@ class Prompt {
     );
     fill(
       this.frame,
-      element("div.prompt-text", this.label, this.field, this.origin, this.refusal),
+      this.text.element,
       element(
         "div.stage",
         element("div.sentence", this.arcs.element, this.why),
@@ -123,25 +111,19 @@ class Prompt {
   }
 
   layOutExample() {
-    fill(this.label, this.t("steps.sentence"));
-    this.field.value = this.state.text ?? "";
-    fill(
-      this.frame,
-      element("div.prompt-text", this.label, this.field, this.refusal),
-      element("div.sentence.large", this.arcs.element, this.why),
-    );
+    fill(this.text.label, this.t("steps.sentence"));
+    this.text.field.value = this.state.text ?? "";
+    fill(this.frame, this.text.element, element("div.sentence.large", this.arcs.element, this.why));
   }
 
   /** Without a model: a sentence, whose weights the view "steps" works out. */
-  async example() {
+  example() {
     const { context, t, state } = this;
-    const signal = this.newAsking();
-    delete this.frame.dataset.drawn;
-    const { text = null } = state;
-    try {
+    return this.text.ask(async (signal) => {
+      const { text = null } = state;
       const data = await context.source.json("steps", { text }, { signal });
       const { words, matrices } = data;
-      if (text === null) this.field.value = data.text;
+      if (text === null) this.text.field.value = data.text;
       const head = {
         name: t("steps.weights"),
         color: categories()[0],
@@ -154,14 +136,10 @@ class Prompt {
       const running = words.map((/** @type {string} */ word) => ` ${word}`);
       this.arcs.show(running, [head], numberOr(state.query, data.query));
       this.tellExample(words, matrices.scores);
-      this.refuse(null);
+      this.text.tell(null);
       context.picture(() => this.figure());
       this.frame.dataset.drawn = "";
-    } catch (error) {
-      if (signal.aborted) return;
-      if (error instanceof Refused) this.refuse(error.message);
-      else context.failed(error);
-    }
+    });
   }
 
   /**
@@ -184,17 +162,15 @@ class Prompt {
   }
 
   typed() {
-    const text = this.field.value;
-    fill(this.origin);
-    this.context.remember({ text, query: null });
+    this.context.remember({ text: this.text.text, query: null });
     if (this.context.about.subject.kind === null) this.example();
     else this.ask();
   }
 
   /** @param {string} token */
   follow(token) {
-    this.field.value += token.replaceAll("␣", " ").replaceAll("\\n", "\n");
-    this.field.focus();
+    this.text.field.value += token.replaceAll("␣", " ").replaceAll("\\n", "\n");
+    this.text.field.focus();
     this.typed();
   }
 
@@ -202,41 +178,24 @@ class Prompt {
     return headsOf(this.state.without);
   }
 
-  /** Ask what the model predicts; what was asked before is given up. */
-  async ask() {
+  /** Ask what the model predicts. */
+  ask() {
     const { source } = this.context;
-    const signal = this.newAsking();
-    const text = this.field.value;
-    delete this.frame.dataset.drawn;
-    if (!text.trim()) {
-      this.refuse(this.t("prompt.empty"));
-      return;
-    }
-    const { without = null, top = null, temperature = null } = this.state;
-    const params = { text, without };
-    try {
-      const [told, maps] = await Promise.all([
-        source.json("prompt", { ...params, top, temperature }, { signal }),
-        source.numbers("prompt/maps", params, { signal }),
-      ]);
-      if (signal.aborted) return;
+    return this.text.ask(async (signal) => {
+      const { without = null, top = null, temperature = null } = this.state;
+      const params = { text: this.text.words, without };
+      const told = await source.json("prompt", { ...params, top, temperature }, { signal });
       this.told = told;
-      this.refuse(null);
-      this.heads.show(told.heads, maps);
+      this.text.tell(null);
       this.bars.show(told, !this.without.length);
       this.drawUndoing();
-      await this.draw(signal);
-    } catch (error) {
-      if (signal.aborted) return;
-      if (error instanceof Refused) this.refuse(error.message);
-      else this.context.failed(error);
-    }
-  }
-
-  /** @param {string | null} sentence */
-  refuse(sentence) {
-    fill(this.refusal, sentence === null ? null : element("p.refused", sentence));
-    if (sentence !== null) this.frame.dataset.drawn = "";
+      const [maps, heads] = await Promise.all([
+        source.numbers("prompt/maps", params, { signal }),
+        this.shownHeads(signal),
+      ]);
+      this.heads.show(told.heads, maps);
+      this.draw(heads);
+    });
   }
 
   /** The heads whose arcs are shown, of those that there are. */
@@ -247,26 +206,36 @@ class Prompt {
     return known.length ? known : [first];
   }
 
-  /**
-   * Draw the arcs of the heads that are shown.
-   * @param {AbortSignal} signal
-   */
-  async draw(signal = this.newWeights()) {
-    const { source } = this.context;
-    const { shown, t } = this;
-    const { running } = this.told;
-    const params = { text: this.field.value, without: this.state.without, heads: listed(shown) };
+  /** Show other heads. */
+  async turn() {
     delete this.frame.dataset.drawn;
+    const signal = this.newWeights();
+    const heads = await this.shownHeads(signal);
+    if (!signal.aborted) this.draw(heads);
+  }
+
+  /**
+   * The heads whose arcs are shown, with their weights.
+   * @param {AbortSignal} signal
+   * @returns {Promise<ArcHead[]>}
+   */
+  async shownHeads(signal) {
+    const { shown, t } = this;
+    const params = { text: this.text.text, without: this.state.without, heads: listed(shown) };
+    const { source } = this.context;
     const { values } = await source.numbers("prompt/weights", params, { signal });
-    if (signal.aborted) return;
-    const size = running.length ** 2;
-    const heads = shown.map(([layer, head], at) => ({
+    const size = values.length / shown.length;
+    return shown.map(([layer, head], at) => ({
       name: t("heads.named", { layer, head }),
       color: categories()[at],
       values: values.subarray(at * size, (at + 1) * size),
     }));
-    this.heads.mark(shown, categories(), this.without);
-    this.arcs.show(running, heads, numberOr(this.state.query, null));
+  }
+
+  /** Draw the arcs of heads. @param {ArcHead[]} heads */
+  draw(heads) {
+    this.heads.mark(this.shown, categories(), this.without);
+    this.arcs.show(this.told.running, heads, numberOr(this.state.query, null));
     fill(
       this.legend,
       heads.map(({ name, color }) => {
@@ -298,7 +267,7 @@ class Prompt {
       weight: decimal(weight),
     };
     const place = new URLSearchParams({
-      said: this.field.value,
+      said: this.text.text,
       layer: String(layer),
       head: String(head),
       query: String(query),
@@ -319,7 +288,7 @@ class Prompt {
     }
     const next = toggled(this.shown, [layer, head]).slice(-MOST_COLORS);
     this.context.remember({ heads: listed(next.length ? next : [[layer, head]]) });
-    this.draw().catch(this.context.failed);
+    this.turn().catch(this.context.failed);
   }
 
   /** Take all heads of a layer away, or put them back where all are. @param {number} layer */
@@ -355,18 +324,13 @@ class Prompt {
   }
 
   figure() {
-    const top = 60;
-    const figure = this.arcs.figure(top);
     const title = { x: 20, y: 30, text: this.why.firstChild.textContent, size: 14, weight: 600 };
-    const names = this.arcs.heads.map(({ name, color }, at) => {
-      const y = top + figure.height + 20 + at * 18;
-      return [
-        { x: 20, y: y - 9, width: 12, height: 10, fill: color },
-        { x: 40, y, text: name, size: 12 },
-      ];
-    });
-    const height = top + figure.height + 30 + names.length * 18;
-    return { ...figure, height, marks: [title, ...figure.marks, ...names.flat()] };
+    const head = { width: 0, height: 44, marks: [title] };
+    const arcs = this.arcs.figure();
+    if (!this.told) return stacked([head, arcs]);
+    const [bars, heads] = [this.bars.figure(), this.heads.figure()];
+    const figure = stacked([head, arcs, sideBySide([heads, bars])]);
+    return { ...figure, height: figure.height + 20 };
   }
 }
 
@@ -387,17 +351,6 @@ function numberOr(written, other) {
 function toggled(heads, [layer, head]) {
   const others = heads.filter(([each, other]) => each !== layer || other !== head);
   return others.length < heads.length ? others : [...heads, /** @type {Head} */ ([layer, head])];
-}
-
-/**
- * The first sentences of a sample that are seen at a glance.
- * @param {string} text
- */
-export function atAGlance(text) {
-  if (text.length <= GLANCE) return text;
-  const ends = [...text.matchAll(/[.!?。！？](?=\s|$)/gu)].map(({ index }) => index + 1);
-  const end = ends.findLast((each) => each <= GLANCE) ?? text.lastIndexOf(" ", GLANCE);
-  return end > 0 ? text.slice(0, end) : text.slice(0, GLANCE);
 }
 
 export const prompt = {

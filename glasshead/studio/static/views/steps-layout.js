@@ -40,6 +40,10 @@ export const VECTOR = 24;
 const FOOT = 60;
 // A stage of less has no room for numbers in cells, and less of it for all others.
 const NARROW = 560;
+// Pixels between titles, their letters, and the smallest of them.
+const APART = 5;
+const TITLE = 12;
+const SMALLEST = 10;
 
 /** @param {number} part  Of a movement, from 0 to 1 */
 export function ease(part) {
@@ -177,6 +181,26 @@ export function shortened(pen, text, room) {
     letters = letters.slice(0, -1);
   }
   return `${letters.join("")}…`;
+}
+
+/**
+ * Where the titles of columns stand, and how large: one that is wider than its column begins where
+ * the one before leaves room.
+ * @param {CanvasRenderingContext2D} pen  With letters of 12 pixels
+ * @param {[Column, string][]} titles
+ * @param {number} end
+ */
+export function placeTitles(pen, titles, end) {
+  let free = 0;
+  return titles.map(([column, title], at) => {
+    const next = titles[at + 1]?.[0].x ?? end + APART;
+    const wide = pen.measureText(title).width;
+    const x = Math.max(free, Math.min(column.x, next - APART - wide));
+    const room = next - APART - x;
+    const size = Math.max(SMALLEST, Math.min(TITLE, (TITLE * room) / wide));
+    free = x + (wide * size) / TITLE + APART;
+    return { title, x, size, room };
+  });
 }
 
 /**

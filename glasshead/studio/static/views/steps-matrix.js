@@ -3,12 +3,12 @@ import { scale } from "../colors.js";
 import { element, moveOf } from "../dom.js";
 import { colorBar } from "../figure.js";
 import { decimal, range, within } from "../numbers.js";
-import { toneOf } from "./steps-colors.js";
+import { toneOf } from "../diverging.js";
 import { subscript } from "./steps-sums.js";
 
 /**
  * @import { Mark } from "../figure.js"
- * @import { Tone } from "./steps-colors.js"
+ * @import { Tone } from "../diverging.js"
  * @import { StepsData } from "./steps-sums.js"
  */
 

@@ -1,6 +1,6 @@
 // What flies over the stage of the walk between two frames.
 import { range } from "../numbers.js";
-import { toneOf } from "./steps-colors.js";
+import { toneOf } from "../diverging.js";
 import { VECTOR, between, ease, sizesOf, stairsOf, weightColor } from "./steps-layout.js";
 
 /**

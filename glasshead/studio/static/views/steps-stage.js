@@ -3,7 +3,7 @@
 import { paperColor } from "../colors.js";
 import { element } from "../dom.js";
 import { term, within } from "../numbers.js";
-import { toneOf } from "./steps-colors.js";
+import { toneOf } from "../diverging.js";
 import {
   HOME,
   VECTOR,
@@ -13,6 +13,7 @@ import {
   largestOf,
   lanesOf,
   layoutOf,
+  placeTitles,
   short,
   shortWeight,
   shortened,
@@ -180,7 +181,7 @@ export class Stage {
   }
 
   drawTitles() {
-    const { t, colors, begins, time, layout } = this;
+    const { t, pen, colors, begins, time, layout } = this;
     const { keys, scores, weights, values } = layout.columns;
     const stages = ["scaled", "capped", "biased", "masked"].filter((name) => begins[name] <= time);
     const score = t(
@@ -194,8 +195,9 @@ export class Stage {
       [weights, isPower ? "e^s" : t("steps.weights")],
       [values, t("steps.values")],
     ];
-    for (const [{ x, width }, title] of titles) {
-      this.write(title, x, 12, { fill: colors.quiet, weight: 600, room: width + 6 });
+    pen.font = `600 12px ${this.letters}`;
+    for (const { title, ...place } of placeTitles(pen, titles, layout.width)) {
+      this.write(title, place.x, 12, { ...place, fill: colors.quiet, weight: 600 });
     }
   }
 

@@ -3,7 +3,7 @@ import { element, fill, given } from "../dom.js";
 import { decimal } from "../numbers.js";
 import { Refused } from "../source.js";
 import { CellOfModel } from "./steps-cell.js";
-import { tones } from "./steps-colors.js";
+import { divergingColors, divergingGradient } from "../diverging.js";
 import { Explanation, SumFrame } from "./steps-explanation.js";
 import { Matrix, pictureOf } from "./steps-matrix.js";
 import { rowOf } from "./steps-row.js";
@@ -276,7 +276,7 @@ class Steps {
       const label = names.map((name) => t(`steps.${name}`)).join(t("shell.comma"));
       const [end, isOfWeights] = [decimal(top, 2), at === data.scales.length - 1];
       const begin = isOfWeights ? "0" : `−${end}`;
-      const colors = isOfWeights ? undefined : tones().map((tone) => tone.fill);
+      const colors = isOfWeights ? undefined : divergingColors();
       return { label: label + t("shell.colon"), begin, end, tones: colors };
     });
   }
@@ -329,8 +329,7 @@ class Steps {
 /** The colours from the lowest number over 0 to the highest. */
 function divergingRamp() {
   const made = element("span.ramp.both");
-  const fills = tones().filter((_, at) => at % 6 === 0);
-  made.style.setProperty("background", `linear-gradient(90deg, ${fills.map((tone) => tone.fill)})`);
+  made.style.background = divergingGradient();
   return made;
 }
 

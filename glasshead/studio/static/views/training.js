@@ -1,8 +1,8 @@
 // The view "training": a run folder, followed while it grows.
 import { Chart, Cursor } from "../chart.js";
 import { categories } from "../colors.js";
-import { firstText, slider, toggle } from "../controls.js";
-import { button, element, fill, withCode } from "../dom.js";
+import { firstText, slider, toggle, zoomButtons } from "../controls.js";
+import { element, fill, withCode } from "../dom.js";
 import { range } from "../numbers.js";
 import { Refused, Unreachable } from "../source.js";
 import { CheckpointComparison } from "./training-checkpoints.js";
@@ -83,7 +83,7 @@ class Training {
     this.asking = null;
     this.standing = new Standing(t, language);
     this.banner = element("div.banner");
-    this.whole = button(t("training.whole"), () => this.zoom.show(null));
+    this.zooming = zoomButtons(t, (factor) => this.zoomBy(factor));
     this.checkpoints = new CheckpointComparison(context);
     this.notice = element("div.away", { role: "alert" });
     this.content = element("div");
@@ -219,7 +219,7 @@ class Training {
   }
 
   controls() {
-    const { t, zoom } = this;
+    const { t } = this;
     const { state } = this.context;
     const log = state.log ?? "";
     /** @param {string} axis */
@@ -234,20 +234,6 @@ class Training {
       };
       return toggle(t(`training.log.${axis}`), log.includes(axis), changed);
     };
-    /** @param {number} factor */
-    const by = (factor) => {
-      const [from, to] = zoom.shown;
-      zoom.by(factor, (from + to) / 2);
-    };
-    const label = t("training.zoom");
-    const nearer = Object.assign(
-      button("+", () => by(2)),
-      { ariaLabel: t("training.nearer") },
-    );
-    const farther = Object.assign(
-      button("−", () => by(0.5)),
-      { ariaLabel: t("training.farther") },
-    );
     return [
       element(
         "div.controls",
@@ -255,10 +241,18 @@ class Training {
         this.smoothingSlider(),
         logarithmic("y"),
         logarithmic("x"),
-        element("div.zoom", { role: "group", "aria-label": label }, nearer, farther, this.whole),
+        this.zooming,
       ),
       element("p.quiet.keys", t("training.keys")),
     ];
+  }
+
+  /** @param {number} factor  0 shows the whole run */
+  zoomBy(factor) {
+    const { zoom } = this;
+    const [from, to] = zoom.shown;
+    if (factor) zoom.by(factor, (from + to) / 2);
+    else zoom.show(null);
   }
 
   /** @param {string} chart */
@@ -309,7 +303,7 @@ class Training {
 
   draw() {
     if (!this.run?.charts) return;
-    this.whole.disabled = this.zoom.span === null;
+    this.zooming.all.disabled = this.zoom.span === null;
     this.drawCurves();
     this.drawExtremes();
     this.drawMaps();

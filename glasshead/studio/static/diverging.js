@@ -1,18 +1,46 @@
-// Differences of weights: less and more have two colours, and no difference that of the paper.
+// Numbers on both sides of 0, such as scores and differences of weights: what is above and what is
+// below have two colours, told apart whatever one's colour vision, and 0 has that of the paper.
 import { categories, paperColor } from "./colors.js";
 import { decimal, range, term, within } from "./numbers.js";
 
-// Colours on each side of no difference.
+// Colours on each side of 0.
 const STEPS = 48;
+// A paler colour has black letters on it.
+const PALE = 0.18;
 
-/** The colours of a difference, from the least to the most; the middle one is that of none. */
-export function divergingColors() {
+/** @typedef {{fill: string, ink: string}} Tone  A colour, and that of letters on it */
+
+/** @type {Record<string, Tone[]>} */
+const known = {};
+
+/** All colours, from the lowest on; the middle one is that of 0. */
+export function tones() {
   const [more, less] = categories();
   const none = paperColor("paper");
-  const sides = [less, more].map((end) => {
-    return range(STEPS).map((at) => mixed(none, end, (at + 1) / STEPS));
+  known[none] ??= range(2 * STEPS + 1).map((at) => {
+    const share = at / STEPS - 1;
+    const fill = mixed(none, share < 0 ? less : more, Math.abs(share));
+    return { fill, ink: luminance(channels(fill)) > PALE ? "#000000" : "#ffffff" };
   });
-  return [...sides[0].reverse(), mixed(none, none, 0), ...sides[1]];
+  return known[none];
+}
+
+/**
+ * The colour of a number.
+ * @param {number} share  Of the largest, from −1 to 1
+ */
+export function toneOf(share) {
+  return tones()[within(Math.round((share + 1) * STEPS), 2 * STEPS + 1)];
+}
+
+/** The colours without those of letters. */
+export function divergingColors() {
+  return tones().map(({ fill }) => fill);
+}
+
+/** All colours side by side, as CSS draws them. */
+export function divergingGradient() {
+  return `linear-gradient(to right, ${divergingColors().join(", ")})`;
 }
 
 /**
@@ -30,6 +58,15 @@ function mixed(from, to, share) {
 function channels(color) {
   const digits = color.length === 4 ? color.replace(/[^#]/g, "$&$&") : color;
   return [1, 3, 5].map((at) => parseInt(digits.slice(at, at + 2), 16));
+}
+
+/** @param {number[]} bytes */
+function luminance(bytes) {
+  const [red, green, blue] = bytes.map((byte) => {
+    const share = byte / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
 /**

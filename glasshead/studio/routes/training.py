@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from glasshead.studio.answers import NUMBERS, REFUSALS, numbers, run_job
 from glasshead.studio.background_jobs import Work
-from glasshead.studio.routes import NAME, Place, TextName
+from glasshead.studio.routes.parameters import NAME, Place, TextName
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
 from glasshead.studio.views.training_checkpoints import Comparisons
@@ -37,12 +37,44 @@ class _HeadComparison(_Comparison):
     head: Place
 
 
+def _add_comparison(routes: APIRouter, studio: Studio, runs: TrainingRuns) -> None:
+    """Add the routes that compare two checkpoints."""
+    comparisons = Comparisons(studio, runs)
+
+    @routes.get("/checkpoints")
+    def checkpoints() -> list[str]:
+        """Return the names of the checkpoints that can be compared, as "run/best" or "run/last"."""
+        studio.subject.check_run()
+        return [*comparisons.checkpoints()]
+
+    @routes.get("/comparison")
+    async def comparison(request: Request, of: Annotated[_Comparison, Query()]) -> dict[str, Any]:
+        """Return how far each head's attention has moved between two checkpoints.
+
+        400 where there is no such checkpoint, or the two are of models of other shapes.
+        """
+        return await run_job(
+            request, lambda work: comparisons.summary(of.text, of.first, of.second, work)
+        )
+
+    @routes.get("/comparison/maps", response_class=Response, responses=NUMBERS)
+    async def maps(request: Request, of: Annotated[_HeadComparison, Query()]) -> Response:
+        """Return a head's weights in two checkpoints and their difference, [3, queries, keys].
+
+        400 as for the comparison, and where there is no such head.
+        """
+
+        def made(work: Work) -> Any:
+            return comparisons.maps(of.text, of.first, of.second, of.layer, of.head, work)
+
+        return numbers(await run_job(request, made))
+
+
 def training_routes(studio: Studio) -> APIRouter:
     """Create the routes of the view `training`."""
     routes = APIRouter(prefix="/training", tags=["training"], responses=REFUSALS)
     # Without a folder, `check_run` refuses.
     runs = TrainingRuns(studio.subject.folder or Path(), studio.beside)
-    comparisons = Comparisons(studio, runs)
 
     @routes.get("")
     def training(
@@ -81,32 +113,5 @@ def training_routes(studio: Studio) -> APIRouter:
 
         return await run_job(request, found)
 
-    @routes.get("/checkpoints")
-    def checkpoints() -> list[str]:
-        """Return the names of the checkpoints that can be compared, as "run/best" or "run/last"."""
-        studio.subject.check_run()
-        return [*comparisons.checkpoints()]
-
-    @routes.get("/comparison")
-    async def comparison(request: Request, of: Annotated[_Comparison, Query()]) -> dict[str, Any]:
-        """Return how far each head's attention has moved between two checkpoints.
-
-        400 where there is no such checkpoint, or the two are of models of other shapes.
-        """
-        return await run_job(
-            request, lambda work: comparisons.summary(of.text, of.first, of.second, work)
-        )
-
-    @routes.get("/comparison/maps", response_class=Response, responses=NUMBERS)
-    async def maps(request: Request, of: Annotated[_HeadComparison, Query()]) -> Response:
-        """Return a head's weights in two checkpoints and their difference, [3, queries, keys].
-
-        400 as for the comparison, and where there is no such head.
-        """
-
-        def made(work: Work) -> Any:
-            return comparisons.maps(of.text, of.first, of.second, of.layer, of.head, work)
-
-        return numbers(await run_job(request, made))
-
+    _add_comparison(routes, studio, runs)
     return routes
