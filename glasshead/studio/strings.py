@@ -77,6 +77,7 @@ PROMPT = {
         "of its row."
     ),
     "prompt.numbers": _("Every number of it"),
+    "prompt.every": _("All weights, one row per query"),
     "prompt.map": _("Its whole map"),
     "prompt.top": _("Shown"),
     "prompt.temperature": _("Temperature"),

@@ -31,6 +31,9 @@ def prompts(folder):
     return Prompts(Studio(folder))
 
 
+VALUES = "(all) => all.map(({ dataset }) => dataset.value)"
+
+
 def numbers(page, name="value"):
     found = page.locator(".bars .number").evaluate_all(
         f"(all) => all.map((one) => Number(one.dataset.{name}))"
@@ -138,11 +141,19 @@ def test_typing_gives_up_what_was_asked_before(looking, serving, folder, prompts
 
 def test_without_a_model_a_sentence_has_the_weights_of_the_steps(looking, serving):
     page = looking(serving().url).open()
-    weights = torch.tensor(steps_data(StepsRequest(), Studio().limits)["matrices"]["weights"])
+    told = steps_data(StepsRequest(), Studio().limits)
+    weights = torch.tensor(told["matrices"]["weights"], dtype=torch.float64)
     assert arcs(page, "row") == {
         (1, key): pytest.approx(weights[1, key].item()) for key in range(3)
     }
     assert page.locator(".why").inner_text().startswith("“shiny” gives 0.4063 of its attention to")
+    # So do the bars of the word that is pointed at, and the table of all words.
+    bars = page.locator(".bars [data-value]")
+    page.locator(".every td[data-query='2']").first.hover()
+    expect(bars.first).to_have_attribute("data-value", str(weights[2, 0].item()))
+    assert [float(each) for each in bars.evaluate_all(VALUES)] == weights[2].tolist()
+    shown = page.locator(".every td[data-query]").all_inner_texts()
+    assert shown == [f"{weight:.2f}" for weight in weights.flatten().tolist()]
     page.locator("textarea").fill("one two three four")
     page.wait_for_function("() => document.querySelectorAll('.arcs .token').length === 4")
     page.get_by_text("Every number of it").click()

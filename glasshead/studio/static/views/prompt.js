@@ -4,11 +4,12 @@ import { Arcs } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
 import { choice, menu, slider } from "../controls.js";
 import { button, element, fill } from "../dom.js";
-import { sideBySide, stacked } from "../figure.js";
+import { sideBySide, stacked, textWidth } from "../figure.js";
 import { decimal } from "../numbers.js";
 import { newest } from "../source.js";
 import { TypedText } from "../typed-text.js";
 import { Bars } from "./prompt-bars.js";
+import { Example } from "./prompt-example.js";
 import { PromptHeads, headsOf, listed } from "./prompt-heads.js";
 
 /**
@@ -54,12 +55,6 @@ class Prompt {
   }
 
   async start() {
-    const { context } = this;
-    if (context.about.subject.kind === null) {
-      this.layOutExample();
-      await this.example();
-      return;
-    }
     this.layOut();
     await this.text.open();
     await this.ask();
@@ -110,61 +105,9 @@ class Prompt {
     );
   }
 
-  layOutExample() {
-    fill(this.text.label, this.t("steps.sentence"));
-    this.text.field.value = this.state.text ?? "";
-    fill(this.frame, this.text.element, element("div.sentence.large", this.arcs.element, this.why));
-  }
-
-  /** Without a model: a sentence, whose weights the view "steps" works out. */
-  example() {
-    const { context, t, state } = this;
-    return this.text.ask(async (signal) => {
-      const { text = null } = state;
-      const data = await context.source.json("steps", { text }, { signal });
-      const { words, matrices } = data;
-      if (text === null) this.text.field.value = data.text;
-      const head = {
-        name: t("steps.weights"),
-        color: categories()[0],
-        values: Float32Array.from(matrices.weights.flat()),
-      };
-      this.arcs.moved = (query) => {
-        context.remember({ query });
-        this.tellExample(words, matrices.scores);
-      };
-      const running = words.map((/** @type {string} */ word) => ` ${word}`);
-      this.arcs.show(running, [head], numberOr(state.query, data.query));
-      this.tellExample(words, matrices.scores);
-      this.text.tell(null);
-      context.picture(() => this.figure());
-      this.frame.dataset.drawn = "";
-    });
-  }
-
-  /**
-   * @param {string[]} words
-   * @param {number[][]} scores
-   */
-  tellExample(words, scores) {
-    const { query } = this.arcs;
-    const { key, weight } = this.arcs.strongest();
-    const places = {
-      query: words[query],
-      key: words[key],
-      weight: decimal(weight),
-      score: decimal(scores[query][key]),
-    };
-    const { text } = this.state;
-    const place = new URLSearchParams({ ...(text && { text }), query: String(query) });
-    const link = element("a.more", { href: `#steps?${place}` }, this.t("prompt.numbers"));
-    fill(this.why, this.t("prompt.why.example", places), " ", link);
-  }
-
   typed() {
     this.context.remember({ text: this.text.text, query: null });
-    if (this.context.about.subject.kind === null) this.example();
-    else this.ask();
+    this.ask();
   }
 
   /** @param {string} token */
@@ -325,9 +268,8 @@ class Prompt {
 
   figure() {
     const title = { x: 20, y: 30, text: this.why.firstChild.textContent, size: 14, weight: 600 };
-    const head = { width: 0, height: 44, marks: [title] };
+    const head = { width: 40 + textWidth(title.text, 15), height: 44, marks: [title] };
     const arcs = this.arcs.figure();
-    if (!this.told) return stacked([head, arcs]);
     const [bars, heads] = [this.bars.figure(), this.heads.figure()];
     const figure = stacked([head, arcs, sideBySide([heads, bars])]);
     return { ...figure, height: figure.height + 20 };
@@ -359,6 +301,7 @@ export const prompt = {
    * @param {Context} context
    */
   async open(frame, context) {
-    await new Prompt(frame, context).start();
+    const hasModel = context.about.subject.kind !== null;
+    await new (hasModel ? Prompt : Example)(frame, context).start();
   },
 };

@@ -1,0 +1,185 @@
+// Without a model: a sentence with its arcs, the weights of the word that is pointed at as bars, those
+// of all words as a table, and how to have a model.
+import { Arcs } from "../arcs.js";
+import { categories, ramp, scale } from "../colors.js";
+import { element, fill, headingCell, scrolling, table } from "../dom.js";
+import { colorBar, stacked, textWidth } from "../figure.js";
+import { decimal, within } from "../numbers.js";
+import { TypedText } from "../typed-text.js";
+
+/**
+ * @import { Context } from "../app.js"
+ * @import { Figure } from "../figure.js"
+ */
+
+/** @typedef {{weights: number[][], scores: number[][]}} Matrices */
+
+// Words that are written large.
+const FEW = 6;
+// Pixels of a cell in a picture, and of the names beside it.
+const CELL = 56;
+const NAMES = 90;
+const COMMANDS = "glasshead demo\nglasshead studio demo/translator";
+
+export class Example {
+  /**
+   * @param {HTMLElement} frame
+   * @param {Context} context
+   */
+  constructor(frame, context) {
+    const { t } = context;
+    this.frame = frame;
+    this.context = context;
+    this.t = t;
+    this.text = new TypedText(frame, context, 2, () => this.typed());
+    this.arcs = new Arcs(t("prompt.words"), (query) => this.pointed(query), t("shell.colon"));
+    this.why = element("p.why", { role: "status" });
+    this.title = element("h2");
+    this.body = element("tbody");
+    this.bars = element("table.bars.words", this.body);
+    this.heading = element("h2", t("prompt.every"));
+    this.whole = element("div");
+    /** @type {string[]} */
+    this.words = [];
+    /** @type {Matrices} */
+    this.matrices = null;
+  }
+
+  async start() {
+    const { t, context } = this;
+    fill(this.text.label, t("steps.sentence"));
+    this.text.field.value = context.state.text ?? "";
+    const how = t("shell.how");
+    fill(
+      this.frame,
+      this.text.element,
+      element(
+        "div.stage",
+        element("div.sentence.large", this.arcs.element, this.why),
+        element(
+          "aside",
+          element("section.likely", this.title, this.bars),
+          element("p.quiet", how),
+          scrolling(how, element("pre.formula", COMMANDS)),
+        ),
+        element("section.all", this.heading, this.whole),
+      ),
+    );
+    await this.ask();
+  }
+
+  typed() {
+    this.context.remember({ text: this.text.text, query: null });
+    this.ask();
+  }
+
+  /** Have the sentence worked, as the view "steps" does. */
+  ask() {
+    const { context, t } = this;
+    return this.text.ask(async (signal) => {
+      const { text = null, query } = context.state;
+      const data = await context.source.json("steps", { text }, { signal });
+      if (text === null) this.text.field.value = data.text;
+      this.words = data.words;
+      this.matrices = data.matrices;
+      const values = Float32Array.from(this.matrices.weights.flat());
+      const head = { name: t("steps.weights"), color: categories()[0], values };
+      const asked = /^\d+$/.test(query ?? "") ? Number(query) : data.query;
+      this.drawTable();
+      this.frame.classList.toggle("few", this.words.length <= FEW);
+      const running = this.words.map((word) => ` ${word}`);
+      this.arcs.show(running, [head], within(asked, this.words.length));
+      this.text.tell(null);
+      this.tell();
+      context.picture(() => this.figure());
+      this.frame.dataset.drawn = "";
+    });
+  }
+
+  drawTable() {
+    const { words, matrices, t } = this;
+    const level = scale();
+    const rows = words.map((word, query) => [
+      headingCell("row", word),
+      matrices.weights[query].map((weight, key) => {
+        const onclick = () => this.arcs.go(query);
+        const place = { "data-query": query, "data-key": key, onclick };
+        return element("td", { class: `w${level(weight)}`, ...place }, decimal(weight, 2));
+      }),
+    ]);
+    const headings = [element("td"), words.map((word) => headingCell("col", word))];
+    fill(this.whole, table("table.every", t("prompt.every"), headings, rows));
+    this.whole.onpointerover = ({ target }) => {
+      const { query } = /** @type {HTMLElement} */ (target).dataset;
+      if (query) this.arcs.go(Number(query));
+    };
+  }
+
+  /** @param {number} query */
+  pointed(query) {
+    this.context.remember({ query });
+    this.tell();
+  }
+
+  /** Tell of the word that is pointed at. */
+  tell() {
+    const { arcs, words, matrices, t } = this;
+    const { query } = arcs;
+    const { key, weight } = arcs.strongest();
+    const scores = matrices.scores[query];
+    const told = { query: words[query], key: words[key] };
+    const numbers = { weight: decimal(weight), score: decimal(scores[key]) };
+    const { text } = this.context.state;
+    const place = new URLSearchParams({ ...(text && { text }), query: String(query) });
+    const link = element("a.more", { href: `#steps?${place}` }, t("prompt.numbers"));
+    fill(this.why, t("prompt.why.example", { ...told, ...numbers }), " ", link);
+    fill(this.title, t("cell.weights", { word: words[query] }));
+    this.bars.ariaLabel = this.title.textContent;
+    const row = matrices.weights[query];
+    const longest = Math.max(...row);
+    fill(
+      this.body,
+      row.map((own, at) => {
+        const bar = element("span.bar.plain", { "aria-hidden": "true" });
+        bar.style.setProperty("--now", String(own / longest));
+        const number = element("td.number", { "data-value": own }, decimal(own));
+        return element("tr", headingCell("row", words[at]), element("td", bar), number);
+      }),
+    );
+    for (const cell of this.whole.querySelectorAll("tbody tr")) cell.className = "";
+    this.whole.querySelectorAll("tbody tr")[query].className = "here";
+  }
+
+  /**
+   * What is seen: the sentence with its arcs, and the weights of all words.
+   * @returns {Figure}
+   */
+  figure() {
+    const { words, matrices } = this;
+    const title = { x: 20, y: 30, text: this.why.firstChild.textContent, size: 14, weight: 600 };
+    const colors = ramp();
+    const cells = words.flatMap((word, query) => {
+      const y = 30 + query * 26;
+      const name = { x: NAMES - 10, y: y + 17, text: word, anchor: "end", size: 12 };
+      const row = matrices.weights[query].flatMap((weight, key) => {
+        const x = NAMES + key * CELL;
+        const color = colors[within(Math.round(weight * (colors.length - 1)), colors.length)];
+        const number = { x: x + CELL / 2, y: y + 17, text: decimal(weight, 2), anchor: "middle" };
+        return [
+          { x, y, width: CELL - 2, height: 24, fill: color },
+          { ...number, size: 11, fill: weight > 0.5 ? "paper" : "ink" },
+        ];
+      });
+      return [name, ...row];
+    });
+    const names = words.map((word, key) => {
+      return { x: NAMES + (key + 0.5) * CELL, y: 20, text: word, anchor: "middle", size: 12 };
+    });
+    const width = NAMES + words.length * CELL + 20;
+    const all = { width, height: 30 + words.length * 26, marks: [...names, ...cells] };
+    const bar = colorBar(20, 16, this.t("steps.weights") + this.t("shell.colon"), "1");
+    const legend = { width: bar.width + 40, height: 30, marks: bar.marks };
+    const above = { width: 40 + textWidth(title.text, 15), height: 44, marks: [title] };
+    return stacked([above, this.arcs.figure(), all, legend]);
+  }
+}
