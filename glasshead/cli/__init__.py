@@ -224,7 +224,10 @@ def _command(error: Exception, arguments: Sequence[str] | None, commands: Contai
 # What typer, and click before it, say of how a command was written.
 _USAGE = (
     _("No such option: {option} (Possible options: {names})"),
+    _("No such option {option}. (Did you mean one of: {names}?)"),
+    _("No such option {option}. Did you mean {alike}?"),
     _("No such option: {option}"),
+    _("No such option {option}"),
     _("No such command {name}. Did you mean {alike}?"),
     _("No such command {name}"),
     _("Missing argument {name}"),

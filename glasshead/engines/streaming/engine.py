@@ -152,7 +152,18 @@ def lower(problem: Problem) -> LoweredProblem:
     )
     query, key, scale = problem.scaled_features(query, key)
     query, key, value = (four_axes(x, tuple(x.shape[:-3])) for x in (query, key, value))
-    recipe = recipe._replace(visible=visible, bias=bias, scale=scale)
+    # Not by `_replace`, which PyTorch 2.8 does not trace.
+    recipe = RecipeTensors(
+        recipe.bounds,
+        recipe.offsets,
+        visible,
+        bias,
+        recipe.table,
+        recipe.sink,
+        scale,
+        recipe.softcap,
+        recipe.rule,
+    )
     return LoweredProblem(query, key, value, recipe)
 
 

@@ -5,6 +5,7 @@ blocks fit the shared memory of a multiprocessor, which is 164 KiB for compute c
 228 KiB for 9.0, beside what each block reserves. docs/performance.md names them.
 """
 
+import inspect
 import re
 import subprocess
 import sys
@@ -80,7 +81,9 @@ def registers(kernel, capability, folder):
     """The registers of a thread, and the bytes that it spills, as the assembler says."""
     from triton.backends.nvidia.compiler import get_ptxas
 
-    assembler = get_ptxas(capability).path
+    # Triton 3.9 has an assembler of its own for some architectures.
+    takes = inspect.signature(get_ptxas).parameters
+    assembler = (get_ptxas(capability) if takes else get_ptxas()).path
     code = folder / "kernel.ptx"
     code.write_text(kernel.asm["ptx"])
     architecture = re.search(r"\.target (\w+)", kernel.asm["ptx"])[1]
