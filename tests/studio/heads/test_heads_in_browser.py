@@ -227,6 +227,9 @@ def test_hostile_tokens_stay_text(looking, place):
 
 def test_pictures_show_all_heads_and_the_one_that_is_open(opened, reading):
     page = opened.page
+    # Others look at the first token, by dashed arcs.
+    page.locator(".arcs .token").first.click()
+    page.locator(".arcs path[stroke-dasharray]").first.wait_for(state="attached")
     with page.expect_download() as saved:
         page.get_by_role("button", name="SVG").click()
     svg = ET.parse(saved.value.path()).getroot()
