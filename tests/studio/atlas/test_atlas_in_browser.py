@@ -277,7 +277,7 @@ def test_keys_and_buttons_move_the_map(looking, stored):
         canvas.press(key)
     assert state(page) == moved
     canvas.press("-")
-    page.get_by_role("button", name="Further away").click()
+    page.get_by_role("button", name="Zoom out").click()
     remembered(page, zoom=pytest.approx(zoom - 1.5, abs=1e-3))
     canvas.press("Home")
     remembered(page, zoom=None)

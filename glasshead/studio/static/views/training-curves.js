@@ -90,7 +90,7 @@ class CurvePlot {
   /** The curves, over the best step and under the alarms. */
   dataMarks() {
     const { curves, best = null, alarms = [] } = this.data;
-    const bestMark = { stroke: "quiet", "stroke-dasharray": "2 3" };
+    const bestMark = { stroke: "quiet", dash: "2 3" };
     return [
       ...this.thresholdMarks(),
       ...(best === null || !this.isShown(best) ? [] : [this.upright(best, bestMark)]),
@@ -122,7 +122,7 @@ class CurvePlot {
     const label = { ...smallText(isFar ? `${name} ↑` : name, this.right, at, "end") };
     const text = { ...label, fill: "alarm" };
     if (isFar) return [text];
-    const look = { stroke: "alarm", width: 1.25, "stroke-dasharray": "5 3" };
+    const look = { stroke: "alarm", width: 1.25, dash: "5 3" };
     return [{ d: `M${this.left} ${y}H${this.right}`, ...look }, text];
   }
 
