@@ -7,7 +7,7 @@ from torch.nn import functional as F
 import glasshead as gh
 from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.watcher import _steps_of
-from watched_models import gemma2, gpt2, gpt_oss, llama, mistral
+from watched_models import TRANSFORMERS, gemma2, gpt2, gpt_oss, llama, mistral
 from watching.torch.by_hand import BATCH, WIDTH, Block
 
 LENGTH = 23
@@ -17,7 +17,14 @@ def tokens():
     return torch.randint(0, 40, (1, LENGTH), generator=torch.Generator().manual_seed(3))
 
 
-@pytest.mark.parametrize("make", [llama, mistral, gemma2, gpt_oss, gpt2])
+ADDS_MASKS = pytest.mark.skipif(
+    TRANSFORMERS.major < 5, reason="GPT-2 of transformers 4 puts numbers in hidden places"
+)
+
+
+@pytest.mark.parametrize(
+    "make", [llama, mistral, gemma2, gpt_oss, pytest.param(gpt2, marks=ADDS_MASKS)]
+)
 def test_its_weights_are_those_that_the_model_returns(make):
     model = make("eager").eval()
     with torch.inference_mode(), gh.watch(model, keep="trace") as seen:
