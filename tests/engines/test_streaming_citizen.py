@@ -1,11 +1,14 @@
 """The streaming operators are good citizens: checked, compiled, exported, threaded and forked."""
 
+import os
 import threading
+import time
 
 import pytest
 import torch
 
 import glasshead as gh
+from glasshead.engines.streaming import threads as workers
 from glasshead.engines.streaming.engine import lower
 from glasshead.engines.streaming.operator import streaming, streaming_backward
 
@@ -147,6 +150,86 @@ def test_four_threads_observe_at_once():
         assert torch.equal(seen.context, expected.context)
         assert torch.equal(seen.entropy, expected.entropy)
         assert torch.equal(seen.received, expected.received)
+
+
+@pytest.fixture(params=["PyTorch's", "our own"])
+def lent(request, monkeypatch):
+    """Threads of either kind; three, as if there were so many cores."""
+    if request.param == "our own":
+        monkeypatch.setattr(workers, "_openmp", lambda: None)
+    elif workers._openmp() is None:
+        pytest.skip("this PyTorch has no OpenMP whose threads could be lent")
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("lent")
+def test_each_unit_is_taken_once_by_this_thread_or_another():
+    taken, all_there = [], threading.Barrier(3, timeout=60)
+
+    def take(units):
+        all_there.wait()
+        taken.extend((unit, threading.get_ident()) for unit in units)
+
+    for _ in range(5):
+        taken.clear()
+        workers.share(range(101), take, 3)
+        assert sorted(unit for unit, _ in taken) == list(range(101))
+    threads = []
+    workers.share(range(2), lambda units: threads.append(threading.get_ident()), 2)
+    assert len(set(threads)) == 2
+    assert threading.get_ident() in threads
+
+
+@pytest.mark.usefixtures("lent")
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_an_error_in_one_thread_ends_the_work_of_all(error):
+    taken, both_there = [], threading.Barrier(2, timeout=60)
+    own = threading.get_ident()
+
+    def take(units):
+        both_there.wait()
+        for unit in units:
+            taken.append(unit)
+            if threading.get_ident() == own:
+                raise error
+            time.sleep(0.001)
+
+    with pytest.raises(error):
+        workers.share(range(10**6), take, 2)
+    assert len(taken) < 10**4
+
+
+def test_threads_of_our_own_give_the_same_bits(monkeypatch):
+    expected = work()
+    monkeypatch.setattr(workers, "_openmp", lambda: None)
+    found = work()
+    assert torch.equal(found.context, expected.context)
+    assert torch.equal(found.received, expected.received)
+
+
+# A fork in a process of threads is what is tested here.
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_forked_child_has_threads_of_its_own():
+    """Those of the parent are gone in it, and to wait for them would never end."""
+    taken = []
+    workers.share(range(5), taken.extend, 2)
+    assert sorted(taken) == list(range(5))
+    child = torch.multiprocessing.get_context("fork").Process(target=_shares_five_units)
+    child.start()
+    child.join(60)
+    alive = child.is_alive()
+    child.kill()
+    assert not alive
+    assert child.exitcode == 0
+
+
+def _shares_five_units():
+    taken = []
+    workers.share(range(5), taken.extend, 2)
+    os._exit(sorted(taken) != list(range(5)))
 
 
 class Observing(torch.utils.data.Dataset):

@@ -177,7 +177,7 @@ def forward(problem: LoweredProblem, spec: OutputSpec) -> Results:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Allocate zeros with NumPy: PyTorch's threads would spin afterwards on cores in use."""
+    """Allocate zeros with NumPy, whose pages are cleared by the thread that first writes them."""
     numbers = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
     return torch.from_numpy(np.zeros(shape, numbers[dtype]))
 

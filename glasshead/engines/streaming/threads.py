@@ -1,10 +1,12 @@
-"""A thread pool beside PyTorch's, and the schedule that divides work among its threads."""
+"""Threads, PyTorch's own where it lends them, and the schedule that divides work among them."""
 
+import ctypes
 import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -14,8 +16,6 @@ from glasshead.engines.streaming.kernels.processor import at_hand, columns_of
 from glasshead.engines.streaming.operands import LoweredProblem, real_of
 
 _Unit = TypeVar("_Unit")
-_lock = threading.Lock()
-_pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def share(units: Iterable[_Unit], work: Callable[[Iterator[_Unit]], None], threads: int) -> None:
@@ -26,16 +26,19 @@ def share(units: Iterable[_Unit], work: Callable[[Iterator[_Unit]], None], threa
     if threads == 1:
         work(iter(units))
         return
-    left = _Shared(units)
-    futures = [_pool(threads).submit(work, left) for _ in range(threads)]
-    try:
-        for future in futures:
-            future.result()
-    except BaseException:
-        left.end()
-        for future in futures:
-            future.exception()
-        raise
+    left, errors = _Shared(units), []
+
+    def take() -> None:
+        try:
+            work(left)
+        except BaseException as error:  # noqa: BLE001 - it is raised below
+            left.end()
+            errors.append(error)
+
+    run = _in_own_pool if _is_forked else _openmp() or _in_own_pool
+    run(take, threads)
+    if errors:
+        raise errors[0]
 
 
 def threads_for(operations: int) -> int:
@@ -43,17 +46,62 @@ def threads_for(operations: int) -> int:
     return 1 if operations < 50_000_000 else torch.get_num_threads()
 
 
-def _pool(threads: int) -> ThreadPoolExecutor:
+_Run = Callable[[Callable[[], None], int], None]
+
+
+@cache
+def _openmp() -> _Run | None:
+    """Return what runs a function in PyTorch's OpenMP threads, this one among them, if it has any.
+
+    They wait for work by spinning for some milliseconds: threads of our own would get half of a
+    core after each of PyTorch's operators, and so would its threads after ours.
+    """
+    if not torch.backends.openmp.is_available():
+        return None
+    try:
+        # Looked up through PyTorch's library, as others load an OpenMP of their own.
+        parallel = ctypes.CDLL(torch._C.__file__).GOMP_parallel  # noqa: SLF001 - its path alone
+    except (AttributeError, OSError):
+        return None
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    parallel.argtypes = callback, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint
+    parallel.restype = None
+
+    def run(take: Callable[[], None], threads: int) -> None:
+        places = iter(range(threads))
+        # All of PyTorch's threads, as a smaller team would end the others.
+        parallel(
+            callback(lambda _: None if next(places, None) is None else take()),
+            None,
+            torch.get_num_threads(),
+            0,
+        )
+
+    return run
+
+
+_is_forked = False
+_lock = threading.Lock()
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def _in_own_pool(take: Callable[[], None], threads: int) -> None:
+    """Run a function in this thread and in others of our own."""
     with _lock:
         if threads not in _pools:
-            _pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="glasshead")
-        return _pools[threads]
+            _pools[threads] = ThreadPoolExecutor(threads - 1, thread_name_prefix="glasshead")
+        futures = [_pools[threads].submit(take) for _ in range(threads - 1)]
+    take()
+    wait(futures)
 
 
 def _forget() -> None:
-    """Reset the pools in a forked child, where the lock may be held by a thread that is gone."""
-    global _lock  # noqa: PLW0603 - it is the module's
-    _lock = threading.Lock()
+    """Give up all threads in a forked child: they are gone, and a lock may be held by one.
+
+    It would wait for those of OpenMP without end.
+    """
+    global _lock, _is_forked
+    _lock, _is_forked = threading.Lock(), True
     _pools.clear()
 
 
