@@ -16,7 +16,8 @@ round and at the end, also after Ctrl-C. Another run goes on where the last one 
 
 Results stand in build/benchmarks/grid-ENGINE.json, with the share of the processor's peak
 (`benchmarks/peak.py`) and the machine's load, and as a picture beside it. Masks: causal; full;
-padded, a batch row of which a quarter of the keys is padding; windowed, causal and 256 keys before.
+padded, a batch row of which a quarter of the keys is padding; ragged, two batch rows of half of the
+heads, of which one is padded by half; windowed, causal and 256 keys before.
 SDPA is given `is_causal` or a mask of booleans.
 """
 
@@ -47,7 +48,7 @@ FOLDER = Path("build/benchmarks")
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 DIMS, HEADS = (32, 64, 128), (1, 4, 16, 64)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-MASKS = ("causal", "full", "padded", "windowed")
+MASKS = ("causal", "full", "padded", "ragged", "windowed")
 PASSES = ("forward", "both")
 WINDOW = 256
 # A mask tensor of more pairs takes gigabytes in SDPA.
@@ -85,7 +86,7 @@ class Cell:
         pairs = self.length**2
         if self.mask == "causal":
             pairs = self.length * (self.length + 1) // 2
-        elif self.mask == "padded":
+        elif self.mask in {"padded", "ragged"}:
             pairs = self.length * (self.length * 3 // 4)
         elif self.mask == "windowed":
             short = min(self.length, WINDOW + 1)
@@ -122,13 +123,15 @@ def cells(*, quick: bool) -> list[Cell]:
         lengths, dims, heads = (128, 512, 2048), (64,), (8,)
     found = [Cell(*one) for one in itertools.product(MASKS, DTYPES, PASSES, dims, heads, lengths)]
     kept = [one for one in found if one.mask in {"causal", "full"} or one.length**2 <= _MOST_PAIRS]
+    kept = [one for one in kept if one.mask != "ragged" or one.heads % 2 == 0]
     return sorted(kept, key=lambda one: (one.round, one.slowest))
 
 
 def calls(cell: Cell, engine: str) -> tuple[Callable[[], object], Callable[[], object]]:
     """Our call and SDPA's, of the same numbers."""
     torch.manual_seed(0)
-    shape = 1, cell.heads, cell.length, cell.dim
+    rows = 2 if cell.mask == "ragged" else 1
+    shape = rows, cell.heads // rows, cell.length, cell.dim
     inputs = [torch.randn(shape).to(DTYPES[cell.dtype]) for _ in range(3)]
     arriving = torch.randn(shape).to(DTYPES[cell.dtype])
     mask: dict[str, Any] = {}
@@ -136,10 +139,11 @@ def calls(cell: Cell, engine: str) -> tuple[Callable[[], object], Callable[[], o
     ours: dict[str, Any] = {}
     if cell.mask == "causal":
         mask = {"mask": gh.causal()}
-    elif cell.mask == "padded":
-        seen = max(1, cell.length * 3 // 4)
-        ours = {"mask": gh.padding(torch.tensor([seen]))}
-        tensor = (torch.arange(cell.length) < seen)[None, None, None]
+    elif cell.mask in {"padded", "ragged"}:
+        whole = cell.length
+        seen = torch.tensor([whole * 3 // 4] if cell.mask == "padded" else [whole, whole // 2])
+        ours = {"mask": gh.padding(seen)}
+        tensor = (torch.arange(whole) < seen[:, None])[:, None, None]
     elif cell.mask == "windowed":
         mask = {"mask": gh.causal() & gh.window(before=WINDOW)}
         near = torch.ones(cell.length, cell.length, dtype=torch.bool)

@@ -87,37 +87,48 @@ class Plan:
 
 # With fewer scores, threads and blocks cost more than they save.
 _MANY = 2**20
-# The share of the pairs that a mask is to hide at the ends of rows, for skipping them to pay; and
-# the share from so many tokens on, where that was measured.
-_HIDDEN = 0.55
-_HIDDEN_LONG, _LONG_MASKED = 0.25, 1024
-# The tokens from which the kernels are faster than SDPA that needs no mask tensor.
-_LONG = 2048
+# The share of the pairs that a mask is to hide at the ends of rows, for skipping them to pay in any
+# dtype, and from how many scores; and the share that pays where `_FASTER` tells.
+_HIDDEN, _MANY_HIDDEN = 0.55, 2**22
+_HIDDEN_LESS = 0.25
 
 
 class _Faster(NamedTuple):
-    """Where streaming is faster than SDPA in one dtype, with gradients and without.
+    """Where streaming is faster than SDPA, with gradients and without.
 
     Attributes:
-        causal: The head_dims with a causal mask.
-        full: The head_dims without a mask.
-        masked: The head_dims with a mask that hides a share of the ends.
-        unless: Features of processors that have products of this dtype, which SDPA takes.
+        scores: The fewest scores of a call, batch and heads together.
+        dims: The head_dims of queries and values.
+        tokens: The fewest and most queries and keys.
     """
 
-    causal: range
-    full: range
-    masked: range
-    unless: tuple[str, ...] = ()
+    scores: int
+    dims: range = range(32, 129)
+    tokens: range = range(512, 2**63)
 
 
-_WIDE, _NARROW, _NONE = range(32, 129), range(32, 65), range(0)
+# By dtype, and by what the queries see: keys up to their own, all keys of their batch row, or what
+# a mask leaves that hides a share at the ends of rows.
 _FASTER = {
-    torch.float32: _Faster(causal=_WIDE, full=_WIDE, masked=_WIDE),
-    torch.bfloat16: _Faster(causal=_NARROW, full=_NONE, masked=_WIDE, unless=("amx-bf16",)),
-    torch.float16: _Faster(
-        causal=_NARROW, full=_NONE, masked=_NONE, unless=("amx-fp16", "avx512fp16")
-    ),
+    torch.float32: {
+        "causal": _Faster(2**24),
+        "full": _Faster(2**25),
+        "masked": _Faster(2**24),
+    },
+    torch.bfloat16: {
+        "causal": _Faster(2**24, range(32, 65), range(512, 4097)),
+        "masked": _Faster(2**24),
+    },
+    torch.float16: {
+        "causal": _Faster(2**24),
+        "full": _Faster(2**24),
+    },
+}
+# Features of processors that have products of a dtype, which SDPA takes.
+_UNLESS = {
+    torch.float32: (),
+    torch.bfloat16: ("amx-bf16",),
+    torch.float16: ("amx-fp16", "avx512fp16"),
 }
 
 
@@ -183,19 +194,19 @@ def _by_speed(problem: Problem) -> tuple[Sequence[Engine], str]:
     streaming_first = (STREAMING, FUSED, REFERENCE)
     hidden = 0.0 if compiling else _hidden_at_ends(problem)
     skipped = f"the mask hides {100 * hidden:.3g} % of the pairs at the ends of rows"
-    if hidden > _HIDDEN:
+    if hidden > _HIDDEN and math.prod(problem.scores_shape) >= _MANY_HIDDEN:
         return streaming_first, f"{skipped}, more than {100 * _HIDDEN:.0f} %: they are skipped"
     why = _why_not_measured(problem) or _why_not_faster(problem, hidden)
     if why is not None:
         return ENGINES, f"streaming is not known to be faster: {why}"
-    dtype = _name_of(problem.query.dtype)
-    if hidden:
+    rows, dtype = _rows_of(problem, hidden), problem.query.dtype
+    since = f"from 2^{_FASTER[dtype][rows].scores.bit_length() - 1} scores on in {_name_of(dtype)}"
+    if rows == "masked":
         return streaming_first, (
-            f"{skipped}, at least {100 * _HIDDEN_LONG:.0f} %: they are skipped, from "
-            f"{_LONG_MASKED} tokens on in {dtype}"
+            f"{skipped}, at least {100 * _HIDDEN_LESS:.0f} %: they are skipped, {since}"
         )
-    rows = "without a mask" if problem.simplified_mask() is None else "with a causal mask"
-    return streaming_first, f"SDPA is slower {rows} from {_LONG} tokens on in {dtype}"
+    shape = "with a causal mask" if rows == "causal" else "where all queries see the same keys"
+    return streaming_first, f"SDPA is slower {shape}, {since}"
 
 
 def _hidden_at_ends(problem: Problem) -> float:
@@ -203,9 +214,12 @@ def _hidden_at_ends(problem: Problem) -> float:
     if problem.mask is None:
         return 0.0
     mask = problem.simplified_mask()
-    # SDPA skips what is above the diagonal by itself, but nothing by a mask tensor.
-    half = mask is None or (not problem.biases and mask.is_top_left_causal(problem.tile()))
-    if half or STREAMING.refusal(problem) is not None:
+    # SDPA skips what is above the diagonal by itself, and is called without the keys that a whole
+    # batch row does not see, but skips nothing by a mask tensor.
+    skips = mask is None or (
+        not problem.biases and (mask.of_keys or mask.is_top_left_causal(problem.tile()))
+    )
+    if skips or STREAMING.refusal(problem) is not None:
         return 0.0
     pairs = seen_pairs(problem)
     return 0.0 if pairs is None else 1 - pairs / math.prod(problem.scores_shape)
@@ -227,7 +241,7 @@ def _why_not_measured(problem: Problem) -> str | None:  # noqa: PLR0911 - a reas
     from glasshead.engines.streaming.kernels import processor
     from glasshead.engines.streaming.machine_code import in_package
 
-    if any(processor.has(feature) for feature in _FASTER[dtype].unless):
+    if any(processor.has(feature) for feature in _UNLESS[dtype]):
         return f"SDPA has this processor's products of {_name_of(dtype)}"
     if not in_package():
         return "no machine code for this processor is installed, and it would be compiled first"
@@ -236,25 +250,40 @@ def _why_not_measured(problem: Problem) -> str | None:  # noqa: PLR0911 - a reas
 
 def _why_not_faster(problem: Problem, hidden: float) -> str | None:
     """Return why SDPA is as fast, where the mask hides such a share of the ends of rows."""
-    tokens, faster = min(problem.scores_shape[-2:]), _FASTER[problem.query.dtype]
-    mask = problem.simplified_mask()
-    if mask is None or mask.is_top_left_causal(problem.tile()):
-        rows, dims = ("causal", faster.causal) if mask is not None else ("full", faster.full)
-        least = _LONG
-    elif hidden >= _HIDDEN_LONG and not _has_holes(problem):
-        rows, dims, least = "masked", faster.masked, _LONG_MASKED
-    else:
+    rows = _rows_of(problem, hidden)
+    if rows == "other":
         return (
-            f"the mask is not causal, and hides less than {100 * _HIDDEN_LONG:.0f} % at the ends "
+            f"the mask is not causal, and hides less than {100 * _HIDDEN_LESS:.0f} % at the ends "
             "of rows or pairs within them"
         )
-    if tokens < least:
-        return f"{tokens} tokens are fewer than {least}"
+    dtype, scores = problem.query.dtype, math.prod(problem.scores_shape)
+    faster = _FASTER[dtype].get(rows)
+    if faster is None:
+        return f"{rows} calls in {_name_of(dtype)} are not measured to be faster"
+    if scores < faster.scores:
+        return f"{scores} scores are fewer than 2^{faster.scores.bit_length() - 1}"
+    for tokens in problem.scores_shape[-2:]:
+        if tokens not in faster.tokens:
+            least, most = faster.tokens[0], faster.tokens[-1]
+            few = f"fewer than {least}" if tokens < least else f"more than {most}"
+            return f"{tokens} tokens are {few}, {rows}, in {_name_of(dtype)}"
     for dim in (problem.query.shape[-1], problem.value.shape[-1]):
-        if dim not in dims:
-            where = f"within {dims[0]} to {dims[-1]}" if dims else "measured"
-            return f"the head_dim {dim} is not {where}, {rows}, in {_name_of(problem.query.dtype)}"
+        if dim not in faster.dims:
+            within = f"{faster.dims[0]} to {faster.dims[-1]}"
+            return f"the head_dim {dim} is not within {within}, {rows}, in {_name_of(dtype)}"
     return None
+
+
+def _rows_of(problem: Problem, hidden: float) -> str:
+    """Name what the queries see, as `_FASTER` does, or "other"."""
+    mask = problem.simplified_mask()
+    if mask is not None and mask.is_top_left_causal(problem.tile()):
+        return "causal"
+    if mask is not None and _has_holes(problem):
+        return "other"
+    if mask is None or mask.of_keys:
+        return "full"
+    return "masked" if hidden >= _HIDDEN_LESS else "other"
 
 
 def _has_holes(problem: Problem) -> bool:

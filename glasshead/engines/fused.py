@@ -1,9 +1,10 @@
 """The fused engine: PyTorch's scaled dot product attention, and statistics beside its context."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,11 +15,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from glasshead.engines.reference import Cost, Observed, by_rows
 from glasshead.engines.streaming import STREAMING
+from glasshead.engines.streaming.engine import is_traced
 from glasshead.engines.triton import TRITON
 from glasshead.private_names import private
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
-from glasshead.recipe.tile import four_axes
+from glasshead.recipe.tile import Span, four_axes
 from glasshead.recipe.validation import is_transformed, without_autocast
 from glasshead.statistics.reductions import Reduction
 
@@ -78,6 +80,10 @@ class Fused:
         bias, visible = None, None
         if problem.biases or (mask is not None and not is_causal):
             bias, visible = problem.bias_and_visible(mask, problem.tile())
+        spans = _spans_of_rows(problem, bias, visible)
+        if spans is not None:
+            # Nothing is hidden within the spans, and nothing beyond them is read.
+            visible = None
         query, key, value = _inputs(problem, visible, is_causal=is_causal)
         # With is_causal, SDPA's kernel multiplies its -inf by the scale.
         query, key, scale = problem.scaled_features(query, key, positive=True)
@@ -90,28 +96,20 @@ class Fused:
             )
         if query.ndim != 4:
             query, key, value = (four_axes(x, x.shape[:-3]) for x in (query, key, value))
-        attn_mask, grouped = _attn_mask(problem, bias, visible), problem.group > 1
-        if grouped and attn_mask is None and not is_causal and query.shape[-2] == 1:
-            # Queries that share a key head form one block, so that no key is copied.
-            query, grouped = query.reshape(*key.shape[:-2], -1, query.shape[-1]), False
         keeps_weights = (
             bias is not None
             and torch.is_grad_enabled()
             and any(x.requires_grad for x in (query, key, value))
             and _has_large_rows(bias)
         )
-        with sdpa_kernel(SDPBackend.MATH) if keeps_weights else nullcontext():
-            context = F.scaled_dot_product_attention(
-                query,
-                key,
-                value,
-                attn_mask=attn_mask,
-                dropout_p=problem.dropout,
-                is_causal=is_causal,
-                scale=scale,
-                **({"enable_gqa": True} if grouped else {}),
-            )
-        context = context.reshape(*problem.query.shape[:-1], context.shape[-1])
+        attend = partial(_sdpa, scale=scale, dropout_p=problem.dropout, is_causal=is_causal)
+        if spans is not None:
+            context = _by_spans(attend, query, key, value, spans)
+        else:
+            with sdpa_kernel(SDPBackend.MATH) if keeps_weights else nullcontext():
+                context = attend(query, key, value, attn_mask=_attn_mask(problem, bias, visible))
+        if problem.query.ndim != 4:
+            context = context.reshape(*problem.query.shape[:-1], context.shape[-1])
         if width > value_width:
             context = context[..., :value_width]
         return context.to(problem.query.dtype)
@@ -190,18 +188,89 @@ def _mask(problem: Problem) -> tuple[Mask | None, bool]:
     return (mask, True) if mask.is_top_left_causal(problem.tile()) else (mask, False)
 
 
+# With fewer scores a batch row, calls of their own cost more than what they skip.
+_FEW_A_ROW = 2**16
+
+
+def _spans_of_rows(
+    problem: Problem, bias: Tensor | None, visible: Tensor | None
+) -> list[Span] | None:
+    """Return the keys that all queries of a batch row see, without a gap, one span for all or each.
+
+    SDPA then needs no mask tensor, no copy without what it hides, and no scores of that, as in a
+    batch of padded texts, or in a cache longer than its text. None where the rows are others, or
+    too small.
+    """
+    *batch, _, queries, keys = problem.scores_shape
+    if (
+        bias is not None
+        or visible is None
+        or visible.shape[-3:] != (1, 1, keys)
+        or type(visible) is not Tensor
+        or visible.device.type != "cpu"
+        or is_traced()
+        or is_transformed()
+    ):
+        return None
+    rows = four_axes(visible, tuple(batch)).flatten(0, -2).numpy()
+    counts, starts = rows.sum(-1), rows.argmax(-1)
+    stops = keys - rows[:, ::-1].argmax(-1)
+    if not counts.all() or (counts != stops - starts).any():
+        return None
+    spans = [Span(*ends) for ends in zip(starts.tolist(), stops.tolist(), strict=True)]
+    if len(set(spans)) == 1:
+        return spans[:1]
+    return spans if problem.query.shape[-3] * queries * keys >= _FEW_A_ROW else None
+
+
+def _by_spans(
+    attend: Callable[..., Tensor], query: Tensor, key: Tensor, value: Tensor, spans: list[Span]
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Compute the context of each batch row over its own span of keys, or of all over one."""
+    if len(spans) == 1:
+        return attend(query, *(x[..., spans[0].start : spans[0].stop, :] for x in (key, value)))
+    # Whose gradients are put together again once, not added row by row.
+    rows = zip(*(x.split(1) for x in (query, key, value)), spans, strict=True)
+    return torch.cat(
+        [attend(q, k[..., start:stop, :], v[..., start:stop, :]) for q, k, v, (start, stop) in rows]
+    )
+
+
+def _sdpa(
+    query: Float[Tensor, "batch heads queries dim"],
+    key: Float[Tensor, "batch kv_heads keys dim"],
+    value: Float[Tensor, "batch kv_heads keys dim"],
+    attn_mask: Tensor | None = None,
+    *,
+    is_causal: bool,
+    **options: Any,
+) -> Float[Tensor, "batch heads queries dim"]:
+    """Call SDPA, whose heads may be grouped."""
+    grouped = query.shape[-3] > key.shape[-3]
+    if grouped and attn_mask is None and not is_causal and query.shape[-2] == 1:
+        # Queries that share a key head form one block, so that no key is copied.
+        block = query.reshape(*key.shape[:-2], -1, query.shape[-1])
+        context = F.scaled_dot_product_attention(block, key, value, **options)
+        return context.reshape(*query.shape[:-1], -1)
+    if grouped:
+        options["enable_gqa"] = True
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask=attn_mask, is_causal=is_causal, **options
+    )
+
+
 def _inputs(
     problem: Problem, visible: Tensor | None, *, is_causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return query, key and value, with 0 (or nothing) where no visible pair reads them."""
     query, key, value = problem.query, problem.key, problem.value
-    if is_causal:
+    # A length that is traced may be unknown, and is not to be fixed by a comparison.
+    if is_causal and (torch.compiler.is_compiling() or key.shape[-2] > query.shape[-2]):
         # From the last query's position on, no query sees a key.
         key, value = (x[..., : query.shape[-2], :] for x in (key, value))
     if visible is None:
         return query, key, value
-    sees, seen = sees_and_seen(visible)
-    return clear_unseen(query, key, value, sees, seen)
+    return clear_unseen(query, key, value, *sees_and_seen(visible))
 
 
 def _attn_mask(problem: Problem, bias: Tensor | None, visible: Tensor | None) -> Tensor | None:

@@ -10,12 +10,13 @@ from glasshead.engines.streaming.kernels import processor
 FEW = "below 2^20 scores, blocks and threads cost more than they save"
 FIRST = "it is the first that can compute the call, of fused, streaming and reference"
 SKIPPED = "the mask hides 97.7 % of the pairs at the ends of rows, more than 55 %: they are skipped"
-FULL = "SDPA is slower without a mask from 2048 tokens on in float32"
-CAUSAL = "SDPA is slower with a causal mask from 2048 tokens on in {}"
-PADDED = (
-    "the mask hides 25 % of the pairs at the ends of rows, at least 25 %: they are skipped, "
-    "from 1024 tokens on in {}"
+FULL = "SDPA is slower where all queries see the same keys, from 2^{} scores on in {}"
+CAUSAL = "SDPA is slower with a causal mask, from 2^24 scores on in {}"
+MASKED = (
+    "the mask hides 25.2 % of the pairs at the ends of rows, at least 25 %: they are skipped, "
+    "from 2^24 scores on in {}"
 )
+SLOWER = "streaming is not known to be faster: "
 HIDES_LITTLE = (
     "the mask is not causal, and hides less than 25 % at the ends of rows or pairs within them"
 )
@@ -23,13 +24,13 @@ COMPILED = "no machine code for this processor is installed, and it would be com
 TRACED = "torch.compile and torch.jit trace the call, and SDPA is what they know"
 
 
-def empty(length, dim=64, dtype=torch.float32, device="meta"):
-    return torch.empty(1, 2, length, dim, dtype=dtype, device=device)
+def empty(length, dim=64, dtype=torch.float32, heads=4):
+    return torch.empty(1, heads, length, dim, dtype=dtype, device="meta")
 
 
-def plan_of(length, dim=64, dtype=torch.float32, keys=None, **options):
-    key = empty(keys or length, dim, dtype)
-    return gh.Attention(**options).plan(empty(length, dim, dtype), key, key)
+def plan_of(length, dim=64, dtype=torch.float32, keys=None, heads=4, **options):
+    key = empty(keys or length, dim, dtype, heads)
+    return gh.Attention(**options).plan(empty(length, dim, dtype, heads), key, key)
 
 
 @pytest.fixture
@@ -43,34 +44,38 @@ def half(dtype, dim=64):
     return {"dtype": dtype, "dim": dim, "mask": gh.causal()}
 
 
-def quarter(length, dtype=torch.float32, dim=64):
-    """A padding that hides a quarter of the keys."""
-    return {"dtype": dtype, "dim": dim, "mask": gh.padding([length * 3 // 4])}
+def quarter(dtype=torch.float32):
+    """A window that hides a quarter of the pairs of 2048 tokens: 1027 · 1028 of 2048²."""
+    return {"dtype": dtype, "mask": gh.window(before=1020, after=1020)}
 
 
 @pytest.mark.usefixtures("machine_code_in_package")
 @pytest.mark.parametrize(
     ("engine", "reason", "length", "options"),
     [
-        # 2 · 724² scores are fewer than 2^20, and 2 · 725² more.
-        ("fused", FEW, 724, {"mask": gh.causal()}),
-        ("reference", FEW, 724, {"softcap": 9.0}),
-        ("streaming", FIRST, 725, {"softcap": 9.0}),
+        # 4 · 511² scores are fewer than 2^20, and 4 · 512² are as many.
+        ("fused", FEW, 511, {"mask": gh.causal()}),
+        ("reference", FEW, 511, {"softcap": 9.0}),
+        ("streaming", FIRST, 512, {"softcap": 9.0}),
         ("streaming", FIRST, 2048, {"normalizer": gh.SoftmaxOne()}),
         ("reference", FIRST, 2048, {"normalizer": gh.Sparsemax()}),
         ("reference", FIRST, 2048, {"score": gh.Gaussian()}),
         # 47 keys a query, and fewer at first: (2048 · 47 - 46 · 47 / 2) / 2048² are seen.
         ("streaming", SKIPPED, 2048, {"mask": gh.causal() & gh.window(before=46)}),
-        ("streaming", FULL, 2048, {}),
-        ("streaming", FULL, 2048, {"dim": 32}),
-        ("streaming", FULL, 2048, {"dim": 128}),
+        ("streaming", SKIPPED, 2048, {"mask": gh.causal() & gh.window(before=46), "heads": 1}),
+        ("streaming", FULL.format(25, "float32"), 2048, {"heads": 8}),
+        ("streaming", FULL.format(25, "float32"), 2048, {"heads": 8, "dim": 32}),
+        ("streaming", FULL.format(25, "float32"), 2048, {"heads": 8, "dim": 128}),
+        ("streaming", FULL.format(25, "float32"), 2048, {"heads": 8, "mask": gh.padding([3])}),
+        ("streaming", FULL.format(24, "float16"), 512, {"heads": 64, "dtype": torch.float16}),
         ("streaming", CAUSAL.format("float32"), 2048, {"mask": gh.causal()}),
         ("streaming", CAUSAL.format("float32"), 2048, {"mask": gh.causal(offset=0)}),
+        ("streaming", CAUSAL.format("float32"), 512, {"mask": gh.causal(), "heads": 64}),
         ("streaming", CAUSAL.format("bfloat16"), 2048, half(torch.bfloat16)),
-        ("streaming", CAUSAL.format("bfloat16"), 2048, half(torch.bfloat16, 32)),
-        ("streaming", CAUSAL.format("float16"), 2048, half(torch.float16)),
-        ("streaming", PADDED.format("float32"), 1024, quarter(1024)),
-        ("streaming", PADDED.format("bfloat16"), 1024, quarter(1024, torch.bfloat16, 128)),
+        ("streaming", CAUSAL.format("bfloat16"), 4096, half(torch.bfloat16, 32)),
+        ("streaming", CAUSAL.format("float16"), 2048, half(torch.float16, 128)),
+        ("streaming", MASKED.format("float32"), 2048, quarter()),
+        ("streaming", MASKED.format("bfloat16"), 2048, quarter(torch.bfloat16)),
         ("reference", "it is named, by engine='reference'", 2048, {"engine": "reference"}),
         ("streaming", "it is named, by engine='streaming'", 7, {"engine": "streaming"}),
     ],
@@ -85,44 +90,64 @@ def test_the_plan_tells_the_branch_of_the_rule(engine, reason, length, options):
 @pytest.mark.parametrize(
     ("why", "length", "options"),
     [
-        ("725 tokens are fewer than 2048", 725, {"mask": gh.causal()}),
-        ("2047 tokens are fewer than 2048", 2047, {}),
-        ("1 tokens are fewer than 2048", 1, {"mask": gh.causal(), "keys": 2**20}),
+        ("16760836 scores are fewer than 2^24", 2047, {"mask": gh.causal()}),
+        ("29331463 scores are fewer than 2^25", 2047, {"heads": 7}),
+        ("4190209 scores are fewer than 2^24", 2047, {"mask": gh.window(before=2), "heads": 1}),
+        (
+            "511 tokens are fewer than 512, causal, in float32",
+            511,
+            {"mask": gh.causal(), "heads": 67},
+        ),
+        (
+            "1 tokens are fewer than 512, full, in float32",
+            1,
+            {"mask": gh.causal(), "keys": 2**23},
+        ),
+        (
+            "4097 tokens are more than 4096, causal, in bfloat16",
+            4097,
+            half(torch.bfloat16),
+        ),
         ("the inputs are of float64", 2048, {"dtype": torch.float64}),
-        ("2047 tokens are fewer than 2048", 2047, half(torch.bfloat16)),
-        ("the head_dim 31 is not within 32 to 128, full, in float32", 2048, {"dim": 31}),
-        ("the head_dim 129 is not within 32 to 128, full, in float32", 2048, {"dim": 129}),
+        (
+            "the head_dim 31 is not within 32 to 128, full, in float32",
+            2048,
+            {"dim": 31, "heads": 8},
+        ),
+        (
+            "the head_dim 129 is not within 32 to 128, full, in float32",
+            2048,
+            {"dim": 129, "heads": 8},
+        ),
         (
             "the head_dim 65 is not within 32 to 64, causal, in bfloat16",
             2048,
             half(torch.bfloat16, 65),
         ),
         (
-            "the head_dim 31 is not within 32 to 64, causal, in float16",
+            "the head_dim 31 is not within 32 to 128, causal, in float16",
             2048,
             half(torch.float16, 31),
         ),
         (
-            "the head_dim 64 is not measured, full, in bfloat16",
+            "full calls in bfloat16 are not measured to be faster",
             2048,
-            {"dtype": torch.bfloat16},
+            {"dtype": torch.bfloat16, "heads": 8},
         ),
         (
-            "the head_dim 64 is not measured, masked, in float16",
+            "masked calls in float16 are not measured to be faster",
             2048,
-            quarter(2048, torch.float16),
+            quarter(torch.float16),
         ),
-        ("1020 tokens are fewer than 1024", 1020, quarter(1020)),
-        ("a bias is added", 2048, {"bias": gh.ALiBi(2)}),
+        ("a bias is added", 2048, {"bias": gh.ALiBi(4)}),
         (HIDES_LITTLE, 2048, {"mask": gh.causal() & ~gh.window(before=1)}),
-        (HIDES_LITTLE, 2048, {"mask": gh.padding([1537])}),
         (HIDES_LITTLE, 2048, {"mask": gh.window(before=1900, after=1900)}),
         ("it keeps no weights that could be dropped", 2048, {"dropout": 0.5}),
     ],
 )
 def test_sdpa_comes_first_where_streaming_is_not_known_to_be_faster(why, length, options):
     plan = plan_of(length, **options)
-    assert (plan.engine, plan.reason) == ("fused", f"streaming is not known to be faster: {why}")
+    assert (plan.engine, plan.reason) == ("fused", SLOWER + why)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +187,7 @@ def test_why_sdpa_cannot_compute_a_long_call_is_told():
 @pytest.mark.usefixtures("machine_code_in_package")
 def test_a_streamed_call_is_what_is_observed_with_and_without_a_gradient():
     torch.manual_seed(3)
-    query, key, value = (torch.randn(1, 2, 2053, 37, requires_grad=True) for _ in range(3))
+    query, key, value = (torch.randn(1, 5, 2053, 37, requires_grad=True) for _ in range(3))
     attention = gh.Attention(mask=gh.causal())
     assert attention.plan(query, key, value).engine == "streaming"
     context = attention(query, key, value)
@@ -187,4 +212,4 @@ def test_a_streamed_call_is_what_is_observed_with_and_without_a_gradient():
     ],
 )
 def test_what_windows_and_documents_hide_is_skipped(mask):
-    assert plan_of(2048, 16, mask=mask).engine == "streaming"
+    assert plan_of(2048, 16, mask=mask, heads=2).engine == "streaming"

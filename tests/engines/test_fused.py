@@ -187,6 +187,96 @@ def test_what_is_hidden_may_hold_anything(anything, mask):
     assert not any(gradient[..., 5:, :].any() for gradient in gradients[1][1:])
 
 
+def calls_of_sdpa(monkeypatch):
+    """Each call of SDPA: the length of its keys, and whether it has a mask tensor."""
+    calls, original = [], torch.nn.functional.scaled_dot_product_attention
+
+    def spy(query, key, value, attn_mask=None, **keywords):
+        calls.append((len(query), key.shape[-2], attn_mask is not None))
+        return original(query, key, value, attn_mask=attn_mask, **keywords)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
+    return calls
+
+
+def left_padded(first, keys):
+    """A boolean tensor that shows the keys of each batch row from one on."""
+    return (torch.arange(keys) >= torch.tensor(first)[:, None])[:, None, None]
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (gh.padding([61, 97, 103]), [(1, 61, False), (1, 97, False), (1, 103, False)]),
+        (gh.padding([61, 61, 61]), [(3, 61, False)]),
+        (gh.padding(61), [(3, 61, False)]),
+        (gh.dense(left_padded([41, 0, 7], 103)), [(1, 62, False), (1, 103, False), (1, 96, False)]),
+        (
+            gh.padding([61, 97, 103]) & gh.dense(left_padded([5, 0, 11], 103)),
+            [(1, 56, False), (1, 97, False), (1, 92, False)],
+        ),
+        # A gap, a row that sees nothing, and queries that see different keys.
+        (gh.dense(torch.arange(103) != 50), [(3, 103, True)]),
+        (gh.padding([61, 0, 103]), [(3, 103, True)]),
+        (gh.padding([61, 97, 103]) & gh.window(before=50), [(3, 103, True)]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kv_heads", [6, 2])
+def test_keys_that_a_whole_batch_row_hides_are_not_given_to_sdpa(
+    monkeypatch, mask, expected, kv_heads
+):
+    """In value and gradient as the reference, whatever is hidden."""
+    torch.manual_seed(3)
+    query = torch.randn(3, 6, 109, 7)
+    key, value = torch.randn(3, kv_heads, 103, 7), torch.randn(3, kv_heads, 103, 5)
+    tile = gh.Tile(range(109), range(103))
+    seen = gh.Attention().problem(query, key, value, mask).mask.visible(tile)
+    hidden = ~seen.broadcast_to(3, 1, 109, 103).any(-2)[..., None]
+    given = [query, key.masked_fill(hidden, torch.nan), value.masked_fill(hidden, torch.nan)]
+    contexts, gradients, calls = [], [], calls_of_sdpa(monkeypatch)
+    for engine in ("fused", "reference"):
+        leaves = [x.clone().requires_grad_() for x in given]
+        contexts.append(gh.Attention(engine=engine)(*leaves, mask=mask))
+        contexts[-1].square().sum().backward()
+        gradients.append([leaf.grad for leaf in leaves])
+    assert calls == expected
+    torch.testing.assert_close(*contexts)
+    for found, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, other)
+
+
+def test_small_rows_of_a_batch_share_one_call_of_sdpa(monkeypatch):
+    x, calls = torch.randn(3, 2, 11, 5), calls_of_sdpa(monkeypatch)
+    gh.Attention(mask=gh.padding([11, 7, 5]))(x, x, x)
+    assert calls == [(3, 11, True)]
+
+
+@pytest.mark.parametrize("offset", [7, torch.tensor([7, 7, 7])])
+def test_a_query_into_a_long_cache_reads_what_is_filled(monkeypatch, offset):
+    """As in generation with a static cache; 0 · NaN of what is not filled would be NaN."""
+    query, key = torch.randn(3, 6, 1, 5), torch.randn(3, 2, 101, 5)
+    key[..., 8:, :] = torch.nan
+    calls = calls_of_sdpa(monkeypatch)
+    found = gh.Attention(mask=gh.causal(), engine="fused")(query, key, key, offset=offset)
+    assert calls == [(3, 8, False)]
+    expected = gh.Attention()(query, key[..., :8, :], key[..., :8, :])
+    torch.testing.assert_close(found, expected)
+
+
+def test_dropout_and_several_batch_axes_of_padded_rows(monkeypatch):
+    x, calls = torch.randn(2, 3, 5, 127, 4), calls_of_sdpa(monkeypatch)
+    lengths = torch.tensor([[127, 61, 83], [3, 127, 7]])
+    found = gh.Attention(mask=gh.padding(lengths), engine="fused")(x, x, x)
+    assert [keys for _, keys, _ in calls] == lengths.flatten().tolist()
+    expected = gh.Attention(mask=gh.padding(lengths), engine="reference")(x, x, x)
+    torch.testing.assert_close(found, expected)
+    dropped = gh.Attention(mask=gh.padding(lengths), engine="fused", dropout=0.5)
+    # Weights of ⅓, each dropped or doubled.
+    sums = dropped(torch.zeros_like(x), x, torch.ones_like(x))[1, 2].mul(7 / 2)
+    assert set(sums.round().flatten().tolist()) == set(range(8))
+
+
 def half_error(attention, inputs, **call):
     """How far the fused engine is from float64, in halves that hold the same numbers."""
     exact = [x.double() for x in inputs]

@@ -191,7 +191,7 @@ class _ForwardPass:
         self.problem, self.spec, self.cut, self.results = problem, spec, cut, results
         self.real = real = real_of(problem.query)
         value_width = 0 if problem.value is None else cut.padded(problem.value.shape[-1])
-        across = cut.largest(problem.recipe.bounds.numpy())
+        across = cut.across
         self.kernel = kernel("forward_blocks", real)
         workspace = Workspace(
             query=np.empty(cut.height * problem.query.shape[-1], real),
@@ -209,6 +209,8 @@ class _ForwardPass:
         if all(part is None or part.shape[:2] == (1, 1) for part in (spec.per_key, spec.per_query)):
             self.all_heads = self.kernel.pack.argument(2, spec.of_head(0, 0, real))
         self.stripes: dict[int, tuple[Packed, list[int]]] = {}
+        # The keys and values of the last work item: the next one may be of the same head.
+        self.packed: tuple[tuple[int, int], np.ndarray, Matrix] | None = None
 
     def _results(self, unit: WorkItem, head: int, stripe: Sequence[Tensor]) -> Packed:
         """Pack the output arrays of one head: those of the first one, so many steps further."""
@@ -224,11 +226,14 @@ class _ForwardPass:
 
     def run(self, unit: WorkItem, stripe: Sequence[Tensor]) -> None:
         """Process every block of a work item."""
-        head, problem = unit.heads.start // self.cut.group, self.problem
-        keys = panels(matrix(problem.key[unit.batch, head]), self.cut.keys, self.real)
-        value = Matrix(np.empty(0, self.real), 0, 0)
-        if problem.value is not None:
-            value = matrix(problem.value[unit.batch, head], width=self.cut.width)
+        problem, place = self.problem, (unit.batch, unit.heads.start // self.cut.group)
+        if self.packed is None or self.packed[0] != place:
+            keys = panels(matrix(problem.key[place]), self.cut.keys, self.real)
+            value = Matrix(np.empty(0, self.real), 0, 0)
+            if problem.value is not None:
+                value = matrix(problem.value[place], width=self.cut.width)
+            self.packed = place, keys, value
+        _, keys, value = self.packed
         for head in unit.heads:
             one = recipe_of(problem, keys, unit.batch, head)
             spec = self.all_heads or self.spec.of_head(unit.batch, head, self.real)
@@ -306,7 +311,7 @@ class _BackwardPass:
         self.row_stats, self.grad_outputs, self.grad_inputs = row_stats, grad_outputs, grad_inputs
         self.added = added
         self.real = real = real_of(problem.query)
-        across = cut.largest(problem.recipe.bounds.numpy())
+        across = cut.across
         self.dim = cut.padded(problem.query.shape[-1])
         self.value_dim = 0 if self.value is None else cut.padded(self.value.shape[-1])
         self.kernel = kernel("backward_blocks", real)

@@ -68,14 +68,15 @@ def _openmp() -> _Run | None:
     parallel.restype = None
 
     def run(take: Callable[[], None], threads: int) -> None:
-        places = iter(range(threads))
+        own, others = threading.get_ident(), iter(range(threads - 1))
+
+        def start(_: None) -> None:
+            # This thread is always one of them, as Ctrl-C reaches no other.
+            if threading.get_ident() == own or next(others, None) is not None:
+                take()
+
         # All of PyTorch's threads, as a smaller team would end the others.
-        parallel(
-            callback(lambda _: None if next(places, None) is None else take()),
-            None,
-            torch.get_num_threads(),
-            0,
-        )
+        parallel(callback(start), None, torch.get_num_threads(), 0)
 
     return run
 
@@ -166,6 +167,7 @@ class Schedule:
         if self.threads > 1:
             self.stripes = max(1, min(blocks, math.ceil(shares * self.threads / sets)))
         self.threads = min(self.threads, sets * self.stripes)
+        self.across = self._across(bounds.numpy())
 
     def padded(self, length: int) -> int:
         """Round a length up to whole panels."""
@@ -184,13 +186,10 @@ class Schedule:
         """Return the first row of a stripe, and the step to its next block."""
         return stripe * self.height, self.stripes * self.height
 
-    def largest(self, bounds: np.ndarray) -> int:
+    def _across(self, bounds: np.ndarray) -> int:
         """Return the most keys that a block spans, in whole panels."""
-        most = 0
-        for first in range(0, self.queries, self.height):
-            starts, stops = bounds[:, :, first : first + self.height].swapaxes(0, 1)
-            seeing = starts < stops
-            if seeing.any():
-                low = np.where(seeing, starts, self.keys).min(-1)
-                most = max(most, int((np.where(seeing, stops, 0).max(-1) - low).max()))
-        return most + 2 * self.width
+        starts, stops = bounds.swapaxes(0, 1)
+        seeing, firsts = starts < stops, range(0, self.queries, self.height)
+        low = np.minimum.reduceat(np.where(seeing, starts, self.keys), firsts, axis=-1)
+        high = np.maximum.reduceat(np.where(seeing, stops, 0), firsts, axis=-1)
+        return max(0, int((high - low).max())) + 2 * self.width
