@@ -57,6 +57,10 @@ class PaddingFinder:
         self._fits: dict[str, bool] = {}
         self._has_encoder = any(_encodes(name) for name in names)
         self._checked: int | None = None
+        # The tokens that the last mask shows, and of which call.
+        self._mask: Mask | None = None
+        self._call: tuple[Any, ...] = ()
+        self._seen: Tensor | None = None
         self.looks_padded: str | None = None
         self.fitted = False
 
@@ -80,7 +84,7 @@ class PaddingFinder:
         batch = torch.Size(captured.batch).numel()
         real = self._by_argument(name, captured, position, batch, calls)
         if real is None:
-            real = _called_with(name, calls, captured, position, batch)
+            real = self._called_with(name, calls, captured, position, forward)
         if real is None and any(isinstance(call.arguments.get("mask"), Mask) for call in calls):
             real = _by_recipe(captured, position, batch)
         if real is None and self._checked != forward and self.looks_padded is None:
@@ -140,6 +144,52 @@ class PaddingFinder:
         missing = captured.queries - real.shape[1]
         return torch.cat([real, real.new_ones(batch, missing)], 1) if missing else real
 
+    def _called_with(
+        self,
+        name: str,
+        calls: Sequence[ModuleCall],
+        captured: CapturedCall,
+        position: int,
+        forward: int,
+    ) -> Bool[Tensor, "batch queries"] | None:
+        """Return the real queries by the arguments of the enclosing modules; None where unknown.
+
+        The innermost mask that fits counts: further out the same argument may refer to other
+        tokens, such as those of the encoder around a decoder.
+        """
+        side, batch = None, torch.Size(captured.batch).numel()
+        for call in calls:
+            given = call.arguments
+            # The innermost layer with a mask of the source or the target reads that text.
+            side = side or _side(name, given)
+            for mask, hides in _token_masks(name, given, side, crossing=captured.crossing):
+                real = _real_queries(mask, captured, position, batch, hides=hides)
+                if real is not None:
+                    return real
+            if "decoder_input_ids" in given:
+                return None
+            if "attention_mask" in given and not _INPUTS.isdisjoint(given):
+                # It reads the text itself: without a mask, or with one that was expanded before.
+                if given["attention_mask"] is None:
+                    return torch.ones(batch, captured.queries, dtype=torch.bool)
+                return self._by_columns(captured, batch, forward)
+            if _is_signal(call):
+                return None
+        return None
+
+    def _by_columns(
+        self, captured: CapturedCall, batch: int, forward: int
+    ) -> Bool[Tensor, "batch queries"] | None:
+        """Return which tokens are keys that a query sees, once for layers that share a mask."""
+        problem = captured.problem
+        if problem.mask is None or not isinstance(problem.offset, int):
+            return _by_columns(captured, batch)
+        call = (*problem.scores_shape, problem.offset, captured.crossing, batch, forward)
+        if problem.mask is not self._mask or call != self._call:
+            self._mask, self._call = problem.mask, call
+            self._seen = _by_columns(captured, batch)
+        return self._seen
+
 
 def check_mask(attention_mask: Any) -> Tensor | None:
     """Check an attention mask and convert it to booleans.
@@ -195,35 +245,6 @@ def last_real(real: Bool[Tensor, "batch queries"], count: int) -> Bool[Tensor, "
     tensor([[False,  True,  True, False]])
     """
     return real & (real.flip(-1).cumsum(-1).flip(-1) <= count)
-
-
-def _called_with(
-    name: str, calls: Sequence[ModuleCall], captured: CapturedCall, position: int, batch: int
-) -> Bool[Tensor, "batch queries"] | None:
-    """Return the real queries by the arguments of the enclosing modules; None where unknown.
-
-    The innermost mask that fits counts: further out the same argument may refer to other tokens,
-    such as those of the encoder around a decoder.
-    """
-    side = None
-    for call in calls:
-        given = call.arguments
-        # The innermost layer with a mask of the source or the target reads that text.
-        side = side or _side(name, given)
-        for mask, hides in _token_masks(name, given, side, crossing=captured.crossing):
-            real = _real_queries(mask, captured, position, batch, hides=hides)
-            if real is not None:
-                return real
-        if "decoder_input_ids" in given:
-            return None
-        if "attention_mask" in given and not _INPUTS.isdisjoint(given):
-            # It reads the text itself: without a mask, or with one that was expanded before.
-            if given["attention_mask"] is None:
-                return torch.ones(batch, captured.queries, dtype=torch.bool)
-            return _by_columns(captured, batch)
-        if _is_signal(call):
-            return None
-    return None
 
 
 def _token_masks(

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from types import FrameType
 from typing import Any
 
@@ -273,21 +273,33 @@ class WatchedRun:
 
         Modules that are alike share compiled code, which finds each by its own variables.
         """
-        root = _ROOT.match(place)
+        root, *steps = _parsed(place)
         if root is None or self._frame is None:
             return None
-        if root[0] not in self._values:
-            space, name = root.groups()
+        path, space, name = root
+        if path not in self._values:
             frame = self._frame
             variables = frame.f_locals if space == "L" else frame.f_globals
-            self._values[root[0]] = variables.get(name)
-        value = self._values[root[0]]
-        for step in _STEP.finditer(place, root.end()):
-            path = place[: step.end()]
+            self._values[path] = variables.get(name)
+        value = self._values[path]
+        for path, *step in steps:
             if path not in self._values:
-                self._values[path] = _step_into(value, *step.groups())
+                self._values[path] = _step_into(value, *step)
             value = self._values[path]
         return value
+
+
+@lru_cache(2**12)
+def _parsed(place: str) -> tuple[Any, ...]:
+    """Divide a place into its root and its steps, each after the path that it ends; None: no root.
+
+    Each run looks its modules up again, as two that are alike run the same code.
+    """
+    root = _ROOT.match(place)
+    if root is None:
+        return (None,)
+    steps = ((place[: one.end()], *one.groups()) for one in _STEP.finditer(place, root.end()))
+    return ((root[0], *root.groups()), *steps)
 
 
 def _step_into(value: Any, attribute: str, quote: str, item: str) -> Any:
