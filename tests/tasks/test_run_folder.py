@@ -153,9 +153,10 @@ from glasshead.tasks.run_folder import RunFolder
 with RunFolder(sys.argv[1]).locked():
     child = os.fork()
     if not child:
+        # Only now it has let go of what it inherited.
+        print("locked", flush=True)
         sys.stdin.read()
         os._exit(0)
-    print("locked", flush=True)
     time.sleep(600)
 """
 
