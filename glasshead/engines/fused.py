@@ -268,9 +268,23 @@ def _inputs(
     if is_causal and (torch.compiler.is_compiling() or key.shape[-2] > query.shape[-2]):
         # From the last query's position on, no query sees a key.
         key, value = (x[..., : query.shape[-2], :] for x in (key, value))
-    if visible is None:
+    if visible is None or _pairs_each_with_its_own(problem):
         return query, key, value
     return clear_unseen(query, key, value, *sees_and_seen(visible))
+
+
+def _pairs_each_with_its_own(problem: Problem) -> bool:
+    """Return whether each query sees the key at its position, and each key is seen by its query."""
+    mask, (queries, keys) = problem.simplified_mask(), problem.scores_shape[-2:]
+    return (
+        not torch.compiler.is_compiling()
+        and mask is not None
+        and mask.shows_own_key
+        and mask.by_distance
+        and not problem.biases
+        and isinstance(problem.offset, int)
+        and (problem.offset, queries) == (0, keys)
+    )
 
 
 def _attn_mask(problem: Problem, bias: Tensor | None, visible: Tensor | None) -> Tensor | None:

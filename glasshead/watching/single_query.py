@@ -64,7 +64,7 @@ class ScoreRow(NamedTuple):
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What rows have in common that are computed together."""
+        """Key of the rows that can be computed together: those with equal keys."""
         shown = None if self.visible is None else self.visible.shape
         # Layers may have sinks of their own.
         own = None if type(self.normalizer) is Softmax else id(self.normalizer)

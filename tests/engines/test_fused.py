@@ -246,6 +246,32 @@ def test_keys_that_a_whole_batch_row_hides_are_not_given_to_sdpa(
         torch.testing.assert_close(found, other)
 
 
+@pytest.mark.parametrize(
+    ("mask", "keys", "given"),
+    [
+        (gh.window(before=3), 11, True),
+        (gh.window(before=3, after=2) & gh.causal(), 11, True),
+        (gh.window(before=3), 13, False),
+        (gh.window(before=3) & gh.window(before=5, offset=2), 11, False),
+        (gh.window(before=3) & gh.dense(torch.arange(11) != 7), 11, False),
+    ],
+    ids=str,
+)
+def test_inputs_of_which_every_row_is_read_are_not_copied(monkeypatch, mask, keys, given):
+    query, key = torch.randn(2, 3, 11, 5), torch.randn(2, 3, keys, 5)
+    calls, original = [], torch.nn.functional.scaled_dot_product_attention
+
+    def spy(*inputs, **keywords):
+        calls.extend(x.data_ptr() for x in inputs)
+        return original(*inputs, **keywords)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
+    found = gh.Attention(mask=mask, engine="fused")(query, key, key)
+    assert (calls == [x.data_ptr() for x in (query, key, key)]) is given
+    expected = gh.Attention(mask=mask, engine="reference")(query, key, key)
+    torch.testing.assert_close(found, expected)
+
+
 def test_small_rows_of_a_batch_share_one_call_of_sdpa(monkeypatch):
     x, calls = torch.randn(3, 2, 11, 5), calls_of_sdpa(monkeypatch)
     gh.Attention(mask=gh.padding([11, 7, 5]))(x, x, x)

@@ -278,10 +278,7 @@ def gradient_rollout(
     weighted = [_weighted(one) for one in chosen(seen, layers, name).values()]
     places = places_in_texts(rows, stack, real)
     _check_budget(name, weighted, places.shape[-1], whole_number(budget, "budget"))
-    reached = _chosen_rows(stack, places)
-    for W in reversed(weighted):
-        reached = reached.to(W.device) + _product(W.T, reached)
-    return reached.transpose(-1, -2)
+    return _before(weighted, _chosen_rows(stack, places)).transpose(-1, -2)
 
 
 @torch.no_grad()
@@ -353,6 +350,13 @@ def _after(stack: Sequence[LazyMatrix], x: Tensor) -> Tensor:
     return made - x
 
 
+def _before(stack: Sequence[LazyMatrix], x: Tensor) -> Tensor:
+    """Compute Rᵀ·x, of R = (I + Ā_l) · … · (I + Ā_1), whose layers may lie on several devices."""
+    for W in reversed(stack):
+        x = x.to(W.device) + _product(W.T, x)
+    return x
+
+
 def _row_sums(stack: Sequence[LazyMatrix], x: Tensor) -> Float[Tensor, "*batch tokens 1"]:
     """Return the row sums of R - I, with 1 where a row is 0."""
     sums = _after(stack, x.new_ones(*x.shape[:-1], 1))
@@ -367,7 +371,4 @@ def _normalized(stack: Sequence[LazyMatrix], x: Tensor) -> Tensor:
 def _normalized_transposed(stack: Sequence[LazyMatrix], x: Tensor) -> Tensor:
     """Compute R̄ᵀ·x."""
     divided = x / _row_sums(stack, x)
-    made = divided
-    for W in reversed(stack):
-        made = made + _product(W.T, made)
-    return made - divided + x
+    return _before(stack, divided) - divided + x

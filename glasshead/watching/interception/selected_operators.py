@@ -24,7 +24,7 @@ Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class _Thread(local):
-    """What is intercepted in a thread.
+    """Interception in a thread.
 
     Attributes:
         handler: Runs an intercepted operator; None: nothing is intercepted.
