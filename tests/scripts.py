@@ -1,6 +1,7 @@
 """The scripts that stand beside the package, such as the examples, as modules."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -14,5 +15,10 @@ def script(place: str) -> ModuleType:
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+    # Its imports find what stands beside it, as when it is run.
+    sys.path.insert(0, str(path.parent))
+    try:
+        specification.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
     return module
