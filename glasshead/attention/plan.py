@@ -106,6 +106,9 @@ class _Faster(NamedTuple):
     dims: range = range(32, 129)
     tokens: range = range(512, 2**63)
 
+    def __str__(self) -> str:
+        return f"2^{self.scores.bit_length() - 1} scores"
+
 
 # By dtype, and by what the queries see: keys up to their own, all keys of their batch row, or what
 # a mask leaves that hides a share at the ends of rows.
@@ -196,11 +199,14 @@ def _by_speed(problem: Problem) -> tuple[Sequence[Engine], str]:
     skipped = f"the mask hides {100 * hidden:.3g} % of the pairs at the ends of rows"
     if hidden > _HIDDEN and math.prod(problem.scores_shape) >= _MANY_HIDDEN:
         return streaming_first, f"{skipped}, more than {100 * _HIDDEN:.0f} %: they are skipped"
-    why = _why_not_measured(problem) or _why_not_faster(problem, hidden)
+    why = _why_not_measured(problem)
+    rows, dtype = "other", problem.query.dtype
+    if why is None:
+        rows = _rows_of(problem, hidden)
+        why = _why_not_faster(problem, rows)
     if why is not None:
         return ENGINES, f"streaming is not known to be faster: {why}"
-    rows, dtype = _rows_of(problem, hidden), problem.query.dtype
-    since = f"from 2^{_FASTER[dtype][rows].scores.bit_length() - 1} scores on in {_name_of(dtype)}"
+    since = f"from {_FASTER[dtype][rows]} on in {_name_of(dtype)}"
     if rows == "masked":
         return streaming_first, (
             f"{skipped}, at least {100 * _HIDDEN_LESS:.0f} %: they are skipped, {since}"
@@ -248,9 +254,8 @@ def _why_not_measured(problem: Problem) -> str | None:  # noqa: PLR0911 - a reas
     return None
 
 
-def _why_not_faster(problem: Problem, hidden: float) -> str | None:
-    """Return why SDPA is as fast, where the mask hides such a share of the ends of rows."""
-    rows = _rows_of(problem, hidden)
+def _why_not_faster(problem: Problem, rows: str) -> str | None:
+    """Return why SDPA is as fast, where the queries see what `_rows_of` names."""
     if rows == "other":
         return (
             f"the mask is not causal, and hides less than {100 * _HIDDEN_LESS:.0f} % at the ends "
@@ -261,7 +266,7 @@ def _why_not_faster(problem: Problem, hidden: float) -> str | None:
     if faster is None:
         return f"{rows} calls in {_name_of(dtype)} are not measured to be faster"
     if scores < faster.scores:
-        return f"{scores} scores are fewer than 2^{faster.scores.bit_length() - 1}"
+        return f"{scores} are fewer than {faster}"
     for tokens in problem.scores_shape[-2:]:
         if tokens not in faster.tokens:
             least, most = faster.tokens[0], faster.tokens[-1]

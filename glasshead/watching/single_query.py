@@ -64,7 +64,7 @@ class ScoreRow(NamedTuple):
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """Key of the rows that can be computed together: those with equal keys."""
+        """A value that is equal for rows that can be computed together."""
         shown = None if self.visible is None else self.visible.shape
         # Layers may have sinks of their own.
         own = None if type(self.normalizer) is Softmax else id(self.normalizer)

@@ -90,9 +90,9 @@ def test_the_plan_tells_the_branch_of_the_rule(engine, reason, length, options):
 @pytest.mark.parametrize(
     ("why", "length", "options"),
     [
-        ("16760836 scores are fewer than 2^24", 2047, {"mask": gh.causal()}),
-        ("29331463 scores are fewer than 2^25", 2047, {"heads": 7}),
-        ("4190209 scores are fewer than 2^24", 2047, {"mask": gh.window(before=2), "heads": 1}),
+        ("16760836 are fewer than 2^24 scores", 2047, {"mask": gh.causal()}),
+        ("29331463 are fewer than 2^25 scores", 2047, {"heads": 7}),
+        ("4190209 are fewer than 2^24 scores", 2047, {"mask": gh.window(before=2), "heads": 1}),
         (
             "511 tokens are fewer than 512, causal, in float32",
             511,

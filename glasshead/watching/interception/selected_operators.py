@@ -24,7 +24,7 @@ Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class _Thread(local):
-    """Interception in a thread.
+    """State of the interception, of each thread its own.
 
     Attributes:
         handler: Runs an intercepted operator; None: nothing is intercepted.
