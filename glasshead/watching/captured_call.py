@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -63,6 +63,28 @@ class OutputGradient:
     drops: bool = False
 
 
+class SiteCall(NamedTuple):
+    """A call of `F.scaled_dot_product_attention` in compiled code, by its tensors.
+
+    Attributes:
+        place: Where it is in that code, which fixes all its other arguments.
+        query, key, value: As given, `[batch, heads, length, dim]`.
+        mask: Its mask, as given; None: it has none.
+    """
+
+    place: object
+    query: Float[Tensor, "..."]
+    key: Float[Tensor, "..."]
+    value: Float[Tensor, "..."]
+    mask: Tensor | None
+
+    @property
+    def metadata(self) -> tuple[Any, ...]:
+        """What calls have to share to be computed alike."""
+        query, key = self.query, self.key
+        return query.shape, key.shape, query.dtype, key.dtype, query.device, self.mask is None
+
+
 @dataclass(frozen=True, eq=False)
 class CapturedCall:
     """A captured attention call: inputs, mask, scale and output.
@@ -81,6 +103,7 @@ class CapturedCall:
         by_hand: The steps of attention that is written by hand, in words.
         trace: Computes every step of it; None where it was not asked for, or is not by hand.
         shards: Which of its heads and queries this rank computes, where its inputs tell.
+        site: Where it is in compiled code; None where it is not, or takes other arguments.
     """
 
     problem: Problem
@@ -94,6 +117,7 @@ class CapturedCall:
     by_hand: str | None = None
     trace: Callable[[], Trace] | None = None
     shards: tuple[Shard, ...] = ()
+    site: SiteCall | None = None
 
     @property
     def queries(self) -> int:

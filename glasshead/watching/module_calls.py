@@ -309,9 +309,18 @@ class SequenceTracker:
         if captured.crossing:
             return self._of_crossing(name, captured, last, forward)
         place = _by_keys(captured, last)
-        self._passed.clear()
-        self._note(_SelfAttention(forward, place.position, captured.queries))
+        self.placed(forward, place.position, captured.queries)
         return place
+
+    def placed(self, forward: int, position: int, queries: int) -> None:
+        """Record a self-attention whose position is known.
+
+        Args:
+            forward: Number of the forward pass.
+            position, queries: Position of its first query, and the number of queries.
+        """
+        self._passed.clear()
+        self._note(_SelfAttention(forward, position, queries))
 
     def passed(self, capture: Callable[[], CapturedCall], forward: int) -> None:
         """Record an unwatched attention, from which later cross-attention may take its position.

@@ -71,50 +71,82 @@ class ScoreRow(NamedTuple):
         return self.scores.shape, self.scores.dtype, self.scores.device, shown, own
 
 
+class RowRule(NamedTuple):
+    """What makes the row of a query of its products with the keys.
+
+    Attributes:
+        scale: β, the factor of the products.
+        softcap, normalizer: As of the problem.
+        dtype: What scores are computed in.
+        bias: Added to the scores, broadcastable to `[*batch, heads, 1, keys]`; None: nothing.
+        visible: Which keys are not hidden, broadcastable to these; None: all.
+    """
+
+    scale: float
+    softcap: float | None
+    normalizer: Normalizer
+    dtype: torch.dtype
+    bias: Float[Tensor, "*#batch #heads 1 #keys"] | None
+    visible: Bool[Tensor, "*#batch #heads 1 #keys"] | None
+
+    @classmethod
+    def of(cls, problem: Problem, tile: Tile) -> "RowRule | None":
+        """Return the rule of the only query of a tile; None for a problem of another kind."""
+        (queries, keys), scale = (tile.queries, tile.keys), problem.scale
+        if (
+            queries.stop - queries.start != 1
+            or keys.stop == keys.start
+            or not isinstance(scale, float)
+            or type(problem.score) not in (Dot, ScaledDot)
+            or type(problem.normalizer) not in (Softmax, SoftmaxOne)
+            or problem.dropout
+        ):
+            return None
+        bias = visible = None
+        if problem.mask is not None or problem.biases:
+            bias, visible = problem.bias_and_visible(problem.mask, tile)
+        return cls(scale, problem.softcap, problem.normalizer, problem.dtype, bias, visible)
+
+    def row(
+        self,
+        query: Float[Tensor, "*batch heads 1 dim"],
+        key: Float[Tensor, "*batch kv_heads keys dim"],
+    ) -> ScoreRow:
+        """Compute the row. A hidden key may hold anything: its score is overwritten."""
+        if query.dtype != self.dtype:
+            query, key = query.to(self.dtype), key.to(self.dtype)
+        heads, kv_heads = query.shape[-3], key.shape[-3]
+        if heads != kv_heads:
+            # The heads of a group read the same keys, as queries of one head would.
+            query = query.unflatten(-3, (-1, heads // kv_heads)).squeeze(-2)
+        scores = query @ key.mT
+        if heads != kv_heads:
+            scores = scores.reshape(*scores.shape[:-3], heads, 1, -1)
+        scores *= self.scale
+        if self.softcap is not None:
+            scores = self.softcap * torch.tanh(scores / self.softcap)
+        if self.bias is not None:
+            scores = scores + self.bias
+        if self.visible is not None:
+            scores = scores.masked_fill(~self.visible, -torch.inf)
+        return ScoreRow(scores, self.visible, self.normalizer)
+
+
 def row_of(problem: Problem, tile: Tile) -> ScoreRow | None:
     """Compute the row of scores of a query; None for a problem of another kind.
 
-    A hidden key may hold anything: its score is overwritten, and no value is read.
-
     Args:
-        problem: The problem.
+        problem: The problem, of which no value is read.
         tile: The query, and the keys that it may see.
     """
-    (queries, keys), scale = (tile.queries, tile.keys), problem.scale
-    if (
-        queries.stop - queries.start != 1
-        or keys.stop == keys.start
-        or not isinstance(scale, float)
-        or type(problem.score) not in (Dot, ScaledDot)
-        or type(problem.normalizer) not in (Softmax, SoftmaxOne)
-        or problem.dropout
-    ):
+    rule = RowRule.of(problem, tile)
+    if rule is None:
         return None
-    bias = visible = None
-    if problem.mask is not None or problem.biases:
-        bias, visible = problem.bias_and_visible(problem.mask, tile)
     query, key = problem.query, problem.key
     if tile is not problem.tile():
-        query, key = (
-            query[..., queries.start : queries.stop, :],
-            key[..., keys.start : keys.stop, :],
-        )
-    if query.dtype != problem.dtype:
-        query, key = query.to(problem.dtype), key.to(problem.dtype)
-    if problem.group > 1:
-        # The heads of a group read the same keys, as queries of one head would.
-        query = query.unflatten(-3, (-1, problem.group)).squeeze(-2)
-    scores = query @ key.mT
-    if problem.group > 1:
-        scores = scores.reshape(*problem.query.shape[:-2], 1, -1)
-    scores *= scale
-    if problem.softcap is not None:
-        scores = problem.softcap * torch.tanh(scores / problem.softcap)
-    if bias is not None:
-        scores = scores + bias
-    if visible is not None:
-        scores = scores.masked_fill(~visible, -torch.inf)
-    return ScoreRow(scores, visible, problem.normalizer)
+        query = query[..., tile.queries.start : tile.queries.stop, :]
+        key = key[..., tile.keys.start : tile.keys.stop, :]
+    return rule.row(query, key)
 
 
 def _mass_on(statistic: MassOn, weights: Tensor) -> Float[Tensor, "*batch heads 1"]:
@@ -151,7 +183,7 @@ class QueryBatch:
     >>> batch = QueryBatch({"entropy": gh.Entropy()})
     >>> query, key = torch.zeros(1, 2, 1, 3), torch.zeros(1, 2, 4, 3)
     >>> values = {}
-    >>> batch.add(gh.Attention().problem(query, key, key), None, values)
+    >>> batch.add(gh.Attention().problem(query, key, key), None, values) is not None
     True
     >>> batch.settle()
     >>> values["entropy"]
@@ -172,25 +204,35 @@ class QueryBatch:
         problem: Problem,
         real: Bool[Tensor, "batch 1"] | None,
         values: dict[str, Any],
-    ) -> bool:
-        """Add a query, unless its problem or a statistic is of another kind; return whether.
+    ) -> RowRule | None:
+        """Add a query, unless its problem or a statistic is of another kind.
 
         Args:
             problem: Its problem, with heads.
             real: Which queries of the batch are no padding, which sums leave out; None: all.
             values: Where its statistics are put by name once they are computed.
+
+        Returns: the rule of its row, which does for other queries, too; None where it is not added.
         """
-        row = row_of(problem, problem.tile()) if self._together and problem.axes > 3 else None
-        if row is None:
-            return False
-        if row.visible is not None:
-            axes = (None,) * (row.scores.ndim - row.visible.ndim)
-            row = row._replace(visible=row.visible[axes].clone())
+        rule = None
+        if self._together and problem.axes > 3:
+            rule = RowRule.of(problem, problem.tile())
+        if rule is None:
+            return None
+        if rule.visible is not None:
+            axes = (None,) * (problem.query.ndim - rule.visible.ndim)
+            rule = rule._replace(visible=rule.visible[axes].clone())
+        self.add_row(rule.row(problem.query, problem.key), real, values)
+        return rule
+
+    def add_row(
+        self, row: ScoreRow, real: Bool[Tensor, "batch 1"] | None, values: dict[str, Any]
+    ) -> None:
+        """Add a query by its row, which nothing writes to any more."""
         with self._lock:
             self._waiting.append((row, real, values))
             if len(self._waiting) >= _MOST:
                 self.settle()
-        return True
 
     def settle(self) -> None:
         """Compute the statistics of the queries that wait."""

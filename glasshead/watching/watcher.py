@@ -16,8 +16,11 @@ from glasshead.engines import REFERENCE, reductions_of
 from glasshead.recipe.problem import STEPS, Problem, Trace
 from glasshead.recipe.validation import without_autocast
 from glasshead.statistics import Statistic
+from glasshead.watching.alike_layers import AlikeLayers, ObservedStep
 from glasshead.watching.captured_call import (
     CapturedCall,
+    MaskReader,
+    SiteCall,
     Snapshots,
     agrees,
     keys_before,
@@ -164,6 +167,7 @@ class Watcher:
         known = any(hasattr(one, "padding") for one in choice.statistics.values())
         self._padding = PaddingFinder(choice.attention_mask, self.names.values(), known=known)
         self._images = ImageFinder(self.names)
+        self._alike = AlikeLayers()
 
     def observe(self, module: nn.Module | None, capture: Callable[[], CapturedCall]) -> None:
         """Observe an attention call, if its layer is selected.
@@ -181,8 +185,6 @@ class Watcher:
         self.ran = True
         own = next((call for call in calls if call.module is module), calls[0])
         name = self._name(own.module)
-        if self._pass.begins(calls):
-            self.singles.settle()
         run, apart = self._pass.run(name, calls, own)
         self._images.note(calls)
         if name not in self.layers:
@@ -204,6 +206,36 @@ class Watcher:
                     f"of {name!r} gave another output: leave it out by layers=."
                 )
             self.record(name, self._call(name, captured, calls, run, apart=apart), calls)
+
+    def observe_alike(self, site: SiteCall, masks: MaskReader) -> bool:
+        """Observe an attention call by what it shares with one of its pass, if it does.
+
+        Args:
+            site: The call.
+            masks: The conversions of mask tensors.
+        """
+        calls = calls_in_progress(self.names)
+        first = self._alike.first(site, calls)
+        if first is None:
+            captured = self._alike.captured_again(site, masks, calls)
+            if captured is None:
+                return False
+            self.observe(None, lambda: captured)
+            return True
+        with torch.no_grad(), without_autocast(site.query.device):
+            row = first.row(site, masks)
+        if row is None:
+            return False
+        own, info = calls[0], first.info
+        name = self._name(own.module)
+        run, apart = self._pass.run(name, calls, own)
+        if run or apart:
+            info = info._replace(run=run, interleaved=apart)
+        self._tracker.placed(self._pass.number, info.position, 1)
+        values: dict[str, Any] = {}
+        self.singles.add_row(row, info.real, values)
+        self.record(name, Call(first.shape, self.choice.statistics, values, info), calls)
+        return True
 
     def record(self, name: str, call: Call, calls: Sequence[ModuleCall]) -> None:
         """Add a call to the record of its attention.
@@ -373,7 +405,8 @@ class Watcher:
         values: dict[str, Any] = {}
         # The first call shows whether the statistics fit at all.
         waits = known is not None and self.choice.heads is None
-        if not (waits and self.singles.add(whole, real, values)):
+        rule = self.singles.add(whole, real, values) if waits else None
+        if rule is None:
             values = self._values(whole, real, captured.logsumexp)
         shape = tuple(whole.as_given(whole.query).shape[:-1])
         heads, numbers = self._heads(name, problem, captured.shards)
@@ -396,6 +429,8 @@ class Watcher:
             shards=captured.shards,
         )
         keep = self.choice.keep
+        if rule is not None and keep is None:
+            self._alike.learn(ObservedStep(captured, rule, info, shape), calls)
         kept = keep in ("weights", "gradients")
         weights = self._weights(name, captured, problem) if kept else None
         arrived = self._gradients(name, captured, problem) if keep == "gradients" else None

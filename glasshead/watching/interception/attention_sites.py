@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -9,13 +10,16 @@ from torch import Tensor, nn
 from torch.fx.node import map_aggregate
 
 from glasshead.recipe.masks import Mask, dense
-from glasshead.watching.captured_call import CapturedCall, problem_from_inputs
+from glasshead.watching.captured_call import CapturedCall, SiteCall, problem_from_inputs
 from glasshead.watching.interception.session import CallContext
 from glasshead.watching.interception.torch_attention import capture_sdpa
 from glasshead.watching.interception.torch_layers import by_name, capture_multi_head, crosses
 from glasshead.watching.interception.transformers_models import RuleMask, slides
 
+SDPA = "scaled_dot_product_attention"
 STREAMING = "glasshead::streaming"
+# Its first arguments, by position.
+_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
 # Libraries whose own attention functions and layers a watch reads.
 READING = ("transformers", "glasshead")
 
@@ -37,7 +41,7 @@ class Slot:
     index: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Site:
     """A call of attention in a graph.
 
@@ -52,6 +56,38 @@ class Site:
     function: str
     given: tuple[Any, Any]
     crosses: bool
+
+    def call(self, values: Mapping[str, Sequence[Any]]) -> SiteCall | None:
+        """Return a call by its tensors; None where anything else of it may change.
+
+        Args:
+            values: What fills the slots.
+        """
+        if self._tensors is None:
+            return None
+        filled = values["inputs"]
+        *vectors, mask = self._tensors
+        query, key, value = (filled[slot.index] for slot in vectors)
+        return SiteCall(self, query, key, value, None if mask is None else filled[mask.index])
+
+    @cached_property
+    def _tensors(self) -> tuple[Any, ...] | None:
+        """The slots of query, key, value and mask; None where another argument may change."""
+        inputs, named = self.given
+        given = {**dict(zip(_ARGUMENTS, inputs, strict=False)), **named}
+        slots = [given.pop(name, None) for name in ("query", "key", "value", "attn_mask")]
+        filled = all(isinstance(one, Slot) and one.kind == "inputs" for one in slots[:3])
+        mask = slots[3]
+        if (
+            self.function != SDPA
+            or not filled
+            or not (mask is None or (isinstance(mask, Slot) and mask.kind == "inputs"))
+            or any(isinstance(one, Slot) for one in given.values())
+            or given.get("dropout_p")
+            or given.get("is_causal")
+        ):
+            return None
+        return tuple(slots)
 
     def capture(
         self,
@@ -82,7 +118,8 @@ class Site:
         if self.function == STREAMING:
             return _capture_streaming(inputs, context)
         captured = capture_sdpa(*inputs, **named, context=context)
-        return replace(captured, sliding=library == "transformers" and slides(module))
+        sliding = library == "transformers" and slides(module)
+        return replace(captured, sliding=sliding, site=self.call(values))
 
 
 class Passed(NamedTuple):

@@ -86,10 +86,15 @@ def _others_open(modes: Sequence[Any]) -> bool:
     return opened is None or any(one not in modes for one in opened())
 
 
+def modes_open() -> bool:
+    """Return whether a mode is open in this thread, or may be: ours or an operator counter's."""
+    opened = private(_MODES)
+    return opened is None or bool(opened())
+
+
 def hidden_from_modes() -> AbstractContextManager[Any]:
     """Return a context that hides operators from every mode, ours or an operator counter's."""
-    opened = private(_MODES)
-    if opened is not None and not opened():
+    if not modes_open():
         return nullcontext()
     return (private(_HIDE) or nullcontext)()
 

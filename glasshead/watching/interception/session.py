@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from glasshead.watching.captured_call import CapturedCall, MaskReader
+from glasshead.watching.captured_call import CapturedCall, MaskReader, SiteCall
 from glasshead.watching.errors import BudgetError, UnseenError, unreadable
 from glasshead.watching.interception.circumstances import (
     checkpointing,
@@ -18,6 +18,7 @@ from glasshead.watching.interception.circumstances import (
     hidden_from_modes,
     in_backward,
     intervention_elsewhere,
+    modes_open,
     unsupported_reason,
 )
 from glasshead.watching.interception.selected_operators import hidden
@@ -393,6 +394,18 @@ class Session:
                     # Unusual inputs of an attention are no reason to end the model's run.
                     watcher.record_unseen(unreadable(error), module)
         self._may_step_aside(output)
+
+    def observe_alike(self, site: SiteCall) -> bool:
+        """Let the only watcher observe an attention of compiled code as one of its pass.
+
+        Return whether it did; what hinders it is looked at once, with the first of the pass.
+
+        Args:
+            site: The call.
+        """
+        if len(self.watchers) != 1 or in_backward() or modes_open():
+            return False
+        return self.watchers[0].observe_alike(site, self.masks)
 
     def _may_step_aside(self, output: Any) -> None:
         """Let modes do less, where each watcher has seen a whole pass."""

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from types import FrameType
 from typing import Any
 
@@ -21,9 +21,11 @@ from torch.fx.node import map_aggregate
 
 from glasshead.attention import Attention
 from glasshead.private_names import private
+from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import COMPILED, COMPILED_SOFTMAX, attends
 from glasshead.watching.interception.attention_sites import (
     READING,
+    SDPA,
     STREAMING,
     Passed,
     Site,
@@ -80,7 +82,7 @@ def _(*given: Any) -> Tensor:
 _COMPILER = "_dynamo/eval_frame.py"
 _HIGHER_ORDER = "torch._ops.HigherOrderOperator"
 
-_RECORDED = ("scaled_dot_product_attention", "multi_head_attention_forward", STREAMING)
+_RECORDED = (SDPA, "multi_head_attention_forward", STREAMING)
 # Another operator with such a name attends, of whatever library, and cannot be seen.
 _ATTENDING = re.compile(r"(?!\w*(backward|mask))\w*(attention|attn|transformer_encoder)")
 _SOFTMAX = re.compile(r"_?(safe_)?softmax")
@@ -235,18 +237,22 @@ class WatchedRun:
         site, session = self._graph.sites[index], self._session
         known = self.kernels.pop(_address(output), None)
         self._without_kernel += known is None
-        # The code may write to this memory again.
-        logsumexps = () if known is None else (known.clone(),)
-        context = session.context(output, logsumexps)
         calls = self._calls(site.stack)
         if len(calls) < len(site.stack):
             # Nothing tells which module this is.
             session.record_unseen(COMPILED, within=True)
             return
         module = next((one.module for one in calls if not isinstance(one.module, Attention)), None)
+
+        def capture() -> CapturedCall:
+            # The code may write to this memory again.
+            logsumexps = () if known is None else (known.clone(),)
+            return site.capture(values, session.context(output, logsumexps), module)
+
         with within_traced(calls):
-            capture = partial(site.capture, values, context, module)
-            session.observe(None, capture, output, at_once=True)
+            call = site.call(values)
+            if call is None or not session.observe_alike(call):
+                session.observe(None, capture, output, at_once=True)
 
     def record_kernel(self, output: Tensor, logsumexp: Tensor) -> None:
         """Record that a kernel of attention has run."""
