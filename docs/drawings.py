@@ -4,10 +4,12 @@ The Llama and its texts are those of the folder in the variable GLASSHEAD_DATA.
 """
 
 import os
+import tempfile
 from collections.abc import Callable
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -17,6 +19,7 @@ from glasshead.models.pretrained import load_llama2c
 from glasshead.tasks.tokenizers.pretrained import llama2c_tokenizer
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.watching.analytics.speech import time_warping
+from tests.watching.ranks import of_ranks
 
 PICTURES = Path(__file__).parent / "pictures"
 DATA = Path(os.environ.get("GLASSHEAD_DATA", ""))
@@ -24,6 +27,15 @@ STORY = "Lily and her mom went to the park. There she saw a dog. The dog was sad
 CLEAN, CHANGED = "#2c6fbb", "#c1443c"
 HEADS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7f7f", "#000000")
 CHARACTERS = 300_000
+# The matrices of a block, and what transformers calls the parts of each.
+PARTS = {
+    "attention.projections.stacks.0": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.output": ("self_attn.o_proj",),
+    "feed_forward.hidden.stacks.0": ("mlp.gate_proj", "mlp.up_proj"),
+    "feed_forward.output": ("mlp.down_proj",),
+    "around_attention.norm": ("input_layernorm",),
+    "around_feed_forward.norm": ("post_attention_layernorm",),
+}
 
 
 @cache
@@ -35,6 +47,10 @@ def _llama() -> tuple[gh.LanguageModel, Tokenizer]:
     return load_llama2c(file).eval(), llama2c_tokenizer(file.with_name("tok512.bin"))
 
 
+def _tokens() -> torch.Tensor:
+    return torch.tensor([_llama()[1].encode(STORY)])
+
+
 def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
@@ -42,7 +58,7 @@ def _figure(width: float, height: float) -> Figure:
 def interventions() -> None:
     """Draw what each head of a model is for, by the loss without it, and one of them away."""
     model, tokenizer = _llama()
-    tokens = torch.tensor([tokenizer.encode(STORY)])
+    tokens = _tokens()
     layers, heads = model.config.num_layers, model.config.num_heads
 
     def without(layer: int, head: int) -> gh.CausalEffect:
@@ -89,7 +105,7 @@ def _loss(tokens: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
 def gradients() -> None:
     """Draw which tokens speak for the next one, by the weights alone and with their gradients."""
     model, tokenizer = _llama()
-    tokens = torch.tensor([tokenizer.encode(STORY)])
+    tokens = _tokens()
     with gh.watch(model, keep="gradients") as seen:
         logits = model(tokens)
     told = int(logits[0, -1].argmax())
@@ -132,6 +148,101 @@ def corpus() -> None:
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right", frameon=False)
     figure.savefig(PICTURES / "corpus.png", dpi=110)
     print(f"{result.source['tokens']:,} tokens")
+
+
+def ranks() -> None:
+    """Draw what two ranks see of their own heads, and what all heads together tell."""
+    from transformers import LlamaForCausalLM
+
+    model, tokenizer = _llama()
+    with tempfile.TemporaryDirectory() as folder:
+        _save_for_transformers(model, Path(folder))
+        found = of_ranks(_of_rank, Path(folder))
+        whole = _watched(LlamaForCausalLM.from_pretrained(folder, dtype=torch.float64).eval())
+    figure = _figure(11, 3.2)
+    *parts, right = figure.subplots(1, 3, width_ratios=(1, 1, 2.6))
+    most = float(max(one["entropies"].max() for one in found))
+    for rank, (axes, one) in enumerate(zip(parts, found, strict=True)):
+        entropies, heads = one["entropies"], one["heads"]
+        axes.imshow(entropies, cmap="Blues", vmin=0, vmax=most, aspect="auto")
+        for y, x in product(*map(range, entropies.shape)):
+            color = "white" if entropies[y, x] > 0.6 * most else "black"
+            text = f"{float(entropies[y, x]):.2f}"
+            axes.text(x, y, text, ha="center", va="center", fontsize=8, color=color)
+        axes.set(xlabel="head", xticks=range(len(heads)), yticks=range(len(entropies)))
+        axes.set_xticklabels(heads)
+        axes.set_title(f"rank {rank}: entropy, nats", loc="left", fontsize=11)
+    parts[0].set_ylabel("layer")
+    parts[1].tick_params(labelleft=False)
+    gathered = torch.stack([one["rollout"] for one in found])
+    rollout = gh.rollout(whole)[0, 0]
+    far = float((gathered - rollout).abs().max())
+    words = [tokenizer.decode([int(one)]).strip() for one in _tokens()[0]]
+    places = range(len(words))
+    right.bar(places, gathered[0], color="#9ecae1", label="gathered from both ranks")
+    told = f"one process, at most {far:.0e} away"
+    right.plot(places, rollout, "k.", markersize=4, label=told)
+    right.set_xticks(places, words, rotation=60, ha="right", fontsize=8)
+    right.set(xlim=(-0.8, len(words) - 0.2), ylim=(0, 1.25 * float(rollout.max())))
+    right.set_title("rollout over all heads, from the last token", loc="left", fontsize=11)
+    right.legend(frameon=False, fontsize=9, loc="upper left", ncols=2, reverse=True)
+    figure.savefig(PICTURES / "ranks.png", dpi=110)
+    far = max(
+        float((one["gathered"][name] - layer.entropy).abs().max())
+        for one, (name, layer) in product(found, whole.items())
+    )
+    print(f"the entropies of two ranks and of one process are at most {far:.0e} apart")
+
+
+def _of_rank(_: int, folder: Path) -> dict[str, Any]:
+    """Return what a rank sees of its own heads, and of all of them together."""
+    from transformers import DistributedConfig, LlamaForCausalLM
+
+    spread = DistributedConfig(tp_plan="auto")
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float64, distributed_config=spread)
+    seen = _watched(model.eval())
+    whole = seen.gather()
+    return {
+        "heads": next(iter(seen.values()))[0].heads,
+        "entropies": torch.stack([layer.entropy[0].mean(-1) for layer in seen.values()]),
+        "gathered": {name: layer.entropy for name, layer in whole.items()},
+        "rollout": gh.rollout(whole)[0, 0],
+    }
+
+
+def _watched(model: torch.nn.Module) -> gh.Seen:
+    with torch.no_grad(), gh.watch(model, [gh.Entropy()], keep="weights") as seen:
+        model(_tokens())
+    return seen
+
+
+def _save_for_transformers(model: gh.LanguageModel, folder: Path) -> None:
+    """Save the Llama as one of transformers, which knows how to spread its heads over ranks."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config, ours = model.config, model.state_dict()
+    theirs = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=config.vocab_size,
+            hidden_size=config.d_model,
+            intermediate_size=config.hidden,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_heads,
+            num_key_value_heads=config.num_kv_heads,
+            rms_norm_eps=config.norm_eps or 1e-5,
+            tie_word_embeddings=True,
+        )
+    )
+    lengths = {name: len(one) for name, one in theirs.state_dict().items()}
+    embedding = ours["embedding.tokens.weight"]
+    weights = {"model.embed_tokens.weight": embedding, "lm_head.weight": embedding}
+    weights["model.norm.weight"] = ours["norm.weight"]
+    for layer, (own, parts) in product(range(config.num_layers), PARTS.items()):
+        names = [f"model.layers.{layer}.{part}.weight" for part in parts]
+        rows = ours[f"blocks.{layer}.{own}.weight"].split([lengths[name] for name in names])
+        weights |= zip(names, rows, strict=True)
+    theirs.load_state_dict(weights)
+    theirs.double().save_pretrained(folder)
 
 
 def speech() -> None:
@@ -198,5 +309,5 @@ def prompt() -> None:
 
 def main() -> None:
     """Draw all of them."""
-    for draw in (interventions, gradients, corpus, speech, prompt):
+    for draw in (interventions, gradients, ranks, corpus, speech, prompt):
         draw()

@@ -1,6 +1,7 @@
 """What runs on a GPU, tested where there is one.
 
-docs/performance.md lists these paths. Without a CUDA device each test is skipped, and says so.
+docs/performance.md lists these paths. Without a CUDA device each test is skipped, and says so. What
+only follows the device of a model is in test_on_each_device.py.
 """
 
 import subprocess
@@ -137,49 +138,6 @@ def test_lazy_weights():
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def language_model():
-    torch.manual_seed(3)
-    config = gh.LanguageModelConfig(vocab_size=61, d_model=64, num_heads=4, num_layers=2)
-    return gh.LanguageModel(config).eval()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_watch_sees_what_it_sees_on_the_cpu(dtype):
-    model, tokens = language_model(), torch.randint(61, (2, 251))
-    statistics = [gh.Entropy(), gh.Received(), gh.MassOn([0])]
-    found = {}
-    for device in ("cpu", DEVICE):
-        on = model.to(device, dtype)
-        with torch.no_grad():
-            plain = on(tokens.to(device))
-            with gh.watch(on, statistics, keep="weights") as seen:
-                watched = on(tokens.to(device))
-        assert torch.equal(plain, watched)
-        found[device] = seen
-    tolerance = 1e-3 if dtype == torch.float32 else 0.1
-    for name in ("blocks.0.attention", "blocks.1.attention"):
-        ours, theirs = found[DEVICE][name], found["cpu"][name]
-        for statistic in ("entropy", "received", "mass_on"):
-            one, other = getattr(ours, statistic).cpu(), getattr(theirs, statistic)
-            torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
-        torch.testing.assert_close(
-            ours.weights[..., -1, :].cpu(), theirs.weights[..., -1, :], rtol=tolerance, atol=1e-2
-        )
-
-
-def test_generation_with_a_cache():
-    model, prompt = language_model(), torch.randint(61, (1, 17))
-    texts = {}
-    for device in ("cpu", DEVICE):
-        steps = model.to(device).steps()
-        texts[device] = gh.generate(steps, prompt.to(device), gh.Greedy(), max_tokens=23).tokens
-    with gh.watch(model, [gh.Entropy()]) as seen:
-        watched = gh.generate(model.steps(), prompt.to(DEVICE), gh.Greedy(), max_tokens=23).tokens
-    assert texts["cpu"] == texts[DEVICE] == watched
-    # The last token is chosen, and not read.
-    assert seen["blocks.0.attention"].entropy.shape[-1] == 17 + 22
-
-
 TRAIN = """
 import sys
 sys.path[:0] = sys.argv[2:]
@@ -227,6 +185,8 @@ def test_sharded_training(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+# The compiler of its peers warns of its own parts, and of TF32, which is not used.
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.timeout(900)
 def test_the_benchmark(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))

@@ -114,6 +114,19 @@ def test_a_cell_without_its_python_is_skipped_with_a_sentence(matrix, monkeypatc
     assert matrix.interpreter(here) == sys.executable
 
 
+@pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 1)])
+def test_a_cell_that_cannot_be_run_fails_in_ci(matrix, monkeypatch, capsys, ci, code):
+    def run(*_, **__):
+        raise matrix.CellError("less than 9 GB of disk are free")
+
+    monkeypatch.setattr(matrix, "results", dict)
+    monkeypatch.setattr(matrix, "run", run)
+    monkeypatch.setattr(sys, "argv", ["run.py", "newest"])
+    monkeypatch.setenv("CI", ci)
+    assert matrix.main() == code
+    assert capsys.readouterr().out == "newest: skipped, less than 9 GB of disk are free.\n"
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     pytest.importorskip("build")

@@ -1,5 +1,9 @@
 """In tensor parallel each rank tells its heads, and all ranks together what one process sees."""
 
+import os
+import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +13,7 @@ from torch.nn import functional as F
 
 import glasshead as gh
 from glasshead.watching import UnseenError
+from scripts import ROOT
 from watching.ranks import RANKS, of_ranks
 
 transformers = pytest.importorskip("transformers")
@@ -423,3 +428,30 @@ def corpus_of_one(model):
         sums.update(seen)
     result = sums.compute()
     return [result[LAYER].entropy, result[LAYER].received]
+
+
+def test_the_script_of_the_page_runs_as_it_stands(folder, tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    page = (ROOT / "docs" / "watch_corpus.md").read_text(encoding="utf-8")
+    script = re.search(r"`heads\.py`:\n\n```python\n(.*?)```", page, re.DOTALL)[1]
+    (tmp_path / "heads.py").write_text(script)
+    (tmp_path / "models").mkdir()
+    place = tmp_path / "models" / "llama"
+    transformers.LlamaForCausalLM.from_pretrained(folder).save_pretrained(place)
+    words = {word: number for number, word in enumerate(("Once", "upon", "a", "time"))}
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel(words))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    options = {"model_input_names": ["input_ids", "attention_mask"]}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words, **options).save_pretrained(place)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
+    done = subprocess.run(
+        [sys.executable, *launcher, "heads.py"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    whole = "torch.Size([1, 6, 4]) torch.Size([1, 1, 4])"
+    assert sorted(done.stdout.splitlines()) == ["(0, 1, 2)", "(3, 4, 5)", whole, whole]

@@ -8,6 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import glasshead as gh
+from engines.triton_engine import installed
 from glasshead.engines import TRITON, reductions_of
 from glasshead.engines.triton import engine
 from glasshead.statistics.reductions import EntropySum
@@ -136,3 +137,21 @@ def test_triton_is_not_imported_without_a_gpu():
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("ci", "cell", "outcome"),
+    [
+        ("", "vllm", pytest.skip.Exception),
+        ("true", "", pytest.skip.Exception),
+        ("true", "vllm", pytest.fail.Exception),
+    ],
+)
+def test_without_triton_its_tests_are_left_out_and_fail_where_ci_has_it(
+    monkeypatch, ci, cell, outcome
+):
+    monkeypatch.setattr(installed, "find_spec", lambda name: None)
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setenv("GLASSHEAD_CELL", cell)
+    with pytest.raises(outcome, match=r"^Triton is not installed: pip install 'glasshead\[gpu\]'$"):
+        installed.require_triton()

@@ -9,6 +9,7 @@ import pytest
 import torch
 from packaging.version import Version
 
+from engines.triton_engine.installed import require_triton
 from scripts import ROOT
 
 CHECKS = "tests/engines/triton_engine/kernel_checks.py"
@@ -16,7 +17,7 @@ CHECKS = "tests/engines/triton_engine/kernel_checks.py"
 
 @pytest.mark.timeout(1800)
 def test_the_kernel_agrees_with_the_reference():
-    pytest.importorskip("triton", reason="Triton is not installed")
+    require_triton()
     if not torch.cuda.is_available() and Version(version("triton")) < Version("3.6"):
         pytest.skip("the interpreter of Triton before 3.6 takes an older NumPy")
     # Triton decides on import whether it interprets, which is once in a process.
