@@ -26,8 +26,10 @@ from glasshead.watching.interception.axes import (
 from glasshead.watching.interception.by_hand_capture import step_of, steps_of_product
 from glasshead.watching.interception.by_hand_operators import Operator, operator_of
 from glasshead.watching.interception.by_hand_parts import (
+    MIXED,
     Change,
     HandWeights,
+    HeadMixing,
     LateWeights,
     ScoreProduct,
     TakenWeights,
@@ -44,9 +46,7 @@ _WAITING = 4
 _PASSING = 16
 
 _LOST = "passes its weights on through {}, after which nothing tells which key one belongs to"
-_MIXED = (
-    "multiplies its weights along another axis than that of its softmax, as where heads are mixed"
-)
+_OTHER_AXIS = "multiplies its weights along another axis than that of its softmax"
 _PARTLY = "takes only a part of the weights of its softmax"
 _TOGETHER = "combines the weights of several softmaxes"
 _OWN_VALUES = "gives each query keys of its own, or has heads that look so"
@@ -362,7 +362,8 @@ class HandFollower:
             if not any(static):
                 weights[0].origin.close(_LATE)
         elif weights:
-            return _taken(weights[0], records, found, output)
+            if not (any(static) and self._mix(operator, weights[0], records, found, args, output)):
+                return _taken(weights[0], records, found, output)
         elif any(static):
             # Of what is made of parameters, only all operators tell.
             own = found.operands[static.index(True)]
@@ -393,11 +394,44 @@ class HandFollower:
         """Remember a product with a parameter, which stands on one side."""
         scores = records[1 - side]
         if scores and scores.kind is _Kind.SCORES and _mixes(scores, found, 1 - side):
-            steps = (*scores.steps, Change("heads mixed by a learned product", factor=None))
-            self._remember(output, _Kind.SCORES, None, scores.origin, steps, operator.name)
+            steps = (*scores.steps, Change(MIXED, factor=None))
+            axes = _mixed_axes(scores, found, 1 - side)
+            self._remember(output, _Kind.SCORES, axes, scores.origin, steps, operator.name)
         else:
             places = found.places(side)
             self._remember(output, _Kind.FEATURES, whole(output.shape), places)
+
+    def _mix(
+        self,
+        operator: Operator,
+        record: _Record,
+        records: Sequence[_Record | None],
+        found: Product,
+        args: Sequence[Any],
+        output: Tensor,
+    ) -> bool:
+        """Follow weights whose heads a parameter mixes; return whether it does no more than that.
+
+        Args:
+            operator, args, output: The product.
+            record: What is known of the weights.
+            records, found: What is known of both operands, and the product of them.
+        """
+        side = 0 if records[0] is record else 1
+        axes, weights = _mixed_axes(record, found, side), record.origin
+        if axes is None or weights.queries is None:
+            return False
+        of_tokens = {weights.axis, weights.queries}
+        parts = record.axes(found.operands[side]) or []
+        heads = dict(zip(found.labels[side], parts, strict=True))[found.summed[0]]
+        if heads not in whole(weights.shape) or heads[0].axis in of_tokens:
+            return False
+        bias = args[2] if operator.name == "aten::linear" else args[0] if found.added else None
+        matrix, labels = found.operands[1 - side], found.labels[1 - side]
+        matrix = matrix if labels[1] in found.summed else matrix.mT
+        step = Change(MIXED, mixing=HeadMixing(matrix.detach(), bias))
+        self._remember(output, _Kind.WEIGHTS, axes, weights, (*record.steps, step))
+        return True
 
     def _know_models(self, session: Session) -> None:
         """Remember the parameters of the watched models."""
@@ -572,7 +606,7 @@ def _unlike_values(
     whole_axes = whole(weights.shape)
     summed = [part for label in found.summed for part in parts[label]]
     if tuple(summed) != whole_axes[weights.axis]:
-        return _PARTLY if any(part.axis == weights.axis for part in summed) else _MIXED
+        return _PARTLY if any(part.axis == weights.axis for part in summed) else _OTHER_AXIS
     kept = [parts[label] for label in found.labels[side] if label not in found.summed]
     others = [axis for n, axis in enumerate(whole_axes) if n != weights.axis]
     if sorted(p for axis in kept for p in axis if p.axis >= 0) != [p for x in others for p in x]:
@@ -599,6 +633,22 @@ def _mixes(scores: _Record, found: Product, side: int) -> bool:
         return False
     parts = dict(zip(found.labels[side], axes, strict=True))
     return all(scores.origin.side(parts[label]) is None for label in found.summed)
+
+
+def _mixed_axes(record: _Record, found: Product, side: int) -> list[Axis] | None:
+    """Return the axes of a product with a matrix that mixes one axis, which stays what it was.
+
+    None where it does more than that, or the axes are not to be told.
+    """
+    axes, own = record.axes(found.operands[side]), found.own(1 - side)
+    if axes is None or len(found.summed) != 1 or len(own) != 1 or found.operands[1 - side].ndim > 2:
+        return None
+    parts = dict(zip(found.labels[side], axes, strict=True))
+    sizes = dict(zip(found.labels[1 - side], found.operands[1 - side].shape, strict=True))
+    if sizes[own[0]] != sizes[found.summed[0]]:
+        return None
+    parts[own[0]] = parts[found.summed[0]]
+    return [parts[label] for label in found.made]
 
 
 def _features(record: _Record | None, found: Product, side: int) -> list[Hashable]:

@@ -6,10 +6,34 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.watching.interception.axes import Axis, Labels, Product
 from glasshead.watching.watcher import HandSoftmax
+
+MIXED = "heads mixed by a learned product"
+
+
+class HeadMixing(NamedTuple):
+    """A product that mixes the heads of scores or weights, as talking heads do.
+
+    Attributes:
+        matrix: The factor of each head in each head that is made, `[heads, heads]`.
+        bias: What is added to each head that is made, if anything.
+
+    Source: Shazeer et al. 2020 (Talking-Heads Attention), section 4.
+    """
+
+    matrix: Float[Tensor, "heads heads"]
+    bias: Float[Tensor, " heads"] | None = None
+
+    def of(
+        self, weights: Float[Tensor, "*batch heads queries keys"]
+    ) -> Float[Tensor, "*batch heads queries keys"]:
+        """Return the weights mixed."""
+        mixed = torch.einsum("gh,...hqk->...gqk", self.matrix.to(weights), weights)
+        return mixed if self.bias is None else mixed + self.bias.to(weights)[:, None, None]
 
 
 class Change(NamedTuple):
@@ -23,6 +47,7 @@ class Change(NamedTuple):
             numbers and hiding some.
         exponential: Whether it is the exponential, which may be half of a softmax, of numbers that
             its result tells: none of them has become infinite, or 0 but -inf.
+        mixing: How it mixes the heads of weights, if it does.
     """
 
     words: str
@@ -30,6 +55,7 @@ class Change(NamedTuple):
     keeps: bool = False
     factor: float | None = 1.0
     exponential: bool = False
+    mixing: HeadMixing | None = None
 
 
 @dataclass(eq=False)

@@ -519,12 +519,21 @@ def landmarks(module, x):
     return (x @ few.mT).softmax(-1) @ (few @ x.mT).softmax(-1) @ x
 
 
-def mixed_heads(module, x):
-    """Heads mixed after the softmax, as CaiT has it."""
+def mixed(module, x, *, axis=1, change=lambda weights: weights):
+    """Weights that a learned product mixes along an axis, after the softmax."""
     parts = by_hand.split(module.project(x))
-    weights = (parts @ parts.mT).softmax(-1)
-    weights = module.mix(weights.movedim(1, -1)).movedim(-1, 1)
-    return (weights @ parts).transpose(1, 2).flatten(2)
+    weights = change((parts @ parts.mT).softmax(-1))
+    weights = F.linear(weights.movedim(axis, -1), *module.mixers[axis]).movedim(-1, axis)
+    return (weights @ parts[:, :1]).transpose(1, 2).flatten(2)[..., :WIDTH]
+
+
+def mixed_queries(module, x):
+    return mixed(module, x, axis=2)
+
+
+def more_heads(module, x):
+    """Heads of which others are made, more than there were."""
+    return mixed(module, x, axis=-3)
 
 
 def with_a_sink(module, x):
@@ -556,7 +565,11 @@ def neighbours(module, x):
 class Refused(Other):
     def __init__(self, use):
         super().__init__(use)
-        self.project, self.mix = nn.Linear(WIDTH, WIDTH), nn.Linear(HEADS, HEADS)
+        self.project = nn.Linear(WIDTH, WIDTH)
+        sizes = {1: (HEADS, HEADS), 2: (LENGTH, LENGTH), -3: (HEADS + 2, HEADS)}
+        self.learned = nn.ParameterList(torch.randn(size) for size in sizes.values())
+        self.biases = nn.ParameterList(torch.randn(size[0]) for size in sizes.values())
+        self.mixers = dict(zip(sizes, zip(self.learned, self.biases, strict=True), strict=True))
 
 
 @pytest.mark.parametrize("inference", [False, True])
@@ -565,7 +578,8 @@ class Refused(Other):
     [
         (differential, "combines the weights of several softmaxes"),
         (landmarks, "combines the weights of several softmaxes"),
-        (mixed_heads, "multiplies its weights along another axis than that of its softmax"),
+        (mixed_queries, "multiplies its weights along another axis than that of its softmax"),
+        (more_heads, "multiplies its weights along another axis than that of its softmax"),
         (with_a_sink, "takes only a part of the weights of its softmax"),
         (over_the_scores, "writes its weights over its scores"),
         (banded, "passes its weights on through aten::.*pad"),
@@ -588,6 +602,67 @@ def test_what_cannot_be_told_from_the_softmax_is_refused(use, why, inference):
     assert nothing_is_open()
     with torch.inference_mode(inference):
         assert list(undisturbed(model, x, asked={"layers": "blocks.0"})) == ["blocks.0"]
+
+
+class TestMixedHeads:
+    """Heads that a learned product mixes after the softmax, as in CaiT."""
+
+    def seen(self, **asked):
+        model, x = Refused(mixed).double(), texts(BATCH).detach()
+        parts = by_hand.split(model.project(x)).detach()
+        with torch.no_grad():
+            seen = undisturbed(model, x, asked=asked)
+        return seen[""][-1], weights(parts, parts, scale=1.0), parts, model
+
+    def test_the_statistics_are_of_the_softmax(self):
+        call, expected, *_ = self.seen()
+        check(call, expected, tolerance=EXACT)
+        assert call.by_hand == (
+            "queries · keys, softmax, heads mixed by a learned product, · values"
+        )
+
+    def test_the_context_is_of_the_mixed_weights(self):
+        call, expected, parts, model = self.seen(keep="context")
+        mixed_weights = torch.einsum("gh,bhij->bgij", model.mixers[1][0], expected)
+        mixed_weights = mixed_weights + model.mixers[1][1][:, None, None]
+        torch.testing.assert_close(call.context, mixed_weights @ parts[:, :1])
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+    def test_half_precision(self, dtype):
+        model, x = Refused(mixed).to(dtype), texts(BATCH, dtype=dtype).detach()
+        parts = by_hand.split(model.project(x)).detach()
+        seen = undisturbed(model, x)
+        check(seen[""], weights(parts, parts, scale=1.0), tolerance=0.02)
+        assert "heads mixed by a learned product" in seen[""].by_hand
+
+    def test_the_weights_are_kept_as_the_softmax_has_them(self):
+        call, expected, *_ = self.seen(keep="weights")
+        torch.testing.assert_close(call.weights.dense(), expected)
+
+    def test_weights_that_are_changed_before_are_refused(self):
+        def squared(module, x):
+            return mixed(module, x, change=torch.square)
+
+        model = Model(Block(products), Refused(squared)).double()
+        told = refusal(model, texts(BATCH))
+        assert "Refused at 'blocks.1' changes its weights after the softmax by other than" in told
+
+    def test_steps_have_no_place_for_it(self):
+        with pytest.raises(
+            ValueError, match="'' mixes the weights of its heads after the softmax: take keep='wei"
+        ):
+            self.seen(keep="trace")
+
+    def test_interventions_are_refused(self):
+        model, x = Refused(mixed).double(), texts(BATCH).detach()
+        with (
+            pytest.raises(RuntimeError, match="and of '' none took them as they were: leave it"),
+            torch.no_grad(),
+            gh.watch(model, [gh.Entropy()]),
+            gh.intervene(model, {"": [gh.ZeroAblation(heads=[0])]}),
+        ):
+            model(x)
+        assert nothing_is_open()
 
 
 class TestTheWatch:

@@ -176,6 +176,14 @@ class TalkingHeadAttn(ClassAttention):
         self.proj_l, self.proj_w = (nn.Linear(self.num_heads, self.num_heads) for _ in range(2))
         self.after = after
 
+    def softmax(self, x):
+        """The weights of the softmax."""
+        q, k = (
+            one(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for one in (self.q, self.k)
+        )
+        scores = (q * self.scale) @ k.mT
+        return self.proj_l(scores.movedim(1, -1)).movedim(-1, 1).softmax(-1).detach()
+
     def forward(self, x):
         q, k, v = (one(x).unflatten(-1, (self.num_heads, -1)) for one in (self.q, self.k, self.v))
         q, k, v = (one.permute(0, 2, 1, 3) for one in (q * self.scale, k, v))
@@ -213,21 +221,30 @@ class TestModelsOfImages:
         assert seen[""][-1].shape == (2, 3, 1)
         torch.testing.assert_close(seen[""].received, expected.sum(-2))
 
-    def test_heads_that_are_mixed_before_the_softmax_are_seen(self):
-        model = TalkingHeadAttn(after=False).double().eval()
-        x = torch.randn(2, 7, 12, dtype=torch.float64)
+    @pytest.mark.parametrize("after", [False, True])
+    @pytest.mark.parametrize("length", [12, 7, 3])
+    def test_heads_that_are_mixed_before_the_softmax_and_after_it_are_seen(self, length, after):
+        model = TalkingHeadAttn(after=after).double().eval()
+        x = torch.randn(2, length, 12, dtype=torch.float64)
         seen = undisturbed(model, x, gradient=True)
-        query, key = (one(x).unflatten(-1, (3, -1)).transpose(1, 2) for one in (model.q, model.k))
-        scores = (query * model.scale) @ key.mT
-        mixed = model.proj_l(scores.movedim(1, -1)).movedim(-1, 1)
-        check(seen[""], mixed.softmax(-1).detach(), tolerance=EXACT)
-        assert "heads mixed by a learned product" in seen[""][-1].by_hand
+        check(seen[""], model.softmax(x), tolerance=EXACT)
+        mixed = "heads mixed by a learned product"
+        told = [mixed, "a bias added", "softmax", *([mixed] if after else []), "· values"]
+        assert seen[""].by_hand == ", ".join(["queries · keys", *told])
+        with torch.inference_mode():
+            inferred = undisturbed(model, x)
+            check(inferred[""], model.softmax(x), tolerance=EXACT)
+
+    def test_a_dropout_of_mixed_heads_is_told(self):
+        model, x = TalkingHeadAttn().double(), torch.randn(2, 7, 12, dtype=torch.float64)
+        seen = undisturbed(model, x, gradient=True)
+        check(seen[""], model.softmax(x), tolerance=EXACT)
+        assert seen[""].by_hand.endswith("heads mixed by a learned product, a dropout, · values")
 
     @pytest.mark.parametrize("length", [12, 11, 4])
     @pytest.mark.parametrize(
         ("kind", "why"),
         [
-            (TalkingHeadAttn, "multiplies its weights along another axis than that of its softmax"),
             (XCA, "weighs features by its softmax, and not tokens, as cross-covariance attention"),
         ],
     )
