@@ -73,6 +73,7 @@ class CapturedCall:
         sliding: Whether the keys are the last of those given to the module so far, as with a
             sliding-window cache.
         crossing: Whether it is cross-attention: its keys belong to another text than its queries.
+        over_features: Whether its queries and keys are the features of a head, and not tokens.
         logsumexp: Logsumexp of each row, `[*batch, heads, queries]`, where the kernel returned it.
         output: The model's own output, to compare ours with; None where dropout or a projection
             comes between.
@@ -87,6 +88,7 @@ class CapturedCall:
     position: int | None = None
     sliding: bool = False
     crossing: bool = False
+    over_features: bool = False
     logsumexp: Float[Tensor, "*batch heads queries"] | None = None
     output: Float[Tensor, "*batch heads queries value_dim"] | None = None
     gradient: OutputGradient | None = None

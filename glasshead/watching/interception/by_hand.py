@@ -174,7 +174,7 @@ class HandFollower:
             self._remember_late(session, output)
             return
         axes = record.axes(scores)
-        queries, of_features = None, False
+        queries, features = None, [False]
         if axes is not None and scores.shape[axis] > 1:
             side = record.origin.side(axes[axis])
             if side is None:
@@ -183,12 +183,11 @@ class HandFollower:
                 return
             others = [n for n, one in enumerate(axes) if record.origin.side(one) == 1 - side]
             queries = others[0] if len(others) == 1 else None
-            of_features = any(
-                part.axis in record.origin.features
+            features = [
+                any(part.axis in record.origin.features for part in axes[place])
                 for place in (axis, queries)
                 if place is not None
-                for part in axes[place]
-            )
+            ]
         found = HandSoftmax()
         session.record_softmax(output.ndim, found)
         if self._record(output) is record:
@@ -200,7 +199,8 @@ class HandFollower:
             axis,
             queries,
             axes,
-            of_features,
+            any(features),
+            all(features) and queries is not None,
             record.origin,
             record.steps,
             found,
@@ -534,7 +534,8 @@ def _goes_on(operator: Operator, record: _Record, *, alone: bool) -> bool:
     if record.kind is _Kind.STATIC:
         return alone
     if record.kind is _Kind.FEATURES:
-        return operator.copies or operator.reshapes
+        # Normalized, too.
+        return operator.copies or operator.reshapes or operator.scales
     if record.kind is _Kind.SCORES:
         # Sums and norms of scores are none.
         return operator.copies or operator.reshapes or operator.moves or operator.elementwise
@@ -568,7 +569,7 @@ def _taken(
     queries = _queries(weights, own)
     why = _unlike_values(weights, found, side, parts, queries)
     of_features = weights.of_features or set(found.summed) & set(_features(other, found, 1 - side))
-    if why is None and of_features:
+    if why is None and of_features and not weights.over_features:
         why = FEATURES
     if why is not None:
         weights.found.why = why

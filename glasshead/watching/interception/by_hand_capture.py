@@ -19,6 +19,7 @@ from glasshead.watching.interception.by_hand_trace import trace_by_hand
 from glasshead.watching.interception.session import CallContext, Session
 from glasshead.watching.interception.torch_attention import capture_scores
 from glasshead.watching.module_calls import ModuleCall, calls_in_progress
+from glasshead.watching.recorded_call import OVER_FEATURES
 
 _CHANGED = (
     "changes its weights after the softmax by other than a dropout, a number for each head, or a "
@@ -37,7 +38,8 @@ def observe_by_hand(session: Session, taken: TakenWeights) -> None:
 
     def capture() -> CapturedCall:
         captured = _capture(session.masks, taken, heads, crosses=crosses)
-        session.followed = captured.problem.query.shape[:-1]
+        of_tokens = not captured.over_features
+        session.followed = captured.problem.query.shape[:-1] if of_tokens else None
         return captured
 
     session.observe(None, capture, taken.output)
@@ -66,10 +68,16 @@ def _capture(
     if MIXED in after:
         _check_output(taken, apart)
     made = None if after or taken.found.added else apart(taken.of_output())
-    context = CallContext(masks, lambda: crosses, made)
+    # Features have no order in which a later one could be hidden.
+    over_features = taken.weights.over_features
+    context = CallContext(masks, lambda: crosses or over_features, made)
     captured = capture_scores(scores, context, value=value, lowest=taken.weights.product.dtype)
     before = _told(taken.weights.steps, hides=captured.problem.mask is not None)
-    words = ["queries · keys", *before, "softmax", *after, "· values"]
+    softmax = OVER_FEATURES if over_features else "softmax"
+    words = ["queries · keys", *before, softmax, *after, "· values"]
+    if over_features:
+        problem = replace(captured.problem, offset=0)
+        captured = replace(captured, problem=problem, crossing=False, over_features=True)
     trace = None
     if taken.weights.product.found is not None:
         trace = partial(trace_by_hand, taken)

@@ -19,6 +19,7 @@ _ELEMENTWISE = {
     f"aten::{name}"
     for name in ("dropout", "feature_dropout", "masked_fill", "native_dropout", "tril", "triu")
 }
+_SCALES = {"aten::div", "aten::mul"}
 # Operators that move numbers to other places.
 _MOVES = {
     f"aten::{name}"
@@ -54,6 +55,7 @@ class Operator(NamedTuple):
     copies: bool
     reshapes: bool
     moves: bool
+    scales: bool
     elementwise: bool
     mutates: bool
     empty: bool
@@ -73,6 +75,7 @@ def operator_of(func: Any) -> Operator:
         copies=name in _COPIES,
         reshapes=name in _RESHAPES,
         moves=name in _MOVES,
+        scales=name in _SCALES,
         elementwise=name in _ELEMENTWISE
         or name == "aten::copy"
         or any(getattr(tag, "name", "") == "pointwise" for tag in (*tags, *_tags_of(name))),

@@ -91,6 +91,7 @@ class HandWeights:
         queries: The axis of the queries, where the product of the scores tells.
         axes: The axes of the product that its axes are made of; None where that is not to be told.
         of_features: Whether its queries or its keys are features of a projection.
+        over_features: Whether both are, as in cross-covariance attention.
         product: The product that made the scores.
         steps: What was done to the scores.
         found: What the watchers know of it.
@@ -104,6 +105,7 @@ class HandWeights:
     queries: int | None
     axes: Sequence[Axis] | None
     of_features: bool
+    over_features: bool
     product: ScoreProduct
     steps: tuple[Change, ...]
     found: HandSoftmax

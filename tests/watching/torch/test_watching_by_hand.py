@@ -496,15 +496,116 @@ def cross_covariance(module, x):
     return (weights.softmax(-1) @ value).mT.transpose(1, 2).flatten(2)
 
 
+def few_keys(module, x):
+    """Learned mixtures of tokens for keys and values, as Linformer has them."""
+    few = module.table[:, :LENGTH] @ x
+    return (module.project(x) @ few.mT).softmax(-1) @ few
+
+
 @pytest.mark.parametrize("inference", [False, True])
-def test_weights_between_features_are_refused(inference):
-    model, x = Model(Block(products), Refused(cross_covariance)).double(), texts(BATCH).detach()
+def test_queries_that_weigh_mixtures_of_tokens_are_refused(inference):
+    model, x = Model(Block(products), Refused(few_keys)).double(), texts(BATCH).detach()
     with torch.inference_mode(inference):
         told = refusal(model, x)
     assert told.endswith(
-        "Refused at 'blocks.1' weighs features by its softmax, and not tokens, as cross-covariance "
-        "attention does: leave it out by layers=."
+        "Refused at 'blocks.1' has features of a projection on one side of its softmax, and not on "
+        "both, as cross-covariance attention has: leave it out by layers=."
     )
+
+
+class TestFeatures:
+    """Weights between the features of a head, as of XCiT, which has no positions among them."""
+
+    STATISTICS = gh.Entropy(), gh.Received(), gh.MaxWeight(), gh.ArgMax(), gh.TopK(2)
+
+    def model(self):
+        return Refused(cross_covariance).double()
+
+    def expected(self, model, x):
+        parts = F.normalize(by_hand.split(model.project(x)).detach().mT, dim=-1)
+        return (parts @ parts.mT).softmax(-1)
+
+    @pytest.mark.parametrize("inference", [False, True])
+    @pytest.mark.parametrize("length", [LENGTH, HEAD_DIM, WIDTH, 1])
+    def test_the_statistics_are_of_features(self, length, inference):
+        model, x = self.model(), texts(BATCH, length=length).detach()
+        with torch.inference_mode(inference):
+            call = undisturbed(model, x, statistics=list(self.STATISTICS))[""][-1]
+            expected = self.expected(model, x)
+            top = call.top_k
+        assert call.by_hand == "queries · keys, softmax over features, · values"
+        assert call.over_features
+        assert call.shape == (BATCH, HEADS, HEAD_DIM)
+        assert (call.position, call.crossing, call.keys) == (0, False, HEAD_DIM)
+        near = {"rtol": EXACT, "atol": EXACT}
+        entropy = -torch.special.xlogy(expected, expected).sum(-1)
+        torch.testing.assert_close(call.entropy, entropy, **near)
+        torch.testing.assert_close(call.received, expected.sum(-2), **near)
+        torch.testing.assert_close(call.max_weight, expected.amax(-1), **near)
+        torch.testing.assert_close(top.weights, expected.topk(2).values, **near)
+        torch.testing.assert_close(expected.gather(-1, top.keys), top.weights, **near)
+        assert call.arg_max.equal(expected.argmax(-1))
+
+    def test_padding_of_as_many_tokens_is_no_padding_of_features(self):
+        model, x = self.model(), texts(BATCH, length=HEAD_DIM).detach()
+        real = torch.ones(BATCH, HEAD_DIM, dtype=torch.bool)
+        real[1, 3:] = False
+        outer = Model(Block(products), model).double()
+        seen = undisturbed(outer, x, statistics=[gh.Received()], asked={"attention_mask": real})
+        assert seen["blocks.0"][-1].real.equal(real)
+        assert seen["blocks.1"][-1].real is None
+
+    def test_tokens_before_and_after_are_placed_as_without_it(self):
+        model = Model(Block(products), self.model(), Block(products)).double()
+        seen = undisturbed(model, texts(BATCH).detach(), statistics=[gh.Entropy()])
+        assert [watched[-1].position for watched in seen.values()] == [0, 0, 0]
+        assert [watched[-1].over_features for watched in seen.values()] == [False, True, False]
+
+    @pytest.mark.parametrize(
+        "statistic", [gh.MassOn([0]), gh.MeanDistance(), gh.DistanceHistogram([0, 2, math.inf])]
+    )
+    def test_statistics_of_positions_are_refused(self, statistic):
+        model, x = Model(Block(products), self.model()).double(), texts(BATCH).detach()
+        sentence = (
+            rf"^{type(statistic).__name__}\(.*\) takes attention to tokens, whose positions it "
+            r"reads, and 'blocks.1' weighs features by its softmax: leave 'blocks.1' out by "
+            r"layers=\.$"
+        )
+        with pytest.raises(ValueError, match=sentence), gh.watch(model, [statistic]):
+            model(x)
+        assert nothing_is_open()
+
+    def test_the_weights_are_kept(self):
+        model, x = self.model(), texts(BATCH).detach()
+        with torch.no_grad(), gh.watch(model, keep="weights") as seen:
+            model(x)
+        torch.testing.assert_close(seen[""].weights.dense(), self.expected(model, x))
+        with pytest.raises(ValueError, match="and '' weighs features by its softmax: choose othe"):
+            gh.rollout(seen)
+        with pytest.raises(ValueError, match="its keys are features, and not patches"):
+            seen[""].image(query=0)
+
+    def test_it_is_saved_as_of_features(self, tmp_path):
+        model, x = self.model(), texts(BATCH).detach()
+        with torch.no_grad(), gh.watch(model, [gh.Entropy()]) as seen:
+            model(x)
+        seen.save(tmp_path / "seen.safetensors")
+        assert gh.Seen.load(tmp_path / "seen.safetensors")[""][0].over_features
+
+    def test_steps_and_interventions_are_refused(self):
+        model, x = self.model(), texts(BATCH).detach()
+        with (
+            pytest.raises(ValueError, match="'' weighs features by its softmax, and not tokens: t"),
+            gh.watch(model, keep="trace"),
+        ):
+            model(x)
+        with (
+            pytest.raises(ValueError, match="that of '' it did not follow as one of tokens to tok"),
+            gh.watch(model, [gh.Entropy()]),
+            gh.intervene(model, {"": [gh.ZeroAblation(heads=[0])]}),
+        ):
+            model(x)
+        assert nothing_is_open()
 
 
 def differential(module, x):
