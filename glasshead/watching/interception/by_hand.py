@@ -149,6 +149,9 @@ class HandFollower:
             return
         self._tidy()
         self._needed = self._needed or any(_modules(session))
+        if session.band is not None:
+            session.band.softmax(args[0], output)
+            return
         scores, record = args[0], None
         if operator_of(func).name in _SOFTMAXES and len(args) > 1 and isinstance(args[1], int):
             record = self._record(scores)
@@ -239,6 +242,9 @@ class HandFollower:
         if self._watchers != session.watchers:
             self._know_models(session)
         operator = operator_of(func)
+        if session.band is not None:
+            session.band.follow(operator.name, args)
+            return None
         if operator.product:
             return None if in_backward() else self._product(session, operator, args, kwargs, output)
         known, alone = [], True

@@ -15,10 +15,7 @@ from watching.torch.explicit import STATISTICS, check, nothing_is_open, undistur
 from watching.transformers.written_by_hand import (
     FAMILIES,
     LENGTH,
-    PRECISE,
-    VOCABULARY,
     WRITERS,
-    Family,
 )
 
 pytest.importorskip("transformers")
@@ -113,39 +110,6 @@ def test_gpt2_that_upcasts_in_its_eager_mode_is_seen_in_both(mode):
         model(**given)
     for name, weights in eager.weights_of(models.gpt2, given).items():
         eager.check(seen[name], weights)
-
-
-class TestLongformers:
-    def test_the_decoder_is_seen_without_the_encoder(self):
-        """The bands of its encoder cannot be followed; its decoder's attention can."""
-        sizes = {
-            "vocab_size": VOCABULARY,
-            "d_model": 15,
-            "encoder_layers": 1,
-            "decoder_layers": 2,
-            "encoder_attention_heads": 3,
-            "decoder_attention_heads": 3,
-            "encoder_ffn_dim": 17,
-            "decoder_ffn_dim": 17,
-            "attention_window": 4,
-            "max_encoder_position_embeddings": 32,
-            "max_decoder_position_embeddings": 32,
-        }
-        family = Family("LED", sizes, pads=False, dtype=PRECISE)
-        model = family.model()
-        tokens = given_to(family)["input_ids"]
-        given = {"input_ids": tokens[:, [*range(LENGTH), 0]], "decoder_input_ids": tokens[:, :5]}
-        with torch.no_grad():
-            with models.skipped_where_transformers_fails(IndexError):
-                returned = model(**given, output_attentions=True)
-            seen = seen_of(model, given, layers="decoder.*")
-        assert len(seen) == 4
-        for layer in range(2):
-            own = seen[f"decoder.layers.{layer}.self_attn"][-1]
-            other = seen[f"decoder.layers.{layer}.encoder_attn"][-1]
-            check(own, returned.decoder_attentions[layer], tolerance=TOLERANCES[PRECISE])
-            check(other, returned.cross_attentions[layer], tolerance=TOLERANCES[PRECISE])
-            assert (own.crossing, other.crossing) == (False, True)
 
 
 class ClassAttention(nn.Module):
