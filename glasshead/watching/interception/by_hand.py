@@ -247,6 +247,9 @@ class HandFollower:
             return None
         if operator.product:
             return None if in_backward() else self._product(session, operator, args, kwargs, output)
+        if operator.convolution:
+            self._convolve(args[1], output)
+            return None
         known, alone = [], True
         for one in _tensors(args):
             record = self._record(one)
@@ -438,6 +441,13 @@ class HandFollower:
         step = Change(MIXED, mixing=HeadMixing(matrix.detach(), bias))
         self._remember(output, _Kind.WEIGHTS, axes, weights, (*record.steps, step))
         return True
+
+    def _convolve(self, kernel: Tensor, output: Tensor) -> None:
+        """Remember a convolution by a parameter, whose channels are features."""
+        record = self._record(kernel)
+        if record is not None and record.kind is _Kind.STATIC:
+            channels = output.ndim - kernel.ndim + 1
+            self._remember(output, _Kind.FEATURES, whole(output.shape), frozenset({channels}))
 
     def _know_models(self, session: Session) -> None:
         """Remember the parameters of the watched models."""

@@ -19,6 +19,7 @@ _ELEMENTWISE = {
     f"aten::{name}"
     for name in ("dropout", "feature_dropout", "masked_fill", "native_dropout", "tril", "triu")
 }
+_CONVOLUTIONS = {f"aten::{name}" for name in ("convolution", "conv1d", "conv2d", "conv3d")}
 _SCALES = {"aten::div", "aten::mul"}
 # Operators that move numbers to other places.
 _MOVES = {
@@ -51,6 +52,7 @@ class Operator(NamedTuple):
 
     name: str
     product: bool
+    convolution: bool
     exponential: bool
     copies: bool
     reshapes: bool
@@ -71,6 +73,7 @@ def operator_of(func: Any) -> Operator:
     return Operator(
         name,
         product=full in PRODUCTS,
+        convolution=name in _CONVOLUTIONS,
         exponential=name == "aten::exp",
         copies=name in _COPIES,
         reshapes=name in _RESHAPES,

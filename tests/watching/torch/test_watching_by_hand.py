@@ -546,6 +546,27 @@ class TestFeatures:
         torch.testing.assert_close(expected.gather(-1, top.keys), top.weights, **near)
         assert call.arg_max.equal(expected.argmax(-1))
 
+    @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+    def test_channels_of_a_convolution_are_features(self, mode):
+        """As Restormer has them."""
+
+        class Channels(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.qkv, self.near = nn.Conv2d(6, 18, 1), nn.Conv2d(18, 18, 3, padding=1)
+
+            def forward(self, x):
+                parts = self.near(self.qkv(x)).flatten(2).unflatten(1, (3, 2, 3))
+                query, key, value = parts.unbind(1)
+                query, key = F.normalize(query, dim=-1), F.normalize(key, dim=-1)
+                return ((query @ key.mT).softmax(-1) @ value).reshape(x.shape)
+
+        model, x = Channels().double(), torch.randn(BATCH, 6, 5, 7, dtype=torch.float64)
+        with mode():
+            seen = undisturbed(model, x, statistics=[gh.Entropy()])
+        assert seen[""][-1].over_features
+        assert seen[""][-1].shape == (BATCH, 2, 3)
+
     def test_padding_of_as_many_tokens_is_no_padding_of_features(self):
         model, x = self.model(), texts(BATCH, length=HEAD_DIM).detach()
         real = torch.ones(BATCH, HEAD_DIM, dtype=torch.bool)
