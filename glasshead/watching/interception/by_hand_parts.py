@@ -3,13 +3,14 @@
 import weakref
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum, auto
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.watching.interception.axes import Axis, Labels, Product
+from glasshead.watching.interception.axes import Axis, AxisLayout, Labels, Product
 from glasshead.watching.watcher import HandSoftmax
 
 MIXED = "heads mixed by a learned product"
@@ -138,6 +139,40 @@ class LateWeights:
         self.open = False
         self.found.why = why or self.found.why
         self.found.waits = False
+
+
+class Kind(IntEnum):
+    """The part of attention that a tensor is; one made of several is the greatest of theirs."""
+
+    STATIC = auto()  # a parameter, or made of parameters alone
+    FEATURES = auto()  # a product with a parameter, such as a projection
+    SCORES = auto()  # a product of two other tensors, and what is made of it
+    WEIGHTS = auto()  # the output of a softmax, and what is made of it
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """Record of the tensor in a storage.
+
+    Attributes:
+        storage: The storage.
+        kind: The part of attention that it is.
+        layout: Where its axes are; None where that is not to be told.
+        origin: The product or the softmax that it comes from; of features their axes.
+        steps: What was done to it since.
+        lost: The operator after which the axes were not to be told.
+    """
+
+    storage: Any
+    kind: Kind
+    layout: AxisLayout | None = None
+    origin: Any = None
+    steps: tuple[Change, ...] = ()
+    lost: str = ""
+
+    def axes(self, tensor: Tensor) -> list[Axis] | None:
+        """Return the parts of each axis of a view; None where they are not to be told."""
+        return self.layout and self.layout.axes(tensor.shape, tensor.stride())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -743,6 +743,24 @@ class TestMixedHeads:
             "queries · keys, softmax, heads mixed by a learned product, · values"
         )
 
+    @pytest.mark.parametrize("inference", [False, True])
+    @pytest.mark.parametrize(
+        "equation", ["bhij,gh->bgij", "bhij,hg->bgij", "gh,bhij->bgij", "...hij,hg->...gij"]
+    )
+    def test_a_product_without_a_bias(self, equation, inference):
+        def einsum_of_heads(module, x):
+            parts = by_hand.split(module.project(x))
+            first, second = (parts @ parts.mT).softmax(-1), module.learned[0]
+            given = (second, first) if equation.startswith("g") else (first, second)
+            return (torch.einsum(equation, *given) @ parts).transpose(1, 2).flatten(2)
+
+        model, x = Refused(einsum_of_heads).double(), texts(BATCH).detach()
+        with torch.inference_mode(inference):
+            call = undisturbed(model, x)[""][-1]
+            parts = by_hand.split(model.project(x))
+            check(call, weights(parts, parts, scale=1.0), tolerance=EXACT)
+        assert call.by_hand.endswith("softmax, heads mixed by a learned product, · values")
+
     def test_the_context_is_of_the_mixed_weights(self):
         call, expected, parts, model = self.seen(keep="context")
         mixed_weights = torch.einsum("gh,bhij->bgij", model.mixers[1][0], expected)
