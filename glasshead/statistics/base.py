@@ -28,11 +28,14 @@ class Statistic(ABC):
         axes: The names of its value's axes, after those of batch and heads: "query", "key", or
             a name of its own.
         differentiable: Whether it can be observed with `gradient=True`.
+        reads_positions: Whether it reads the positions of tokens: their distance, or numbers that
+            it was given.
     """
 
     unit: ClassVar[str]
     axes: ClassVar[tuple[str, ...]] = ("query",)
     differentiable: ClassVar[bool] = False
+    reads_positions: ClassVar[bool] = False
 
     @property
     def has_mean(self) -> bool:

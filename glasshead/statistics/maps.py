@@ -116,6 +116,7 @@ class DistanceHistogram(Statistic):
     edges: Sequence[int | float]
     unit = "weight"
     axes = ("bin",)
+    reads_positions = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edges", _rising(self.edges))

@@ -185,6 +185,7 @@ class MassOn(PerQuery):
     unit = "weight"
     axes = ("query",)
     differentiable = True
+    reads_positions = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keys", _distinct(self.keys))
@@ -243,6 +244,7 @@ class MeanDistance(PerQuery):
 
     unit = "places"
     axes = ("query",)
+    reads_positions = True
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         return (DistanceSum(),)

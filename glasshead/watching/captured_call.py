@@ -95,9 +95,14 @@ class CapturedCall:
         sliding: Whether the keys are the last of those given to the module so far, as with a
             sliding-window cache.
         crossing: Whether it is cross-attention: its keys belong to another text than its queries.
+        over_features: Whether its queries and keys are the features of a head, and not tokens.
+        real: Which queries are real tokens, `[batch, queries]`, and not padding, where its module
+            was told; None: that is to be found.
         logsumexp: Logsumexp of each row, `[*batch, heads, queries]`, where the kernel returned it.
         output: The model's own output, to compare ours with; None where dropout or a projection
             comes between.
+        follows: Compares the model's own output with ours, where the problem has not its values;
+            None: `output` is compared.
         gradient: Where the gradient of its output arrives; None where that is not to be had.
         context: Returns the output of its heads, dropout included; None where it is not to be had.
         by_hand: The steps of attention that is written by hand, in words.
@@ -110,8 +115,11 @@ class CapturedCall:
     position: int | None = None
     sliding: bool = False
     crossing: bool = False
+    over_features: bool = False
+    real: Bool[Tensor, "batch queries"] | None = None
     logsumexp: Float[Tensor, "*batch heads queries"] | None = None
     output: Float[Tensor, "*batch heads queries value_dim"] | None = None
+    follows: Callable[[], bool] | None = None
     gradient: OutputGradient | None = None
     context: Callable[[], Tensor] | None = None
     by_hand: str | None = None
@@ -356,6 +364,8 @@ def output_mismatch(captured: CapturedCall) -> bool:
     Only the first and the last row are compared: a misread mask, scale or bias changes one of them.
     Empty rows are skipped, as libraries fill them in different ways.
     """
+    if captured.follows is not None:
+        return not captured.follows()
     if captured.output is None or 0 in captured.problem.scores_shape:
         return False
     problem, output = captured.problem, captured.output

@@ -88,7 +88,10 @@ BY_HAND = (
     "watch follows attention by hand from a product of queries and keys through a softmax to a "
     "product with values"
 )
-FEATURES = "weighs features by its softmax, and not tokens, as cross-covariance attention does"
+FEATURES = (
+    "has features of a projection on one side of its softmax, and not on both, as cross-covariance "
+    "attention has"
+)
 
 
 def unknown_operator(name: str) -> str:

@@ -75,6 +75,8 @@ class ImageFinder:
         Returns: None where the model was given no picture, a clause where its patches are not
         known.
         """
+        if captured.over_features:
+            return "its keys are features, and not patches"
         try:
             return self._images(captured, calls)
         except _ODD as error:

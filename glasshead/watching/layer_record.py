@@ -410,6 +410,21 @@ def check_whole(name: str, calls: Sequence[Call], what: str) -> None:
         )
 
 
+def check_of_tokens(name: str, calls: Sequence[Call], what: str) -> None:
+    """Raise a ValueError where an attention weighs features, and not tokens.
+
+    Args:
+        name: Name of the attention.
+        calls: Its calls.
+        what: Name of the function, for the error.
+    """
+    if any(call.over_features for call in calls):
+        raise ValueError(
+            f"{what} takes attention to tokens, and {name!r} weighs features by its softmax: "
+            f"choose others by layers=."
+        )
+
+
 def _sum(calls: Sequence[Call]) -> Call:
     """Join calls pairwise, by halves, so that tensors are copied O(log n) times."""
     if len(calls) == 1:

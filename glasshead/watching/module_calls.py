@@ -306,6 +306,8 @@ class SequenceTracker:
 
         Errors: an `UnseenError` where cross-attention ran before its position was known.
         """
+        if captured.over_features:
+            return CallPosition(0)
         if captured.crossing:
             return self._of_crossing(name, captured, last, forward)
         place = _by_keys(captured, last)
@@ -352,7 +354,7 @@ class SequenceTracker:
         while self._passed:
             passed_in, capture = self._passed.pop()
             captured = capture() if passed_in == forward else None
-            if captured is not None and not captured.crossing:
+            if captured and not captured.crossing and not captured.over_features:
                 position = _by_keys(captured, None).position
                 self._note(_SelfAttention(forward, position, captured.queries))
                 self._passed.clear()

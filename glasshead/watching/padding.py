@@ -84,6 +84,8 @@ class PaddingFinder:
         batch = torch.Size(captured.batch).numel()
         real = self._by_argument(name, captured, position, batch, calls)
         if real is None:
+            real = captured.real
+        if real is None:
             real = self._called_with(name, calls, captured, position, forward)
         if real is None and any(isinstance(call.arguments.get("mask"), Mask) for call in calls):
             real = _by_recipe(captured, position, batch)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+# The step by which `by_hand` tells that queries and keys are features of a head, and not tokens.
+OVER_FEATURES = "softmax over features"
+
+
 class CallInfo(NamedTuple):
     """Metadata of a call: its position in the text and in the run of the model.
 
@@ -105,6 +109,11 @@ class Call(StatisticResults):
     def end(self) -> int:
         """Position after its last query."""
         return self.position + self.queries
+
+    @property
+    def over_features(self) -> bool:
+        """Whether its queries and keys are the features of a head, and not tokens."""
+        return OVER_FEATURES in (self.by_hand or "")
 
     @property
     def gradients(self) -> WeightGradients:

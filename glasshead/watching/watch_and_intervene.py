@@ -12,6 +12,7 @@ from glasshead.attention.attention import Statistics
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import normalize_statistics
 from glasshead.watching.errors import compiled_parts
+from glasshead.watching.interception.banded_attention import bands
 from glasshead.watching.interception.kernels import calling_back, observing_operators
 from glasshead.watching.interception.patches import (
     by_any_name,
@@ -143,7 +144,7 @@ def observing(watcher: Watcher) -> AbstractContextManager[None]:
 
 
 def _patches() -> list[Patch]:
-    return [*functions(), *interface()]
+    return [*functions(), *interface(), *bands()]
 
 
 def _heads(heads: Any) -> tuple[int, ...] | None:

@@ -388,6 +388,8 @@ class Watcher:
         apart: bool,
     ) -> Call:
         """Observe one call."""
+        if captured.over_features:
+            self._check_without_positions(name)
         known = self.watched.get(name)
         last = None if known is None else last_call(known, None if captured.crossing else run)
         position, first_key, offset = self._tracker.place(name, captured, last, self._pass.number)
@@ -401,7 +403,9 @@ class Watcher:
             run, apart = last.run, last.interleaved
         problem = captured.problem if offset is None else replace(captured.problem, offset=offset)
         whole = keys_before(problem, first_key)
-        real = self._padding.real(name, captured, position, calls, self._pass.number)
+        real = None
+        if not captured.over_features:
+            real = self._padding.real(name, captured, position, calls, self._pass.number)
         values: dict[str, Any] = {}
         # The first call shows whether the statistics fit at all.
         waits = known is not None and self.choice.heads is None
@@ -437,6 +441,18 @@ class Watcher:
         trace = self._trace(name, captured, problem) if keep == "trace" else None
         context = self._context(name, captured) if keep == "context" else None
         return Call(shape, self.choice.statistics, values, info, weights, trace, context, arrived)
+
+    def _check_without_positions(self, name: str) -> None:
+        """Check that no statistic reads the positions of tokens, as features have none.
+
+        Errors: a ValueError where one does.
+        """
+        for one in self.choice.statistics.values():
+            if one.reads_positions:
+                raise ValueError(
+                    f"{one!r} takes attention to tokens, whose positions it reads, and {name!r} "
+                    f"weighs features by its softmax: leave {name!r} out by layers=."
+                )
 
     def _values(
         self, problem: Problem, real: Tensor | None, logsumexp: Tensor | None

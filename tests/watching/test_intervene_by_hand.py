@@ -190,7 +190,7 @@ class TestErrors:
                 model(text())
 
     def test_a_watch_of_other_layers(self):
-        sentence = "watch follows attention by hand .*, and that of '0' it did not follow: leave it"
+        sentence = "watch follows attention by hand .*, and that of '0' it did not follow as one of"
         self.refused(made(plain), {"0": gh.ZeroAblation()}, sentence, layers="1")
 
     def test_beta(self):
@@ -213,7 +213,7 @@ class TestErrors:
         def features(query, key, value):
             return ((query.mT @ key).softmax(-1) @ value.mT).mT
 
-        sentence = "and that of '0' it did not follow: leave it out"
+        sentence = "and that of '0' it did not follow as one of tokens to tokens: leave it out"
         self.refused(made(features), {"0": gh.ZeroAblation()}, sentence)
 
     @pytest.mark.parametrize("reentrant", [True, False])

@@ -22,7 +22,7 @@ from glasshead.watching.analytics.role_scores import (
     thresholds_of,
 )
 from glasshead.watching.analytics.stacks import check_one_text
-from glasshead.watching.layer_record import Call, Watched, check_whole
+from glasshead.watching.layer_record import Call, Watched, check_of_tokens, check_whole
 from glasshead.watching.seen import Seen
 from glasshead.watching.watch_and_intervene import watch
 
@@ -358,6 +358,7 @@ def _check(name: str, call: Call, weights: Weights, tokens: Int[Tensor, "batch l
             f"while {called} has {rows} × {call.end} queries on {call.keys} keys: give the tokens "
             f"of the last text, and leave out by layers= what crosses to another."
         )
+    check_of_tokens(name, [call], "head_roles")
     if call.crossing:
         raise ValueError(
             f"head_roles takes the attention of a text to itself, and {called} crosses to another: "

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from glasshead.attention import JoinedWeights, Weights
 from glasshead.recipe.validation import whole_number
-from glasshead.watching.layer_record import Watched, check_whole
+from glasshead.watching.layer_record import Watched, check_of_tokens, check_whole
 from glasshead.watching.module_calls import Layers
 from glasshead.watching.seen import Seen
 
@@ -40,6 +40,7 @@ def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[st
     for each, watched in known.items():
         if each in selected:
             check_whole(each, watched, name)
+            check_of_tokens(each, watched, name)
     return {each: watched for each, watched in known.items() if each in selected}
 
 

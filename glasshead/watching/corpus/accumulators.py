@@ -27,7 +27,7 @@ from glasshead.statistics.reductions import (
     TimesKeys,
     TimesQueries,
 )
-from glasshead.watching.layer_record import Call, Watched, check_whole
+from glasshead.watching.layer_record import Call, Watched, check_of_tokens, check_whole
 from glasshead.watching.padding import check_mask, last_real
 from glasshead.watching.seen import Seen
 
@@ -143,6 +143,8 @@ def texts_of(seen: Any, padding: Padding | None) -> list[Text]:
         for calls in watched.texts:
             call = Watched(name, calls).joined
             own = None if call.real is None else Padding(call.real)
+            if padding is not None:
+                check_of_tokens(name, calls, "update with an attention_mask")
             texts.append(Text(name, call, padding or own))
     if padding is not None:
         _check(texts, padding)

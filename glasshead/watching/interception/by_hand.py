@@ -4,16 +4,15 @@ Every operator of a watched model passes by. Matrix products, softmaxes and what
 remembered by the memory of their results, weakly, so that a tensor lives no longer than it would.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import IntEnum, auto
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from glasshead.private_names import private
-from glasshead.watching.errors import FEATURES, WEAK_STORAGE
+from glasshead.watching.errors import WEAK_STORAGE
 from glasshead.watching.interception.axes import (
     Axis,
     AxisLayout,
@@ -26,11 +25,21 @@ from glasshead.watching.interception.axes import (
 from glasshead.watching.interception.by_hand_capture import step_of, steps_of_product
 from glasshead.watching.interception.by_hand_operators import Operator, operator_of
 from glasshead.watching.interception.by_hand_parts import (
+    MIXED,
     Change,
     HandWeights,
+    Kind,
     LateWeights,
+    Record,
     ScoreProduct,
     TakenWeights,
+)
+from glasshead.watching.interception.by_hand_products import (
+    features_of,
+    head_mixing,
+    mixed_axes,
+    mixes,
+    taken_by,
 )
 from glasshead.watching.interception.circumstances import in_backward
 from glasshead.watching.interception.session import Session
@@ -43,52 +52,12 @@ _WAITING = 4
 # Records of what is no parameter that are kept, besides those of memory that is in use.
 _PASSING = 16
 
-_LOST = "passes its weights on through {}, after which nothing tells which key one belongs to"
-_MIXED = (
-    "multiplies its weights along another axis than that of its softmax, as where heads are mixed"
-)
-_PARTLY = "takes only a part of the weights of its softmax"
 _TOGETHER = "combines the weights of several softmaxes"
-_OWN_VALUES = "gives each query keys of its own, or has heads that look so"
 _OVERWRITTEN = "writes its weights over its scores"
 _LATE = (
     "began in the midst of a pass, after one whose attention was left to functions: run what it "
     "does by hand in a block of its own"
 )
-
-
-class _Kind(IntEnum):
-    """The part of attention that a tensor is; one made of several is the greatest of theirs."""
-
-    STATIC = auto()  # a parameter, or made of parameters alone
-    FEATURES = auto()  # a product with a parameter, such as a projection
-    SCORES = auto()  # a product of two other tensors, and what is made of it
-    WEIGHTS = auto()  # the output of a softmax, and what is made of it
-
-
-@dataclass(slots=True, eq=False)
-class _Record:
-    """Record of the tensor in a storage.
-
-    Attributes:
-        storage: The storage.
-        kind: The part of attention that it is.
-        layout: Where its axes are; None where that is not to be told.
-        origin: The product or the softmax that it comes from; of features their axes.
-        steps: What was done to it since.
-        lost: The operator after which the axes were not to be told.
-    """
-
-    storage: Any
-    kind: _Kind
-    layout: AxisLayout | None = None
-    origin: Any = None
-    steps: tuple[Change, ...] = ()
-    lost: str = ""
-
-    def axes(self, tensor: Tensor) -> list[Axis] | None:
-        """Return the parts of each axis of a view; None where they are not to be told."""
-        return self.layout and self.layout.axes(tensor.shape, tensor.stride())
 
 
 class HandFollower:
@@ -105,7 +74,7 @@ class HandFollower:
         self._needed = False
         # The pass that is not followed from its beginning: the outermost calls of the models.
         self._late: list[object] = []
-        self._records: dict[int, _Record] = {}
+        self._records: dict[int, Record] = {}
         # The keys of all records but those of parameters.
         self._passing: list[int] = []
         self._limit = _PASSING
@@ -149,10 +118,13 @@ class HandFollower:
             return
         self._tidy()
         self._needed = self._needed or any(_modules(session))
+        if session.band is not None:
+            session.band.softmax(args[0], output)
+            return
         scores, record = args[0], None
         if operator_of(func).name in _SOFTMAXES and len(args) > 1 and isinstance(args[1], int):
             record = self._record(scores)
-        if record is None or record.kind is not _Kind.SCORES or not output.ndim:
+        if record is None or record.kind is not Kind.SCORES or not output.ndim:
             if self._is_late(session):
                 self._remember_late(session, output)
             else:
@@ -161,7 +133,7 @@ class HandFollower:
         self._normalized(session, record, scores, args[1] % output.ndim, output)
 
     def _normalized(
-        self, session: Session, record: _Record, scores: Tensor, axis: int, output: Tensor
+        self, session: Session, record: Record, scores: Tensor, axis: int, output: Tensor
     ) -> None:
         """Remember the weights of a softmax of scores.
 
@@ -174,7 +146,7 @@ class HandFollower:
             self._remember_late(session, output)
             return
         axes = record.axes(scores)
-        queries, of_features = None, False
+        queries, features = None, [False]
         if axes is not None and scores.shape[axis] > 1:
             side = record.origin.side(axes[axis])
             if side is None:
@@ -183,12 +155,11 @@ class HandFollower:
                 return
             others = [n for n, one in enumerate(axes) if record.origin.side(one) == 1 - side]
             queries = others[0] if len(others) == 1 else None
-            of_features = any(
-                part.axis in record.origin.features
+            features = [
+                any(part.axis in record.origin.features for part in axes[place])
                 for place in (axis, queries)
                 if place is not None
-                for part in axes[place]
-            )
+            ]
         found = HandSoftmax()
         session.record_softmax(output.ndim, found)
         if self._record(output) is record:
@@ -200,7 +171,8 @@ class HandFollower:
             axis,
             queries,
             axes,
-            of_features,
+            any(features),
+            all(features) and queries is not None,
             record.origin,
             record.steps,
             found,
@@ -215,7 +187,7 @@ class HandFollower:
 
     def _wait(self, output: Tensor, weights: HandWeights | LateWeights) -> None:
         """Wait for a product that takes the weights of a softmax."""
-        self._remember(output, _Kind.WEIGHTS, whole(output.shape), weights)
+        self._remember(output, Kind.WEIGHTS, whole(output.shape), weights)
         self._waiting.append(weights)
         while len(self._waiting) > _WAITING:
             self._waiting.pop(0).close()
@@ -239,8 +211,14 @@ class HandFollower:
         if self._watchers != session.watchers:
             self._know_models(session)
         operator = operator_of(func)
+        if session.band is not None:
+            session.band.follow(operator.name, args)
+            return None
         if operator.product:
             return None if in_backward() else self._product(session, operator, args, kwargs, output)
+        if operator.convolution:
+            self._convolve(args[1], output)
+            return None
         known, alone = [], True
         for one in _tensors(args):
             record = self._record(one)
@@ -248,7 +226,7 @@ class HandFollower:
                 alone = False
             else:
                 known.append((record, one))
-        if operator.exponential and all(one.kind is not _Kind.SCORES for one, _ in known):
+        if operator.exponential and all(one.kind is not Kind.SCORES for one, _ in known):
             self._exponentials(session, output)
         elif known and not self._divides_exponentials(session, operator, known, args, output):
             self._follow_known(operator, known, args, output, alone=alone)
@@ -258,7 +236,7 @@ class HandFollower:
         """Look at exponentials of what is not known as scores."""
         if self._is_late(session):
             step = Change("by exp", factor=None, exponential=True)
-            self._remember(output, _Kind.SCORES, steps=(step,))
+            self._remember(output, Kind.SCORES, steps=(step,))
         elif not self._needed and not in_backward():
             self.quiet |= {one for one in _modules(session) if one is not None}
 
@@ -266,7 +244,7 @@ class HandFollower:
         self,
         session: Session,
         operator: Operator,
-        known: Sequence[tuple[_Record, Tensor]],
+        known: Sequence[tuple[Record, Tensor]],
         args: Sequence[Any],
         output: Any,
     ) -> bool:
@@ -274,7 +252,7 @@ class HandFollower:
         record, powers = known[0]
         if operator.name != "aten::div" or operator.mutates or powers is not args[0]:
             return False
-        step = record.steps[-1] if record.kind is _Kind.SCORES and record.steps else None
+        step = record.steps[-1] if record.kind is Kind.SCORES and record.steps else None
         if step is None or not step.exponential or not isinstance(args[1], Tensor):
             return False
         axis = _axis_of_sum(powers, args[1])
@@ -289,7 +267,7 @@ class HandFollower:
     def _follow_known(
         self,
         operator: Operator,
-        known: Sequence[tuple[_Record, Tensor]],
+        known: Sequence[tuple[Record, Tensor]],
         args: Sequence[Any],
         output: Any,
         *,
@@ -303,8 +281,8 @@ class HandFollower:
             alone: Whether that is all of them.
         """
         record, source = max(known, key=lambda one: (one[0].kind, one[0].layout is not None))
-        if record.kind is _Kind.WEIGHTS:
-            softmaxes = {one.origin for one, _ in known if one.kind is _Kind.WEIGHTS}
+        if record.kind is Kind.WEIGHTS:
+            softmaxes = {one.origin for one, _ in known if one.kind is Kind.WEIGHTS}
             for origin in softmaxes if len(softmaxes) > 1 else ():
                 origin.close(_TOGETHER)
         if _goes_on(operator, record, alone=alone):
@@ -313,13 +291,13 @@ class HandFollower:
     def _derive(
         self,
         operator: Operator,
-        record: _Record,
+        record: Record,
         source: Tensor,
         args: Sequence[Any],
         output: Any,
     ) -> None:
         """Remember the results of an operator as made of one of its inputs."""
-        step = _steps(operator, args, source, output) if record.kind >= _Kind.SCORES else ()
+        step = _steps(operator, args, source, output) if record.kind >= Kind.SCORES else ()
         for made in _tensors((output,)):
             if self._record(made) is record:
                 # A view, or the same tensor with other numbers.
@@ -350,8 +328,8 @@ class HandFollower:
         if found is None:
             return None
         records = [self._record(one) for one in found.operands]
-        weights = [one for one in records if one and one.kind is _Kind.WEIGHTS and one.origin.open]
-        static = [bool(one) and one.kind is _Kind.STATIC for one in records]
+        weights = [one for one in records if one and one.kind is Kind.WEIGHTS and one.origin.open]
+        static = [bool(one) and one.kind is Kind.STATIC for one in records]
         if weights and all(calling(one.names) is None for one in session.watchers):
             # A look at the weights, outside of the model.
             return None
@@ -362,7 +340,7 @@ class HandFollower:
             if not any(static):
                 weights[0].origin.close(_LATE)
         elif weights:
-            return _taken(weights[0], records, found, output)
+            return self._take(operator, weights[0], records, found, args, output)
         elif any(static):
             # Of what is made of parameters, only all operators tell.
             own = found.operands[static.index(True)]
@@ -372,32 +350,64 @@ class HandFollower:
             features = frozenset(
                 found.made.index(label)
                 for side, record in enumerate(records)
-                for label in _features(record, found, side)
+                for label in features_of(record, found, side)
                 if label in found.made
             )
             sides = found.places(0), found.places(1)
             kept = found if self._tracing else None
             scores = ScoreProduct(sides, output.dtype, features, kept)
             steps = steps_of_product(found, args, kwargs)
-            self._remember(output, _Kind.SCORES, whole(output.shape), scores, steps)
+            self._remember(output, Kind.SCORES, whole(output.shape), scores, steps)
+        return None
+
+    def _take(
+        self,
+        operator: Operator,
+        record: Record,
+        records: Sequence[Record | None],
+        found: Product,
+        args: Sequence[Any],
+        output: Tensor,
+    ) -> TakenWeights | None:
+        """Return the weights that a product took to values; follow those whose heads it mixes.
+
+        Args:
+            operator, args, output: The product.
+            record: What is known of the weights.
+            records, found: What is known of both operands, and the product of them.
+        """
+        mixed = head_mixing(operator.name, record, records, found, args)
+        if mixed is None:
+            return taken_by(record, records, found, output)
+        axes, mixing = mixed
+        steps = (*record.steps, Change(MIXED, mixing=mixing))
+        self._remember(output, Kind.WEIGHTS, axes, record.origin, steps)
         return None
 
     def _project(
         self,
         operator: Operator,
-        records: Sequence[_Record | None],
+        records: Sequence[Record | None],
         found: Product,
         side: int,
         output: Tensor,
     ) -> None:
         """Remember a product with a parameter, which stands on one side."""
         scores = records[1 - side]
-        if scores and scores.kind is _Kind.SCORES and _mixes(scores, found, 1 - side):
-            steps = (*scores.steps, Change("heads mixed by a learned product", factor=None))
-            self._remember(output, _Kind.SCORES, None, scores.origin, steps, operator.name)
+        if scores and scores.kind is Kind.SCORES and mixes(scores, found, 1 - side):
+            steps = (*scores.steps, Change(MIXED, factor=None))
+            axes = mixed_axes(scores, found, 1 - side)
+            self._remember(output, Kind.SCORES, axes, scores.origin, steps, operator.name)
         else:
             places = found.places(side)
-            self._remember(output, _Kind.FEATURES, whole(output.shape), places)
+            self._remember(output, Kind.FEATURES, whole(output.shape), places)
+
+    def _convolve(self, kernel: Tensor, output: Tensor) -> None:
+        """Remember a convolution by a parameter, whose channels are features."""
+        record = self._record(kernel)
+        if record is not None and record.kind is Kind.STATIC:
+            channels = output.ndim - kernel.ndim + 1
+            self._remember(output, Kind.FEATURES, whole(output.shape), frozenset({channels}))
 
     def _know_models(self, session: Session) -> None:
         """Remember the parameters of the watched models."""
@@ -406,12 +416,12 @@ class HandFollower:
         for one in session.watchers:
             for parameter in one.model.parameters():
                 if self._record(parameter) is None:
-                    self._remember(parameter, _Kind.STATIC)
+                    self._remember(parameter, Kind.STATIC)
         # Parameters last as long as the watch.
         self._parameters.update(self._passing)
         self._passing.clear()
 
-    def _record(self, tensor: Tensor) -> _Record | None:
+    def _record(self, tensor: Tensor) -> Record | None:
         """Return what is known of a tensor."""
         try:
             return self._records.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - no other name
@@ -422,7 +432,7 @@ class HandFollower:
     def _remember(
         self,
         tensor: Any,
-        kind: _Kind,
+        kind: Kind,
         axes: Sequence[Axis] | None = None,
         origin: Any = None,
         steps: tuple[Change, ...] = (),
@@ -434,8 +444,8 @@ class HandFollower:
             layout = None if axes is None else AxisLayout(axes, tensor.stride())
         except (RuntimeError, NotImplementedError):
             return
-        self._records[storage.cdata] = _Record(storage, kind, layout, origin, steps, lost)
-        if kind is _Kind.WEIGHTS:
+        self._records[storage.cdata] = Record(storage, kind, layout, origin, steps, lost)
+        if kind is Kind.WEIGHTS:
             origin.made.append(storage)
         self._passing.append(storage.cdata)
         if len(self._passing) > self._limit:
@@ -489,7 +499,7 @@ def _axis_of_sum(powers: Tensor, total: Tensor) -> int | None:
     return axes[0] if torch.allclose(sums, total, rtol=rounding, atol=0.0) else None
 
 
-def _goes_on(operator: Operator, record: _Record, *, alone: bool) -> bool:
+def _goes_on(operator: Operator, record: Record, *, alone: bool) -> bool:
     """Return whether the result of an operator is of the kind of its input.
 
     Args:
@@ -497,11 +507,12 @@ def _goes_on(operator: Operator, record: _Record, *, alone: bool) -> bool:
         record: What is known of the greatest of its inputs.
         alone: Whether something is known of all of them.
     """
-    if record.kind is _Kind.STATIC:
+    if record.kind is Kind.STATIC:
         return alone
-    if record.kind is _Kind.FEATURES:
-        return operator.copies or operator.reshapes
-    if record.kind is _Kind.SCORES:
+    if record.kind is Kind.FEATURES:
+        # Normalized, too.
+        return operator.copies or operator.reshapes or operator.scales
+    if record.kind is Kind.SCORES:
         # Sums and norms of scores are none.
         return operator.copies or operator.reshapes or operator.moves or operator.elementwise
     return record.origin.open
@@ -516,101 +527,6 @@ def _steps(
         return () if same else (Change(f"in {str(output.dtype)[6:]}", keeps=True),)
     step = step_of(operator.name.rpartition("::")[2], args, source)
     return () if step is None else (step,)
-
-
-def _taken(
-    record: _Record, records: Sequence[_Record | None], found: Product, output: Tensor
-) -> TakenWeights | None:
-    """Return the weights of a softmax that a product took, where it is one with values."""
-    weights: HandWeights = record.origin
-    side = 0 if records[0] is record else 1
-    other = records[1 - side]
-    axes = record.axes(found.operands[side])
-    if axes is None:
-        weights.found.why = _LOST.format(record.lost or "a view")
-        return None
-    parts = dict(zip(found.labels[side], axes, strict=True))
-    own = [part.axis for label in found.own(side) for part in parts[label] if part.axis >= 0]
-    queries = _queries(weights, own)
-    why = _unlike_values(weights, found, side, parts, queries)
-    of_features = weights.of_features or set(found.summed) & set(_features(other, found, 1 - side))
-    if why is None and of_features:
-        why = FEATURES
-    if why is not None:
-        weights.found.why = why
-        return None
-    if other is not None and other.kind is _Kind.STATIC:
-        # Classes or experts, maybe.
-        return None
-    return TakenWeights(
-        scores=weights.scores,  # type: ignore[arg-type] - the softmax is open
-        weights=weights,
-        after=record.steps,
-        found=found,
-        side=side,
-        parts=parts,
-        queries=queries,
-        output=output,
-    )
-
-
-def _unlike_values(
-    weights: HandWeights,
-    found: Product,
-    side: int,
-    parts: dict[Hashable, Axis],
-    queries: int | None,
-) -> str | None:
-    """Return why a product is not one of each query's weights with values; None where it is.
-
-    Args:
-        weights: The softmax.
-        found, side: The product, and which of its operands the weights are.
-        parts: The axes of the softmax that each label of the weights stands for.
-        queries: The axis of the queries.
-    """
-    whole_axes = whole(weights.shape)
-    summed = [part for label in found.summed for part in parts[label]]
-    if tuple(summed) != whole_axes[weights.axis]:
-        return _PARTLY if any(part.axis == weights.axis for part in summed) else _MIXED
-    kept = [parts[label] for label in found.labels[side] if label not in found.summed]
-    others = [axis for n, axis in enumerate(whole_axes) if n != weights.axis]
-    if sorted(p for axis in kept for p in axis if p.axis >= 0) != [p for x in others for p in x]:
-        return _PARTLY
-    if queries is None and (weights.queries is not None or len(weights.shape) > 2):
-        return _OWN_VALUES
-    return None
-
-
-def _queries(weights: HandWeights, own: Sequence[int]) -> int | None:
-    """Return the axis of the queries, one of those that the values lack; None without any."""
-    if weights.queries is not None:
-        return weights.queries if weights.queries in own else None
-    if own:
-        return own[-1]
-    sizes = enumerate(weights.shape)
-    return max((n for n, size in sizes if size == 1 and n != weights.axis), default=None)
-
-
-def _mixes(scores: _Record, found: Product, side: int) -> bool:
-    """Return whether a product with a parameter sums over neither queries nor keys."""
-    axes = scores.axes(found.operands[side])
-    if axes is None:
-        return False
-    parts = dict(zip(found.labels[side], axes, strict=True))
-    return all(scores.origin.side(parts[label]) is None for label in found.summed)
-
-
-def _features(record: _Record | None, found: Product, side: int) -> list[Hashable]:
-    """Return the labels of an operand that stand for features of a projection."""
-    if record is None or record.kind is not _Kind.FEATURES:
-        return []
-    axes = record.axes(found.operands[side]) or []
-    return [
-        label
-        for label, parts in zip(found.labels[side], axes, strict=False)
-        if parts and all(part.axis in record.origin for part in parts)
-    ]
 
 
 def _tensors(given: Sequence[Any]) -> Iterator[Tensor]:

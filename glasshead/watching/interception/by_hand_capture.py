@@ -2,7 +2,7 @@
 
 import math
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,16 +11,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glasshead.watching.captured_call import CapturedCall, MaskReader
+from glasshead.watching.captured_call import CapturedCall, MaskReader, agrees
 from glasshead.watching.errors import UnfollowedError
 from glasshead.watching.interception.axes import Product
-from glasshead.watching.interception.by_hand_parts import Change, TakenWeights
+from glasshead.watching.interception.by_hand_parts import MIXED, Change, TakenWeights
 from glasshead.watching.interception.by_hand_trace import trace_by_hand
 from glasshead.watching.interception.session import CallContext, Session
 from glasshead.watching.interception.torch_attention import capture_scores
 from glasshead.watching.module_calls import ModuleCall, calls_in_progress
+from glasshead.watching.recorded_call import OVER_FEATURES
 
-_CHANGED = "changes its weights after the softmax by other than a dropout or a number for each head"
+_CHANGED = (
+    "changes its weights after the softmax by other than a dropout, a number for each head, or a "
+    "learned product that mixes the heads"
+)
+_ANOTHER_OUTPUT = "gave another output than its mixed weights do with its values"
 
 
 def observe_by_hand(session: Session, taken: TakenWeights) -> None:
@@ -33,7 +38,8 @@ def observe_by_hand(session: Session, taken: TakenWeights) -> None:
 
     def capture() -> CapturedCall:
         captured = _capture(session.masks, taken, heads, crosses=crosses)
-        session.followed = captured.problem.query.shape[:-1]
+        of_tokens = not captured.over_features
+        session.followed = captured.problem.query.shape[:-1] if of_tokens else None
         return captured
 
     session.observe(None, capture, taken.output)
@@ -56,13 +62,22 @@ def _capture(
     apart = partial(headed, heads=heads)
     scores, value = apart(taken.of_scores()), apart(taken.of_values())
     value = value.expand(*scores.shape[:-2], *value.shape[-2:])
-    changed = any(not step.keeps for step in taken.after)
-    after = _changed(scores, apart(taken.of_weights())) if changed else None
+    after: list[str] = []
+    if any(not step.keeps for step in taken.after):
+        after = _changed(scores, apart(taken.of_weights()), taken.after)
+    if MIXED in after:
+        _check_output(taken, apart)
     made = None if after or taken.found.added else apart(taken.of_output())
-    context = CallContext(masks, lambda: crosses, made)
+    # Features have no order in which a later one could be hidden.
+    over_features = taken.weights.over_features
+    context = CallContext(masks, lambda: crosses or over_features, made)
     captured = capture_scores(scores, context, value=value, lowest=taken.weights.product.dtype)
     before = _told(taken.weights.steps, hides=captured.problem.mask is not None)
-    words = ["queries · keys", *before, "softmax", *([after] if after else []), "· values"]
+    softmax = OVER_FEATURES if over_features else "softmax"
+    words = ["queries · keys", *before, softmax, *after, "· values"]
+    if over_features:
+        problem = replace(captured.problem, offset=0)
+        captured = replace(captured, problem=problem, crossing=False, over_features=True)
     trace = None
     if taken.weights.product.found is not None:
         trace = partial(trace_by_hand, taken)
@@ -83,34 +98,74 @@ def headed(tensor: Tensor, heads: int | None) -> Tensor:
     return tensor
 
 
+def _check_output(taken: TakenWeights, apart: Callable[[Tensor], Tensor]) -> None:
+    """Check that the output is that of the weights which were taken, at the first and last query.
+
+    Errors: an `UnfollowedError` where it is another.
+    """
+    weights, value, made = map(apart, (taken.of_weights(), taken.of_values(), taken.of_output()))
+    rows = [0, weights.shape[-2] - 1]
+    if not (taken.found.added or agrees(made[..., rows, :], weights[..., rows, :] @ value)):
+        raise UnfollowedError(_ANOTHER_OUTPUT)
+
+
 def _changed(
     scores: Float[Tensor, "*batch heads queries keys"],
     taken: Float[Tensor, "*batch heads queries keys"],
-) -> str | None:
-    """Return what became of the weights after the softmax; None where they stayed as they are.
+    steps: Sequence[Change],
+) -> list[str]:
+    """Return what became of the weights after the softmax; nothing where they stayed as they are.
 
-    Errors: an `UnfollowedError` for anything but a dropout, or a factor for each head.
+    Args:
+        scores: The input of the softmax.
+        taken: The weights as the product with values took them.
+        steps: What was done in between.
+
+    Errors: an `UnfollowedError` for anything but heads that are mixed, and then a dropout or a
+    factor for each head.
     """
     dtype = torch.promote_types(scores.dtype, torch.float32)
     weights = scores.to(dtype).softmax(-1)
     rounding = 8 * max(torch.finfo(one).eps for one in (taken.dtype, scores.dtype))
-    near = partial(torch.allclose, rtol=rounding, atol=1e-6)
     # Libraries fill the rows of queries that see nothing in different ways.
     empty = ~weights.isfinite().all(-1, keepdim=True)
+    weights, mixed = _mixed(weights.masked_fill(empty, 0.0), steps)
+    # Sums of heads may cancel.
+    cancels = float(weights.abs().amax()) if mixed and weights.numel() else 0.0
+    near = partial(torch.allclose, rtol=rounding, atol=max(1e-6, rounding * cancels))
     weights, taken = weights.masked_fill(empty, 0.0), taken.to(dtype).masked_fill(empty, 0.0)
     if near(taken, weights):
-        return None
+        return mixed
     kept = weights.masked_fill(taken == 0, 0.0)
-    largest, places = kept.flatten(-2).max(-1, keepdim=True)
+    places = kept.abs().flatten(-2).argmax(-1, keepdim=True)
+    largest = kept.flatten(-2).gather(-1, places)
     factor = taken.flatten(-2).gather(-1, places) / largest
     factor = factor.masked_fill(largest == 0, 0.0).unsqueeze(-1)
     if near(taken, weights * factor):
         several = bool((factor != factor.flatten()[0]).any())
-        return "times a number for each head" if several else f"times {float(factor.amax()):.4g}"
+        number = f"times {float(factor.amax()):.4g}"
+        return [*mixed, "times a number for each head" if several else number]
     # What is left of weights grows by 1 / (1 - p), other than where a mask sets some to 0.
     if float(factor.amax()) > 1 + rounding and near(taken, kept * factor):
-        return "a dropout"
+        return [*mixed, "a dropout"]
     raise UnfollowedError(_CHANGED)
+
+
+def _mixed(
+    weights: Float[Tensor, "*batch heads queries keys"], steps: Sequence[Change]
+) -> tuple[Float[Tensor, "*batch heads queries keys"], list[str]]:
+    """Return weights whose heads are mixed as the steps after a softmax mix them, and the words."""
+    words = []
+    for step in steps:
+        if step.mixing is not None:
+            weights = step.mixing.of(weights)
+            words.append(step.words)
+        elif words and step.other is not None:
+            # A bias that is added by an operator of its own.
+            bias = step.other()
+            if bias is not None and bias.shape == weights.shape[-3:-2]:
+                weights = weights + bias.detach().to(weights)[:, None, None]
+    return weights, words
 
 
 def _told(steps: Sequence[Change], *, hides: bool) -> list[str]:

@@ -166,8 +166,8 @@ class InterveneMode(OneThread, TorchFunctionMode):
         order = _order(args[0]) if func is torch.einsum else list(range(output.ndim))
         if order is None or session.followed != shape[:-1]:
             raise ValueError(
-                f"{BY_HAND}, and that of {change.name!r} it did not follow: leave it out, or let "
-                f"layers= of the watch name it."
+                f"{BY_HAND}, and that of {change.name!r} it did not follow as one of tokens to "
+                f"tokens: leave it out, or let layers= of the watch name it."
             )
         session.record_by_hand(change.name, done=True)
         ordered = output.permute(order)

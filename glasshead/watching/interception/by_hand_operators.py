@@ -19,6 +19,8 @@ _ELEMENTWISE = {
     f"aten::{name}"
     for name in ("dropout", "feature_dropout", "masked_fill", "native_dropout", "tril", "triu")
 }
+_CONVOLUTIONS = {f"aten::{name}" for name in ("convolution", "conv1d", "conv2d", "conv3d")}
+_SCALES = {"aten::div", "aten::mul"}
 # Operators that move numbers to other places.
 _MOVES = {
     f"aten::{name}"
@@ -50,10 +52,12 @@ class Operator(NamedTuple):
 
     name: str
     product: bool
+    convolution: bool
     exponential: bool
     copies: bool
     reshapes: bool
     moves: bool
+    scales: bool
     elementwise: bool
     mutates: bool
     empty: bool
@@ -69,10 +73,12 @@ def operator_of(func: Any) -> Operator:
     return Operator(
         name,
         product=full in PRODUCTS,
+        convolution=name in _CONVOLUTIONS,
         exponential=name == "aten::exp",
         copies=name in _COPIES,
         reshapes=name in _RESHAPES,
         moves=name in _MOVES,
+        scales=name in _SCALES,
         elementwise=name in _ELEMENTWISE
         or name == "aten::copy"
         or any(getattr(tag, "name", "") == "pointwise" for tag in (*tags, *_tags_of(name))),

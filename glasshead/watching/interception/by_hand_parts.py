@@ -3,13 +3,38 @@
 import weakref
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum, auto
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.watching.interception.axes import Axis, Labels, Product
+from glasshead.watching.interception.axes import Axis, AxisLayout, Labels, Product
 from glasshead.watching.watcher import HandSoftmax
+
+MIXED = "heads mixed by a learned product"
+
+
+class HeadMixing(NamedTuple):
+    """A product that mixes the heads of scores or weights, as talking heads do.
+
+    Attributes:
+        matrix: The factor of each head in each head that is made, `[heads, heads]`.
+        bias: What is added to each head that is made, if anything.
+
+    Source: Shazeer et al. 2020 (Talking-Heads Attention), section 4.
+    """
+
+    matrix: Float[Tensor, "heads heads"]
+    bias: Float[Tensor, " heads"] | None = None
+
+    def of(
+        self, weights: Float[Tensor, "*batch heads queries keys"]
+    ) -> Float[Tensor, "*batch heads queries keys"]:
+        """Return the weights mixed."""
+        mixed = torch.einsum("gh,...hqk->...gqk", self.matrix.to(weights), weights)
+        return mixed if self.bias is None else mixed + self.bias.to(weights)[:, None, None]
 
 
 class Change(NamedTuple):
@@ -23,6 +48,7 @@ class Change(NamedTuple):
             numbers and hiding some.
         exponential: Whether it is the exponential, which may be half of a softmax, of numbers that
             its result tells: none of them has become infinite, or 0 but -inf.
+        mixing: How it mixes the heads of weights, if it does.
     """
 
     words: str
@@ -30,6 +56,7 @@ class Change(NamedTuple):
     keeps: bool = False
     factor: float | None = 1.0
     exponential: bool = False
+    mixing: HeadMixing | None = None
 
 
 @dataclass(eq=False)
@@ -65,6 +92,7 @@ class HandWeights:
         queries: The axis of the queries, where the product of the scores tells.
         axes: The axes of the product that its axes are made of; None where that is not to be told.
         of_features: Whether its queries or its keys are features of a projection.
+        over_features: Whether both are, as in cross-covariance attention.
         product: The product that made the scores.
         steps: What was done to the scores.
         found: What the watchers know of it.
@@ -78,6 +106,7 @@ class HandWeights:
     queries: int | None
     axes: Sequence[Axis] | None
     of_features: bool
+    over_features: bool
     product: ScoreProduct
     steps: tuple[Change, ...]
     found: HandSoftmax
@@ -110,6 +139,40 @@ class LateWeights:
         self.open = False
         self.found.why = why or self.found.why
         self.found.waits = False
+
+
+class Kind(IntEnum):
+    """The part of attention that a tensor is; one made of several is the greatest of theirs."""
+
+    STATIC = auto()  # a parameter, or made of parameters alone
+    FEATURES = auto()  # a product with a parameter, such as a projection
+    SCORES = auto()  # a product of two other tensors, and what is made of it
+    WEIGHTS = auto()  # the output of a softmax, and what is made of it
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """Record of the tensor in a storage.
+
+    Attributes:
+        storage: The storage.
+        kind: The part of attention that it is.
+        layout: Where its axes are; None where that is not to be told.
+        origin: The product or the softmax that it comes from; of features their axes.
+        steps: What was done to it since.
+        lost: The operator after which the axes were not to be told.
+    """
+
+    storage: Any
+    kind: Kind
+    layout: AxisLayout | None = None
+    origin: Any = None
+    steps: tuple[Change, ...] = ()
+    lost: str = ""
+
+    def axes(self, tensor: Tensor) -> list[Axis] | None:
+        """Return the parts of each axis of a view; None where they are not to be told."""
+        return self.layout and self.layout.axes(tensor.shape, tensor.stride())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -16,6 +16,8 @@ from glasshead.watching.interception.torch_attention import hidden_scores
 
 _UNTOLD = "made its scores of queries and keys in a way that is not to be told"
 _OTHERWISE = "changes its scores otherwise"
+_FEATURES = "weighs features by its softmax, and not tokens"
+_MIXES = "mixes the weights of its heads after the softmax"
 
 
 def trace_by_hand(taken: TakenWeights) -> Trace:
@@ -23,6 +25,10 @@ def trace_by_hand(taken: TakenWeights) -> Trace:
 
     Errors: an `UnfollowedError` where the scores are not products, scaled, with biases and masks.
     """
+    if taken.weights.over_features:
+        raise UnfollowedError(_FEATURES)
+    if any(step.mixing is not None for step in taken.after):
+        raise UnfollowedError(_MIXES)
     query, key = _queries_and_keys(taken)
     scores, value = taken.of_scores(), taken.of_values()
     factors = [step.factor for step in taken.weights.steps]

@@ -94,6 +94,18 @@ class Intervening(Protocol):
         ...
 
 
+class BandRun(Protocol):
+    """Interface of a module that attends within a band to its session."""
+
+    def softmax(self, scores: Tensor, weights: Tensor) -> None:
+        """Record a softmax that has run."""
+        ...
+
+    def follow(self, name: str, args: Sequence[Any]) -> None:
+        """Record any other operator that has run."""
+        ...
+
+
 class GraphRun(Protocol):
     """Interface of a run of compiled code to its session."""
 
@@ -123,6 +135,7 @@ class Session:
         modes: The modes that were entered in this thread.
         crosses: Whether the keys of the running layer belong to another text; called on capture.
         followed: Batch, heads and queries of the last attention by hand that a watcher captured.
+        band: The module in progress that attends within a band; None: there is none.
         graph: The run of compiled code in progress; None: there is none.
         pending: Number of operators for which to check whether a watched model runs.
     """
@@ -134,6 +147,7 @@ class Session:
         self.modes: list[OneThread] = []
         self.crosses: Callable[[], bool] = _never
         self.followed: torch.Size | None = None
+        self.band: BandRun | None = None
         self.graph: GraphRun | None = None
         self.pending = 0
         self._inside = 0
@@ -231,17 +245,16 @@ class Session:
                     "in the backward pass: leave checkpointing out, or call it by that name."
                 )
 
-    def check_not_sharded(self) -> None:
-        """Check that there are no interventions where queries and keys are spread over ranks.
+    def check_unchanged(self, why: str) -> None:
+        """Check that there are no interventions on the attention in progress.
+
+        Args:
+            why: Why it takes none, the message.
 
         Errors: a ValueError where there are some.
         """
-        for one in self._changing:
-            if one.concerned_calls():
-                raise ValueError(
-                    "intervene changes attention whose inputs are plain tensors, and these are "
-                    "spread over ranks, as by context parallel: run the model without it."
-                )
+        if any(one.concerned_calls() for one in self._changing):
+            raise ValueError(why)
 
     def record_by_hand(self, name: str, *, done: bool) -> None:
         """Record in the interveners a changed softmax, or that a product took its weights."""
@@ -325,6 +338,15 @@ class Session:
                 yield
         finally:
             self._retraces -= 1
+
+    @contextmanager
+    def in_band(self, run: BandRun) -> Iterator[None]:
+        """Set the module in progress that attends within a band, which is told its operators."""
+        outer, self.band = self.band, run
+        try:
+            yield
+        finally:
+            self.band = outer
 
     @contextmanager
     def in_layer(self, crosses: Callable[[], bool]) -> Iterator[None]:

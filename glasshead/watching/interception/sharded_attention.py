@@ -74,7 +74,10 @@ def run_sharded(session: Session, original: _Function, *inputs: Any, **named: An
 
     Errors: a ValueError where it has interventions.
     """
-    session.check_not_sharded()
+    session.check_unchanged(
+        "intervene changes attention whose inputs are plain tensors, and these are spread over "
+        "ranks, as by context parallel: run the model without it."
+    )
     with session.suspended(), _Arguments() as arguments:
         output = original(*inputs, **named)
     if session.watchers and isinstance(output, Tensor):

@@ -496,15 +496,137 @@ def cross_covariance(module, x):
     return (weights.softmax(-1) @ value).mT.transpose(1, 2).flatten(2)
 
 
+def few_keys(module, x):
+    """Learned mixtures of tokens for keys and values, as Linformer has them."""
+    few = module.table[:, :LENGTH] @ x
+    return (module.project(x) @ few.mT).softmax(-1) @ few
+
+
 @pytest.mark.parametrize("inference", [False, True])
-def test_weights_between_features_are_refused(inference):
-    model, x = Model(Block(products), Refused(cross_covariance)).double(), texts(BATCH).detach()
+def test_queries_that_weigh_mixtures_of_tokens_are_refused(inference):
+    model, x = Model(Block(products), Refused(few_keys)).double(), texts(BATCH).detach()
     with torch.inference_mode(inference):
         told = refusal(model, x)
     assert told.endswith(
-        "Refused at 'blocks.1' weighs features by its softmax, and not tokens, as cross-covariance "
-        "attention does: leave it out by layers=."
+        "Refused at 'blocks.1' has features of a projection on one side of its softmax, and not on "
+        "both, as cross-covariance attention has: leave it out by layers=."
     )
+
+
+class TestFeatures:
+    """Weights between the features of a head, as of XCiT, which has no positions among them."""
+
+    STATISTICS = gh.Entropy(), gh.Received(), gh.MaxWeight(), gh.ArgMax(), gh.TopK(2)
+
+    def model(self):
+        return Refused(cross_covariance).double()
+
+    def expected(self, model, x):
+        parts = F.normalize(by_hand.split(model.project(x)).detach().mT, dim=-1)
+        return (parts @ parts.mT).softmax(-1)
+
+    @pytest.mark.parametrize("inference", [False, True])
+    @pytest.mark.parametrize("length", [LENGTH, HEAD_DIM, WIDTH, 1])
+    def test_the_statistics_are_of_features(self, length, inference):
+        model, x = self.model(), texts(BATCH, length=length).detach()
+        with torch.inference_mode(inference):
+            call = undisturbed(model, x, statistics=list(self.STATISTICS))[""][-1]
+            expected = self.expected(model, x)
+            top = call.top_k
+        assert call.by_hand == "queries · keys, softmax over features, · values"
+        assert call.over_features
+        assert call.shape == (BATCH, HEADS, HEAD_DIM)
+        assert (call.position, call.crossing, call.keys) == (0, False, HEAD_DIM)
+        near = {"rtol": EXACT, "atol": EXACT}
+        entropy = -torch.special.xlogy(expected, expected).sum(-1)
+        torch.testing.assert_close(call.entropy, entropy, **near)
+        torch.testing.assert_close(call.received, expected.sum(-2), **near)
+        torch.testing.assert_close(call.max_weight, expected.amax(-1), **near)
+        torch.testing.assert_close(top.weights, expected.topk(2).values, **near)
+        torch.testing.assert_close(expected.gather(-1, top.keys), top.weights, **near)
+        assert call.arg_max.equal(expected.argmax(-1))
+
+    @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+    def test_channels_of_a_convolution_are_features(self, mode):
+        """As Restormer has them."""
+
+        class Channels(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.qkv, self.near = nn.Conv2d(6, 18, 1), nn.Conv2d(18, 18, 3, padding=1)
+
+            def forward(self, x):
+                parts = self.near(self.qkv(x)).flatten(2).unflatten(1, (3, 2, 3))
+                query, key, value = parts.unbind(1)
+                query, key = F.normalize(query, dim=-1), F.normalize(key, dim=-1)
+                return ((query @ key.mT).softmax(-1) @ value).reshape(x.shape)
+
+        model, x = Channels().double(), torch.randn(BATCH, 6, 5, 7, dtype=torch.float64)
+        with mode():
+            seen = undisturbed(model, x, statistics=[gh.Entropy()])
+        assert seen[""][-1].over_features
+        assert seen[""][-1].shape == (BATCH, 2, 3)
+
+    def test_padding_of_as_many_tokens_is_no_padding_of_features(self):
+        model, x = self.model(), texts(BATCH, length=HEAD_DIM).detach()
+        real = torch.ones(BATCH, HEAD_DIM, dtype=torch.bool)
+        real[1, 3:] = False
+        outer = Model(Block(products), model).double()
+        seen = undisturbed(outer, x, statistics=[gh.Received()], asked={"attention_mask": real})
+        assert seen["blocks.0"][-1].real.equal(real)
+        assert seen["blocks.1"][-1].real is None
+
+    def test_tokens_before_and_after_are_placed_as_without_it(self):
+        model = Model(Block(products), self.model(), Block(products)).double()
+        seen = undisturbed(model, texts(BATCH).detach(), statistics=[gh.Entropy()])
+        assert [watched[-1].position for watched in seen.values()] == [0, 0, 0]
+        assert [watched[-1].over_features for watched in seen.values()] == [False, True, False]
+
+    @pytest.mark.parametrize(
+        "statistic", [gh.MassOn([0]), gh.MeanDistance(), gh.DistanceHistogram([0, 2, math.inf])]
+    )
+    def test_statistics_of_positions_are_refused(self, statistic):
+        model, x = Model(Block(products), self.model()).double(), texts(BATCH).detach()
+        sentence = (
+            rf"^{type(statistic).__name__}\(.*\) takes attention to tokens, whose positions it "
+            r"reads, and 'blocks.1' weighs features by its softmax: leave 'blocks.1' out by "
+            r"layers=\.$"
+        )
+        with pytest.raises(ValueError, match=sentence), gh.watch(model, [statistic]):
+            model(x)
+        assert nothing_is_open()
+
+    def test_the_weights_are_kept(self):
+        model, x = self.model(), texts(BATCH).detach()
+        with torch.no_grad(), gh.watch(model, keep="weights") as seen:
+            model(x)
+        torch.testing.assert_close(seen[""].weights.dense(), self.expected(model, x))
+        with pytest.raises(ValueError, match="and '' weighs features by its softmax: choose othe"):
+            gh.rollout(seen)
+        with pytest.raises(ValueError, match="its keys are features, and not patches"):
+            seen[""].image(query=0)
+
+    def test_it_is_saved_as_of_features(self, tmp_path):
+        model, x = self.model(), texts(BATCH).detach()
+        with torch.no_grad(), gh.watch(model, [gh.Entropy()]) as seen:
+            model(x)
+        seen.save(tmp_path / "seen.safetensors")
+        assert gh.Seen.load(tmp_path / "seen.safetensors")[""][0].over_features
+
+    def test_steps_and_interventions_are_refused(self):
+        model, x = self.model(), texts(BATCH).detach()
+        with (
+            pytest.raises(ValueError, match="'' weighs features by its softmax, and not tokens: t"),
+            gh.watch(model, keep="trace"),
+        ):
+            model(x)
+        with (
+            pytest.raises(ValueError, match="that of '' it did not follow as one of tokens to tok"),
+            gh.watch(model, [gh.Entropy()]),
+            gh.intervene(model, {"": [gh.ZeroAblation(heads=[0])]}),
+        ):
+            model(x)
+        assert nothing_is_open()
 
 
 def differential(module, x):
@@ -519,12 +641,21 @@ def landmarks(module, x):
     return (x @ few.mT).softmax(-1) @ (few @ x.mT).softmax(-1) @ x
 
 
-def mixed_heads(module, x):
-    """Heads mixed after the softmax, as CaiT has it."""
+def mixed(module, x, *, axis=1, change=lambda weights: weights):
+    """Weights that a learned product mixes along an axis, after the softmax."""
     parts = by_hand.split(module.project(x))
-    weights = (parts @ parts.mT).softmax(-1)
-    weights = module.mix(weights.movedim(1, -1)).movedim(-1, 1)
-    return (weights @ parts).transpose(1, 2).flatten(2)
+    weights = change((parts @ parts.mT).softmax(-1))
+    weights = F.linear(weights.movedim(axis, -1), *module.mixers[axis]).movedim(-1, axis)
+    return (weights @ parts[:, :1]).transpose(1, 2).flatten(2)[..., :WIDTH]
+
+
+def mixed_queries(module, x):
+    return mixed(module, x, axis=2)
+
+
+def more_heads(module, x):
+    """Heads of which others are made, more than there were."""
+    return mixed(module, x, axis=-3)
 
 
 def with_a_sink(module, x):
@@ -556,7 +687,11 @@ def neighbours(module, x):
 class Refused(Other):
     def __init__(self, use):
         super().__init__(use)
-        self.project, self.mix = nn.Linear(WIDTH, WIDTH), nn.Linear(HEADS, HEADS)
+        self.project = nn.Linear(WIDTH, WIDTH)
+        sizes = {1: (HEADS, HEADS), 2: (LENGTH, LENGTH), -3: (HEADS + 2, HEADS)}
+        self.learned = nn.ParameterList(torch.randn(size) for size in sizes.values())
+        self.biases = nn.ParameterList(torch.randn(size[0]) for size in sizes.values())
+        self.mixers = dict(zip(sizes, zip(self.learned, self.biases, strict=True), strict=True))
 
 
 @pytest.mark.parametrize("inference", [False, True])
@@ -565,7 +700,8 @@ class Refused(Other):
     [
         (differential, "combines the weights of several softmaxes"),
         (landmarks, "combines the weights of several softmaxes"),
-        (mixed_heads, "multiplies its weights along another axis than that of its softmax"),
+        (mixed_queries, "multiplies its weights along another axis than that of its softmax"),
+        (more_heads, "multiplies its weights along another axis than that of its softmax"),
         (with_a_sink, "takes only a part of the weights of its softmax"),
         (over_the_scores, "writes its weights over its scores"),
         (banded, "passes its weights on through aten::.*pad"),
@@ -588,6 +724,85 @@ def test_what_cannot_be_told_from_the_softmax_is_refused(use, why, inference):
     assert nothing_is_open()
     with torch.inference_mode(inference):
         assert list(undisturbed(model, x, asked={"layers": "blocks.0"})) == ["blocks.0"]
+
+
+class TestMixedHeads:
+    """Heads that a learned product mixes after the softmax, as in CaiT."""
+
+    def seen(self, **asked):
+        model, x = Refused(mixed).double(), texts(BATCH).detach()
+        parts = by_hand.split(model.project(x)).detach()
+        with torch.no_grad():
+            seen = undisturbed(model, x, asked=asked)
+        return seen[""][-1], weights(parts, parts, scale=1.0), parts, model
+
+    def test_the_statistics_are_of_the_softmax(self):
+        call, expected, *_ = self.seen()
+        check(call, expected, tolerance=EXACT)
+        assert call.by_hand == (
+            "queries · keys, softmax, heads mixed by a learned product, · values"
+        )
+
+    @pytest.mark.parametrize("inference", [False, True])
+    @pytest.mark.parametrize(
+        "equation", ["bhij,gh->bgij", "bhij,hg->bgij", "gh,bhij->bgij", "...hij,hg->...gij"]
+    )
+    def test_a_product_without_a_bias(self, equation, inference):
+        def einsum_of_heads(module, x):
+            parts = by_hand.split(module.project(x))
+            first, second = (parts @ parts.mT).softmax(-1), module.learned[0]
+            given = (second, first) if equation.startswith("g") else (first, second)
+            return (torch.einsum(equation, *given) @ parts).transpose(1, 2).flatten(2)
+
+        model, x = Refused(einsum_of_heads).double(), texts(BATCH).detach()
+        with torch.inference_mode(inference):
+            call = undisturbed(model, x)[""][-1]
+            parts = by_hand.split(model.project(x))
+            check(call, weights(parts, parts, scale=1.0), tolerance=EXACT)
+        assert call.by_hand.endswith("softmax, heads mixed by a learned product, · values")
+
+    def test_the_context_is_of_the_mixed_weights(self):
+        call, expected, parts, model = self.seen(keep="context")
+        mixed_weights = torch.einsum("gh,bhij->bgij", model.mixers[1][0], expected)
+        mixed_weights = mixed_weights + model.mixers[1][1][:, None, None]
+        torch.testing.assert_close(call.context, mixed_weights @ parts[:, :1])
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+    def test_half_precision(self, dtype):
+        model, x = Refused(mixed).to(dtype), texts(BATCH, dtype=dtype).detach()
+        parts = by_hand.split(model.project(x)).detach()
+        seen = undisturbed(model, x)
+        check(seen[""], weights(parts, parts, scale=1.0), tolerance=0.02)
+        assert "heads mixed by a learned product" in seen[""].by_hand
+
+    def test_the_weights_are_kept_as_the_softmax_has_them(self):
+        call, expected, *_ = self.seen(keep="weights")
+        torch.testing.assert_close(call.weights.dense(), expected)
+
+    def test_weights_that_are_changed_before_are_refused(self):
+        def squared(module, x):
+            return mixed(module, x, change=torch.square)
+
+        model = Model(Block(products), Refused(squared)).double()
+        told = refusal(model, texts(BATCH))
+        assert "Refused at 'blocks.1' changes its weights after the softmax by other than" in told
+
+    def test_steps_have_no_place_for_it(self):
+        with pytest.raises(
+            ValueError, match="'' mixes the weights of its heads after the softmax: take keep='wei"
+        ):
+            self.seen(keep="trace")
+
+    def test_interventions_are_refused(self):
+        model, x = Refused(mixed).double(), texts(BATCH).detach()
+        with (
+            pytest.raises(RuntimeError, match="and of '' none took them as they were: leave it"),
+            torch.no_grad(),
+            gh.watch(model, [gh.Entropy()]),
+            gh.intervene(model, {"": [gh.ZeroAblation(heads=[0])]}),
+        ):
+            model(x)
+        assert nothing_is_open()
 
 
 class TestTheWatch:

@@ -15,10 +15,7 @@ from watching.torch.explicit import STATISTICS, check, nothing_is_open, undistur
 from watching.transformers.written_by_hand import (
     FAMILIES,
     LENGTH,
-    PRECISE,
-    VOCABULARY,
     WRITERS,
-    Family,
 )
 
 pytest.importorskip("transformers")
@@ -115,39 +112,6 @@ def test_gpt2_that_upcasts_in_its_eager_mode_is_seen_in_both(mode):
         eager.check(seen[name], weights)
 
 
-class TestLongformers:
-    def test_the_decoder_is_seen_without_the_encoder(self):
-        """The bands of its encoder cannot be followed; its decoder's attention can."""
-        sizes = {
-            "vocab_size": VOCABULARY,
-            "d_model": 15,
-            "encoder_layers": 1,
-            "decoder_layers": 2,
-            "encoder_attention_heads": 3,
-            "decoder_attention_heads": 3,
-            "encoder_ffn_dim": 17,
-            "decoder_ffn_dim": 17,
-            "attention_window": 4,
-            "max_encoder_position_embeddings": 32,
-            "max_decoder_position_embeddings": 32,
-        }
-        family = Family("LED", sizes, pads=False, dtype=PRECISE)
-        model = family.model()
-        tokens = given_to(family)["input_ids"]
-        given = {"input_ids": tokens[:, [*range(LENGTH), 0]], "decoder_input_ids": tokens[:, :5]}
-        with torch.no_grad():
-            with models.skipped_where_transformers_fails(IndexError):
-                returned = model(**given, output_attentions=True)
-            seen = seen_of(model, given, layers="decoder.*")
-        assert len(seen) == 4
-        for layer in range(2):
-            own = seen[f"decoder.layers.{layer}.self_attn"][-1]
-            other = seen[f"decoder.layers.{layer}.encoder_attn"][-1]
-            check(own, returned.decoder_attentions[layer], tolerance=TOLERANCES[PRECISE])
-            check(other, returned.cross_attentions[layer], tolerance=TOLERANCES[PRECISE])
-            assert (own.crossing, other.crossing) == (False, True)
-
-
 class ClassAttention(nn.Module):
     """Attention of a class token to an image, as CaiT has it."""
 
@@ -176,6 +140,14 @@ class TalkingHeadAttn(ClassAttention):
         self.proj_l, self.proj_w = (nn.Linear(self.num_heads, self.num_heads) for _ in range(2))
         self.after = after
 
+    def softmax(self, x):
+        """The weights of the softmax."""
+        q, k = (
+            one(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for one in (self.q, self.k)
+        )
+        scores = (q * self.scale) @ k.mT
+        return self.proj_l(scores.movedim(1, -1)).movedim(-1, 1).softmax(-1).detach()
+
     def forward(self, x):
         q, k, v = (one(x).unflatten(-1, (self.num_heads, -1)) for one in (self.q, self.k, self.v))
         q, k, v = (one.permute(0, 2, 1, 3) for one in (q * self.scale, k, v))
@@ -187,19 +159,30 @@ class TalkingHeadAttn(ClassAttention):
         return (self.attn_drop(attn) @ v).transpose(1, 2).flatten(2)
 
 
-class XCA(ClassAttention):
+class XCA(nn.Module):
     """Attention between features, as XCiT has it."""
 
-    def __init__(self, *sizes):
-        super().__init__(*sizes)
-        self.temperature = nn.Parameter(torch.ones(self.num_heads, 1, 1))
+    def __init__(self, dim=12, num_heads=3):
+        super().__init__()
+        self.num_heads = num_heads
+        self.temperature = nn.Parameter(torch.rand(num_heads, 1, 1))
+        self.qkv, self.proj = nn.Linear(dim, dim * 3), nn.Linear(dim, dim)
+        self.attn_drop = nn.Dropout(0.1)
+
+    def softmax(self, x):
+        """The weights of the softmax."""
+        q, k, _ = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 4, 1)
+        q, k = (one / one.norm(dim=-1, keepdim=True) for one in (q, k))
+        return (q @ k.mT * self.temperature).softmax(-1).detach()
 
     def forward(self, x):
-        q, k, v = (one(x).unflatten(-1, (self.num_heads, -1)) for one in (self.q, self.k, self.v))
-        q, k, v = (one.permute(0, 2, 3, 1) for one in (q, k, v))
-        attn = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1)
-        attn = self.attn_drop((attn * self.temperature).softmax(dim=-1))
-        return (attn @ v).permute(0, 3, 1, 2).flatten(2)
+        B, N, C = x.shape
+        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, C // self.num_heads)
+        q, k, v = qkv.permute(2, 0, 3, 4, 1).unbind(0)
+        q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+        attn = (q @ k.transpose(-2, -1)) * self.temperature
+        attn = self.attn_drop(attn.softmax(dim=-1))
+        return self.proj((attn @ v).permute(0, 3, 1, 2).reshape(B, N, C))
 
 
 class TestModelsOfImages:
@@ -213,27 +196,38 @@ class TestModelsOfImages:
         assert seen[""][-1].shape == (2, 3, 1)
         torch.testing.assert_close(seen[""].received, expected.sum(-2))
 
-    def test_heads_that_are_mixed_before_the_softmax_are_seen(self):
-        model = TalkingHeadAttn(after=False).double().eval()
-        x = torch.randn(2, 7, 12, dtype=torch.float64)
+    @pytest.mark.parametrize("after", [False, True])
+    @pytest.mark.parametrize("length", [12, 7, 3])
+    def test_heads_that_are_mixed_before_the_softmax_and_after_it_are_seen(self, length, after):
+        model = TalkingHeadAttn(after=after).double().eval()
+        x = torch.randn(2, length, 12, dtype=torch.float64)
         seen = undisturbed(model, x, gradient=True)
-        query, key = (one(x).unflatten(-1, (3, -1)).transpose(1, 2) for one in (model.q, model.k))
-        scores = (query * model.scale) @ key.mT
-        mixed = model.proj_l(scores.movedim(1, -1)).movedim(-1, 1)
-        check(seen[""], mixed.softmax(-1).detach(), tolerance=EXACT)
-        assert "heads mixed by a learned product" in seen[""][-1].by_hand
+        check(seen[""], model.softmax(x), tolerance=EXACT)
+        mixed = "heads mixed by a learned product"
+        told = [mixed, "a bias added", "softmax", *([mixed] if after else []), "· values"]
+        assert seen[""].by_hand == ", ".join(["queries · keys", *told])
+        with torch.inference_mode():
+            inferred = undisturbed(model, x)
+            check(inferred[""], model.softmax(x), tolerance=EXACT)
 
+    def test_a_dropout_of_mixed_heads_is_told(self):
+        model, x = TalkingHeadAttn().double(), torch.randn(2, 7, 12, dtype=torch.float64)
+        seen = undisturbed(model, x, gradient=True)
+        check(seen[""], model.softmax(x), tolerance=EXACT)
+        assert seen[""].by_hand.endswith("heads mixed by a learned product, a dropout, · values")
+
+    @pytest.mark.parametrize("training", [False, True])
     @pytest.mark.parametrize("length", [12, 11, 4])
-    @pytest.mark.parametrize(
-        ("kind", "why"),
-        [
-            (TalkingHeadAttn, "multiplies its weights along another axis than that of its softmax"),
-            (XCA, "weighs features by its softmax, and not tokens, as cross-covariance attention"),
-        ],
-    )
-    def test_others_are_refused_by_what_they_do(self, kind, why, length):
-        model, x = kind().eval(), torch.randn(2, length, 12)
-        with pytest.raises(RuntimeError, match=f"{kind.__name__} at 'the model' {why}"):  # noqa: SIM117
-            with gh.watch(model, [gh.Entropy()]):
-                model(x)
-        assert nothing_is_open()
+    def test_features_that_weigh_features_are_seen(self, length, training):
+        model = XCA().double().train(training)
+        x = torch.randn(2, length, 12, dtype=torch.float64)
+        asked = [gh.Entropy(), gh.Received()]
+        seen = undisturbed(model, x, statistics=asked, gradient=True)
+        expected = model.softmax(x)
+        assert seen[""][-1].shape == (2, 3, 4)
+        entropy = -torch.special.xlogy(expected, expected).sum(-1)
+        torch.testing.assert_close(seen[""].entropy, entropy)
+        torch.testing.assert_close(seen[""].received, expected.sum(-2))
+        after = "a dropout, " if training else ""
+        words = f"queries · keys, times numbers, softmax over features, {after}· values"
+        assert seen[""].by_hand == words

@@ -130,14 +130,6 @@ def test_flex_attention_is_seen_and_stays_compiled():
 pytest.importorskip("transformers")
 
 
-def longformer():
-    from transformers import LongformerConfig, LongformerModel
-
-    sizes = {"hidden_size": 15, "num_hidden_layers": 2, "num_attention_heads": 3}
-    sizes |= {"intermediate_size": 7, "vocab_size": models.VOCABULARY, "attention_window": 4}
-    return LongformerModel(LongformerConfig(**sizes, max_position_embeddings=32)).eval()
-
-
 def nystromformer():
     from transformers import NystromformerConfig, NystromformerModel
 
@@ -165,15 +157,6 @@ def pasted(attention="sdpa"):
 @pytest.mark.parametrize(
     ("build", "named"),
     [
-        (
-            longformer,
-            (
-                "LongformerSelfAttention at 'encoder.layer.0.attention.self' passes its weights on "
-                "through aten::.*pad.*, after which nothing tells which key one belongs to: call "
-                "F.scaled_dot_product_attention in LongformerSelfAttention, as LongformerModel has "
-                "no attn_implementation='sdpa' in this version of transformers, or leave it out"
-            ),
-        ),
         (
             nystromformer,
             (
