@@ -127,6 +127,12 @@ _FASTER = {
         "full": _Faster(2**24),
     },
 }
+# In bfloat16 where the kernels take the processor's products of it.
+_FASTER_BY_PAIRS = {
+    "causal": _Faster(2**24),
+    "full": _Faster(2**24, range(32, 65)),
+    "masked": _Faster(2**24),
+}
 # Features of processors that have products of a dtype, which SDPA takes.
 _UNLESS = {
     torch.float32: (),
@@ -206,7 +212,7 @@ def _by_speed(problem: Problem) -> tuple[Sequence[Engine], str]:
         why = _why_not_faster(problem, rows)
     if why is not None:
         return ENGINES, f"streaming is not known to be faster: {why}"
-    since = f"from {_FASTER[dtype][rows]} on in {_name_of(dtype)}"
+    since = f"from {_faster(dtype)[rows]} on in {_name_of(dtype)}"
     if rows == "masked":
         return streaming_first, (
             f"{skipped}, at least {100 * _HIDDEN_LESS:.0f} %: they are skipped, {since}"
@@ -262,7 +268,7 @@ def _why_not_faster(problem: Problem, rows: str) -> str | None:
             "of rows or pairs within them"
         )
     dtype, scores = problem.query.dtype, math.prod(problem.scores_shape)
-    faster = _FASTER[dtype].get(rows)
+    faster = _faster(dtype).get(rows)
     if faster is None:
         return f"{rows} calls in {_name_of(dtype)} are not measured to be faster"
     if scores < faster.scores:
@@ -277,6 +283,14 @@ def _why_not_faster(problem: Problem, rows: str) -> str | None:
             within = f"{faster.dims[0]} to {faster.dims[-1]}"
             return f"the head_dim {dim} is not within {within}, {rows}, in {_name_of(dtype)}"
     return None
+
+
+def _faster(dtype: torch.dtype) -> dict[str, _Faster]:
+    """Return where streaming is faster in a dtype on the processor at hand."""
+    from glasshead.engines.streaming.kernels import processor
+
+    by_pairs = dtype == torch.bfloat16 and processor.has("avx512bf16")
+    return _FASTER_BY_PAIRS if by_pairs else _FASTER[dtype]
 
 
 def _rows_of(problem: Problem, hidden: float) -> str:

@@ -179,6 +179,31 @@ def test_sdpa_comes_first_where_the_processor_has_its_products(monkeypatch, dtyp
     assert plan_of(2048, mask=gh.causal()).engine == "streaming"
 
 
+@pytest.mark.usefixtures("machine_code_in_package")
+@pytest.mark.parametrize(
+    ("length", "options"),
+    [
+        (8192, half(torch.bfloat16)),
+        (2048, half(torch.bfloat16, 128)),
+        (2048, {"dtype": torch.bfloat16}),
+        (2048, {"dtype": torch.bfloat16, "mask": gh.padding([2047])}),
+    ],
+)
+def test_bfloat16_streams_sooner_where_the_kernels_take_its_products(monkeypatch, length, options):
+    assert plan_of(length, **options).engine == "fused"
+    monkeypatch.setattr(processor, "has", lambda one: one == "avx512bf16")
+    assert plan_of(length, **options).engine == "streaming"
+    assert plan_of(length, **{**options, "dtype": torch.float64}).engine == "fused"
+
+
+@pytest.mark.usefixtures("machine_code_in_package")
+def test_full_calls_of_wide_heads_stay_with_sdpa_in_bfloat16(monkeypatch):
+    monkeypatch.setattr(processor, "has", lambda one: one == "avx512bf16")
+    plan = plan_of(2048, dim=65, dtype=torch.bfloat16)
+    why = "the head_dim 65 is not within 32 to 64, full, in bfloat16"
+    assert (plan.engine, plan.reason) == ("fused", SLOWER + why)
+
+
 def test_why_sdpa_cannot_compute_a_long_call_is_told():
     plan = plan_of(4096, mask=gh.causal(), softcap=30.0)
     assert plan.refused == {"fused": "SDPA has no softcap"}

@@ -13,6 +13,7 @@ import glasshead as gh
 from glasshead.engines.streaming import machine_code
 from glasshead.engines.streaming.kernels import processor
 from glasshead.engines.streaming.kernels.arguments import ENTRIES, Matrix
+from glasshead.engines.streaming.kernels.compiling import compiled
 from glasshead.engines.streaming.kernels.processor import SHIPPED, at_hand
 from scripts import ROOT
 
@@ -143,7 +144,9 @@ def some():
 """
 
 
-@pytest.mark.parametrize(("name", "machine"), [("aarch64", 183), ("x86_64-avx2", 62)])
+@pytest.mark.parametrize(
+    ("name", "machine"), [("aarch64", 183), ("x86_64-avx2", 62), ("x86_64-avx512bf16", 62)]
+)
 def test_code_for_another_processor_is_compiled_here(tmp_path, name, machine):
     program = f"""
 import runpy
@@ -167,6 +170,29 @@ def test_a_processor_that_nobody_knows_has_a_kind_of_its_own(monkeypatch):
     own = processor.at_hand.__wrapped__()
     assert own.name.startswith("own-")
     assert own.tile == at_hand().tile
+    assert own.half_products == at_hand().half_products
+
+
+@pytest.mark.parametrize(
+    ("lacking", "name"),
+    [
+        ("", "x86_64-avx512bf16"),
+        ("avx512bf16", "x86_64-avx512"),
+        ("avx512f", "x86_64-avx2"),
+    ],
+)
+def test_a_processor_runs_the_best_of_what_it_has_the_features_for(monkeypatch, lacking, name):
+    features = dict.fromkeys(SHIPPED[0].needs, True) | {lacking: False}
+    monkeypatch.setattr(processor.binding, "get_host_cpu_features", lambda: features)
+    monkeypatch.setattr(processor.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert processor.at_hand.__wrapped__().name == name
+
+
+def test_kernels_of_another_processor_are_not_compiled_from_those_of_this_one():
+    other = at_hand()._replace(half_products=not at_hand().half_products)
+    with pytest.raises(ValueError, match="compiled in a process for it"):
+        compiled("pack", REAL, other)
 
 
 @pytest.mark.parametrize(

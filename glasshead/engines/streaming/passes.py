@@ -10,17 +10,16 @@ from torch import Tensor
 from glasshead.engines.streaming import threads as workers
 from glasshead.engines.streaming.kernels.arguments import (
     BackwardWorkspace,
-    HalfMatrix,
     KernelGradients,
     KernelGradOutputs,
     KernelGrid,
     KernelRecipe,
     KernelResults,
     Matrix,
+    Panels,
     VisibleGrid,
     Workspace,
 )
-from glasshead.engines.streaming.kernels.processor import columns_of
 from glasshead.engines.streaming.machine_code import Packed, kernel
 from glasshead.engines.streaming.operands import (
     GradInputs,
@@ -32,42 +31,11 @@ from glasshead.engines.streaming.operands import (
     at,
     real_of,
 )
+from glasshead.engines.streaming.packing import EMPTY, RightOperand, flat, matrix
 from glasshead.engines.streaming.threads import Schedule, WorkItem
 
 # The most scores of a block: a few megabytes, however long the text.
 _FORWARD_NUMBERS = 2**21
-
-
-def matrix(vectors: Tensor, *, width: int = 1) -> Matrix:
-    """View vectors `[length, dim]` as a flat array, or copy them to float32 from half precision.
-
-    The copy is also made where `dim` is not a multiple of `width`, and filled up with 0.
-    """
-    length, dim = vectors.shape
-    across = -(-dim // width) * width
-    if vectors.stride(1) != 1 or vectors.stride(0) < dim:
-        vectors = vectors.contiguous()
-    row = vectors.stride(0)
-    extent = (length - 1) * row + dim
-    if vectors.itemsize == 2:
-        halves = HalfMatrix(_flat(vectors.detach().view(torch.int16), extent), row, dim)
-        numbers = np.empty(length * across, np.float32)
-        is_bfloat16 = vectors.dtype == torch.bfloat16
-        kernel("widen", numbers.dtype)(halves, length, across, is_bfloat16, numbers)
-        return Matrix(numbers, across, across)
-    if across == dim:
-        return Matrix(_flat(vectors, extent), row, dim)
-    padded = np.zeros((length, across), real_of(vectors))
-    padded[:, :dim] = vectors.detach().numpy()
-    return Matrix(padded.reshape(-1), across, across)
-
-
-def panels(vectors: Matrix, count: int, dtype: np.dtype) -> np.ndarray:
-    """Pack vectors as the right operand of a matrix product."""
-    width = columns_of(dtype.itemsize)
-    packed = np.empty(-(-count // width) * width * vectors.width, dtype)
-    kernel("pack", dtype)(vectors, count, width, packed)
-    return packed
 
 
 def grid(tensor: Tensor | None, batch: int, head: int, real: np.dtype) -> KernelGrid:
@@ -87,12 +55,7 @@ def _pairs(
         return np.empty(0, dtype), 0, 0
     pairs = at(tensor, batch, head)
     row = pairs.stride(0) if pairs.shape[0] > 1 else 0
-    return _flat(pairs, (pairs.shape[0] - 1) * row + pairs.shape[1]), 0, row
-
-
-def _flat(tensor: Tensor, extent: int) -> np.ndarray:
-    """View the first `extent` numbers of a tensor's memory as a flat array."""
-    return tensor.detach().as_strided((extent,), (1,)).numpy()
+    return flat(pairs, (pairs.shape[0] - 1) * row + pairs.shape[1]), 0, row
 
 
 def _rows(tensor: Tensor) -> np.ndarray:
@@ -100,17 +63,22 @@ def _rows(tensor: Tensor) -> np.ndarray:
     return np.ascontiguousarray(tensor.detach().numpy())
 
 
-def recipe_of(problem: LoweredProblem, keys: np.ndarray, batch: int, head: int) -> KernelRecipe:
+def recipe_of(
+    problem: LoweredProblem, keys: RightOperand, batch: int, head: int, *, backward: bool = False
+) -> KernelRecipe:
     """Build the kernel arguments that define the scores of one head, from its packed keys."""
-    recipe, real = problem.recipe, keys.dtype
+    recipe, real, query = problem.recipe, keys.real, problem.query[batch, head]
+    panels, half_query = keys.facing(query)
+    needed = backward or half_query is EMPTY
     row = lambda tensor: batch if len(tensor) > 1 else 0  # noqa: E731
     table = recipe.table
     sink = -np.inf
     if recipe.sink is not None:
         sink = recipe.sink[head if len(recipe.sink) > 1 else 0].item()
     return KernelRecipe(
-        query=matrix(problem.query[batch, head]),
-        panels=keys,
+        query=matrix(query) if needed else Matrix(EMPTY, 0, query.shape[-1]),
+        half_query=half_query,
+        panels=panels,
         keys=problem.key.shape[2],
         bounds=np.ascontiguousarray(recipe.bounds[row(recipe.bounds)].numpy()),
         bias=grid(recipe.bias, batch, head, real),
@@ -210,7 +178,7 @@ class _ForwardPass:
             self.all_heads = self.kernel.pack.argument(2, spec.of_head(0, 0, real))
         self.stripes: dict[int, tuple[Packed, list[int]]] = {}
         # The keys and values of the last work item: the next one may be of the same head.
-        self.packed: tuple[tuple[int, int], np.ndarray, Matrix] | None = None
+        self.packed: tuple[tuple[int, int], RightOperand, Matrix] | None = None
 
     def _results(self, unit: WorkItem, head: int, stripe: Sequence[Tensor]) -> Packed:
         """Pack the output arrays of one head: those of the first one, so many steps further."""
@@ -228,7 +196,7 @@ class _ForwardPass:
         """Process every block of a work item."""
         problem, place = self.problem, (unit.batch, unit.heads.start // self.cut.group)
         if self.packed is None or self.packed[0] != place:
-            keys = panels(matrix(problem.key[place]), self.cut.keys, self.real)
+            keys = RightOperand(problem.key[place])
             value = Matrix(np.empty(0, self.real), 0, 0)
             if problem.value is not None:
                 value = matrix(problem.value[place], width=self.cut.width)
@@ -331,23 +299,21 @@ class _BackwardPass:
         batch, kv_head = unit.batch, unit.heads.start // self.cut.group
         vectors = self.problem.key[batch, kv_head]
         rows = matrix(vectors, width=self.cut.width)
-        packed = panels(rows._replace(width=vectors.shape[-1]), self.cut.keys, self.real)
-        values = np.empty(0, self.real)
-        if self.value is not None:
-            values = panels(matrix(self.value[batch, kv_head]), self.cut.keys, self.real)
+        keys = RightOperand(vectors, rows._replace(width=vectors.shape[-1]))
+        values = None if self.value is None else RightOperand(self.value[batch, kv_head])
         key_sums = self._sums(self.grad_inputs.key, batch, kv_head, self.dim)
         value_sums = np.empty(0, self.real)
         if self.value is not None:
             value_sums = self._sums(self.grad_inputs.value, batch, kv_head, self.value_dim)
         for head in unit.heads:
-            one = recipe_of(self.problem, packed, batch, head)
+            one = recipe_of(self.problem, keys, batch, head, backward=True)
             gradients = self._gradients(batch, head, key_sums, value_sums, tables, sinks)
-            given = self._given(batch, head)
+            panels, given = self._given(values, batch, head)
             for span, visible in spans(self.problem.recipe, self.cut, unit, head, one.visible):
                 self.kernel(
                     one._replace(visible=visible),
                     rows,
-                    values,
+                    panels,
                     _rows(self.row_stats[batch, head]),
                     given,
                     gradients,
@@ -398,14 +364,20 @@ class _BackwardPass:
             sink=sinks[batch, head].numpy(),
         )
 
-    def _given(self, batch: int, head: int) -> KernelGradOutputs:
+    def _given(
+        self, values: RightOperand | None, batch: int, head: int
+    ) -> tuple[Panels, KernelGradOutputs]:
+        """Return the packed values, and the incoming gradients of one head."""
         grad_outputs, empty = self.grad_outputs, np.empty((0, 0), self.real)
-        context = Matrix(np.empty(0, self.real), 0, 0)
-        if grad_outputs.context is not None:
-            context = matrix(grad_outputs.context[batch, head])
+        context, half_context, panels = Matrix(EMPTY, 0, 0), EMPTY, Panels(EMPTY, EMPTY)
+        if values is not None and grad_outputs.context is not None:
+            gradient = grad_outputs.context[batch, head]
+            context = matrix(gradient)
+            panels, half_context = values.facing(gradient)
         by_key, per_key = grad_outputs.by_key, grad_outputs.per_key
-        return KernelGradOutputs(
+        return panels, KernelGradOutputs(
             context=context,
+            half_context=half_context,
             logsumexp=self._row(grad_outputs.logsumexp, batch, head),
             entropy=self._row(grad_outputs.entropy, batch, head),
             by_key=empty if by_key is None else _rows(by_key[batch, head]),

@@ -29,6 +29,7 @@ Doubles = Annotated[np.ndarray, ArrayLayout("float64", 1)]
 DoubleMatrix = Annotated[np.ndarray, ArrayLayout("float64", 2)]
 WholeMatrix = Annotated[np.ndarray, ArrayLayout("int64", 2)]
 Halves = Annotated[np.ndarray, ArrayLayout("int16", 1)]
+HalfPairs = Annotated[np.ndarray, ArrayLayout("int32", 1)]
 Booleans = Annotated[np.ndarray, ArrayLayout("bool", 1)]
 
 
@@ -70,12 +71,25 @@ class HalfMatrix(NamedTuple):
     width: int
 
 
+class Panels(NamedTuple):
+    """Vectors as the right operand of a product: of these two, one is of size 0.
+
+    Attributes:
+        numbers: Packed by `pack`.
+        pairs: Those of bfloat16, as rows of pairs that `pack` has packed.
+    """
+
+    numbers: Reals
+    pairs: HalfPairs
+
+
 class KernelRecipe(NamedTuple):
     """Inputs that define the scores of one head.
 
     Attributes:
-        query: The queries.
-        panels: The keys, packed by `pack`.
+        query: The queries; of no numbers where pairs of bfloat16 are all that is read of them.
+        half_query: The queries as rows of pairs, where the keys are packed in pairs.
+        panels: The keys.
         keys: How many keys there are.
         bounds: The first key that each query sees, and the one after the last, `[2, queries]`.
         bias, visible: Added to the scores; which of them are not hidden.
@@ -85,7 +99,8 @@ class KernelRecipe(NamedTuple):
     """
 
     query: Matrix
-    panels: Reals
+    half_query: HalfPairs
+    panels: Panels
     keys: int
     bounds: WholeMatrix
     bias: KernelGrid
@@ -145,13 +160,15 @@ class KernelGradOutputs(NamedTuple):
     """Incoming gradients of one head.
 
     Attributes:
-        context: Of the context; of no numbers where none arrives.
+        context: Of the context; of width 0 where none arrives.
+        half_context: The same as rows of pairs, where the values are packed in pairs.
         logsumexp, entropy: Of each row's, `[queries]`.
         by_key: Of P·R, `[r, queries]`.
         per_key: R, `[r, keys]`.
     """
 
     context: Matrix
+    half_context: HalfPairs
     logsumexp: Reals
     entropy: Reals
     by_key: RealMatrix
@@ -195,9 +212,10 @@ _BLOCKS = (int,) * 5
 ENTRIES: dict[str, tuple[Any, ...]] = {
     "widen": (HalfMatrix, int, int, int, Reals),
     "pack": (Matrix, int, int, Reals),
+    "pair_up": (HalfMatrix, int, HalfPairs, HalfPairs),
     "forward_blocks": (KernelRecipe, Matrix, KernelSpec, KernelResults, Workspace, *_BLOCKS),
     "backward_blocks": (
-        *(KernelRecipe, Matrix, Reals, RealMatrix, KernelGradOutputs, KernelGradients),
+        *(KernelRecipe, Matrix, Panels, RealMatrix, KernelGradOutputs, KernelGradients),
         *(BackwardWorkspace, *_BLOCKS),
     ),
 }

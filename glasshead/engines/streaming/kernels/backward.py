@@ -4,9 +4,9 @@ import numpy as np
 
 from glasshead.engines.streaming.kernels.forward import hull, score
 from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel
+from glasshead.engines.streaming.kernels.packing import copy_rows
 from glasshead.engines.streaming.kernels.products import (
     ROWS,
-    copy_rows,
     multiply_tile,
     times_matrix,
     times_panels,
@@ -34,7 +34,7 @@ def backward_blocks(
     Args:
         recipe: The inputs that define the scores.
         key: The keys, in rows whose width is a multiple of a product's tile.
-        values: The values, packed; of size 0 where no gradient of the context arrives.
+        values: The values; of size 0 where no gradient of the context arrives.
         row_stats: The row statistics of `weigh`: the largest score, and the factor that turns
             exp(s - the larger of it and the sink) into weights, `[2, queries]`.
         given, gradients: Incoming gradients, and output arrays.
@@ -65,10 +65,12 @@ def backward_blocks(
         rows = len(scores)
         flat = workspace.gradient[: rows * keys]
         wide = len(workspace.context) // height
-        if len(values):
+        if given.context.width:
             copy_rows(given.context, first, last - first, wide, workspace.context[: rows * wide])
             times_panels(
                 workspace.context,
+                given.half_context,
+                first,
                 rows,
                 wide,
                 given.context.width,
@@ -98,7 +100,7 @@ def backward_blocks(
             for j in range(len(flat)):
                 tangent = workspace.capped[j] * factor
                 flat[j] *= real(1) - tangent * tangent
-        if len(values):
+        if given.context.width:
             _add_transposed(
                 workspace.scores, rows, keys, workspace.context, wide, gradients.value, start, width
             )

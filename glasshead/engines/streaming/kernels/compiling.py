@@ -15,12 +15,13 @@ from glasshead.engines.streaming.kernels.arguments import ENTRIES, layout_of, pa
 from glasshead.engines.streaming.kernels.backward import backward_blocks
 from glasshead.engines.streaming.kernels.forward import forward_blocks
 from glasshead.engines.streaming.kernels.options import kernel
+from glasshead.engines.streaming.kernels.packing import pack, pair_up, widen
 from glasshead.engines.streaming.kernels.processor import Processor, at_hand
-from glasshead.engines.streaming.kernels.products import pack, widen
 
 _FUNCTIONS = {
     "widen": widen,
     "pack": pack,
+    "pair_up": pair_up,
     "forward_blocks": forward_blocks,
     "backward_blocks": backward_blocks,
 }
@@ -37,7 +38,7 @@ def compiled(entry: str, real: np.dtype, processor: Processor) -> bytes:
     It holds a function `int32 f(void *unused, void *unused, int64 address)`, Numba's own calling
     convention, which takes the arguments as `Packer` packs them and returns 0.
     """
-    if processor.tile != at_hand().tile:
+    if processor != at_hand():
         raise ValueError("the kernels of another processor are compiled in a process for it.")
     with global_compiler_lock:
         # The context knows one generator of code at a time, and never runs modules of ours.

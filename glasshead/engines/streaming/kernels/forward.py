@@ -12,7 +12,8 @@ from glasshead.engines.streaming.kernels.arguments import (
     MAX_SCORE,
 )
 from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel, together
-from glasshead.engines.streaming.kernels.products import ROWS, copy_rows, times_matrix, times_panels
+from glasshead.engines.streaming.kernels.packing import copy_rows
+from glasshead.engines.streaming.kernels.products import ROWS, times_matrix, times_panels
 from glasshead.engines.streaming.kernels.weigh import (
     add_bias,
     add_blocks,
@@ -45,18 +46,21 @@ def hull(bounds, first, last, width):
 def score(recipe, first, last, first_key, keys, width, across, query, scores, capped):
     """Compute the scores of a block up to the normalizer; hidden pairs within bounds are -inf.
 
-    q is copied to `query`, in rows of `across` numbers; the capped scores are kept in `capped`,
-    if that is not empty. Returns the scores as a matrix, of which the rows beyond the
-    last query hold anything.
+    q is copied to `query`, in rows of `across` numbers, where the recipe has its numbers; the
+    capped scores are kept in `capped`, if that is not empty. Returns the scores as a matrix, of
+    which the rows beyond the last query hold anything.
     """
     count = last - first
     rows = (count + ROWS - 1) // ROWS * ROWS
     dim = recipe.query.width
     real = query.dtype.type
-    copy_rows(recipe.query, first, count, across, query[: rows * across])
+    if len(recipe.query.numbers):
+        copy_rows(recipe.query, first, count, across, query[: rows * across])
     flat = scores[: rows * keys]
     times_panels(
         query,
+        recipe.half_query,
+        first,
         rows,
         across,
         dim,

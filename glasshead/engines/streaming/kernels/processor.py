@@ -28,6 +28,7 @@ class Processor(NamedTuple):
         cpu, features: What LLVM may use of it.
         tile: Of the products.
         needs: The features that tell such a processor, besides its architecture.
+        half_products: Whether it multiplies pairs of bfloat16 (AVX512-BF16).
     """
 
     name: str
@@ -36,17 +37,26 @@ class Processor(NamedTuple):
     features: str
     tile: RegisterTile
     needs: frozenset[str] = frozenset()
+    half_products: bool = False
 
 
 _AVX2 = frozenset({"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt"})
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+_AVX512_TILE = RegisterTile(8, 2, 64)
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 
 # Those whose machine code a wheel holds, the best first.
 SHIPPED = (
     Processor(
-        "x86_64-avx512", _X86, "x86-64-v4", "-prefer-256-bit", RegisterTile(8, 2, 64), _AVX512
+        "x86_64-avx512bf16",
+        _X86,
+        "x86-64-v4",
+        "-prefer-256-bit,+avx512bf16",
+        _AVX512_TILE,
+        _AVX512 | {"avx512bf16"},
+        half_products=True,
     ),
+    Processor("x86_64-avx512", _X86, "x86-64-v4", "-prefer-256-bit", _AVX512_TILE, _AVX512),
     Processor("x86_64-avx2", _X86, "x86-64-v3", "", RegisterTile(4, 2, 32), _AVX2),
     Processor("aarch64", _ARM, "generic", "", RegisterTile(6, 2, 16)),
 )
@@ -68,11 +78,12 @@ def at_hand() -> Processor:
         if same and all(features.get(need) for need in one.needs):
             return one
     if features.get("avx512f"):
-        tile = RegisterTile(8, 2, 64)
+        tile = _AVX512_TILE
     else:
         tile = RegisterTile(4, 2, 32) if features.get("avx") else RegisterTile(6, 2, 16)
     cpu = binding.get_host_cpu_name()
-    return Processor(f"own-{cpu}", "", cpu, features.flatten(), tile)
+    half_products = tile == _AVX512_TILE and bool(features.get("avx512bf16"))
+    return Processor(f"own-{cpu}", "", cpu, features.flatten(), tile, half_products=half_products)
 
 
 @cache

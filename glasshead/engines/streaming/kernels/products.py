@@ -1,15 +1,16 @@
-"""Vectors, widened, packed and copied, and their products, a tile of registers at a time."""
+"""Products of packed vectors, a tile of registers at a time."""
 
 from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-from glasshead.engines.streaming.kernels.options import fill, kernel, together
+from glasshead.engines.streaming.kernels.options import together
 from glasshead.engines.streaming.kernels.processor import at_hand
 
-TILE = at_hand().tile
+TILE, HALF_PRODUCTS = at_hand().tile, at_hand().half_products
 ROWS = TILE.rows
 
 
@@ -35,15 +36,22 @@ def multiply_tile(
     A, B and C are flat arrays, given with the index of their first number, the stride of their
     rows, and for A that of its columns. Scaling the sum, rather than what is summed,
     rounds as `(q @ k.T) * scale` does.
+
+    A and B may hold pairs of bfloat16, which give the same bits as if they were widened.
     """
-    real = ir.FloatType() if a.dtype == types.float32 else ir.DoubleType()
-    lanes = TILE.bytes // (4 if a.dtype == types.float32 else 8)
+    real = ir.FloatType() if c.dtype == types.float32 else ir.DoubleType()
+    lanes = TILE.bytes // real_bytes(real)
     vector = ir.VectorType(real, lanes)
+    paired = a.dtype == types.int32
+    factors = ir.VectorType(ir.IntType(32), lanes) if paired else vector
     signature = types.void(
         a, a_first, a_row, a_column, b, b_first, b_row, depth, c, c_first, c_row, add, scale
     )
 
     def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        if paired and not (HALF_PRODUCTS and c.dtype == types.float32):
+            # Nobody packs pairs for these kernels.
+            return context.get_dummy_value()
         values = list(arguments)
         for place in (0, 4, 8):
             values[place] = context.make_array(sig.args[place])(
@@ -52,12 +60,11 @@ def multiply_tile(
         for place in (1, 2, 3, 5, 6, 7, 9, 10):
             values[place] = context.cast(builder, values[place], sig.args[place], types.int64)
         pa, fa, ra, ca, pb, fb, rb, n, pc, fc, rc, more, factor = values
-        number = types.float32 if a.dtype == types.float32 else types.float64
-        factor = context.cast(builder, factor, sig.args[12], number)
+        factor = context.cast(builder, factor, sig.args[12], c.dtype)
         i64 = ir.IntType(64)
 
-        def vector_at(pointer: Any, place: Any) -> Any:
-            return builder.bitcast(builder.gep(pointer, [place]), vector.as_pointer())
+        def vector_at(pointer: Any, place: Any, kind: ir.Type = vector) -> Any:
+            return builder.bitcast(builder.gep(pointer, [place]), kind.as_pointer())
 
         def place_in_c(i: int, v: int) -> Any:
             return builder.add(fc, builder.add(builder.mul(rc, i64(i)), i64(v * lanes)))
@@ -92,33 +99,37 @@ def multiply_tile(
             sums.append(value)
         row = builder.add(fb, builder.mul(k, rb))
         right = [
-            builder.load(vector_at(pb, builder.add(row, i64(v * lanes))), align=real_bytes(real))
+            builder.load(
+                vector_at(pb, builder.add(row, i64(v * lanes)), factors), align=real_bytes(real)
+            )
             for v in range(TILE.vectors)
         ]
         column = builder.add(fa, builder.mul(k, ca))
         splat = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-        undefined = ir.Constant(vector, ir.Undefined)
+        undefined = ir.Constant(factors, ir.Undefined)
+        add_products = _add_pairs if paired else _add_numbers
         nexts = []
         for i in range(TILE.rows):
             place = builder.add(column, builder.mul(ra, i64(i)))
             left = builder.load(builder.gep(pa, [place]), align=real_bytes(real))
             one = builder.insert_element(undefined, left, ir.IntType(32)(0))
             left = builder.shuffle_vector(one, undefined, splat)
-            for v in range(TILE.vectors):
-                product = builder.fmul(left, right[v], flags=("contract",))
-                total = builder.fadd(sums[i * TILE.vectors + v], product, flags=("contract",))
-                nexts.append(total)
+            nexts += [
+                add_products(builder, sums[i * TILE.vectors + v], left, right[v])
+                for v in range(TILE.vectors)
+            ]
         following = builder.add(k, i64(1))
         k.add_incoming(following, loop)
         for value, total in zip(sums, nexts, strict=True):
             value.add_incoming(total, loop)
         builder.cbranch(builder.icmp_signed("<", following, n), loop, done)
         builder.position_at_end(done)
+        undefined = ir.Constant(vector, ir.Undefined)
         one = builder.insert_element(undefined, factor, ir.IntType(32)(0))
-        factors = builder.shuffle_vector(one, undefined, splat)
+        scales = builder.shuffle_vector(one, undefined, splat)
         for (i, v), total in zip(tile, nexts, strict=True):
             builder.store(
-                builder.fmul(total, factors),
+                builder.fmul(total, scales),
                 vector_at(pc, place_in_c(i, v)),
                 align=real_bytes(real),
             )
@@ -132,95 +143,52 @@ def real_bytes(real: ir.Type) -> int:
     return 4 if isinstance(real, ir.FloatType) else 8
 
 
-@intrinsic
-def single_of(typing_context: Any, half: Any, is_bfloat16: Any) -> Any:  # noqa: ARG001 - Numba's protocol
-    """Convert the 16 bits of a number of half precision, exactly, in integers that make vectors.
+def _add_numbers(builder: Any, total: Any, left: Any, right: Any) -> Any:
+    """Add products of numbers."""
+    product = builder.fmul(left, right, flags=("contract",))
+    return builder.fadd(total, product, flags=("contract",))
 
-    A bfloat16 is the upper half of a float32. A float16 has a bias of 15, not 127, and 10 bits of
-    fraction, not 23; a subnormal one is its fraction times 2⁻²⁴. LLVM's own conversion would be a
-    call on processors without one.
+
+def _add_pairs(builder: Any, total: Any, left: Any, right: Any) -> Any:
+    """Add the products of the upper bfloat16 of each word, then those of the lower (VDPBF16PS).
+
+    Each sum is rounded as that of a fused multiply-add, but what is subnormal counts as 0.
     """
-    if half != types.int16:
-        return None
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        half, is_bfloat16 = arguments
-        word, real = ir.IntType(32), ir.FloatType()
-        bits = builder.zext(half, word)
-        rest = builder.and_(bits, word(0x7FFF))
-        fraction = builder.shl(rest, word(13))
-        normal = builder.add(fraction, word((127 - 15) << 23))
-        not_finite = builder.or_(fraction, word(0x7F800000))
-        subnormal = builder.fmul(builder.uitofp(rest, real), ir.Constant(real, 2.0**-24))
-        size = builder.select(
-            builder.icmp_unsigned(">=", rest, word(0x7C00)),
-            not_finite,
-            builder.select(
-                builder.icmp_unsigned("<", rest, word(0x0400)),
-                builder.bitcast(subnormal, word),
-                normal,
-            ),
-        )
-        sign = builder.shl(builder.and_(bits, word(0x8000)), word(16))
-        whole = builder.select(is_bfloat16, builder.shl(bits, word(16)), builder.or_(size, sign))
-        return builder.bitcast(whole, real)
-
-    return types.float32(half, types.boolean), code
-
-
-@kernel
-def widen(halves, count, across, is_bfloat16, numbers):
-    """Convert vectors of half precision to rows of `across` numbers, padded with 0."""
-    dim = halves.width
-    for i in range(count):
-        place = i * halves.row
-        vector = halves.numbers[place : place + dim]
-        row = numbers[i * across : (i + 1) * across]
-        if is_bfloat16:
-            for d in range(dim):
-                row[d] = single_of(vector[d], True)
-        else:
-            for d in range(dim):
-                row[d] = single_of(vector[d], False)
-        fill(row[dim:], 0)
-
-
-@kernel
-def pack(matrix, count, width, panels):
-    """Pack vectors as panels of `width` vectors each, transposed, the last one padded with 0.
-
-    A product over a panel reads memory in order.
-    """
-    dim = matrix.width
-    for first in range(0, count, width):
-        many = min(width, count - first)
-        panel = panels[first * dim : (first + width) * dim]
-        if many < width:
-            fill(panel, 0)
-        for lane in range(many):
-            place = (first + lane) * matrix.row
-            vector = matrix.numbers[place : place + dim]
-            for d in range(dim):
-                panel[d * width + lane] = vector[d]
-
-
-@kernel
-def copy_rows(matrix, first, count, across, block):
-    """Copy vectors into rows of `across` numbers, padded with 0."""
-    dim = matrix.width
-    for i in range(count):
-        place = (first + i) * matrix.row
-        vector = matrix.numbers[place : place + dim]
-        row = block[i * across : (i + 1) * across]
-        for d in range(dim):
-            row[d] = vector[d]
-        fill(row[dim:], 0)
-    fill(block[count * across :], 0)
+    # Words, as LLVM before version 16 takes no bfloat16 here, and later ones convert them.
+    kind = ir.FunctionType(total.type, [total.type, left.type, right.type])
+    name = "llvm.x86.avx512bf16.dpbf16ps.512"
+    function = cgutils.get_or_insert_function(builder.module, kind, name)
+    return builder.call(function, [total, left, right])
 
 
 @together
-def times_panels(block, rows, across, dim, panels, first_key, keys, width, scale, product):
-    """Compute scale · block · vectorsᵀ, `[rows, keys]`; vectors are packed, rows fill tiles."""
+def times_panels(
+    block, pairs, first, rows, across, dim, panels, first_key, keys, width, scale, product
+):
+    """Compute scale · block · vectorsᵀ, `[rows, keys]`; vectors are packed, rows fill tiles.
+
+    Where the vectors are pairs, the block is that from row `first` of `pairs` on.
+    """
+    if len(panels.pairs):
+        deep = (dim + 1) // 2
+        _times(
+            pairs[first * deep :],
+            rows,
+            deep,
+            deep,
+            panels.pairs,
+            first_key,
+            keys,
+            width,
+            scale,
+            product,
+        )
+    else:
+        _times(block, rows, across, dim, panels.numbers, first_key, keys, width, scale, product)
+
+
+@together
+def _times(block, rows, across, dim, panels, first_key, keys, width, scale, product):
     for j in range(0, keys, width):
         panel = (first_key + j) * dim
         for i in range(0, rows, ROWS):

@@ -1,0 +1,124 @@
+"""Vectors as the products take them: widened from half precision, packed in panels, copied."""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from glasshead.engines.streaming.kernels.options import fill, kernel
+
+
+@intrinsic
+def single_of(typing_context: Any, half: Any, is_bfloat16: Any) -> Any:  # noqa: ARG001 - Numba's protocol
+    """Convert the 16 bits of a number of half precision, exactly, in integers that make vectors.
+
+    A bfloat16 is the upper half of a float32. A float16 has a bias of 15, not 127, and 10 bits of
+    fraction, not 23; a subnormal one is its fraction times 2⁻²⁴. LLVM's own conversion would be a
+    call on processors without one.
+    """
+    if half != types.int16:
+        return None
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        half, is_bfloat16 = arguments
+        word, real = ir.IntType(32), ir.FloatType()
+        bits = builder.zext(half, word)
+        rest = builder.and_(bits, word(0x7FFF))
+        fraction = builder.shl(rest, word(13))
+        normal = builder.add(fraction, word((127 - 15) << 23))
+        not_finite = builder.or_(fraction, word(0x7F800000))
+        subnormal = builder.fmul(builder.uitofp(rest, real), ir.Constant(real, 2.0**-24))
+        size = builder.select(
+            builder.icmp_unsigned(">=", rest, word(0x7C00)),
+            not_finite,
+            builder.select(
+                builder.icmp_unsigned("<", rest, word(0x0400)),
+                builder.bitcast(subnormal, word),
+                normal,
+            ),
+        )
+        sign = builder.shl(builder.and_(bits, word(0x8000)), word(16))
+        whole = builder.select(is_bfloat16, builder.shl(bits, word(16)), builder.or_(size, sign))
+        return builder.bitcast(whole, real)
+
+    return types.float32(half, types.boolean), code
+
+
+@kernel
+def widen(halves, count, across, is_bfloat16, numbers):
+    """Convert vectors of half precision to rows of `across` numbers, padded with 0."""
+    dim = halves.width
+    for i in range(count):
+        place = i * halves.row
+        vector = halves.numbers[place : place + dim]
+        row = numbers[i * across : (i + 1) * across]
+        if is_bfloat16:
+            for d in range(dim):
+                row[d] = single_of(vector[d], True)
+        else:
+            for d in range(dim):
+                row[d] = single_of(vector[d], False)
+        fill(row[dim:], 0)
+
+
+@kernel
+def pack(matrix, count, width, panels):
+    """Pack vectors as panels of `width` vectors each, transposed, the last one padded with 0.
+
+    A product over a panel reads memory in order.
+    """
+    dim = matrix.width
+    for first in range(0, count, width):
+        many = min(width, count - first)
+        panel = panels[first * dim : (first + width) * dim]
+        if many < width:
+            fill(panel, 0)
+        for lane in range(many):
+            place = (first + lane) * matrix.row
+            vector = matrix.numbers[place : place + dim]
+            for d in range(dim):
+                panel[d * width + lane] = vector[d]
+
+
+@kernel
+def pair_up(vectors, count, pairs, least):
+    """Make rows of pairs of bfloat16, two in a word, the earlier one above; 0 beside a last one.
+
+    Args:
+        vectors, count: What is paired.
+        pairs: The result.
+        least: Of one number: the bits of the smallest size other than 0, or of infinity.
+    """
+    dim = vectors.width
+    deep, whole = (dim + 1) // 2, dim // 2
+    for i in range(count):
+        place = i * vectors.row
+        vector = vectors.numbers[place : place + dim]
+        row = pairs[i * deep : (i + 1) * deep]
+        for d in range(whole):
+            row[d] = (np.int32(vector[2 * d]) << 16) | (np.int32(vector[2 * d + 1]) & 0xFFFF)
+        if whole < deep:
+            row[whole] = np.int32(vector[dim - 1]) << 16
+    fill(pairs[count * deep :], 0)
+    # One minimum for each half makes vector code. Less 1, 0 is the largest.
+    upper = lower = np.uint32(0x7F7F)
+    for j in range(len(pairs)):
+        upper = min(upper, np.uint32(((pairs[j] >> 16) & 0x7FFF) - 1))
+        lower = min(lower, np.uint32((pairs[j] & 0x7FFF) - 1))
+    least[0] = min(upper, lower) + 1
+
+
+@kernel
+def copy_rows(matrix, first, count, across, block):
+    """Copy vectors into rows of `across` numbers, padded with 0."""
+    dim = matrix.width
+    for i in range(count):
+        place = (first + i) * matrix.row
+        vector = matrix.numbers[place : place + dim]
+        row = block[i * across : (i + 1) * across]
+        for d in range(dim):
+            row[d] = vector[d]
+        fill(row[dim:], 0)
+    fill(block[count * across :], 0)
