@@ -14,9 +14,10 @@ import torch
 
 from glasshead.engines import ENGINES, FUSED, REFERENCE, STREAMING, TRITON, Cost, Engine, reduced_by
 from glasshead.engines.reference import rows_at_once
-from glasshead.engines.streaming.engine import is_traced, seen_pairs
+from glasshead.engines.streaming.engine import seen_pairs
 from glasshead.engines.streaming.operands import knows
 from glasshead.recipe.problem import Problem
+from glasshead.recipe.validation import is_traced
 from glasshead.statistics.reductions import Reduction
 
 NAMES = tuple(engine.name for engine in ENGINES)
