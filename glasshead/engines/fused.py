@@ -19,6 +19,7 @@ from glasshead.engines.streaming import STREAMING
 from glasshead.engines.triton import TRITON
 from glasshead.private_names import private
 from glasshead.recipe.masks.base import Mask
+from glasshead.recipe.masks.kinds import LengthMask
 from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
 from glasshead.recipe.scores import Dot, ScaledDot
 from glasshead.recipe.tile import Span, four_axes
@@ -79,7 +80,10 @@ class Fused:
         """Compute the context, differentiably."""
         direct = self.direct(problem)
         if direct is not None:
-            return direct(problem.query, problem.key, problem.value)
+            inputs = problem.query, problem.key, problem.value
+            context = direct(*inputs, problem.simplified_mask())
+            if context is not None:
+                return context
         mask, is_causal = _mask(problem)
         bias, visible = None, None
         if problem.biases or (mask is not None and not is_causal):
@@ -118,11 +122,11 @@ class Fused:
             context = context[..., :value_width]
         return context.to(problem.query.dtype)
 
-    def direct(self, problem: Problem) -> Direct | None:
+    def direct(self, problem: Problem) -> Direct | None:  # noqa: PLR0911 - a reason each
         """Return what computes the problem by SDPA alone, from its inputs as they are.
 
-        It computes all inputs of the same shapes, dtype and device. None where inputs have to be
-        converted, cut or cleared.
+        It computes all inputs of the same shapes, dtype and device, with a mask that is the same or
+        has other lengths. None where inputs have to be converted, cut or cleared.
         """
         if is_traced() or is_transformed():
             return None
@@ -144,7 +148,13 @@ class Fused:
         direct = Direct(float(scale), problem.group > 1, is_causal)
         if mask is None or is_causal:
             return direct if keys <= queries or not is_causal else None
-        few = queries * keys <= AddedMask.most_pairs and query.device.type == "cpu"
+        if query.device.type != "cpu":
+            return None
+        if type(mask) is LengthMask:
+            lengths = mask.lengths
+            readable = type(lengths) is Tensor and lengths.device.type == "cpu"
+            return direct._replace(by_length=True) if readable else None
+        few = queries * keys <= AddedMask.most_pairs
         if few and mask.of_positions and _pairs_each_with_its_own(problem):
             return direct._replace(added=AddedMask(mask, problem.tile(), query.dtype))
         return None

@@ -1,8 +1,9 @@
 """Calls of `F.scaled_dot_product_attention`: heads in groups, keys by row, masks kept ready."""
 
 from collections.abc import Callable
+from functools import partial
 from threading import Lock
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from glasshead.recipe.masks.base import Mask, visible_pairs
+from glasshead.recipe.masks.kinds import LengthMask
 from glasshead.recipe.tile import Span, Tile
 
 
@@ -21,22 +23,30 @@ class Direct(NamedTuple):
         grouped: Whether query heads share key heads.
         is_causal: Whether SDPA's own mask is the mask.
         added: The mask as a tensor, where it takes one.
+        by_length: Whether the mask is one of lengths, which are read in each call.
     """
 
     scale: float
     grouped: bool
     is_causal: bool = False
     added: "AddedMask | None" = None
+    by_length: bool = False
 
     def __call__(
         self,
         query: Float[Tensor, "batch heads queries dim"],
         key: Float[Tensor, "batch kv_heads keys dim"],
         value: Float[Tensor, "batch kv_heads keys dim"],
-    ) -> Float[Tensor, "batch heads queries dim"]:
-        scale, grouped, is_causal, added = self
+        mask: object,
+    ) -> Float[Tensor, "batch heads queries dim"] | None:
+        """Compute the context; None where the lengths of the call's mask take a mask tensor."""
+        scale, grouped, is_causal, added, by_length = self
         # Looked up in its module at each call, where others may have put a stand-in.
         attend = sdpa if grouped else F.scaled_dot_product_attention
+        if by_length:
+            spans = _spans_of_lengths(cast("LengthMask", mask), query, key)
+            attend = partial(attend, scale=scale)
+            return None if spans is None else by_spans(attend, query, key, value, spans)
         pairs = None if added is None else added.tensor()
         return attend(query, key, value, attn_mask=pairs, is_causal=is_causal, scale=scale)
 
@@ -65,12 +75,27 @@ def sdpa(
 
 
 # With fewer scores a batch row, calls of their own cost more than what they skip.
-_FEW_A_ROW = 2**16
+_FEW_A_ROW = 2**15
 
 
 def pays_by_row(query: Tensor, key: Tensor) -> bool:
     """Return whether batch rows have so many scores that calls of their own pay."""
     return query.shape[-3] * query.shape[-2] * key.shape[-2] >= _FEW_A_ROW
+
+
+def _spans_of_lengths(mask: LengthMask, query: Tensor, key: Tensor) -> list[Span] | None:
+    """Return the keys that each batch row sees, or one span for all rows.
+
+    None where a row sees none, or rows that see others are small.
+    """
+    lengths, keys = mask.lengths.tolist(), key.shape[-2]
+    stops = [min(stop, keys) for stop in (lengths if isinstance(lengths, list) else [lengths])]
+    least = min(stops, default=0)
+    if least < 1:
+        return None
+    if max(stops) == least:
+        return [Span(0, least)]
+    return [Span(0, stop) for stop in stops] if pays_by_row(query, key) else None
 
 
 def by_spans(

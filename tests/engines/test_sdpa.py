@@ -1,4 +1,4 @@
-"""SDPA alone has the bits of the fused engine's general way: masks kept ready."""
+"""SDPA alone has the bits of the fused engine's general way: masks kept ready, keys by length."""
 
 import pytest
 import torch
@@ -124,3 +124,55 @@ def test_a_custom_mask_is_not_taken_for_one_that_looks_the_same():
     for mask in (EverySecond(3, 0), gh.window(before=3), EverySecond(3, 0)):
         expected = gh.Attention(mask=mask, engine="reference")(*inputs)
         torch.testing.assert_close(gh.Attention(mask=mask)(*inputs), expected)
+
+
+LENGTHS = [[61, 61], [61, 97], [97, 3], [97, 97], [2**60, 1], [0, 5], [-3, 97], [0, 0], 41]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+@pytest.mark.parametrize("queries", [1, 13, 131])
+def test_keys_by_length_have_the_bits_of_the_general_way(lengths, queries, dtype):
+    inputs = inputs_of(queries, 97, dtype=dtype, requires_grad=True)
+    attention, mask = gh.Attention(), gh.padding(lengths)
+    expected = general_way(with_gradients, attention, inputs, mask=mask)
+    assert_same(with_gradients(attention, inputs, mask=mask), expected)
+
+
+def test_heads_in_groups_read_keys_by_length():
+    query, key, value = inputs_of(131, 97, heads=6)
+    for queries in (1, 131):
+        inputs = query[..., :queries, :], key[:, :2], value[:, :2]
+        for lengths in ([61, 97], [5, 5]):
+            call = {"mask": gh.padding(lengths)}
+            found = gh.Attention()(*inputs, **call)
+            assert torch.equal(found, general_way(gh.Attention(), *inputs, **call))
+
+
+@pytest.mark.parametrize("hidden", [torch.nan, torch.inf])
+@pytest.mark.parametrize("lengths", [(61, 41), (41, 41), (97, 0)])
+def test_padding_may_hold_anything(lengths, hidden):
+    results = []
+    for filling in (0.0, hidden):
+        torch.manual_seed(5)
+        inputs = inputs_of(131, 97, requires_grad=True)
+        with torch.no_grad():
+            for x in inputs[1:]:
+                x[0, :, lengths[0] :], x[1, :, lengths[1] :] = filling, filling
+        results.append(with_gradients(gh.Attention(), inputs, mask=gh.padding(lengths)))
+    assert_same(*results)
+    assert not any(gradient[1, :, lengths[1] :].any() for gradient in results[1][2:])
+
+
+def test_rows_have_calls_of_their_own_from_2_15_scores_on(monkeypatch):
+    calls, original = [], torch.nn.functional.scaled_dot_product_attention
+
+    def spy(query, key, value, attn_mask=None, **keywords):
+        calls.append((len(query), key.shape[-2], attn_mask is not None))
+        return original(query, key, value, attn_mask=attn_mask, **keywords)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
+    for queries, rows in ((128, [(1, 61, False), (1, 128, False)]), (127, [(2, 128, True)])):
+        gh.Attention()(*inputs_of(queries, 128, heads=2), mask=gh.padding([61, 128]))
+        assert calls == rows
+        calls.clear()
