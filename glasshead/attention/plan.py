@@ -128,6 +128,8 @@ _FASTER = {
         "full": _Faster(2**24),
     },
 }
+# With fewer scores the engine follows from the call alone, whatever is installed.
+FEWEST_FASTER = min(one.scores for rows in _FASTER.values() for one in rows.values())
 # Features of processors that have products of a dtype, which SDPA takes.
 _UNLESS = {
     torch.float32: (),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -128,14 +128,15 @@ class Fused:
         It computes all inputs of the same shapes, dtype and device, with a mask that is the same or
         has other lengths. None where inputs have to be converted, cut or cleared.
         """
-        if is_traced() or is_transformed():
+        mask, is_causal = _mask(problem)
+        by_length = type(mask) is LengthMask
+        if not (mask is None or is_causal or by_length or mask.of_positions):
             return None
         query, key, value = problem.query, problem.key, problem.value
-        scale = problem.scale
         if (
-            type(problem.score) not in (Dot, ScaledDot)
-            or isinstance(scale, Tensor)
-            or scale <= 0
+            is_traced()
+            or is_transformed()
+            or type(problem.score) not in (Dot, ScaledDot)
             or problem.biases
             or problem.dropout
             or query.ndim != 4
@@ -143,21 +144,22 @@ class Fused:
             or not (type(query) is type(key) is type(value) is Tensor)
         ):
             return None
-        mask, is_causal = _mask(problem)
+        scale = problem.scale
+        if isinstance(scale, Tensor) or scale <= 0:
+            return None
         queries, keys = problem.scores_shape[-2:]
         direct = Direct(float(scale), problem.group > 1, is_causal)
         if mask is None or is_causal:
             return direct if keys <= queries or not is_causal else None
         if query.device.type != "cpu":
             return None
-        if type(mask) is LengthMask:
-            lengths = mask.lengths
+        if by_length:
+            lengths = cast("LengthMask", mask).lengths
             readable = type(lengths) is Tensor and lengths.device.type == "cpu"
             return direct._replace(by_length=True) if readable else None
-        few = queries * keys <= AddedMask.most_pairs
-        if few and mask.of_positions and _pairs_each_with_its_own(problem):
-            return direct._replace(added=AddedMask(mask, problem.tile(), query.dtype))
-        return None
+        if queries * keys > AddedMask.most_pairs or not _pairs_each_with_its_own(problem):
+            return None
+        return direct._replace(added=AddedMask(mask, problem.tile(), query.dtype))
 
     def observe(
         self, problem: Problem, reductions: Sequence[Reduction], *, gradient: bool = True

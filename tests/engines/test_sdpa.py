@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import glasshead as gh
 from glasshead.engines import sdpa
@@ -97,6 +98,13 @@ def test_a_mask_of_a_transform_is_not_kept():
     attention = gh.Attention(mask=WINDOW)
     torch.func.grad(lambda x: attention(x, *others).sum())(query)
     torch.func.vmap(lambda x: attention(x[None], *(y[:1] for y in others)))(query)
+    assert not sdpa.AddedMask._kept
+
+
+def test_a_mask_without_numbers_is_not_kept():
+    attention, inputs = gh.Attention(mask=gh.window(before=3)), inputs_of(13, 13)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        attention(*inputs)
     assert not sdpa.AddedMask._kept
 
 
