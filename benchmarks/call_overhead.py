@@ -23,8 +23,8 @@ def pair(length: int, *, heads: int, dim: int, pairs: int, calls: int) -> Pair:
     )
     name = f"causal B1 H{heads} T{length} D{dim}"
     if length < 512:
-        return judged(name, times, difference=60e-6)
-    return judged(name, times, ratio=1.05)
+        return judged(name, times, difference=10e-6)
+    return judged(name, times, ratio=1.03)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from glasshead.attention.observe import Observation, StatisticRequest
 from glasshead.attention.plan import Plan, choose, engine_name, planned
+from glasshead.attention.shortcuts import remember, remembered, signature_of
 from glasshead.attention.weights import Weights
 from glasshead.engines import REFERENCE
 from glasshead.recipe.biases import Bias, as_bias
@@ -107,8 +108,19 @@ class Attention(nn.Module):
         Errors: a TypeError or ValueError where the inputs do not fit each other or the recipe, or
         where the engine that was named does not support it.
         """
+        # While torch.compile traces, what is remembered is not to be part of the graph.
+        plain = bias is None and not torch.compiler.is_compiling() and type(self) is Attention
+        signature = signature_of(vars(self), query, key, value, mask, offset) if plain else None
+        direct = None if signature is None else remembered(signature)
+        if direct is not None:
+            context = direct(query, key, value, mask)
+            if context is not None:
+                return context
         problem = self.problem(query, key, value, mask, bias, offset)
-        return problem.as_given(choose(problem, self.engine).engine.run(problem))
+        choice = choose(problem, self.engine)
+        if signature is not None and direct is None:
+            remember(signature, problem, choice.engine)
+        return problem.as_given(choice.engine.run(problem))
 
     def trace(
         self,

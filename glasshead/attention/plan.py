@@ -14,9 +14,10 @@ import torch
 
 from glasshead.engines import ENGINES, FUSED, REFERENCE, STREAMING, TRITON, Cost, Engine, reduced_by
 from glasshead.engines.reference import rows_at_once
-from glasshead.engines.streaming.engine import is_traced, seen_pairs
+from glasshead.engines.streaming.engine import seen_pairs
 from glasshead.engines.streaming.operands import knows
 from glasshead.recipe.problem import Problem
+from glasshead.recipe.validation import is_traced
 from glasshead.statistics.reductions import Reduction
 
 NAMES = tuple(engine.name for engine in ENGINES)
@@ -133,6 +134,10 @@ _FASTER_BY_PAIRS = {
     "full": _Faster(2**24, range(32, 65)),
     "masked": _Faster(2**24),
 }
+# With fewer scores the engine follows from the call alone, whatever is installed.
+FEWEST_FASTER = min(
+    one.scores for rows in (*_FASTER.values(), _FASTER_BY_PAIRS) for one in rows.values()
+)
 # Features of processors that have products of a dtype, which SDPA takes.
 _UNLESS = {
     torch.float32: (),

@@ -1,11 +1,11 @@
 """The fused engine: PyTorch's scaled dot product attention, and statistics beside its context."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -14,14 +14,16 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from glasshead.engines.reference import Cost, Observed, by_rows
+from glasshead.engines.sdpa import AddedMask, Direct, by_spans, pays_by_row, sdpa
 from glasshead.engines.streaming import STREAMING
-from glasshead.engines.streaming.engine import is_traced
 from glasshead.engines.triton import TRITON
 from glasshead.private_names import private
-from glasshead.recipe.masks import Mask
+from glasshead.recipe.masks.base import Mask
+from glasshead.recipe.masks.kinds import LengthMask
 from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
+from glasshead.recipe.scores import Dot, ScaledDot
 from glasshead.recipe.tile import Span, four_axes
-from glasshead.recipe.validation import is_transformed, without_autocast
+from glasshead.recipe.validation import is_traced, is_transformed, without_autocast
 from glasshead.statistics.reductions import Reduction
 
 # Rows whose largest bias is further from 0 go to the kernel that keeps its weights.
@@ -76,6 +78,12 @@ class Fused:
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Compute the context, differentiably."""
+        direct = self.direct(problem)
+        if direct is not None:
+            inputs = problem.query, problem.key, problem.value
+            context = direct(*inputs, problem.simplified_mask())
+            if context is not None:
+                return context
         mask, is_causal = _mask(problem)
         bias, visible = None, None
         if problem.biases or (mask is not None and not is_causal):
@@ -102,9 +110,9 @@ class Fused:
             and any(x.requires_grad for x in (query, key, value))
             and _has_large_rows(bias)
         )
-        attend = partial(_sdpa, scale=scale, dropout_p=problem.dropout, is_causal=is_causal)
+        attend = partial(sdpa, scale=scale, dropout_p=problem.dropout, is_causal=is_causal)
         if spans is not None:
-            context = _by_spans(attend, query, key, value, spans)
+            context = by_spans(attend, query, key, value, spans)
         else:
             with sdpa_kernel(SDPBackend.MATH) if keeps_weights else nullcontext():
                 context = attend(query, key, value, attn_mask=_attn_mask(problem, bias, visible))
@@ -113,6 +121,45 @@ class Fused:
         if width > value_width:
             context = context[..., :value_width]
         return context.to(problem.query.dtype)
+
+    def direct(self, problem: Problem) -> Direct | None:  # noqa: PLR0911 - a reason each
+        """Return what computes the problem by SDPA alone, from its inputs as they are.
+
+        It computes all inputs of the same shapes, dtype and device, with a mask that is the same or
+        has other lengths. None where inputs have to be converted, cut or cleared.
+        """
+        mask, is_causal = _mask(problem)
+        by_length = type(mask) is LengthMask
+        if not (mask is None or is_causal or by_length or mask.of_positions):
+            return None
+        query, key, value = problem.query, problem.key, problem.value
+        if (
+            is_traced()
+            or is_transformed()
+            or type(problem.score) not in (Dot, ScaledDot)
+            or problem.biases
+            or problem.dropout
+            or query.ndim != 4
+            or query.shape[-1] != value.shape[-1]
+            or not (type(query) is type(key) is type(value) is Tensor)
+        ):
+            return None
+        scale = problem.scale
+        if isinstance(scale, Tensor) or scale <= 0:
+            return None
+        queries, keys = problem.scores_shape[-2:]
+        direct = Direct(float(scale), problem.group > 1, is_causal)
+        if mask is None or is_causal:
+            return direct if keys <= queries or not is_causal else None
+        if query.device.type != "cpu":
+            return None
+        if by_length:
+            lengths = cast("LengthMask", mask).lengths
+            readable = type(lengths) is Tensor and lengths.device.type == "cpu"
+            return direct._replace(by_length=True) if readable else None
+        if queries * keys > AddedMask.most_pairs or not _pairs_each_with_its_own(problem):
+            return None
+        return direct._replace(added=AddedMask(mask, problem.tile(), query.dtype))
 
     def observe(
         self, problem: Problem, reductions: Sequence[Reduction], *, gradient: bool = True
@@ -188,10 +235,6 @@ def _mask(problem: Problem) -> tuple[Mask | None, bool]:
     return (mask, True) if mask.is_top_left_causal(problem.tile()) else (mask, False)
 
 
-# With fewer scores a batch row, calls of their own cost more than what they skip.
-_FEW_A_ROW = 2**16
-
-
 def _spans_of_rows(
     problem: Problem, bias: Tensor | None, visible: Tensor | None
 ) -> list[Span] | None:
@@ -201,7 +244,7 @@ def _spans_of_rows(
     batch of padded texts, or in a cache longer than its text. None where the rows are others, or
     too small.
     """
-    *batch, _, queries, keys = problem.scores_shape
+    *batch, _, _, keys = problem.scores_shape
     if (
         bias is not None
         or visible is None
@@ -220,43 +263,7 @@ def _spans_of_rows(
     spans = [Span(*ends) for ends in zip(starts.tolist(), stops.tolist(), strict=True)]
     if len(set(spans)) == 1:
         return spans[:1]
-    return spans if problem.query.shape[-3] * queries * keys >= _FEW_A_ROW else None
-
-
-def _by_spans(
-    attend: Callable[..., Tensor], query: Tensor, key: Tensor, value: Tensor, spans: list[Span]
-) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Compute the context of each batch row over its own span of keys, or of all over one."""
-    if len(spans) == 1:
-        return attend(query, *(x[..., spans[0].start : spans[0].stop, :] for x in (key, value)))
-    # Whose gradients are put together again once, not added row by row.
-    rows = zip(*(x.split(1) for x in (query, key, value)), spans, strict=True)
-    return torch.cat(
-        [attend(q, k[..., start:stop, :], v[..., start:stop, :]) for q, k, v, (start, stop) in rows]
-    )
-
-
-def _sdpa(
-    query: Float[Tensor, "batch heads queries dim"],
-    key: Float[Tensor, "batch kv_heads keys dim"],
-    value: Float[Tensor, "batch kv_heads keys dim"],
-    attn_mask: Tensor | None = None,
-    *,
-    is_causal: bool,
-    **options: Any,
-) -> Float[Tensor, "batch heads queries dim"]:
-    """Call SDPA, whose heads may be grouped."""
-    grouped = query.shape[-3] > key.shape[-3]
-    if grouped and attn_mask is None and not is_causal and query.shape[-2] == 1:
-        # Queries that share a key head form one block, so that no key is copied.
-        block = query.reshape(*key.shape[:-2], -1, query.shape[-1])
-        context = F.scaled_dot_product_attention(block, key, value, **options)
-        return context.reshape(*query.shape[:-1], -1)
-    if grouped:
-        options["enable_gqa"] = True
-    return F.scaled_dot_product_attention(
-        query, key, value, attn_mask=attn_mask, is_causal=is_causal, **options
-    )
+    return spans if pays_by_row(problem.query, problem.key) else None
 
 
 def _inputs(

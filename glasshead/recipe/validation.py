@@ -296,6 +296,11 @@ def _is_cast(x: Any) -> bool:
 _innermost_transform = private("torch._C._functorch.peek_interpreter_stack")
 
 
+def is_traced() -> bool:
+    """Return whether the call is being traced, so that no mask object can be called later."""
+    return torch.compiler.is_compiling() or bool(torch.jit.is_tracing())  # type: ignore[reportPrivateImportUsage]
+
+
 def is_transformed() -> bool:
     """Return whether a transform of torch.func, such as vmap, wraps the tensors of this call."""
     if _innermost_transform is not None:

@@ -18,7 +18,7 @@ from glasshead.recipe.biases import Bias, bias_values, by_diagonal
 from glasshead.recipe.masks.base import Mask, visible_pairs
 from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
 from glasshead.recipe.tile import Intervals, Tile, four_axes
-from glasshead.recipe.validation import is_transformed, without_autocast
+from glasshead.recipe.validation import is_traced, is_transformed, without_autocast
 from glasshead.statistics.reductions import Reduction
 
 
@@ -121,11 +121,6 @@ def _bias_bytes(problem: Problem) -> int:
 
 # Queries per block for which a rule's key range is evaluated.
 _ROWS = 64
-
-
-def is_traced() -> bool:
-    """Return whether the call is being traced, so that no mask object can be called later."""
-    return torch.compiler.is_compiling() or bool(torch.jit.is_tracing())  # type: ignore[reportPrivateImportUsage]
 
 
 class Rule:

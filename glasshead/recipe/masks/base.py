@@ -151,6 +151,11 @@ class Mask(Part, ABC):
         """Whether it may compare the positions of queries and keys, which then are of one text."""
         return not self.of_keys
 
+    @property
+    def of_positions(self) -> bool:
+        """Whether it is known that positions alone decide it, and no tensor's numbers."""
+        return False
+
     def hides_a_key(self, keys: int) -> bool:
         """Return whether it is a written-out mask with a key that is hidden from every query."""
         return False
@@ -300,6 +305,10 @@ class AllOf(CompositeMask):
     @property
     def by_distance(self) -> bool:
         return all(mask.by_distance for mask in self.masks)
+
+    @property
+    def of_positions(self) -> bool:
+        return type(self) is AllOf and all(mask.of_positions for mask in self.masks)
 
     @property
     def lookback(self) -> int | None:

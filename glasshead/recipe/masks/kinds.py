@@ -50,6 +50,10 @@ class Band(Mask):
     def lookback(self) -> int | None:
         return self.before if self.offset is None else None
 
+    @property
+    def of_positions(self) -> bool:
+        return type(self) is Band and not isinstance(self.offset, Tensor)
+
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         # Bounds are compared with keys: a matrix of distances would take 8 bytes a pair.
         positions, keys = tile.positions(self.offset), tile.columns()
