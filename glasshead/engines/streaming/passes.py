@@ -165,7 +165,6 @@ class _ForwardPass:
             query=np.empty(cut.height * problem.query.shape[-1], real),
             scores=np.empty(cut.height * across, real),
             product=np.empty(cut.height * value_width, real),
-            groups=np.empty(64 if across < 1024 else 256, real),
             top_groups=np.empty(max(64, min(4 * spec.top, cut.keys)), real),
             order=np.empty(spec.top, real),
             columns=np.empty(across if spec.maps else 0, np.float64),

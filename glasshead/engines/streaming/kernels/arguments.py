@@ -118,7 +118,6 @@ class Workspace(NamedTuple):
     query: Reals
     scores: Reals
     product: Reals
-    groups: Reals
     top_groups: Reals
     order: Reals
     columns: Doubles

@@ -129,7 +129,6 @@ def forward_blocks(
             start,
             recipe.bounds,
             weights.dtype.type(recipe.sink),
-            workspace.groups,
             spec.keyed,
             results.rows,
         )

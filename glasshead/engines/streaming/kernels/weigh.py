@@ -21,6 +21,7 @@ from glasshead.engines.streaming.kernels.arguments import (
     SCORES,
 )
 from glasshead.engines.streaming.kernels.options import fill, kernel
+from glasshead.engines.streaming.kernels.products import TILE
 
 
 class _Format(NamedTuple):
@@ -30,7 +31,8 @@ class _Format(NamedTuple):
         real, whole: The type, and the integer as wide.
         mantissa, bias: The bits of the fraction, and of 2⁰ in the exponent's field.
         log2_high, log2_low: ln 2 in two parts, of which the first times a small integer is exact.
-        degree: Of the Taylor polynomial, on |r| <= ln(2)/2.
+        series: Of the polynomial of e^r with the least relative error on |r| <= ln(2)/2, by
+            Remez' exchange, the constant 1 first: 3e-9, and 6e-20.
         least: Below it, the result is 0.
     """
 
@@ -40,12 +42,22 @@ class _Format(NamedTuple):
     bias: int
     log2_high: float
     log2_low: float
-    degree: int
+    series: tuple[float, ...]
     least: float
 
 
 _SINGLE = _Format(
-    ir.FloatType(), ir.IntType(32), 23, 127, 0.693359375, -2.12194440054690583e-4, 7, -87.3
+    ir.FloatType(),
+    ir.IntType(32),
+    23,
+    127,
+    0.693359375,
+    -2.12194440054690583e-4,
+    (
+        *(1.0, 1.0, 0.50000004357462656294, 0.16666364808738956911, 0.041664773315148213547),
+        *(0.0083790590356911787929, 0.0014061422676135338258),
+    ),
+    -87.3,
 )
 _DOUBLE = _Format(
     ir.DoubleType(),
@@ -54,7 +66,12 @@ _DOUBLE = _Format(
     1023,
     6.93147180369123816490e-01,
     1.90821492927058770002e-10,
-    13,
+    (
+        *(1.0, 1.0, 0.49999999999999999805, 0.16666666666666713087, 0.041666666666667032792),
+        *(0.0083333333333040228239, 0.001388888888869895936, 0.00019841269920585434309),
+        *(2.4801587703064168462e-05, 2.7557214829795848557e-06, 2.7556940385556964264e-07),
+        *(2.5118115489641349194e-08, 2.1020651066039177489e-09),
+    ),
     -708.0,
 )
 # No reassociation: it would remove the addition that rounds to an integer.
@@ -65,7 +82,7 @@ _STRICT = ("contract",)
 def exponential(typing_context: Any, x: Any) -> Any:  # noqa: ARG001 - Numba's protocol
     """Compute e^x for x <= 0, to about an ulp; 0 where it would be subnormal, NaN where x is.
 
-    x = n ln 2 + r, so that e^x = 2ⁿ e^r; e^r is a Taylor polynomial, 2ⁿ an exponent's field. The
+    x = n ln 2 + r, so that e^x = 2ⁿ e^r; e^r is a polynomial, 2ⁿ an exponent's field. The
     C library's function is a call, which no compiler turns into vector code.
     """
     if x not in (types.float32, types.float64):
@@ -87,9 +104,9 @@ def exponential(typing_context: Any, x: Any) -> Any:  # noqa: ARG001 - Numba's p
         n = builder.fsub(rounded, magic, flags=_STRICT)
         r = times_plus(n, number(-of.log2_high), value)
         r = times_plus(n, number(-of.log2_low), r)
-        result = number(1 / math.factorial(of.degree))
-        for power in reversed(range(of.degree)):
-            result = times_plus(result, r, number(1 / math.factorial(power)))
+        result = number(of.series[-1])
+        for factor in reversed(of.series[:-1]):
+            result = times_plus(result, r, number(factor))
         exponent = builder.add(builder.bitcast(rounded, of.whole), of.whole(of.bias))
         two_to_n = builder.bitcast(builder.shl(exponent, of.whole(of.mantissa)), of.real)
         result = builder.fmul(result, two_to_n, flags=_STRICT)
@@ -98,6 +115,135 @@ def exponential(typing_context: Any, x: Any) -> Any:  # noqa: ARG001 - Numba's p
         )
 
     return x(x), code
+
+
+@intrinsic
+def largest_of(typing_context: Any, numbers: Any, first: Any, count: Any) -> Any:  # noqa: ARG001 - Numba's protocol
+    """Return the largest of `count` numbers of a flat array, from `first` on; -inf of none or NaN.
+
+    No compiler makes vector code of a maximum that ignores NaN, nor keeps the maxima of groups in
+    registers.
+    """
+    real = ir.FloatType() if numbers.dtype == types.float32 else ir.DoubleType()
+    lanes = TILE.bytes * 8 // numbers.dtype.bitwidth
+    vector, i64 = ir.VectorType(real, lanes), ir.IntType(64)
+    signature = numbers.dtype(numbers, first, count)
+
+    def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        data = context.make_array(sig.args[0])(context, builder, arguments[0]).data
+        start, many = (
+            context.cast(builder, value, kind, types.int64)
+            for value, kind in zip(arguments[1:], sig.args[1:], strict=True)
+        )
+
+        def larger(x: Any, known: Any) -> Any:
+            return builder.select(builder.fcmp_ordered(">", x, known), x, known)
+
+        def loop(name: str, place: Any, known: list[Any], kind: ir.Type, width: int) -> Any:
+            """Go on in steps of all `known`, which hold `width` numbers each, while these fit."""
+            before = builder.block
+            head, body, done = map(
+                builder.append_basic_block, (name, f"{name}_body", f"{name}_end")
+            )
+            builder.branch(head)
+            builder.position_at_end(head)
+            at, maxima = builder.phi(i64), [builder.phi(kind) for _ in known]
+            following = builder.add(at, i64(len(known) * width))
+            builder.cbranch(builder.icmp_signed("<=", following, many), body, done)
+            builder.position_at_end(body)
+            nexts = []
+            for n, one in enumerate(maxima):
+                spot = builder.gep(data, [builder.add(start, builder.add(at, i64(n * width)))])
+                spot = builder.bitcast(spot, kind.as_pointer())
+                nexts.append(larger(builder.load(spot, align=numbers.dtype.bitwidth // 8), one))
+            builder.branch(head)
+            for phi, value, following_value in zip(
+                (at, *maxima), (place, *known), (following, *nexts), strict=True
+            ):
+                phi.add_incoming(value, before)
+                phi.add_incoming(following_value, body)
+            builder.position_at_end(done)
+            return at, maxima
+
+        nothing = ir.Constant(vector, [float("-inf")] * lanes)
+        place, maxima = loop("four", i64(0), [nothing] * 4, vector, lanes)
+        together = larger(larger(maxima[0], maxima[1]), larger(maxima[2], maxima[3]))
+        place, (together,) = loop("one", place, [together], vector, lanes)
+        result = builder.extract_element(together, ir.IntType(32)(0))
+        for lane in range(1, lanes):
+            result = larger(builder.extract_element(together, ir.IntType(32)(lane)), result)
+        _, (result,) = loop("last", place, [result], real, 1)
+        return result
+
+    return signature, code
+
+
+@intrinsic
+def place_of(typing_context: Any, number: Any, numbers: Any, first: Any, count: Any) -> Any:  # noqa: ARG001 - Numba's protocol
+    """Return the place of the first of `count` numbers that equals one; `count` where none does."""
+    real = ir.FloatType() if numbers.dtype == types.float32 else ir.DoubleType()
+    lanes = TILE.bytes * 8 // numbers.dtype.bitwidth
+    vector, bits, i64 = ir.VectorType(real, lanes), ir.IntType(lanes), ir.IntType(64)
+    signature = types.int64(numbers.dtype, numbers, first, count)
+
+    def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        data = context.make_array(sig.args[1])(context, builder, arguments[1]).data
+        start, many = (
+            context.cast(builder, value, kind, types.int64)
+            for value, kind in zip(arguments[2:], sig.args[2:], strict=True)
+        )
+        before = builder.block
+        found = builder.append_basic_block("found")
+        places = []
+
+        def loop(name: str, place: Any, entered: Any, width: int) -> Any:
+            """Go on in steps of `width` numbers while these fit and none is found."""
+            head, body, after, done = map(
+                builder.append_basic_block, (name, f"{name}_body", f"{name}_next", f"{name}_end")
+            )
+            builder.branch(head)
+            builder.position_at_end(head)
+            at = builder.phi(i64)
+            following = builder.add(at, i64(width))
+            builder.cbranch(builder.icmp_signed("<=", following, many), body, done)
+            builder.position_at_end(body)
+            spot = builder.gep(data, [builder.add(start, at)])
+            if width > 1:
+                spot = builder.bitcast(spot, vector.as_pointer())
+                splat = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+                undefined = ir.Constant(vector, ir.Undefined)
+                one = builder.insert_element(undefined, arguments[0], ir.IntType(32)(0))
+                wanted = builder.shuffle_vector(one, undefined, splat)
+            else:
+                wanted = arguments[0]
+            value = builder.load(spot, align=numbers.dtype.bitwidth // 8)
+            same = builder.fcmp_ordered("==", value, wanted)
+            where = i64(0)
+            if width > 1:
+                mask = builder.bitcast(same, bits)
+                same = builder.icmp_unsigned("!=", mask, bits(0))
+                lane = builder.cttz(mask, ir.IntType(1)(1))
+                where = builder.zext(lane, i64) if lanes < 64 else lane
+            places.append((builder.add(at, where), body))
+            builder.cbranch(same, found, after)
+            builder.position_at_end(after)
+            builder.branch(head)
+            at.add_incoming(place, entered)
+            at.add_incoming(following, after)
+            builder.position_at_end(done)
+            return at
+
+        place = loop("vectors", i64(0), before, lanes)
+        place = loop("last", place, builder.block, 1)
+        places.append((many, builder.block))
+        builder.branch(found)
+        builder.position_at_end(found)
+        result = builder.phi(i64)
+        for value, block in places:
+            result.add_incoming(value, block)
+        return result
+
+    return signature, code
 
 
 @kernel
@@ -162,7 +308,7 @@ def hide(scores, first, first_key, visible, bounds):
 
 
 @kernel
-def weigh(scores, first, first_key, bounds, sink, groups, keyed, rows):
+def weigh(scores, first, first_key, bounds, sink, keyed, rows):
     """Turn the scores s of each row into exp(s - max), and sum over them.
 
     Args:
@@ -171,7 +317,6 @@ def weigh(scores, first, first_key, bounds, sink, groups, keyed, rows):
         bounds: The first key that each query sees, and the one after the last, `[2, queries]` of
             all queries; -inf between them hides, too.
         sink: A score without a key, -inf if there is none.
-        groups: Scratch memory for the maxima of strided groups of keys.
         keyed: Whether the key of the maximum is recorded.
         rows: The statistics of each row but the distances, `[9, queries]` of all queries. FACTOR
             turns the scores, as they are left here, into weights.
@@ -187,20 +332,7 @@ def weigh(scores, first, first_key, bounds, sink, groups, keyed, rows):
         fill(scores[i, :start], zero)
         fill(scores[i, stop:], zero)
 
-        # Maxima of strided groups are vectorized; the maximum of a row is not.
-        fill(groups, nothing)
-        width = len(groups)
-        full = len(row) // width
-        for g in range(full):
-            part = row[g * width : (g + 1) * width]
-            for j in range(width):
-                groups[j] = max(groups[j], part[j])
-        part = row[full * width :]
-        for j in range(len(part)):
-            groups[j] = max(groups[j], part[j])
-        largest = nothing
-        for j in range(width):
-            largest = max(largest, groups[j])
+        largest = largest_of(row, 0, len(row))
 
         broken = False
         if largest == -np.inf:
@@ -217,13 +349,7 @@ def weigh(scores, first, first_key, bounds, sink, groups, keyed, rows):
 
         key = -1
         if keyed:
-            key = len(row)
-            for j in range(width):
-                if groups[j] == largest:
-                    for g in range(j, len(row), width):
-                        if row[g] == largest:
-                            key = min(key, g)
-                            break
+            key = place_of(largest, row, 0, len(row))
             key = -1 if key == len(row) else key + start + first_key
 
         top = max(largest, sink)
