@@ -347,6 +347,7 @@ def main() -> None:
             # Read when PyTorch is loaded, so that this program starts anew.
             os.environ["ATEN_CPU_CAPABILITY"] = "avx2"
             os.environ["MKL_ENABLE_INSTRUCTIONS"] = "AVX2"
+            os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
             os.execv(sys.executable, [sys.executable, *sys.argv])
         wanted = next(one for one in processor.SHIPPED if one.name == options.processor)
         processor.at_hand.cache_clear()
