@@ -80,7 +80,7 @@ class SiteCall(NamedTuple):
 
     @property
     def metadata(self) -> tuple[Any, ...]:
-        """What calls have to share to be computed alike."""
+        """Shapes, dtypes and device, which calls share that are computed alike."""
         query, key = self.query, self.key
         return query.shape, key.shape, query.dtype, key.dtype, query.device, self.mask is None
 

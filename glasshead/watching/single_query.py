@@ -72,7 +72,7 @@ class ScoreRow(NamedTuple):
 
 
 class RowRule(NamedTuple):
-    """What makes the row of a query of its products with the keys.
+    """Rule by which the products of a query and its keys become a row of scores.
 
     Attributes:
         scale: β, the factor of the products.

@@ -46,7 +46,7 @@ def bands() -> list[Patch]:
 
 @dataclass
 class RecordedBand:
-    """What a module that attends within a band computes on its way.
+    """Record of a run of a module that attends within a band.
 
     Attributes:
         scores: The inputs of its softmaxes, in their type: of the band, then of global queries.

@@ -28,11 +28,11 @@ from glasshead.watching.interception.by_hand_parts import (
     MIXED,
     Change,
     HandWeights,
-    Kind,
     LateWeights,
     Record,
     ScoreProduct,
     TakenWeights,
+    TensorRole,
 )
 from glasshead.watching.interception.by_hand_products import (
     features_of,
@@ -124,7 +124,7 @@ class HandFollower:
         scores, record = args[0], None
         if operator_of(func).name in _SOFTMAXES and len(args) > 1 and isinstance(args[1], int):
             record = self._record(scores)
-        if record is None or record.kind is not Kind.SCORES or not output.ndim:
+        if record is None or record.kind is not TensorRole.SCORES or not output.ndim:
             if self._is_late(session):
                 self._remember_late(session, output)
             else:
@@ -187,7 +187,7 @@ class HandFollower:
 
     def _wait(self, output: Tensor, weights: HandWeights | LateWeights) -> None:
         """Wait for a product that takes the weights of a softmax."""
-        self._remember(output, Kind.WEIGHTS, whole(output.shape), weights)
+        self._remember(output, TensorRole.WEIGHTS, whole(output.shape), weights)
         self._waiting.append(weights)
         while len(self._waiting) > _WAITING:
             self._waiting.pop(0).close()
@@ -226,7 +226,7 @@ class HandFollower:
                 alone = False
             else:
                 known.append((record, one))
-        if operator.exponential and all(one.kind is not Kind.SCORES for one, _ in known):
+        if operator.exponential and all(one.kind is not TensorRole.SCORES for one, _ in known):
             self._exponentials(session, output)
         elif known and not self._divides_exponentials(session, operator, known, args, output):
             self._follow_known(operator, known, args, output, alone=alone)
@@ -236,7 +236,7 @@ class HandFollower:
         """Look at exponentials of what is not known as scores."""
         if self._is_late(session):
             step = Change("by exp", factor=None, exponential=True)
-            self._remember(output, Kind.SCORES, steps=(step,))
+            self._remember(output, TensorRole.SCORES, steps=(step,))
         elif not self._needed and not in_backward():
             self.quiet |= {one for one in _modules(session) if one is not None}
 
@@ -252,7 +252,7 @@ class HandFollower:
         record, powers = known[0]
         if operator.name != "aten::div" or operator.mutates or powers is not args[0]:
             return False
-        step = record.steps[-1] if record.kind is Kind.SCORES and record.steps else None
+        step = record.steps[-1] if record.kind is TensorRole.SCORES and record.steps else None
         if step is None or not step.exponential or not isinstance(args[1], Tensor):
             return False
         axis = _axis_of_sum(powers, args[1])
@@ -281,8 +281,8 @@ class HandFollower:
             alone: Whether that is all of them.
         """
         record, source = max(known, key=lambda one: (one[0].kind, one[0].layout is not None))
-        if record.kind is Kind.WEIGHTS:
-            softmaxes = {one.origin for one, _ in known if one.kind is Kind.WEIGHTS}
+        if record.kind is TensorRole.WEIGHTS:
+            softmaxes = {one.origin for one, _ in known if one.kind is TensorRole.WEIGHTS}
             for origin in softmaxes if len(softmaxes) > 1 else ():
                 origin.close(_TOGETHER)
         if _goes_on(operator, record, alone=alone):
@@ -297,7 +297,7 @@ class HandFollower:
         output: Any,
     ) -> None:
         """Remember the results of an operator as made of one of its inputs."""
-        step = _steps(operator, args, source, output) if record.kind >= Kind.SCORES else ()
+        step = _steps(operator, args, source, output) if record.kind >= TensorRole.SCORES else ()
         for made in _tensors((output,)):
             if self._record(made) is record:
                 # A view, or the same tensor with other numbers.
@@ -328,8 +328,10 @@ class HandFollower:
         if found is None:
             return None
         records = [self._record(one) for one in found.operands]
-        weights = [one for one in records if one and one.kind is Kind.WEIGHTS and one.origin.open]
-        static = [bool(one) and one.kind is Kind.STATIC for one in records]
+        weights = [
+            one for one in records if one and one.kind is TensorRole.WEIGHTS and one.origin.open
+        ]
+        static = [bool(one) and one.kind is TensorRole.STATIC for one in records]
         if weights and all(calling(one.names) is None for one in session.watchers):
             # A look at the weights, outside of the model.
             return None
@@ -357,7 +359,7 @@ class HandFollower:
             kept = found if self._tracing else None
             scores = ScoreProduct(sides, output.dtype, features, kept)
             steps = steps_of_product(found, args, kwargs)
-            self._remember(output, Kind.SCORES, whole(output.shape), scores, steps)
+            self._remember(output, TensorRole.SCORES, whole(output.shape), scores, steps)
         return None
 
     def _take(
@@ -381,7 +383,7 @@ class HandFollower:
             return taken_by(record, records, found, output)
         axes, mixing = mixed
         steps = (*record.steps, Change(MIXED, mixing=mixing))
-        self._remember(output, Kind.WEIGHTS, axes, record.origin, steps)
+        self._remember(output, TensorRole.WEIGHTS, axes, record.origin, steps)
         return None
 
     def _project(
@@ -394,20 +396,20 @@ class HandFollower:
     ) -> None:
         """Remember a product with a parameter, which stands on one side."""
         scores = records[1 - side]
-        if scores and scores.kind is Kind.SCORES and mixes(scores, found, 1 - side):
+        if scores and scores.kind is TensorRole.SCORES and mixes(scores, found, 1 - side):
             steps = (*scores.steps, Change(MIXED, factor=None))
             axes = mixed_axes(scores, found, 1 - side)
-            self._remember(output, Kind.SCORES, axes, scores.origin, steps, operator.name)
+            self._remember(output, TensorRole.SCORES, axes, scores.origin, steps, operator.name)
         else:
             places = found.places(side)
-            self._remember(output, Kind.FEATURES, whole(output.shape), places)
+            self._remember(output, TensorRole.FEATURES, whole(output.shape), places)
 
     def _convolve(self, kernel: Tensor, output: Tensor) -> None:
         """Remember a convolution by a parameter, whose channels are features."""
         record = self._record(kernel)
-        if record is not None and record.kind is Kind.STATIC:
+        if record is not None and record.kind is TensorRole.STATIC:
             channels = output.ndim - kernel.ndim + 1
-            self._remember(output, Kind.FEATURES, whole(output.shape), frozenset({channels}))
+            self._remember(output, TensorRole.FEATURES, whole(output.shape), frozenset({channels}))
 
     def _know_models(self, session: Session) -> None:
         """Remember the parameters of the watched models."""
@@ -416,7 +418,7 @@ class HandFollower:
         for one in session.watchers:
             for parameter in one.model.parameters():
                 if self._record(parameter) is None:
-                    self._remember(parameter, Kind.STATIC)
+                    self._remember(parameter, TensorRole.STATIC)
         # Parameters last as long as the watch.
         self._parameters.update(self._passing)
         self._passing.clear()
@@ -432,7 +434,7 @@ class HandFollower:
     def _remember(
         self,
         tensor: Any,
-        kind: Kind,
+        kind: TensorRole,
         axes: Sequence[Axis] | None = None,
         origin: Any = None,
         steps: tuple[Change, ...] = (),
@@ -445,7 +447,7 @@ class HandFollower:
         except (RuntimeError, NotImplementedError):
             return
         self._records[storage.cdata] = Record(storage, kind, layout, origin, steps, lost)
-        if kind is Kind.WEIGHTS:
+        if kind is TensorRole.WEIGHTS:
             origin.made.append(storage)
         self._passing.append(storage.cdata)
         if len(self._passing) > self._limit:
@@ -507,12 +509,12 @@ def _goes_on(operator: Operator, record: Record, *, alone: bool) -> bool:
         record: What is known of the greatest of its inputs.
         alone: Whether something is known of all of them.
     """
-    if record.kind is Kind.STATIC:
+    if record.kind is TensorRole.STATIC:
         return alone
-    if record.kind is Kind.FEATURES:
+    if record.kind is TensorRole.FEATURES:
         # Normalized, too.
         return operator.copies or operator.reshapes or operator.scales
-    if record.kind is Kind.SCORES:
+    if record.kind is TensorRole.SCORES:
         # Sums and norms of scores are none.
         return operator.copies or operator.reshapes or operator.moves or operator.elementwise
     return record.origin.open

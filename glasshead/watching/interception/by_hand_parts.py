@@ -141,8 +141,8 @@ class LateWeights:
         self.found.waits = False
 
 
-class Kind(IntEnum):
-    """The part of attention that a tensor is; one made of several is the greatest of theirs."""
+class TensorRole(IntEnum):
+    """Role of a tensor in attention; one made of several tensors has the greatest of theirs."""
 
     STATIC = auto()  # a parameter, or made of parameters alone
     FEATURES = auto()  # a product with a parameter, such as a projection
@@ -164,7 +164,7 @@ class Record:
     """
 
     storage: Any
-    kind: Kind
+    kind: TensorRole
     layout: AxisLayout | None = None
     origin: Any = None
     steps: tuple[Change, ...] = ()

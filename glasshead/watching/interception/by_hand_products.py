@@ -11,9 +11,9 @@ from glasshead.watching.interception.axes import Axis, Product, whole
 from glasshead.watching.interception.by_hand_parts import (
     HandWeights,
     HeadMixing,
-    Kind,
     Record,
     TakenWeights,
+    TensorRole,
 )
 
 _LOST = "passes its weights on through {}, after which nothing tells which key one belongs to"
@@ -43,7 +43,7 @@ def taken_by(
     if why is not None:
         weights.found.why = why
         return None
-    if other is not None and other.kind is Kind.STATIC:
+    if other is not None and other.kind is TensorRole.STATIC:
         # Classes or experts, maybe.
         return None
     return TakenWeights(
@@ -140,7 +140,7 @@ def head_mixing(
     """
     side = 0 if records[0] is record else 1
     other, weights = records[1 - side], record.origin
-    if other is None or other.kind is not Kind.STATIC or weights.queries is None:
+    if other is None or other.kind is not TensorRole.STATIC or weights.queries is None:
         return None
     axes, parts = mixed_axes(record, found, side), record.axes(found.operands[side])
     if axes is None or parts is None:
@@ -161,7 +161,7 @@ def head_mixing(
 
 def features_of(record: Record | None, found: Product, side: int) -> list[Hashable]:
     """Return the labels of an operand that stand for features of a projection."""
-    if record is None or record.kind is not Kind.FEATURES:
+    if record is None or record.kind is not TensorRole.FEATURES:
         return []
     axes = record.axes(found.operands[side]) or []
     return [
