@@ -27,6 +27,8 @@ STORY = "Lily and her mom went to the park. There she saw a dog. The dog was sad
 CLEAN, CHANGED = "#2c6fbb", "#c1443c"
 HEADS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7f7f", "#000000")
 CHARACTERS = 300_000
+# The layer and number of a head that looks far back.
+LOOKS_BACK = (2, 6)
 # The matrices of a block, and what transformers calls the parts of each.
 PARTS = {
     "attention.projections.stacks.0": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -148,6 +150,140 @@ def corpus() -> None:
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right", frameon=False)
     figure.savefig(PICTURES / "corpus.png", dpi=110)
     print(f"{result.source['tokens']:,} tokens")
+
+
+def compiled() -> None:
+    """Draw what each head gives to the first token while compiled steps write a text."""
+    from transformers import LlamaForCausalLM
+
+    model, tokenizer = _llama()
+    with tempfile.TemporaryDirectory() as folder:
+        _save_for_transformers(model, Path(folder))
+        llama = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    given = torch.tensor([tokenizer.encode("Lily and her mom went to the park.")])
+    alone = _written(llama, given, by="aot_eager")
+    statistics = [gh.MassOn([0]), gh.Entropy(), gh.MaxWeight()]
+    with gh.watch(llama, statistics) as seen:
+        watched = _written(llama, given, by="aot_eager")
+    with gh.watch(llama, statistics) as before:
+        _written(llama, given)
+    # The last token that is written is read by none.
+    steps = slice(given.shape[1], watched.shape[1] - 1)
+    on_first, uncompiled = (
+        torch.stack([layer.mass_on[0, :, steps] for layer in one.values()])
+        for one in (seen, before)
+    )
+    layer, head = divmod(int(on_first.amax(-1).argmax()), on_first.shape[1])
+    rows, words = on_first.flatten(0, 1), [tokenizer.decode([int(one)]) for one in watched[0]]
+    figure = _figure(11, 4.6)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1.9, 1))
+    drawn = above.imshow(rows, cmap="Blues", vmin=0, aspect="auto")
+    each = on_first.shape[1]
+    for edge in range(each, len(rows), each):
+        above.axhline(edge - 0.5, color="0.7", linewidth=1)
+    above.set_yticks([y + each / 2 - 0.5 for y in range(0, len(rows), each)], range(len(on_first)))
+    above.set(ylabel=f"layer, {each} heads each")
+    above.tick_params(axis="x", bottom=False)
+    above.set_title(f"weight on the first token, “{words[0]}”", loc="left", fontsize=11)
+    figure.colorbar(drawn, ax=above, pad=0.01)
+    places = range(rows.shape[1])
+    far = float((on_first - uncompiled).abs().max())
+    below.bar(places, on_first[layer, head], color="#9ecae1", label="compiled, watched")
+    told = f"not compiled; no head is more than {far:.0e} away"
+    below.plot(places, uncompiled[layer, head], "k.", markersize=4, label=told)
+    below.set_xticks(places, [word.strip() for word in words[steps]], rotation=60, ha="right")
+    below.tick_params(axis="x", labelsize=8)
+    below.set_title(f"head {head} of layer {layer}", loc="left", fontsize=11)
+    below.legend(frameon=False, fontsize=9, loc="upper left", ncols=2, reverse=True)
+    figure.savefig(PICTURES / "compiled.png", dpi=110)
+    print(f"the tokens are those of the unwatched compiled run: {torch.equal(watched, alone)}")
+    fars = (seen.to_frame() - before.to_frame()).abs().max().to_dict()
+    print("the largest differences from the run that is not compiled:", fars)
+
+
+def _written(llama: Any, given: torch.Tensor, by: str | None = None) -> torch.Tensor:
+    """Return a text of 40 more tokens in a static cache, its steps compiled by a backend or not."""
+    from transformers import CompileConfig
+
+    asked: dict[str, Any] = {"disable_compile": True}
+    if by is not None:
+        config = CompileConfig(backend=by)
+        # `generate` compiles on a GPU only, unless it is tested.
+        vars(config).update(mode=None, _compile_all_devices=True)
+        asked = {"compile_config": config}
+    length = {"max_new_tokens": 40, "min_new_tokens": 40}
+    static = {"cache_implementation": "static", "pad_token_id": 0}
+    return llama.generate(given, do_sample=False, **length, **static, **asked)
+
+
+def by_hand() -> None:
+    """Draw the steps of attention written by hand, with the numbers of a head of the Llama."""
+
+    class CausalAttention(torch.nn.Module):
+        def __init__(
+            self, queries: torch.nn.Module, keys: torch.nn.Module, values: torch.nn.Module
+        ) -> None:
+            super().__init__()
+            self.W_query, self.W_key, self.W_value = queries, keys, values
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            queries, keys, values = self.W_query(x), self.W_key(x), self.W_value(x)
+            scores = queries @ keys.transpose(1, 2) / keys.shape[-1] ** 0.5
+            hidden = torch.ones(scores.shape[1:], dtype=torch.bool).triu(1)
+            return torch.softmax(scores.masked_fill(hidden, -torch.inf), dim=-1) @ values
+
+    (model, tokenizer), (layer, head) = _llama(), LOOKS_BACK
+    tokens = torch.tensor([tokenizer.encode("Lily gave the dog a ball. The dog was happy. Lily")])
+    name, given = f"blocks.{layer}.attention", []
+    whole: Any = model.get_submodule(name)
+    reading = whole.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
+    with gh.watch(model, keep="weights") as seen, torch.no_grad():
+        model(tokens)
+    reading.remove()
+    own = CausalAttention(*_head(whole, head))
+    with gh.watch(own, keep="trace") as watched, torch.no_grad():
+        own(given[0])
+    by, trace = str(watched[""].by_hand), watched[""].trace
+    words = [tokenizer.decode([int(one)]).strip() for one in tokens[0]]
+    steps = (trace.scores, trace.scaled, trace.masked, trace.weights, trace.context)
+    limits = [float(one.abs().max()) for one in (trace.scores, trace.context)]
+    scores, context = ({"cmap": "RdBu_r", "vmin": -most, "vmax": most} for most in limits)
+    looks = (scores, scores, scores, {"cmap": "Blues", "vmin": 0, "vmax": 1}, context)
+    places, width = range(len(words)), trace.context.shape[-1]
+    figure = _figure(11, 3.6)
+    panels = figure.subplots(1, 5, width_ratios=(*4 * (len(words),), width), sharey=True)
+    for axes, done, step, look in zip(panels, by.split(", "), steps, looks, strict=True):
+        drawn = axes.imshow(step[0].masked_fill(step[0] == -torch.inf, torch.nan), **look)
+        axes.set_facecolor("#d9d9d9")
+        axes.set_title(done, loc="left", fontsize=11)
+        axes.set_xticks(*((range(width),) if axes is panels[4] else (places, words)))
+        axes.tick_params(labelsize=7)
+        axes.tick_params(axis="x", rotation=0 if axes is panels[4] else 90)
+        if axes in panels[2:]:
+            below = list(panels[:3]) if axes is panels[2] else axes
+            figure.colorbar(drawn, ax=below, location="bottom", fraction=0.05, aspect=30)
+    panels[0].set_yticks(places, words)
+    asking = max(place for place in places if words[place] == "do")
+    found = int(trace.weights[0, asking].argmax())
+    most = float(trace.weights[0, asking, found])
+    told = f"“{words[asking]}” gives “{words[found]}” {most:.2f}"
+    arrow = {"arrowstyle": "-", "color": "0.4", "shrinkB": 4, "relpos": (0.1, 0)}
+    panels[3].annotate(told, (found, asking), (5.2, 3), fontsize=8, arrowprops=arrow)
+    figure.savefig(PICTURES / "by_hand.png", dpi=110)
+    fused = seen[name].weights.dense()[:, head]
+    far = float((trace.weights - fused).abs().max())
+    print(f"by hand and in the model on its fused kernel, the weights are {far:.0e} apart")
+
+
+def _head(whole: Any, head: int) -> list[torch.nn.Module]:
+    """Return a head's projections to queries, keys and values, the first two with positions."""
+    rows = whole.projections.stacks[0].weight.detach().split(whole.head_dim)
+    keys = whole.num_heads + head * whole.num_kv_heads // whole.num_heads
+    parts = [torch.nn.Linear(*one.mT.shape, bias=False) for one in rows[:3]]
+    for part, number in zip(parts, (head, keys, keys + whole.num_kv_heads), strict=True):
+        part.weight.data = rows[number]
+    turned = [torch.nn.Sequential(part, whole.rotary) for part in parts[:2]]
+    return [*turned, parts[2]]
 
 
 def ranks() -> None:
@@ -309,5 +445,5 @@ def prompt() -> None:
 
 def main() -> None:
     """Draw all of them."""
-    for draw in (interventions, gradients, ranks, corpus, speech, prompt):
+    for draw in (compiled, by_hand, interventions, gradients, ranks, corpus, speech, prompt):
         draw()
