@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import glasshead as gh
 from cases import Case, cases
 from glasshead.engines import REFERENCE, STREAMING
-from glasshead.engines.streaming.packing import matrix
+from glasshead.engines.streaming.passes import matrix
 from glasshead.statistics.reductions import (
     BlockSum,
     DiagonalSum,

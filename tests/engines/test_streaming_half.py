@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import glasshead as gh
-from glasshead.engines.streaming import packing
+from glasshead.engines.streaming import passes
 from glasshead.engines.streaming.kernels.processor import at_hand
 
 STATISTICS = [
@@ -89,20 +89,20 @@ def test_with_masks_softcap_and_grouped_heads_too(options, kv_heads):
 def test_the_processors_product_rounds_as_that_of_float32(monkeypatch):
     # Of all sizes that take part without being subnormal, so that nearly all is rounded away.
     inputs = [x * torch.randn_like(x).mul(12).exp2() for x in inputs_of(67, 131, 53, 29)]
-    results, facing = [], packing.RightOperand.facing
+    results, facing = [], passes.RightOperand.facing
     for allowed in (True, False):
         taken = []
 
         def seen(self, left, taken=taken):
             panels, pairs = facing(self, left)
-            assert (panels.pairs is packing.EMPTY) == (pairs is packing.EMPTY)
-            assert (panels.numbers is packing.EMPTY) != (pairs is packing.EMPTY)
-            taken.append(pairs is not packing.EMPTY)
+            assert (panels.pairs is passes.EMPTY) == (pairs is passes.EMPTY)
+            assert (panels.numbers is passes.EMPTY) != (pairs is passes.EMPTY)
+            taken.append(pairs is not passes.EMPTY)
             return panels, pairs
 
-        monkeypatch.setattr(packing.RightOperand, "facing", seen)
+        monkeypatch.setattr(passes.RightOperand, "facing", seen)
         if not allowed:
-            monkeypatch.setattr(packing.Pairs, "multiplies", lambda *_: False)
+            monkeypatch.setattr(passes.Pairs, "multiplies", lambda *_: False)
         results.append(results_of(inputs, score=gh.Dot(beta=1e-5)))
         # 12 heads in the forward pass; twice as many in the backward pass, for q·kᵀ and dO·vᵀ.
         assert taken == [allowed] * 36
@@ -177,7 +177,7 @@ def test_statistics_are_those_of_float64():
 
 def test_pairs_multiply_where_nothing_can_become_subnormal():
     def pairs(*numbers):
-        return packing.Pairs.of(torch.tensor([numbers]).bfloat16())
+        return passes.Pairs.of(torch.tensor([numbers]).bfloat16())
 
     assert pairs(0.0, -3.0, 0.5).least == 0.5
     assert pairs(0.0, -(2.0**-133)).least == 2.0**-133
@@ -193,12 +193,12 @@ def test_pairs_multiply_where_nothing_can_become_subnormal():
 
 def test_pairs_hold_the_earlier_number_above():
     rows = torch.tensor([[1.0, 2.0, -0.5], [3.0, -4.0, 0.25]]).bfloat16()
-    bits = packing.Pairs.of(rows).rows.view("uint32")
+    bits = passes.Pairs.of(rows).rows.view("uint32")
     first, second = [0x3F804000, 0xBF000000], [0x4040C080, 0x3E800000]
     assert bits[:4].tolist() == [*first, *second]
     # Filled up to whole tiles.
     assert len(bits) == 2 * at_hand().tile.rows
     assert not bits[4:].any()
-    panel = packing.RightOperand(rows).pairs[1].view("uint32").reshape(2, -1)
+    panel = passes.RightOperand(rows).pairs[1].view("uint32").reshape(2, -1)
     assert panel[:, :2].T.tolist() == [first, second]
     assert not panel[:, 2:].any()
