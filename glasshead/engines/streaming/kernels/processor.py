@@ -11,7 +11,8 @@ from llvmlite import binding
 class RegisterTile(NamedTuple):
     """Register tile of a product: its rows, vectors per row, and bytes per vector.
 
-    At most half of the registers hold its sums.
+    At most half of the registers hold its sums. Keys come in panels of a row's numbers, which the
+    backward pass takes as rows: so the rows divide these, in float32 and float64.
     """
 
     rows: int
@@ -42,7 +43,10 @@ class Processor(NamedTuple):
 
 _AVX2 = frozenset({"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt"})
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
-_AVX512_TILE = RegisterTile(8, 2, 64)
+_AVX512_TILE, _AVX_TILE = RegisterTile(8, 2, 64), RegisterTile(4, 2, 32)
+# Arm has twice the registers of x86 without AVX.
+_ARM_TILE, _SSE_TILE = RegisterTile(4, 4, 16), RegisterTile(4, 2, 16)
+TILES = (_AVX512_TILE, _AVX_TILE, _ARM_TILE, _SSE_TILE)
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 
 # Those whose machine code a wheel holds, the best first.
@@ -57,8 +61,8 @@ SHIPPED = (
         half_products=True,
     ),
     Processor("x86_64-avx512", _X86, "x86-64-v4", "-prefer-256-bit", _AVX512_TILE, _AVX512),
-    Processor("x86_64-avx2", _X86, "x86-64-v3", "", RegisterTile(4, 2, 32), _AVX2),
-    Processor("aarch64", _ARM, "generic", "", RegisterTile(6, 2, 16)),
+    Processor("x86_64-avx2", _X86, "x86-64-v3", "", _AVX_TILE, _AVX2),
+    Processor("aarch64", _ARM, "generic", "", _ARM_TILE),
 )
 
 
@@ -79,8 +83,10 @@ def at_hand() -> Processor:
             return one
     if features.get("avx512f"):
         tile = _AVX512_TILE
+    elif features.get("avx"):
+        tile = _AVX_TILE
     else:
-        tile = RegisterTile(4, 2, 32) if features.get("avx") else RegisterTile(6, 2, 16)
+        tile = _ARM_TILE if machine == "aarch64" else _SSE_TILE
     cpu = binding.get_host_cpu_name()
     half_products = tile == _AVX512_TILE and bool(features.get("avx512bf16"))
     return Processor(f"own-{cpu}", "", cpu, features.flatten(), tile, half_products=half_products)

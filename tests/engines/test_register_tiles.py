@@ -1,0 +1,79 @@
+"""Kernels compute the same with the register tile of each kind of processor, on this one, too."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from glasshead.engines.streaming.kernels.processor import SHIPPED, TILES, at_hand
+from scripts import ROOT
+
+# Run in a process of its own, before the kernels are written for the processor at hand.
+COMPARE = """
+import sys
+import torch
+from glasshead.engines.streaming.kernels import processor
+
+rows, vectors, size = map(int, sys.argv[1:4])
+at_hand = processor.at_hand()
+own = at_hand._replace(
+    name="own", triple="", tile=processor.RegisterTile(rows, vectors, size), half_products=False
+)
+processor.at_hand = lambda: own
+
+import glasshead as gh
+
+dtype = getattr(torch, sys.argv[4])
+masks = {"none": None, "causal": gh.causal(), "window": gh.causal() & gh.window(before=17)}
+torch.manual_seed(0)
+# Whole panels, of which heads lie side by side, and lengths that fill none.
+for length, dim in ((64, 64), (131, 7)):
+    for name, mask in masks.items():
+        found = []
+        inputs = [torch.randn(1, heads, length, dim, dtype=dtype) for heads in (6, 3, 3)]
+        upstream = torch.randn(1, 6, length, dim, dtype=dtype)
+        for engine in ("streaming", "reference"):
+            own_inputs = [x.clone().requires_grad_() for x in inputs]
+            context = gh.Attention(mask=mask, engine=engine)(*own_inputs)
+            context.backward(upstream)
+            found.append([context.detach(), *(x.grad for x in own_inputs)])
+        for part, ours, theirs in zip("context query key value".split(), *found):
+            torch.testing.assert_close(
+                ours, theirs, atol=2e-5 if dtype == torch.float32 else 1e-12, rtol=1e-5,
+                msg=lambda text: f"{part}, {name}, {length} x {dim}: {text}",
+            )
+print("alike", own.tile)
+"""
+
+
+def compared(tile, dtype, folder):
+    return subprocess.run(
+        [sys.executable, "-c", COMPARE, *map(str, tile), dtype],
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_the_keys_of_a_panel_are_whole_tiles(tile):
+    for itemsize in (4, 8):
+        assert tile.vectors * tile.bytes // itemsize % tile.rows == 0
+
+
+def test_every_shipped_kind_has_one_of_these():
+    assert {one.tile for one in SHIPPED} <= {*TILES}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("tile", [one for one in TILES if one.bytes == 16])
+def test_values_and_gradients_are_the_reference_s(tile, dtype, tmp_path):
+    if tile == at_hand().tile:
+        pytest.skip("the other tests run with this tile")
+    done = compared(tile, dtype, tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("alike")
