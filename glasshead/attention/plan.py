@@ -134,6 +134,10 @@ _FASTER_BY_PAIRS = {
     "full": _Faster(2**24, range(32, 65)),
     "masked": _Faster(2**24),
 }
+# In float32 without AVX-512: of wider heads full calls are slower with gradients.
+_FASTER_ON_AVX2 = {**_FASTER[torch.float32], "full": _Faster(2**25, range(32, 33))}
+# Kinds of processors on which streaming was measured.
+_MEASURED = {"x86_64-avx512bf16", "x86_64-avx512", "x86_64-avx2"}
 # With fewer scores the engine follows from the call alone, whatever is installed.
 FEWEST_FASTER = min(
     one.scores for rows in (*_FASTER.values(), _FASTER_BY_PAIRS) for one in rows.values()
@@ -258,6 +262,8 @@ def _why_not_measured(problem: Problem) -> str | None:  # noqa: PLR0911 - a reas
     from glasshead.engines.streaming.kernels import processor
     from glasshead.engines.streaming.machine_code import in_package
 
+    if processor.at_hand().name not in _MEASURED:
+        return f"its speed was not measured on a processor such as {processor.at_hand().name}"
     if any(processor.has(feature) for feature in _UNLESS[dtype]):
         return f"SDPA has this processor's products of {_name_of(dtype)}"
     if not in_package():
@@ -294,8 +300,10 @@ def _faster(dtype: torch.dtype) -> dict[str, _Faster]:
     """Return where streaming is faster in a dtype on the processor at hand."""
     from glasshead.engines.streaming.kernels import processor
 
-    by_pairs = dtype == torch.bfloat16 and processor.has("avx512bf16")
-    return _FASTER_BY_PAIRS if by_pairs else _FASTER[dtype]
+    if dtype == torch.bfloat16 and processor.has("avx512bf16"):
+        return _FASTER_BY_PAIRS
+    on_avx2 = processor.at_hand().name == "x86_64-avx2"
+    return _FASTER_ON_AVX2 if on_avx2 and dtype == torch.float32 else _FASTER[dtype]
 
 
 def _rows_of(problem: Problem, hidden: float) -> str:

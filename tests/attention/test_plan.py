@@ -33,10 +33,18 @@ def plan_of(length, dim=64, dtype=torch.float32, keys=None, heads=4, **options):
     return gh.Attention(**options).plan(empty(length, dim, dtype, heads), key, key)
 
 
+def on_processor(monkeypatch, name):
+    """Take the processor at hand for one of those that are shipped, or for one of its own kind."""
+    own = processor.at_hand()._replace(name=name)
+    found = next((one for one in processor.SHIPPED if one.name == name), own)
+    monkeypatch.setattr(processor, "at_hand", lambda: found)
+
+
 @pytest.fixture
 def machine_code_in_package(monkeypatch):
     """An installation with machine code, on a processor without products of half precision."""
     monkeypatch.setattr(machine_code, "in_package", lambda: True)
+    on_processor(monkeypatch, "x86_64-avx512")
     monkeypatch.setattr(processor, "has", lambda feature: False)
 
 
@@ -201,6 +209,27 @@ def test_full_calls_of_wide_heads_stay_with_sdpa_in_bfloat16(monkeypatch):
     monkeypatch.setattr(processor, "has", lambda one: one == "avx512bf16")
     plan = plan_of(2048, dim=65, dtype=torch.bfloat16)
     why = "the head_dim 65 is not within 32 to 64, full, in bfloat16"
+    assert (plan.engine, plan.reason) == ("fused", SLOWER + why)
+
+
+@pytest.mark.usefixtures("machine_code_in_package")
+def test_full_calls_of_wide_heads_stay_with_sdpa_without_avx512(monkeypatch):
+    assert plan_of(4096, dim=33).engine == "streaming"
+    on_processor(monkeypatch, "x86_64-avx2")
+    assert plan_of(4096, dim=32).engine == "streaming"
+    assert plan_of(4096, dim=128, mask=gh.causal()).engine == "streaming"
+    plan = plan_of(4096, dim=33)
+    why = "the head_dim 33 is not within 32 to 32, full, in float32"
+    assert (plan.engine, plan.reason) == ("fused", SLOWER + why)
+
+
+@pytest.mark.usefixtures("machine_code_in_package")
+@pytest.mark.parametrize("name", ["aarch64", "own-kind"])
+def test_sdpa_comes_first_where_nothing_was_measured(monkeypatch, name):
+    assert plan_of(4096, mask=gh.causal()).engine == "streaming"
+    on_processor(monkeypatch, name)
+    plan = plan_of(4096, mask=gh.causal())
+    why = f"its speed was not measured on a processor such as {name}"
     assert (plan.engine, plan.reason) == ("fused", SLOWER + why)
 
 
