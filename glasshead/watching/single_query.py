@@ -80,6 +80,7 @@ class RowRule(NamedTuple):
         dtype: What scores are computed in.
         bias: Added to the scores, broadcastable to `[*batch, heads, 1, keys]`; None: nothing.
         visible: Which keys are not hidden, broadcastable to these; None: all.
+        hidden: Its opposite.
     """
 
     scale: float
@@ -88,6 +89,7 @@ class RowRule(NamedTuple):
     dtype: torch.dtype
     bias: Float[Tensor, "*#batch #heads 1 #keys"] | None
     visible: Bool[Tensor, "*#batch #heads 1 #keys"] | None
+    hidden: Bool[Tensor, "*#batch #heads 1 #keys"] | None
 
     @classmethod
     def of(cls, problem: Problem, tile: Tile) -> "RowRule | None":
@@ -105,7 +107,8 @@ class RowRule(NamedTuple):
         bias = visible = None
         if problem.mask is not None or problem.biases:
             bias, visible = problem.bias_and_visible(problem.mask, tile)
-        return cls(scale, problem.softcap, problem.normalizer, problem.dtype, bias, visible)
+        known = scale, problem.softcap, problem.normalizer, problem.dtype
+        return cls(*known, bias, visible, None if visible is None else ~visible)
 
     def row(
         self,
@@ -127,8 +130,8 @@ class RowRule(NamedTuple):
             scores = self.softcap * torch.tanh(scores / self.softcap)
         if self.bias is not None:
             scores = scores + self.bias
-        if self.visible is not None:
-            scores = scores.masked_fill(~self.visible, -torch.inf)
+        if self.hidden is not None:
+            scores = scores.masked_fill(self.hidden, -torch.inf)
         return ScoreRow(scores, self.visible, self.normalizer)
 
 

@@ -34,7 +34,7 @@ from glasshead.watching.interception.attention_sites import (
     library_of,
 )
 from glasshead.watching.interception.session import THREADS, Session
-from glasshead.watching.module_calls import ModuleCall, within_traced
+from glasshead.watching.module_calls import ModuleCall, calls_on_stack, within_traced
 
 # Neither reads a tensor's memory twice nor asks for another layout than that which is there.
 _TAGS = [
@@ -209,6 +209,8 @@ class WatchedRun:
         self._graph, self._session, self._frame = graph, session, frame
         self._values: dict[str, Any] = {}
         self._known: dict[str, ModuleCall] = {}
+        # The calls around this run, which stay as they are while it lasts.
+        self._around: list[ModuleCall] | None = None
         self._without_kernel = 0
         self.kernels: dict[int | None, Tensor] = {}
         for one in graph.passed:
@@ -249,7 +251,9 @@ class WatchedRun:
             logsumexps = () if known is None else (known.clone(),)
             return site.capture(values, session.context(output, logsumexps), module)
 
-        with within_traced(calls):
+        if self._around is None:
+            self._around = [*calls_on_stack()]
+        with within_traced(calls, self._around):
             call = site.call(values)
             if call is None or not session.observe_alike(call):
                 session.observe(None, capture, output, at_once=True)
