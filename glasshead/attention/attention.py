@@ -9,17 +9,21 @@ from torch import Tensor, nn
 
 from glasshead.attention.observe import Observation, StatisticRequest
 from glasshead.attention.plan import Plan, choose, engine_name, planned
-from glasshead.attention.shortcuts import remember, remembered, signature_of
 from glasshead.attention.weights import Weights
-from glasshead.engines import REFERENCE
+from glasshead.engines import FUSED, REFERENCE, STREAMING, Engine
+from glasshead.engines.direct import Direct
+from glasshead.engines.streaming.engine import is_differentiated_otherwise
 from glasshead.recipe.biases import Bias, as_bias
 from glasshead.recipe.masks import Mask, as_mask, combined
+from glasshead.recipe.masks.base import AllOf
+from glasshead.recipe.masks.kinds import Band, LengthMask
 from glasshead.recipe.normalizers import Normalizer, Softmax
 from glasshead.recipe.problem import STEPS, Problem, Trace
 from glasshead.recipe.scores import ScaledDot, Score
 from glasshead.recipe.validation import (
     cast_inputs,
     check_inputs,
+    is_transformed,
     offset_of,
     probability,
     register_value,
@@ -110,8 +114,8 @@ class Attention(nn.Module):
         """
         # While torch.compile traces, what is remembered is not to be part of the graph.
         plain = bias is None and not torch.compiler.is_compiling() and type(self) is Attention
-        signature = signature_of(vars(self), query, key, value, mask, offset) if plain else None
-        direct = None if signature is None else remembered(signature)
+        signature = _signature_of(vars(self), query, key, value, mask, offset) if plain else None
+        direct = None if signature is None else _REMEMBERED.get(signature)
         if direct is not None:
             context = direct(query, key, value, mask)
             if context is not None:
@@ -119,7 +123,7 @@ class Attention(nn.Module):
         problem = self.problem(query, key, value, mask, bias, offset)
         choice = choose(problem, self.engine)
         if signature is not None and direct is None:
-            remember(signature, problem, choice.engine)
+            _remember(signature, problem, choice.engine)
         return problem.as_given(choice.engine.run(problem))
 
     def trace(
@@ -304,3 +308,85 @@ def _part(given: Any, name: str, kind: type, default: type) -> Any:
         hint = f"{default.__name__}()" if not isinstance(given, type) else f"{given.__name__}()"
         raise TypeError(f"{name} takes a {kind.__name__} such as {hint}, and got {given!r}.")
     return given
+
+
+# The checks of a call, its engine and the simplest form of its mask follow from its signature: the
+# shapes, dtype and device of the inputs, and the settings of the attention. On a few tokens they
+# take more time than the kernel itself, so that what was decided is remembered, for all attentions.
+# As a signature holds every setting, nothing that is remembered can be out of date.
+Signature = tuple[object, ...]
+_REMEMBERED: dict[Signature, Direct] = {}
+# Beyond this many, all are forgotten.
+_MOST = 1024
+# Kinds of masks that may be `of_positions`; one is equal to itself alone.
+_MASKS = (Band, AllOf)
+_STRIDED, _is_tracing = torch.strided, torch.jit.is_tracing  # type: ignore[reportPrivateImportUsage]
+
+
+def _signature_of(  # noqa: PLR0911 - a doubt each
+    settings: dict[str, Any], query: Any, key: Any, value: Any, mask: Any, offset: Any
+) -> Signature | None:
+    """Return all that decides how a call is computed; None where that is not plain to see.
+
+    Args:
+        settings: The attributes of the attention, as `vars` gives them.
+        query, key, value, mask, offset: Of the call, which has no bias of its own. The lengths of a
+            mask are read in each call.
+    """
+    if mask is not None and (
+        type(mask) is not LengthMask
+        or type(mask.lengths) is not Tensor
+        # With a mask of the attention's own, a tensor is made of both.
+        or settings.get("mask") is not None
+    ):
+        return None
+    if type(query) is not Tensor or type(key) is not Tensor or type(value) is not Tensor:
+        return None
+    # Another layout, or a nested tensor, which has no shape.
+    if query.layout is not _STRIDED or key.layout is not _STRIDED or value.layout is not _STRIDED:
+        return None
+    if query.is_nested or key.is_nested or value.is_nested:
+        return None
+    kind = "cpu" if query.is_cpu else "cuda" if query.is_cuda else None
+    if kind is None or torch.is_autocast_enabled(kind) or _is_tracing() or is_transformed():
+        return None
+    try:
+        modules, own = settings["_modules"], settings["mask"]
+        score, normalizer, engine = modules["score"], modules["normalizer"], settings["engine"]
+        unlike = settings["bias"] is not None or settings["softcap"] is not None
+        drops = settings["training"] and settings["dropout"]
+        beta = score.__dict__["beta"]
+    except (AttributeError, KeyError):
+        # One that is a parameter or a buffer is kept elsewhere.
+        return None
+    if (
+        type(normalizer) is not Softmax
+        or (beta is not None and type(beta) is not float)
+        or (own is not None and type(own) not in _MASKS)
+        or (offset is not None and type(offset) is not int)
+        or type(engine) is not str
+        or unlike
+        or drops
+    ):
+        return None
+    lengths = None if mask is None else (mask.lengths.shape, mask.lengths.device)
+    return (
+        *(query.shape, key.shape, value.shape),
+        *(query.dtype, key.dtype, value.dtype),
+        *(query.device, key.device, value.device),
+        *(type(score), beta, own, lengths, offset, engine),
+    )
+
+
+def _remember(signature: Signature, problem: Problem, engine: Engine) -> None:
+    """Remember how a call was computed, where a kernel alone computes it."""
+    mask, direct = problem.mask, None
+    fixed = mask is None or mask.of_positions or type(mask) is LengthMask
+    if fixed and problem.axes == 4 and engine is FUSED:
+        direct = FUSED.direct(problem)
+    elif fixed and problem.axes == 4 and engine is STREAMING:
+        direct = STREAMING.direct(problem)
+    if direct is not None and not is_differentiated_otherwise(problem):
+        if len(_REMEMBERED) >= _MOST:
+            _REMEMBERED.clear()
+        _REMEMBERED[signature] = direct

@@ -136,12 +136,11 @@ _FASTER_BY_PAIRS = {
 }
 # In float32 without AVX-512: of wider heads full calls are slower with gradients.
 _FASTER_ON_AVX2 = {**_FASTER[torch.float32], "full": _Faster(2**25, range(32, 33))}
+# On Zen 5 plain calls are faster from so many queries and keys on, in any dtype that is measured.
+_FASTER_IF_PLAIN = _Faster(0, range(32, 129), range(128, 2**63))
+_IN_ONE_CALL = "all heads are one call of machine code on this processor"
 # Kinds of processors on which streaming was measured.
 _MEASURED = {"x86_64-avx512bf16", "x86_64-avx512", "x86_64-avx2"}
-# With fewer scores the engine follows from the call alone, whatever is installed.
-FEWEST_FASTER = min(
-    one.scores for rows in (*_FASTER.values(), _FASTER_BY_PAIRS) for one in rows.values()
-)
 # Features of processors that have products of a dtype, which SDPA takes.
 _UNLESS = {
     torch.float32: (),
@@ -193,13 +192,14 @@ def choose(problem: Problem, name: str) -> EngineChoice:
     )
 
 
-def _by_speed(problem: Problem) -> tuple[Sequence[Engine], str]:
-    """Order the engines by expected speed, the fastest first, and tell by which branch of the rule.
+def _by_speed(problem: Problem) -> tuple[Sequence[Engine], str]:  # noqa: PLR0911 - a branch each
+    """Order the engines by expected speed, the fastest first, and tell the branch of the rule.
 
     While a call is compiled nothing is known of sizes and of a tensor's numbers.
     """
     compiling = torch.compiler.is_compiling()
-    if not compiling and math.prod(problem.scores_shape) < _MANY:
+    plain = _is_faster_if_plain(problem) and STREAMING.is_plain(problem)
+    if not (plain or compiling) and math.prod(problem.scores_shape) < _MANY:
         return (
             (FUSED, REFERENCE, STREAMING),
             "below 2^20 scores, blocks and threads cost more than they save",
@@ -210,6 +210,9 @@ def _by_speed(problem: Problem) -> tuple[Sequence[Engine], str]:
             "it is the first that can compute the call, of fused, streaming and reference",
         )
     streaming_first = (STREAMING, FUSED, REFERENCE)
+    if plain:
+        tokens = _FASTER_IF_PLAIN.tokens[0]
+        return streaming_first, f"{_IN_ONE_CALL}, and SDPA is slower from {tokens} tokens on"
     hidden = 0.0 if compiling else _hidden_at_ends(problem)
     skipped = f"the mask hides {100 * hidden:.3g} % of the pairs at the ends of rows"
     if hidden > _HIDDEN and math.prod(problem.scores_shape) >= _MANY_HIDDEN:
@@ -228,6 +231,24 @@ def _by_speed(problem: Problem) -> tuple[Sequence[Engine], str]:
         )
     shape = "with a causal mask" if rows == "causal" else "where all queries see the same keys"
     return streaming_first, f"SDPA is slower {shape}, {since}"
+
+
+def _is_faster_if_plain(problem: Problem) -> bool:
+    """Return whether the sizes of a call, its dtype and the processor are such, if it is plain."""
+    faster = _FASTER_IF_PLAIN
+    widths = problem.query.shape[-1], problem.value.shape[-1]
+    if (
+        is_traced()
+        or problem.query.dtype not in _FASTER
+        or any(tokens not in faster.tokens for tokens in problem.scores_shape[-2:])
+        or any(dim not in faster.dims for dim in widths)
+    ):
+        return False
+    from glasshead.engines.streaming.kernels import processor
+
+    # Zen 5 has both.
+    by_pairs = processor.at_hand().name == "x86_64-avx512bf16"
+    return by_pairs and processor.has("avx512vp2intersect")
 
 
 def _hidden_at_ends(problem: Problem) -> float:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from threading import Lock
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
@@ -13,19 +14,26 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from glasshead.engines.direct import (
+    ByLengths,
+    Direct,
+    by_spans,
+    scores_a_row,
+    takes_inputs_as_they_are,
+)
 from glasshead.engines.reference import Cost, Observed, by_rows
-from glasshead.engines.sdpa import AddedMask, Direct, by_spans, pays_by_row, sdpa
 from glasshead.engines.streaming import STREAMING
 from glasshead.engines.triton import TRITON
 from glasshead.private_names import private
-from glasshead.recipe.masks.base import Mask
+from glasshead.recipe.masks.base import Mask, visible_pairs
 from glasshead.recipe.masks.kinds import LengthMask
 from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
-from glasshead.recipe.scores import Dot, ScaledDot
-from glasshead.recipe.tile import Span, four_axes
+from glasshead.recipe.tile import Span, Tile, four_axes
 from glasshead.recipe.validation import is_traced, is_transformed, without_autocast
 from glasshead.statistics.reductions import Reduction
 
+# With fewer scores a batch row, calls of their own cost more than what they skip.
+_FEW_A_ROW = 2**15
 # Rows whose largest bias is further from 0 go to the kernel that keeps its weights.
 _LARGE = 256.0
 
@@ -112,7 +120,7 @@ class Fused:
         )
         attend = partial(sdpa, scale=scale, dropout_p=problem.dropout, is_causal=is_causal)
         if spans is not None:
-            context = by_spans(attend, query, key, value, spans)
+            context = cast("Tensor", by_spans(attend, query, key, value, spans))
         else:
             with sdpa_kernel(SDPBackend.MATH) if keeps_weights else nullcontext():
                 context = attend(query, key, value, attn_mask=_attn_mask(problem, bias, visible))
@@ -132,34 +140,23 @@ class Fused:
         by_length = type(mask) is LengthMask
         if not (mask is None or is_causal or by_length or mask.of_positions):
             return None
-        query, key, value = problem.query, problem.key, problem.value
-        if (
-            is_traced()
-            or is_transformed()
-            or type(problem.score) not in (Dot, ScaledDot)
-            or problem.biases
-            or problem.dropout
-            or query.ndim != 4
-            or query.shape[-1] != value.shape[-1]
-            or not (type(query) is type(key) is type(value) is Tensor)
-        ):
+        query = problem.query
+        if not takes_inputs_as_they_are(problem) or query.shape[-1] != problem.value.shape[-1]:
             return None
-        scale = problem.scale
-        if isinstance(scale, Tensor) or scale <= 0:
+        scale = cast("float", problem.scale)
+        if scale <= 0:
             return None
         queries, keys = problem.scores_shape[-2:]
-        direct = Direct(float(scale), problem.group > 1, is_causal)
+        call = _SDPACall(float(scale), problem.group > 1, is_causal)
         if mask is None or is_causal:
-            return direct if keys <= queries or not is_causal else None
+            return call if keys <= queries or not is_causal else None
         if query.device.type != "cpu":
             return None
         if by_length:
-            lengths = cast("LengthMask", mask).lengths
-            readable = type(lengths) is Tensor and lengths.device.type == "cpu"
-            return direct._replace(by_length=True) if readable else None
+            return ByLengths.of(cast("LengthMask", mask), call, _FEW_A_ROW)
         if queries * keys > AddedMask.most_pairs or not _pairs_each_with_its_own(problem):
             return None
-        return direct._replace(added=AddedMask(mask, problem.tile(), query.dtype))
+        return call._replace(added=AddedMask(mask, problem.tile(), query.dtype))
 
     def observe(
         self, problem: Problem, reductions: Sequence[Reduction], *, gradient: bool = True
@@ -174,6 +171,96 @@ class Fused:
         known = None if recorder is None else of_rows(recorder.logsumexps, problem)
         with nullcontext() if gradient else torch.no_grad():
             return Observed(context, reductions_of(problem, reductions, known))
+
+
+class _SDPACall(NamedTuple):
+    """Attention by SDPA alone, on inputs as they are. It holds no tensor.
+
+    Attributes:
+        scale: The number that multiplies the products.
+        grouped: Whether query heads share key heads.
+        is_causal: Whether SDPA's own mask is the mask.
+        added: The mask as a tensor, where it takes one.
+    """
+
+    scale: float
+    grouped: bool
+    is_causal: bool = False
+    added: "AddedMask | None" = None
+
+    def __call__(
+        self,
+        query: Float[Tensor, "batch heads queries dim"],
+        key: Float[Tensor, "batch kv_heads keys dim"],
+        value: Float[Tensor, "batch kv_heads keys dim"],
+        mask: object = None,
+    ) -> Float[Tensor, "batch heads queries dim"]:
+        """Compute the context."""
+        scale, grouped, is_causal, added = self
+        # Looked up in its module at each call, where others may have put a stand-in.
+        attend = sdpa if grouped else F.scaled_dot_product_attention
+        pairs = None if added is None else added.tensor()
+        return attend(query, key, value, attn_mask=pairs, is_causal=is_causal, scale=scale)
+
+
+def sdpa(
+    query: Float[Tensor, "batch heads queries dim"],
+    key: Float[Tensor, "batch kv_heads keys dim"],
+    value: Float[Tensor, "batch kv_heads keys dim"],
+    attn_mask: Tensor | None = None,
+    *,
+    is_causal: bool = False,
+    **options: Any,
+) -> Float[Tensor, "batch heads queries dim"]:
+    """Call SDPA, whose heads may be grouped."""
+    grouped = query.shape[-3] > key.shape[-3]
+    if grouped and attn_mask is None and not is_causal and query.shape[-2] == 1:
+        # Queries that share a key head form one block, so that no key is copied.
+        block = query.reshape(*key.shape[:-2], -1, query.shape[-1])
+        context = F.scaled_dot_product_attention(block, key, value, **options)
+        return context.reshape(*query.shape[:-1], -1)
+    if grouped:
+        options["enable_gqa"] = True
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask=attn_mask, is_causal=is_causal, **options
+    )
+
+
+class AddedMask:
+    """Mask of positions in the numbers that SDPA adds, kept ready for the next calls.
+
+    SDPA would convert booleans to these numbers in each call.
+    """
+
+    # Most pairs of a mask, and most bytes of all that are kept.
+    most_pairs: ClassVar = 2**20
+    _most_bytes: ClassVar = 2**23
+    _kept: ClassVar[dict[tuple[object, ...], Tensor]] = {}
+    _lock: ClassVar = Lock()
+
+    def __init__(self, mask: Mask, tile: Tile, dtype: torch.dtype) -> None:
+        self._mask, self._tile, self._dtype = mask, tile, dtype
+        self._name = repr(mask), tile.offset, tile.shape, dtype
+
+    def tensor(self) -> Float[Tensor, "queries keys"]:
+        """Return the mask as a tensor, 0 where visible and -inf where hidden."""
+        tensor = self._kept.get(self._name)
+        return self._made() if tensor is None else tensor
+
+    def _made(self) -> Tensor:
+        """Make the tensor, and keep it in place of those that were made first."""
+        # Autograd refuses tensors that were made in inference mode.
+        with torch.inference_mode(mode=False):
+            visible = visible_pairs(self._mask, self._tile)
+            tensor = torch.zeros(visible.shape, dtype=self._dtype, device=self._tile.device)
+            tensor.masked_fill_(~visible, -torch.inf)
+        # While another mode traces, it is one of its own.
+        if type(tensor) is Tensor:
+            with self._lock:
+                self._kept[self._name] = tensor
+                while sum(kept.nbytes for kept in self._kept.values()) > self._most_bytes:
+                    del self._kept[next(iter(self._kept))]
+        return tensor
 
 
 # Operators by name, so that none of them has to be there: they return the logsumexp of their rows
@@ -263,7 +350,7 @@ def _spans_of_rows(
     spans = [Span(*ends) for ends in zip(starts.tolist(), stops.tolist(), strict=True)]
     if len(set(spans)) == 1:
         return spans[:1]
-    return spans if pays_by_row(problem.query, problem.key) else None
+    return spans if scores_a_row(problem.query, problem.key) >= _FEW_A_ROW else None
 
 
 def _inputs(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.engines.streaming import machine_code
+from glasshead.engines.streaming import machine_code, plain_calls
 from glasshead.engines.streaming.kernels import processor
 
 FEW = "below 2^20 scores, blocks and threads cost more than they save"
@@ -231,6 +231,88 @@ def test_sdpa_comes_first_where_nothing_was_measured(monkeypatch, name):
     plan = plan_of(4096, mask=gh.causal())
     why = f"its speed was not measured on a processor such as {name}"
     assert (plan.engine, plan.reason) == ("fused", SLOWER + why)
+
+
+PLAIN = (
+    "all heads are one call of machine code on this processor, and SDPA is slower from 128 tokens "
+    "on"
+)
+
+
+@pytest.fixture
+def zen5(monkeypatch):
+    """An installation with machine code on Zen 5."""
+    monkeypatch.setattr(machine_code, "in_package", lambda: True)
+    monkeypatch.setattr(plain_calls, "in_package", lambda: True)
+    on_processor(monkeypatch, "x86_64-avx512bf16")
+    monkeypatch.setattr(processor, "has", {"avx512bf16", "avx512vp2intersect"}.__contains__)
+
+
+@pytest.mark.usefixtures("zen5")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mask": gh.causal()},
+        {"mask": gh.causal() & gh.window(before=5)},
+        {"mask": gh.window(before=120, after=120)},
+        {"mask": gh.padding([3])},
+        {"keys": 131},
+        {"keys": 131, "mask": gh.causal()},
+        {"dim": 32, "heads": 1},
+        {"dim": 96},
+        {"dim": 128},
+    ],
+)
+def test_plain_calls_come_first_on_zen_5(monkeypatch, options, dtype):
+    plan = plan_of(128, dtype=dtype, **options)
+    assert (plan.engine, plan.reason) == ("streaming", PLAIN)
+    monkeypatch.setattr(processor, "has", lambda feature: feature == "avx512bf16")
+    assert plan_of(128, dtype=dtype, **options).engine == "fused"
+    on_processor(monkeypatch, "x86_64-avx2")
+    monkeypatch.setattr(processor, "has", lambda feature: True)
+    assert plan_of(128, dtype=dtype, **options).engine == "fused"
+
+
+@pytest.mark.usefixtures("zen5")
+@pytest.mark.parametrize(
+    ("length", "options"),
+    [
+        (127, {}),
+        (1, {"keys": 4096}),
+        (128, {"keys": 127}),
+        (128, {"dtype": torch.float64}),
+        (128, {"dim": 31}),
+        (128, {"dim": 48}),
+        (128, {"dim": 160}),
+        # Keys that no query sees, and queries that see none, have to be cleared.
+        (128, {"keys": 131, "mask": gh.causal(offset=0)}),
+        (131, {"keys": 128, "mask": gh.causal()}),
+        (128, {"mask": gh.dense(torch.ones(128, 128, dtype=torch.bool).tril())}),
+        (128, {"mask": gh.documents(torch.arange(128) // 64)}),
+        (128, {"bias": gh.ALiBi(4)}),
+        (128, {"dropout": 0.5}),
+        (128, {"score": gh.ScaledDot(beta=torch.rand(4))}),
+    ],
+)
+def test_other_calls_stay_with_sdpa_on_zen_5(length, options):
+    assert plan_of(length, **options).engine == "fused"
+
+
+@pytest.mark.usefixtures("zen5")
+def test_a_softcap_takes_plain_calls_sooner_on_zen_5():
+    assert plan_of(127, softcap=9.0).engine == "reference"
+    plan = plan_of(128, softcap=9.0)
+    assert (plan.engine, plan.reason) == ("streaming", FIRST)
+    assert plan_of(128, softcap=9.0, bias=gh.ALiBi(4)).engine == "reference"
+
+
+@pytest.mark.usefixtures("zen5")
+def test_calls_that_are_long_end_at_an_interrupt():
+    """2^36 products of numbers are one call of machine code, and more are shared by Python."""
+    assert plan_of(8192, heads=16).reason == PLAIN
+    assert plan_of(8193, heads=16).reason == FULL.format(25, "float32")
 
 
 def test_why_sdpa_cannot_compute_a_long_call_is_told():

@@ -14,8 +14,8 @@ from torch._dynamo.testing import CompileCounter
 from torch.nn import functional as F
 
 import glasshead as gh
-from glasshead.attention import shortcuts
-from glasshead.engines import sdpa
+from glasshead.attention import attention as module
+from glasshead.engines import fused
 from glasshead.engines.fused import Fused
 
 WINDOW = gh.causal() & gh.window(before=3)
@@ -63,14 +63,14 @@ def with_gradients(attention, inputs, **call):
 def nothing_remembered():
     """Each test begins without shortcuts and kept masks."""
     torch.manual_seed(7)
-    shortcuts._KNOWN.clear()
-    sdpa.AddedMask._kept.clear()
+    module._REMEMBERED.clear()
+    fused.AddedMask._kept.clear()
 
 
 def long_way(function, *arguments, **call):
     """Call a function while nothing is remembered, and the fused engine takes no direct way."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("glasshead.attention.attention.signature_of", lambda *_: None)
+        patched.setattr("glasshead.attention.attention._signature_of", lambda *_: None)
         patched.setattr(Fused, "direct", lambda *_: None)
         return function(*arguments, **call)
 
@@ -417,7 +417,7 @@ def test_fake_tensors_and_the_meta_device_compute_nothing():
     with FakeTensorMode() as mode:
         fakes = [mode.from_tensor(x) for x in inputs]
         assert all(isinstance(attention(*fakes), FakeTensor) for _ in range(2))
-        assert not sdpa.AddedMask._kept
+        assert not fused.AddedMask._kept
     assert torch.equal(attention(*inputs), long_way(attention, *inputs))
     with mode:
         assert isinstance(attention(*fakes), FakeTensor)
@@ -509,7 +509,7 @@ def test_no_tensor_of_a_caller_is_kept():
         inputs = inputs_of({})
         mask = None if lengths is None else gh.padding(torch.tensor(lengths))
         gh.Attention(**settings)(*inputs, mask=mask)
-        assert shortcuts._KNOWN
+        assert module._REMEMBERED
         held = [weakref.ref(x) for x in inputs]
         held += [] if mask is None else [weakref.ref(mask.lengths)]
         del inputs, mask
@@ -518,18 +518,18 @@ def test_no_tensor_of_a_caller_is_kept():
 
 
 def test_no_more_is_remembered_than_is_bounded(monkeypatch):
-    monkeypatch.setattr(shortcuts, "_MOST", 5)
+    monkeypatch.setattr(module, "_MOST", 5)
     attention = gh.Attention(mask=gh.causal())
     for length in range(1, 23):
         x = torch.randn(1, 1, length, 2)
         assert torch.equal(attention(x, x, x), long_way(attention, x, x, x))
-        assert 0 < len(shortcuts._KNOWN) <= 5
+        assert 0 < len(module._REMEMBERED) <= 5
         short_way(attention, x, x, x)
 
 
 def test_threads_share_what_is_remembered(monkeypatch):
-    monkeypatch.setattr(shortcuts, "_MOST", 3)
-    monkeypatch.setattr(sdpa.AddedMask, "_most_bytes", 2000)
+    monkeypatch.setattr(module, "_MOST", 3)
+    monkeypatch.setattr(fused.AddedMask, "_most_bytes", 2000)
     attentions = [gh.Attention(mask=mask) for mask in (None, gh.causal(), WINDOW)]
     inputs = [inputs_of({"queries": n, "keys": n}, requires_grad=False) for n in (5, 7, 11, 13)]
     pairs = [(attention, x) for x in inputs for attention in attentions]

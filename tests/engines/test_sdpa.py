@@ -5,7 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import glasshead as gh
-from glasshead.engines import sdpa
+from glasshead.engines import fused
 from glasshead.engines.fused import Fused
 
 WINDOW = gh.causal() & gh.window(before=3)
@@ -15,7 +15,7 @@ Band = type(gh.causal())
 @pytest.fixture(autouse=True)
 def no_masks_kept():
     torch.manual_seed(7)
-    sdpa.AddedMask._kept.clear()
+    fused.AddedMask._kept.clear()
 
 
 def inputs_of(queries, keys, heads=3, dtype=torch.float32, *, requires_grad=False):
@@ -50,10 +50,10 @@ def test_a_kept_mask_has_the_bits_of_a_boolean_one(mask, dtype):
     inputs = inputs_of(13, 13, dtype=dtype, requires_grad=True)
     attention = gh.Attention(mask=mask)
     expected = general_way(with_gradients, attention, inputs)
-    assert not sdpa.AddedMask._kept
+    assert not fused.AddedMask._kept
     for _ in range(2):
         assert_same(with_gradients(attention, inputs), expected)
-    assert [kept.dtype for kept in sdpa.AddedMask._kept.values()] == [dtype]
+    assert [kept.dtype for kept in fused.AddedMask._kept.values()] == [dtype]
 
 
 def test_a_mask_that_is_made_in_inference_mode_serves_gradients():
@@ -61,7 +61,7 @@ def test_a_mask_that_is_made_in_inference_mode_serves_gradients():
     attention = gh.Attention(mask=WINDOW)
     with torch.inference_mode():
         attention(*inputs)
-    assert sdpa.AddedMask._kept
+    assert fused.AddedMask._kept
     expected = general_way(with_gradients, attention, inputs)
     assert_same(with_gradients(attention, inputs), expected)
 
@@ -70,26 +70,26 @@ def test_masks_of_equal_value_are_kept_once():
     for mask in (gh.causal() & gh.window(before=3), gh.window(before=3), WINDOW):
         for heads in (1, 3):
             gh.Attention(mask=mask)(*inputs_of(13, 13, heads))
-    assert len(sdpa.AddedMask._kept) == 1
+    assert len(fused.AddedMask._kept) == 1
 
 
 def test_no_more_masks_are_kept_than_are_bounded(monkeypatch):
     # 4 · (11² + 13² + 17²) bytes, three masks.
-    monkeypatch.setattr(sdpa.AddedMask, "_most_bytes", 2316)
+    monkeypatch.setattr(fused.AddedMask, "_most_bytes", 2316)
     attention = gh.Attention(mask=WINDOW)
     for length in (11, 13, 17, 11, 19, 23, 29, 11):
         inputs = inputs_of(length, length)
         assert torch.equal(attention(*inputs), general_way(attention, *inputs))
-        assert sum(mask.nbytes for mask in sdpa.AddedMask._kept.values()) <= 2316
-    assert [len(mask) for mask in sdpa.AddedMask._kept.values()] == [11]
+        assert sum(mask.nbytes for mask in fused.AddedMask._kept.values()) <= 2316
+    assert [len(mask) for mask in fused.AddedMask._kept.values()] == [11]
 
 
 def test_a_long_mask_is_not_kept(monkeypatch):
-    monkeypatch.setattr(sdpa.AddedMask, "most_pairs", 13 * 13 - 1)
+    monkeypatch.setattr(fused.AddedMask, "most_pairs", 13 * 13 - 1)
     inputs = inputs_of(13, 13)
     attention = gh.Attention(mask=gh.window(before=3))
     assert torch.equal(attention(*inputs), general_way(attention, *inputs))
-    assert not sdpa.AddedMask._kept
+    assert not fused.AddedMask._kept
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
@@ -98,14 +98,14 @@ def test_a_mask_of_a_transform_is_not_kept():
     attention = gh.Attention(mask=WINDOW)
     torch.func.grad(lambda x: attention(x, *others).sum())(query)
     torch.func.vmap(lambda x: attention(x[None], *(y[:1] for y in others)))(query)
-    assert not sdpa.AddedMask._kept
+    assert not fused.AddedMask._kept
 
 
 def test_a_mask_without_numbers_is_not_kept():
     attention, inputs = gh.Attention(mask=gh.window(before=3)), inputs_of(13, 13)
     with FakeTensorMode(allow_non_fake_inputs=True):
         attention(*inputs)
-    assert not sdpa.AddedMask._kept
+    assert not fused.AddedMask._kept
 
 
 @pytest.mark.parametrize("queries", [3, 13, 17])

@@ -11,12 +11,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from glasshead.engines.direct import ByLengths, Direct, takes_inputs_as_they_are
 from glasshead.engines.reference import Cost, Observed, by_rows
 from glasshead.engines.streaming.operands import LoweredProblem, OutputSpec, RecipeTensors, knows
 from glasshead.engines.streaming.operator import run
 from glasshead.recipe.biases import Bias, bias_values, by_diagonal
 from glasshead.recipe.masks.base import Mask, visible_pairs
+from glasshead.recipe.masks.kinds import LengthMask
 from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
+from glasshead.recipe.scores import Dot, ScaledDot
 from glasshead.recipe.tile import Intervals, Tile, four_axes
 from glasshead.recipe.validation import is_traced, is_transformed, without_autocast
 from glasshead.statistics.reductions import Reduction
@@ -65,8 +68,61 @@ class Streaming:
         extra = rows * (value_width + 8) * size + threads * (keys * width + block) * size
         return Cost(2 * pairs * (width + value_width), extra + _bias_bytes(problem))
 
+    def is_plain(self, problem: Problem) -> bool:
+        """Return whether the context of all heads is one call of machine code, without Python.
+
+        That is where scores are products, a number and a softcap, what a query sees is one range of
+        keys, the same in all batch rows, or by their lengths, and vectors fill a product's tiles.
+        """
+        mask = problem.simplified_mask()
+        if (
+            self.refusal(problem) is not None
+            or not problem.normalizer.is_softmax
+            or problem.biases
+            or type(problem.score) not in (Dot, ScaledDot)
+            or isinstance(problem.scale, Tensor)
+            or problem.dtype != torch.float32
+            or not (mask is None or mask.of_positions or type(mask) is LengthMask)
+            or isinstance(problem.offset, Tensor)
+            # Longer calls are to end at Ctrl-C.
+            or math.prod(problem.scores_shape) * problem.query.shape[-1] > _LONGEST
+        ):
+            return False
+        # llvmlite, which loads machine code, is slow to import.
+        from glasshead.engines.streaming.plain_calls import serves
+
+        if not serves(problem.query.shape[-1], problem.value.shape[-1]):
+            return False
+        return mask is None or type(mask) is LengthMask or _plain_bounds(problem) is not None
+
+    def direct(self, problem: Problem) -> Direct | None:
+        """Return what computes the problem in machine code alone, from its inputs as they are.
+
+        It computes all inputs of the same shapes, dtype and device, with a mask that is the same or
+        has other lengths.
+        """
+        plain = takes_inputs_as_they_are(problem) and problem.query.device.type == "cpu"
+        if not (plain and self.is_plain(problem)):
+            return None
+        from glasshead.engines.streaming.plain_calls import PlainCall
+
+        mask = problem.simplified_mask()
+        scale, softcap = float(cast("float", problem.scale)), problem.softcap or 0.0
+        if mask is None:
+            return PlainCall(None, None, scale, softcap)
+        if type(mask) is LengthMask:
+            return ByLengths.of(mask, PlainCall(None, None, scale, softcap), fewest=0)
+        name = repr(mask), problem.offset
+        return PlainCall(name, _plain_bounds(problem), scale, softcap)
+
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Compute the context, differentiably."""
+        direct = self.direct(problem)
+        if direct is not None:
+            mask = problem.simplified_mask()
+            context = direct(problem.query, problem.key, problem.value, mask)
+            if context is not None:
+                return context
         return self.observe(problem, ()).context
 
     def observe(
@@ -107,6 +163,23 @@ def is_differentiated_otherwise(problem: Problem) -> bool:
     inputs = problem.query, problem.key, problem.value
     tangents = (torch.autograd.forward_ad.unpack_dual(x).tangent for x in inputs)
     return any(tangent is not None for tangent in tangents) or is_transformed()
+
+
+# Products of numbers of a call that is not to be interrupted: some tenths of a second.
+_LONGEST = 2**36
+
+
+def _plain_bounds(problem: Problem) -> Tensor | None:
+    """Return the bounds of a mask of positions; None where others hide pairs, or rows see none."""
+    on_meta = problem.query.device.type == "meta"
+    intervals, rest = problem.key_ranges(torch.device("cpu") if on_meta else None)
+    if rest is not None or intervals is None:
+        return None
+    queries, keys = problem.scores_shape[-2:]
+    sides = [four_axes(side, ())[:, 0, :, 0].expand(-1, queries) for side in intervals]
+    bounds = torch.stack(torch.broadcast_tensors(*sides), 1).contiguous()
+    sees, seen = _seen_by_bounds(bounds, keys)
+    return bounds if len(bounds) == 1 and bool(sees.all() & seen.all()) else None
 
 
 def _bias_bytes(problem: Problem) -> int:

@@ -15,7 +15,7 @@ import tempfile
 import threading
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import binding
@@ -49,6 +49,22 @@ class Packed:
         """Return the argument with its addresses moved by `count` steps of so many bytes."""
         numbers = [number + count * step for number, step in zip(self.numbers, steps, strict=True)]
         return Packed(numbers, self.leaves, self.owner)
+
+
+class Place(NamedTuple):
+    """Contiguous array of which the place alone is known, in memory that a call gives; or a number.
+
+    Attributes:
+        base: The index of its base address, `ZERO` for a number.
+        shape: Its sizes, none of a number.
+        offset: From the base, in bytes.
+        moves: The bytes from each batch row, key head, head of a group, and stripe to the next.
+    """
+
+    base: int
+    shape: tuple[int, ...]
+    offset: int = 0
+    moves: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
 class Packer:
@@ -88,6 +104,12 @@ class Packer:
         self._pack(arguments, 0, numbers)
         return struct.pack(self._format, *numbers)
 
+    def words(self, arguments: tuple[Any, ...]) -> list[int | float | Place]:
+        """Return the words of arguments, of which some are a `Place`."""
+        words: list[Any] = []
+        self._pack(arguments, 0, words)
+        return words
+
     def argument(self, place: int, value: tuple[Any, ...]) -> Packed:
         """Pack one argument, given by its place."""
         numbers: list[Any] = []
@@ -97,6 +119,10 @@ class Packer:
     def _pack(self, value: tuple[Any, ...], leaf: int, numbers: list[Any]) -> int:
         """Add the numbers of a tuple whose first leaf is `leaf`, and return the next one."""
         for part in value:
+            if type(part) is Place:
+                numbers += (part, *part.shape)
+                leaf += 1
+                continue
             if isinstance(part, tuple):
                 leaf = self._pack(part, leaf, numbers)
                 continue
@@ -126,6 +152,11 @@ class Kernel:
         entry: The name of the kernel.
         real: The dtype that it computes in.
         code: Its object file.
+
+    Attributes:
+        pack: The packer of its arguments.
+        address: Where its machine code is.
+        in_thread: Where that is which takes the address of packed arguments alone.
     """
 
     def __init__(self, entry: str, real: np.dtype, code: bytes) -> None:
@@ -137,12 +168,18 @@ class Kernel:
         address = self._engine.get_function_address(f"glasshead_{entry}")
         if not address:
             raise RuntimeError(f"the object file of the kernel {entry} does not hold it.")
+        self.address = address
+        self.in_thread = self._engine.get_function_address(f"glasshead_{entry}_in_thread")
         kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
         self._function = kind(address)
         self._entry, self._unused = entry, (ctypes.c_int64 * 4)()
 
     def __call__(self, *arguments: Any) -> None:
-        status = self._function(self._unused, self._unused, self.pack(arguments))
+        self.call(self.pack(arguments))
+
+    def call(self, packed: bytes) -> None:
+        """Call it with arguments that are packed."""
+        status = self._function(self._unused, self._unused, packed)
         if status:
             raise RuntimeError(f"the kernel {self._entry} ended with status {status}.")
 

@@ -148,7 +148,8 @@ def _gradient(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Tensor | None, ..
     return tuple(gradients)
 
 
-def _no_second_gradient(ctx: Any, *grad_outputs: Tensor | None) -> None:
+def no_second_gradient(ctx: Any, *grad_outputs: Tensor | None) -> None:
+    """Refuse to differentiate a gradient."""
     del ctx, grad_outputs
     raise RuntimeError(
         "the streaming engine has no gradient of its gradient: take Attention(engine='reference')."
@@ -156,7 +157,7 @@ def _no_second_gradient(ctx: Any, *grad_outputs: Tensor | None) -> None:
 
 
 torch.library.register_autograd("glasshead::streaming", _gradient, setup_context=_keep)
-torch.library.register_autograd("glasshead::streaming_backward", _no_second_gradient)
+torch.library.register_autograd("glasshead::streaming_backward", no_second_gradient)
 streaming = torch.ops.glasshead.streaming.default
 streaming_backward = torch.ops.glasshead.streaming_backward.default
 

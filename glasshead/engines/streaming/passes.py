@@ -38,7 +38,7 @@ from glasshead.engines.streaming.operands import (
 from glasshead.engines.streaming.threads import Schedule, WorkItem
 
 # The most scores of a block: a few megabytes, however long the text.
-_FORWARD_NUMBERS = 2**21
+FORWARD_NUMBERS = 2**21
 
 
 _SINGLE = np.dtype(np.float32)
@@ -241,7 +241,7 @@ def forward(problem: LoweredProblem, spec: OutputSpec) -> Results:
     """Compute the context and the requested sums in one pass over the scores."""
     results = Results.allocate(problem, spec, _zeros)
     results.keys.fill_(-1)
-    cut = Schedule(problem, numbers=_FORWARD_NUMBERS, shares=4)
+    cut = Schedule(problem, numbers=FORWARD_NUMBERS, shares=4)
     # Sums over the queries, of each stripe by itself, added in the end.
     added = results.by_query, results.diagonals, results.maps
     stripes = [
@@ -338,7 +338,7 @@ class _ForwardPass:
 
 
 # The backward pass holds two blocks, and may take no more memory than the forward pass.
-_BACKWARD_NUMBERS = 2**20
+BACKWARD_NUMBERS = 2**20
 
 
 def backward(
@@ -356,9 +356,10 @@ def backward(
         wanted: Whether bias, table and sink require gradients.
     """
     grad_inputs = GradInputs.allocate(problem, wanted)
-    cut = Schedule(problem, numbers=_BACKWARD_NUMBERS, shares=1)
+    # Divided as plain calls are, as stripes add up to other bits.
+    cut = Schedule(problem, numbers=BACKWARD_NUMBERS, shares=1, few=workers.FEW_IN_CODE)
     # Heads may share a bias, whose gradients are then added one after the other.
-    threads = 1 if wanted[0] else cut.threads
+    threads = 1 if wanted[0] or cut.operations < workers.FEW else cut.threads
     shape = problem.query.shape[:2]
     diagonals = cut.queries + cut.keys - 1 if wanted[1] else 0
     tables = torch.zeros(*shape, diagonals, dtype=torch.float64)

@@ -7,12 +7,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 from glasshead.engines.streaming.kernels.processor import at_hand, columns_of
+from glasshead.engines.streaming.machine_code import Kernel
 from glasshead.engines.streaming.operands import LoweredProblem, real_of
 
 _Unit = TypeVar("_Unit")
@@ -41,9 +42,9 @@ def share(units: Iterable[_Unit], work: Callable[[Iterator[_Unit]], None], threa
         raise errors[0]
 
 
-def threads_for(operations: int) -> int:
-    """Return how many threads to use: one for little work, else as many as PyTorch uses."""
-    return 1 if operations < 50_000_000 else torch.get_num_threads()
+# With fewer operations one thread computes alone: others would wait for Python, or, where machine
+# code shares the work, take longer to begin.
+FEW, FEW_IN_CODE = 50_000_000, 1_000_000
 
 
 _Run = Callable[[Callable[[], None], int], None]
@@ -56,16 +57,10 @@ def _openmp() -> _Run | None:
     They wait for work by spinning for some milliseconds: threads of our own would get half of a
     core after each of PyTorch's operators, and so would its threads after ours.
     """
-    if not torch.backends.openmp.is_available():
-        return None
-    try:
-        # Looked up through PyTorch's library, as others load an OpenMP of their own.
-        parallel = ctypes.CDLL(torch._C.__file__).GOMP_parallel  # noqa: SLF001 - its path alone
-    except (AttributeError, OSError):
-        return None
     callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-    parallel.argtypes = callback, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint
-    parallel.restype = None
+    parallel = _gomp(callback, ctypes.c_void_p)
+    if parallel is None:
+        return None
 
     def run(take: Callable[[], None], threads: int) -> None:
         own, others = threading.get_ident(), iter(range(threads - 1))
@@ -79,6 +74,34 @@ def _openmp() -> _Run | None:
         parallel(callback(start), None, torch.get_num_threads(), 0)
 
     return run
+
+
+def _gomp(function: Any, given: Any) -> Callable[[Any, Any, int, int], None] | None:
+    """Return what starts PyTorch's OpenMP threads, for a function and what it is given."""
+    if not torch.backends.openmp.is_available():
+        return None
+    try:
+        # Looked up through PyTorch's library, as others load an OpenMP of their own.
+        library = ctypes.CDLL(torch._C.__file__)  # noqa: SLF001 - its path alone
+        kind = ctypes.CFUNCTYPE(None, function, given, ctypes.c_uint, ctypes.c_uint)
+        return kind(("GOMP_parallel", library))
+    except (AttributeError, OSError):
+        return None
+
+
+_gomp_of_code = cache(lambda: _gomp(ctypes.c_void_p, ctypes.c_char_p))
+
+
+def call_in_threads(kernel: Kernel, packed: bytes, threads: int) -> None:
+    """Call a kernel in each thread with the same packed arguments, without Python in any."""
+    if threads == 1:
+        kernel.call(packed)
+        return
+    parallel = None if _is_forked else _gomp_of_code()
+    if parallel is None:
+        _in_own_pool(lambda: kernel.call(packed), threads)
+    else:
+        parallel(kernel.in_thread, packed, torch.get_num_threads(), 0)
 
 
 _is_forked = False
@@ -145,9 +168,12 @@ class Schedule:
         problem: The tensors, with the bounds of each query.
         numbers: The most scores of a block.
         shares: The least number of work items per thread.
+        few: With fewer operations the work is not divided.
     """
 
-    def __init__(self, problem: LoweredProblem, *, numbers: int, shares: int) -> None:
+    def __init__(
+        self, problem: LoweredProblem, *, numbers: int, shares: int, few: int = FEW
+    ) -> None:
         query, bounds = problem.query, problem.recipe.bounds
         self.batch, self.heads, self.queries, dim = query.shape
         self.kv_heads, self.keys = problem.key.shape[1:3]
@@ -156,7 +182,8 @@ class Schedule:
         self.width = columns_of(real.itemsize)
         seen = (bounds[:, 1] - bounds[:, 0]).clamp(min=0)
         pairs = int(seen.sum()) * (self.batch // len(bounds)) * self.heads
-        self.threads = threads_for(4 * pairs * dim)
+        self.operations = 4 * pairs * dim
+        self.threads = 1 if self.operations < few else torch.get_num_threads()
         across = int(seen.max()) + _HEIGHT + 2 * self.width if seen.numel() else 1
         height = min(_HEIGHT, max(8, numbers // across), self.queries)
         rows = at_hand().tile.rows

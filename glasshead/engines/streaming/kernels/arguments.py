@@ -27,6 +27,7 @@ Reals = Annotated[np.ndarray, ArrayLayout("real", 1)]
 RealMatrix = Annotated[np.ndarray, ArrayLayout("real", 2)]
 Doubles = Annotated[np.ndarray, ArrayLayout("float64", 1)]
 DoubleMatrix = Annotated[np.ndarray, ArrayLayout("float64", 2)]
+Whole = Annotated[np.ndarray, ArrayLayout("int64", 1)]
 WholeMatrix = Annotated[np.ndarray, ArrayLayout("int64", 2)]
 Halves = Annotated[np.ndarray, ArrayLayout("int16", 1)]
 HalfPairs = Annotated[np.ndarray, ArrayLayout("int32", 1)]
@@ -206,6 +207,42 @@ class BackwardWorkspace(NamedTuple):
     ones: Reals
 
 
+class Task(NamedTuple):
+    """Kernel calls that `share_heads` makes for each head.
+
+    Attributes:
+        words: The packed arguments of all calls, one after the other: addresses relative to a base.
+        moves: Of each word, the index of its base, and how far it moves from each batch row, key
+            head, head of a group and stripe to the next, `[words, 5]`.
+        calls: Of each call its kernel's address, its first word and the one after its last, whether
+            it is made once a key head, and if it depends on the numbers, how, `[calls, 6]`.
+        least: Where in a thread's memory the smallest sizes stand that decide it, `[4]`.
+        batch, kv_heads, group, stripes: The sizes of the problem.
+        threads: The most threads that take part.
+        room: The bytes of each thread's memory, which begins with the words of its call.
+    """
+
+    words: Whole
+    moves: WholeMatrix
+    calls: WholeMatrix
+    least: Whole
+    batch: int
+    kv_heads: int
+    group: int
+    stripes: int
+    threads: int
+    room: int
+
+
+# The words that one call of `share_heads` has of its own, by their places: 0 as the base of what is
+# no address, counters, the status of a kernel that failed, and addresses: of the memory of all
+# threads, each of which takes its own, and others that follow.
+(ZERO, NEXT_THREAD, NEXT_UNIT, STATUS, SCRATCH, FIRST_GIVEN) = range(6)
+# The columns of `Task.moves`.
+(FROM, BY_BATCH, BY_KEY_HEAD, BY_HEAD, BY_STRIPE) = range(5)
+# A call that does not depend on whether pairs multiply exactly, as 0 and 1 do.
+EITHER = -1
+
 # The arguments of each kernel that Python calls.
 _BLOCKS = (int,) * 5
 ENTRIES: dict[str, tuple[Any, ...]] = {
@@ -217,6 +254,7 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
         *(KernelRecipe, Matrix, Panels, RealMatrix, KernelGradOutputs, KernelGradients),
         *(BackwardWorkspace, *_BLOCKS),
     ),
+    "share_heads": (Task, int),
 }
 
 

@@ -17,6 +17,7 @@ from glasshead.engines.streaming.kernels.forward import forward_blocks
 from glasshead.engines.streaming.kernels.options import kernel
 from glasshead.engines.streaming.kernels.packing import pack, pair_up, widen
 from glasshead.engines.streaming.kernels.processor import Processor, at_hand
+from glasshead.engines.streaming.kernels.sharing import share_heads
 
 _FUNCTIONS = {
     "widen": widen,
@@ -24,6 +25,7 @@ _FUNCTIONS = {
     "pair_up": pair_up,
     "forward_blocks": forward_blocks,
     "backward_blocks": backward_blocks,
+    "share_heads": share_heads,
 }
 
 
@@ -36,7 +38,8 @@ def compiled(entry: str, real: np.dtype, processor: Processor) -> bytes:
     """Compile one kernel for one dtype, and return its object file.
 
     It holds a function `int32 f(void *unused, void *unused, int64 address)`, Numba's own calling
-    convention, which takes the arguments as `Packer` packs them and returns 0.
+    convention, which takes the arguments as `Packer` packs them and returns 0; and
+    `void f_in_thread(void *address)`, as OpenMP calls it.
     """
     if processor != at_hand():
         raise ValueError("the kernels of another processor are compiled in a process for it.")
@@ -55,9 +58,26 @@ def compiled(entry: str, real: np.dtype, processor: Processor) -> bytes:
                     function.name = symbol_of(entry)
                 elif not function.is_declaration:
                     function.linkage = "internal"
+            module.link_in(_in_thread(entry, module))
             return generator.emit(module)
         finally:
             context._internal_codegen = usual  # noqa: SLF001
+
+
+def _in_thread(entry: str, module: Any) -> Any:
+    """Return a module with the function that calls a kernel with nothing but its arguments."""
+    made = ir.Module(entry)
+    made.triple, made.data_layout = module.triple, module.data_layout
+    pointer, word = ir.IntType(8).as_pointer(), ir.IntType(64)
+    kind = ir.FunctionType(ir.IntType(32), [pointer, pointer, word])
+    kernel = ir.Function(made, kind, symbol_of(entry))
+    outer = ir.FunctionType(ir.VoidType(), [pointer])
+    function = ir.Function(made, outer, f"{symbol_of(entry)}_in_thread")
+    builder = ir.IRBuilder(function.append_basic_block())
+    unused = builder.bitcast(builder.alloca(ir.ArrayType(word, 4)), pointer)
+    builder.call(kernel, [unused, unused, builder.ptrtoint(function.args[0], word)])
+    builder.ret_void()
+    return binding.parse_assembly(str(made))
 
 
 def _flat(entry: str, real: np.dtype) -> Any:
