@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import glasshead as gh
 from glasshead.attention import attention as module
-from glasshead.engines.streaming import plain_calls
+from glasshead.engines.streaming import plain_calls, programs
 from glasshead.engines.streaming.engine import Streaming
 from glasshead.engines.streaming.kernels.arguments import (
     EITHER,
@@ -108,7 +108,7 @@ def test_a_plain_call_has_the_bits_and_gradients_of_the_operator(name, dtype):
         assert_same(plainly(with_gradients, attention, inputs, **call), expected)
     with torch.no_grad():
         assert torch.equal(plainly(attention, *inputs, **call), expected[0])
-    # Other numbers, by the plan of the first ones.
+    # Other numbers, by the program of the first ones.
     others = inputs_of(*sizes, dtype)
     expected = by_operator(with_gradients, attention, others, **call)
     assert_same(plainly(with_gradients, attention, others, **call), expected)
@@ -311,7 +311,7 @@ def test_any_number_of_threads(threads):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
-def test_callers_in_several_threads_share_plans_and_memory():
+def test_callers_in_several_threads_share_programs_and_memory():
     attention = gh.Attention(mask=gh.causal(), engine="streaming")
     inputs = [
         [x.detach() for x in inputs_of(1, 2, 2, length, length, 32, 32)]
@@ -343,7 +343,7 @@ def test_a_forked_child_computes():
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_no_tensor_of_a_caller_is_kept_and_plans_are_bounded(monkeypatch):
+def test_no_tensor_of_a_caller_is_kept_and_programs_are_bounded(monkeypatch):
     monkeypatch.setattr(plain_calls, "_MOST", 7)
     attention = gh.Attention(engine="streaming")
     for length in range(1, 24):
@@ -353,8 +353,8 @@ def test_no_tensor_of_a_caller_is_kept_and_plans_are_bounded(monkeypatch):
         del inputs, found
         gc.collect()
         assert not any(one() is not None for one in held)
-        assert 0 < len(plain_calls._PLANS) <= 7
-    assert sum(x.nbytes for x in plain_calls._SPARE) <= 2**20
+        assert 0 < len(plain_calls._PROGRAMS) <= 7
+    assert sum(x.nbytes for x in programs._SPARE) <= 2**20
 
 
 def test_results_are_not_overwritten_by_the_next_call():
