@@ -11,7 +11,7 @@ from glasshead.attention.observe import Observation, StatisticRequest
 from glasshead.attention.plan import Plan, choose, engine_name, planned
 from glasshead.attention.weights import Weights
 from glasshead.engines import FUSED, REFERENCE, STREAMING, Engine
-from glasshead.engines.direct import Direct
+from glasshead.engines.direct import ORDINARY, Direct
 from glasshead.engines.streaming.engine import is_differentiated_otherwise
 from glasshead.recipe.biases import Bias, as_bias
 from glasshead.recipe.masks import Mask, as_mask, combined
@@ -340,7 +340,7 @@ def _signature_of(  # noqa: PLR0911 - a doubt each
         or settings.get("mask") is not None
     ):
         return None
-    if type(query) is not Tensor or type(key) is not Tensor or type(value) is not Tensor:
+    if type(query) not in ORDINARY or type(key) not in ORDINARY or type(value) not in ORDINARY:
         return None
     # Another layout, or a nested tensor, which has no shape.
     if query.layout is not _STRIDED or key.layout is not _STRIDED or value.layout is not _STRIDED:
@@ -353,7 +353,7 @@ def _signature_of(  # noqa: PLR0911 - a doubt each
     try:
         modules, own = settings["_modules"], settings["mask"]
         score, normalizer, engine = modules["score"], modules["normalizer"], settings["engine"]
-        unlike = settings["bias"] is not None or settings["softcap"] is not None
+        unlike, softcap = settings["bias"] is not None, settings["softcap"]
         drops = settings["training"] and settings["dropout"]
         beta = score.__dict__["beta"]
     except (AttributeError, KeyError):
@@ -365,6 +365,7 @@ def _signature_of(  # noqa: PLR0911 - a doubt each
         or (own is not None and type(own) not in _MASKS)
         or (offset is not None and type(offset) is not int)
         or type(engine) is not str
+        or (softcap is not None and type(softcap) is not float)
         or unlike
         or drops
     ):
@@ -374,7 +375,7 @@ def _signature_of(  # noqa: PLR0911 - a doubt each
         *(query.shape, key.shape, value.shape),
         *(query.dtype, key.dtype, value.dtype),
         *(query.device, key.device, value.device),
-        *(type(score), beta, own, lengths, offset, engine),
+        *(type(score), beta, softcap, own, lengths, offset, engine),
     )
 
 

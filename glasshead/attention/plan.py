@@ -234,7 +234,7 @@ def _by_speed(problem: Problem) -> tuple[Sequence[Engine], str]:  # noqa: PLR091
 
 
 def _is_faster_if_plain(problem: Problem) -> bool:
-    """Return whether the sizes of a call, its dtype and the processor are such, if it is plain."""
+    """Return whether plain calls of this size and dtype are faster than SDPA on this processor."""
     faster = _FASTER_IF_PLAIN
     widths = problem.query.shape[-1], problem.value.shape[-1]
     if (
@@ -246,9 +246,10 @@ def _is_faster_if_plain(problem: Problem) -> bool:
         return False
     from glasshead.engines.streaming.kernels import processor
 
-    # Zen 5 has both.
+    # Zen 5 has both, and no products of its own that SDPA takes.
     by_pairs = processor.at_hand().name == "x86_64-avx512bf16"
-    return by_pairs and processor.has("avx512vp2intersect")
+    unlike = any(processor.has(feature) for feature in _UNLESS[problem.query.dtype])
+    return by_pairs and processor.has("avx512vp2intersect") and not unlike
 
 
 def _hidden_at_ends(problem: Problem) -> float:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from glasshead.recipe.masks.kinds import LengthMask
 from glasshead.recipe.problem import Problem
@@ -17,10 +17,12 @@ from glasshead.recipe.validation import is_traced, is_transformed
 # one of lengths; None where its numbers take another way. It holds no tensor of a caller.
 Direct = Callable[[Tensor, Tensor, Tensor, Any], Tensor | None]
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor | None]
+# Types of tensors that dispatch nothing.
+ORDINARY = (Tensor, nn.Parameter)
 
 
-def takes_inputs_as_they_are(problem: Problem) -> bool:
-    """Return whether q·kᵀ, a number, a mask and a softmax are all that is asked for."""
+def is_softmax_of_products(problem: Problem) -> bool:
+    """Return whether q·kᵀ times a number, masked, is all that is weighed, of ordinary tensors."""
     query, key, value = problem.query, problem.key, problem.value
     return not (
         is_traced()
@@ -30,7 +32,7 @@ def takes_inputs_as_they_are(problem: Problem) -> bool:
         or problem.biases
         or problem.dropout
         or query.ndim != 4
-        or not (type(query) is type(key) is type(value) is Tensor)
+        or not all(type(x) in ORDINARY for x in (query, key, value))
     )
 
 
@@ -39,18 +41,16 @@ class ByLengths(NamedTuple):
 
     Attributes:
         attend: Computes the context where all is seen.
-        fewest: Batch rows of fewer scores that see others are not computed one by one.
     """
 
     attend: Attend
-    fewest: int
 
     @classmethod
-    def of(cls, mask: LengthMask, attend: Attend, fewest: int) -> "ByLengths | None":
+    def of(cls, mask: LengthMask, attend: Attend) -> "ByLengths | None":
         """Return it for calls with a mask such as this; None where it cannot be read each time."""
         lengths = mask.lengths
         readable = type(lengths) is Tensor and lengths.device.type == "cpu"
-        return cls(attend, fewest) if readable else None
+        return cls(attend) if readable else None
 
     def __call__(
         self,
@@ -60,18 +60,20 @@ class ByLengths(NamedTuple):
         mask: Any,
     ) -> Float[Tensor, "batch heads queries dim"] | None:
         """Compute the context; None where the lengths of the call's mask take a mask tensor."""
-        spans = _spans_of_lengths(cast("LengthMask", mask), query, key, self.fewest)
+        spans = _spans_of_lengths(cast("LengthMask", mask), query, key)
         return None if spans is None else by_spans(self.attend, query, key, value, spans)
 
 
-def scores_a_row(query: Tensor, key: Tensor) -> int:
-    """Return the number of scores of a batch row."""
-    return query.shape[-3] * query.shape[-2] * key.shape[-2]
+# With fewer scores a batch row, calls of their own cost more than what they skip.
+_FEW_A_ROW = 2**15
 
 
-def _spans_of_lengths(
-    mask: LengthMask, query: Tensor, key: Tensor, fewest: int
-) -> list[Span] | None:
+def pays_by_row(query: Tensor, key: Tensor) -> bool:
+    """Return whether batch rows have so many scores that calls of their own pay."""
+    return query.shape[-3] * query.shape[-2] * key.shape[-2] >= _FEW_A_ROW
+
+
+def _spans_of_lengths(mask: LengthMask, query: Tensor, key: Tensor) -> list[Span] | None:
     """Return the keys that each batch row sees, or one span for all rows.
 
     None where a row sees none, or rows that see others are small.
@@ -83,7 +85,7 @@ def _spans_of_lengths(
         return None
     if max(stops) == least:
         return [Span(0, least)]
-    return [Span(0, stop) for stop in stops] if scores_a_row(query, key) >= fewest else None
+    return [Span(0, stop) for stop in stops] if pays_by_row(query, key) else None
 
 
 def by_spans(

@@ -18,8 +18,8 @@ from glasshead.engines.direct import (
     ByLengths,
     Direct,
     by_spans,
-    scores_a_row,
-    takes_inputs_as_they_are,
+    is_softmax_of_products,
+    pays_by_row,
 )
 from glasshead.engines.reference import Cost, Observed, by_rows
 from glasshead.engines.streaming import STREAMING
@@ -32,8 +32,6 @@ from glasshead.recipe.tile import Span, Tile, four_axes
 from glasshead.recipe.validation import is_traced, is_transformed, without_autocast
 from glasshead.statistics.reductions import Reduction
 
-# With fewer scores a batch row, calls of their own cost more than what they skip.
-_FEW_A_ROW = 2**15
 # Rows whose largest bias is further from 0 go to the kernel that keeps its weights.
 _LARGE = 256.0
 
@@ -141,7 +139,7 @@ class Fused:
         if not (mask is None or is_causal or by_length or mask.of_positions):
             return None
         query = problem.query
-        if not takes_inputs_as_they_are(problem) or query.shape[-1] != problem.value.shape[-1]:
+        if not is_softmax_of_products(problem) or query.shape[-1] != problem.value.shape[-1]:
             return None
         scale = cast("float", problem.scale)
         if scale <= 0:
@@ -153,7 +151,7 @@ class Fused:
         if query.device.type != "cpu":
             return None
         if by_length:
-            return ByLengths.of(cast("LengthMask", mask), call, _FEW_A_ROW)
+            return ByLengths.of(cast("LengthMask", mask), call)
         if queries * keys > AddedMask.most_pairs or not _pairs_each_with_its_own(problem):
             return None
         return call._replace(added=AddedMask(mask, problem.tile(), query.dtype))
@@ -350,7 +348,7 @@ def _spans_of_rows(
     spans = [Span(*ends) for ends in zip(starts.tolist(), stops.tolist(), strict=True)]
     if len(set(spans)) == 1:
         return spans[:1]
-    return spans if scores_a_row(problem.query, problem.key) >= _FEW_A_ROW else None
+    return spans if pays_by_row(problem.query, problem.key) else None
 
 
 def _inputs(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.engines.streaming import machine_code, plain_calls
+from glasshead.engines.streaming import machine_code
 from glasshead.engines.streaming.kernels import processor
 
 FEW = "below 2^20 scores, blocks and threads cost more than they save"
@@ -243,7 +243,6 @@ PLAIN = (
 def zen5(monkeypatch):
     """An installation with machine code on Zen 5."""
     monkeypatch.setattr(machine_code, "in_package", lambda: True)
-    monkeypatch.setattr(plain_calls, "in_package", lambda: True)
     on_processor(monkeypatch, "x86_64-avx512bf16")
     monkeypatch.setattr(processor, "has", {"avx512bf16", "avx512vp2intersect"}.__contains__)
 

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import os
+import struct
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,11 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import glasshead as gh
 from glasshead.attention import attention as module
-from glasshead.engines.streaming import plain_calls, programs
+from glasshead.engines.streaming import machine_code, passes, programs
 from glasshead.engines.streaming.engine import Streaming
 from glasshead.engines.streaming.kernels.arguments import (
     EITHER,
     FIRST_GIVEN,
+    LENGTHS,
     NEXT_THREAD,
     NEXT_UNIT,
     SCRATCH,
@@ -33,9 +35,9 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 @pytest.fixture(autouse=True)
-def machine_code(monkeypatch):
+def kernels_in_package(monkeypatch):
     """Kernels are there, or compiled; nothing is remembered of other tests."""
-    monkeypatch.setattr(plain_calls, "in_package", lambda: True)
+    monkeypatch.setattr(machine_code, "in_package", lambda: True)
     module._REMEMBERED.clear()
     torch.manual_seed(5)
 
@@ -54,10 +56,11 @@ def with_gradients(attention, inputs, **call):
 
 
 def by_operator(function, *arguments, **call):
-    """Call a function while no call is plain."""
+    """Call a function while no call is plain, and Python hands each head to the kernels."""
     module._REMEMBERED.clear()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Streaming, "direct", lambda *_: None)
+        patched.setattr(passes._ForwardCall, "of", lambda *_: None)
         return function(*arguments, **call)
 
 
@@ -197,8 +200,9 @@ def test_gradients_of_some_inputs_alone():
     assert inputs[0].grad is None is inputs[2].grad
 
 
-def test_what_lengths_hide_is_not_read_and_has_no_gradient():
-    inputs = inputs_of(2, 2, 2, 37, 41, 32, 32)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_lengths_hide_is_not_read_and_has_no_gradient(dtype):
+    inputs = inputs_of(2, 2, 2, 37, 41, 32, 32, dtype)
     attention, mask = gh.Attention(engine="streaming"), gh.padding([29, 17])
     expected = with_gradients(attention, inputs, mask=mask)
     with torch.no_grad():
@@ -217,6 +221,126 @@ def test_the_gradient_has_no_gradient():
     first = torch.autograd.grad(context.square().sum(), inputs, create_graph=True)
     with pytest.raises(RuntimeError, match="no gradient of its gradient: take Attention"):
         first[0].sum().backward()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lengths_of_each_call_are_its_own_and_take_one_program(dtype):
+    inputs = inputs_of(3, 4, 2, 67, 131, 32, 64, dtype)
+    attention = gh.Attention(engine="streaming")
+    plainly(with_gradients, attention, inputs, mask=gh.padding([131, 130, 129]))
+    programs_before = set(programs._PROGRAMS)
+    masks = [[131, 1, 64], [7, 7, 7], [33, 32, 31], 53]
+    for lengths in (*map(torch.tensor, masks), torch.tensor([5, 2**20, 65], dtype=torch.int32)):
+        mask = gh.padding(lengths)
+        expected = by_operator(with_gradients, attention, inputs, mask=mask)
+        plainly(with_gradients, attention, inputs, mask=mask)
+        assert_same(plainly(with_gradients, attention, inputs, mask=mask), expected)
+    others = {kind for kind in set(programs._PROGRAMS) - programs_before if "lengths" in str(kind)}
+    assert not others
+
+
+def test_a_row_without_keys_takes_the_operator():
+    inputs = inputs_of(2, 2, 2, 37, 41, 32, 32)
+    attention = gh.Attention(engine="streaming")
+    plainly(attention, *inputs, mask=gh.padding([29, 17]))
+    found = with_gradients(attention, inputs, mask=gh.padding([0, 17]))
+    expected = by_operator(with_gradients, attention, inputs, mask=gh.padding([0, 17]))
+    assert_same(found, expected)
+    assert not found[0][0].any()
+
+
+def test_lengths_changed_in_place_before_the_backward_pass_change_no_gradient():
+    inputs, lengths = inputs_of(2, 2, 2, 37, 41, 32, 32), torch.tensor([29, 17])
+    attention = gh.Attention(engine="streaming")
+    weight = torch.linspace(-1, 1, 2 * 2 * 37 * 32).view(2, 2, 37, 32)
+    context = plainly(attention, *inputs, mask=gh.padding(lengths))
+    expected = torch.autograd.grad(context, inputs, weight, retain_graph=True)
+    lengths.fill_(3)
+    assert_same(torch.autograd.grad(context, inputs, weight), expected)
+
+
+def test_gradients_in_batches():
+    """Transforms wrap the gradient that arrives, which has no memory of its own then."""
+    inputs = inputs_of(1, 2, 2, 37, 41, 32, 32)
+    context = plainly(gh.Attention(engine="streaming"), *inputs)
+    weights = torch.randn(3, *context.shape)
+    expected = [
+        torch.autograd.grad(context, inputs, weight, retain_graph=True) for weight in weights
+    ]
+    found = torch.autograd.grad(context, inputs, weights, is_grads_batched=True)
+    assert_same(found, [torch.stack(one) for one in zip(*expected, strict=True)])
+
+
+def test_a_mode_around_the_backward_pass_sees_its_operator():
+    inputs = inputs_of(1, 2, 2, 37, 41, 32, 32)
+    call = {"mask": gh.padding([29])}
+    attention = gh.Attention(softcap=3.0, engine="streaming")
+    expected = plainly(with_gradients, attention, inputs, **call)
+    context = plainly(attention, *inputs, **call)
+    weight = torch.linspace(-1, 1, context.numel()).sin().view_as(context)
+    with Names() as seen:
+        found = torch.autograd.grad(context, inputs, weight)
+    assert "glasshead::streaming_backward" in seen.names
+    assert_same(found, expected[1:])
+
+
+def test_tensors_that_hooks_lay_out_anew():
+    inputs = inputs_of(1, 2, 2, 37, 41, 32, 32)
+    attention = gh.Attention(engine="streaming")
+    expected = plainly(with_gradients, attention, inputs)
+
+    def transposed(x):
+        return x.transpose(-1, -2).contiguous()
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(transposed, lambda x: x.transpose(-1, -2))
+    with hooks:
+        assert_same(plainly(with_gradients, attention, inputs), expected)
+
+
+def test_another_default_device_changes_nothing():
+    inputs = inputs_of(1, 2, 2, 37, 41, 32, 32)
+    attention = gh.Attention(engine="streaming")
+    expected = by_operator(with_gradients, attention, inputs)
+    programs._PROGRAMS.clear()
+    with torch.device("meta"):
+        context = plainly(attention, *inputs)
+    assert torch.equal(context, expected[0])
+
+
+def test_views_whose_sign_is_not_in_memory():
+    inputs = [x.detach() for x in inputs_of(1, 2, 2, 37, 41, 32, 32)]
+    attention = gh.Attention(engine="streaming")
+    expected = plainly(attention, -inputs[0], inputs[1], -inputs[2])
+    negated = [torch._neg_view(inputs[0]), inputs[1], torch._neg_view(inputs[2])]
+    assert negated[0].is_neg()
+    assert torch.equal(plainly(attention, *negated), expected)
+
+
+def test_a_parameter_is_an_ordinary_tensor():
+    inputs = inputs_of(1, 2, 2, 37, 41, 32, 32)
+    attention = gh.Attention(engine="streaming")
+    expected = plainly(with_gradients, attention, inputs)
+    parameters = [torch.nn.Parameter(x.detach()) for x in inputs]
+    assert_same(plainly(with_gradients, attention, parameters), expected)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(37, 32), (41, 32), (41, 32)],
+        [(3, 37, 32), (3, 41, 32), (3, 41, 32)],
+        [(2, 3, 37, 32), (2, 3, 41, 32), (2, 3, 41, 32)],
+        [(2, 1, 3, 37, 32), (2, 1, 3, 41, 32), (2, 1, 3, 41, 32)],
+    ],
+    ids=len,
+)
+@pytest.mark.parametrize("engine", ["fused", "streaming"])
+def test_a_plan_that_says_plain_has_a_plain_call(shapes, engine):
+    attention = gh.Attention(engine=engine)
+    problem = attention.problem(*(torch.randn(shape) for shape in shapes))
+    streaming = Streaming()
+    assert streaming.is_plain(problem) == (streaming.direct(problem) is not None)
+    assert streaming.is_plain(problem) == (len(shapes[0]) in {3, 4})
 
 
 class Names(TorchDispatchMode):
@@ -269,8 +393,9 @@ def test_a_tangent_is_refused_not_lost():
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 def test_under_the_transforms_of_torch_func():
     inputs = [x.detach() for x in inputs_of(3, 2, 2, 131, 131, 32, 32)]
+    expected = plainly(gh.Attention(mask=gh.causal(), engine="streaming"), *inputs)
     attention = gh.Attention(mask=gh.causal())
-    expected = attention(*inputs)
+    attention(*inputs)
     found = torch.func.vmap(attention)(*(x[:, None] for x in inputs))[:, 0]
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
@@ -344,7 +469,7 @@ def test_a_forked_child_computes():
 
 
 def test_no_tensor_of_a_caller_is_kept_and_programs_are_bounded(monkeypatch):
-    monkeypatch.setattr(plain_calls, "_MOST", 7)
+    monkeypatch.setattr(programs, "_MOST", 7)
     attention = gh.Attention(engine="streaming")
     for length in range(1, 24):
         inputs = inputs_of(1, 2, 2, 37, length, 32, 32)
@@ -353,8 +478,17 @@ def test_no_tensor_of_a_caller_is_kept_and_programs_are_bounded(monkeypatch):
         del inputs, found
         gc.collect()
         assert not any(one() is not None for one in held)
-        assert 0 < len(plain_calls._PROGRAMS) <= 7
-    assert sum(x.nbytes for x in programs._SPARE) <= 2**20
+        assert 0 < len(programs._PROGRAMS) <= 7
+
+
+def test_the_memory_of_a_large_call_is_not_kept():
+    inputs = [x.detach() for x in inputs_of(1, 2, 2, 37, 41, 32, 32)]
+    attention = gh.Attention(engine="streaming")
+    plainly(attention, *inputs)
+    (kept,) = programs._SPARE
+    plainly(attention, *(x.detach() for x in inputs_of(1, 2, 2, 37, 9001, 64, 64)))
+    assert [kept] == programs._SPARE
+    assert kept.nbytes == 2**20
 
 
 def test_results_are_not_overwritten_by_the_next_call():
@@ -364,6 +498,54 @@ def test_results_are_not_overwritten_by_the_next_call():
     copies = [x.clone() for x in kept]
     with_gradients(attention, second)
     assert_same(kept, copies)
+
+
+STATISTICS = {
+    "rows": {
+        **{"a": gh.LogSumExp(), "b": gh.MaxWeight(), "c": gh.ArgMax()},
+        **{"d": gh.Entropy(), "e": gh.MeanDistance()},
+    },
+    "keys": {"a": gh.Received(), "b": gh.MassOn([0, 3]), "c": gh.DistanceHistogram([1, 5, 40])},
+    "many": {
+        **{"a": gh.TopK(5), "b": gh.PooledMap(3, 7), "c": gh.PooledMap(11, 2)},
+        **{"d": gh.Received(), "e": gh.MassOn([1])},
+    },
+}
+RECIPES = {
+    "plain": ({}, {}),
+    "causal": ({"mask": gh.causal(), "softcap": 2.0}, {}),
+    "ragged": ({"mask": gh.causal()}, {"mask": gh.padding([97, 0, 41])}),
+    "dense": ({"mask": gh.dense(torch.rand(3, 1, 97, 101) < 0.7)}, {}),
+    "dense of heads": ({"mask": gh.dense(torch.rand(6, 97, 101) < 0.7)}, {}),
+    "distances": ({"bias": gh.ALiBi(6), "mask": gh.causal()}, {}),
+    "bias": ({"bias": torch.randn(6, 97, 101)}, {}),
+    "bias of keys": ({"bias": torch.randn(3, 1, 1, 101)}, {}),
+    "offset": ({"mask": gh.causal()}, {"offset": 2}),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("names", STATISTICS)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_statistics_in_machine_code_have_the_bits_of_those_head_by_head(recipe, names, dtype):
+    settings, call = RECIPES[recipe]
+    attention = gh.Attention(**settings, engine="streaming")
+    inputs = inputs_of(3, 6, 2, 97, 101, 64, 32, dtype)
+
+    def seen():
+        found = attention.observe(*inputs, STATISTICS[names], **call)
+        values = [getattr(found, name) for name in found.statistics]
+        parts = [part for one in values for part in (one if isinstance(one, tuple) else (one,))]
+        return [found.context, *parts]
+
+    expected = by_operator(seen)
+    ran = []
+    with pytest.MonkeyPatch.context() as patched:
+        run = programs.Program.run
+        patched.setattr(programs.Program, "run", lambda *given: ran.append(1) or run(*given))
+        for _ in range(2):
+            assert_same(seen(), expected)
+    assert len(ran) == 2
 
 
 CALLED = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
@@ -384,7 +566,10 @@ def shared(function, words, moves, calls, given, **sizes):
         least=np.zeros(4, np.int64),
         **{"threads": 1, "room": 512, **sizes},
     )
-    own = (ctypes.c_int64 * (FIRST_GIVEN + 1))(0, 0, 0, 0, scratch.ctypes.data, given)
+    lengths = np.array([31, 37], np.int64)
+    own = (ctypes.c_int64 * (FIRST_GIVEN + 1))(
+        0, 0, 0, 0, scratch.ctypes.data, lengths.ctypes.data, given
+    )
     kernel("share_heads", REAL)(task, ctypes.addressof(own))
     return own
 
@@ -394,22 +579,23 @@ def test_words_move_with_batch_row_heads_and_stripe():
 
     def function(number):
         def note(_, __, address):
-            words = (ctypes.c_int64 * 2).from_address(address)
-            seen.append((number, *words[: 1 + number]))
+            words = (ctypes.c_int64 * 3).from_address(address)
+            seen.append((number, *words[: 1 + 2 * number]))
             return 0
 
         return note
 
     own = shared(
         function,
-        # One call of a word for each key head, and another of two words for each head.
-        words=[5, 7, 11],
+        # One call of a word for each key head, and another of three words for each head.
+        words=[5, 7, 0, 11],
         moves=[
             (FIRST_GIVEN, 1000, 100, 10, 1),
             (ZERO, 1000, 100, 10, 1),
+            (LENGTHS, 0, 0, 0, 0),
             (SCRATCH, 0, 0, 0, 0),
         ],
-        calls=[(0, 1, 1, EITHER, EITHER), (1, 3, 0, EITHER, EITHER)],
+        calls=[(0, 1, 1, EITHER, EITHER), (1, 4, 0, EITHER, EITHER)],
         given=90_000,
         batch=2,
         kv_heads=3,
@@ -422,13 +608,14 @@ def test_words_move_with_batch_row_heads_and_stripe():
             place = 1000 * batch + 100 * kv_head
             # The second stripe is of the same key head as the first.
             expected.append((0, 90_005 + place))
-            expected += [(1, 7 + place + 10 * h + s) for s in range(2) for h in range(2)]
-    assert [one[:2] for one in seen] == expected
+            keys = (31, 37)[batch]
+            expected += [(1, 7 + place + 10 * h + s, keys) for s in range(2) for h in range(2)]
+    assert [one[:3] for one in seen] == expected
     assert own[NEXT_UNIT] == 2 * 3 * 2 + 1
     assert own[NEXT_THREAD] == 1
     assert own[STATUS] == 0
     # What lies in the thread's own memory does not move.
-    assert len({one[2] for one in seen if one[0] == 1}) == 1
+    assert len({one[3] for one in seen if one[0] == 1}) == 1
 
 
 def test_a_kernel_that_fails_is_told():
@@ -442,3 +629,15 @@ def test_a_kernel_that_fails_is_told():
         **sizes,
     )
     assert own[STATUS] == 7
+
+
+def test_a_call_that_fails_is_told(monkeypatch):
+    def failing(kernel, packed, threads):
+        del kernel, threads
+        (address,) = struct.unpack("q", packed[-8:])
+        (ctypes.c_int64 * FIRST_GIVEN).from_address(address)[STATUS] = 7
+
+    monkeypatch.setattr(programs, "call_in_threads", failing)
+    inputs = inputs_of(1, 2, 2, 37, 41, 32, 32)
+    with pytest.raises(RuntimeError, match="ended with status 7: take Attention"):
+        gh.Attention(engine="streaming")(*inputs)

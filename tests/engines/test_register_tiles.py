@@ -23,7 +23,7 @@ own = at_hand._replace(
 processor.at_hand = lambda: own
 
 import glasshead as gh
-from glasshead.engines.streaming import plain_calls
+from glasshead.engines.streaming import machine_code
 
 dtype = getattr(torch, sys.argv[4])
 masks = {"none": None, "causal": gh.causal(), "window": gh.causal() & gh.window(before=17)}
@@ -36,7 +36,7 @@ for length, dim in ((64, 64), (131, 7)):
         upstream = torch.randn(1, 6, length, dim, dtype=dtype)
         for engine, plain in (("streaming", False), ("streaming", True), ("reference", False)):
             # As if this kind of processor had machine code in the package.
-            plain_calls.in_package = lambda: plain
+            machine_code.in_package = lambda: plain
             own_inputs = [x.clone().requires_grad_() for x in inputs]
             context = gh.Attention(mask=mask, engine=engine)(*own_inputs)
             context.backward(upstream)

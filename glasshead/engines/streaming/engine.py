@@ -11,15 +11,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.engines.direct import ByLengths, Direct, takes_inputs_as_they_are
+from glasshead.engines.direct import Direct, is_softmax_of_products
 from glasshead.engines.reference import Cost, Observed, by_rows
-from glasshead.engines.streaming.operands import LoweredProblem, OutputSpec, RecipeTensors, knows
+from glasshead.engines.streaming.operands import (
+    LONGEST,
+    LoweredProblem,
+    OutputSpec,
+    RecipeTensors,
+    knows,
+)
 from glasshead.engines.streaming.operator import run
 from glasshead.recipe.biases import Bias, bias_values, by_diagonal
 from glasshead.recipe.masks.base import Mask, visible_pairs
 from glasshead.recipe.masks.kinds import LengthMask
 from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
-from glasshead.recipe.scores import Dot, ScaledDot
 from glasshead.recipe.tile import Intervals, Tile, four_axes
 from glasshead.recipe.validation import is_traced, is_transformed, without_autocast
 from glasshead.statistics.reductions import Reduction
@@ -77,15 +82,14 @@ class Streaming:
         mask = problem.simplified_mask()
         if (
             self.refusal(problem) is not None
+            or not is_softmax_of_products(problem)
             or not problem.normalizer.is_softmax
-            or problem.biases
-            or type(problem.score) not in (Dot, ScaledDot)
-            or isinstance(problem.scale, Tensor)
             or problem.dtype != torch.float32
             or not (mask is None or mask.of_positions or type(mask) is LengthMask)
             or isinstance(problem.offset, Tensor)
+            or (type(mask) is LengthMask and not _is_readable(mask.lengths))
             # Longer calls are to end at Ctrl-C.
-            or math.prod(problem.scores_shape) * problem.query.shape[-1] > _LONGEST
+            or math.prod(problem.scores_shape) * problem.query.shape[-1] > LONGEST
         ):
             return False
         # llvmlite, which loads machine code, is slow to import.
@@ -101,8 +105,7 @@ class Streaming:
         It computes all inputs of the same shapes, dtype and device, with a mask that is the same or
         has other lengths.
         """
-        plain = takes_inputs_as_they_are(problem) and problem.query.device.type == "cpu"
-        if not (plain and self.is_plain(problem)):
+        if problem.query.device.type != "cpu" or not self.is_plain(problem):
             return None
         from glasshead.engines.streaming.plain_calls import PlainCall
 
@@ -111,7 +114,7 @@ class Streaming:
         if mask is None:
             return PlainCall(None, None, scale, softcap)
         if type(mask) is LengthMask:
-            return ByLengths.of(mask, PlainCall(None, None, scale, softcap), fewest=0)
+            return PlainCall("lengths", None, scale, softcap)
         name = repr(mask), problem.offset
         return PlainCall(name, _plain_bounds(problem), scale, softcap)
 
@@ -165,12 +168,17 @@ def is_differentiated_otherwise(problem: Problem) -> bool:
     return any(tangent is not None for tangent in tangents) or is_transformed()
 
 
-# Products of numbers of a call that is not to be interrupted: some tenths of a second.
-_LONGEST = 2**36
+def _is_readable(lengths: Tensor) -> bool:
+    """Return whether the lengths of each call can be read, as no transform wraps them."""
+    return type(lengths) is Tensor and lengths.device.type == "cpu"
 
 
 def _plain_bounds(problem: Problem) -> Tensor | None:
     """Return the bounds of a mask of positions; None where others hide pairs, or rows see none."""
+    return problem._once("plain bounds", lambda: _bounds_that_show_all(problem))  # noqa: SLF001
+
+
+def _bounds_that_show_all(problem: Problem) -> Tensor | None:
     on_meta = problem.query.device.type == "meta"
     intervals, rest = problem.key_ranges(torch.device("cpu") if on_meta else None)
     if rest is not None or intervals is None:

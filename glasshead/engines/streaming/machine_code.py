@@ -21,7 +21,7 @@ import numpy as np
 from llvmlite import binding
 
 from glasshead.engines.streaming.kernels.arguments import ENTRIES, layout_of, parts_of
-from glasshead.engines.streaming.kernels.processor import Processor, at_hand
+from glasshead.engines.streaming.kernels.processor import Processor, at_hand, columns_of
 
 # Of a wheel; a clone of the repository has none.
 SHIPPED_FOLDER = Path(__file__).with_name("machine_code")
@@ -49,6 +49,10 @@ class Packed:
         """Return the argument with its addresses moved by `count` steps of so many bytes."""
         numbers = [number + count * step for number, step in zip(self.numbers, steps, strict=True)]
         return Packed(numbers, self.leaves, self.owner)
+
+
+# A flat array of no numbers, packed once, as each head has some.
+EMPTY: Any = Packed([0, 0], 1, None)
 
 
 class Place(NamedTuple):
@@ -120,6 +124,7 @@ class Packer:
         """Add the numbers of a tuple whose first leaf is `leaf`, and return the next one."""
         for part in value:
             if type(part) is Place:
+                self._check_place(part, self._leaves[leaf])
                 numbers += (part, *part.shape)
                 leaf += 1
                 continue
@@ -144,6 +149,15 @@ class Packer:
             numbers += part.shape
         return leaf
 
+    def _check_place(self, place: Place, layout: tuple[np.dtype, int] | None) -> None:
+        """Check that a place has as many axes as the argument that it stands for."""
+        axes = 0 if layout is None else layout[1]
+        if len(place.shape) != axes:
+            raise TypeError(
+                f"the kernel {self.entry} takes an array of {axes} axes, and got a place of "
+                f"{len(place.shape)}."
+            )
+
 
 class Kernel:
     """A kernel in machine code: called with what `ENTRIES` lists, without Python's lock.
@@ -155,8 +169,9 @@ class Kernel:
 
     Attributes:
         pack: The packer of its arguments.
+        function, unused: Its C function, which takes packed arguments after what is unused.
         address: Where its machine code is.
-        in_thread: Where that is which takes the address of packed arguments alone.
+        in_thread: Where that is which takes the address of packed arguments alone, or 0.
     """
 
     def __init__(self, entry: str, real: np.dtype, code: bytes) -> None:
@@ -171,15 +186,11 @@ class Kernel:
         self.address = address
         self.in_thread = self._engine.get_function_address(f"glasshead_{entry}_in_thread")
         kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
-        self._function = kind(address)
-        self._entry, self._unused = entry, (ctypes.c_int64 * 4)()
+        self.function, self._entry = kind(address), entry
+        self.unused = (ctypes.c_int64 * 4)()
 
     def __call__(self, *arguments: Any) -> None:
-        self.call(self.pack(arguments))
-
-    def call(self, packed: bytes) -> None:
-        """Call it with arguments that are packed."""
-        status = self._function(self._unused, self._unused, packed)
+        status = self.function(self.unused, self.unused, self.pack(arguments))
         if status:
             raise RuntimeError(f"the kernel {self._entry} ended with status {status}.")
 
@@ -203,6 +214,15 @@ def in_package() -> bool:
     That is a property of the installation: what was compiled since does not change it.
     """
     return all(shipped(entry, np.dtype(np.float32), at_hand()) for entry in ENTRIES)
+
+
+def fills_tiles(*dims: int) -> bool:
+    """Return whether vectors of such widths fill a product's tile, as programs take them.
+
+    And whether machine code is installed, as no call is to wait for a compiler.
+    """
+    width = columns_of(np.dtype(np.float32).itemsize)
+    return all(dim % width == 0 for dim in dims) and in_package()
 
 
 def shipped(

@@ -45,6 +45,9 @@ from glasshead.statistics.reductions import (
 _ROWS = {LogSum: LOG_SUM, EntropySum: ENTROPY, ScoreSum: SCORES, DistanceSum: DISTANCES}
 _KNOWN = (*_ROWS, BlockSum, DiagonalSum, Largest, LargestWeights, TimesKeys, TimesQueries)
 
+# Products of numbers of a call of machine code, which Ctrl-C does not end: some tenths of a second.
+LONGEST = 2**36
+
 VisibleRule = Callable[[range, range], Tensor]
 Allocate = Callable[[tuple[int, ...], torch.dtype], Tensor]
 
@@ -155,6 +158,15 @@ class OutputSpec(NamedTuple):
         """Return the specification as an operator takes it: tensors and a list of numbers."""
         numbers = [self.keyed, self.far, self.diagonal, self.top, *self.maps]
         return self.per_key, self.per_query, numbers
+
+    def spans(self) -> np.ndarray:
+        """Return where the rows of R begin and end to be other than 0, `[#batch, #heads, r, 2]`."""
+        if self.per_key is None:
+            return np.empty((0, 0, 0, 2), np.int64)
+        present = self.per_key.detach().numpy() != 0
+        first, last = present.argmax(-1), present.shape[-1] - present[..., ::-1].argmax(-1)
+        ends = np.stack([first, last], -1).astype(np.int64)
+        return np.where(present.any(-1)[..., None], ends, 0)
 
     def of_head(self, batch: int, head: int, real: np.dtype) -> KernelSpec:
         """Return the specification of one head, in arrays for the kernels."""

@@ -1,9 +1,10 @@
 """Forward and backward pass: vectors packed, work shared among threads, and its sums combined."""
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,8 +25,9 @@ from glasshead.engines.streaming.kernels.arguments import (
     Workspace,
 )
 from glasshead.engines.streaming.kernels.processor import at_hand, columns_of
-from glasshead.engines.streaming.machine_code import Packed, kernel
+from glasshead.engines.streaming.machine_code import EMPTY, Packed, fills_tiles, kernel
 from glasshead.engines.streaming.operands import (
+    LONGEST,
     GradInputs,
     GradOutputs,
     LoweredProblem,
@@ -35,15 +37,15 @@ from glasshead.engines.streaming.operands import (
     at,
     real_of,
 )
-from glasshead.engines.streaming.threads import Schedule, WorkItem
-
-# The most scores of a block: a few megabytes, however long the text.
-FORWARD_NUMBERS = 2**21
-
+from glasshead.engines.streaming.programs import forward_program, in_rows, kept
+from glasshead.engines.streaming.threads import (
+    BACKWARD_NUMBERS,
+    FORWARD_NUMBERS,
+    Schedule,
+    WorkItem,
+)
 
 _SINGLE = np.dtype(np.float32)
-# A flat array of no numbers, packed once, as each head has some.
-EMPTY: Any = Packed([0, 0], 1, None)
 
 
 def flat(tensor: Tensor, extent: int) -> np.ndarray:
@@ -64,7 +66,7 @@ def matrix(vectors: Tensor, *, width: int = 1) -> Matrix:
         kernel("widen", numbers.dtype)(_halves(vectors), length, across, is_bfloat16, numbers)
         return Matrix(numbers, across, across)
     if across == dim:
-        vectors = _in_rows(vectors)
+        vectors = in_rows(vectors)
         row = vectors.stride(0)
         return Matrix(flat(vectors, (length - 1) * row + dim), row, dim)
     padded = np.zeros((length, across), real_of(vectors))
@@ -72,17 +74,10 @@ def matrix(vectors: Tensor, *, width: int = 1) -> Matrix:
     return Matrix(padded.reshape(-1), across, across)
 
 
-def _in_rows(vectors: Tensor) -> Tensor:
-    """Return vectors each of which is contiguous in memory, and after the one before."""
-    if vectors.stride(1) != 1 or vectors.stride(0) < vectors.shape[1]:
-        return vectors.contiguous()
-    return vectors
-
-
 def _halves(vectors: Tensor) -> HalfMatrix:
     """View vectors of half precision by their bits."""
     length, dim = vectors.shape
-    vectors = _in_rows(vectors.detach())
+    vectors = in_rows(vectors.detach())
     row = vectors.stride(0)
     return HalfMatrix(flat(vectors.view(torch.int16), (length - 1) * row + dim), row, dim)
 
@@ -241,26 +236,92 @@ def forward(problem: LoweredProblem, spec: OutputSpec) -> Results:
     """Compute the context and the requested sums in one pass over the scores."""
     results = Results.allocate(problem, spec, _zeros)
     results.keys.fill_(-1)
-    cut = Schedule(problem, numbers=FORWARD_NUMBERS, shares=4)
+    in_code = _ForwardCall.of(problem, spec)
+    few = workers.FEW if in_code is None else workers.FEW_IN_CODE
+    cut = Schedule(problem, numbers=FORWARD_NUMBERS, shares=4, few=few)
     # Sums over the queries, of each stripe by itself, added in the end.
     added = results.by_query, results.diagonals, results.maps
-    stripes = [
-        [torch.zeros_like(x, dtype=torch.float64) for x in added] for _ in range(cut.stripes)
-    ]
+    stripes = [torch.zeros(cut.stripes, *x.shape, dtype=torch.float64) for x in added]
+    if in_code is not None:
+        in_code.run(
+            cut, results._replace(by_query=stripes[0], diagonals=stripes[1], maps=stripes[2])
+        )
+    else:
+        _share(problem, spec, cut, results, stripes)
+    for result, parts in zip(added, stripes, strict=True):
+        if result.numel():
+            first, *others = parts
+            result.copy_(sum(others, first))
+    results.divide_maps(spec)
+    return results._replace(context=results.context.to(problem.query.dtype))
+
+
+def _share(
+    problem: LoweredProblem,
+    spec: OutputSpec,
+    cut: Schedule,
+    results: Results,
+    stripes: Sequence[Tensor],
+) -> None:
+    """Compute the results head by head, where Python hands them to the kernels."""
 
     # Gradient mode is thread-local.
     @torch.no_grad()
     def work(units: Iterator[WorkItem]) -> None:
         one = _ForwardPass(problem, spec, cut, results)
         for unit in units:
-            one.run(unit, stripes[unit.stripe])
+            one.run(unit, [parts[unit.stripe] for parts in stripes])
 
     workers.share(cut.units(), work, cut.threads)
-    for result, *parts in zip(added, *stripes, strict=True):
-        if result.numel():
-            result.copy_(sum(parts[1:], parts[0]))
-    results.divide_maps(spec)
-    return results._replace(context=results.context.to(problem.query.dtype))
+
+
+class _ForwardCall(NamedTuple):
+    """Call of a forward pass that is a program.
+
+    Attributes:
+        problem: The problem, in float32 or half precision, without a rule and without sinks.
+        spec: What is asked for.
+    """
+
+    problem: LoweredProblem
+    spec: OutputSpec
+
+    @classmethod
+    def of(cls, problem: LoweredProblem, spec: OutputSpec) -> "_ForwardCall | None":
+        """Return it for a problem; None for one that Python hands to the kernels head by head."""
+        query, key, value, recipe = problem
+        scores = math.prod(query.shape[:3]) * key.shape[2]
+        if (
+            not (recipe.rule is None is recipe.sink)
+            or query.dtype == torch.float64
+            or len(recipe.offsets) > 1
+            or scores * query.shape[3] > LONGEST
+            or not fills_tiles(query.shape[3], *(() if value is None else (value.shape[3],)))
+        ):
+            return None
+        value = value if value is None else in_rows(value)
+        return cls(LoweredProblem(in_rows(query), in_rows(key), value, recipe), spec)
+
+    @torch.no_grad()
+    def run(self, cut: Schedule, results: Results) -> None:
+        """Compute the results, of which those that queries add to are of each stripe by itself."""
+        (query, key, value, recipe), spec = self
+        operands = recipe.visible, recipe.bias, recipe.table, spec.per_key, spec.per_query
+        kind: list[object] = [query.dtype, recipe.scale, recipe.softcap, recipe.bounds.shape]
+        kind += (torch.get_num_threads(), cut.stripes, cut.height, cut.across, cut.threads)
+        kind += spec[:5]
+        for x in (query, key, value, *operands):
+            kind += (None, None) if x is None else (x.shape, x.stride())
+        program = kept(tuple(kind), lambda: forward_program(self.problem, cut, spec))
+        spans = spec.spans()
+        lengths = np.full(len(query), key.shape[2], np.int64)
+        tensors = query, key, value, recipe.bounds, *results, *operands
+        program.run(
+            lengths.ctypes.data,
+            *(0 if x is None else x.data_ptr() for x in tensors),
+            spans.ctypes.data,
+            int(recipe.offsets[0]),
+        )
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -335,10 +396,6 @@ class _ForwardPass:
                     self.cut.height,
                     *span,
                 )
-
-
-# The backward pass holds two blocks, and may take no more memory than the forward pass.
-BACKWARD_NUMBERS = 2**20
 
 
 def backward(

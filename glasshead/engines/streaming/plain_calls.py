@@ -8,24 +8,34 @@ The kernels are those of `passes`, and so are all bits.
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from glasshead.engines.streaming.kernels.arguments import FACTOR, MAX_SCORE, ROW_STATS
-from glasshead.engines.streaming.kernels.processor import columns_of
-from glasshead.engines.streaming.machine_code import in_package
-from glasshead.engines.streaming.operands import LoweredProblem, RecipeTensors
-from glasshead.engines.streaming.operator import no_second_gradient
-from glasshead.engines.streaming.programs import Program, backward_program, forward_program
+from glasshead.engines.streaming.machine_code import fills_tiles
+from glasshead.engines.streaming.operands import LoweredProblem, OutputSpec, RecipeTensors
+from glasshead.engines.streaming.operator import no_second_gradient, streaming_backward
+from glasshead.engines.streaming.programs import (
+    Program,
+    Rows,
+    backward_program,
+    forward_program,
+    in_rows,
+    kept,
+)
+from glasshead.engines.streaming.threads import (
+    BACKWARD_NUMBERS,
+    FEW_IN_CODE,
+    FORWARD_NUMBERS,
+    Schedule,
+)
 from glasshead.private_names import private
 
 _CPU = torch.device("cpu")
-# Programs by what they are of; beyond this many, all are made anew.
-_PROGRAMS: dict[tuple[object, ...], Program] = {}
-_MOST = 256
-# How many of them a call finds by strides alone.
+# How many programs a call finds by strides alone.
 _MOST_BY_STRIDES = 8
 
 
@@ -35,15 +45,18 @@ class PlainCall:
     It holds no tensor of a caller.
 
     Args:
-        name: Of what the queries see: `PlainCall`s of one name have the same bounds.
+        name: Of what the queries see: `PlainCall`s of one name have the same bounds; "lengths"
+            where the mask of each call tells the keys of each batch row.
         bounds: The first key that each query sees, and the one after the last, `[1, 2, queries]`;
-            None where each sees all. Every query sees a key, and every key is seen.
+            None where each sees all, or as many as lengths say. Every query sees a key, and every
+            key within the lengths is seen.
         scale: The number that multiplies the products.
         softcap: 0 for none.
     """
 
     def __init__(self, name: object, bounds: Tensor | None, scale: float, softcap: float) -> None:
         self.bounds, self.scale, self.softcap = bounds, scale, softcap
+        self._by_lengths = name == "lengths"
         self._name = name, scale, softcap
         self._by_strides: dict[tuple[object, ...], Program] = {}
 
@@ -52,35 +65,46 @@ class PlainCall:
         query: Float[Tensor, "batch heads queries dim"],
         key: Float[Tensor, "batch kv_heads keys dim"],
         value: Float[Tensor, "batch kv_heads keys value_dim"],
-        mask: object = None,
+        mask: Any = None,
     ) -> Float[Tensor, "batch heads queries value_dim"] | None:
-        """Compute the context, differentiably; None where others are to see an operator."""
-        if _modes() or getattr(forward_ad, "_current_level", 0) >= 0:
+        """Compute the context, differentiably.
+
+        None where others are to see an operator, or a batch row sees no key.
+        """
+        if _sees_operators() or getattr(forward_ad, "_current_level", 0) >= 0:
             return None
-        # Of the shapes, batch rows and keys alone change from call to call.
-        kind = (
-            *(query.stride(), key.stride(), value.stride()),
-            *(query.size(0), key.size(2), torch.get_num_threads()),
-        )
-        program = self._by_strides.get(kind)
+        if query.is_neg() or key.is_neg() or value.is_neg():
+            query, key, value = (x.resolve_neg() for x in (query, key, value))
+        # Calls of this attention have the same shapes.
+        layout = query.stride(), key.stride(), value.stride(), torch.get_num_threads()
+        program = self._by_strides.get(layout)
         if program is None:
-            query, key, value = _in_rows(query), _in_rows(key), _in_rows(value)
-            program = self._forward(kind, query, key, value)
+            query, key, value = in_rows(query), in_rows(key), in_rows(value)
+            program = self._forward(layout, query, key, value)
+        rows = program.bounds
+        if self._by_lengths:
+            found = _rows_of(mask, query, key)
+            if found is None:
+                return None
+            rows = found
         if torch.is_grad_enabled() and (
             query.requires_grad or key.requires_grad or value.requires_grad
         ):
-            return _Differentiable.apply(query, key, value, self, program)
+            return StreamingAttention.apply(query, key, value, self, program, rows)
         context = torch.empty(program.shape, dtype=torch.float32, device=_CPU)
-        program.run(query, key, value, context)
+        program.run(
+            *(rows.lengths, query.data_ptr(), key.data_ptr(), value.data_ptr()),
+            *(rows.bounds, context.data_ptr()),
+        )
         return context if query.dtype is torch.float32 else context.to(query.dtype)
 
-    def _forward(self, kind: tuple[object, ...], *inputs: Tensor) -> Program:
+    def _forward(self, layout: tuple[object, ...], *inputs: Tensor) -> Program:
         """Return the program of the forward pass, and keep it for inputs that take no copy."""
-        program = self.program(forward_program, *inputs)
-        if kind[:3] == tuple(x.stride() for x in inputs):
+        program = self.program(_forward_program, *inputs)
+        if layout[:3] == tuple(x.stride() for x in inputs):
             if len(self._by_strides) >= _MOST_BY_STRIDES:
                 self._by_strides.clear()
-            self._by_strides[kind] = program
+            self._by_strides[layout] = program
         return program
 
     def program(
@@ -96,22 +120,20 @@ class PlainCall:
         kind: list[object] = [make, self._name, inputs[0].dtype, torch.get_num_threads()]
         for x in (*inputs, *gradient):
             kind += (x.shape, x.stride())
-        known = tuple(kind)
-        program = _PROGRAMS.get(known)
-        if program is None:
-            if len(_PROGRAMS) >= _MOST:
-                _PROGRAMS.clear()
-            _PROGRAMS[known] = program = make(self._lowered(*inputs), *gradient)
-        return program
+        return kept(tuple(kind), lambda: make(self.lowered(*inputs), *gradient))
 
-    def _lowered(self, query: Tensor, key: Tensor, value: Tensor) -> LoweredProblem:
-        """Return the problem as the passes take it."""
-        bounds = self.bounds
+    def lowered(
+        self, query: Tensor, key: Tensor, value: Tensor, bounds: Tensor | None = None
+    ) -> LoweredProblem:
+        """Return the problem as the passes take it, with the bounds of a call if it has some."""
+        bounds = self.bounds if bounds is None else bounds
         if bounds is None:
-            bounds = torch.tensor([[[0], [key.shape[2]]]]).expand(1, 2, query.shape[2])
+            rows = query.shape[0] if self._by_lengths else 1
+            ends = torch.tensor([[0], [key.shape[2]]], device=_CPU)
+            bounds = ends.expand(rows, 2, query.shape[2])
         recipe = RecipeTensors(
             bounds.contiguous(),
-            torch.zeros(1, dtype=torch.int64),
+            torch.zeros(1, dtype=torch.int64, device=_CPU),
             scale=self.scale,
             softcap=self.softcap,
         )
@@ -119,80 +141,135 @@ class PlainCall:
 
 
 def serves(dim: int, value_dim: int) -> bool:
-    """Return whether plain calls take vectors of such widths: a product's tile fills up no others.
-
-    They need machine code that is installed, as no call is to wait for a compiler.
-    """
-    width = columns_of(torch.float32.itemsize)
-    return dim % width == value_dim % width == 0 and in_package() and _modes is not _always
+    """Return whether vectors of such widths have plain calls."""
+    return _modes is not None and fills_tiles(dim, value_dim)
 
 
-def _always() -> int:
-    """Stand in for what this version of PyTorch lacks."""
-    return 1
+# Counts the modes that see the operators of this thread.
+_modes = private("torch._C._len_torch_dispatch_stack")
 
 
-# How many modes see the operators of this thread.
-_modes = private("torch._C._len_torch_dispatch_stack") or _always
+def _sees_operators() -> bool:
+    """Return whether a mode is to see the operators that run."""
+    return bool(_modes())
 
 
-def _in_rows(x: Tensor) -> Tensor:
-    """Return vectors each of which is contiguous in memory, and after the one before."""
-    *_, row, step = x.stride()
-    return x if step == 1 and row >= x.shape[-1] else x.contiguous()
+def _has_memory(x: Tensor) -> bool:
+    """Return whether a tensor has numbers of its own, as one has not that a transform wraps."""
+    try:
+        x.data_ptr()
+    except RuntimeError:
+        return False
+    return True
 
 
-class _Differentiable(torch.autograd.Function):
+def _rows_of(mask: Any, query: Tensor, key: Tensor) -> Rows | None:
+    """Return the keys of each batch row by the lengths of a mask; None where one sees none."""
+    stops = np.minimum(mask.lengths.numpy(), key.shape[2]).astype(np.int64)
+    stops = np.broadcast_to(stops, query.shape[0])
+    if not stops.size or stops.min() < 1:
+        return None
+    bounds = np.zeros((len(stops), 2, query.shape[2]), np.int64)
+    bounds[:, 1] = stops[:, None]
+    return Rows(np.ascontiguousarray(stops), bounds)
+
+
+class StreamingAttention(torch.autograd.Function):
     """The context, and its gradients."""
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, call: PlainCall, program: Program
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        call: PlainCall,
+        program: Program,
+        rows: Rows,
     ) -> Tensor:
         """Compute the context, and keep two numbers of each row."""
         context = torch.empty(program.shape, dtype=torch.float32, device=_CPU)
-        rows = context.new_empty((*program.shape[:2], ROW_STATS, program.shape[2]))
-        program.run(query, key, value, context, rows)
-        stats = rows[:, :, MAX_SCORE :: FACTOR - MAX_SCORE].contiguous()
-        ctx.save_for_backward(query, key, value, stats)
-        ctx.call = call
+        stats = context.new_empty((*program.shape[:2], ROW_STATS, program.shape[2]))
+        program.run(
+            *(rows.lengths, *(x.data_ptr() for x in (query, key, value))),
+            *(rows.bounds, context.data_ptr(), stats.data_ptr()),
+        )
+        kept_stats = torch.stack((stats[:, :, MAX_SCORE], stats[:, :, FACTOR]), 2)
+        ctx.save_for_backward(query, key, value, kept_stats)
+        ctx.call, ctx.rows = call, rows
         return context.to(query.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        """Compute the gradients."""
-        return *_Gradient.apply(ctx.call, gradient, *ctx.saved_tensors), None, None
+        """Compute the gradients, by the operator where others are to see it, or wrap it."""
+        # Hooks of saved tensors may have laid them out anew.
+        query, key, value = (in_rows(x) for x in ctx.saved_tensors[:3])
+        of_rows = ctx.saved_tensors[3].contiguous()
+        if _sees_operators() or not _has_memory(gradient):
+            bounds = torch.from_numpy(ctx.rows.of_bounds)
+            *inputs, (*parts, _) = ctx.call.lowered(query, key, value, bounds)
+            others = [False] * 3, of_rows, gradient, None, None, None, None
+            made = streaming_backward(*inputs, *parts, 0, *others)
+            made = [x.to(query.dtype) for x in made[:3]]
+        else:
+            made = StreamingAttentionGradient.apply(
+                *(ctx.call, ctx.rows, in_rows(gradient.resolve_neg()), query, key, value, of_rows)
+            )
+        return *made, None, None, None
 
 
-class _Gradient(torch.autograd.Function):
+class StreamingAttentionGradient(torch.autograd.Function):
     """The gradients, which have none of their own."""
 
     @staticmethod
-    def forward(ctx: Any, call: PlainCall, gradient: Tensor, *saved: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any,
+        call: PlainCall,
+        rows: Rows,
+        gradient: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        row_stats: Tensor,
+    ) -> tuple[Tensor, ...]:
         """Compute the gradients of query, key and value."""
         del ctx
-        # Hooks of saved tensors may have laid them out anew.
-        query, key, value, gradient = (_in_rows(x) for x in (*saved[:3], gradient))
-        return _backward(call, gradient, query, key, value, saved[3].contiguous())
+        program = call.program(_backward_program, query, key, value, gradient=(gradient,))
+        of_query = query.new_empty(query.shape, dtype=torch.float32)
+        # Sums over the queries: of each stripe by itself, and with the rows that fill up a panel.
+        sums = [
+            query.new_zeros(
+                (program.stripes, *x.shape[:2], program.padded, x.shape[3]), dtype=torch.float32
+            )
+            for x in (key, value)
+        ]
+        program.run(
+            *(rows.lengths, *(x.data_ptr() for x in (query, key, value))),
+            *(rows.bounds, *(x.data_ptr() for x in (gradient, row_stats, of_query, *sums))),
+        )
+        of_key, of_value = (
+            (one[0] if len(one) == 1 else one.sum(0))[:, :, : key.shape[2]].contiguous()
+            for one in sums
+        )
+        return of_query.to(query.dtype), of_key.to(key.dtype), of_value.to(value.dtype)
 
     backward = staticmethod(no_second_gradient)  # type: ignore[assignment]
 
 
-def _backward(
-    call: PlainCall, gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, row_stats: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the gradients of query, key and value."""
-    program = call.program(backward_program, query, key, value, gradient=(gradient,))
-    of_query = query.new_empty(query.shape, dtype=torch.float32)
-    # Sums over the queries: of each stripe by itself, and with the rows that fill up a panel.
-    sums = [
-        query.new_zeros(
-            (program.stripes, *x.shape[:2], program.padded, x.shape[3]), dtype=torch.float32
-        )
-        for x in (key, value)
-    ]
-    program.run(query, key, value, gradient, row_stats, of_query, *sums)
-    of_key, of_value = (
-        (one[0] if len(one) == 1 else one.sum(0))[:, :, : key.shape[2]].contiguous() for one in sums
-    )
-    return of_query.to(query.dtype), of_key.to(key.dtype), of_value.to(value.dtype)
+def _forward_program(problem: LoweredProblem) -> Program:
+    """Return the program of the context alone, with its bounds."""
+    cut = Schedule(problem, numbers=FORWARD_NUMBERS, shares=4, few=FEW_IN_CODE)
+    return forward_program(problem, cut, OutputSpec()).with_bounds(_rows_of_all(problem))
+
+
+def _backward_program(problem: LoweredProblem, gradient: Tensor) -> Program:
+    """Return the program of the gradients."""
+    cut = Schedule(problem, numbers=BACKWARD_NUMBERS, shares=1, few=FEW_IN_CODE)
+    return backward_program(problem, gradient, cut)
+
+
+def _rows_of_all(problem: LoweredProblem) -> Rows:
+    """Return what the batch rows of all calls see."""
+    bounds = problem.recipe.bounds.numpy()
+    lengths = np.full(len(problem.query), problem.key.shape[2], np.int64)
+    return Rows(lengths, bounds)

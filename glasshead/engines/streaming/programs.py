@@ -8,7 +8,7 @@ kernel, with addresses relative to the tensors of a call and to a thread's memor
 import ctypes
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple, cast
 
@@ -19,6 +19,7 @@ from torch import Tensor
 from glasshead.engines.streaming.kernels.arguments import (
     EITHER,
     FIRST_GIVEN,
+    LENGTHS,
     ROW_STATS,
     SCRATCH,
     STATUS,
@@ -30,6 +31,7 @@ from glasshead.engines.streaming.kernels.arguments import (
     KernelGrid,
     KernelRecipe,
     KernelResults,
+    KernelSpec,
     Matrix,
     Panels,
     Task,
@@ -37,16 +39,60 @@ from glasshead.engines.streaming.kernels.arguments import (
     Workspace,
 )
 from glasshead.engines.streaming.kernels.processor import at_hand, columns_of
-from glasshead.engines.streaming.machine_code import Place, kernel
+from glasshead.engines.streaming.machine_code import EMPTY, Place, kernel
 from glasshead.engines.streaming.operands import LoweredProblem, OutputSpec
-from glasshead.engines.streaming.passes import BACKWARD_NUMBERS, EMPTY, FORWARD_NUMBERS
-from glasshead.engines.streaming.threads import FEW_IN_CODE, Schedule, call_in_threads
+from glasshead.engines.streaming.threads import (
+    Schedule,
+    call_in_threads,
+)
 
 _REAL, _CPU = np.dtype(np.float32), torch.device("cpu")
-# The addresses that a call gives: of the forward pass, with the gradient of the context in place of
-# the context in the backward pass, and of this alone.
-(_QUERY, _KEY, _VALUE, _CONTEXT, _ROWS) = range(FIRST_GIVEN, FIRST_GIVEN + 5)
-(_GRAD_QUERY, _GRAD_KEY, _GRAD_VALUE) = range(FIRST_GIVEN + 5, FIRST_GIVEN + 8)
+# The addresses that a call gives.
+(_QUERY, _KEY, _VALUE, _BOUNDS, _CONTEXT, _ROWS) = range(FIRST_GIVEN, FIRST_GIVEN + 6)
+# Of a forward pass: other results, what is added to scores or hides them, operands of sums, and a
+# number, the position of query 0.
+(_BY_KEY, _TOP, _KEYS, _BY_QUERY, _DIAGONALS, _MAPS) = range(FIRST_GIVEN + 6, FIRST_GIVEN + 12)
+(_VISIBLE, _BIAS, _TABLE) = range(FIRST_GIVEN + 12, FIRST_GIVEN + 15)
+(_PER_KEY, _PER_QUERY, _SPANS, _OFFSET) = range(FIRST_GIVEN + 15, FIRST_GIVEN + 19)
+# Of a backward pass, where the gradient of the context has the place of the context.
+(_GRAD_QUERY, _GRAD_KEY, _GRAD_VALUE) = range(FIRST_GIVEN + 6, FIRST_GIVEN + 9)
+# Programs by what they are of; beyond this many, all are made anew.
+_PROGRAMS: "dict[tuple[object, ...], Program]" = {}
+_MOST = 256
+
+
+def in_rows(x: Tensor) -> Tensor:
+    """Return vectors each of which is contiguous in memory, and after the one before."""
+    *_, row, step = x.stride()
+    return x if step == 1 and row >= x.shape[-1] else x.contiguous()
+
+
+def kept(kind: tuple[object, ...], make: "Callable[[], Program]") -> "Program":
+    """Return the program of a kind, made by the first call of it."""
+    program = _PROGRAMS.get(kind)
+    if program is None:
+        if len(_PROGRAMS) >= _MOST:
+            _PROGRAMS.clear()
+        _PROGRAMS[kind] = program = make()
+    return program
+
+
+class Rows:
+    """What batch rows see, in arrays whose addresses a call gives.
+
+    Args:
+        of_lengths: The keys that there are, `[batch]`: none beyond are read.
+        of_bounds: The first key that each query sees, and the one after the last,
+            `[#batch, 2, queries]`.
+    """
+
+    def __init__(self, of_lengths: np.ndarray, of_bounds: np.ndarray) -> None:
+        self.of_lengths, self.of_bounds = of_lengths, of_bounds
+        self.lengths, self.bounds = of_lengths.ctypes.data, of_bounds.ctypes.data
+
+
+# Those of a backward pass in bfloat16, the most, are half as many.
+_MOST_WORDS = 1024
 
 
 class _When(NamedTuple):
@@ -88,6 +134,7 @@ class Program:
         shape: Of the context.
         stripes: How many results of their own there are of sums over the queries.
         padded: The keys in whole panels.
+        bounds: What all its calls see, where they see the same.
     """
 
     def __init__(
@@ -105,6 +152,8 @@ class Program:
             code, first = kernel(call.entry, _REAL), len(words)
             words += code.pack.words(call.arguments)
             table.append((code.address, first, len(words), call.once, *call.when))
+        if len(words) > _MOST_WORDS:
+            raise ValueError(f"a program takes at most {_MOST_WORDS} words, and got {len(words)}.")
         still = (ZERO, 0, 0, 0, 0)
         moves = [(word.base, *word.moves) if type(word) is Place else still for word in words]
         self._task = Task(
@@ -119,31 +168,36 @@ class Program:
             threads=cut.threads,
             room=room,
         )
+        self.bounds = Rows(np.zeros(cut.batch, np.int64), np.zeros((0, 2, 0), np.int64))
         self._share = kernel("share_heads", _REAL)
         # The last word is the address of what a call gives.
         self._packed = self._share.pack((self._task, 0))[:-8]
 
-    def run(
-        self, query: Tensor, key: Tensor, value: Tensor, context: Tensor, *others: Tensor
-    ) -> None:
-        """Call the kernels for tensors, in the order of their bases.
+    def with_bounds(self, bounds: "Rows") -> "Program":
+        """Keep what all its calls see."""
+        self.bounds = bounds
+        return self
 
-        Of a forward pass, the others are the statistics of rows, which may be left out.
+    def run(self, lengths: int, *given: int) -> None:
+        """Call the kernels with addresses: of the batch rows' lengths, and by their bases.
+
+        Of a forward pass, the last ones may be left out, where nothing but the context is wanted.
         """
-        size = self._size if others else self._size + self._rows
+        size = self._size if len(given) > _ROWS - FIRST_GIVEN else self._size + self._rows
         memory = _memory(size)
         address = memory.data_ptr()
-        given = _Given(
-            *(0, 0, 0, 0, address),
-            *(query.data_ptr(), key.data_ptr(), value.data_ptr(), context.data_ptr()),
-            *([x.data_ptr() for x in others] if others else (address + self._size,)),
-        )
-        packed = self._packed + _WORD.pack(ctypes.addressof(given))
+        if size > self._size:
+            given = (*given, address + self._size)
+        words = _Given(0, 0, 0, 0, address, lengths, *given)
+        packed = self._packed + _WORD.pack(ctypes.addressof(words))
         call_in_threads(self._share, packed, self._threads)
         if size <= _SMALL:
             _SPARE[:] = (memory,)
-        if given[STATUS]:
-            raise RuntimeError(f"a kernel of the streaming engine ended with {given[STATUS]}.")
+        if words[STATUS]:
+            raise RuntimeError(
+                f"a kernel of the streaming engine ended with status {words[STATUS]}: take "
+                "Attention(engine='fused')."
+            )
 
 
 # Memory of small calls is kept for the next one.
@@ -162,7 +216,7 @@ def _memory(size: int) -> Tensor:
     return torch.empty(size, dtype=torch.uint8, device=_CPU)
 
 
-_Given = ctypes.c_int64 * (FIRST_GIVEN + 8)
+_Given = ctypes.c_int64 * (_OFFSET + 1)
 
 
 def _bits(word: Any) -> int:
@@ -180,7 +234,7 @@ class _Vectors(NamedTuple):
         row: The step from one to the next.
         length, dim: Their number, and their width.
         dtype: Theirs.
-        shared: Whether the heads of a group share them.
+        shared: Whether the heads of a group share them, as keys: each batch row has some of them.
     """
 
     place: Any
@@ -189,6 +243,11 @@ class _Vectors(NamedTuple):
     dim: int
     dtype: torch.dtype
     shared: bool
+
+    @property
+    def number(self) -> Any:
+        """How many of them there are: for keys, as many as their batch row has."""
+        return Place(LENGTHS, ()) if self.shared else self.length
 
     @classmethod
     def of(cls, base: int, x: Tensor, group: int, *, shared: bool = False) -> "_Vectors":
@@ -207,7 +266,7 @@ class _Builder:
         self.calls: list[_Call] = []
         self.least = [0, 0, 0, 0]
         # The words of all calls come first.
-        self.room = 8 * 1024
+        self.room = 8 * _MOST_WORDS
 
     def take(self, *shape: int, itemsize: int = _REAL.itemsize) -> Any:
         """Take memory for an array of each thread."""
@@ -221,7 +280,7 @@ class _Builder:
             return Matrix(x.place, x.row, x.dim)
         made = self.take(x.length * x.dim)
         is_bfloat16 = int(x.dtype == torch.bfloat16)
-        widen = HalfMatrix(x.place, x.row, x.dim), x.length, x.dim, is_bfloat16, made
+        widen = HalfMatrix(x.place, x.row, x.dim), x.number, x.dim, is_bfloat16, made
         self.calls.append(_Call("widen", widen, x.shared and when is _ALWAYS, when))
         return Matrix(made, x.dim, x.dim)
 
@@ -229,7 +288,7 @@ class _Builder:
         """Return the vectors of a key head in panels."""
         width = columns_of(_REAL.itemsize)
         made = self.take(-(-x.length // width) * width * rows.width)
-        self.calls.append(_Call("pack", (rows, x.length, width, made), when is _ALWAYS, when))
+        self.calls.append(_Call("pack", (rows, x.number, width, made), when is _ALWAYS, when))
         return made
 
     def pairs(self, x: _Vectors, least: int) -> Any:
@@ -238,7 +297,7 @@ class _Builder:
         rows, size = self.take(-(-x.length // tile) * tile * deep), self.take(1, itemsize=8)
         self.least[least] = size.offset
         half = HalfMatrix(x.place, x.row, x.dim)
-        self.calls.append(_Call("pair_up", (half, x.length, rows, size), x.shared))
+        self.calls.append(_Call("pair_up", (half, x.number, rows, size), x.shared))
         return rows
 
     def facing(
@@ -267,90 +326,152 @@ def _stripe(cut: Schedule) -> tuple[Any, int, int]:
     return Place(ZERO, (), 0, (0, 0, 0, cut.height)), cut.stripes * cut.height, cut.queries
 
 
-def _of_head(base: int, cut: Schedule, *shape: int, stripes: bool = False) -> Any:
+def _of_head(
+    base: int, cut: Schedule, *shape: int, itemsize: int = 4, stripes: bool = False
+) -> Any:
     """Return the place of a head's numbers in a contiguous result.
 
     Args:
         base: The index of its address.
         cut: How the work is divided.
         shape: Of one head.
-        stripes: Whether each stripe has some of its own, in the layout of the keys' heads.
+        itemsize: The bytes of a number.
+        stripes: Whether each stripe has numbers of its own.
     """
+    size = math.prod(shape) * itemsize
+    stripe = cut.batch * cut.heads * size if stripes else 0
+    return Place(base, shape, 0, (cut.heads * size, cut.group * size, size, stripe))
+
+
+def _of_key_head(base: int, cut: Schedule, *shape: int) -> Any:
+    """Return the place of a key head's numbers, of each stripe by itself, in a result."""
     size = math.prod(shape) * _REAL.itemsize
-    if stripes:
-        moves = cut.kv_heads * size, size, 0, cut.batch * cut.kv_heads * size
-    else:
-        moves = cut.heads * size, cut.group * size, size, 0
-    return Place(base, shape, 0, moves)
+    return Place(base, shape, 0, (cut.kv_heads * size, size, 0, cut.batch * cut.kv_heads * size))
 
 
-def _recipe(problem: LoweredProblem, query: Matrix, half: Any, panels: Panels) -> KernelRecipe:
+def _operand(base: int, x: Tensor | None, cut: Schedule) -> Any:
+    """Return the place of a head's numbers of an operand `[#batch, #heads, …]`."""
+    if x is None:
+        return np.empty((0, 0), _REAL)
+    batch, head = (
+        0 if x.shape[axis] == 1 else x.stride(axis) * x.element_size() for axis in (0, 1)
+    )
+    return Place(base, tuple(x.shape[2:]), 0, (batch, head * cut.group, head, 0))
+
+
+def _recipe(
+    problem: LoweredProblem, cut: Schedule, query: Matrix, half: Any, panels: Panels
+) -> KernelRecipe:
     """Return the kernel arguments that define the scores of a head."""
+    recipe = problem.recipe
     return KernelRecipe(
         query=query,
         half_query=half,
         panels=panels,
-        keys=problem.key.shape[2],
-        bounds=problem.recipe.bounds[0].numpy(),
-        bias=_NO_PAIRS,
-        visible=VisibleGrid(np.empty(0, np.bool_), 0, 0),
-        table=_NONE,
-        scale=float(problem.recipe.scale),
-        softcap=float(problem.recipe.softcap),
+        keys=Place(LENGTHS, ()),  # type: ignore[arg-type]
+        bounds=_bounds(recipe.bounds),
+        bias=KernelGrid(*_pairs(_BIAS, recipe.bias, cut, _NONE)),
+        visible=VisibleGrid(*_pairs(_VISIBLE, recipe.visible, cut, np.empty(0, np.bool_))),
+        table=_NONE if recipe.table is None else _operand(_TABLE, recipe.table, cut),
+        scale=float(recipe.scale),
+        softcap=float(recipe.softcap),
         sink=-math.inf,
-        offset=0,
+        offset=Place(_OFFSET, ()),  # type: ignore[arg-type]
     )
+
+
+def _pairs(base: int, x: Tensor | None, cut: Schedule, none: Any) -> tuple[Any, int, int]:
+    """Return the place of a head's pairs of `[#batch, #heads, #queries, keys]`, as a grid's."""
+    if x is None:
+        return none, 0, 0
+    queries, keys = x.shape[2:]
+    row = x.stride(2) if queries > 1 else 0
+    place = _operand(base, x, cut)._replace(shape=((queries - 1) * row + keys,))
+    return place, 0, row
+
+
+def _bounds(bounds: Tensor) -> Any:
+    """Return the place of a batch row's bounds."""
+    size = 0 if len(bounds) == 1 else bounds[0].numel() * bounds.element_size()
+    return Place(_BOUNDS, tuple(bounds.shape[1:]), 0, (size, 0, 0, 0))
 
 
 _NONE, _NO_DOUBLES = np.empty(0, _REAL), np.empty(0, np.float64)
 _NO_PAIRS = KernelGrid(_NONE, 0, 0)
 
 
-def forward_program(problem: LoweredProblem) -> Program:
+def forward_program(problem: LoweredProblem, cut: Schedule, spec: OutputSpec) -> Program:
     """Return the program of a forward pass."""
-    query, key, value = problem.query, problem.key, cast("Tensor", problem.value)
-    width = value.shape[3]
-    cut = Schedule(problem, numbers=FORWARD_NUMBERS, shares=4, few=FEW_IN_CODE)
+    query, key, value, _ = problem
+    width = 0 if value is None else value.shape[3]
     builder = _Builder()
     left = _Vectors.of(_QUERY, query, cut.group)
     right = _Vectors.of(_KEY, key, cut.group, shared=True)
-    values = builder.numbers(_Vectors.of(_VALUE, value, cut.group, shared=True))
+    values = Matrix(_NONE, 0, 0)
+    if value is not None:
+        values = builder.numbers(_Vectors.of(_VALUE, value, cut.group, shared=True))
     workspace = Workspace(
         query=builder.take(cut.height * left.dim),
         scores=builder.take(cut.height * cut.across),
         product=builder.take(cut.height * width),
-        top_groups=_NONE,
-        order=_NONE,
-        columns=_NO_DOUBLES,
+        top_groups=builder.take(max(64, min(4 * spec.top, cut.keys))),
+        order=builder.take(spec.top),
+        columns=builder.take(cut.across if spec.maps else 0, itemsize=8),
         factors=builder.take(cut.height),
+    )
+    right_rows, left_rows = (0 if x is None else x.shape[2] for x in (spec.per_key, spec.per_query))
+    cells = sum(
+        rows * columns for rows, columns in zip(spec.maps[::2], spec.maps[1::2], strict=True)
     )
     results = KernelResults(
         context=_of_head(_CONTEXT, cut, cut.queries, width),
         rows=_of_head(_ROWS, cut, ROW_STATS, cut.queries),
-        by_key=np.empty((0, cut.queries), _REAL),
-        top=np.empty((cut.queries, 0), _REAL),
-        keys=np.empty((cut.queries, 0), np.int64),
-        by_query=np.empty((0, cut.keys), np.float64),
-        diagonals=_NO_DOUBLES,
-        maps=_NO_DOUBLES,
+        by_key=_of_head(_BY_KEY, cut, right_rows, cut.queries),
+        top=_of_head(_TOP, cut, cut.queries, spec.top),
+        keys=_of_head(_KEYS, cut, cut.queries, spec.top, itemsize=8),
+        by_query=_of_head(_BY_QUERY, cut, left_rows, cut.keys, itemsize=8, stripes=True),
+        diagonals=_of_head(
+            _DIAGONALS,
+            cut,
+            cut.queries + cut.keys - 1 if spec.diagonal else 0,
+            itemsize=8,
+            stripes=True,
+        ),
+        maps=_of_head(_MAPS, cut, cells, itemsize=8, stripes=True),
     )
-    spec = OutputSpec().of_head(0, 0, _REAL)
+    asked = KernelSpec(
+        keyed=spec.keyed,
+        far=spec.far,
+        maps=np.array(spec.maps, np.int64).reshape(-1, 2),
+        per_key=_operand(_PER_KEY, spec.per_key, cut),
+        per_query=_operand(_PER_QUERY, spec.per_query, cut),
+        spans=_spans(spec.per_key, cut),
+    )
     for when, panels, half in builder.facing(0, left, right):
         numbers = Matrix(EMPTY, 0, left.dim)
         if half is EMPTY:
             numbers = builder.numbers(left, when)
-        recipe = _recipe(problem, numbers, half, panels)
+        recipe = _recipe(problem, cut, numbers, half, panels)
         blocks = cut.width, cut.height, *_stripe(cut)
-        arguments = recipe, values, spec, results, workspace, *blocks
+        arguments = recipe, values, asked, results, workspace, *blocks
         builder.calls.append(_Call("forward_blocks", arguments, when=when))
     return Program(builder.calls, cut, width, builder.least, builder.room)
 
 
-def backward_program(problem: LoweredProblem, gradient: Tensor) -> Program:
+def _spans(per_key: Tensor | None, cut: Schedule) -> Any:
+    """Return the place of where each of a head's rows begins and ends, 16 bytes a row."""
+    if per_key is None:
+        return np.empty((0, 2), np.int64)
+    batch, heads, rows, _ = per_key.shape
+    head = 0 if heads == 1 else 16 * rows
+    moves = 0 if batch == 1 else 16 * rows * heads, head * cut.group, head, 0
+    return Place(_SPANS, (rows, 2), 0, moves)
+
+
+def backward_program(problem: LoweredProblem, gradient: Tensor, cut: Schedule) -> Program:
     """Return the program of a backward pass, for the gradient of the context."""
     query, key, value = problem.query, problem.key, cast("Tensor", problem.value)
     width = value.shape[3]
-    cut = Schedule(problem, numbers=BACKWARD_NUMBERS, shares=1, few=FEW_IN_CODE)
     builder = _Builder()
     left = _Vectors.of(_QUERY, query, cut.group)
     right = _Vectors.of(_KEY, key, cut.group, shared=True)
@@ -369,8 +490,8 @@ def backward_program(problem: LoweredProblem, gradient: Tensor) -> Program:
     padded = cut.padded(cut.keys)
     gradients = KernelGradients(
         query=_of_head(_GRAD_QUERY, cut, cut.queries, left.dim),
-        key=_of_head(_GRAD_KEY, cut, padded * left.dim, stripes=True),
-        value=_of_head(_GRAD_VALUE, cut, padded * width, stripes=True),
+        key=_of_key_head(_GRAD_KEY, cut, padded * left.dim),
+        value=_of_key_head(_GRAD_VALUE, cut, padded * width),
         bias=_NO_PAIRS,
         table=_NO_DOUBLES,
         sink=_NO_DOUBLES,
@@ -382,7 +503,7 @@ def backward_program(problem: LoweredProblem, gradient: Tensor) -> Program:
     )
     for (scores, panels, half), (weights, value_panels, half_incoming) in ways:
         arguments = (
-            _recipe(problem, numbers, half, panels),
+            _recipe(problem, cut, numbers, half, panels),
             keys,
             value_panels,
             _of_head(_ROWS, cut, 2, cut.queries),

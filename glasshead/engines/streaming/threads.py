@@ -4,8 +4,8 @@ import ctypes
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -89,17 +89,20 @@ def _gomp(function: Any, given: Any) -> Callable[[Any, Any, int, int], None] | N
         return None
 
 
-_gomp_of_code = cache(lambda: _gomp(ctypes.c_void_p, ctypes.c_char_p))
+@cache
+def _gomp_of_code() -> Callable[[Any, Any, int, int], None] | None:
+    """Return what starts PyTorch's OpenMP threads for machine code and its packed arguments."""
+    return _gomp(ctypes.c_void_p, ctypes.c_char_p)
 
 
 def call_in_threads(kernel: Kernel, packed: bytes, threads: int) -> None:
     """Call a kernel in each thread with the same packed arguments, without Python in any."""
     if threads == 1:
-        kernel.call(packed)
+        kernel.function(kernel.unused, kernel.unused, packed)
         return
     parallel = None if _is_forked else _gomp_of_code()
     if parallel is None:
-        _in_own_pool(lambda: kernel.call(packed), threads)
+        _in_own_pool(lambda: kernel.function(kernel.unused, kernel.unused, packed), threads)
     else:
         parallel(kernel.in_thread, packed, torch.get_num_threads(), 0)
 
@@ -115,8 +118,23 @@ def _in_own_pool(take: Callable[[], None], threads: int) -> None:
         if threads not in _pools:
             _pools[threads] = ThreadPoolExecutor(threads - 1, thread_name_prefix="glasshead")
         futures = [_pools[threads].submit(take) for _ in range(threads - 1)]
-    take()
-    wait(futures)
+    try:
+        take()
+    finally:
+        _wait_for(futures)
+
+
+def _wait_for(futures: Sequence[Future]) -> None:
+    """Wait for work to end, at Ctrl-C, too: it writes to memory that is freed afterwards."""
+    interrupt = None
+    while True:
+        try:
+            wait(futures)
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
 
 
 def _forget() -> None:
@@ -149,6 +167,9 @@ class _Shared(Iterator[_Unit]):
             self._units = iter(())
 
 
+# The most scores of a block: a few megabytes, however long the text. The backward pass holds two
+# blocks, and may take no more memory.
+FORWARD_NUMBERS, BACKWARD_NUMBERS = 2**21, 2**20
 # Queries per block; fewer where the block's scores would not stay in cache.
 _HEIGHT = 64
 

@@ -236,8 +236,9 @@ class Task(NamedTuple):
 
 # The words that one call of `share_heads` has of its own, by their places: 0 as the base of what is
 # no address, counters, the status of a kernel that failed, and addresses: of the memory of all
-# threads, each of which takes its own, and others that follow.
-(ZERO, NEXT_THREAD, NEXT_UNIT, STATUS, SCRATCH, FIRST_GIVEN) = range(6)
+# threads, each of which takes its own; of an integer for each batch row, which takes its own, too;
+# and others that follow.
+(ZERO, NEXT_THREAD, NEXT_UNIT, STATUS, SCRATCH, LENGTHS, FIRST_GIVEN) = range(7)
 # The columns of `Task.moves`.
 (FROM, BY_BATCH, BY_KEY_HEAD, BY_HEAD, BY_STRIPE) = range(5)
 # A call that does not depend on whether pairs multiply exactly, as 0 and 1 do.

@@ -38,7 +38,7 @@ def compiled(entry: str, real: np.dtype, processor: Processor) -> bytes:
     """Compile one kernel for one dtype, and return its object file.
 
     It holds a function `int32 f(void *unused, void *unused, int64 address)`, Numba's own calling
-    convention, which takes the arguments as `Packer` packs them and returns 0; and
+    convention, which takes the arguments as `Packer` packs them and returns 0; and of `share_heads`
     `void f_in_thread(void *address)`, as OpenMP calls it.
     """
     if processor != at_hand():
@@ -58,7 +58,8 @@ def compiled(entry: str, real: np.dtype, processor: Processor) -> bytes:
                     function.name = symbol_of(entry)
                 elif not function.is_declaration:
                     function.linkage = "internal"
-            module.link_in(_in_thread(entry, module))
+            if entry == "share_heads":
+                module.link_in(_in_thread(entry, module))
             return generator.emit(module)
         finally:
             context._internal_codegen = usual  # noqa: SLF001
@@ -70,12 +71,12 @@ def _in_thread(entry: str, module: Any) -> Any:
     made.triple, made.data_layout = module.triple, module.data_layout
     pointer, word = ir.IntType(8).as_pointer(), ir.IntType(64)
     kind = ir.FunctionType(ir.IntType(32), [pointer, pointer, word])
-    kernel = ir.Function(made, kind, symbol_of(entry))
+    called = ir.Function(made, kind, symbol_of(entry))
     outer = ir.FunctionType(ir.VoidType(), [pointer])
     function = ir.Function(made, outer, f"{symbol_of(entry)}_in_thread")
     builder = ir.IRBuilder(function.append_basic_block())
     unused = builder.bitcast(builder.alloca(ir.ArrayType(word, 4)), pointer)
-    builder.call(kernel, [unused, unused, builder.ptrtoint(function.args[0], word)])
+    builder.call(called, [unused, unused, builder.ptrtoint(function.args[0], word)])
     builder.ret_void()
     return binding.parse_assembly(str(made))
 

@@ -15,6 +15,7 @@ from glasshead.engines.streaming.kernels.arguments import (
     BY_STRIPE,
     EITHER,
     FROM,
+    LENGTHS,
     NEXT_THREAD,
     NEXT_UNIT,
     SCRATCH,
@@ -115,7 +116,11 @@ def share_heads(task, given):
                     continue
                 for w in range(first, stop):
                     moves = task.moves[w]
-                    base = scratch if moves[FROM] == SCRATCH else bases[moves[FROM]]
+                    base = bases[moves[FROM]]
+                    if moves[FROM] == SCRATCH:
+                        base = scratch
+                    elif moves[FROM] == LENGTHS:
+                        base = _words_at(base)[batch]
                     block[w] = (
                         task.words[w]
                         + base
