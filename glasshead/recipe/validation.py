@@ -2,6 +2,7 @@
 
 import math
 import operator
+import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
@@ -298,7 +299,12 @@ _innermost_transform = private("torch._C._functorch.peek_interpreter_stack")
 
 def is_traced() -> bool:
     """Return whether the call is being traced, so that no mask object can be called later."""
-    return torch.compiler.is_compiling() or bool(torch.jit.is_tracing())  # type: ignore[reportPrivateImportUsage]
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[reportPrivateImportUsage]
+        return True
+    # Of make_fx, which need not have been imported.
+    proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    proxy_mode = getattr(proxies, "get_proxy_mode", None)
+    return proxy_mode is not None and proxy_mode() is not None
 
 
 def is_transformed() -> bool:

@@ -1,9 +1,12 @@
 """Plain calls have the bits of the streaming operator, and are seen and refused as it is."""
 
+import contextlib
 import ctypes
 import gc
 import os
 import struct
+import threading
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,11 +14,13 @@ import numpy as np
 import pytest
 import torch
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 import glasshead as gh
 from glasshead.attention import attention as module
-from glasshead.engines.streaming import machine_code, passes, programs
+from glasshead.engines.streaming import machine_code, passes, programs, threads
 from glasshead.engines.streaming.engine import Streaming
 from glasshead.engines.streaming.kernels.arguments import (
     EITHER,
@@ -29,6 +34,7 @@ from glasshead.engines.streaming.kernels.arguments import (
     Task,
 )
 from glasshead.engines.streaming.machine_code import kernel
+from glasshead.recipe.masks.base import Mask
 
 REAL = np.dtype(np.float32)
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -289,12 +295,100 @@ def test_tensors_that_hooks_lay_out_anew():
     attention = gh.Attention(engine="streaming")
     expected = plainly(with_gradients, attention, inputs)
 
-    def transposed(x):
-        return x.transpose(-1, -2).contiguous()
+    def turned(x):
+        return x.transpose(-1, -2) if x.ndim > 1 else x
 
-    hooks = torch.autograd.graph.saved_tensors_hooks(transposed, lambda x: x.transpose(-1, -2))
-    with hooks:
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: turned(x).contiguous(), turned):
         assert_same(plainly(with_gradients, attention, inputs), expected)
+
+
+@pytest.mark.parametrize("change", [torch.Tensor.double, lambda x: x[:1], torch.Tensor.bfloat16])
+def test_hooks_that_return_other_tensors_are_refused(change):
+    inputs = inputs_of(2, 2, 2, 37, 41, 32, 32)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, change):
+        context = plainly(gh.Attention(engine="streaming"), *inputs)
+        with pytest.raises(TypeError, match="in the shape and dtype that they had"):
+            context.sum().backward()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_checkpoint_computes_plainly_and_by_the_operator(first):
+    """Once a mode sees the first computation, once the one that the backward pass makes anew."""
+    inputs = inputs_of(1, 2, 2, 37, 37, 32, 32)
+    attention = gh.Attention(mask=gh.causal(), engine="streaming")
+    expected = with_gradients(attention, inputs)
+    weight = torch.linspace(-1, 1, expected[0].numel()).sin().view_as(expected[0])
+    with Names() if first else contextlib.nullcontext():
+        context = checkpoint(lambda *x: attention(*x) * 1, *inputs, use_reentrant=False)
+    with contextlib.nullcontext() if first else Names():
+        found = torch.autograd.grad(context, inputs, weight)
+    assert_same([context, *found], expected)
+
+
+@pytest.mark.parametrize("mask", [None, gh.causal(), gh.window(before=3)], ids=str)
+@pytest.mark.parametrize("engine", ["auto", "streaming"])
+def test_the_meta_device_has_shapes_alone(engine, mask):
+    inputs = [torch.empty(2, 3, 160, 64, device="meta") for _ in range(3)]
+    assert gh.Attention(mask=mask, engine=engine)(*inputs).shape == (2, 3, 160, 64)
+
+
+@pytest.mark.parametrize("mask", [None, gh.causal(), gh.window(before=3)], ids=str)
+def test_make_fx_traces_what_sdpa_computes(mask):
+    inputs, others = ([torch.randn(2, 2, 160, 64) for _ in range(3)] for _ in range(2))
+    attention = gh.Attention(mask=mask)
+    attention(*inputs)
+    expected = attention(*others)
+    found = make_fx(attention)(*inputs)(*others)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_tensor_of_zeros_without_memory():
+    query, key, value = (x.detach() for x in inputs_of(1, 2, 2, 37, 41, 32, 32))
+    attention = gh.Attention(engine="streaming")
+    plainly(attention, query, key, value)
+    zeros = torch._efficientzerotensor(query.shape)
+    assert torch.equal(attention(zeros, key, value), attention(torch.zeros_like(query), key, value))
+
+
+class Named(Mask):
+    """A mask of positions whose name does not tell which."""
+
+    of_positions = True
+
+    def __init__(self, before):
+        self.before = before
+
+    def __repr__(self):
+        return "Named()"
+
+    def visible(self, tile):
+        return gh.window(before=self.before, after=0).visible(tile)
+
+    def intervals(self, tile):
+        return gh.window(before=self.before, after=0).intervals(tile)
+
+
+def test_masks_of_one_name_have_bounds_of_their_own():
+    inputs = [x.detach() for x in inputs_of(1, 2, 2, 131, 131, 32, 32)]
+    for before in (3, 0, 5, 3):
+        found = gh.Attention(mask=Named(before), engine="streaming")(*inputs)
+        window = gh.window(before=before, after=0)
+        assert torch.equal(found, gh.Attention(mask=window, engine="streaming")(*inputs))
+
+
+def test_memory_outlives_threads_at_ctrl_c():
+    """Without OpenMP, an interrupt of this thread ends the call after all others have ended."""
+    ended = []
+
+    def slow():
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        time.sleep(0.2)
+        ended.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        threads._in_own_pool(slow, 3)
+    assert ended == [1, 1]
 
 
 def test_another_default_device_changes_nothing():
@@ -367,8 +461,6 @@ def test_a_mode_sees_the_operator_of_a_remembered_call():
 
 
 def test_tracing_on_numbers_traces_the_operator():
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     inputs = [x.detach() for x in inputs_of(1, 2, 2, 131, 131, 32, 32)]
     others = [x.detach() for x in inputs_of(1, 2, 2, 131, 131, 32, 32)]
     attention = gh.Attention(engine="streaming")
@@ -420,13 +512,13 @@ def test_widths_that_fill_no_tile_take_the_operator(dim):
             plainly(attention, *inputs)
 
 
-@pytest.mark.parametrize("threads", [1, 3, 5])
-def test_any_number_of_threads(threads):
+@pytest.mark.parametrize("number", [1, 3, 5])
+def test_any_number_of_threads(number):
     inputs = inputs_of(1, 3, 3, 211, 211, 64, 64)
     attention = gh.Attention(mask=gh.causal(), engine="streaming")
     expected = plainly(with_gradients, attention, inputs)
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(number)
     try:
         found = plainly(with_gradients, attention, inputs)
     finally:
@@ -450,8 +542,8 @@ def test_callers_in_several_threads_share_programs_and_memory():
             torch.equal(attention(*inputs[at]), expected[at]) for _ in range(50) for at in order
         )
 
-    with ThreadPoolExecutor(4) as threads:
-        assert all(threads.map(turn, range(len(inputs))))
+    with ThreadPoolExecutor(4) as callers:
+        assert all(callers.map(turn, range(len(inputs))))
 
 
 # A fork in a process of threads is what is tested here.
@@ -502,13 +594,19 @@ def test_results_are_not_overwritten_by_the_next_call():
 
 STATISTICS = {
     "rows": {
-        **{"a": gh.LogSumExp(), "b": gh.MaxWeight(), "c": gh.ArgMax()},
-        **{"d": gh.Entropy(), "e": gh.MeanDistance()},
+        "a": gh.LogSumExp(),
+        "b": gh.MaxWeight(),
+        "c": gh.ArgMax(),
+        "d": gh.Entropy(),
+        "e": gh.MeanDistance(),
     },
     "keys": {"a": gh.Received(), "b": gh.MassOn([0, 3]), "c": gh.DistanceHistogram([1, 5, 40])},
     "many": {
-        **{"a": gh.TopK(5), "b": gh.PooledMap(3, 7), "c": gh.PooledMap(11, 2)},
-        **{"d": gh.Received(), "e": gh.MassOn([1])},
+        "a": gh.TopK(5),
+        "b": gh.PooledMap(3, 7),
+        "c": gh.PooledMap(11, 2),
+        "d": gh.Received(),
+        "e": gh.MassOn([1]),
     },
 }
 RECIPES = {

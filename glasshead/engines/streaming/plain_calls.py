@@ -35,6 +35,8 @@ from glasshead.engines.streaming.threads import (
 from glasshead.private_names import private
 
 _CPU = torch.device("cpu")
+# The position of query 0, which nothing reads here.
+_OFFSETS = torch.zeros(1, dtype=torch.int64, device=_CPU)
 # How many programs a call finds by strides alone.
 _MOST_BY_STRIDES = 8
 
@@ -69,18 +71,23 @@ class PlainCall:
     ) -> Float[Tensor, "batch heads queries value_dim"] | None:
         """Compute the context, differentiably.
 
-        None where others are to see an operator, or a batch row sees no key.
+        None where others are to see an operator, a batch row sees no key, or an input has no
+        memory.
         """
         if _sees_operators() or getattr(forward_ad, "_current_level", 0) >= 0:
             return None
         if query.is_neg() or key.is_neg() or value.is_neg():
             query, key, value = (x.resolve_neg() for x in (query, key, value))
+        places = query.data_ptr(), key.data_ptr(), value.data_ptr()
+        if not all(places):
+            return None
         # Calls of this attention have the same shapes.
         layout = query.stride(), key.stride(), value.stride(), torch.get_num_threads()
         program = self._by_strides.get(layout)
         if program is None:
             query, key, value = in_rows(query), in_rows(key), in_rows(value)
             program = self._forward(layout, query, key, value)
+            places = query.data_ptr(), key.data_ptr(), value.data_ptr()
         rows = program.bounds
         if self._by_lengths:
             found = _rows_of(mask, query, key)
@@ -92,10 +99,7 @@ class PlainCall:
         ):
             return StreamingAttention.apply(query, key, value, self, program, rows)
         context = torch.empty(program.shape, dtype=torch.float32, device=_CPU)
-        program.run(
-            *(rows.lengths, query.data_ptr(), key.data_ptr(), value.data_ptr()),
-            *(rows.bounds, context.data_ptr()),
-        )
+        program.run(rows.lengths, *places, rows.bounds, context.data_ptr())
         return context if query.dtype is torch.float32 else context.to(query.dtype)
 
     def _forward(self, layout: tuple[object, ...], *inputs: Tensor) -> Program:
@@ -133,7 +137,7 @@ class PlainCall:
             bounds = ends.expand(rows, 2, query.shape[2])
         recipe = RecipeTensors(
             bounds.contiguous(),
-            torch.zeros(1, dtype=torch.int64, device=_CPU),
+            _OFFSETS,
             scale=self.scale,
             softcap=self.softcap,
         )
@@ -157,10 +161,9 @@ def _sees_operators() -> bool:
 def _has_memory(x: Tensor) -> bool:
     """Return whether a tensor has numbers of its own, as one has not that a transform wraps."""
     try:
-        x.data_ptr()
+        return bool(x.data_ptr())
     except RuntimeError:
         return False
-    return True
 
 
 def _rows_of(mask: Any, query: Tensor, key: Tensor) -> Rows | None:
@@ -195,25 +198,34 @@ class StreamingAttention(torch.autograd.Function):
             *(rows.bounds, context.data_ptr(), stats.data_ptr()),
         )
         kept_stats = torch.stack((stats[:, :, MAX_SCORE], stats[:, :, FACTOR]), 2)
-        ctx.save_for_backward(query, key, value, kept_stats)
-        ctx.call, ctx.rows = call, rows
+        # What the operator saves, as a checkpoint may compute one and then the other.
+        saved = query, key, value, torch.from_numpy(rows.of_bounds), _OFFSETS, kept_stats
+        ctx.save_for_backward(*saved)
+        ctx.call, ctx.lengths = call, rows.of_lengths
+        ctx.kinds = [(x.shape, x.dtype) for x in saved]
         return context.to(query.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         """Compute the gradients, by the operator where others are to see it, or wrap it."""
-        # Hooks of saved tensors may have laid them out anew.
-        query, key, value = (in_rows(x) for x in ctx.saved_tensors[:3])
-        of_rows = ctx.saved_tensors[3].contiguous()
+        saved = ctx.saved_tensors
+        if [(x.shape, x.dtype) for x in saved] != ctx.kinds:
+            raise TypeError(
+                "a hook of saved tensors returns them in the shape and dtype that they had, and "
+                f"returned {[(list(x.shape), x.dtype) for x in saved]}."
+            )
+        # It may have laid them out anew.
+        query, key, value = (in_rows(x.resolve_neg()) for x in saved[:3])
+        bounds, _, of_rows = (x.contiguous() for x in saved[3:])
         if _sees_operators() or not _has_memory(gradient):
-            bounds = torch.from_numpy(ctx.rows.of_bounds)
             *inputs, (*parts, _) = ctx.call.lowered(query, key, value, bounds)
             others = [False] * 3, of_rows, gradient, None, None, None, None
             made = streaming_backward(*inputs, *parts, 0, *others)
             made = [x.to(query.dtype) for x in made[:3]]
         else:
+            rows = Rows(ctx.lengths, bounds.numpy())
             made = StreamingAttentionGradient.apply(
-                *(ctx.call, ctx.rows, in_rows(gradient.resolve_neg()), query, key, value, of_rows)
+                *(ctx.call, rows, in_rows(gradient.resolve_neg()), query, key, value, of_rows)
             )
         return *made, None, None, None
 

@@ -114,11 +114,13 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 def _in_own_pool(take: Callable[[], None], threads: int) -> None:
     """Run a function in this thread and in others of our own."""
-    with _lock:
-        if threads not in _pools:
-            _pools[threads] = ThreadPoolExecutor(threads - 1, thread_name_prefix="glasshead")
-        futures = [_pools[threads].submit(take) for _ in range(threads - 1)]
+    futures: list[Future] = []
     try:
+        with _lock:
+            if threads not in _pools:
+                _pools[threads] = ThreadPoolExecutor(threads - 1, thread_name_prefix="glasshead")
+            for _ in range(threads - 1):
+                futures.append(_pools[threads].submit(take))  # noqa: PERF401 - kept at Ctrl-C
         take()
     finally:
         _wait_for(futures)
