@@ -117,7 +117,7 @@ class Streaming:
         if type(mask) is LengthMask:
             return PlainCall("lengths", None, scale, softcap)
         bounds = cast("Tensor", _plain_bounds(problem))
-        return PlainCall(blake2b(bounds.numpy()).digest(), bounds, scale, softcap)
+        return PlainCall(blake2b(bounds.numpy().tobytes()).digest(), bounds, scale, softcap)
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Compute the context, differentiably."""
