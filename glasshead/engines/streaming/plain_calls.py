@@ -5,6 +5,7 @@ program is made once for inputs of the same shapes and strides, and run by all c
 The kernels are those of `passes`, and so are all bits.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -194,78 +195,87 @@ class StreamingAttention(torch.autograd.Function):
         context = torch.empty(program.shape, dtype=torch.float32, device=_CPU)
         stats = context.new_empty((*program.shape[:2], ROW_STATS, program.shape[2]))
         program.run(
-            *(rows.lengths, *(x.data_ptr() for x in (query, key, value))),
+            *(rows.lengths, query.data_ptr(), key.data_ptr(), value.data_ptr()),
             *(rows.bounds, context.data_ptr(), stats.data_ptr()),
         )
-        kept_stats = torch.stack((stats[:, :, MAX_SCORE], stats[:, :, FACTOR]), 2)
+        # These two are as far apart as no third one is.
+        of_rows = stats[:, :, MAX_SCORE :: FACTOR - MAX_SCORE].contiguous()
         # What the operator saves, as a checkpoint may compute one and then the other.
-        saved = query, key, value, torch.from_numpy(rows.of_bounds), _OFFSETS, kept_stats
-        ctx.save_for_backward(*saved)
-        ctx.call, ctx.lengths = call, rows.of_lengths
-        ctx.kinds = [(x.shape, x.dtype) for x in saved]
-        return context.to(query.dtype)
+        ctx.save_for_backward(query, key, value, rows.tensor, _OFFSETS, of_rows)
+        ctx.call, ctx.rows, ctx.shapes = call, rows, (query.shape, key.shape, value.shape)
+        return context if query.dtype is torch.float32 else context.to(query.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         """Compute the gradients, by the operator where others are to see it, or wrap it."""
-        saved = ctx.saved_tensors
-        if [(x.shape, x.dtype) for x in saved] != ctx.kinds:
+        query, key, value, bounds, _, of_rows = ctx.saved_tensors
+        if (
+            (query.shape, key.shape, value.shape) != ctx.shapes
+            or not (query.dtype == key.dtype == value.dtype == gradient.dtype)
+            or (bounds.dtype, of_rows.dtype) != (torch.int64, torch.float32)
+        ):
             raise TypeError(
                 "a hook of saved tensors returns them in the shape and dtype that they had, and "
-                f"returned {[(list(x.shape), x.dtype) for x in saved]}."
+                f"returned {[(list(x.shape), x.dtype) for x in (query, key, value)]}."
             )
         # It may have laid them out anew.
-        query, key, value = (in_rows(x.resolve_neg()) for x in saved[:3])
-        bounds, _, of_rows = (x.contiguous() for x in saved[3:])
+        inputs = [in_rows(x.resolve_neg()) for x in (query, key, value)]
+        bounds, of_rows = bounds.contiguous(), of_rows.contiguous()
         if _sees_operators() or not _has_memory(gradient):
-            *inputs, (*parts, _) = ctx.call.lowered(query, key, value, bounds)
+            *tensors, (*parts, _) = ctx.call.lowered(*inputs, bounds)
             others = [False] * 3, of_rows, gradient, None, None, None, None
-            made = streaming_backward(*inputs, *parts, 0, *others)
-            made = [x.to(query.dtype) for x in made[:3]]
+            made = streaming_backward(*tensors, *parts, 0, *others)[:3]
         else:
-            rows = Rows(ctx.lengths, bounds.numpy())
-            made = StreamingAttentionGradient.apply(
-                *(ctx.call, rows, in_rows(gradient.resolve_neg()), query, key, value, of_rows)
-            )
-        return *made, None, None, None
+            given = ctx.call, ctx.rows.lengths, in_rows(gradient.resolve_neg())
+            # A function of autograd takes as long as a small kernel: only where it may be needed.
+            again: Callable[..., tuple[Tensor, ...]] = _gradients
+            if torch.is_grad_enabled():
+                again = StreamingAttentionGradient.apply
+            made = again(*given, *inputs, bounds, of_rows)
+        return *(x.to(query.dtype) for x in made), None, None, None
 
 
 class StreamingAttentionGradient(torch.autograd.Function):
     """The gradients, which have none of their own."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        call: PlainCall,
-        rows: Rows,
-        gradient: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        row_stats: Tensor,
-    ) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, *given: Any) -> tuple[Tensor, ...]:
         """Compute the gradients of query, key and value."""
         del ctx
-        program = call.program(_backward_program, query, key, value, gradient=(gradient,))
-        of_query = query.new_empty(query.shape, dtype=torch.float32)
-        # Sums over the queries: of each stripe by itself, and with the rows that fill up a panel.
-        sums = [
-            query.new_zeros(
-                (program.stripes, *x.shape[:2], program.padded, x.shape[3]), dtype=torch.float32
-            )
-            for x in (key, value)
-        ]
-        program.run(
-            *(rows.lengths, *(x.data_ptr() for x in (query, key, value))),
-            *(rows.bounds, *(x.data_ptr() for x in (gradient, row_stats, of_query, *sums))),
-        )
-        of_key, of_value = (
-            (one[0] if len(one) == 1 else one.sum(0))[:, :, : key.shape[2]].contiguous()
-            for one in sums
-        )
-        return of_query.to(query.dtype), of_key.to(key.dtype), of_value.to(value.dtype)
+        return _gradients(*given)
 
     backward = staticmethod(no_second_gradient)  # type: ignore[assignment]
+
+
+def _gradients(
+    call: PlainCall,
+    lengths: int,
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bounds: Tensor,
+    row_stats: Tensor,
+) -> tuple[Tensor, ...]:
+    """Compute the gradients of query, key and value, in float32."""
+    program = call.program(_backward_program, query, key, value, gradient=(gradient,))
+    of_query = torch.empty(query.shape, dtype=torch.float32, device=_CPU)
+    # Sums over the queries: of each stripe by itself, and with the rows that fill up a panel.
+    shapes = [(*x.shape[:2], program.padded, x.shape[3]) for x in (key, value)]
+    sizes = [math.prod(shape) for shape in shapes]
+    sums = torch.zeros((program.stripes, sum(sizes)), dtype=torch.float32, device=_CPU)
+    place = sums.data_ptr()
+    program.run(
+        *(lengths, query.data_ptr(), key.data_ptr(), value.data_ptr(), bounds.data_ptr()),
+        *(gradient.data_ptr(), row_stats.data_ptr(), of_query.data_ptr()),
+        *(place, place + sums.itemsize * sizes[0]),
+    )
+    whole = sums[0] if program.stripes == 1 else sums.sum(0)
+    of_key, of_value = (
+        part.view(shape)[:, :, : key.shape[2]].contiguous()
+        for part, shape in zip(whole.split_with_sizes(sizes), shapes, strict=True)
+    )
+    return of_query, of_key, of_value
 
 
 def _forward_program(problem: LoweredProblem) -> Program:

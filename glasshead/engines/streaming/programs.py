@@ -84,11 +84,15 @@ class Rows:
         of_lengths: The keys that there are, `[batch]`: none beyond are read.
         of_bounds: The first key that each query sees, and the one after the last,
             `[#batch, 2, queries]`.
+
+    Attributes:
+        lengths, bounds: Their addresses.
+        tensor: The bounds.
     """
 
     def __init__(self, of_lengths: np.ndarray, of_bounds: np.ndarray) -> None:
-        self.of_lengths, self.of_bounds = of_lengths, of_bounds
-        self.lengths, self.bounds = of_lengths.ctypes.data, of_bounds.ctypes.data
+        self._lengths, self.tensor = of_lengths, torch.from_numpy(of_bounds)
+        self.lengths, self.bounds = of_lengths.ctypes.data, self.tensor.data_ptr()
 
 
 # Those of a backward pass in bfloat16, the most, are half as many.
@@ -343,10 +347,17 @@ def _of_head(
     return Place(base, shape, 0, (cut.heads * size, cut.group * size, size, stripe))
 
 
-def _of_key_head(base: int, cut: Schedule, *shape: int) -> Any:
-    """Return the place of a key head's numbers, of each stripe by itself, in a result."""
-    size = math.prod(shape) * _REAL.itemsize
-    return Place(base, shape, 0, (cut.kv_heads * size, size, 0, cut.batch * cut.kv_heads * size))
+def _of_key_head(base: int, cut: Schedule, size: int, both: int) -> Any:
+    """Return the place of a key head's sums.
+
+    Args:
+        base: The index of their address.
+        cut: How the work is divided.
+        size: Of them.
+        both: Of those of keys and values together, which each stripe has by itself.
+    """
+    step, stripe = size * _REAL.itemsize, cut.batch * cut.kv_heads * both * _REAL.itemsize
+    return Place(base, (size,), 0, (cut.kv_heads * step, step, 0, stripe))
 
 
 def _operand(base: int, x: Tensor | None, cut: Schedule) -> Any:
@@ -488,10 +499,11 @@ def backward_program(problem: LoweredProblem, gradient: Tensor, cut: Schedule) -
         ones=np.ones(cut.height, _REAL),
     )
     padded = cut.padded(cut.keys)
+    both = padded * (left.dim + width)
     gradients = KernelGradients(
         query=_of_head(_GRAD_QUERY, cut, cut.queries, left.dim),
-        key=_of_key_head(_GRAD_KEY, cut, padded * left.dim),
-        value=_of_key_head(_GRAD_VALUE, cut, padded * width),
+        key=_of_key_head(_GRAD_KEY, cut, padded * left.dim, both),
+        value=_of_key_head(_GRAD_VALUE, cut, padded * width, both),
         bias=_NO_PAIRS,
         table=_NO_DOUBLES,
         sink=_NO_DOUBLES,
