@@ -167,15 +167,28 @@ def _has_memory(x: Tensor) -> bool:
         return False
 
 
+# Layers of a model are padded alike: what was made for the last few lengths is kept.
+_ROWS: dict[tuple[int, ...], Rows] = {}
+_MOST_ROWS = 8
+
+
 def _rows_of(mask: Any, query: Tensor, key: Tensor) -> Rows | None:
     """Return the keys of each batch row by the lengths of a mask; None where one sees none."""
-    stops = np.minimum(mask.lengths.numpy(), key.shape[2]).astype(np.int64)
-    stops = np.broadcast_to(stops, query.shape[0])
-    if not stops.size or stops.min() < 1:
+    lengths, (batch, _, queries, _), keys = mask.lengths.tolist(), query.shape, key.size(2)
+    lengths = lengths if isinstance(lengths, list) else [lengths] * batch
+    kind = queries, keys, *lengths
+    rows = _ROWS.get(kind)
+    if rows is not None:
+        return rows
+    if min(lengths, default=0) < 1:
         return None
-    bounds = np.zeros((len(stops), 2, query.shape[2]), np.int64)
+    stops = np.minimum(lengths, keys).astype(np.int64)
+    bounds = np.zeros((batch, 2, queries), np.int64)
     bounds[:, 1] = stops[:, None]
-    return Rows(np.ascontiguousarray(stops), bounds)
+    if len(_ROWS) >= _MOST_ROWS:
+        _ROWS.clear()
+    _ROWS[kind] = rows = Rows(np.broadcast_to(stops, batch).copy(), bounds)
+    return rows
 
 
 class StreamingAttention(torch.autograd.Function):
