@@ -41,10 +41,7 @@ from glasshead.engines.streaming.kernels.arguments import (
 from glasshead.engines.streaming.kernels.processor import at_hand, columns_of
 from glasshead.engines.streaming.machine_code import EMPTY, Place, kernel
 from glasshead.engines.streaming.operands import LoweredProblem, OutputSpec
-from glasshead.engines.streaming.threads import (
-    Schedule,
-    call_in_threads,
-)
+from glasshead.engines.streaming.threads import Schedule, call_in_threads
 
 _REAL, _CPU = np.dtype(np.float32), torch.device("cpu")
 # The addresses that a call gives.
