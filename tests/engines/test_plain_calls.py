@@ -31,7 +31,7 @@ from glasshead.engines.streaming.kernels.arguments import (
     SCRATCH,
     STATUS,
     ZERO,
-    Task,
+    HeadCalls,
 )
 from glasshead.engines.streaming.machine_code import kernel
 from glasshead.recipe.masks.base import Mask
@@ -657,7 +657,7 @@ def shared(function, words, moves, calls, given, **sizes):
         for stand, call in zip(stands, calls, strict=True)
     ]
     scratch = np.zeros(64, np.int64)
-    task = Task(
+    task = HeadCalls(
         words=np.array(words, np.int64),
         moves=np.array(moves, np.int64),
         calls=np.array(table, np.int64),

@@ -20,8 +20,8 @@ from glasshead.engines.streaming.machine_code import fills_tiles
 from glasshead.engines.streaming.operands import LoweredProblem, OutputSpec, RecipeTensors
 from glasshead.engines.streaming.operator import no_second_gradient, streaming_backward
 from glasshead.engines.streaming.programs import (
+    KeySpans,
     Program,
-    Rows,
     backward_program,
     forward_program,
     in_rows,
@@ -168,11 +168,11 @@ def _has_memory(x: Tensor) -> bool:
 
 
 # Layers of a model are padded alike: what was made for the last few lengths is kept.
-_ROWS: dict[tuple[int, ...], Rows] = {}
+_ROWS: dict[tuple[int, ...], KeySpans] = {}
 _MOST_ROWS = 8
 
 
-def _rows_of(mask: Any, query: Tensor, key: Tensor) -> Rows | None:
+def _rows_of(mask: Any, query: Tensor, key: Tensor) -> KeySpans | None:
     """Return the keys of each batch row by the lengths of a mask; None where one sees none."""
     lengths, (batch, _, queries, _), keys = mask.lengths.tolist(), query.shape, key.size(2)
     lengths = lengths if isinstance(lengths, list) else [lengths] * batch
@@ -187,7 +187,7 @@ def _rows_of(mask: Any, query: Tensor, key: Tensor) -> Rows | None:
     bounds[:, 1] = stops[:, None]
     if len(_ROWS) >= _MOST_ROWS:
         _ROWS.clear()
-    _ROWS[kind] = rows = Rows(np.broadcast_to(stops, batch).copy(), bounds)
+    _ROWS[kind] = rows = KeySpans(np.broadcast_to(stops, batch).copy(), bounds)
     return rows
 
 
@@ -202,7 +202,7 @@ class StreamingAttention(torch.autograd.Function):
         value: Tensor,
         call: PlainCall,
         program: Program,
-        rows: Rows,
+        rows: KeySpans,
     ) -> Tensor:
         """Compute the context, and keep two numbers of each row."""
         context = torch.empty(program.shape, dtype=torch.float32, device=_CPU)
@@ -303,8 +303,8 @@ def _backward_program(problem: LoweredProblem, gradient: Tensor) -> Program:
     return backward_program(problem, gradient, cut)
 
 
-def _rows_of_all(problem: LoweredProblem) -> Rows:
+def _rows_of_all(problem: LoweredProblem) -> KeySpans:
     """Return what the batch rows of all calls see."""
     bounds = problem.recipe.bounds.numpy()
     lengths = np.full(len(problem.query), problem.key.shape[2], np.int64)
-    return Rows(lengths, bounds)
+    return KeySpans(lengths, bounds)

@@ -26,6 +26,7 @@ from glasshead.engines.streaming.kernels.arguments import (
     ZERO,
     BackwardWorkspace,
     HalfMatrix,
+    HeadCalls,
     KernelGradients,
     KernelGradOutputs,
     KernelGrid,
@@ -34,7 +35,6 @@ from glasshead.engines.streaming.kernels.arguments import (
     KernelSpec,
     Matrix,
     Panels,
-    Task,
     VisibleGrid,
     Workspace,
 )
@@ -74,8 +74,8 @@ def kept(kind: tuple[object, ...], make: "Callable[[], Program]") -> "Program":
     return program
 
 
-class Rows:
-    """What batch rows see, in arrays whose addresses a call gives.
+class KeySpans:
+    """Keys that batch rows see, in arrays whose addresses a call gives.
 
     Args:
         of_lengths: The keys that there are, `[batch]`: none beyond are read.
@@ -129,7 +129,7 @@ class Program:
         calls: In their order.
         cut: How the work is divided.
         width: Of the values.
-        least, room: As of a `Task`.
+        least, room: As of a `HeadCalls`.
 
     Attributes:
         shape: Of the context.
@@ -157,7 +157,7 @@ class Program:
             raise ValueError(f"a program takes at most {_MOST_WORDS} words, and got {len(words)}.")
         still = (ZERO, 0, 0, 0, 0)
         moves = [(word.base, *word.moves) if type(word) is Place else still for word in words]
-        self._task = Task(
+        self._task = HeadCalls(
             words=np.array([_bits(word) for word in words], np.int64),
             moves=np.array(moves, np.int64),
             calls=np.array(table, np.int64),
@@ -169,12 +169,12 @@ class Program:
             threads=cut.threads,
             room=room,
         )
-        self.bounds = Rows(np.zeros(cut.batch, np.int64), np.zeros((0, 2, 0), np.int64))
+        self.bounds = KeySpans(np.zeros(cut.batch, np.int64), np.zeros((0, 2, 0), np.int64))
         self._share = kernel("share_heads", _REAL)
         # The last word is the address of what a call gives.
         self._packed = self._share.pack((self._task, 0))[:-8]
 
-    def with_bounds(self, bounds: "Rows") -> "Program":
+    def with_bounds(self, bounds: "KeySpans") -> "Program":
         """Keep what all its calls see."""
         self.bounds = bounds
         return self

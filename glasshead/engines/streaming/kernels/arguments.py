@@ -207,7 +207,7 @@ class BackwardWorkspace(NamedTuple):
     ones: Reals
 
 
-class Task(NamedTuple):
+class HeadCalls(NamedTuple):
     """Kernel calls that `share_heads` makes for each head.
 
     Attributes:
@@ -239,7 +239,7 @@ class Task(NamedTuple):
 # threads, each of which takes its own; of an integer for each batch row, which takes its own, too;
 # and others that follow.
 (ZERO, NEXT_THREAD, NEXT_UNIT, STATUS, SCRATCH, LENGTHS, FIRST_GIVEN) = range(7)
-# The columns of `Task.moves`.
+# The columns of `HeadCalls.moves`.
 (FROM, BY_BATCH, BY_KEY_HEAD, BY_HEAD, BY_STRIPE) = range(5)
 # A call that does not depend on whether pairs multiply exactly, as 0 and 1 do.
 EITHER = -1
@@ -255,7 +255,7 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
         *(KernelRecipe, Matrix, Panels, RealMatrix, KernelGradOutputs, KernelGradients),
         *(BackwardWorkspace, *_BLOCKS),
     ),
-    "share_heads": (Task, int),
+    "share_heads": (HeadCalls, int),
 }
 
 
