@@ -100,6 +100,12 @@ def real_of(tensor: Tensor) -> np.dtype:
     return np.dtype(np.float64 if tensor.dtype == torch.float64 else np.float32)
 
 
+def in_rows(x: Tensor) -> Tensor:
+    """Return vectors each of which is contiguous in memory, and after the one before."""
+    *_, row, step = x.stride()
+    return x if step == 1 and row >= x.shape[-1] else x.contiguous()
+
+
 def at(tensor: Tensor, batch: int, head: int) -> Tensor:
     """Select one head of `[#batch, #heads, …]`; axes of size 1 broadcast."""
     return tensor[batch if len(tensor) > 1 else 0, head if tensor.shape[1] > 1 else 0]

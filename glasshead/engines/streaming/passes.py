@@ -35,9 +35,10 @@ from glasshead.engines.streaming.operands import (
     RecipeTensors,
     Results,
     at,
+    in_rows,
     real_of,
 )
-from glasshead.engines.streaming.programs import forward_program, in_rows, kept
+from glasshead.engines.streaming.programs import forward_program, kept
 from glasshead.engines.streaming.threads import (
     BACKWARD_NUMBERS,
     FORWARD_NUMBERS,

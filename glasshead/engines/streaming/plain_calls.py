@@ -17,14 +17,18 @@ from torch.autograd import forward_ad
 
 from glasshead.engines.streaming.kernels.arguments import FACTOR, MAX_SCORE, ROW_STATS
 from glasshead.engines.streaming.machine_code import fills_tiles
-from glasshead.engines.streaming.operands import LoweredProblem, OutputSpec, RecipeTensors
+from glasshead.engines.streaming.operands import (
+    LoweredProblem,
+    OutputSpec,
+    RecipeTensors,
+    in_rows,
+)
 from glasshead.engines.streaming.operator import no_second_gradient, streaming_backward
 from glasshead.engines.streaming.programs import (
     KeySpans,
     Program,
     backward_program,
     forward_program,
-    in_rows,
     kept,
 )
 from glasshead.engines.streaming.threads import (

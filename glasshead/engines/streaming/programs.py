@@ -58,12 +58,6 @@ _PROGRAMS: "dict[tuple[object, ...], Program]" = {}
 _MOST = 256
 
 
-def in_rows(x: Tensor) -> Tensor:
-    """Return vectors each of which is contiguous in memory, and after the one before."""
-    *_, row, step = x.stride()
-    return x if step == 1 and row >= x.shape[-1] else x.contiguous()
-
-
 def kept(kind: tuple[object, ...], make: "Callable[[], Program]") -> "Program":
     """Return the program of a kind, made by the first call of it."""
     program = _PROGRAMS.get(kind)
