@@ -12,6 +12,8 @@ from torch import Tensor
 
 from glasshead.engines.streaming import threads as workers
 from glasshead.engines.streaming.kernels.arguments import (
+    LEAST_NORMAL,
+    LEAST_PRODUCT,
     BackwardWorkspace,
     HalfMatrix,
     KernelGradients,
@@ -106,7 +108,7 @@ class Pairs(NamedTuple):
         0, or no less.
         """
         low, high = sorted((self.least, other.least))
-        return low >= 2.0**-126 and low * high >= 2.0**-110
+        return low >= LEAST_NORMAL and low * high >= LEAST_PRODUCT
 
 
 class RightOperand:
@@ -301,6 +303,13 @@ class _ForwardCall(NamedTuple):
         ):
             return None
         value = value if value is None else in_rows(value)
+        # A compiler may have laid them out anew.
+        parts = (recipe.bounds, recipe.table, spec.per_key, spec.per_query)
+        bounds, table, per_key, per_query = (
+            None if part is None else part.contiguous() for part in parts
+        )
+        recipe = recipe._replace(bounds=bounds, table=table)
+        spec = spec._replace(per_key=per_key, per_query=per_query)
         return cls(LoweredProblem(in_rows(query), in_rows(key), value, recipe), spec)
 
     @torch.no_grad()

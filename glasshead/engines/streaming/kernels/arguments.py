@@ -241,6 +241,8 @@ class HeadCalls(NamedTuple):
 (ZERO, NEXT_THREAD, NEXT_UNIT, STATUS, SCRATCH, LENGTHS, FIRST_GIVEN) = range(7)
 # The columns of `HeadCalls.moves`.
 (FROM, BY_BATCH, BY_KEY_HEAD, BY_HEAD, BY_STRIPE) = range(5)
+# Pairs of bfloat16 of at least these sizes, and products of sizes, multiply as float32 does.
+LEAST_NORMAL, LEAST_PRODUCT = 2.0**-126, 2.0**-110
 # A call that does not depend on whether pairs multiply exactly, as 0 and 1 do.
 EITHER = -1
 

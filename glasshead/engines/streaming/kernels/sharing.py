@@ -15,6 +15,8 @@ from glasshead.engines.streaming.kernels.arguments import (
     BY_STRIPE,
     EITHER,
     FROM,
+    LEAST_NORMAL,
+    LEAST_PRODUCT,
     LENGTHS,
     NEXT_THREAD,
     NEXT_UNIT,
@@ -70,13 +72,15 @@ def _call(typing_context: Any, function: Any, words: Any) -> Any:  # noqa: ARG00
 def _multiply_exactly(left, right):
     """Return whether pairs whose smallest sizes these are multiply as float32 does.
 
+    `Pairs.multiplies` gives the reason.
+
     Args:
         left, right: Addresses of the upper halves of two numbers of float32.
     """
     one = single_of(np.int16(_words_at(left)[0] & 0x7FFF), True)
     other = single_of(np.int16(_words_at(right)[0] & 0x7FFF), True)
-    least = np.float32(2.0**-126)
-    return one >= least and other >= least and np.float64(one) * np.float64(other) >= 2.0**-110
+    normal = one >= np.float32(LEAST_NORMAL) and other >= np.float32(LEAST_NORMAL)
+    return normal and np.float64(one) * np.float64(other) >= LEAST_PRODUCT
 
 
 @kernel
