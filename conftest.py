@@ -9,6 +9,26 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 torch.set_num_threads(2)
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the limit of `make test-all`."""
+    parser.addoption(
+        "--processor-time",
+        type=float,
+        metavar="SECONDS",
+        help="fail each test without the marker slow that takes more processor time",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count processor time if there is a limit."""
+    limit = config.getoption("--processor-time")
+    if limit is not None:
+        from processor_time import ProcessorTime
+
+        config.pluginmanager.register(ProcessorTime(limit))
+
+
 # What builds the site has no examples, and wants Sphinx.
 collect_ignore = ["docs/build_site.py", "docs/building", "docs/conf.py"]
 if find_spec("triton") is None:

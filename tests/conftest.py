@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
 
-settings.register_profile("tests", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("tests")
+import hypothesis_profiles
+
+hypothesis_profiles.load()
 
 
 @pytest.fixture(autouse=True)

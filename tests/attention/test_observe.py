@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
 from cases import NORMALIZERS, cases
+from hypothesis_profiles import examples
 
 INFINITY = float("inf")
 
@@ -44,20 +45,20 @@ def assert_equals_definitions(case, attention, asked):
 
 
 @given(cases(), st.sampled_from(["auto", "fused", "streaming", "reference"]))
-@settings(max_examples=150)
+@examples(150)
 def test_each_statistic_is_its_definition(case, engine):
     assert_equals_definitions(case, gh.Attention(engine=engine), statistics_for(case))
 
 
 @given(cases(), st.sampled_from(NORMALIZERS))
-@settings(max_examples=60)
+@examples(60)
 def test_each_statistic_is_its_definition_for_every_normalizer(case, normalizer):
     attention = gh.Attention(normalizer=normalizer())
     assert_equals_definitions(case, attention, statistics_for(case, normalizer))
 
 
 @given(cases(), st.sampled_from(["auto", "fused", "streaming", "reference"]))
-@settings(max_examples=60)
+@examples(60)
 def test_observing_never_changes_a_bit(case, engine):
     attention, inputs = gh.Attention(engine=engine), case.inputs()
     seen = attention.observe(*inputs, statistics_for(case), **case.call())

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
 from cases import cases
 from glasshead.attention.weights import OneOfAll
+from hypothesis_profiles import examples
 
 HEADS = 6
 
@@ -49,7 +50,7 @@ def inputs(queries=7, keys=11, dim=5, batch=(2,), kv_heads=2):
 
 
 @given(cases(), st.sampled_from([gh.Softmax, lambda: gh.SoftmaxOne(0.5)]), st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_every_head_of_every_row_is_that_of_the_trace(case, normalizer, data):
     query, key, _ = case.inputs()
     attention = gh.Attention(normalizer=normalizer())

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import glasshead as gh
 from cases import NORMALIZERS, cases
+from hypothesis_profiles import examples
 
 ENGINES = st.sampled_from(["reference", "auto"])
 DOUBLE = cases(dtypes=(torch.float64,))
@@ -27,7 +28,7 @@ def context_and_gradients(attention, inputs, call):
     st.sampled_from(NORMALIZERS),
     st.sampled_from([torch.nan, torch.inf, 7.0, 1e300]),
 )
-@settings(max_examples=200)
+@examples(200)
 def test_keys_hidden_from_all_queries_may_hold_anything(case, engine, normalizer, anything):
     query, key, value = case.inputs()
     hidden = ~case.visible().any(-2).any(-2)[..., None, :, None]
@@ -44,7 +45,7 @@ def test_keys_hidden_from_all_queries_may_hold_anything(case, engine, normalizer
 
 
 @given(DOUBLE, ENGINES, st.data())
-@settings(max_examples=200)
+@examples(200)
 def test_a_finite_change_to_a_hidden_key_changes_nothing(case, engine, data):
     query, key, value = case.inputs()
     place = data.draw(st.integers(0, case.keys - 1))
@@ -59,7 +60,7 @@ def test_a_finite_change_to_a_hidden_key_changes_nothing(case, engine, data):
 
 
 @given(DOUBLE, ENGINES, st.sampled_from(NORMALIZERS))
-@settings(max_examples=200)
+@examples(200)
 def test_empty_rows_are_zero_in_value_and_gradient(case, engine, normalizer):
     hide = gh.dense(torch.arange(case.queries)[:, None] % 2 == 1)
     case = replace(case, mask=hide if case.mask is None else case.mask & hide)
@@ -76,7 +77,7 @@ def test_empty_rows_are_zero_in_value_and_gradient(case, engine, normalizer):
 
 
 @given(DOUBLE, st.sampled_from(NORMALIZERS))
-@settings(max_examples=200)
+@examples(200)
 def test_weights_are_zero_where_hidden_and_sum_to_one_or_zero(case, normalizer):
     trace = gh.Attention(normalizer=normalizer()).trace(*case.inputs(), **case.call())
     visible = case.visible()
@@ -90,7 +91,7 @@ def test_weights_are_zero_where_hidden_and_sum_to_one_or_zero(case, normalizer):
 
 
 @given(DOUBLE, ENGINES)
-@settings(max_examples=100)
+@examples(100)
 def test_a_batch_row_does_not_depend_on_its_neighbours(case, engine):
     query, key, value = case.inputs()
     attention = gh.Attention(engine=engine)
@@ -104,7 +105,7 @@ def test_a_batch_row_does_not_depend_on_its_neighbours(case, engine):
 
 
 @given(DOUBLE, ENGINES, st.data())
-@settings(max_examples=100)
+@examples(100)
 def test_the_order_of_keys_does_not_matter_and_that_of_queries_carries_over(case, engine, data):
     query, key, value = case.inputs()
     rows = torch.tensor(data.draw(st.permutations(range(case.queries))))
@@ -122,7 +123,7 @@ def test_the_order_of_keys_does_not_matter_and_that_of_queries_carries_over(case
 
 
 @given(DOUBLE, ENGINES, st.integers(0, 10))
-@settings(max_examples=100)
+@examples(100)
 def test_causal_attention_never_reads_the_future(case, engine, now):
     query, key, value = case.inputs()
     attention = gh.Attention(mask=gh.causal(offset=0), engine=engine)
@@ -136,7 +137,7 @@ def test_causal_attention_never_reads_the_future(case, engine, now):
 
 
 @given(cases(dtypes=(torch.float64,), batches=st.just((2,))), ENGINES)
-@settings(max_examples=100)
+@examples(100)
 def test_grouped_heads_read_the_head_of_their_group(case, engine):
     query, key, value = case.inputs()
     attention = gh.Attention(engine=engine)
@@ -155,7 +156,7 @@ def test_grouped_heads_read_the_head_of_their_group(case, engine):
 
 
 @given(cases(dtypes=(torch.float64,), batches=st.just((3,))), ENGINES)
-@settings(max_examples=50)
+@examples(50)
 def test_inputs_without_heads_are_one_head(case, engine):
     query, key, value = (x[:, :1] for x in case.inputs())
     visible = case.visible()[:, :1]
@@ -168,7 +169,7 @@ def test_inputs_without_heads_are_one_head(case, engine):
 
 
 @given(DOUBLE)
-@settings(max_examples=50)
+@examples(50)
 def test_beta_to_infinity_reaches_hard_max(case):
     inputs = case.inputs()
     scores = gh.Attention(score=gh.Dot()).trace(*inputs, **case.call()).masked
@@ -182,7 +183,7 @@ def test_beta_to_infinity_reaches_hard_max(case):
 
 
 @given(cases(), st.sampled_from(NORMALIZERS), st.sampled_from([None, 1.5]))
-@settings(max_examples=100)
+@examples(100)
 def test_a_trace_is_the_recipe_in_its_order(case, normalizer, softcap):
     query, key, value = case.inputs()
     attention = gh.Attention(normalizer=normalizer(), softcap=softcap, score=gh.Dot(beta=0.3))

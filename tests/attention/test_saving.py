@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 import glasshead as gh
 from cases import cases
 from glasshead.attention.io import serialize
+from hypothesis_profiles import examples
 
 
 class Own(gh.Statistic):
@@ -175,7 +176,7 @@ def returned(W, file):
 
 
 @given(cases())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_weights_of_every_mask_come_back_bit_for_bit(tmp_path, case):
     query, key, _ = case.inputs()
     W = gh.Attention().weights(query, key, **case.call())

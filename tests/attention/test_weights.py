@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
 from cases import cases
 from glasshead.engines import STREAMING
+from hypothesis_profiles import examples
 
 EXPONENTIALS = st.sampled_from([gh.Softmax, lambda: gh.SoftmaxOne(0.5)])
 
@@ -28,7 +29,7 @@ def given_weights(*leading, queries=7, keys=11, dim=5, **options):
 
 
 @given(cases(), EXPONENTIALS, st.data())
-@settings(max_examples=100)
+@examples(100)
 def test_every_tile_is_that_of_the_trace(case, normalizer, data):
     query, key, _ = case.inputs()
     attention = gh.Attention(normalizer=normalizer())
@@ -45,7 +46,7 @@ def test_every_tile_is_that_of_the_trace(case, normalizer, data):
 
 
 @given(cases(), EXPONENTIALS, st.sampled_from([1, 3, 8, 9, 13]), st.data())
-@settings(max_examples=100)
+@examples(100)
 def test_products_are_those_of_the_dense_matrix(case, normalizer, width, data):
     query, key, _ = case.inputs()
     W = gh.Attention(normalizer=normalizer()).weights(query, key, **case.call())

@@ -3,10 +3,11 @@
 import entmax
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
+from hypothesis_profiles import examples
 
 PAIRS = [(gh.Sparsemax, entmax.sparsemax), (gh.Entmax15, entmax.entmax15)]
 
@@ -18,7 +19,7 @@ PAIRS = [(gh.Sparsemax, entmax.sparsemax), (gh.Entmax15, entmax.entmax15)]
     spread=st.sampled_from([1e-3, 0.5, 3.0, 100.0]),
     seed=st.integers(0, 999),
 )
-@settings(max_examples=100)
+@examples(100)
 def test_equals_the_entmax_package(ours, theirs, rows, columns, spread, seed):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(rows, columns, generator=generator, dtype=torch.float64) * spread

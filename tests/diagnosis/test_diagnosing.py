@@ -9,11 +9,12 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
 from glasshead.diagnosis.mask_input import RowSummary, last_edge, places, total
+from hypothesis_profiles import examples
 
 CAUSAL = torch.ones(7, 7, dtype=torch.bool).tril()
 
@@ -123,7 +124,7 @@ def test_a_long_mask_is_looked_at_cell_by_cell():
     assert len(diagnosis.portrait.drawing.splitlines()) <= 16
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data())
 def test_any_mask_is_told_and_converted_exactly(data):
     """What is stated is what is converted, whatever the shape, the type and the cells."""

@@ -7,16 +7,17 @@ Each fault of padding is found, and the batch row is named.
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
 from diagnosis.planted import CAUSAL, additive, found, kinds
+from hypothesis_profiles import examples
 
 # The future
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     cells=st.sets(
         st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 12)), min_size=1, max_size=5

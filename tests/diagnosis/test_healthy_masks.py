@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
+from hypothesis_profiles import examples
 
 QUERIES = KEYS = 11
 BATCH, HEADS = 3, 2
@@ -124,7 +125,7 @@ def test_a_key_padding_mask_that_has_a_full_row_is_recognised():
     assert same(diagnosis, ~cells, cells[:, None, None, :])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     queries=st.integers(3, 13),
     extra=st.integers(0, 9),
@@ -138,7 +139,7 @@ def test_causal_masks_with_a_cache_are_healthy(queries, extra, before, form):
     assert "dense" not in diagnosis.conversion
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(queries=st.integers(3, 13), offset=st.integers(0, 9), form=st.sampled_from(sorted(FORMS)))
 def test_an_offset_that_is_stated_is_no_fault(queries, offset, form):
     keys = 23
@@ -148,7 +149,7 @@ def test_an_offset_that_is_stated_is_no_fault(queries, offset, form):
     assert same(diagnosis, FORMS[form](cells), cells, offset)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     lengths=st.lists(st.integers(1, 11), min_size=2, max_size=5),
     left=st.booleans(),

@@ -7,7 +7,7 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
@@ -26,6 +26,7 @@ from glasshead.drawing import (
 )
 from glasshead.drawing.page import contrast, style
 from glasshead.drawing.printable import collapse
+from hypothesis_profiles import examples
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -101,7 +102,7 @@ def test_hostile_text_is_literal_in_a_terminal(text):
     assert "\u202e" not in drawn
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.text(), st.integers(20, 120))
 def test_any_text_parses_and_fits(text, width):
     document = document_of(text)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import fsum
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
@@ -43,7 +43,6 @@ def square(size, *, causal=False):
     return HeatMap(values, names, names)
 
 
-@settings(deadline=None)
 @given(heat_maps(), st.integers(20, 130), st.sampled_from([0, 256, 2**24]))
 def test_no_line_is_wider_than_the_terminal(heat_map, width, colors):
     for line in heat_map.lines(Canvas(width=width, colors=colors, height=8)):

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
 from cases import cases
+from hypothesis_profiles import examples
 
 TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-11, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
@@ -33,19 +34,19 @@ def assert_engines_agree(case, make=gh.Attention):
 
 
 @given(cases())
-@settings(max_examples=300)
+@examples(300)
 def test_fused_equals_reference_in_value_and_gradient(case):
     assert_engines_agree(case)
 
 
 @given(cases(dtypes=(torch.float16, torch.bfloat16)))
-@settings(max_examples=100)
+@examples(100)
 def test_fused_equals_reference_in_half_precision(case):
     assert_engines_agree(case)
 
 
 @given(cases(), st.sampled_from([gh.Dot, gh.ScaledDot, gh.Cosine]), st.booleans())
-@settings(max_examples=100)
+@examples(100)
 def test_fused_serves_every_inner_product_with_learned_beta(case, score, per_head):
     def make(engine):
         beta = torch.linspace(0.3, 1.7, case.heads) if per_head else torch.tensor(0.7)
@@ -56,7 +57,7 @@ def test_fused_serves_every_inner_product_with_learned_beta(case, score, per_hea
 
 
 @given(cases(batches=st.sampled_from([(2,), (3,)])))
-@settings(max_examples=100)
+@examples(100)
 def test_fused_serves_rules_of_distance(case):
     def alibi(engine):
         return gh.Attention(bias=gh.ALiBi(case.heads), engine=engine)

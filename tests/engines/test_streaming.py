@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
@@ -29,6 +29,7 @@ from glasshead.statistics.reductions import (
     TimesKeys,
     TimesQueries,
 )
+from hypothesis_profiles import examples
 
 TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 # Lengths around the 8 rows of a tile, the 32 keys of a panel and the 64 queries of a block.
@@ -105,7 +106,7 @@ def assert_keys_hold_their_weights(problem, reduced):
 
 
 @given(cases())
-@settings(max_examples=150)
+@examples(150)
 def test_values_and_reductions_equal_the_reference(case):
     assert_same(case)
 
@@ -127,13 +128,13 @@ def test_every_number_of_half_precision_is_converted_exactly(dtype):
 
 
 @given(cases(dtypes=(torch.float16, torch.bfloat16)))
-@settings(max_examples=60)
+@examples(60)
 def test_half_precision_is_accumulated_in_float32(case):
     assert_same(case)
 
 
 @given(cases(), EDGES, EDGES, st.sampled_from([torch.float32, torch.float64]))
-@settings(max_examples=60)
+@examples(60)
 def test_lengths_around_the_edges_of_blocks(case, queries, keys, dtype):
     mask = gh.causal() & gh.window(before=40) | gh.prefix(2)
     case = replace(case, queries=queries, keys=keys, mask=mask, bias=None, dtype=dtype, offset=None)
@@ -141,7 +142,7 @@ def test_lengths_around_the_edges_of_blocks(case, queries, keys, dtype):
 
 
 @given(cases(batches=st.sampled_from([(2,), (3,)])), st.floats(0.5, 40))
-@settings(max_examples=60)
+@examples(60)
 def test_rules_of_distance_softcap_and_sinks(case, softcap):
     def make():
         torch.manual_seed(5)
@@ -181,13 +182,13 @@ def assert_same_gradients(case, make=gh.Attention):
 
 
 @given(cases())
-@settings(max_examples=100)
+@examples(100)
 def test_gradients_equal_autograd_on_the_reference(case):
     assert_same_gradients(case)
 
 
 @given(cases(batches=st.sampled_from([(2,), (3,)])), st.sampled_from([None, 3.0]))
-@settings(max_examples=60)
+@examples(60)
 def test_gradients_of_what_a_recipe_learns(case, softcap):
     def make():
         torch.manual_seed(5)

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
 from glasshead.engines.streaming import passes
 from glasshead.engines.streaming.kernels.processor import at_hand
+from hypothesis_profiles import examples
 
 STATISTICS = [
     gh.LogSumExp(),
@@ -62,7 +63,7 @@ EDGES = st.sampled_from([1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 131])
 
 
 @given(EDGES, EDGES, st.sampled_from([1, 2, 3, 13, 37, 64]), st.sampled_from([1, 2, 5, 33]))
-@settings(max_examples=40)
+@examples(40)
 def test_bfloat16_has_the_bits_of_float32(queries, keys, dim, value_dim):
     inputs = inputs_of(queries, keys, dim, value_dim)
     assert_same_bits(results_of(inputs), results_of(inputs, torch.float32))

@@ -12,11 +12,12 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from explanation_told import OwnNormalizer, all_text, sides, traced, value, worked_example
-from hypothesis import given, settings
+from hypothesis import given
 
 import glasshead as gh
 from glasshead.explanation.subject import figure
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, WorkedExample
+from hypothesis_profiles import examples
 
 LETTERS = ("a", "b", "c", "d", "f", "g")
 
@@ -47,7 +48,7 @@ def asked(draw, **recipes):
 HIDING = (None, gh.padding(1), gh.causal(offset=-1), ~gh.causal(), gh.padding(0))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(asked(score=SCORES, mask=HIDING))
 def test_each_score_is_the_sum_that_is_written(told):
     trace, query, explanation = told
@@ -63,7 +64,7 @@ def test_each_score_is_the_sum_that_is_written(told):
             assert written[1] == pytest.approx(exact, abs=2e-3)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(asked(score=(gh.ScaledDot(), gh.Dot(beta=-2.5)), softcap=(None, 2.0)))
 def test_scaled_and_capped_scores_are_what_is_written(told):
     trace, query, explanation = told
@@ -76,7 +77,7 @@ def test_scaled_and_capped_scores_are_what_is_written(told):
             assert result == pytest.approx(exact, abs=6e-5, rel=6e-5)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(asked(normalizer=NORMALIZERS))
 def test_each_weight_is_the_calculation_that_is_written(told):
     trace, query, explanation = told
@@ -94,7 +95,7 @@ def test_each_weight_is_the_calculation_that_is_written(told):
         assert sides(filled) == pytest.approx([exact] * len(sides(filled)), abs=5e-4)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(asked(normalizer=(*NORMALIZERS, OwnNormalizer())))
 def test_the_context_is_the_sum_that_is_written(told):
     trace, query, explanation = told
@@ -109,7 +110,7 @@ def test_the_context_is_the_sum_that_is_written(told):
         assert vectors[-1] == ", ".join(map(figure, context.tolist())) + "]"
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(asked(normalizer=(gh.Softmax(),)))
 def test_each_derivative_is_that_of_autograd(told):
     trace, query, explanation = told

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
@@ -11,6 +11,7 @@ from glasshead.recipe.masks.base import CompositeMask, Not
 from glasshead.recipe.masks.kinds import Documents, Keys
 from glasshead.recipe.problem import split
 from glasshead.recipe.tile import Intervals, Span
+from hypothesis_profiles import examples
 
 
 def everything(queries: int, keys: int, offset: int | torch.Tensor | None = None) -> gh.Tile:
@@ -83,14 +84,14 @@ def assert_says_the_same(mask: gh.Mask, tile: gh.Tile) -> None:
 
 
 @given(cases(), st.data())
-@settings(max_examples=300)
+@examples(300)
 def test_ranges_say_the_same_as_the_pairs(case, data):
     mask = data.draw(masks(case.batch, case.heads, case.queries, case.keys))
     assert_says_the_same(mask, data.draw(tiles(case)))
 
 
 @given(cases(batches=st.just((2,))), st.data())
-@settings(max_examples=500)
+@examples(500)
 def test_ranges_that_are_told_say_the_same_as_the_pairs(case, data):
     mask, tile = data.draw(ranged(case)), data.draw(tiles(case))
     assert_says_the_same(mask, tile)
@@ -192,7 +193,7 @@ def test_a_range_is_told_of_the_part_where_it_is_one():
 
 
 @given(cases(), st.data())
-@settings(max_examples=200)
+@examples(200)
 def test_the_key_range_of_documents_is_tight(case, data):
     ids = data.draw(st.lists(st.integers(0, 4), min_size=case.keys, max_size=case.keys))
     mask, tile = gh.documents(torch.tensor([ids, ids[::-1]])), data.draw(tiles(case))

@@ -5,11 +5,12 @@ Masks of other libraries, turned into ours.
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
 from cases import Case, cases, masks
+from hypothesis_profiles import examples
 
 DRAWN = {
     "causal()": (gh.causal(), "■■■··\n■■■■·\n■■■■■"),
@@ -59,7 +60,7 @@ def tiles(draw, case: Case) -> gh.Tile:
 
 
 @given(cases(), st.data())
-@settings(max_examples=300)
+@examples(300)
 def test_a_tile_is_cut_from_the_whole(case, data):
     mask = data.draw(masks(case.batch, case.heads, case.queries, case.keys))
     tile = data.draw(tiles(case))
@@ -70,7 +71,7 @@ def test_a_tile_is_cut_from_the_whole(case, data):
 
 
 @given(cases(), st.data())
-@settings(max_examples=300)
+@examples(300)
 def test_the_key_range_holds_every_visible_key(case, data):
     mask = data.draw(masks(case.batch, case.heads, case.queries, case.keys))
     tile = data.draw(tiles(case))
@@ -108,7 +109,7 @@ def test_a_key_range_is_told_without_the_matrix():
 
 
 @given(cases(), st.data())
-@settings(max_examples=300)
+@examples(300)
 def test_the_simplified_mask_says_the_same(case, data):
     mask = data.draw(masks(case.batch, case.heads, case.queries, case.keys))
     tile = everything(case)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
@@ -28,6 +28,7 @@ from glasshead.statistics import (
     TopK,
 )
 from glasshead.statistics.reductions import LargestWeights, Rows, ScoreSum
+from hypothesis_profiles import examples
 
 
 @st.composite
@@ -92,7 +93,7 @@ def cuts(queries):
 
 
 @given(cases(), st.sampled_from(NORMALIZERS), st.data())
-@settings(max_examples=400)
+@examples(400)
 def test_reductions_finish_to_the_definition(case, normalizer, data):
     statistic = data.draw(asked(case.queries, case.keys))
     ends = data.draw(cuts(case.queries))
@@ -106,7 +107,7 @@ def test_reductions_finish_to_the_definition(case, normalizer, data):
 
 
 @given(cases(), st.sampled_from(NORMALIZERS))
-@settings(max_examples=100)
+@examples(100)
 def test_empty_rows_have_nothing(case, normalizer):
     hide = gh.dense(torch.arange(case.queries)[:, None] % 2 == 1)
     case = replace(case, mask=hide if case.mask is None else case.mask & hide)
@@ -174,7 +175,7 @@ def test_lengths_may_be_zero(queries, keys):
 
 
 @given(cases(dtypes=(torch.float64,)), st.sampled_from(NORMALIZERS), st.data())
-@settings(max_examples=100)
+@examples(100)
 def test_gradients_are_finite_and_those_of_the_definition(case, normalizer, data):
     statistic = data.draw(st.sampled_from([Entropy(), MassOn([0]), LogSumExp()]))
     if isinstance(statistic, LogSumExp) and not normalizer.exponential:

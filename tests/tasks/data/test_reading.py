@@ -9,13 +9,14 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from glasshead.tasks.data import files
 from glasshead.tasks.data import tables as rows
 from glasshead.tasks.data.files import SETTING
 from glasshead.tasks.data.tables import read_lines, read_rows, read_texts
+from hypothesis_profiles import examples
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 # What a file may hold; NUL is refused, and half a character is no UTF-8.
@@ -82,7 +83,7 @@ ONE_TABLE = st.integers(1, 3).flatmap(
 @given(ONE_TABLE, st.sampled_from([".jsonl", ".csv", ".tsv"]))
 @example([["2020-01-01"]], ".jsonl")
 @example([["a\rb", "c\r\nd"]], ".csv")
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_was_written_is_read(tmp_path, table, ending):
     names = ["text", "label", "by"][: len(table[0])]
     expected = [dict(zip(names, row, strict=True)) for row in table]

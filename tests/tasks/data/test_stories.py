@@ -8,7 +8,7 @@ import re
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glasshead.tasks.data.batches import by_length, pad, shuffled
@@ -22,6 +22,7 @@ from glasshead.tasks.data.stories import (
     held_out,
     stories,
 )
+from hypothesis_profiles import examples
 
 TOLD = stories(2_000, seed=1)
 
@@ -128,7 +129,7 @@ LENGTHS = st.lists(st.integers(1, 41), max_size=97) | st.lists(st.integers(35, 4
 
 
 @given(LENGTHS, st.integers(41, 211), SEEDS, EPOCHS)
-@settings(max_examples=200)
+@examples(200)
 def test_every_example_is_in_one_batch_that_holds_it(lengths, tokens, seed, epoch):
     batches = by_length(lengths, tokens, seed, epoch)
     assert sorted(i for batch in batches for i in batch) == [*range(len(lengths))]
@@ -138,7 +139,7 @@ def test_every_example_is_in_one_batch_that_holds_it(lengths, tokens, seed, epoc
 
 
 @given(st.integers(0, 97), st.integers(1, 23), SEEDS, EPOCHS, st.booleans())
-@settings(max_examples=200)
+@examples(200)
 def test_every_example_is_in_one_batch_of_its_size(count, size, seed, epoch, drop_last):
     batches = shuffled(count, size, seed, epoch, drop_last=drop_last)
     seen = [i for batch in batches for i in batch]

@@ -9,13 +9,14 @@ import sys
 
 import pytest
 import tokenizers
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from glasshead.tasks.tokenizers.chunks import chunks_of_text
 from glasshead.tasks.tokenizers.pretrained import gpt2
 from glasshead.tasks.tokenizers.tokenizer import StreamDecoder, Tokenizer, letters
 from glasshead.tasks.tokenizers.train_tokenizer import characters, train_bpe, train_wordpiece, words
+from hypothesis_profiles import examples
 
 TEXTS = [
     "The sun shines on the sea, and the sea shines back.\nThe sand is warm.\n\nSo is the tea!",
@@ -36,14 +37,14 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 @given(st.text())
 @example("<start> and <end>, <|endoftext|>\0")
 @example("e\u0301 \u2028\r\n \t ")
-@settings(max_examples=300)
+@examples(300)
 def test_bytes_bring_any_text_back(text):
     assert KINDS["bpe"].decode(KINDS["bpe"].encode(text)) == text
 
 
 @given(st.text(st.sampled_from(KNOWN)))
 @example("<pad><end>")
-@settings(max_examples=300)
+@examples(300)
 def test_characters_bring_known_ones_back(text):
     tokens = KINDS["characters"].encode(text)
     assert len(tokens) == len(text)
@@ -117,7 +118,7 @@ def test_batches_long_texts_and_single_ones_are_encoded_alike(kind):
 
 
 @given(st.text(st.sampled_from("ab ,\n\r\t\u2028\u3000é☀")), st.integers(1, 3))
-@settings(max_examples=300)
+@examples(300)
 def test_no_token_is_cut(text, length):
     cut = chunks_of_text(text, length)
     assert "".join(cut) == text
@@ -129,7 +130,7 @@ def test_no_token_is_cut(text, length):
 
 @every_kind
 @given(data=st.data())
-@settings(max_examples=100)
+@examples(100)
 def test_a_stream_says_what_all_tokens_say_and_never_half_a_character(kind, data):
     tokenizer = KINDS[kind]
     numbers = st.integers(0, tokenizer.vocab_size - 1)

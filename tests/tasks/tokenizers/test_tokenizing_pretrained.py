@@ -9,12 +9,13 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from glasshead.tasks.tokenizers.pretrained import huggingface_tokenizer, llama2c_tokenizer
 from glasshead.tasks.tokenizers.tokenizer import StreamDecoder, letters
+from hypothesis_profiles import examples
 from pretrained_folders import TOKENS, packed, tokenizer_files
 
 TEXTS = ["abc ab", "", " é☀\n bab", "<s>"]
@@ -180,7 +181,7 @@ def merged(tokens, text):
 @given(ANY)
 @example("abcabcab aab")
 @example("<s> <0x0A> <unk>")
-@settings(max_examples=300)
+@examples(300)
 def test_any_text_is_merged_by_score_and_comes_back(small, text):
     tokens = small.encode(text)
     assert tokens == merged(TOKENS, text)
@@ -189,7 +190,7 @@ def test_any_text_is_merged_by_score_and_comes_back(small, text):
 
 
 @given(ANY, st.integers(0, 30))
-@settings(max_examples=200)
+@examples(200)
 def test_a_stream_says_what_all_tokens_say(small, text, begun):
     tokens = small.encode(text)
     before = len(small.encode(text[:begun]))
@@ -207,7 +208,7 @@ BYTES = st.integers(3, 258)
 @given(st.lists(st.integers(0, len(TOKENS) - 1) | BYTES, max_size=17))
 @example([3 + byte for byte in "a☀".encode()[:-1]])
 @example([3 + ord("f"), 3 + 0x80, 265, 3 + 0xE2])
-@settings(max_examples=300)
+@examples(300)
 def test_half_a_character_takes_nothing_back(small, tokens):
     stream, told = StreamDecoder(small), ""
     for token in tokens:

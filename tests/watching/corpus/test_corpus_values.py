@@ -9,13 +9,14 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import distributed, multiprocessing
 
 import corpora
 import glasshead as gh
 from corpora import HEADS, LENGTHS, Model, assert_equal, by_hand, documents, read
+from hypothesis_profiles import examples
 
 
 def test_each_statistic_is_that_of_all_documents():
@@ -26,7 +27,7 @@ def test_each_statistic_is_that_of_all_documents():
     assert result.documents == len(LENGTHS)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(
     order=st.permutations(range(len(LENGTHS))),
     cuts=st.sets(st.integers(1, len(LENGTHS) - 1)),
