@@ -1,17 +1,38 @@
-# Everything runs in .venv, which `make setup` builds from Python 3.11 alone.
-PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
+# Everything runs in .venv, which needs Python 3.11 or later and its venv module, and nothing else.
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
+    --constraint constraints.txt
+# PyTorch's own index has builds for the CPU alone, a tenth of what PyPI has on Linux. If pip is
+# configured, it finds PyTorch by itself.
+CPU := https://download.pytorch.org/whl/cpu
+INDEX = $(if $(shell $(BIN)/python -m pip config list),,--extra-index-url $(CPU))
+# --group needs pip 25.1.
+NEWER := 'pip>=25.1'
 
-.PHONY: setup demo test test-all test-rest lint matrix bench docs pictures recording notebooks translations kernels clean
+.PHONY: setup demo test test-all test-rest lint matrix bench docs pictures recording notebooks \
+    translations kernels clean
 
-setup: .venv/installed
-
-.venv/installed: pyproject.toml constraints.txt
+# What `make demo` needs, and then the rest.
+.venv/base: pyproject.toml constraints.txt hatch_build.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { \
+	    echo "Python must be 3.11 or later; name it by: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { \
+	    echo "Python must have its module venv; install it by: apt install python3-venv"; exit 1; }
+	@echo "Installing PyTorch and the library into .venv: 300 MB to download, and a minute …"
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,train,hf,studio]'
+	$(PIP) $(NEWER) hatchling editables numba
+	$(PIP) $(INDEX) --no-build-isolation --editable '.[train]'
 	touch $@
 
-demo: setup
+.venv/installed: .venv/base
+	@echo "Installing what tests and pages need: 250 MB more, and another minute …"
+	$(PIP) $(INDEX) --no-build-isolation --editable '.[train,hf,studio]' --group dev
+	touch $@
+
+setup: .venv/installed kernels
+
+demo: .venv/base kernels
 	$(BIN)/glasshead demo
 
 # Two processes; their threads sleep while they wait, as both spin on the same cores otherwise.
@@ -67,9 +88,10 @@ bench: setup
 	$(BIN)/python benchmarks/atlas.py
 	$(BIN)/python benchmarks/studio.py
 
-# The streaming kernels' machine code, which a wheel has and a clone compiles when it is first used.
-kernels: setup
-	$(BIN)/python -P glasshead/engines/streaming/build.py glasshead/engines/streaming/machine_code
+# The streaming kernels' machine code for this processor, again if a kernel was edited.
+STREAMING := glasshead/engines/streaming
+kernels: .venv/base
+	$(BIN)/python -P $(STREAMING)/build.py $(STREAMING)/machine_code native
 
 # The documentation site, in build/site; a warning or a dead link is an error.
 docs: setup

@@ -40,28 +40,34 @@ class RepositoryMetadata(MetadataHookInterface):
 
 
 class MachineCode(BuildHookInterface):
-    """Compile the streaming kernels into the wheel, so that none is compiled where it is used.
+    """Compile the streaming kernels when the package is built, not when it is used.
 
-    For all processors, or those that the variable GLASSHEAD_PROCESSORS names, "none" for none. A
-    wheel without them works: the kernels are compiled on their first use.
+    A wheel gets machine code for all kinds of processors, an editable installation for the one at
+    hand. The variable GLASSHEAD_PROCESSORS names others, "none" for none: then the kernels are
+    compiled on their first use.
     """
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and include the object files; those of an earlier build are taken again."""
-        names = os.environ.get(PROCESSORS, "").split()
-        # An editable installation compiles what has changed when it runs.
-        if version == "editable" or names == ["none"]:
+        editable = version == "editable"
+        names = os.environ.get(PROCESSORS, "native" if editable else "").split()
+        if names == ["none"]:
             return
         root, folder = Path(self.root), Path(self.root, "build", "machine_code")
+        if editable:
+            # It runs from the sources.
+            folder = root / STREAMING / "machine_code"
         command = [sys.executable, "-P", str(root / STREAMING / "build.py"), str(folder)]
         done = subprocess.run([*command, *names], check=False)  # noqa: S603 - a file of ours
         if done.returncode:
             self.app.display_warning(
-                "the streaming kernels were not compiled, and will be where the wheel is used: "
+                "the streaming kernels were not compiled, and will be when they are first used: "
                 "building them needs Numba."
             )
+            return
+        if editable:
             return
         included = build_data["force_include"]
         for file in sorted(folder.glob("*.o")):

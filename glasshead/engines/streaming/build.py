@@ -1,7 +1,8 @@
-"""Compile the kernels for the processors that a wheel has machine code for.
+"""Compile the kernels for the processors that a wheel has machine code for, or for this one.
 
-    python -P glasshead/engines/streaming/build.py FOLDER [PROCESSOR ...]
+    python -P glasshead/engines/streaming/build.py FOLDER [PROCESSOR ... | native]
 
+An editable installation takes `native`, and keeps the machine code in the user's cache for others.
 Without -P, Python would take the modules beside this file for its own. Numba is all that it needs:
 the packages that this file is in, which import PyTorch, are not run.
 """
@@ -36,6 +37,19 @@ def build(folder: Path, names: list[str]) -> None:
             raise subprocess.CalledProcessError(process.returncode, process.args)
 
 
+def build_here(folder: Path) -> None:
+    """Compile the kernels for the processor at hand, but those that are there or in the cache."""
+    os.environ |= _ENVIRONMENT
+    _skip_packages()
+    from glasshead.engines.streaming import machine_code
+    from glasshead.engines.streaming.kernels.processor import at_hand
+
+    for entry, real in machine_code.KERNELS:
+        if machine_code.shipped(entry, real, at_hand(), folder) is None:
+            code = machine_code.code_of(entry, real)
+            machine_code.save(folder, entry, real, at_hand(), code)
+
+
 def build_for(folder: Path, name: str, only: str = "") -> None:
     """Compile the kernels, or one, for a processor in this process, but those that are there."""
     _skip_packages()
@@ -44,17 +58,13 @@ def build_for(folder: Path, name: str, only: str = "") -> None:
     wanted = next(one for one in processor.SHIPPED if one.name == name)
     # What the kernels are written for, before they are imported.
     processor.at_hand = lambda: wanted
-    import numpy as np
-
     from glasshead.engines.streaming import machine_code
-    from glasshead.engines.streaming.kernels.arguments import ENTRIES
     from glasshead.engines.streaming.kernels.compiling import compiled
 
-    for entry in [only] if only else ENTRIES:
-        for real in (np.dtype(np.float32), np.dtype(np.float64)):
-            if machine_code.shipped(entry, real, wanted, folder) is None:
-                code = compiled(entry, real, wanted)
-                machine_code.save(folder, entry, real, wanted, code)
+    for entry, real in machine_code.KERNELS:
+        missing = machine_code.shipped(entry, real, wanted, folder) is None
+        if missing and only in ("", entry):
+            machine_code.save(folder, entry, real, wanted, compiled(entry, real, wanted))
 
 
 def _skip_packages() -> None:
@@ -69,7 +79,9 @@ def _skip_packages() -> None:
 def main() -> None:
     """Build for the processors that are named, or for all."""
     folder, *names = sys.argv[1:]
-    if len(names) == 1:
+    if names == ["native"]:
+        build_here(Path(folder))
+    elif len(names) == 1:
         build_for(Path(folder), names[0])
     else:
         _skip_packages()

@@ -23,10 +23,13 @@ from llvmlite import binding
 from glasshead.engines.streaming.kernels.arguments import ENTRIES, layout_of, parts_of
 from glasshead.engines.streaming.kernels.processor import Processor, at_hand, columns_of
 
-# Of a wheel; a clone of the repository has none.
+# A build fills it: of a wheel for each kind of processor, of a clone for the one at hand.
 SHIPPED_FOLDER = Path(__file__).with_name("machine_code")
 _KERNELS = Path(__file__).with_name("kernels")
 _DIGEST = 32
+KERNELS = [(name, np.dtype(real)) for name in ENTRIES for real in (np.float32, np.float64)]
+# Files of the cache: of this state of the sources and some before, or of other clones.
+_KEPT = 8 * len(KERNELS)
 _lock = threading.RLock()
 _loaded: dict[tuple[str, np.dtype], "Kernel"] = {}
 
@@ -202,18 +205,24 @@ def kernel(entry: str, real: np.dtype) -> Kernel:
         return found
     with _lock:
         if (entry, real) not in _loaded:
-            code = shipped(entry, real, at_hand()) or _cached(entry, real)
-            _loaded[entry, real] = Kernel(entry, real, code or _compile(entry, real))
+            _loaded[entry, real] = Kernel(entry, real, code_of(entry, real))
         return _loaded[entry, real]
+
+
+def code_of(entry: str, real: np.dtype) -> bytes:
+    """Return the object file of a kernel: the package's, the cache's, or compiled now."""
+    return shipped(entry, real, at_hand()) or _cached(entry, real) or _compile(entry, real)
 
 
 @cache
 def in_package() -> bool:
-    """Return whether the package holds the kernels of float32 for this processor.
+    """Return whether the package was built with the kernels of float32 for this processor.
 
-    That is a property of the installation: what was compiled since does not change it.
+    Of a clone whose kernels were edited since, too: they are compiled on their first use, and the
+    same engines are chosen.
     """
-    return all(shipped(entry, np.dtype(np.float32), at_hand()) for entry in ENTRIES)
+    real = np.dtype(np.float32)
+    return all((SHIPPED_FOLDER / file_name(entry, real, at_hand())).exists() for entry in ENTRIES)
 
 
 def fills_tiles(*dims: int) -> bool:
@@ -258,19 +267,28 @@ def _compile(entry: str, real: np.dtype) -> bytes:
     from glasshead.engines.streaming.kernels.compiling import compiled
 
     code = compiled(entry, real, at_hand())
-    key, folder = _own_key(entry, real), _cache_folder()
-    if key is not None and folder is not None:
+    if (file := _cache_file(entry, real)) is not None:
         # A full disk costs the next process some seconds, and this one nothing.
         with contextlib.suppress(OSError):
-            _write(folder / file_name(entry, real, at_hand()), key, code)
+            _write(file, _own_key(entry, real) or b"", code)
+            older = sorted(file.parent.glob("*.o"), key=lambda one: one.stat().st_mtime)
+            for one in older[:-_KEPT]:
+                one.unlink()
     return code
 
 
 def _cached(entry: str, real: np.dtype) -> bytes | None:
+    file = _cache_file(entry, real)
+    return None if file is None else _read(file, _own_key(entry, real) or b"")
+
+
+def _cache_file(entry: str, real: np.dtype) -> Path | None:
+    """Return the file of the cache that a kernel of these sources is kept in; None for none."""
     key, folder = _own_key(entry, real), _cache_folder()
     if key is None or folder is None:
         return None
-    return _read(folder / file_name(entry, real, at_hand()), key)
+    name = file_name(entry, real, at_hand()).removesuffix(".o")
+    return folder / f"{name}.{hashlib.sha256(key).hexdigest()[:16]}.o"
 
 
 @cache
@@ -278,7 +296,9 @@ def _cache_folder() -> Path | None:
     """Return a folder to keep compiled code in; None where nothing can be written."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    folders = [Path(given)] if given else [_KERNELS / "__pycache__", Path(home) / "glasshead"]
+    folders = [Path(home) / "glasshead" / "machine_code", _KERNELS / "__pycache__"]
+    if given:
+        folders = [Path(given)]
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
