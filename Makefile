@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
 BIN := .venv/bin
 
-.PHONY: setup demo test test-all test-rest lint matrix bench docs pictures recording notebooks translations kernels clean
+.PHONY: setup demo test test-all test-rest lint matrix bench docs pictures recording notebooks translations kernels release-check clean
 
 setup: .venv/installed
 
@@ -96,6 +96,10 @@ translations: setup
 	    --output-dir=$(LOCALES)
 	$(BIN)/pybabel --quiet compile --domain=glasshead --directory=$(LOCALES)
 	$(BIN)/python docs/build_site.py --translations
+
+# Builds the wheel and the sdist, installs each into an empty environment, and tries it.
+release-check: setup
+	$(BIN)/python release/check.py $(RELEASE_OPTIONS)
 
 clean:
 	rm -rf .venv node_modules demo build dist .pytest_cache .ruff_cache .hypothesis
