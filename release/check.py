@@ -92,6 +92,7 @@ class Release:
     root: Path
     folder: Path
     offline: bool
+    tests: tuple[str, ...] = SMOKE_TESTS
 
     def file(self, kind: str) -> Path:
         """Return the wheel or the sdist."""
@@ -391,7 +392,7 @@ def smoke_tests(release: Release, kind: str) -> str:
         archive.extractall(release.folder / kind, members=inside, filter="data")
     (folder,) = (release.folder / kind).glob("glasshead-*")
     options = ["-q", "-p", "no:cacheprovider", "-m", "not slow"]
-    out = release.run(kind, "python", "-m", "pytest", *options, *SMOKE_TESTS, within=folder.name)
+    out = release.run(kind, "python", "-m", "pytest", *options, *release.tests, within=folder.name)
     return out.strip().splitlines()[-1].strip("= ")
 
 
@@ -440,12 +441,14 @@ def perform(checks: Iterable[Check]) -> list[str]:
 def main() -> int:
     """Check the release; the exit code is 1 if a check failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("tests", nargs="*", help="files with tests, instead of the smoke tests")
     parser.add_argument(
         "--offline", action="store_true", help="use the libraries of this environment"
     )
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="glasshead-release-") as folder:
-        release = Release(ROOT, Path(folder).resolve(), asked.offline)
+        tests = tuple(asked.tests) or SMOKE_TESTS
+        release = Release(ROOT, Path(folder).resolve(), asked.offline, tests)
         for name in ("dist", *KINDS):
             (release.folder / name).mkdir()
         failed = perform(checks(release))
