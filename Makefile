@@ -11,7 +11,7 @@ INDEX = $(if $(shell $(BIN)/python -m pip config list),,--extra-index-url $(CPU)
 NEWER := 'pip>=25.1'
 
 .PHONY: setup demo test test-all test-rest lint matrix bench docs pictures recording notebooks \
-    translations kernels clean
+    translations kernels release-check clean
 
 # What `make demo` needs, and then the rest.
 .venv/base: pyproject.toml constraints.txt hatch_build.py
@@ -118,6 +118,10 @@ translations: setup
 	    --output-dir=$(LOCALES)
 	$(BIN)/pybabel --quiet compile --domain=glasshead --directory=$(LOCALES)
 	$(BIN)/python docs/build_site.py --translations
+
+# Builds the wheel and the sdist, installs each into an empty environment, and tries it.
+release-check: setup
+	$(BIN)/python release/check.py $(RELEASE_OPTIONS)
 
 clean:
 	rm -rf .venv node_modules demo build dist .pytest_cache .ruff_cache .hypothesis
