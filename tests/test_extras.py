@@ -176,7 +176,7 @@ FUNCTIONS = {
 IMPORTED = """
 import glasshead as gh, json
 results = {}
-for name in gh._names:
+for name in gh.__all__:
     try:
         getattr(gh, name)
     except ImportError as error:
