@@ -1,5 +1,3 @@
-import collections.abc
-
 from glasshead.attention import Attention as Attention
 from glasshead.attention import JoinedWeights as JoinedWeights
 from glasshead.attention import Observation as Observation
@@ -128,10 +126,5 @@ from glasshead.watching.interventions import MeanAblation as MeanAblation
 from glasshead.watching.interventions import ScaleBeta as ScaleBeta
 from glasshead.watching.interventions import ZeroAblation as ZeroAblation
 
+__all__: list[str]
 __version__: str
-
-def lazy_names(
-    package: str,
-) -> tuple[
-    collections.abc.Callable[[str], object], collections.abc.Callable[[], list[str]], list[str]
-]: ...

@@ -33,7 +33,7 @@ HERE = ROOT / "matrix"
 BUILD = ROOT / "build" / "matrix"
 RESULTS = HERE / "results.json"
 PAGE = ROOT / "docs" / "versions.md"
-EXTRAS = ("test", "train", "hf", "studio")
+EXTRAS = ("train", "hf", "studio")
 SHOWN = ("torch", "transformers", "numpy", "numba", "lightning", "fastapi", "typer", "rich")
 # What other libraries say of their own future is no failure with versions that are not pinned.
 IGNORED = (
@@ -83,7 +83,7 @@ def lower_bounds() -> dict[str, str]:
     """Return the lower bound of every requirement that users install, by its name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    lines = [*project["dependencies"], *(line for extra in EXTRAS[1:] for line in extras[extra])]
+    lines = [*project["dependencies"], *(line for extra in EXTRAS for line in extras[extra])]
     found = (re.match(r"([A-Za-z0-9_.-]+)(?:\[.*\])?>=([0-9.]+)", line) for line in lines)
     return {match[1].lower(): match[2] for match in found if match}
 
@@ -147,7 +147,9 @@ def install(cell: Cell, folder: Path) -> Path:
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for command in (
         [first, "-m", "venv", str(folder)],
-        [*pip, "-c", str(wanted), "-e", f"{ROOT}[{','.join(EXTRAS)}]"],
+        # The first that knows dependency groups; the group has the extras.
+        [*pip, "pip>=25.1"],
+        [*pip, "-c", str(wanted), "-e", str(ROOT), "--group", f"{ROOT / 'pyproject.toml'}:test"],
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,9 @@ OTHERS = {"numba", "networkx", "matplotlib", "pandas", "typer", "pydantic", "tra
     ("statement", "not_needed"),
     [
         ("import glasshead", {"torch", "numpy", "rich", "jaxtyping"} | DRAWING | OTHERS),
-        ("import glasshead; glasshead.Attention", DRAWING | OTHERS),
+        pytest.param(
+            "import glasshead; glasshead.Attention", DRAWING | OTHERS, marks=pytest.mark.slow
+        ),
         ("from glasshead.drawing import printable", {"torch", "numpy"} | DRAWING | OTHERS),
         ("import glasshead.explanation.translations", {"torch", "numpy"} | OTHERS),
     ],
@@ -34,20 +37,46 @@ def test_a_package_hands_on_the_names_of_its_stub_from_their_modules(package):
     module = importlib.import_module(f"glasshead{package}")
     stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text())
     lines = [line for line in stub.body if isinstance(line, ast.ImportFrom)]
-    names = glasshead._names if module is glasshead else module.__all__
-    assert [alias.asname for line in lines for alias in line.names] == names
+    assert [alias.asname for line in lines for alias in line.names] == module.__all__
     for line in lines:
         home = importlib.import_module("." * line.level + line.module, module.__name__)
         for alias in line.names:
             assert getattr(module, alias.asname) is getattr(home, alias.name)
-            assert alias.asname in dir(module)
 
 
-@pytest.mark.parametrize("name", sorted(glasshead._names))
-def test_every_name_is_there_and_documented(name):
-    value = getattr(glasshead, name)
-    assert value.__doc__
-    assert name in dir(glasshead)
+@pytest.mark.parametrize("package", ["", ".drawing", ".explanation", ".ladder"])
+def test_dir_lists_the_public_names_only(package):
+    module = importlib.import_module(f"glasshead{package}")
+    version = [] if package else ["__version__"]
+    assert dir(module) == sorted([*module.__all__, *version])
+    assert all(hasattr(module, name) for name in dir(module))
+    assert re.fullmatch(r"\d+\.\d+\.\d+", glasshead.__version__)
+
+
+def test_a_star_import_brings_every_public_name():
+    names: dict[str, object] = {}
+    exec("from glasshead import *", names)
+    assert names.keys() - {"__builtins__"} == {*glasshead.__all__}
+
+
+def test_a_star_import_without_an_extra_says_what_to_install(tmp_path, monkeypatch):
+    package = tmp_path / "lazy_package"
+    package.mkdir()
+    code = "from glasshead.lazy import lazy_names\n"
+    code += "__getattr__, __dir__, __all__ = lazy_names(__name__)\n"
+    (package / "__init__.py").write_text(code)
+    (package / "__init__.pyi").write_text("from .part import part as part\n")
+    (package / "part.py").write_text("import tokenizers\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    expected = r"part takes tokenizers, not installed here: pip install 'glasshead\[hf\]'"
+    with pytest.raises(ImportError, match=expected):
+        exec("from lazy_package import *", {})
+
+
+@pytest.mark.parametrize("name", sorted(glasshead.__all__))
+def test_every_name_is_documented(name):
+    assert getattr(glasshead, name).__doc__
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -29,7 +29,7 @@ from users is never read as markup. Names are fetched when they are used: making
 quick to import.
 """
 
-from glasshead import lazy_names
 from glasshead.drawing.printable import printable, shorten, visible
+from glasshead.lazy import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

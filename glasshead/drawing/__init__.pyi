@@ -18,3 +18,5 @@ from .printable import printable as printable
 from .printable import shorten as shorten
 from .printable import visible as visible
 from .table import Table as Table
+
+__all__: list[str]

@@ -3,6 +3,6 @@
 Names are fetched when they are used, so that the worked example can be read without torch.
 """
 
-from glasshead import lazy_names
+from glasshead.lazy import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

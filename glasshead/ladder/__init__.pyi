@@ -29,3 +29,5 @@ from .rung10_why_attention import sentences_to_reverse as sentences_to_reverse
 from .worked_example import HELLO_SHINY_SUN as HELLO_SHINY_SUN
 from .worked_example import JOURNEY as JOURNEY
 from .worked_example import WorkedExample as WorkedExample
+
+__all__: list[str]

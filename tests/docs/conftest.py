@@ -22,13 +22,13 @@ WANTED = ("sphinx", "myst_nb", "furo")
 
 @pytest.fixture(scope="session")
 def with_sphinx() -> None:
-    """Leave a test out where the extra `docs` is missing, but fail where nothing is left out."""
+    """Leave a test out where the group `docs` is missing, but fail where nothing is left out."""
     missing = [name for name in WANTED if importlib.util.find_spec(name) is None]
     if missing:
         # A cell of versions has the library's own extras.
         must = os.environ.get("CI") and not os.environ.get("GLASSHEAD_CELL")
         left_out = pytest.fail if must else pytest.skip
-        left_out(f"{', '.join(missing)} is not installed: pip install 'glasshead[docs]'")
+        left_out(f"{', '.join(missing)} is not installed: pip install --group docs")
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ def entries(site):
     return {one[1]: one[3].replace("$", one[1]) for one in found if one}
 
 
-PUBLIC = [f"glasshead.{name}" for name in glasshead._names]
+PUBLIC = [f"glasshead.{name}" for name in glasshead.__all__]
 PUBLIC += [f"glasshead.ladder.{name}" for name in glasshead.ladder.__all__]
 
 
