@@ -163,7 +163,7 @@ def draw(rows: list[Kept], file: Path) -> None:
 def main() -> None:
     """Measure and draw, or draw alone."""
     if sys.argv[1:] == ["picture"]:
-        rows = [Kept(**row) for row in json.loads(RESULTS.read_text())]
+        rows = [Kept(**row) for row in json.loads(RESULTS.read_text(encoding="utf-8"))]
         Console(width=100).print(table(rows))
         draw(rows, PICTURE)
         return
@@ -174,7 +174,7 @@ def main() -> None:
     for budget in BUDGETS:
         rows += [kept(model, pieces, *one) for one in policies(budget).items()]
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    RESULTS.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
     Console(width=100).print(table(rows))
 
 

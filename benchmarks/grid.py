@@ -195,7 +195,7 @@ def run(options: argparse.Namespace, file: Path) -> None:
     """Measure what is missing and fits the time; write after each cell, draw after each round."""
     found: dict[str, Any] = {"cells": {}}
     if file.exists() and not options.again:
-        found = json.loads(file.read_text())
+        found = json.loads(file.read_text(encoding="utf-8"))
     found["peak"] = max(found.get("peak", 0.0), peak())
     found["machine"] = f"torch {torch.__version__}, {torch.get_num_threads()} threads"
     found["date"] = time.strftime("%Y-%m-%d", time.gmtime())

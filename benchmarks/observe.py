@@ -66,7 +66,7 @@ def before() -> dict[str, Any]:
     """Earlier results of the same machine."""
     if not RESULTS.exists():
         return {}
-    found = json.loads(RESULTS.read_text())
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
     return found["sections"] if found["machine"] == machine() else {}
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     """Measure, print, write, draw."""
     asked = arguments()
     if asked.page:
-        write_page(json.loads(RESULTS.read_text()), PICTURE)
+        write_page(json.loads(RESULTS.read_text(encoding="utf-8")), PICTURE)
         return
     torch.manual_seed(0)
     lengths = asked.lengths or (LENGTHS[:2] if asked.quick else LENGTHS)
@@ -97,7 +97,7 @@ def main() -> None:
         kept = {each: sections[each] for each in SECTIONS if each in sections}
         found = {"machine": machine(), "sections": kept}
         RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         draw(found, PICTURE)
 
 

@@ -105,7 +105,7 @@ def main() -> None:
             print(row, flush=True)
     file = Path("build/benchmarks/padding_mask.json")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(rows, indent=2) + "\n")
+    file.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def report(title: str, rows: Sequence[Pair | Figure], file: Path) -> None:
     """Print the rows as a table, and write them as JSON."""
     show(title, rows)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
 
 
 def show(title: str, rows: Sequence[Pair | Figure]) -> None:

@@ -14,7 +14,7 @@ def resident(field: str) -> int:
 
     `ru_maxrss` of `getrusage` would also remember the process that started this one.
     """
-    for line in Path("/proc/self/status").read_text().splitlines():
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
     raise SystemExit(f"/proc/self/status has no {field}: memory is measured on Linux.")
@@ -23,7 +23,7 @@ def resident(field: str) -> int:
 def reset_peak() -> None:
     """Give back what malloc keeps, and let the peak be what there is now."""
     ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
 
 
 def peak_of_child(script: str, kind: str, length: int) -> int:

@@ -100,7 +100,7 @@ def train(file: Path) -> dict[str, float]:
     setting = PRESETS["nano"]
     training, size = setting.training, setting.data["batch_size"]
     start = time.perf_counter()
-    text = file.read_text()
+    text = file.read_text(encoding="utf-8")
     letters = {letter: number for number, letter in enumerate(sorted(set(text)))}
     tokens = torch.tensor([letters[letter] for letter in text])
     cut = int(0.9 * len(tokens))

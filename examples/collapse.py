@@ -215,7 +215,7 @@ def _mark(axes: Any, run: Run) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Teach, tell and draw; the exit code is 2 where the picture cannot be written.
 
-    >>> main(["--seeds", "0", "--steps", "2", "/dev/null/picture.png"])
+    >>> main(["--seeds", "0", "--steps", "2", f"{__file__}/picture.png"])
     2
     """
     parser = argparse.ArgumentParser(

@@ -12,9 +12,9 @@ def file_and_seed(arguments: Sequence[str], file: Path, seed: int) -> tuple[Path
     """The file that a picture is written to, and the seed; those given stand for what is not asked.
 
     >>> file_and_seed(["heads.png", "3"], Path("build/a.png"), 2)
-    (PosixPath('heads.png'), 3)
+    (...Path('heads.png'), 3)
     >>> file_and_seed([], Path("build/a.png"), 2)
-    (PosixPath('build/a.png'), 2)
+    (...Path('build/a.png'), 2)
     >>> file_and_seed(["2"], Path("build/a.png"), 2)
     Traceback (most recent call last):
     ValueError: a file that ends in .png is expected, and perhaps a seed, and got 2: name them so.

@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import stat
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,11 @@ from glasshead.drawing.printable import printable
 # The most bytes of each kind of file. The largest in use: an index of weights has 14 MB, a
 # tokenizer 35 MB.
 JSON_BYTES, TOKENIZER_BYTES, LOG_BYTES = 2**25, 2**26, 2**28
+
+# Windows has no such flag, and opens files and pipes at once.
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)
+# Seconds between tries to replace a file that another program reads, as Windows keeps it meanwhile.
+_PAUSES = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 _OF_THE_KERNEL = (Path("/proc"), Path("/sys"))
 _KINDS = {
@@ -38,9 +45,9 @@ def check_regular(file: Path, most: int | None = None) -> os.stat_result:
 
     Errors: an OSError whose `strerror` says what is wrong, as of `os.stat` too.
 
-    >>> check_regular(Path("/dev/null"))
+    >>> check_regular(Path(os.devnull))
     Traceback (most recent call last):
-    OSError: [Errno 22] it is a device, not a regular file: '/dev/null'
+    OSError: [Errno 22] it is a device, not a regular file: ...
     """
     return _checked(os.stat(file), file, most)  # noqa: PTH116 - as os.fstat below
 
@@ -52,15 +59,26 @@ def open_regular(file: Path, most: int | None = None) -> BinaryIO:
     """
     # Checked before it is opened, as opening some devices has effects.
     check_regular(file, most)
-    descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    descriptor = opened_at_once(file, os.O_RDONLY)
     try:
         # Checked again, as it may have been replaced meanwhile.
         _checked(os.fstat(descriptor), file, most)
-        os.set_blocking(descriptor, True)
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def opened_at_once(file: str | Path, flags: int) -> int:
+    """Open a file or a named pipe without waiting for a writer, and return its descriptor.
+
+    Reading it then waits for a writer who is there, but has sent nothing yet.
+    """
+    descriptor = os.open(file, flags | _AT_ONCE)
+    # On Windows, a regular file cannot be asked to block, as it always does.
+    if _AT_ONCE:
+        os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def read_regular(file: Path, most: int | None = None, count: int | None = None) -> bytes:
@@ -117,9 +135,21 @@ def whole_file(path: Path) -> Iterator[Path]:
         mode = stat.S_IMODE((place if place.exists() else beside).stat().st_mode)
         yield beside
         beside.chmod(mode)
-        beside.replace(place)
+        _move(beside, place)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _move(beside: Path, place: Path) -> None:
+    """Move a file to its place; on Windows, wait for those who read the older one, but not long."""
+    for pause in _PAUSES if sys.platform == "win32" else ():
+        try:
+            beside.replace(place)
+        except PermissionError:
+            time.sleep(pause)
+        else:
+            return
+    beside.replace(place)
 
 
 def read_object(file: Path, otherwise: str) -> dict[str, Any]:

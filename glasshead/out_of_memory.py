@@ -8,7 +8,8 @@ try:
 except ImportError:  # there is none on Windows
     resource = None
 
-_OF_PYTORCH = re.compile("out of memory|can't allocate memory")
+# On a GPU, on a CPU, and on a CPU of Windows.
+_OF_PYTORCH = re.compile("out of memory|can't allocate memory|not enough memory")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -17,6 +18,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("shapes differ"))
     (True, False)
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried …"))
+    True
+    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: not enough memory: you tried …"))
     True
     """
     if isinstance(error, MemoryError):

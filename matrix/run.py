@@ -138,7 +138,7 @@ def install(cell: Cell, folder: Path) -> Path:
         requires += [f"{name}=={bound}" for name, bound in lower_bounds().items()]
     wanted, python, made = folder.with_suffix(".txt"), folder / "bin" / "python", folder / "made"
     lines = "".join(f"{line}\n" for line in requires)
-    if made.exists() and made.read_text() == f"{first}\n{lines}":
+    if made.exists() and made.read_text(encoding="utf-8") == f"{first}\n{lines}":
         return python
     if shutil.disk_usage(ROOT).free < NEEDED_DISK:
         raise CellError(f"less than {NEEDED_DISK / 1e9:.0f} GB of disk are free")

@@ -26,7 +26,7 @@ def texts(count: int, seed: int = 0) -> list[str]:
 def table(path: Path | str, rows: list[tuple[str, str]]) -> str:
     """A table of texts and labels, as .jsonl."""
     lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
-    Path(path).write_text("".join(f"{line}\n" for line in lines))
+    Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return str(path)
 
 

@@ -1,6 +1,8 @@
 """What all tests share: a fixed seed each, and hypothesis without a clock."""
 
 import os
+import sys
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,14 @@ import torch
 import hypothesis_profiles
 
 hypothesis_profiles.load()
+
+# Tests compare with the CPU's numbers, and Lightning prefers an Apple GPU.
+os.environ.setdefault("DISABLE_MPS", "1")
+if sys.platform == "win32":
+    if not sys.flags.utf8_mode:
+        pytest.exit("on Windows, set PYTHONUTF8=1: the tests read and write UTF-8.", returncode=4)
+    # Tests count the characters of what they write.
+    Path.write_text = partialmethod(Path.write_text, newline="\n")
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import glasshead as gh
+import systems
 from glasshead.attention import io as files
 from glasshead.files import check_regular, open_regular, read_regular, whole_file
 from glasshead.models.pretrained.folder import StoredTensors
@@ -50,7 +51,9 @@ LOADERS = {
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", LOADERS)
-@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to("/dev/null")])
+@pytest.mark.parametrize(
+    "put", [systems.make_pipe, lambda path: systems.make_link(path, "/dev/null")]
+)
 def test_a_loader_refuses_what_is_no_regular_file(tmp_path, name, put):
     load, file = LOADERS[name]
     put(tmp_path / file)
@@ -87,7 +90,7 @@ def test_what_the_kernel_makes_is_no_regular_file(tmp_path):
 
 
 def test_a_device_is_not_replaced_by_a_file(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
+    systems.make_pipe(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "pipe")
     for name in ("pipe", "link"):
         with (
@@ -102,7 +105,7 @@ def test_a_device_is_not_replaced_by_a_file(tmp_path):
 @pytest.mark.timeout(60)
 def test_a_run_is_not_added_to_where_a_pipe_stands(tmp_path):
     run = RunFolder(tmp_path)
-    os.mkfifo(run.log)
+    systems.make_pipe(run.log)
     with pytest.raises(OSError, match=r"log\.csv cannot be written \(it is a named pipe"):
         run.append(run.log, "10,2.5\n")
 
@@ -111,14 +114,14 @@ def test_a_run_is_not_added_to_where_a_pipe_stands(tmp_path):
 @pytest.mark.parametrize("file", ["log.csv", "metrics.json", "attention.csv"])
 def test_the_studio_tells_what_is_no_file_of_a_training(tmp_path, file):
     (tmp_path / "config.json").write_text('{"training": {"steps": 40}}')
-    os.mkfifo(tmp_path / file)
+    systems.make_pipe(tmp_path / file)
     (problem,) = TrainingLog(tmp_path).told()["problems"]
     assert f"{file} cannot be read (it is a named pipe, not a regular file)" in problem
 
 
 @pytest.mark.timeout(60)
 def test_tokens_beside_weights_are_read_of_a_file_alone(tmp_path):
-    os.mkfifo(tmp_path / "head.tokens.json")
+    systems.make_pipe(tmp_path / "head.tokens.json")
     tokens, why = stored_tokens(tmp_path / "head.safetensors", 7)
     assert tokens == ()
     assert "it is a named pipe" in (why or "")

@@ -12,6 +12,7 @@ from glasshead.attention import io as saved
 from glasshead.attention.io import parts
 from glasshead.attention.plan import EngineChoice, planned
 from glasshead.recipe.problem import Problem
+from glasshead.recipe.validation import in_float64
 from glasshead.statistics import Statistic
 from glasshead.statistics.base import KEY
 from glasshead.statistics.reductions import Reduction
@@ -169,7 +170,7 @@ def _range(tensor: Tensor, unit: str) -> list[str]:
     """Return minimum, mean and maximum of the finite numbers, and their unit, each as text."""
     if not tensor.is_floating_point() or unit == KEY:
         return ["", "", "", unit]
-    numbers = tensor.detach().double()
+    numbers = in_float64(tensor.detach())
     numbers = numbers[numbers.isfinite()]
     if not len(numbers):
         return ["nothing finite", "", "", unit]

@@ -1,6 +1,5 @@
 """The command `demo`: explain the worked example, train a translator, and show its attention."""
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +19,7 @@ from glasshead.cli.output import (
 )
 from glasshead.cli.train import TRAINING_LIBRARIES, train_run
 from glasshead.cli.translate import alignment_blocks
+from glasshead.drawing.printable import as_command
 from glasshead.extras import require
 from glasshead.message import Message
 
@@ -89,7 +89,7 @@ def demo(
 def _command(folder: str, lang: str | None) -> str:
     """Return the command that makes this demo again."""
     language = [] if lang is None else ["--lang", lang]
-    return shlex.join(["glasshead", "demo", "--folder", folder, *language])
+    return as_command(["glasshead", "demo", "--folder", folder, *language])
 
 
 def _training(say: "Say") -> str:
@@ -173,7 +173,7 @@ def _steps(folder: "RunFolder") -> int:
 
 
 def _say_where(page: Path, run: Path, say: "Say") -> None:
-    name = shlex.quote(shown(run))
+    name = shown(run)
     lines = {
         shown(page): say("is all of this as a page: open it in a browser"),
         shown(run): say("is the translator; ask it yourself, or look into it in the studio:"),
@@ -182,8 +182,8 @@ def _say_where(page: Path, run: Path, say: "Say") -> None:
     typer.echo()
     for place, said in lines.items():
         typer.echo(f"{place:<{width}}  {said}")
-    typer.echo(f"glasshead translate {name} '{_ANOTHER}' --attention")
-    typer.echo(f"glasshead studio {name}")
+    typer.echo(as_command(["glasshead", "translate", name, _ANOTHER, "--attention"]))
+    typer.echo(as_command(["glasshead", "studio", name]))
 
 
 def _print(*blocks: "Block", title: str, say: "Say") -> None:

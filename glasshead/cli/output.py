@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
-from os.path import realpath
+from os.path import normcase, realpath
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -353,8 +353,9 @@ def check_outputs(
     for kind, path in given:
         check_target(path, kind)
         check_apart(path, sources, kind)
-    # Links may lead in a circle, which Path.resolve does not bear before Python 3.13.
-    if len({realpath(path) for _, path in given}) < len(given):
+    # Links may lead in a circle, which Path.resolve does not bear before Python 3.13; Windows reads
+    # capitals as small letters.
+    if len({normcase(realpath(path)) for _, path in given}) < len(given):
         options = Message.joined(" and ", [kind.option for kind, _ in given])
         raise ValueError(
             Message(

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -15,6 +14,7 @@ from typer import Argument, Option
 
 from glasshead.cli.inputs.messages import check_task, print_stderr, whole_number
 from glasshead.cli.output import chosen_language, going_on
+from glasshead.drawing.printable import as_command
 from glasshead.extras import require
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def _reproducing_command(task: str, run: str, preset: str, assigned: _Assigned) 
     held_out = [part for file in held_out_files for part in ("--held-out", file)]
     overrides = [part for setting in settings for part in ("--set", setting)]
     words = ["glasshead", "train", task, *files, *held_out, "--run", run]
-    return shlex.join([*words, "--preset", preset, *overrides])
+    return as_command([*words, "--preset", preset, *overrides])
 
 
 def train_run(
@@ -295,7 +295,7 @@ _NEXT = {
 def _print_next_commands(task: str, run: str) -> None:
     typer.echo()
     commands = {
-        f"glasshead {command.format(shlex.quote(run))}": does
+        f"glasshead {command.format(as_command([run]))}": does
         for command, does in _NEXT[task].items()
     }
     width = max(map(len, commands))

@@ -1,6 +1,5 @@
 """The command `write`: generate text with a language model."""
 
-import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +14,7 @@ from glasshead.cli.inputs.messages import (
     whole_number,
 )
 from glasshead.cli.output import print_text
+from glasshead.drawing.printable import as_command
 from glasshead.extras import require
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def write(
     from glasshead.tasks.write import Writer
 
     if context.args:
-        prompt = shlex.quote(" ".join(context.args))
+        prompt = as_command([" ".join(context.args)])
         raise ValueError(f"--prompt takes the text to go on with: write --prompt {prompt}.")
     with options_of_decoding():
         strategy = chosen_strategy(

@@ -1,6 +1,8 @@
 """Text from users, made harmless, and wrapped where each script allows."""
 
 import re
+import shlex
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
@@ -41,6 +43,20 @@ def printable(text: str) -> str:
     # A combining mark without a letter would combine with the drawing's own.
     alone = seen and (unicodedata.category(seen[0]).startswith("M") or cell_len(seen[0]) == 0)
     return f"◌{seen}" if alone else seen
+
+
+def as_command(words: Iterable[str]) -> str:
+    """Join the words of a command as the shells of this system read them.
+
+    >>> as_command(["glasshead", "write", "runs/first", "--prompt", "One"])
+    'glasshead write runs/first --prompt One'
+    """
+    if sys.platform == "win32":
+        from subprocess import list2cmdline
+
+        # Of Windows' shells, one takes no single quotes.
+        return list2cmdline(words)
+    return shlex.join(words)
 
 
 def visible(token: str) -> str:

@@ -146,6 +146,11 @@ def shown(value: Any) -> str:
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
+def in_float64(tensor: Tensor) -> Tensor:
+    """Return a tensor in float64: on the CPU where it is on an Apple GPU, which has no float64."""
+    return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
+
+
 def check_inputs(query: Any, key: Any, value: Any) -> None:
     """Check types, dtypes, devices and shapes of query, key and value."""
     inputs = (("query", query), ("key", key), ("value", value))

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import per_batch
-from glasshead.recipe.validation import finite, whole_number
+from glasshead.recipe.validation import finite, in_float64, whole_number
 from glasshead.statistics.base import Statistic
 from glasshead.statistics.reductions import (
     BlockSum,
@@ -136,8 +136,10 @@ class DistanceHistogram(Statistic):
     def _bins(self, distance: Int[Tensor, "..."]) -> list[Tensor]:
         """Return, for each bin, which distances lie in it."""
         # Whole numbers and edges are compared in float64, which holds both.
-        places = distance.double()
-        return [(low <= places) & (places < high) for low, high in pairwise(self.edges)]
+        places, device = in_float64(distance), distance.device
+        return [
+            ((low <= places) & (places < high)).to(device) for low, high in pairwise(self.edges)
+        ]
 
 
 def _distance_of_diagonals(problem: Problem, diagonals: int) -> Int[Tensor, "*leading diagonals"]:

@@ -5,6 +5,7 @@ import gzip
 import ipaddress
 import secrets
 import socket
+import sys
 import threading
 import webbrowser
 from collections.abc import Callable
@@ -249,7 +250,10 @@ def listening_on(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # The port of a studio that has ended is free again at once. On Windows it always is, and by
+        # this option two programs could listen on one port.
+        if sys.platform != "win32":
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
     except (OSError, UnicodeError) as error:
         if listening is not None:

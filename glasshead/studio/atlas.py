@@ -86,7 +86,9 @@ def _reset_after_fork() -> None:
     _pools.clear()
 
 
-os.register_at_fork(after_in_child=_reset_after_fork)
+# Windows starts processes anew.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 OneHead = Weights | JoinedWeights

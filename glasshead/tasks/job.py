@@ -1,7 +1,6 @@
 """Jobs: start, resume and load the training runs of a task."""
 
 import dataclasses
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -11,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import nn
 
+from glasshead.drawing.printable import as_command
 from glasshead.models.config import TransformerConfig
 from glasshead.models.saving import check_fits, read_weights
 from glasshead.tasks.data.files import ending, existing, shown
@@ -92,7 +92,7 @@ def check_columns(
             raise ValueError(f"{opening}: name its columns as those of the training files.")
         taken = {**columns, **_guessed(rows, lacking, free)}
         settings = [
-            shlex.quote(f"{name}={column}")
+            as_command([f"{name}={column}"])
             for name, column in taken.items()
             if name != column or name in lacking
         ]

@@ -14,7 +14,7 @@ from torch import Tensor
 from glasshead.attention.io import describe_values, found, read, tensors_of, understood, write
 from glasshead.attention.observe import import_pandas
 from glasshead.drawing import Block, Document, Paragraph, Table, number
-from glasshead.recipe.validation import whole_number
+from glasshead.recipe.validation import in_float64, whole_number
 from glasshead.statistics import MaxScore, Statistic
 from glasshead.watching.gathering import gathered
 from glasshead.watching.layer_record import Watched
@@ -111,8 +111,10 @@ def _of_heads(watched: Watched, name: str, statistic: Statistic) -> list[float]:
     axes = len(statistic.axes)
     flat = []
     for call in watched:
-        numbers = heads_last(call[name].double(), len(call.shape) > 2, axes)
-        flat.append(numbers if call.real is None or not axes else numbers[call.real.reshape(-1)])
+        numbers = heads_last(in_float64(call[name]), len(call.shape) > 2, axes)
+        if call.real is not None and axes:
+            numbers = numbers[call.real.reshape(-1).to(numbers.device)]
+        flat.append(numbers)
     every = torch.cat(flat)
     if isinstance(statistic, MaxScore):
         return every.amax(0).tolist()

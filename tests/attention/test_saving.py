@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import glasshead as gh
+import systems
 from cases import cases
 from glasshead.attention.io import serialize
 from hypothesis_profiles import examples
@@ -407,6 +408,7 @@ def test_a_write_that_fails_leaves_the_older_file(file, monkeypatch):
     assert torch.equal(gh.Observation.load(file).entropy, first.entropy)
 
 
+@systems.permissions
 def test_permissions_and_links_stay(file):
     seen = observed([gh.Entropy()], 2, 3)
     seen.save(file)

@@ -28,6 +28,7 @@ import torch
 from packaging.version import Version
 from safetensors.torch import save_file
 
+import systems
 from classified import classified
 from glasshead.cli.inputs import files as lines
 from pretrained_folders import llama2c_files, llama_folder
@@ -45,7 +46,8 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "good.csv").write_text("Hello,0.34,0.22\nsun,0.29,0.54\n")
     (tmp_path / "new").mkdir()
-    os.mkfifo(tmp_path / "pipe")
+    if not systems.WINDOWS:
+        os.mkfifo(tmp_path / "pipe")
     return tmp_path
 
 
@@ -85,6 +87,7 @@ def test_standard_input_is_read(place):
     assert b"error: standard input, line 2: expected a number for 'b'" in refused.stderr
 
 
+@systems.shell
 def test_a_pipe_with_a_slow_writer_is_waited_for(place):
     # Reading begins before anything is written, as it may in a process substitution.
     script = f"(sleep 2; cat good.csv) | {' '.join(PROGRAM)} --vectors /dev/stdin"
@@ -105,6 +108,7 @@ def test_a_file_that_may_not_be_read_is_told_in_our_words(command, place, monkey
     )
 
 
+@systems.permissions
 def test_a_protected_page_is_not_replaced(command, place):
     page = place / "page.html"
     page.write_text("old")
@@ -151,6 +155,7 @@ def test_a_long_cell_is_shortened_where_it_stands(command, place):
     assert len(outcome.err) < 500
 
 
+@systems.shell
 def test_the_question_about_lasagna_may_be_cut():
     script = ROOT / "examples" / "lasagna.py"
     both = f"{sys.executable} -u {script} | head -1"
@@ -210,22 +215,25 @@ OPENED = [
 
 
 def a_pipe(path):
-    os.mkfifo(path)
+    systems.make_pipe(path)
 
 
 def a_device(path):
     # Not one that never ends: what reads it takes it for an empty file.
-    path.symlink_to("/dev/null")
+    systems.make_link(path, "/dev/null")
 
 
 def a_file_of_the_kernel(path):
     # Not /proc/kmsg, of which the end would be waited for.
-    path.symlink_to("/proc/self/environ")
+    systems.make_link(path, "/proc/self/environ")
 
 
 def a_socket(path):
+    if systems.WINDOWS:
+        pytest.skip("Windows has no sockets that are files")
+    # From the working folder, as the path of a socket may have a hundred letters only.
     with socket.socket(socket.AF_UNIX) as made:
-        made.bind(os.fspath(path))
+        made.bind(os.path.relpath(path))
 
 
 def a_folder(path):
@@ -360,6 +368,7 @@ def test_what_the_kernel_makes_is_no_text(reading, hostile_place, name):
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", TEXTS)
+@systems.devices
 def test_a_device_is_no_text(reading, hostile_place, name):
     (hostile_place / "device.txt").symlink_to("/dev/zero")
     check_refused(reading(name, "device.txt"), r"device\.txt")
@@ -483,6 +492,7 @@ def test_what_stood_in_a_folder_stays_where_a_training_is_refused(command, hosti
     assert (run / "README.md").read_text() == "mine"
 
 
+@systems.devices
 def test_a_mask_on_a_device_is_refused(command, hostile_place):
     np.save(hostile_place / "mask.npy", np.ones((5, 7), dtype=bool))
     (hostile_place / "zero.npy").symlink_to("/dev/zero")
@@ -540,6 +550,7 @@ def test_a_page_does_not_take_the_place_of_what_it_is_made_from(command, tmp_pat
     assert vectors.read_text() == "a,1,2\nb,3,4\n"
 
 
+@systems.permissions
 def test_a_page_that_was_private_stays_private(command, tmp_path):
     page = tmp_path / "page.html"
     page.write_text("old")

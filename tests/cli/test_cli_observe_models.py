@@ -14,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import glasshead as gh
+import systems
 from cli.word_models import HEADS, LAYERS, WordModels
 
 transformers = pytest.importorskip("transformers")
@@ -713,6 +714,7 @@ main(sys.argv[1:])
 """
 
 
+@systems.signals
 class TestResuming:
     @pytest.fixture
     def killed(self, place):

@@ -5,7 +5,6 @@ What `glasshead explain` prints and writes: languages, widths, pages, JSON.
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -14,6 +13,7 @@ import sys
 import pytest
 import torch
 
+import systems
 from glasshead.explanation.choices import NORMALIZERS, SCORES
 from glasshead.explanation.translations import LANGUAGES
 from glasshead.ladder import HELLO_SHINY_SUN
@@ -110,6 +110,7 @@ def test_a_reader_who_has_seen_enough_causes_no_traceback():
 
 @pytest.mark.parametrize("arguments", [["explain"], ["--help"], ["explain", "--lang", "de"]])
 @pytest.mark.parametrize("closed", [[1], [1, 2], [0, 1, 2]])
+@systems.descriptors
 def test_a_closed_output_ends_the_program_quietly(arguments, closed):
     process = subprocess.Popen(
         [*PROGRAM, *arguments],
@@ -122,6 +123,7 @@ def test_a_closed_output_ends_the_program_quietly(arguments, closed):
     assert process.returncode == 1
 
 
+@systems.descriptors
 def test_a_file_does_not_take_the_place_of_an_output_that_is_closed(tmp_path):
     file = tmp_path / "told.html"
     process = subprocess.Popen(
@@ -137,7 +139,7 @@ def test_a_file_does_not_take_the_place_of_an_output_that_is_closed(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")  # noqa: PTH110
 def test_a_full_disk_is_told():
-    with open("/dev/full", "w") as full:  # noqa: PTH123
+    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123
         outcome = subprocess.run(
             [*PROGRAM, "explain"], stdout=full, stderr=subprocess.PIPE, check=False
         )
@@ -157,6 +159,7 @@ def interruptible():
 
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("after", ["typer", "numpy", "torch", "glasshead.attention.attention"])
+@systems.signals
 def test_an_interruption_causes_no_traceback(after):
     text = " ".join(f"w{place}" for place in range(3000))
     told = [sys.executable, "-X", "importtime", "-m", "glasshead", "explain", text]
@@ -187,6 +190,7 @@ sys.exit(main())
 
 
 @pytest.mark.usefixtures("interruptible")
+@systems.signals
 def test_an_interruption_is_not_lost_in_an_import_that_swallows_it():
     outcome = subprocess.run(
         [sys.executable, "-c", IN_AN_IMPORT], capture_output=True, check=False, timeout=30
@@ -206,6 +210,8 @@ def test_a_poor_encoding_loses_characters_and_nothing_else(encoding):
 
 def in_terminal(*arguments, **variables):
     """What the program writes to a terminal of 100 columns and 256 colours."""
+    import pty
+
     ours, theirs = pty.openpty()
     environment = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "COLUMNS": "100"}
     process = subprocess.Popen(
@@ -225,6 +231,7 @@ def in_terminal(*arguments, **variables):
     return process.wait(), written.decode()
 
 
+@systems.terminal
 def test_a_terminal_has_colours_unless_they_are_unwanted():
     code, coloured = in_terminal("explain", "a b")
     assert code == 0

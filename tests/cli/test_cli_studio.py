@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import glasshead as gh
+import systems
 from cli.lines_of_a_process import talking
 from glasshead import extras
 from glasshead.cli.studio import studio
@@ -183,6 +184,7 @@ sys.exit(main(["studio", "--no-open"]))
 """
 
 
+@systems.signals
 def test_work_that_hears_of_nothing_does_not_keep_it():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(

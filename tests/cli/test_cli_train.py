@@ -18,6 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import systems
 from glasshead.cli.output import print_text
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import loop, read_attention_log
@@ -257,7 +258,7 @@ def test_one_machine_does_not_wait_for_others_that_nobody_starts(command, tmp_pa
         (["near", "RUN", "zyx"], "'zyx' is no token of this run, but"),
         (["near", "RUN", ""], "a word has a letter at least, and got ''"),
         (["near", "RUN", "e", "--count", "0"], "--count takes a number from 1"),
-        (["near", "RUN", "e", "--png", "/dev/null"], "--png takes a file to write"),
+        (["near", "RUN", "e", "--png", os.devnull], "--png takes a file to write"),
         (["evaluate", "RUN", "nothing.txt"], "nothing.txt"),
     ],
 )
@@ -342,6 +343,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.parametrize("rows", [3, 17])
+@systems.signals
 def test_killed_it_goes_on_by_the_same_command_to_the_same_weights(command, tmp_path, whole, rows):
     folder = tmp_path / "run"
     running = process(*begin(folder, *sets(*LONG)))
@@ -353,6 +355,7 @@ def test_killed_it_goes_on_by_the_same_command_to_the_same_weights(command, tmp_
     assert_same(folder, whole)
 
 
+@systems.signals
 def test_interrupted_it_says_how_to_go_on(command, tmp_path, whole):
     folder = tmp_path / "run"
     running = process(*begin(folder, *sets(*LONG)))

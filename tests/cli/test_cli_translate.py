@@ -1,6 +1,7 @@
 """`glasshead train translate`, and `glasshead translate` of texts and of lines."""
 
 import json
+import os
 import re
 
 import pytest
@@ -248,7 +249,7 @@ def test_attention_is_a_page_that_holds_the_words(command, run, translator, tmp_
             "error: --length-penalty takes a number from 0 to 10, and got -1.0.",
         ),
         (["--length-penalty", "nan"], "takes a finite number, and got nan"),
-        (["--attention", "--html", "/dev/null"], "--html takes a file to write"),
+        (["--attention", "--html", os.devnull], "--html takes a file to write"),
         (["und " * 65], "text 2 has 65 tokens, and the model reads 64 at most"),
     ],
     ids=str,

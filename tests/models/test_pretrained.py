@@ -1,7 +1,6 @@
 """Models of other libraries as ours: the same logits, or one sentence."""
 
 import json
-import os
 import pickle
 import struct
 
@@ -11,6 +10,7 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 import glasshead as gh
+import systems
 from glasshead.models.pretrained import is_llama2c, load_llama2c
 from models.saved_models import assert_same_logits, changed, random, saved, tokens
 from watched_models import settings
@@ -489,7 +489,7 @@ class TestLlama2c:
             load_llama2c(file)
 
     def test_a_pipe_is_none_and_is_not_waited_for(self, tmp_path):
-        os.mkfifo(tmp_path / "pipe.bin")
+        systems.make_pipe(tmp_path / "pipe.bin")
         assert not is_llama2c(tmp_path / "pipe.bin")
 
     @pytest.mark.parametrize("data", [b"", b"seven", b"\0" * 100, b"\xff" * 64])

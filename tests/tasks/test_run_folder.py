@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import systems
 from glasshead.files import read_object
 from glasshead.tasks.run_folder import RunFolder, leads
 from glasshead.tasks.train_classifier import read_labelled
@@ -161,6 +162,7 @@ with RunFolder(sys.argv[1]).locked():
 """
 
 
+@systems.fork
 def test_a_folder_is_locked_until_its_process_is_killed(tmp_path):
     folder = RunFolder(tmp_path / "runs" / "first")
     holding = subprocess.Popen(

@@ -15,7 +15,7 @@ from typer import Argument
 
 from glasshead.cli.inputs.messages import print_stderr
 from glasshead.drawing.printable import printable
-from glasshead.files import open_regular
+from glasshead.files import open_regular, opened_at_once
 from glasshead.message import Message
 from glasshead.tasks.data import files
 
@@ -102,7 +102,7 @@ def output_file(written: str | None, option: str) -> Path | None:
                 option=option,
             )
         )
-    if written.endswith("/"):
+    if written.endswith(("/", os.sep)):
         raise ValueError(
             Message(
                 "{option} takes a file to write, and {written} is a folder: name a file in it.",
@@ -168,7 +168,7 @@ def titled(names: str) -> str:
     ('gpt2', 'texts/a.txt, b.txt')
     """
     parts = names.split(", ")
-    return ", ".join(Path(part).name if Path(part).is_absolute() else part for part in parts)
+    return ", ".join(Path(part).name if Path(part).anchor else part for part in parts)
 
 
 def shown(path: Path) -> str:
@@ -228,7 +228,7 @@ def _opened(path: Path) -> BinaryIO:
         return _standard_input()
     state = path.stat()
     if stat.S_ISFIFO(state.st_mode):
-        return open(path, "rb", opener=_at_once)
+        return open(path, "rb", opener=opened_at_once)
     # /dev/stdin is another name of a terminal.
     if stat.S_ISCHR(state.st_mode) and sys.stdin is not None and _is(0, state):
         return _standard_input()
@@ -244,14 +244,6 @@ def _standard_input() -> BinaryIO:
 
 def _is(descriptor: int, state: os.stat_result) -> bool:
     return os.path.samestat(os.fstat(descriptor), state)
-
-
-def _at_once(name: str, flags: int) -> int:
-    """Open a file or a pipe without waiting for a writer."""
-    descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
-    # A writer who is there, but has sent nothing yet, is waited for.
-    os.set_blocking(descriptor, True)
-    return descriptor
 
 
 def read_text(path: Path) -> str:
@@ -309,7 +301,8 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
             Message("standard input is closed: give a TEXT, or the file that has them by <FILE.")
         )
     if os.isatty(0):
-        print_stderr("Type a text and Enter; Ctrl-D at the beginning of a line ends.")
+        end = "Ctrl-Z and Enter" if sys.platform == "win32" else "Ctrl-D"
+        print_stderr(f"Type a text and Enter; {end} at the beginning of a line ends.")
     lines = _arriving()
     number, ended = 0, False
     while not ended:

@@ -1,7 +1,6 @@
 """Error messages: choices, near misses, missing libraries."""
 
 import re
-import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from glasshead.drawing.printable import nearest
+from glasshead.drawing.printable import as_command, nearest
 from glasshead.message import Message
 
 if TYPE_CHECKING:
@@ -193,7 +192,7 @@ def check_task(folder: Path, task: str, command: str) -> None:
     holds, used = _TASKS[own]
     if of_others:
         holds, used = "a model of Hugging Face", "glasshead observe {} --text FILE"
-    name = shlex.quote(str(folder))
+    name = as_command([str(folder)])
     raise ValueError(
         Message(
             "glasshead {command} needs {value}, and {folder} holds {holds}: look into that by "

@@ -302,8 +302,11 @@ def _cache_folder() -> Path | None:
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            if os.access(folder, os.W_OK):
-                return folder
+            # Whether a file can be made there is tried, as Windows calls every folder writable.
+            tried = folder / f".{os.urandom(8).hex()}.tmp"
+            tried.touch()
+            tried.unlink()
+            return folder
     return None
 
 

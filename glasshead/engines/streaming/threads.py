@@ -149,7 +149,9 @@ def _forget() -> None:
     _pools.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+# Windows starts processes anew.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 class _Shared(Iterator[_Unit]):

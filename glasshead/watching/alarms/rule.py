@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glasshead.recipe.problem import Problem, Trace, split
 from glasshead.recipe.tile import Span, Tile
-from glasshead.recipe.validation import positive, whole_number
+from glasshead.recipe.validation import in_float64, positive, whole_number
 from glasshead.statistics import Statistic
 from glasshead.statistics.reductions import Reduction
 from glasshead.watching.layer_record import Watched
@@ -126,15 +126,15 @@ def _of_heads(watched: Watched) -> list[list[float]]:
     entropies, most, queries, scores = [], [], [], []
     for call in watched:
         headed = len(call.shape) > 2
-        seen = heads_last(call.visible_keys.double(), headed)
+        seen = heads_last(in_float64(call.visible_keys), headed)
         counts = seen > 1
         if call.real is not None:
-            counts &= call.real.reshape(-1, 1)
+            counts &= call.real.reshape(-1, 1).to(counts.device)
             seen = seen.where(counts, 1.0)
-        entropies.append(heads_last(call.entropy.double(), headed).where(counts, 0.0).sum(0))
+        entropies.append(heads_last(in_float64(call.entropy), headed).where(counts, 0.0).sum(0))
         most.append(seen.clamp(min=1).log().sum(0))
         queries.append(counts.sum(0))
-        score = call.max_score.double()
+        score = in_float64(call.max_score)
         score = score.reshape(-1, score.shape[-1] if headed else 1)
         # The batch may be empty.
         scores.append(torch.cat([score, score.new_full((1, score.shape[1]), -torch.inf)]).amax(0))

@@ -12,7 +12,7 @@ from glasshead.attention.weights import Weights
 from glasshead.engines import reductions_of
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span
-from glasshead.recipe.validation import whole_number
+from glasshead.recipe.validation import in_float64, whole_number
 from glasshead.statistics import Entropy
 from glasshead.watching.analytics.role_scores import (
     OF_KEYS,
@@ -144,7 +144,7 @@ def masses_of(
         first = real.to(torch.uint8).argmax(-1)[:, None, None]
     problem = weights._problem  # noqa: SLF001 - who sees whom is not in the weights
     heads = problem.scores_shape[-3]
-    total = torch.zeros(3, heads, len(ROLES), dtype=torch.float64, device=tokens.device)
+    total = in_float64(torch.zeros(3, heads, len(ROLES), device=tokens.device))
     spread = _entropy(problem)
     for rows in _blocks(problem):
         sees = _visible(problem, rows)  # [batch, heads or 1, rows, keys]
@@ -165,7 +165,7 @@ def masses_of(
         if real is not None:
             counted = counted & real[:, None, None, position + rows.start : position + rows.stop]
         for place, values in enumerate((scores, even, torch.ones_like(even))):
-            those = values.double().masked_fill(~counted, 0.0)
+            those = in_float64(values.masked_fill(~counted, 0.0))
             total[place] += those.expand(scores.shape).sum((0, 3))
     return Masses(*total.cpu())
 

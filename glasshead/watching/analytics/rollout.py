@@ -188,7 +188,7 @@ def flow(
             f"layers of {length} tokens have {pairs}: take a shorter text, or rollout."
         )
     passed = residual * torch.eye(length, dtype=torch.double)
-    given = [mean_of_heads(W.dense()).double().cpu() for W in stack]
+    given = [mean_of_heads(W.dense()).cpu().double() for W in stack]
     capacities = torch.stack([(1 - residual) * one + passed for one in given], -3)
     texts = capacities.reshape(-1, *capacities.shape[-3:])
     shape = *capacities.shape[:-3], places.shape[-1]

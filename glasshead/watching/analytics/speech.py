@@ -90,7 +90,7 @@ def token_timestamps(
         return times
     for row, (own, length) in enumerate(zip(weights[:, :, prompt:], lengths, strict=True)):
         matrix = _smoothed(own[..., :length], width).mean(0)
-        text, sound = time_warping(-matrix.double().cpu().numpy())
+        text, sound = time_warping(-matrix.cpu().double().numpy())
         starts = sound[np.diff(text, prepend=-1) > 0]
         spoken = torch.from_numpy(starts * positive(seconds, "seconds"))
         times[row, prompt:] = torch.cat([spoken, spoken[-1:]])
@@ -230,7 +230,7 @@ def time_warping(
 
 def _score(weights: Float[Tensor, "text sound"]) -> float:
     """Return the mean weight on the best path, above the mean of its position."""
-    above = (weights - weights.mean(0)).double().cpu().numpy()
+    above = (weights - weights.mean(0)).cpu().double().numpy()
     text, sound = time_warping(-above)
     return float(above[text, sound].sum() / len(weights))
 

@@ -14,6 +14,7 @@ import torch
 from fastapi.testclient import TestClient
 
 import glasshead as gh
+import systems
 from glasshead.cli.studio import check_options
 from glasshead.studio.app import application
 from glasshead.studio.atlas import Atlas, Cancelled, run_parallel
@@ -165,6 +166,7 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
 """
 
 
+@systems.fork
 def test_a_child_process_has_threads_of_its_own():
     assert subprocess.run([sys.executable, "-c", FORKED], check=False).returncode == 0
 

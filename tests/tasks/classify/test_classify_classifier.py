@@ -155,7 +155,7 @@ def test_a_run_of_another_task_is_told(tmp_path):
 
 def test_a_run_goes_on_with_the_same_texts_and_settings_alone(tmp_path, table):
     file = tmp_path / "own.jsonl"
-    file.write_text(Path(table).read_text())
+    file.write_text(Path(table).read_text(encoding="utf-8"))
     folder = classified(tmp_path / "run", files=(str(file),))
     prepared = CLASSIFY.go_on(folder)
     again = CLASSIFY.go_on(folder, "tiny", ["made_up=211", *SMALL], [str(file)])

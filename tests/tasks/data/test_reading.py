@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -306,8 +307,8 @@ def test_names_that_are_no_files(tmp_path):
         read_rows(tmp_path / "none" / "a.csv", ["text"])
     with pytest.raises(IsADirectoryError, match="is a folder: name a file in it"):
         read_lines(tmp_path)
-    with pytest.raises(OSError, match="null is no ordinary file"):
-        read_lines("/dev/null")
+    with pytest.raises(OSError, match="nul+ is no ordinary file"):
+        read_lines(os.devnull)
     with pytest.raises(ValueError, match="got '-': standard input is not read"):
         read_texts("-")
     with pytest.raises(ValueError, match="got '': name one"):

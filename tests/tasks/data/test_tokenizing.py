@@ -12,6 +12,7 @@ import tokenizers
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import systems
 from glasshead.tasks.tokenizers.chunks import chunks_of_text
 from glasshead.tasks.tokenizers.pretrained import gpt2
 from glasshead.tasks.tokenizers.tokenizer import StreamDecoder, Tokenizer, letters
@@ -232,6 +233,7 @@ print(os.wait()[1], os.environ["TOKENIZERS_PARALLELISM"])
 """
 
 
+@systems.fork
 def test_a_forked_process_encodes_without_a_word():
     environment = {k: v for k, v in os.environ.items() if k != "TOKENIZERS_PARALLELISM"}
     # Since 3.12 Python itself warns of a fork among threads.

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import glasshead as gh
+import systems
 from glasshead.tasks.tokenizers import words
 
 CONTEXT, HEADS = 7, 3
@@ -196,6 +197,7 @@ def test_workers_of_ray_give_the_same_bits(blocks, workers, ray, model):
 
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")
+@systems.signals
 def test_rows_of_a_worker_that_dies_are_read_again_and_counted_once(ray, model, tmp_path):
     marker = tmp_path / "killed"
     # The first rows come last then, and are added first all the same.

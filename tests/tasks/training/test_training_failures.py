@@ -1,7 +1,6 @@
 """What goes wrong is told in a sentence, and what was good is kept."""
 
 import dataclasses
-import resource
 import shutil
 import subprocess
 import sys
@@ -107,6 +106,7 @@ def test_a_step_beyond_all_numbers_is_not_saved(tmp_path):
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_a_full_disk_is_told_and_the_last_checkpoint_is_kept(tmp_path, monkeypatch, number):
+    resource = pytest.importorskip("resource", reason="Windows limits no files")
     whole = everything(run(tmp_path / "whole"))
     written, save_file = [], files.save_file
 

@@ -17,6 +17,7 @@ import torch
 from tiny_training import SETTINGS, Sequences, Tiny, everything, rows, run
 from torch import nn
 
+import systems
 from glasshead.attention import io as files
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import Interrupted, checkpoints
@@ -52,6 +53,7 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("step", [4, 5])
+@systems.signals
 def test_an_interrupted_run_goes_on_as_if_it_was_not(tmp_path, whole, step, number, capfd):
     before = signal.getsignal(number)
     with pytest.raises(Interrupted, match=f"after step {step} of 13, and is saved in .* --resume"):
@@ -85,6 +87,7 @@ def test_a_run_that_the_trainer_of_lightning_saved_goes_on(tmp_path, tmp_path_fa
         run(tmp_path / "other", dataclasses.replace(SETTINGS, learning_rate=0.5), resume=True)
 
 
+@systems.signals
 def test_a_second_interruption_ends_at_once(tmp_path, whole):
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
@@ -94,6 +97,7 @@ def test_a_second_interruption_ends_at_once(tmp_path, whole):
     assert everything(run(tmp_path, resume=True)) == whole
 
 
+@systems.signals
 def test_an_interruption_in_the_last_step_lets_the_run_finish(tmp_path, whole):
     assert everything(run(tmp_path, source=Interrupting(13))) == whole
 
@@ -229,6 +233,7 @@ def test_a_finished_run_says_how_many_steps_go_on(tmp_path):
         run(tmp_path, shorter, resume=True)
 
 
+@systems.fork
 def test_runs_killed_at_many_moments_end_bit_identical(tmp_path):
     script = Path(__file__).with_name("tiny_training_killed.py")
     out = subprocess.run(

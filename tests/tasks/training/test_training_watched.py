@@ -11,6 +11,7 @@ import torch
 from tiny_training import Sequences, everything, run
 from tiny_training_watched_killed import SETTINGS, Attending
 
+import systems
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import read_attention_log
 from glasshead.tasks.training.logs import line_of, text_of
@@ -109,6 +110,7 @@ def test_alarms_are_told_written_and_raised_once_whatever_ends_the_run(tmp_path,
     assert resumed.alarms.read_bytes() == sharp.alarms.read_bytes()
 
 
+@systems.fork
 def test_runs_killed_amid_a_row_of_a_head_end_alike(tmp_path):
     script = Path(__file__).with_name("tiny_training_watched_killed.py")
     out = subprocess.run(

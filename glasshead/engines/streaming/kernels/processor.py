@@ -76,7 +76,8 @@ def has(feature: str) -> bool:
 def at_hand() -> Processor:
     """Return the shipped kind that this processor is, or else a kind of its own."""
     features = binding.get_host_cpu_features()
-    machine = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    machine = platform.machine().lower()
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
     for one in SHIPPED:
         same = one.triple.startswith(f"{machine}-") and sys.platform == "linux"
         if same and all(features.get(need) for need in one.needs):
