@@ -18,7 +18,9 @@ OTHERS = {"numba", "networkx", "matplotlib", "pandas", "typer", "pydantic", "tra
     ("statement", "not_needed"),
     [
         ("import glasshead", {"torch", "numpy", "rich", "jaxtyping"} | DRAWING | OTHERS),
-        ("import glasshead; glasshead.Attention", DRAWING | OTHERS),
+        pytest.param(
+            "import glasshead; glasshead.Attention", DRAWING | OTHERS, marks=pytest.mark.slow
+        ),
         ("from glasshead.drawing import printable", {"torch", "numpy"} | DRAWING | OTHERS),
         ("import glasshead.explanation.translations", {"torch", "numpy"} | OTHERS),
     ],

@@ -168,6 +168,7 @@ def with_torch(folder: Path, torch: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_users_own_torch_is_left_as_it_is(wheel, tmp_path):
     folder = with_torch(tmp_path / "user", "2.15.0")
     plan = planned(pip(folder, f"{wheel}[hf,train,studio]"))
@@ -176,6 +177,7 @@ def test_a_users_own_torch_is_left_as_it_is(wheel, tmp_path):
     assert [name for name in plan if name.startswith(("nvidia", "cuda", "triton"))] == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("peer", "theirs"),
