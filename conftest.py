@@ -1,5 +1,6 @@
 """What every test and doctest shares: a plan's memory, which is printed, depends on the threads."""
 
+from doctest import DocTest
 from importlib.util import find_spec
 
 import pytest
@@ -37,14 +38,30 @@ if find_spec("triton") is None:
 COMPILED = "## A compiled model\n"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out the examples of compiled models where PyTorch is too old for them."""
-    if hasattr(TorchDispatchMode, "ignore_compile_internals"):
-        return
-    for item in items:
+    """Run the examples of compiled models in a slow item of their page, unless PyTorch is too old.
+
+    The item with the page's name leaves them out.
+    """
+    for item in [*items]:
         if isinstance(item, DoctestItem) and COMPILED in (text := item.dtest.docstring or ""):
+            if hasattr(TorchDispatchMode, "ignore_compile_internals"):
+                items.insert(items.index(item) + 1, whole_page(item))
             before, _, after = text.partition(COMPILED)
             first = before.count("\n")
             last = first + after.partition("\n## ")[0].count("\n")
             examples = item.dtest.examples
             item.dtest.examples = [one for one in examples if not first <= one.lineno <= last]
+
+
+def whole_page(item: DoctestItem) -> DoctestItem:
+    """Return a slow item with all examples of a page."""
+    page = item.dtest
+    test = DocTest(
+        page.examples, page.globs.copy(), page.name, page.filename, page.lineno, page.docstring
+    )
+    name = f"{item.name} with compiled models"
+    whole = DoctestItem.from_parent(item.parent, name=name, runner=item.runner, dtest=test)
+    whole.add_marker(pytest.mark.slow)
+    return whole

@@ -94,6 +94,7 @@ def with_extras(extras: str, code: str, *arguments: str, cwd: Path, site: Path) 
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", TAKES)
 def test_a_command_runs_with_its_extra_alone(extra, place, tmp_path):
     commands = json.dumps(TAKES[extra])
@@ -101,6 +102,7 @@ def test_a_command_runs_with_its_extra_alone(extra, place, tmp_path):
     assert {command: said for command, (code, said) in outcomes.items() if code} == {}
 
 
+@pytest.mark.slow
 def test_without_its_extra_a_command_names_it(place, tmp_path):
     commands = [command for extra, command in COMMANDS if extra]
     words = json.dumps([*commands, "studio --no-open", "demo"])
@@ -196,6 +198,7 @@ print(json.dumps(results))
 """
 
 
+@pytest.mark.slow
 def test_public_names_take_no_extra_or_name_it(place, tmp_path):
     told = with_extras("", IMPORTED, cwd=place, site=tmp_path / "site")
     take = "{} takes {}, not installed here: pip install 'glasshead[{}]'."

@@ -1,5 +1,7 @@
 """What the README and the docs show is what their commands print now."""
 
+import contextlib
+import io
 import os
 import re
 import shlex
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 import typer
 
-from glasshead.cli import _usage_error
+from glasshead.cli import _usage_error, main
 from glasshead.cli.app import app
 from scripts import ROOT, script
 
@@ -25,7 +27,20 @@ def pictures():
     return script("docs/pictures.py")
 
 
-def test_outputs_are_those_of_their_commands(pictures):
+def output_in_process(command: str) -> str:
+    """What a command prints, as `docs/pictures.py` has it from a process."""
+    program, *arguments = shlex.split(command)
+    assert program == "glasshead"
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        assert main(arguments) == 0
+    return told.getvalue().rstrip()
+
+
+@pytest.mark.parametrize("in_process", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_outputs_are_those_of_their_commands(pictures, monkeypatch, in_process):
+    if in_process:
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setattr(pictures, "output", output_in_process)
     shown = 0
     for file in TEXTS:
         text = file.read_text(encoding="utf-8")
@@ -107,6 +122,7 @@ def test_the_readme_names_files_that_are_there_or_made():
     assert made > {"runs/stories", "story.txt"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_commands_of_the_readme_run(tmp_path):
     programs = str(Path(sys.executable).parent)

@@ -78,7 +78,10 @@ def test_a_cell_that_fails_names_its_tests_from_the_end_of_the_log(matrix, tmp_p
     body += "@pytest.mark.parametrize('n', range(37))\ndef test_failed(n): assert n == -1\n"
     (tmp_path / "test_of_cell.py").write_text(body)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    log = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    bare = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    log = subprocess.run(
+        command, cwd=tmp_path, env=bare, capture_output=True, text=True, check=False
+    ).stdout
     named = matrix.failed_tests(log)
     assert len(named) == 30
     assert named[0].startswith("FAILED test_of_cell.py::test_failed[8] ")
@@ -168,6 +171,7 @@ def with_torch(folder: Path, torch: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_users_own_torch_is_left_as_it_is(wheel, tmp_path):
     folder = with_torch(tmp_path / "user", "2.15.0")
     plan = planned(pip(folder, f"{wheel}[hf,train,studio]"))
@@ -176,6 +180,7 @@ def test_a_users_own_torch_is_left_as_it_is(wheel, tmp_path):
     assert [name for name in plan if name.startswith(("nvidia", "cuda", "triton"))] == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("peer", "theirs"),

@@ -116,11 +116,13 @@ def run(folder: Path, *command: object, cwd: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_is_what_runs(installed, tmp_path):
     code = "import glasshead; print(glasshead.__file__)"
     assert Path(run(installed, "python", "-c", code, cwd=tmp_path)).is_relative_to(installed.parent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", TITLES)
 def test_an_installed_wheel_explains_in_each_language(installed, tmp_path, language):
     text = run(installed, "glasshead", "explain", "--lang", language, cwd=tmp_path)
@@ -128,6 +130,7 @@ def test_an_installed_wheel_explains_in_each_language(installed, tmp_path, langu
     assert "0.2291" in text
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_serves_the_studio_with_its_extra_alone(built, tmp_path):
     programs = install(built, tmp_path / "venv", libraries(tmp_path / "site", "studio"))
     command = [programs / "python", "-u", "-m", "glasshead", "studio", "--no-open"]
@@ -145,6 +148,7 @@ def test_an_installed_wheel_serves_the_studio_with_its_extra_alone(built, tmp_pa
             server.terminate()
 
 
+@pytest.mark.slow
 def test_a_wheel_holds_every_file_of_the_package(built):
     (wheel,) = built.glob("*.whl")
     package = ROOT / "glasshead"
@@ -166,6 +170,7 @@ def machine_code(processor: str) -> set[str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(at_hand() not in SHIPPED, reason="no machine code is shipped for it")
 def test_an_installed_wheel_observes_without_compiling(built, installed, tmp_path):
     (wheel,) = built.glob("*.whl")
@@ -183,6 +188,7 @@ print(machine_code.in_package(), "numba" in sys.modules)
     assert run(installed, "python", "-c", code, cwd=tmp_path).split() == ["True", "False"]
 
 
+@pytest.mark.slow
 def test_the_tests_run_from_an_sdist(installed, unpacked):
     tests = ["tests/recipe/test_parts.py", "tests/test_package.py", "docs/statistics.md"]
     told = run(
@@ -192,6 +198,7 @@ def test_the_tests_run_from_an_sdist(installed, unpacked):
     assert "failed" not in told
 
 
+@pytest.mark.slow
 def test_the_long_description_names_places_by_their_full_address(built):
     found = metadata(built)
     assert found["Version"] == glasshead.__version__
@@ -205,6 +212,7 @@ def test_the_long_description_names_places_by_their_full_address(built):
     assert elsewhere == []
 
 
+@pytest.mark.slow
 def test_without_an_address_a_wheel_is_built_without_links_and_pictures(unpacked, tmp_path):
     source = tmp_path / "source"
     shutil.copytree(unpacked, source)
@@ -220,6 +228,7 @@ def test_without_an_address_a_wheel_is_built_without_links_and_pictures(unpacked
     assert "![" not in written
 
 
+@pytest.mark.slow
 def test_a_wheel_of_an_sdist_has_the_address_of_the_sdist(unpacked, tmp_path):
     build(unpacked, tmp_path, "--wheel")
     found = metadata(tmp_path)

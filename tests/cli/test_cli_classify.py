@@ -269,6 +269,7 @@ def test_runs_that_are_none(command, run, tmp_path):
         assert said in outcome.err
 
 
+@pytest.mark.slow
 def test_a_line_is_answered_at_once_and_an_interruption_causes_no_word(run):
     with talking("classify", run) as talk:
         assert talk.answer("Not bad at all.").endswith("Not bad at all.\n")
@@ -278,6 +279,7 @@ def test_a_line_is_answered_at_once_and_an_interruption_causes_no_word(run):
     assert (code, out, noted(err)) == (130, "", UNKNOWN[:3])
 
 
+@pytest.mark.slow
 def test_a_line_is_answered_in_json_and_a_bad_one_ends_the_process_at_once(run):
     with talking("classify", run, "--json") as talk:
         for text in ("Not bad at all.", "dull"):

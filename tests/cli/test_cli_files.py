@@ -76,18 +76,19 @@ def test_a_name_that_is_no_file_is_refused(command, place, arguments, sentence):
     assert sorted(place.iterdir()) == before
 
 
-def test_standard_input_is_read(place):
-    from_file = subprocess.run([*PROGRAM, "--vectors", "good.csv"], capture_output=True, check=True)
-    content = (place / "good.csv").read_bytes()
-    piped = [*PROGRAM, "--vectors", "-"]
-    from_pipe = subprocess.run(piped, input=content, capture_output=True, check=True)
-    assert from_pipe.stdout == from_file.stdout
-    refused = subprocess.run(piped, input=b"a,1\nb,x\n", capture_output=True, check=False)
-    assert refused.returncode == 2
-    assert b"error: standard input, line 2: expected a number for 'b'" in refused.stderr
+def test_standard_input_is_read(command, place, typed):
+    from_file = command("explain", "--vectors", "good.csv")
+    typed((place / "good.csv").read_bytes())
+    assert command("explain", "--vectors", "-") == from_file
+    assert from_file.code == 0
+    typed(b"a,1\nb,x\n")
+    refused = command("explain", "--vectors", "-")
+    assert refused.code == 2
+    assert "error: standard input, line 2: expected a number for 'b'" in refused.err
 
 
 @systems.shell
+@pytest.mark.slow
 def test_a_pipe_with_a_slow_writer_is_waited_for(place):
     # Reading begins before anything is written, as it may in a process substitution.
     script = f"(sleep 2; cat good.csv) | {' '.join(PROGRAM)} --vectors /dev/stdin"
@@ -156,6 +157,7 @@ def test_a_long_cell_is_shortened_where_it_stands(command, place):
 
 
 @systems.shell
+@pytest.mark.slow
 def test_the_question_about_lasagna_may_be_cut():
     script = ROOT / "examples" / "lasagna.py"
     both = f"{sys.executable} -u {script} | head -1"
@@ -429,23 +431,26 @@ JSON = {
 }
 
 
-@pytest.mark.parametrize("line", JSON)
-def test_a_row_that_is_none_is_named_by_file_and_line(hostile_place, models, line):
+def test_a_row_that_is_none_is_named_by_file_and_line(hostile_place):
     # In a process of its own: an error of the interpreter would end this one.
-    (hostile_place / "rows.jsonl").write_text('{"text": "a", "label": "b"}\n\n' + JSON[line] + "\n")
+    for number, line in enumerate(JSON.values()):
+        rows = hostile_place / f"{number}.jsonl"
+        rows.write_text('{"text": "a", "label": "b"}\n\n' + line + "\n")
     code = (
         "import sys; sys.modules['datasets'] = None\n"
         "from glasshead.tasks.data.tables import read_rows, read_texts\n"
-        "for read in (read_texts, lambda file: read_rows(file, ['text', 'label'])):\n"
-        "    try:\n        read('rows.jsonl')\n"
-        "    except ValueError as error:\n        print(error)\n"
+        f"for number in range({len(JSON)}):\n"
+        "    for read in (read_texts, lambda file: read_rows(file, ['text', 'label'])):\n"
+        "        try:\n            read(f'{number}.jsonl')\n"
+        "        except ValueError as error:\n            print(error)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     told = done.stdout.splitlines()
-    assert len(told) == 2
-    assert all(sentence.startswith("rows.jsonl, line 3: expected ") for sentence in told)
+    assert len(told) == 2 * len(JSON)
+    for number, sentence in enumerate(told):
+        assert sentence.startswith(f"{number // 2}.jsonl, line 3: expected "), sentence
 
 
 @pytest.mark.parametrize("name", sorted(TABLES))

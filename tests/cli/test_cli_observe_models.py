@@ -421,6 +421,7 @@ os.write(1, (json.dumps([entropy, result.source["pieces"]]) + "\\n").encode())
 """
 
 
+@pytest.mark.slow
 def test_python_reads_on_several_ranks_and_each_has_the_whole(place):
     (place / "ranks.py").write_text(RANKS)
     outcome = together(2, program=["ranks.py"])
@@ -451,6 +452,7 @@ def timeless(out):
     return re.sub(r"in [^ ]+ s\.", "in … s.", " ".join(out.split()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "text"), [(2, TEXT), (3, TEXTS[0])])
 def test_processes_together_see_what_one_sees(command, place, count, text):
     (place / "text.txt").write_text(text)
@@ -469,6 +471,20 @@ def test_processes_together_see_what_one_sees(command, place, count, text):
     assert many.stderr.count("The observation is at") == 1
 
 
+def test_the_one_process_of_a_launcher_sees_the_same(command, place, monkeypatch, port):
+    options = ("--text", "text.txt", *asked(*STATISTICS), "--save")
+    observe(command, "llama", *options, "alone.safetensors")
+    for name, value in launched(0, 1, port).items():
+        monkeypatch.setenv(name, value)
+    observe(command, "llama", *options, "launched.safetensors")
+    alone, found = load_file("alone.safetensors"), load_file("launched.safetensors")
+    assert alone.keys() == found.keys()
+    assert all(torch.equal(found[name], value) for name, value in alone.items())
+    refused(command, "--layer takes a layer from 0 to 1", "llama", *options[:2], "--layer", "2")
+    assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.slow
 def test_what_processes_refuse_together_is_said_once(place):
     outcome = together(2, "llama", "--text", "text.txt", "--layer", "2")
     assert outcome.returncode != 0
@@ -477,14 +493,18 @@ def test_what_processes_refuse_together_is_said_once(place):
     assert "glasshead: error: --layer takes a layer from 0 to 1, and" in outcome.stderr
 
 
+def launched(rank, count, port):
+    """The variables by which a launcher tells a process which one it is."""
+    told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "MASTER_PORT": port}
+    return {"MASTER_ADDR": "127.0.0.1"} | {name: str(value) for name, value in told.items()}
+
+
 def started(rank, folder, port, *arguments, code="-m glasshead"):
     """One process of two, as a launcher on another machine would start it."""
-    told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
     return subprocess.Popen(
         [sys.executable, *code.split(" ", 1), "observe", *arguments],
         cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
-        | {name: str(value) for name, value in told.items()},
+        env={**os.environ, "OMP_NUM_THREADS": "1"} | launched(rank, 2, port),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -500,6 +520,7 @@ def port():
         return found.getsockname()[1]
 
 
+@pytest.mark.slow
 def test_what_one_process_refuses_ends_all_with_its_sentence(place, port):
     (place / "elsewhere").mkdir()
     arguments = ("llama", "--text", "text.txt")
@@ -519,6 +540,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_not_waited_for(place, port):
     (place / "dies.py").write_text(DIES)
     arguments = ("llama", "--text", "text.txt")
@@ -717,38 +739,67 @@ main(sys.argv[1:])
 @systems.signals
 class TestResuming:
     @pytest.fixture
-    def killed(self, place):
-        (place / "text.txt").write_text(f"{TEXT} " * 7)
-        arguments = ["observe", "llama", "--text", "text.txt", "--save", "made/seen.safetensors"]
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED, *arguments], cwd=place, check=False, capture_output=True
-        )
-        assert done.returncode == -9, done.stderr
-        assert [file.name for file in (place / "made").iterdir()] == ["seen.safetensors.partial"]
-        return arguments[1:]
-
-    def test_a_run_that_was_killed_goes_on_with_the_same_bits(
-        self, place, killed, command, monkeypatch
-    ):
+    def options(self, place, monkeypatch):
         from glasshead.tasks.readers import text_stream
 
+        (place / "text.txt").write_text(f"{TEXT} " * 7)
         monkeypatch.setattr(text_stream, "_TOKENS_AT_ONCE", 22)
-        observe(command, *killed[:-1], "whole.safetensors")
-        outcome = observe(command, *killed, "--resume")
+        return ["llama", "--text", "text.txt", "--save", "made/seen.safetensors"]
+
+    @pytest.fixture
+    def interrupted(self, place, command, options, monkeypatch):
+        """The options of a run that kept its sums after three batches, and was interrupted then."""
+        from glasshead.tasks.readers import observe_texts
+
+        save = observe_texts.PartialFile.save
+
+        def saved(self, partial):
+            save(self, partial)
+            if partial.batches == 3:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(observe_texts, "_EVERY", 0.0)
+            patch.setattr(observe_texts.PartialFile, "save", saved)
+            assert command("observe", *options).code == 130
+        self.check_kept(place)
+        return options
+
+    def check_kept(self, place):
+        assert [file.name for file in (place / "made").iterdir()] == ["seen.safetensors.partial"]
+
+    def check_resumed(self, place, command, options):
+        """What goes on after three batches ends with the same bits as what was not ended."""
+        observe(command, *options[:-1], "whole.safetensors")
+        outcome = observe(command, *options, "--resume")
         assert "Going on after 66 tokens that were read before." in outcome.err
         assert (place / "made" / "seen.safetensors").read_bytes() == (
             place / "whole.safetensors"
         ).read_bytes()
         assert [file.name for file in (place / "made").iterdir()] == ["seen.safetensors"]
 
-    def test_what_was_kept_is_not_lost_by_mistake(self, place, killed, command):
+    def test_a_run_that_was_interrupted_goes_on_with_the_same_bits(
+        self, place, command, interrupted
+    ):
+        self.check_resumed(place, command, interrupted)
+
+    @pytest.mark.slow
+    def test_a_run_that_was_killed_goes_on_with_the_same_bits(self, place, command, options):
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, "observe", *options], check=False, capture_output=True
+        )
+        assert done.returncode == -9, done.stderr
+        self.check_kept(place)
+        self.check_resumed(place, command, options)
+
+    def test_what_was_kept_is_not_lost_by_mistake(self, place, command, interrupted):
         partial = place / "made" / "seen.safetensors.partial"
         kept = partial.read_bytes()
-        outcome = command("observe", *killed)
+        outcome = command("observe", *interrupted)
         assert outcome.code == 2
         assert "add --resume to go on with it, or delete it to begin anew" in outcome.err
         (place / "text.txt").write_text(TEXT * 5)
-        outcome = command("observe", *killed, "--resume")
+        outcome = command("observe", *interrupted, "--resume")
         assert outcome.code == 2
         assert "holds the sums of a run with another text or length" in outcome.err
         assert partial.read_bytes() == kept

@@ -387,17 +387,11 @@ def test_several_files_are_named_one_by_one_by_a_pattern_or_in_a_list(command, p
         assert all(found[name].equal(value) for name, value in right.items())
 
 
-def test_a_list_of_files_comes_from_another_command(place):
-    names = parts_of(place)
-    code = "import sys; from glasshead.cli import main; sys.exit(main(sys.argv[1:]))"
-    outcome = subprocess.run(
-        [sys.executable, "-c", code, "observe", "run", "--files-from", "-", *asked("entropy")],
-        input="\n".join(names).encode(),
-        capture_output=True,
-        check=False,
-    )
-    assert outcome.returncode == 0, outcome.stderr
-    said = outcome.stdout.decode()
+def test_a_list_of_files_comes_from_another_command(command, place, typed):
+    typed("\n".join(parts_of(place)).encode())
+    outcome = command("observe", "run", "--files-from", "-", *asked("entropy"))
+    assert outcome.code == 0, outcome.err
+    said = outcome.out
     assert "The attention of run over corpus/a.txt, corpus/b.txt, corpus/more/c.txt" in said
 
 

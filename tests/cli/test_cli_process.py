@@ -3,6 +3,7 @@
 What `glasshead explain` prints and writes: languages, widths, pages, JSON.
 """
 
+import io
 import json
 import os
 import re
@@ -71,6 +72,7 @@ def test_a_bad_input_ends_the_process_with_2():
     assert outcome.stderr.count(b"\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="another OpenMP tells it otherwise")
 @pytest.mark.parametrize(
     ("own", "spins"),
@@ -91,6 +93,31 @@ def test_idle_threads_of_openmp_spin_as_long_as_is_asked_before_torch_is_loaded(
     assert f"GOMP_SPINCOUNT = '{spins}'" in outcome.stderr.decode()
 
 
+ASKED = """
+import os, sys
+from glasshead.cli import main
+sys.argv = ["glasshead", "--version"]
+main()
+print(os.environ.get("GOMP_SPINCOUNT"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another OpenMP is told otherwise")
+@pytest.mark.parametrize(
+    ("own", "asked"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, "None")],
+)
+def test_a_process_asks_idle_threads_to_spin_briefly_unless_it_was_told_otherwise(own, asked):
+    outcome = subprocess.run(
+        [sys.executable, "-c", ASKED],
+        env={"PATH": os.environ["PATH"], **own},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert outcome.stdout.splitlines()[-1] == asked
+
+
 def test_a_call_from_python_leaves_the_environment(command, monkeypatch):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     monkeypatch.delitem(sys.modules, "torch")
@@ -98,9 +125,13 @@ def test_a_call_from_python_leaves_the_environment(command, monkeypatch):
     assert "GOMP_SPINCOUNT" not in os.environ
 
 
-def test_a_reader_who_has_seen_enough_causes_no_traceback():
+SHORT_AND_LONG = [["--help"], pytest.param(["explain", "--json"], marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("arguments", SHORT_AND_LONG)
+def test_a_reader_who_has_seen_enough_causes_no_traceback(arguments):
     process = subprocess.Popen(
-        [*PROGRAM, "explain", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     process.stdout.close()
     assert process.stderr.read() == b""
@@ -124,6 +155,7 @@ def test_a_closed_output_ends_the_program_quietly(arguments, closed):
 
 
 @systems.descriptors
+@pytest.mark.slow
 def test_a_file_does_not_take_the_place_of_an_output_that_is_closed(tmp_path):
     file = tmp_path / "told.html"
     process = subprocess.Popen(
@@ -138,10 +170,11 @@ def test_a_file_does_not_take_the_place_of_an_output_that_is_closed(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")  # noqa: PTH110
-def test_a_full_disk_is_told():
+@pytest.mark.parametrize("arguments", SHORT_AND_LONG)
+def test_a_full_disk_is_told(arguments):
     with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123
         outcome = subprocess.run(
-            [*PROGRAM, "explain"], stdout=full, stderr=subprocess.PIPE, check=False
+            [*PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, check=False
         )
     assert outcome.returncode == 2
     assert outcome.stderr == (
@@ -158,7 +191,16 @@ def interruptible():
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("after", ["typer", "numpy", "torch", "glasshead.attention.attention"])
+@pytest.mark.parametrize(
+    "after",
+    [
+        "typer",
+        *(
+            pytest.param(module, marks=pytest.mark.slow)
+            for module in ("numpy", "torch", "glasshead.attention.attention")
+        ),
+    ],
+)
 @systems.signals
 def test_an_interruption_causes_no_traceback(after):
     text = " ".join(f"w{place}" for place in range(3000))
@@ -198,11 +240,20 @@ def test_an_interruption_is_not_lost_in_an_import_that_swallows_it():
     assert (outcome.returncode, outcome.stdout, outcome.stderr) == (130, b"", b"")
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "iso8859-9", "utf-8"])
-def test_a_poor_encoding_loses_characters_and_nothing_else(encoding):
-    outcome = run("explain", "güneş 太陽", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+@pytest.mark.slow
+def test_a_poor_encoding_costs_a_process_no_error():
+    outcome = run("explain", "güneş 太陽", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert (outcome.returncode, outcome.stderr) == (0, b"")
-    text = outcome.stdout.decode(encoding)
+    assert "g?ne? ??" in outcome.stdout.decode("ascii")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso8859-9", "utf-8"])
+def test_a_poor_encoding_loses_characters_and_nothing_else(command, monkeypatch, encoding):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    outcome = command("explain", "güneş 太陽")
+    assert (outcome.code, outcome.err) == (0, "")
+    text = written.getvalue().decode(encoding)
     assert ("güneş" in text) is (encoding != "ascii")
     assert ("太" in text) is (encoding == "utf-8")
     assert ("━━━" in text) is (encoding == "utf-8")
@@ -232,6 +283,7 @@ def in_terminal(*arguments, **variables):
 
 
 @systems.terminal
+@pytest.mark.slow
 def test_a_terminal_has_colours_unless_they_are_unwanted():
     code, coloured = in_terminal("explain", "a b")
     assert code == 0

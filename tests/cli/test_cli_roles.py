@@ -166,6 +166,14 @@ def size_of(png):
     return struct.unpack(">2I", png[16:24])
 
 
+def test_the_picture_of_a_name_with_signs_of_formulas_is_drawn(command, place):
+    (place / "llama").rename(place / "$lla_ma$")
+    outcome = roles(command, "$lla_ma$", "--png", "new/one.png")
+    assert outcome.err == "The picture is at new/one.png\n"
+    assert min(size_of((place / "new/one.png").read_bytes())) > 100
+
+
+@pytest.mark.slow
 def test_the_picture_has_a_part_for_each_text_whatever_its_name(command, place):
     for name, signs in (("llama", "$lla_ma$"), ("text.txt", "$^_{.txt")):
         (place / name).rename(place / signs)

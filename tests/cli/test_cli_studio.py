@@ -150,6 +150,7 @@ def test_its_help_needs_nothing_heavy():
         assert word in done.stdout
 
 
+@pytest.mark.slow
 def test_it_serves_until_it_is_interrupted():
     with talking("studio", "--no-open") as talk:
         url = re.fullmatch(r"The studio is at (\S+)\n", talk.answer(""))[1]
@@ -185,6 +186,7 @@ sys.exit(main(["studio", "--no-open"]))
 
 
 @systems.signals
+@pytest.mark.slow
 def test_work_that_hears_of_nothing_does_not_keep_it():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(

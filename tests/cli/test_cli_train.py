@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 import systems
+from glasshead.cli import main
 from glasshead.cli.output import print_text
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import loop, read_attention_log
@@ -337,11 +338,11 @@ def assert_same(folder, whole):
 def whole(tmp_path_factory):
     """A run that nobody stopped."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    _, told = (done := process(*begin(folder, *sets(*LONG)))).communicate()
-    assert done.returncode == 0, told
+    assert main(begin(folder, *sets(*LONG))) == 0
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [3, 17])
 @systems.signals
 def test_killed_it_goes_on_by_the_same_command_to_the_same_weights(command, tmp_path, whole, rows):
@@ -356,6 +357,7 @@ def test_killed_it_goes_on_by_the_same_command_to_the_same_weights(command, tmp_
 
 
 @systems.signals
+@pytest.mark.slow
 def test_interrupted_it_says_how_to_go_on(command, tmp_path, whole):
     folder = tmp_path / "run"
     running = process(*begin(folder, *sets(*LONG)))
@@ -369,6 +371,7 @@ def test_interrupted_it_says_how_to_go_on(command, tmp_path, whole):
     assert_same(folder, whole)
 
 
+@pytest.mark.slow
 def test_two_processes_reach_the_weights_of_one(command, tmp_path):
     few = sets("stories=101", "dropout=0.0", "steps=5", "warmup=0", "optimizer=sgd")
     assert command(*begin(tmp_path / "one", *few)).code == 0
@@ -389,6 +392,7 @@ def test_two_processes_reach_the_weights_of_one(command, tmp_path):
         torch.testing.assert_close(both[name], tensor, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_is_trained_by_one_process_at_a_time(command, tmp_path):
     folder = tmp_path / "run"
     running = process(*begin(folder, *sets(*LONG)))

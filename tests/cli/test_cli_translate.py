@@ -288,6 +288,7 @@ def test_runs_that_are_none(command, run, tmp_path):
         assert said in outcome.err
 
 
+@pytest.mark.slow
 def test_a_line_is_translated_before_the_next_one_is_written(run, translator):
     with talking("translate", run, "--beam", 1) as talk:
         for text in (GERMAN[0], "", GERMAN[1]):

@@ -102,6 +102,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_it_takes_tokenizers_alone(places):
     place, prompt = places["llama"]
     asked = ["write", str(place), "--prompt", prompt, "--temperature", "0", "--tokens", "3"]

@@ -60,6 +60,7 @@ def test_the_share_on_the_digit_is_that_of_the_weights(clutter, known):
     assert found["rollout"] == pytest.approx((on / reached.sum(1)).tolist(), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_few_steps_learn_tell_and_draw(clutter, known, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(clutter, "digits", lambda: (known, known))
     file = tmp_path / "new" / "digits.png"

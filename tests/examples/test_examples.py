@@ -216,6 +216,7 @@ def test_without_a_head_the_losses_are_others(induction, learned):
     assert not torch.allclose(without, whole)
 
 
+@pytest.mark.slow
 def test_it_tells_and_draws(induction, tmp_path, capsys):
     file = tmp_path / "new" / "heads.png"
     assert induction.main([str(file), "5"], steps=2) == 0
@@ -242,6 +243,7 @@ def watched_story():
     return script("examples/watch_a_story.py")
 
 
+@pytest.mark.slow
 def test_a_head_of_the_real_model_looks_one_token_back(
     data_folder, watched_story, tmp_path, capsys
 ):
@@ -251,6 +253,16 @@ def test_a_head_of_the_real_model_looks_one_token_back(
     )
     assert "Layer 1, head 3 looks 0.99 tokens back" in capsys.readouterr().out
     assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_head_that_looks_one_token_back_is_found_and_drawn(watched_story, model):
+    seen = watched_story.watched(gh.load_pretrained(model), 11)
+    distances = torch.tensor(seen.summary().values["mean_distance"])
+    layer, head = divmod(int((distances - 1).abs().argmin()), 3)
+    told = watched_story.previous_token_head(seen)
+    assert told.startswith(f"Layer {layer}, head {head} looks {distances[layer, head]:.2f} tokens")
+    titles = [axes.get_title(loc="left") for axes in watched_story.picture(seen).axes]
+    assert titles == list(watched_story.TITLES)
 
 
 def test_a_picture_that_cannot_be_written_is_told(data_folder, watched_story, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """The commands of `make translations`, and what is wrong with catalogues."""
 
+import functools
 import re
 import shlex
 import shutil
@@ -23,9 +24,23 @@ def update(locales):
     recipe = (ROOT / "Makefile").read_text().replace("\\\n", "")
     commands = re.findall(r"^\t\$\(BIN\)/(pybabel .*)", recipe, re.MULTILINE)
     assert len(commands) == 3
+    extract, *others = commands
+    (locales / "glasshead.pot").write_bytes(_extracted(extract))
+    for command in others:
+        _run(command, locales)
+
+
+@functools.cache
+def _extracted(command):
+    """The template, which is the same for each folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        _run(command, folder)
+        return (Path(folder) / "glasshead.pot").read_bytes()
+
+
+def _run(command, locales):
     with chdir(ROOT):
-        for command in commands:
-            CommandLineInterface().run(shlex.split(command.replace("$(LOCALES)", str(locales))))
+        CommandLineInterface().run(shlex.split(command.replace("$(LOCALES)", str(locales))))
 
 
 def collected():

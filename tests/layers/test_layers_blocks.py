@@ -215,6 +215,7 @@ class TestCitizen:
         traced = torch.compile(block, fullgraph=True, backend="eager")
         torch.testing.assert_close(traced(x, source), block(x, source))
 
+    @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
     @pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile wants a C++ compiler")
     def test_compiled_code_is_the_block(self):
