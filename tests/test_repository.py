@@ -107,7 +107,8 @@ def test_the_hooks_before_a_commit_run_what_make_lint_runs():
 def test_the_citation_is_of_this_version():
     cited = read("CITATION.cff")
     assert cited["version"] == glasshead.__version__
-    assert cited["license"] == PROJECT["project"]["license"]
+    # The fonts that come with it have their own.
+    assert cited["license"] == PROJECT["project"]["license"].partition(" AND ")[0]
     assert cited["authors"] == PROJECT["project"]["authors"]
     assert [word.lower() for word in cited["keywords"]] == PROJECT["project"]["keywords"]
     assert len(str(cited["date-released"]).split("-")) == 3
