@@ -1,5 +1,6 @@
 """Hypothesis strategies: attention problems of every kind, with unequal sizes."""
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -142,3 +143,20 @@ NORMALIZERS = (
     gh.Entmax15,
     gh.Sigmoid,
 )
+
+
+def statistics_for(case, normalizer=gh.Softmax):
+    """The statistics that fit a case."""
+    exponential = normalizer in (gh.Softmax, gh.SoftmaxOne)
+    return [
+        *([gh.LogSumExp()] if exponential else []),
+        gh.MaxWeight(),
+        gh.MaxScore(),
+        gh.Entropy(),
+        gh.Received(),
+        gh.MassOn([0, case.keys - 1] if case.keys > 1 else [0]),
+        gh.MeanDistance(),
+        gh.DistanceHistogram([0, 1, 4, math.inf]),
+        gh.TopK(min(2, case.keys)),
+        gh.PooledMap(1, min(3, case.keys)),
+    ]

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounter
+from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 
 import glasshead as gh
 
@@ -36,25 +36,51 @@ def attention_and_inputs(recipe):
     return gh.Attention(**copy.deepcopy(RECIPES[recipe])), (query, key, value)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_compiles_whole(recipe, dynamic):
-    attention, inputs = attention_and_inputs(recipe)
-    lengths = torch.tensor([4, 11])
+def quick(*names, others=tuple(RECIPES)):
+    """Names of recipes, and the slow ones: seconds of compilation."""
+    return [*names, *(pytest.param(x, marks=pytest.mark.slow) for x in others if x not in names)]
 
+
+def with_padding(attention):
     def call(query, key, value, lengths):
         return attention(query, key, value, mask=gh.padding(lengths))
 
+    return call
+
+
+def assert_same_with_gradient(compiled, call, query, *others):
+    query.requires_grad_()
+    contexts = compiled(query, *others), call(query, *others)
+    torch.testing.assert_close(*contexts)
+    torch.testing.assert_close(*(torch.autograd.grad(x.sum(), query)[0] for x in contexts))
+
+
+@pytest.mark.parametrize("recipe", quick("learned", "reference only", "hard"))
+def test_compiles_whole(recipe):
+    attention, inputs = attention_and_inputs(recipe)
+    call = with_padding(attention)
     torch.compiler.reset()
-    compiled = torch.compile(call, fullgraph=True, dynamic=dynamic, backend="aot_eager")
-    inputs[0].requires_grad_()
-    expected, found = call(*inputs, lengths), compiled(*inputs, lengths)
-    torch.testing.assert_close(found, expected)
-    gradients = [torch.autograd.grad(x.sum(), inputs[0])[0] for x in (expected, found)]
-    torch.testing.assert_close(*gradients)
+    compiled = torch.compile(call, fullgraph=True, dynamic=False, backend="aot_eager")
+    assert_same_with_gradient(compiled, call, *inputs, torch.tensor([4, 11]))
 
 
+# test_remembered_calls.py compiles short calls so, with their gradients.
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES)
+def test_one_graph_serves_every_length(recipe):
+    attention, _ = attention_and_inputs(recipe)
+    call = with_padding(attention)
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(call, fullgraph=True, dynamic=True, backend=counter)
+    for queries, keys in ((5, 11), (3, 8), (7, 13)):
+        query, key = torch.randn(2, 6, queries, 7), torch.randn(2, 3, keys, 7)
+        assert_same_with_gradient(compiled, call, query, key, key, torch.tensor([4, keys]))
+    assert counter.frame_count == 1
+
+
+# One of each engine; sparse and hard are normalizers of the reference, compiled above.
+@pytest.mark.parametrize("recipe", quick("causal", others=["learned", "reference only"]))
 def test_compiles_again_for_other_lengths(recipe):
     attention, _ = attention_and_inputs(recipe)
     torch.compiler.reset()
@@ -64,18 +90,6 @@ def test_compiles_again_for_other_lengths(recipe):
         torch.testing.assert_close(compiled(x, x, x), attention(x, x, x))
         query = x[..., -1:, :]
         torch.testing.assert_close(compiled(query, x, x), attention(query, x, x))
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_one_graph_serves_every_length(recipe):
-    attention, _ = attention_and_inputs(recipe)
-    torch.compiler.reset()
-    counter = CompileCounter()
-    compiled = torch.compile(attention, fullgraph=True, dynamic=True, backend=counter)
-    for keys in range(8, 18):
-        query, key = torch.randn(2, 6, 3, 7), torch.randn(2, 3, keys, 7)
-        compiled(query, key, key)
-    assert counter.frame_count == 1
 
 
 def test_an_offset_that_changes_is_compiled_once_more():
@@ -105,7 +119,7 @@ def test_a_mask_tensor_of_changing_size_compiles():
         torch.testing.assert_close(compiled(x, mask), gh.Attention()(x, x, x, mask=mask))
 
 
-@pytest.mark.parametrize("recipe", ["default", "causal", "reference only", "sparse"])
+@pytest.mark.parametrize("recipe", quick("causal", others=["reference only", "sparse"]))
 def test_exports_for_every_length(recipe):
     if recipe in ("reference only", "sparse") and torch.__version__.startswith("2.10."):
         pytest.skip("PyTorch 2.10 exports no copies of heads for every length")

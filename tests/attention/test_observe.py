@@ -6,27 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
-from cases import NORMALIZERS, cases
+from cases import NORMALIZERS, cases, statistics_for
 from hypothesis_profiles import examples
-
-INFINITY = float("inf")
-
-
-def statistics_for(case, normalizer=gh.Softmax):
-    """All that fit a case."""
-    exponential = normalizer in (gh.Softmax, gh.SoftmaxOne)
-    return [
-        *([gh.LogSumExp()] if exponential else []),
-        gh.MaxWeight(),
-        gh.MaxScore(),
-        gh.Entropy(),
-        gh.Received(),
-        gh.MassOn([0, case.keys - 1] if case.keys > 1 else [0]),
-        gh.MeanDistance(),
-        gh.DistanceHistogram([0, 1, 4, INFINITY]),
-        gh.TopK(min(2, case.keys)),
-        gh.PooledMap(1, min(3, case.keys)),
-    ]
 
 
 def assert_equals_definitions(case, attention, asked):

@@ -505,16 +505,17 @@ def test_nothing_is_kept_on_the_attention():
 
 
 def test_no_tensor_of_a_caller_is_kept():
+    held = []
     for settings, lengths in (({"mask": WINDOW}, None), ({}, [5, 5])):
         inputs = inputs_of({})
         mask = None if lengths is None else gh.padding(torch.tensor(lengths))
         gh.Attention(**settings)(*inputs, mask=mask)
         assert module._REMEMBERED
-        held = [weakref.ref(x) for x in inputs]
+        held += [weakref.ref(x) for x in inputs]
         held += [] if mask is None else [weakref.ref(mask.lengths)]
-        del inputs, mask
-        gc.collect()
-        assert not any(one() is not None for one in held)
+    del inputs, mask
+    gc.collect()
+    assert not any(one() is not None for one in held)
 
 
 def test_no_more_is_remembered_than_is_bounded(monkeypatch):

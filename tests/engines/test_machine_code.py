@@ -85,11 +85,11 @@ def test_a_file_of_another_kernel_is_not_loaded(folder):
 
 
 def test_what_is_nowhere_is_compiled(folder, monkeypatch):
-    code, compiled = code_of("pack"), []
+    compile_, compiled = machine_code._compile, []
     file_of(folder).write_bytes(b"damaged")
     monkeypatch.setattr(machine_code, "_loaded", {})
     monkeypatch.setattr(machine_code, "_cached", lambda *_: None)
-    monkeypatch.setattr(machine_code, "_compile", lambda *of: compiled.append(of) or code)
+    monkeypatch.setattr(machine_code, "_compile", lambda *of: compiled.append(of) or compile_(*of))
     packed = np.zeros(64 * 3, REAL)
     numbers = np.arange(15, dtype=REAL)
     for _ in range(2):
@@ -101,6 +101,8 @@ def test_what_is_nowhere_is_compiled(folder, monkeypatch):
     assert np.array_equal(packed[:24], expected.reshape(-1))
 
 
+# Another process.
+@pytest.mark.slow
 def test_an_installation_with_machine_code_runs_it_without_numba(tmp_path):
     """A fresh process with a folder of machine code has the bits of this one, and no Numba."""
     for entry in ENTRIES:
@@ -146,6 +148,8 @@ def some():
 """
 
 
+# Another process each, with Numba.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "machine"), [("aarch64", 183), ("x86_64-avx2", 62), ("x86_64-avx512bf16", 62)]
 )

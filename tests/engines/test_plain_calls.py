@@ -562,15 +562,15 @@ def test_a_forked_child_computes():
 
 def test_no_tensor_of_a_caller_is_kept_and_programs_are_bounded(monkeypatch):
     monkeypatch.setattr(programs, "_MOST", 7)
-    attention = gh.Attention(engine="streaming")
+    attention, held = gh.Attention(engine="streaming"), []
     for length in range(1, 24):
         inputs = inputs_of(1, 2, 2, 37, length, 32, 32)
         found = plainly(with_gradients, attention, inputs)
-        held = [weakref.ref(x) for x in (*inputs, *found)]
-        del inputs, found
-        gc.collect()
-        assert not any(one() is not None for one in held)
+        held += [weakref.ref(x) for x in (*inputs, *found)]
         assert 0 < len(programs._PROGRAMS) <= 7
+    del inputs, found
+    gc.collect()
+    assert not any(one() is not None for one in held)
 
 
 def test_the_memory_of_a_large_call_is_not_kept():

@@ -477,6 +477,8 @@ def test_a_score_that_is_no_number_is_told(anything):
     assert score[..., :4].isfinite().all()
 
 
+# Seconds, as there are 2^24 keys.
+@pytest.mark.slow
 def test_keys_are_counted_beyond_what_a_float_counts():
     key = torch.zeros(1, 1, 2**24 + 3, 1)
     key[0, 0, 2**24 + 1] = 1.0

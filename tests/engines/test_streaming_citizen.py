@@ -53,10 +53,10 @@ def operands(*, requires_grad):
 
 # PyTorch's own check asks for the gradients of whatever it is given.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-def test_opcheck_of_the_forward_operator():
-    for requires_grad in (False, True):
-        found = torch.library.opcheck(streaming, operands(requires_grad=requires_grad))
-        assert set(found.values()) == {"SUCCESS"}
+@pytest.mark.parametrize("requires_grad", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_opcheck_of_the_forward_operator(requires_grad):
+    found = torch.library.opcheck(streaming, operands(requires_grad=requires_grad))
+    assert set(found.values()) == {"SUCCESS"}
 
 
 def test_opcheck_of_the_backward_operator():
@@ -72,8 +72,13 @@ def test_opcheck_of_the_backward_operator():
     assert set(torch.library.opcheck(streaming_backward, call).values()) == {"SUCCESS"}
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("recipe", "dynamic"),
+    [
+        *((recipe, False) for recipe in RECIPES if recipe != "causal"),
+        *(pytest.param(recipe, True, marks=pytest.mark.slow) for recipe in RECIPES),
+    ],
+)
 def test_compiles_whole_with_its_gradient(recipe, dynamic):
     attention, inputs = attention_and_inputs(recipe)
     lengths = torch.tensor([4, 11])
@@ -91,7 +96,10 @@ def test_compiles_whole_with_its_gradient(recipe, dynamic):
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    "recipe",
+    ["learned", *(pytest.param(x, marks=pytest.mark.slow) for x in RECIPES if x != "learned")],
+)
 def test_observing_compiles_whole(recipe):
     attention, inputs = attention_and_inputs(recipe)
 

@@ -125,6 +125,8 @@ def test_a_kernel_that_fails_is_told_once_and_rows_take_over(monkeypatch):
     torch.testing.assert_close(found[0], reductions_of(problem, [EntropySum()])[0][0])
 
 
+# Another process.
+@pytest.mark.slow
 def test_triton_is_not_imported_without_a_gpu():
     code = (
         "import sys, torch, glasshead as gh\n"
