@@ -195,9 +195,10 @@ def interruptible():
     "after",
     [
         "typer",
+        "numpy",
         *(
             pytest.param(module, marks=pytest.mark.slow)
-            for module in ("numpy", "torch", "glasshead.attention.attention")
+            for module in ("torch", "glasshead.attention.attention")
         ),
     ],
 )
@@ -244,7 +245,9 @@ def test_an_interruption_is_not_lost_in_an_import_that_swallows_it():
 def test_a_poor_encoding_costs_a_process_no_error():
     outcome = run("explain", "güneş 太陽", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert (outcome.returncode, outcome.stderr) == (0, b"")
-    assert "g?ne? ??" in outcome.stdout.decode("ascii")
+    text = outcome.stdout.decode("ascii")
+    assert text.startswith("Self-attention, step by step: ???")
+    assert "g?ne?" in text
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "iso8859-9", "utf-8"])
