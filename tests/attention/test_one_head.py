@@ -83,8 +83,13 @@ RECIPES = {
 }
 
 
-@pytest.mark.parametrize("name", RECIPES)
-@pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
+@pytest.mark.parametrize(
+    ("name", "kv_heads"),
+    [
+        *((name, 2) for name in RECIPES),
+        *((name, n) for name in ("additive β", "cosine", "relative") for n in (1, 3, 6)),
+    ],
+)
 def test_what_is_per_head_is_that_of_the_head(name, kv_heads):
     query, key = inputs(kv_heads=kv_heads)
     attention = gh.Attention(**RECIPES[name])

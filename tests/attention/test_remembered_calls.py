@@ -379,7 +379,14 @@ def test_what_is_computed_forwards_is_not_remembered():
     assert not torch.equal(forwards[0], streaming)
 
 
-@pytest.mark.parametrize("mask", [None, gh.causal(), WINDOW, gh.padding([97, 41])], ids=str)
+@pytest.mark.parametrize(
+    "mask",
+    [
+        *(gh.causal(), gh.padding([97, 41])),
+        *(pytest.param(mask, marks=pytest.mark.slow) for mask in (None, WINDOW)),
+    ],
+    ids=str,
+)
 def test_compiles_whole_where_it_is_remembered(mask):
     own = {} if mask is None or mask.of_keys else {"mask": mask}
     call = {"mask": mask} if mask is not None and mask.of_keys else {}
