@@ -28,13 +28,14 @@ TEXTS = ["the cat sat on the mat", "the dog sat on the cat and on the mat", "a c
 
 @pytest.fixture(params=DEVICES)
 def same(request):
-    """Asserts that `compute(device)` returns the same on this device as on the CPU."""
+    """Asserts that `compute(device)` runs, and returns the same on a GPU as on the CPU."""
 
     def same(compute, tolerance=1e-3):
-        expected, found = compute("cpu"), compute(request.param)
-        torch.testing.assert_close(
-            found, expected, rtol=tolerance, atol=tolerance, check_device=False
-        )
+        found = compute(request.param)
+        if request.param != "cpu":
+            torch.testing.assert_close(
+                found, compute("cpu"), rtol=tolerance, atol=tolerance, check_device=False
+            )
 
     return same
 
@@ -107,7 +108,7 @@ def test_padding_and_attention_by_hand(same):
 def test_a_compiled_model(same):
     def compute(device):
         torch.compiler.reset()
-        model = torch.compile(language_model(device), backend="aot_eager")
+        model = torch.compile(language_model(device), backend="eager")
         with torch.no_grad(), gh.watch(model, STATISTICS) as seen:
             logits = model(tokens(device))
         return logits, seen[LAST].entropy, seen[LAST].received
@@ -341,6 +342,7 @@ def test_times_of_words(same):
     same(compute)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("device", DEVICES)
 def test_texts_read_by_ranks(device, tmp_path):

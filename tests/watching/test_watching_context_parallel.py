@@ -11,12 +11,14 @@ from torch.nn import functional as F
 
 import glasshead as gh
 from glasshead.watching import UnseenError
-from watching.ranks import RANKS, of_ranks
+from watching.ranks import RANKS
 
 ring = pytest.importorskip(
     "torch.distributed.tensor.experimental._context_parallel._attention",
     reason="this PyTorch has another context parallel",
 )
+# The quick sibling is test_watching_shards.py.
+pytestmark = pytest.mark.slow
 
 HEADS, KV_HEADS, WIDTH, LENGTH, BATCH = 6, 2, 5, 28, 2
 STATISTICS = [gh.Entropy(), gh.Received(), gh.TopK(3), gh.MaxScore(), gh.LogSumExp()]
@@ -213,7 +215,7 @@ def masked(x):
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
+def ranks(of_ranks, tmp_path_factory):
     return of_ranks(on_each, tmp_path_factory.mktemp("ranks"))
 
 

@@ -14,9 +14,12 @@ from torch.nn import functional as F
 import glasshead as gh
 from glasshead.watching import UnseenError
 from scripts import ROOT
-from watching.ranks import RANKS, of_ranks
+from watching.ranks import RANKS
 
 transformers = pytest.importorskip("transformers")
+
+# The quick sibling is test_watching_shards.py.
+pytestmark = pytest.mark.slow
 
 # An even vocabulary: two ranks share the logits.
 HEADS, KV_HEADS, WIDTH, LENGTH, VOCAB = 6, 2, 7, 13, 106
@@ -288,7 +291,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def ranks(folder):
+def ranks(of_ranks, folder):
     return of_ranks(on_each, folder)
 
 

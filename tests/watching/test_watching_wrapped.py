@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 import glasshead as gh
-from watching.ranks import of_ranks
 
 transformers = pytest.importorskip("transformers")
 
@@ -246,10 +245,11 @@ def sharded(rank, folder):
 
 
 @pytest.fixture(scope="module")
-def ranks(folder):
+def ranks(of_ranks, folder):
     return of_ranks(sharded, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way", ["fully_shard", "fully_shard of each projection", "FullyShardedDataParallel"]
 )

@@ -328,9 +328,3 @@ def test_the_real_files(data_folder):
         read_lines(data_folder / "multi30k" / f"train.{language}.gz") for language in ("de", "en")
     )
     assert len(german) == len(english) == 29_000
-
-
-def test_the_real_reviews(data_folder):
-    reviews = read_rows(data_folder / "imdb" / "test.jsonl.xz", ["label", "text"])
-    assert len(reviews) == 25_000
-    assert sum(label == "1" for label, _ in reviews) == 12_500

@@ -3,14 +3,13 @@
 import json
 import os
 import random
-import subprocess
-import sys
 import threading
 
 import pytest
 from tokenizers import Regex, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Inner
 
+from glasshead.cli import main
 from glasshead.tasks.readers.open_reader import open_reader
 from glasshead.tasks.tokenizers import chunks as cutting
 from glasshead.tasks.tokenizers import train_tokenizer as making
@@ -134,15 +133,16 @@ def test_a_tokenizer_that_fails_is_named_in_a_sentence(tmp_path, capfd, place):
     assert tokenizer.encode("sun")
 
 
-def test_a_command_with_a_tokenizer_that_fails_says_one_sentence(tmp_path):
+def test_a_command_with_a_tokenizer_that_fails_says_one_sentence(tmp_path, capfd):
     folder = written(tmp_path / "run")
     inner = Inner.from_file(str(folder.tokenizer))
     folder.tokenizer.write_text(exploding(inner, "pre_tokenizer"))
-    told = [sys.executable, "-m", "glasshead", "write", folder.path, "--prompt", "s" * 59 + "!"]
-    outcome = subprocess.run(told, capture_output=True, text=True, check=False)
-    assert (outcome.returncode, outcome.stdout) == (2, "")
-    assert outcome.stderr.startswith(f"glasshead: error: {folder.tokenizer} has a tokenizer that")
-    assert outcome.stderr.count("\n") == 1
+    capfd.readouterr()
+    code = main(["write", str(folder.path), "--prompt", "s" * 59 + "!"])
+    out, err = capfd.readouterr()
+    assert (code, out) == (2, "")
+    assert err.startswith(f"glasshead: error: {folder.tokenizer} has a tokenizer that")
+    assert err.count("\n") == 1
 
 
 def test_what_else_is_written_to_standard_error_is_kept(capfd):
@@ -190,11 +190,12 @@ def test_a_model_of_others_reads_a_long_text_as_the_whole(tmp_path):
     assert reader.encode(texts) == whole(texts, add_special_tokens=False)["input_ids"]
 
 
-def test_a_model_of_others_with_a_tokenizer_that_fails_is_named(tmp_path):
+def test_a_model_of_others_with_a_tokenizer_that_fails_is_named(tmp_path, capfd):
     folder = gpt2_folder(tmp_path / "model", exploding(train_bpe(SEEN, 307).inner, "pre_tokenizer"))
     (tmp_path / "text.txt").write_text("s" * 61 + "!")
-    told = [sys.executable, "-m", "glasshead", "observe", folder, "--text", tmp_path / "text.txt"]
-    outcome = subprocess.run(told, capture_output=True, text=True, check=False)
-    assert (outcome.returncode, outcome.stdout) == (2, "")
-    assert outcome.stderr.startswith(f"glasshead: error: {folder}/tokenizer.json has a tokenizer")
-    assert outcome.stderr.count("\n") == 1
+    capfd.readouterr()
+    code = main(["observe", str(folder), "--text", str(tmp_path / "text.txt")])
+    out, err = capfd.readouterr()
+    assert (code, out) == (2, "")
+    assert err.startswith(f"glasshead: error: {folder}/tokenizer.json has a tokenizer")
+    assert err.count("\n") == 1

@@ -192,6 +192,7 @@ def test_the_curve_is_a_picture(tmp_path):
     assert run(tmp_path).curve.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_importing_the_engine_imports_nothing_heavy():
     heavy = ["lightning", "matplotlib", "datasets", "tokenizers"]
     code = f"import sys, glasshead.tasks.training; print([m for m in {heavy} if m in sys.modules])"

@@ -26,7 +26,6 @@ def two(*command):
         capture_output=True,
         text=True,
         env=environment,
-        timeout=120,
     )
 
 
@@ -50,6 +49,7 @@ def assert_same(folder, alone):
             assert next(both) == pytest.approx(next(both), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_two_processes_reach_the_weights_of_one(tmp_path, alone):
     out = two(SCRIPT, tmp_path, "whole", "full")
     assert out.returncode == 0, out.stderr
@@ -62,6 +62,7 @@ def test_two_processes_reach_the_weights_of_one(tmp_path, alone):
     assert "Warning" not in out.stderr
 
 
+@pytest.mark.slow
 def test_torchrun_launches_the_same(tmp_path, alone):
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     out = two(*launcher, SCRIPT, tmp_path, "whole", "interrupted")

@@ -4,14 +4,12 @@ Processes that read a share each say together what one says that reads all.
 """
 
 import math
-import socket
 from itertools import pairwise
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import distributed, multiprocessing
 
 import corpora
 import glasshead as gh
@@ -169,9 +167,6 @@ def test_layers_may_come_later():
     assert_equal(corpus.compute(), {"second": both, "first": first})
 
 
-COUNT = 2
-
-
 # Where the second process begins; at the end it reads nothing.
 CUTS = (3, 5, len(LENGTHS))
 
@@ -217,27 +212,17 @@ def refusals(rank):
     return said
 
 
-def work(rank, port, folder):
-    torch.set_num_threads(1)
-    address = f"tcp://127.0.0.1:{port}"
-    distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=COUNT)
-    try:
-        torch.save([each(rank) for each in (shared, layers_apart, refusals)], folder / f"{rank}.pt")
-    finally:
-        distributed.destroy_process_group()
+def on_each(rank, folder):
+    return [each(rank) for each in (shared, layers_apart, refusals)]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """What each process says of all of it, as starting some takes longer than their work."""
-    folder = tmp_path_factory.mktemp("processes")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    multiprocessing.spawn(work, (port, folder), COUNT)
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(COUNT)]
+def found(of_ranks, tmp_path_factory):
+    """What each process says of all of it."""
+    return of_ranks(on_each, tmp_path_factory.mktemp("ranks"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", range(len(CUTS)))
 def test_they_say_what_one_says(found, case):
     alone = corpora.corpus()
@@ -249,6 +234,7 @@ def test_they_say_what_one_says(found, case):
         assert count == len(LENGTHS)
 
 
+@pytest.mark.slow
 def test_layers_that_one_has_not_seen_are_those_of_the_other(found):
     right = by_hand(Model(), documents((5, 7))[:1])
     for name, (_, (both, own), _) in zip(HEADS, found, strict=True):
@@ -256,6 +242,7 @@ def test_layers_that_one_has_not_seen_are_those_of_the_other(found):
         assert_equal(own[0], {name: right[name]})
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_by_all(found):
     for _, _, (maps, empty) in found:
         assert "'first' had one of 5 tokens and one of 7 tokens" in maps

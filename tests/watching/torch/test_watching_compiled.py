@@ -15,6 +15,7 @@ from watching import small
 from watching.torch.explicit import STATISTICS, bits, check, lower, nothing_is_open, weights
 
 pytestmark = [
+    pytest.mark.usefixtures("compiler"),
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.skipif(
         not hasattr(torch._dynamo.eval_frame, "innermost_backend"),
@@ -22,9 +23,11 @@ pytestmark = [
     ),
 ]
 # The compiler's own backend wants a C++ compiler, and takes long: for a few tests.
-INDUCTOR = pytest.param(
-    "inductor", marks=pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")
-)
+WITH_COMPILER = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++"),
+]
+INDUCTOR = pytest.param("inductor", marks=WITH_COMPILER)
 BACKENDS = ["eager", "aot_eager", INDUCTOR]
 
 
@@ -119,8 +122,15 @@ def expected(model, x):
         x = layer(x)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("way", WAYS)
+# Where the compiler begins and what it makes of a graph do not depend on each other.
+@pytest.mark.parametrize(
+    ("way", "backend"),
+    [
+        *((way, "aot_eager") for way in WAYS),
+        *((way, "eager") for way in (whole, block_by_block)),
+        *(pytest.param(way, "inductor", marks=WITH_COMPILER) for way in (whole, block_by_block)),
+    ],
+)
 def test_what_is_compiled_is_seen_and_gives_the_same_bits(way, backend):
     model, x = Model(), small.text()
     says = list(expected(model, x))
@@ -181,10 +191,18 @@ def test_a_layer_that_runs_twice_is_two_layers():
     assert [(call.forward, call.run) for call in seen["layers.0.attention"]] == [(1, 0), (1, 1)]
 
 
-@pytest.mark.parametrize("dynamic", [None, True, False])
-def test_lengths_may_change(dynamic):
-    model = Model()
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+@pytest.mark.parametrize(
+    ("dynamic", "backend"),
+    [
+        (None, "eager"),
+        (False, "eager"),
+        # Operators of lengths that are not known take long to derive.
+        pytest.param(True, "aot_eager", marks=pytest.mark.slow),
+    ],
+)
+def test_lengths_may_change(dynamic, backend):
+    model = Model(1)
+    compiled = torch.compile(model, backend=backend, fullgraph=True, dynamic=dynamic)
     texts = [small.text(length) for length in (7, 11, 13, 7)]
     alone = [compiled(x) for x in texts]
     for _ in range(2):
@@ -198,6 +216,7 @@ def test_lengths_may_change(dynamic):
     assert graphs() == compiled_so_far
 
 
+@pytest.mark.slow
 def test_a_scale_may_depend_on_the_length():
     def attend(query, key, value):
         return F.scaled_dot_product_attention(query, key, value, scale=query.shape[-2] ** -0.5)
@@ -263,6 +282,7 @@ def test_dropout_draws_the_same_numbers(backend):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")
 def test_bits_are_the_same_in_other_types(dtype):
     model, x = Model().to(dtype), small.text().to(dtype)
@@ -273,7 +293,9 @@ def test_bits_are_the_same_in_other_types(dtype):
             assert torch.equal(bits(compiled(x)), bits(alone))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.slow), INDUCTOR]
+)
 def test_what_is_checkpointed_is_seen_and_counts_once(backend):
     class Checkpointed(Model):
         def forward(self, x):
@@ -303,8 +325,8 @@ def test_graph_breaks_leave_names_as_they_are():
         return F.scaled_dot_product_attention(query, key, value, is_causal=True)
 
     model, x = Model(2, attend), small.text()
-    compiled = torch.compile(model, backend="aot_eager")
-    alone = compiled(x)
+    compiled = torch.compile(model, backend="eager")
+    alone = model(x)
     with gh.watch(compiled, STATISTICS) as seen:
         assert torch.equal(compiled(x), alone)
     for name, one in zip(NAMES, expected(model, x), strict=True):
@@ -366,35 +388,47 @@ def test_weights_are_kept_where_the_code_writes_to_their_memory_again():
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"window": 3}, {"positions": "alibi"}])
-@pytest.mark.parametrize("backend", ["aot_eager", INDUCTOR])
-def test_our_own_models_are_seen(backend, options):
-    config = gh.LanguageModelConfig(vocab_size=11, d_model=12, num_heads=3, num_layers=2, **options)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "padded", "backend"),
+    [
+        ({}, [7, 5], "aot_eager"),
+        ({"window": 3}, None, "aot_eager"),
+        ({"positions": "alibi"}, [7, 5], "aot_eager"),
+        pytest.param({"positions": "alibi"}, [7, 5], "inductor", marks=WITH_COMPILER),
+    ],
+)
+def test_our_own_models_are_seen(options, padded, backend):
+    config = gh.LanguageModelConfig(vocab_size=11, d_model=12, num_heads=3, num_layers=1, **options)
     model = gh.LanguageModel(config).eval()
     tokens = torch.randint(11, (2, 7))
     compiled = torch.compile(model, backend=backend)
     statistics = [gh.Entropy(), gh.Received(), gh.MeanDistance()]
-    for padded in (None, [7, 5]):
-        with torch.no_grad():
-            with gh.watch(model, statistics) as eager:
-                model(tokens, padding=padded)
-            alone = compiled(tokens, padding=padded)
-            with gh.watch(compiled, statistics) as seen:
-                assert torch.equal(compiled(tokens, padding=padded), alone)
-        assert list(seen) == list(eager)
-        for name in seen:
-            for one in statistics:
-                torch.testing.assert_close(seen[name][one], eager[name][one], rtol=1e-5, atol=1e-5)
+    with torch.no_grad():
+        with gh.watch(model, statistics) as eager:
+            model(tokens, padding=padded)
+        alone = compiled(tokens, padding=padded)
+        with gh.watch(compiled, statistics) as seen:
+            assert torch.equal(compiled(tokens, padding=padded), alone)
+    assert list(seen) == list(eager)
+    for name in seen:
+        for one in statistics:
+            torch.testing.assert_close(seen[name][one], eager[name][one], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     "recipe",
     [
         {"softcap": 2.0},
-        {"softcap": 2.0, "mask": gh.causal() & gh.padding([11, 5])},
         {"engine": "streaming", "mask": gh.window(2)},
-        {"engine": "streaming", "bias": gh.ALiBi(6)},
-        {"engine": "streaming", "mask": gh.dense(torch.ones(7, 11, dtype=torch.bool).triu(2))},
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in (
+                {"softcap": 2.0, "mask": gh.causal() & gh.padding([11, 5])},
+                {"engine": "streaming", "bias": gh.ALiBi(6)},
+                {"engine": "streaming", "mask": gh.dense(torch.ones(7, 11).bool().triu(2))},
+            )
+        ),
     ],
 )
 def test_recipes_of_our_own_engine_are_seen(recipe):
@@ -421,7 +455,7 @@ def test_recipes_of_our_own_engine_are_seen(recipe):
 def test_layers_of_pytorch_are_seen(crossing, need_weights):
     model, x = nn.MultiheadAttention(12, 3, batch_first=True), torch.randn(2, 5, 12)
     other = torch.randn(2, 5, 12) if crossing else x
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
     with torch.no_grad():
         with gh.watch(model, STATISTICS) as eager:
             model(x, other, other, need_weights=need_weights)
@@ -437,7 +471,7 @@ def test_layers_of_pytorch_are_seen(crossing, need_weights):
 def test_encoders_and_decoders_of_pytorch_are_seen():
     model = nn.Transformer(12, 3, 2, 1, 29, batch_first=True).eval()
     texts = torch.randn(2, 5, 12), torch.randn(2, 3, 12)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
     with torch.no_grad():
         with gh.watch(model, [gh.Entropy()]) as eager:
             model(*texts)

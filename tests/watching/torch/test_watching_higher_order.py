@@ -23,6 +23,7 @@ BATCH, LENGTH, HEADS, HEAD_DIM = 2, 7, 3, 5
 WIDTH = HEADS * HEAD_DIM
 
 pytestmark = [
+    pytest.mark.usefixtures("compiler"),
     pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile"),
     pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated"),
     # The compiler asks for the gradients of whatever it is given.
@@ -227,6 +228,7 @@ def test_flex_attention_that_is_left_out_is_left_alone():
 
 
 # One test alone, as compiling takes long.
+@pytest.mark.slow
 @pytest.mark.skipif(
     WITHOUT_MODES, reason=f"FlexAttention of PyTorch {torch.__version__} gives C++ without grammar"
 )

@@ -98,6 +98,7 @@ def refused(model, x, sentence):
     assert nothing_is_open()
 
 
+@pytest.mark.slow
 def test_whatever_is_lacking_the_library_is_imported():
     code = """
 import importlib, pkgutil

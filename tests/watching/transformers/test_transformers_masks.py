@@ -101,6 +101,7 @@ pytest.importorskip("transformers")
 
 
 # One test alone, as compiling takes longer than all others together.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_flex_attention_is_seen_and_stays_compiled():
     from torch._dynamo.utils import counters
