@@ -6,7 +6,7 @@ import re
 import pytest
 import schemathesis
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
@@ -19,7 +19,9 @@ from glasshead.studio.routes.parameters import HAS_A_SIGN, HAS_A_WORD, words_of
 from glasshead.studio.strings import words
 from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views.alignment import check_sentence
+from hypothesis_profiles import examples
 from studio.asking import ask
+from studio.conftest import quickly
 from translated import translated
 from written import written
 
@@ -35,7 +37,7 @@ LEFT_OUT = [positive_data_acceptance]
 NOT_THERE = {404, 409, 410, 429}
 
 
-@pytest.fixture(scope="module", params=["nothing", "translate", "write"])
+@pytest.fixture(scope="module", params=quickly("nothing", ["nothing", "translate", "write"]))
 def app(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzz") / "run"
     if request.param == "translate":
@@ -48,16 +50,16 @@ def described(app):
     return schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=OWN)
 
 
+# It draws within, so that hypothesis does not mark it.
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 def test_every_answer_is_one_that_is_described(described, mode):
     asked = 0
     for found in described.get_all_operations():
         operation = found.ok()
 
-        @settings(
-            max_examples=EXAMPLES,
-            derandomize=True,
-            deadline=None,
+        @examples(
+            EXAMPLES,
             database=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),

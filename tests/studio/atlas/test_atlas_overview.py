@@ -23,8 +23,9 @@ from glasshead.studio.subject import stored_tokens
 from glasshead.studio.views import atlas as module
 from glasshead.studio.views.atlas import TOKENS, Atlases, stored_atlas
 from glasshead.tasks.write import Writer
-from studio.atlas.conftest import CONTEXT, KEYS
+from studio.atlas.conftest import KEYS
 from studio.atlas.small_atlases import inputs, of_blocks
+from studio.conftest import CONTEXT
 
 
 class Counted:
