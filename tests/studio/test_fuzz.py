@@ -50,10 +50,24 @@ def described(app):
     return schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=OWN)
 
 
-# It draws within, so that hypothesis does not mark it.
-@pytest.mark.hypothesis
-@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+MODES = pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+
+
+@MODES
+@pytest.mark.slow
 def test_every_answer_is_one_that_is_described(described, mode):
+    assert conforming(described, mode) > EXAMPLES
+
+
+@MODES
+def test_answers_about_steps_are_described(mode):
+    app = application(Studio(None, SMALL))
+    described = schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=OWN)
+    assert conforming(described.include(path_regex="^/api/steps$"), mode)
+
+
+def conforming(described, mode):
+    """Return how many requests were answered as their operations are described."""
     asked = 0
     for found in described.get_all_operations():
         operation = found.ok()
@@ -79,12 +93,13 @@ def test_every_answer_is_one_that_is_described(described, mode):
         # A route without parameters cannot be asked wrongly.
         with contextlib.suppress(Unsatisfiable):
             conforms()
-    assert asked > EXAMPLES
+    return asked
 
 
 @pytest.mark.parametrize("limits", [SMALL, Limits()], ids=["small", "usual"])
 def test_limits_stand_in_the_schema(limits):
-    paths = application(Studio(None, limits)).openapi()["paths"]
+    described = application(Studio(None, limits)).openapi()
+    paths = described["paths"]
 
     def schema(path, name):
         (found,) = (one for one in paths[path]["get"]["parameters"] if one["name"] == name)
@@ -102,7 +117,7 @@ def test_limits_stand_in_the_schema(limits):
         assert bool(re.search(ends, f" {words}\t")) == fits
         with contextlib.nullcontext() if fits else pytest.raises(Refusal):
             check_sentence(f" {words}\t", limits)
-    body = application(Studio(None, limits)).openapi()["components"]["schemas"]
+    body = described["components"]["schemas"]
     (text,) = (one["properties"]["text"] for one in body.values() if "text" in one["properties"])
     assert (text["minLength"], text["maxLength"]) == (1, limits.text)
 

@@ -28,6 +28,7 @@ SAID = ("Failed to load resource", "net::ERR_")
 GONE = "The studio does not answer."
 
 
+@pytest.mark.slow
 def test_what_the_browser_receives_is_small(looking, serving):
     seen = looking(serving().url, fresh=True)
     finished = []
@@ -262,6 +263,7 @@ def test_a_language_that_is_chosen_stays_and_keeps_the_focus(looking, serving):
     page.wait_for_selector("html[lang=tr]")
 
 
+@pytest.mark.slow
 def test_a_studio_that_is_killed_is_told_of_and_the_page_goes_on_when_it_is_back(
     looking, serves, tmp_path
 ):

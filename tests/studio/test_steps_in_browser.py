@@ -25,7 +25,7 @@ from glasshead.ladder import JOURNEY
 from glasshead.studio.studio import Limits, SentTexts
 from glasshead.studio.views.steps import steps_data, steps_words
 from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
-from studio.conftest import LANGUAGES, WIDTHS, address, quickly
+from studio.conftest import LANGUAGES, WIDTHS, address
 from studio.keyboard import reached_by_tab
 from studio.pictures.vision_folders import vit_folder
 from studio.small_runs import SmallRun
@@ -116,6 +116,7 @@ def test_every_cell_is_the_librarys_and_every_control_works(looking, serving):
     assert look.violations() == []
 
 
+@pytest.mark.slow
 def test_a_sentence_of_ones_own(looking, serving):
     look = looking(serving().url, expected=("413",))
     page = look.open("#steps?mask=window")
@@ -298,7 +299,8 @@ def test_a_dragged_slider_asks_for_one_thing_at_a_time(looking, serving):
     assert set(page.evaluate("() => window.atOnce")) == {1}
 
 
-@pytest.mark.parametrize("language", quickly("en", LANGUAGES))
+@pytest.mark.slow
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_it_fits_each_width_in_each_language(looking, serving, language):
     dark = LANGUAGES.index(language) % 2 == 1
     look = looking(serving().url, language=language, dark=dark)
@@ -339,6 +341,7 @@ def test_hostile_words_never_become_markup(looking, serving):
     assert not any(mark in name for name in names for mark in "\u202e\u0000")
 
 
+@pytest.mark.slow
 def test_an_address_that_is_not_to_be_had_is_told_and_left(looking, serving):
     look = looking(serving().url, expected=("400", "422"))
     page = look.open("#steps?heads=2&mask=causal")

@@ -98,7 +98,8 @@ def test_each_frame_has_the_numbers_of_the_trace(looking, serving, mask):
     close(named["context"], trace.context[QUERY])
 
 
-@pytest.mark.parametrize("normalizer", quickly("sparsemax", STEPS_NORMALIZERS))
+@pytest.mark.slow
+@pytest.mark.parametrize("normalizer", STEPS_NORMALIZERS)
 def test_each_normalizer_ends_in_its_weights(looking, serving, normalizer):
     chosen = {"text": SENTENCE, "normalizer": normalizer, "query": QUERY}
     page = looking(serving().url).open(f"#steps?{urlencode(chosen)}")
@@ -203,7 +204,8 @@ def test_another_word_and_a_link_keep_the_frame(looking, serving):
     close(page.evaluate(FRAME)[1][-1], trace.scores[0, 1])
 
 
-@pytest.mark.parametrize("language", quickly("tr", LANGUAGES))
+@pytest.mark.slow
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_a_long_sentence_fits_each_width(looking, serving, language):
     dark = LANGUAGES.index(language) % 2 == 1
     look = looking(serving().url, language=language, dark=dark)
@@ -308,6 +310,7 @@ def test_the_controls_of_a_cell_choose_another(looking, serving, model):
     assert page.locator("table[data-matrix]").count() == 8
 
 
+@pytest.mark.slow
 def test_without_a_model_the_example_is_shown(looking, serving):
     page = looking(serving().url).open("#steps?layer=1&head=2&query=13")
     assert page.locator("table[data-matrix]").count() == 8

@@ -166,6 +166,7 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
 """
 
 
+@pytest.mark.slow
 def test_a_child_process_has_threads_of_its_own():
     assert subprocess.run([sys.executable, "-c", FORKED], check=False).returncode == 0
 

@@ -215,6 +215,7 @@ def test_the_induction_test_has_the_librarys_numbers(looking, place, folder):
     assert "roles=" not in address(again)
 
 
+@pytest.mark.slow
 def test_a_text_minus_itself_is_blank_everywhere(compared):
     _, look, view, _ = compared
     text = view.partition("text=")[2]

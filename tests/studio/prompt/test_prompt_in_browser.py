@@ -209,6 +209,7 @@ def test_every_width_and_language(looking, serving, folder, language):
     assert look.violations(contrast=language == "en") == []
 
 
+@pytest.mark.slow
 def test_all_can_be_done_by_keyboard(looking, serving, folder):
     page = looking(serving(folder).url).open(f"{PLACE}&query=3&heads=0.0")
     page.locator(".arcs .token").nth(3).focus()

@@ -17,7 +17,7 @@ from glasshead.studio.strings import words
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data
 from glasshead.studio.views.steps_request import StepsRequest
-from studio.conftest import LANGUAGES, WIDTHS, address
+from studio.conftest import LANGUAGES, WIDTHS, address, quickly
 from studio.report.conftest import HOSTILE, TEXT
 
 VIEWS = ("steps", "heads", "alignment", "atlas")
@@ -31,21 +31,21 @@ WEIGHTS = """() => [...document.querySelectorAll("table.weights tbody tr")].map(
   (row) => [...row.querySelectorAll("td")].map((cell) => Number(cell.dataset.value)))"""
 
 
-def test_every_view_opens_without_a_request(offline):
+@pytest.mark.parametrize("view", quickly("heads", VIEWS))
+def test_every_view_opens_without_a_request(offline, view):
     look = offline()
-    for view in VIEWS:
-        page = look.open(f"#{view}")
-        assert page.locator("h1").inner_text().lower().endswith(view)
-        assert page.locator(".refused").count() == 0
-        assert page.locator("nav a").all_inner_texts() == [
-            "Steps",
-            "Attention heads",
-            "Alignment",
-            "Atlas",
-        ]
-        assert page.get_by_label("Language").count() == 0
-        assert page.locator("textarea, form, input[type=file]").count() == 0
-        assert look.violations() == []
+    page = look.open(f"#{view}")
+    assert page.locator("h1").inner_text().lower().endswith(view)
+    assert page.locator(".refused").count() == 0
+    assert page.locator("nav a").all_inner_texts() == [
+        "Steps",
+        "Attention heads",
+        "Alignment",
+        "Atlas",
+    ]
+    assert page.get_by_label("Language").count() == 0
+    assert page.locator("textarea, form, input[type=file]").count() == 0
+    assert look.violations() == []
     assert set(look.asked) <= {look.url, "about:blank"}
     # By links, too.
     page.get_by_role("link", name="Steps").click()

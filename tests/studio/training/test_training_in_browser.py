@@ -200,6 +200,7 @@ def test_the_picture_has_all_charts_as_vectors(still, looking):
     assert png.value.path().read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_page_follows_a_run_that_is_written_to(growing, looking):
     run, served = growing
     page = looking(served.url).open("#training?smoothing=0.5")
