@@ -1,6 +1,5 @@
 """The documentation site, built once for all processes that test it, and served."""
 
-import contextlib
 import functools
 import importlib.util
 import os
@@ -74,33 +73,38 @@ def served(site) -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.fixture(scope="session")
+def page(browser, served):
+    """One page for all tests, and what went wrong on it."""
+    context = browser.new_context(reduced_motion="reduce")
+    page, faults = context.new_page(), []
+
+    def told(said):
+        if said.type in ("error", "warning"):
+            faults.append(f"{page.url}: {said.text}")
+
+    def asked(request):
+        if not request.url.startswith((served, "data:", "blob:", "about:")):
+            faults.append(f"{page.url} asks elsewhere: {request.url}")
+
+    page.on("console", told)
+    page.on("pageerror", lambda error: faults.append(f"{page.url}: {error}"))
+    page.on("request", asked)
+    yield page, faults
+    context.close()
+
+
 @pytest.fixture
-def looking(browser, served):
-    """Opens pages of the site; in the end no console had an error, and no other host was asked."""
-    faults = []
-    with contextlib.ExitStack() as open_ones:
+def looking(page):
+    """Shows pages of the site; in the end no console had an error, and no other host was asked."""
+    shown, faults = page
+    faults.clear()
 
-        def looking(width: int = 1280, scheme: str = "light"):
-            context = browser.new_context(
-                viewport={"width": width, "height": 900},
-                color_scheme=scheme,
-                reduced_motion="reduce",
-            )
-            open_ones.callback(context.close)
-            page = context.new_page()
+    def looking(width: int = 1280, scheme: str = "light"):
+        shown.set_viewport_size({"width": width, "height": 900})
+        shown.emulate_media(color_scheme=scheme)
+        return shown
 
-            def told(said):
-                if said.type in ("error", "warning"):
-                    faults.append(f"{page.url}: {said.text}")
-
-            def asked(request):
-                if not request.url.startswith((served, "data:", "blob:")):
-                    faults.append(f"{page.url} asks elsewhere: {request.url}")
-
-            page.on("console", told)
-            page.on("pageerror", lambda error: faults.append(f"{page.url}: {error}"))
-            page.on("request", asked)
-            return page
-
-        yield looking
+    yield looking
+    shown.goto("about:blank")
     assert faults == []

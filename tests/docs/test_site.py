@@ -1,5 +1,6 @@
 """The documentation site: it builds without a warning, has every name, and no dead link."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -30,6 +31,7 @@ def pages():
     return script("docs/building/pages.py")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_site_is_built_without_a_warning(built):
     folder, said = built
@@ -44,10 +46,13 @@ def entries(site):
     return {one[1]: one[3].replace("$", one[1]) for one in found if one}
 
 
+# The modules whose names a page of the reference lists.
+FROM = re.compile(r"^ +:from: (.+)$", re.MULTILINE)
 PUBLIC = [f"glasshead.{name}" for name in glasshead.__all__]
 PUBLIC += [f"glasshead.ladder.{name}" for name in glasshead.ladder.__all__]
 
 
+@pytest.mark.slow
 def test_every_public_name_has_an_entry_with_its_docstring(site):
     """One that is missing comes from a module that no page of docs/api names yet."""
     known = entries(site)
@@ -59,6 +64,16 @@ def test_every_public_name_has_an_entry_with_its_docstring(site):
         assert f'id="{place}"' in text[page], name
 
 
+def test_every_module_of_public_names_is_on_a_page_of_the_reference():
+    pages = [file.read_text(encoding="utf-8") for file in (ROOT / "docs" / "api").glob("*.rst")]
+    named = {name for page in pages for line in FROM.findall(page) for name in line.split()}
+    stub = ast.parse((ROOT / "glasshead" / "__init__.pyi").read_text(encoding="utf-8"))
+    homes = [line for line in stub.body if isinstance(line, ast.ImportFrom)]
+    assert {f"glasshead.{line.module}" if line.level else line.module for line in homes} == named
+    assert any(".. public-names:: glasshead.ladder\n" in page for page in pages)
+
+
+@pytest.mark.slow
 def test_signatures_are_as_they_are_written(site):
     for page in (site / "docs" / "api").glob("*.html"):
         text = re.sub(r"<[^>]*>", "", page.read_text(encoding="utf-8"))
@@ -69,6 +84,7 @@ def test_signatures_are_as_they_are_written(site):
     assert "engine: str = 'auto'" in shown
 
 
+@pytest.mark.slow
 def test_names_in_the_guide_lead_to_their_entries(site):
     text = (site / "docs" / "watch.html").read_text(encoding="utf-8")
     assert 'href="api/watching.html#glasshead.watch"' in text
@@ -113,6 +129,7 @@ class _Loaded(HTMLParser):
             self.files.add(given["href"])
 
 
+@pytest.mark.slow
 def test_no_page_is_heavy_without_its_pictures(site):
     weights = {}
     for page in site.rglob("*.html"):
@@ -145,6 +162,7 @@ def test_a_translation_has_the_links_of_its_sentence(name):
             assert found[0] == found[1], sentence
 
 
+@pytest.mark.slow
 def test_the_catalogues_are_those_of_the_landing_page(with_sphinx, tmp_path):
     shutil.copytree(LOCALES, tmp_path / "locales", ignore=shutil.ignore_patterns("*.mo"))
     command = [sys.executable, BUILDER, "--translations", tmp_path / "locales"]

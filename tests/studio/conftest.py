@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,33 @@ import pytest
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from fastapi import APIRouter
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from glasshead.studio.app import Server, application, configured, listening_on
 from glasshead.studio.studio import Studio
+from pretrained_folders import llama_folder
+from written import written
 
+# As many tokens as the model of `folder` reads.
+CONTEXT = 47
 WIDTHS = (390, 768, 1280, 1920)
 # However slow the machine: what is waited for by a condition costs nothing where it comes.
 PATIENCE = 20_000
 LANGUAGES = ("en", "tr", "es", "zh-Hant", "zh-Hans")
+# Empties what the page keeps in the browser; pages without an address can keep nothing.
+FORGET = "() => { try { localStorage.clear(); sessionStorage.clear(); } catch {} }"
+
+
+def quickly(quick: Any, values: Iterable[Any]) -> list[Any]:
+    """Return parameters of a test, all but one of them slow; a tuple is of several arguments."""
+
+    def slow(value: Any) -> Any:
+        given = value if isinstance(value, tuple) else (value,)
+        return pytest.param(*given, marks=pytest.mark.slow)
+
+    found = [value if value == quick else slow(value) for value in values]
+    assert quick in found
+    return found
 
 
 expect.set_options(timeout=PATIENCE)
@@ -65,6 +84,19 @@ def serve(
 
 
 @pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    """A run of `write` with 2 layers of 3 heads, to which nobody writes."""
+    return written(tmp_path_factory.mktemp("runs") / "run", f"context_length={CONTEXT}").path
+
+
+@pytest.fixture(scope="session")
+def wide(tmp_path_factory) -> Path:
+    """A model with twelve heads in each layer."""
+    folder = tmp_path_factory.mktemp("models") / "llama"
+    return llama_folder(folder, num_attention_heads=12, num_key_value_heads=12)
+
+
+@pytest.fixture(scope="session")
 def serving() -> Iterator[Callable[[Path | None], Served]]:
     """Serves the studio of a folder, the same for all who ask for it."""
     known: dict[Path | None, Served] = {}
@@ -92,13 +124,54 @@ def serves() -> Iterator[Callable[..., Served]]:
         yield serves
 
 
-@dataclass
 class Looking:
-    """A page of a browser, and all that went wrong on it."""
+    """A page of a browser, and all that went wrong on it.
 
-    page: Page
-    url: str
-    faults: list[str] = field(default_factory=list)
+    A new page costs more than a view, so tests take turns: `begin` and `end` leave nothing of one
+    test to the next.
+
+    Args:
+        browser: Where the page is opened, in a context of its own.
+        language: Of the browser.
+    """
+
+    def __init__(self, browser: Browser, language: str) -> None:
+        context = browser.new_context(locale=language, reduced_motion="reduce")
+        self.page = context.new_page()
+        self.url, self.expected = "", ()
+        self.faults: list[str] = []
+        self._listeners: list[tuple[Any, Callable[[Any], object]]] = []
+        self.page.on("console", lambda said: self._told(said.type, said.text))
+        self.page.on("pageerror", lambda error: self._told("error", str(error)))
+        self.page.on("request", lambda asked: self._asked(asked.url))
+
+    def begin(
+        self, url: str, width: int, height: int, *, dark: bool, expected: tuple[str, ...]
+    ) -> None:
+        """Look at a studio or a file from now on."""
+        self.url, self.expected, self.faults = url, expected, []
+        self.page.set_viewport_size({"width": width, "height": height})
+        scheme = "dark" if dark else "light"
+        self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+
+    def end(self) -> list[str]:
+        """Make the page as good as new, and return what went wrong on it."""
+        page = self.page
+        page.unroute_all()
+        page.evaluate(FORGET)
+        page.goto("about:blank")
+        page.context.clear_cookies()
+        page.context.set_offline(False)
+        page.mouse.move(0, 0)
+        for event, listener in self._listeners:
+            page.remove_listener(event, listener)
+        self._listeners.clear()
+        return self.faults
+
+    def on(self, event: Any, listener: Callable[[Any], object]) -> None:
+        """Call a listener at each event of the page until the test ends."""
+        self._listeners.append((event, listener))
+        self.page.on(event, listener)
 
     def open(self, place: str = "") -> Page:
         """Open a view, such as "#steps?beta=2", and wait until it is drawn.
@@ -115,9 +188,11 @@ class Looking:
         self.page.set_viewport_size({"width": width, "height": height})
         self.page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
 
-    def violations(self) -> list[str]:
-        """What axe finds."""
-        found = Axe().run(self.page).response["violations"]
+    def violations(self, *, contrast: bool = True) -> list[str]:
+        """What axe finds; contrast takes it longest, and is the same in each language."""
+        rules = {"color-contrast": {"enabled": contrast}}
+        options = {"resultTypes": ["violations"], "rules": rules}
+        found = Axe().run(self.page, options=options).response["violations"]
         return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
 
     def overflow(self) -> int:
@@ -126,6 +201,15 @@ class Looking:
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
 
+    def _told(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning") and not any(part in text for part in self.expected):
+            self.faults.append(f"{kind}: {text}")
+
+    def _asked(self, url: str) -> None:
+        own = self.url.split("#")[0].split("?")[0]
+        if not url.startswith((own, "data:", "blob:", "about:")):
+            self.faults.append(f"asked elsewhere: {url}")
+
 
 def address(page: Page) -> str:
     """Where the page says that it is, which it writes once it rests; `page.url` hears later."""
@@ -133,11 +217,17 @@ def address(page: Page) -> str:
     return page.evaluate("location.href")
 
 
+@pytest.fixture(scope="session")
+def rested() -> dict[str, list[Looking]]:
+    """Pages that no test looks at, by language."""
+    return defaultdict(list)
+
+
 @pytest.fixture
-def looking(browser, serves) -> Iterator[Callable[..., Looking]]:  # pages end before studios
+def looking(browser, rested, serves) -> Iterator[Callable[..., Looking]]:  # pages before studios
     """Opens pages; in the end no console had an error, and nothing was asked of another host."""
-    with contextlib.ExitStack() as open_ones:
-        all_of_them: list[Looking] = []
+    with contextlib.ExitStack() as ends:
+        taken: list[Looking] = []
 
         def looking(
             url: str,
@@ -147,33 +237,15 @@ def looking(browser, serves) -> Iterator[Callable[..., Looking]]:  # pages end b
             dark: bool = False,
             language: str = "en",
             expected: tuple[str, ...] = (),
+            fresh: bool = False,
         ) -> Looking:
-            context = browser.new_context(
-                viewport={"width": width, "height": height},
-                color_scheme="dark" if dark else "light",
-                locale=language,
-                reduced_motion="reduce",
-            )
-            open_ones.callback(context.close)
-            looking = Looking(context.new_page(), url)
-            looking.page.on("console", lambda said: _told(looking, said.type, said.text, expected))
-            looking.page.on(
-                "pageerror", lambda error: _told(looking, "error", str(error), expected)
-            )
-            looking.page.on("request", lambda asked: _asked(looking, asked.url))
-            all_of_them.append(looking)
-            return looking
+            resting = [] if fresh else rested[language]
+            look = resting.pop() if resting else Looking(browser, language)
+            ends.callback(look.page.context.close if fresh else lambda: resting.append(look))
+            taken.append(look)
+            look.begin(url, width, height, dark=dark, expected=expected)
+            return look
 
         yield looking
-        faults = [fault for looking in all_of_them for fault in looking.faults]
+        faults = [fault for look in taken for fault in look.end()]
     assert not faults
-
-
-def _told(looking: Looking, kind: str, text: str, expected: tuple[str, ...]) -> None:
-    if kind in ("error", "warning") and not any(part in text for part in expected):
-        looking.faults.append(f"{kind}: {text}")
-
-
-def _asked(looking: Looking, url: str) -> None:
-    if not url.startswith((looking.url.split("#")[0].split("?")[0], "data:", "blob:", "about:")):
-        looking.faults.append(f"asked elsewhere: {url}")

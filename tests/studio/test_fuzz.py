@@ -6,7 +6,7 @@ import re
 import pytest
 import schemathesis
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
@@ -19,7 +19,9 @@ from glasshead.studio.routes.parameters import HAS_A_SIGN, HAS_A_WORD, words_of
 from glasshead.studio.strings import words
 from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views.alignment import check_sentence
+from hypothesis_profiles import examples
 from studio.asking import ask
+from studio.conftest import quickly
 from translated import translated
 from written import written
 
@@ -35,7 +37,7 @@ LEFT_OUT = [positive_data_acceptance]
 NOT_THERE = {404, 409, 410, 429}
 
 
-@pytest.fixture(scope="module", params=["nothing", "translate", "write"])
+@pytest.fixture(scope="module", params=quickly("nothing", ["nothing", "translate", "write"]))
 def app(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzz") / "run"
     if request.param == "translate":
@@ -48,16 +50,30 @@ def described(app):
     return schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=OWN)
 
 
-@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+MODES = pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+
+
+@MODES
+@pytest.mark.slow
 def test_every_answer_is_one_that_is_described(described, mode):
+    assert conforming(described, mode) > EXAMPLES
+
+
+@MODES
+def test_answers_about_steps_are_described(mode):
+    app = application(Studio(None, SMALL))
+    described = schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=OWN)
+    assert conforming(described.include(path_regex="^/api/steps$"), mode)
+
+
+def conforming(described, mode):
+    """Return how many requests were answered as their operations are described."""
     asked = 0
     for found in described.get_all_operations():
         operation = found.ok()
 
-        @settings(
-            max_examples=EXAMPLES,
-            derandomize=True,
-            deadline=None,
+        @examples(
+            EXAMPLES,
             database=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
@@ -77,12 +93,13 @@ def test_every_answer_is_one_that_is_described(described, mode):
         # A route without parameters cannot be asked wrongly.
         with contextlib.suppress(Unsatisfiable):
             conforms()
-    assert asked > EXAMPLES
+    return asked
 
 
 @pytest.mark.parametrize("limits", [SMALL, Limits()], ids=["small", "usual"])
 def test_limits_stand_in_the_schema(limits):
-    paths = application(Studio(None, limits)).openapi()["paths"]
+    described = application(Studio(None, limits)).openapi()
+    paths = described["paths"]
 
     def schema(path, name):
         (found,) = (one for one in paths[path]["get"]["parameters"] if one["name"] == name)
@@ -100,7 +117,7 @@ def test_limits_stand_in_the_schema(limits):
         assert bool(re.search(ends, f" {words}\t")) == fits
         with contextlib.nullcontext() if fits else pytest.raises(Refusal):
             check_sentence(f" {words}\t", limits)
-    body = application(Studio(None, limits)).openapi()["components"]["schemas"]
+    body = described["components"]["schemas"]
     (text,) = (one["properties"]["text"] for one in body.values() if "text" in one["properties"])
     assert (text["minLength"], text["maxLength"]) == (1, limits.text)
 

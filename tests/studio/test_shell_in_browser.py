@@ -17,7 +17,7 @@ from glasshead.studio.strings import words
 from glasshead.studio.studio import Studio
 from glasshead.tasks.data.sentences import HELD_OUT
 from studio.asking import ask
-from studio.conftest import LANGUAGES, PATIENCE, WIDTHS, address
+from studio.conftest import LANGUAGES, PATIENCE, WIDTHS, address, quickly
 from studio.small_runs import SmallRun
 from written import written
 
@@ -28,15 +28,16 @@ SAID = ("Failed to load resource", "net::ERR_")
 GONE = "The studio does not answer."
 
 
+@pytest.mark.slow
 def test_what_the_browser_receives_is_small(looking, serving):
-    seen = looking(serving().url)
+    seen = looking(serving().url, fresh=True)
     finished = []
 
     def note(request):
         if "/api/" not in request.url:
             finished.append(request)
 
-    seen.page.on("requestfinished", note)
+    seen.on("requestfinished", note)
     seen.open("#steps")
     sizes = {one.url.removeprefix(seen.url): one.sizes()["responseBodySize"] for one in finished}
     assert {"", "style.css", "static/app.js"} <= set(sizes)
@@ -46,10 +47,11 @@ def test_what_the_browser_receives_is_small(looking, serving):
     assert 0 < sum(letters) <= 30_000
 
 
+@pytest.mark.slow
 def test_the_code_of_a_view_arrives_when_it_is_opened(looking, serving, tmp_path):
     seen = looking(serving(SmallRun(tmp_path).go(3).folder.path).url)
     loaded = []
-    seen.page.on("request", lambda request: loaded.append(request.url.removeprefix(seen.url)))
+    seen.on("request", lambda request: loaded.append(request.url.removeprefix(seen.url)))
     seen.open("#steps")
     for view in ("training", "steps", "training"):
         seen.page.goto(f"{seen.url}#{view}")
@@ -61,6 +63,7 @@ def test_the_code_of_a_view_arrives_when_it_is_opened(looking, serving, tmp_path
         assert sum(len(gzip.compress(text.encode())) for text in (*begin, later)) <= 90_000
 
 
+@pytest.mark.slow
 def test_a_view_whose_code_does_not_arrive_opens_when_it_does(looking, serving, tmp_path):
     seen = looking(serving(SmallRun(tmp_path).go(3).folder.path).url, expected=SAID)
     seen.open("#steps")
@@ -71,8 +74,9 @@ def test_a_view_whose_code_does_not_arrive_opens_when_it_does(looking, serving, 
     seen.page.wait_for_selector(".view.training .body[data-drawn]", timeout=PATIENCE)
 
 
-def test_a_model_opens_on_its_heads_over_a_text_that_was_held_out(looking, serving, tmp_path):
-    own = serving(written(tmp_path / "run").path)
+@pytest.mark.slow
+def test_a_model_opens_on_its_heads_over_a_text_that_was_held_out(looking, serving, folder):
+    own = serving(folder)
     look = looking(own.url)
     page = look.open()
     assert page.locator("h1").inner_text() == "Prompt"
@@ -102,6 +106,7 @@ def test_a_model_opens_on_its_heads_over_a_text_that_was_held_out(looking, servi
     )
 
 
+@pytest.mark.slow
 def test_a_translator_begins_with_a_sentence_that_was_held_out(looking, serving, word_translator):
     own = serving(word_translator)
     page = looking(own.url).open("#alignment")
@@ -156,10 +161,9 @@ CONTROLS = """() => [...document.querySelectorAll("main .controls")].flatMap((ro
     .map(({ top, bottom }) => [Math.round(top), Math.round(bottom)]))"""
 
 
-@pytest.mark.parametrize("view", ["steps", "atlas", "heads"])
-def test_controls_of_a_row_are_equally_high(looking, serving, view, tmp_path):
-    run = written(tmp_path / "run", "context_length=47")
-    page = looking(serving(run.path).url, width=1440).open(f"#{view}")
+@pytest.mark.parametrize("view", quickly("steps", ["steps", "atlas", "heads"]))
+def test_controls_of_a_row_are_equally_high(looking, serving, folder, view):
+    page = looking(serving(folder).url, width=1440).open(f"#{view}")
     found = page.evaluate(CONTROLS)
     assert len(found) > (0 if view == "heads" else 3)
     edges = sorted({tuple(each) for each in found})
@@ -172,38 +176,42 @@ def test_commands_have_no_backticks_in_a_view_that_is_empty(looking, serving):
     assert "`" not in page.locator("main").inner_text()
 
 
-@pytest.mark.parametrize("language", ["en", "tr", "es"])
-@pytest.mark.parametrize("weight", [400, 700])
-def test_letters_powers_and_signs_are_the_pages_own(looking, serving, language, weight):
+@pytest.mark.parametrize("language", quickly("tr", ["en", "tr", "es"]))
+def test_letters_powers_and_signs_are_the_pages_own(looking, serving, language):
     page = looking(serving().url).open(f"#steps?lang={language}")
     text = "3.797·10⁻⁸ 10⁰¹²³⁴⁵⁶⁷⁸⁹ β₀₁₂₃₄₅₆₇₈₉ Σ τ ∂ √ ∞ ≤ ≥ ≠ ≈ − × ± → ← ↑ ↓ Kᵀ ¿ñ? ıİğĞşŞçÇ“…”"
     page.evaluate(
-        """async ([text, weight]) => {
-          const line = document.createElement("p");
-          line.id = "line";
-          line.textContent = text;
-          line.style.fontWeight = weight;
-          document.querySelector("main").append(line);
-          line.getBoundingClientRect();
+        """async (text) => {
+          for (const weight of [400, 700]) {
+            const line = document.createElement("p");
+            line.id = `line-${weight}`;
+            line.textContent = text;
+            line.style.fontWeight = weight;
+            document.querySelector("main").append(line);
+            line.getBoundingClientRect();
+          }
           await document.fonts.ready;
         }""",
-        [text, weight],
+        text,
     )
     devtools = page.context.new_cdp_session(page)
     for domain in ("DOM", "CSS"):
         devtools.send(f"{domain}.enable")
     root = devtools.send("DOM.getDocument")["root"]["nodeId"]
-    line = devtools.send("DOM.querySelector", {"nodeId": root, "selector": "#line"})
-    fonts = devtools.send("CSS.getPlatformFontsForNode", line)["fonts"]
-    assert sum(font["glyphCount"] for font in fonts) >= len(text) - 5
-    assert [font["familyName"] for font in fonts if not font["isCustomFont"]] == []
+    for weight in (400, 700):
+        line = devtools.send("DOM.querySelector", {"nodeId": root, "selector": f"#line-{weight}"})
+        fonts = devtools.send("CSS.getPlatformFontsForNode", line)["fonts"]
+        assert sum(font["glyphCount"] for font in fonts) >= len(text) - 5
+        assert [font["familyName"] for font in fonts if not font["isCustomFont"]] == []
+    devtools.detach()
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_the_header_fits(looking, serving, width):
-    seen = looking(serving().url, width=width)
-    for language in LANGUAGES:
-        page = seen.open(f"#training?lang={language}")
+@pytest.mark.parametrize("language", quickly("en", LANGUAGES))
+def test_the_header_fits(looking, serving, language):
+    seen = looking(serving().url)
+    page = seen.open(f"#training?lang={language}")
+    for width in WIDTHS:
+        seen.resize(width)
         page.evaluate("document.querySelector('header').dataset.before = ''")
         page.select_option("header select", language)
         # The header is made anew, in whichever language.
@@ -214,10 +222,11 @@ def test_the_header_fits(looking, serving, width):
             at = box.bounding_box()
             assert at["x"] >= 0
             assert at["x"] + at["width"] <= width
-    assert not seen.violations()
+        if language == "zh-Hans":
+            assert not seen.violations()
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("dark", quickly(False, [False, True]), ids=["light", "dark"])
 def test_the_views_are_reached_by_keyboard_and_say_where_one_is(looking, serving, dark):
     seen = looking(serving().url, dark=dark)
     page = seen.open("#steps")
@@ -242,6 +251,7 @@ def test_the_views_are_reached_by_keyboard_and_say_where_one_is(looking, serving
     page.wait_for_selector(".view.steps .body[data-drawn]")
 
 
+@pytest.mark.slow
 def test_a_language_that_is_chosen_stays_and_keeps_the_focus(looking, serving):
     page = looking(serving().url, language="es-MX").open("#training")
     assert page.evaluate("document.documentElement.lang") == "es"
@@ -253,6 +263,7 @@ def test_a_language_that_is_chosen_stays_and_keeps_the_focus(looking, serving):
     page.wait_for_selector("html[lang=tr]")
 
 
+@pytest.mark.slow
 def test_a_studio_that_is_killed_is_told_of_and_the_page_goes_on_when_it_is_back(
     looking, serves, tmp_path
 ):
@@ -271,6 +282,7 @@ def test_a_studio_that_is_killed_is_told_of_and_the_page_goes_on_when_it_is_back
     assert page.locator(".refused").count() == 0
 
 
+@pytest.mark.slow
 def test_a_studio_that_comes_back_with_another_token_says_which_address_to_open(looking, serves):
     first = serves(Studio(), token="first")
     seen = looking(first.url, expected=SAID)
@@ -283,6 +295,7 @@ def test_a_studio_that_comes_back_with_another_token_says_which_address_to_open(
     assert page.get_by_text(GONE).count() == 0
 
 
+@pytest.mark.slow
 def test_a_text_that_a_new_studio_does_not_know_is_sent_again(looking, serves, tmp_path):
     run = written(tmp_path / "run").path
     first = serves(Studio(run))
@@ -297,6 +310,7 @@ def test_a_text_that_a_new_studio_does_not_know_is_sent_again(looking, serves, t
     assert page.locator(".refused").count() == 0
 
 
+@pytest.mark.slow
 def test_a_folder_that_vanishes_is_told_of_and_read_again_when_it_is_back(
     looking, serves, tmp_path
 ):
@@ -319,6 +333,7 @@ def test_a_folder_that_vanishes_is_told_of_and_read_again_when_it_is_back(
     assert page.locator(".refused").count() == 0
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_load_is_told_of_until_it_is_mended(looking, serves, tmp_path):
     run = written(tmp_path / "run")
     good = run.weights.read_bytes()
@@ -336,6 +351,7 @@ def test_a_model_that_does_not_load_is_told_of_until_it_is_mended(looking, serve
     assert page.locator(".refused").count() == 0
 
 
+@pytest.mark.slow
 def test_the_header_says_what_is_loaded_and_not_where_it_lies(looking, serves, tmp_path):
     run = written(tmp_path / "run")
     page = looking(serves(Studio(run.path)).url).open()
@@ -380,6 +396,7 @@ def test_a_refusal_never_becomes_markup(looking, serving):
     assert seen.page.locator("img").count() == 0
 
 
+@pytest.mark.slow
 def test_the_token_leaves_the_address_and_the_page_goes_on_without(looking, serves):
     seen = looking(serves(Studio(), token="a-token").url, expected=SAID)
     page = seen.open("?token=a-token#steps")

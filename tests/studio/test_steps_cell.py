@@ -12,7 +12,6 @@ from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
 from glasshead.studio.views.steps_cell import SHOWN, Cells
 from pretrained_folders import TOKENS, llama_folder, tokenizer_files
-from written import written
 
 TEXT = "ab abc a c b ab bc aa ca bab abc aab c b a a b c ab"
 LAYER, HEAD, QUERY = 1, 2, 13
@@ -112,8 +111,8 @@ def test_a_llama_shows_rotated_queries_and_its_shared_key_head(tmp_path):
     torch.testing.assert_close(rotated.norm(), raw.norm(), atol=1e-4, rtol=1e-4)
 
 
-def test_a_run_of_the_library_is_worked_out_too(tmp_path):
-    studio = Studio(written(tmp_path / "run", "context_length=47").path)
+def test_a_run_of_the_library_is_worked_out_too(folder):
+    studio = Studio(folder)
     text = studio.texts.add("Once upon a time Tom saw a big red ball and a dog.")
     told = Cells(studio).row(text, 1, 2, 7, 3, Work())
     reading = heads.reading_of(studio, text, Work())

@@ -17,7 +17,7 @@ from glasshead.studio.views.steps import computed
 from glasshead.studio.views.steps_cell import Cells
 from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
 from pretrained_folders import llama_folder
-from studio.conftest import LANGUAGES, address
+from studio.conftest import LANGUAGES, address, quickly
 from written import written
 
 SENTENCE = "I do not like rain"
@@ -63,7 +63,7 @@ def close(numbers, expected):
     )
 
 
-@pytest.mark.parametrize("mask", ["none", "causal", "window"])
+@pytest.mark.parametrize("mask", quickly("causal", ["none", "causal", "window"]))
 def test_each_frame_has_the_numbers_of_the_trace(looking, serving, mask):
     look = looking(serving().url)
     page = look.open(f"#steps?{urlencode({'text': SENTENCE, 'mask': mask, 'query': QUERY})}")
@@ -98,6 +98,7 @@ def test_each_frame_has_the_numbers_of_the_trace(looking, serving, mask):
     close(named["context"], trace.context[QUERY])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalizer", STEPS_NORMALIZERS)
 def test_each_normalizer_ends_in_its_weights(looking, serving, normalizer):
     chosen = {"text": SENTENCE, "normalizer": normalizer, "query": QUERY}
@@ -127,6 +128,7 @@ def test_what_is_drawn_is_the_frame(looking, serving):
     assert "Σ p = 1" in drawn["weights"]
 
 
+@pytest.mark.slow
 def test_still_where_motion_is_reduced(looking, serving):
     page = looking(serving().url).open("#steps?frame=2")
     assert page.get_by_role("button", name="Play").count() == 0
@@ -144,6 +146,7 @@ def test_still_where_motion_is_reduced(looking, serving):
     assert "frame=3" in address(page)
 
 
+@pytest.mark.slow
 def test_space_plays_and_pauses(looking, serving):
     look = looking(serving().url)
     look.page.emulate_media(reduced_motion="no-preference")
@@ -168,6 +171,7 @@ def test_space_plays_and_pauses(looking, serving):
     assert page.get_by_role("button", name="Pause").count() == 0
 
 
+@pytest.mark.slow
 def test_it_plays_to_its_end_and_tells_each_phase_once(looking, serving):
     look = looking(serving().url)
     look.page.emulate_media(reduced_motion="no-preference")
@@ -200,6 +204,7 @@ def test_another_word_and_a_link_keep_the_frame(looking, serving):
     close(page.evaluate(FRAME)[1][-1], trace.scores[0, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_long_sentence_fits_each_width(looking, serving, language):
     dark = LANGUAGES.index(language) % 2 == 1
@@ -219,9 +224,11 @@ def test_a_long_sentence_fits_each_width(looking, serving, language):
         assert 0 <= strip["y"] < 900
     drawn = page.evaluate("() => window.written")
     assert not any(re.search(r"\b(steps|walk)\.[a-z]", word) for word in drawn)
-    assert look.violations() == []
+    # Light in English, and dark in Turkish.
+    assert look.violations(contrast=language in ("en", "tr")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_titles_of_the_stage_are_whole_on_a_telephone(looking, serving, language):
     page = looking(serving().url, language=language, width=390).open("#steps?mask=causal&frame=0")
@@ -240,6 +247,7 @@ def model(tmp_path_factory):
     return llama_folder(tmp_path_factory.mktemp("models") / "llama")
 
 
+@pytest.mark.slow
 def test_a_cell_of_a_head_is_opened_in_steps(looking, serving, model):
     served = serving(model)
     look = looking(served.url, width=1440)
@@ -280,6 +288,7 @@ def test_a_cell_of_a_head_is_opened_in_steps(looking, serving, model):
     assert "layer=1" in address(page)
 
 
+@pytest.mark.slow
 def test_the_controls_of_a_cell_choose_another(looking, serving, model):
     served = serving(model)
     look = looking(served.url, expected=("400",))
@@ -301,11 +310,13 @@ def test_the_controls_of_a_cell_choose_another(looking, serving, model):
     assert page.locator("table[data-matrix]").count() == 8
 
 
+@pytest.mark.slow
 def test_without_a_model_the_example_is_shown(looking, serving):
     page = looking(serving().url).open("#steps?layer=1&head=2&query=13")
     assert page.locator("table[data-matrix]").count() == 8
 
 
+@pytest.mark.slow
 def test_twelve_heads_are_chosen_from(looking, serving, tmp_path):
     folder = written(tmp_path / "run", "num_heads=12", "d_model=48").path
     look = looking(serving(folder).url, width=390)

@@ -66,7 +66,10 @@ def prompt_routes(studio: Studio) -> APIRouter:
 
     @routes.get("/maps", response_class=Response, responses=NUMBERS)
     async def maps(request: Request, text: Prompt, without: _Heads = "") -> Response:
-        """Return pooled maps of all heads, and the weight of the first token in a last column."""
+        """Return pooled maps of all heads, and the weight of the first token in a last column.
+
+        400 if there is no such head to take away.
+        """
         away = _heads(without)
         return numbers(await run_job(request, lambda work: prompts.maps(text, away, work)))
 

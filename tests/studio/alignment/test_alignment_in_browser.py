@@ -24,7 +24,7 @@ from studio.alignment.alignment_seen import (
     texts,
     values,
 )
-from studio.conftest import LANGUAGES, WIDTHS, address
+from studio.conftest import LANGUAGES, WIDTHS, address, quickly
 from studio.keyboard import reached_by_tab
 
 
@@ -80,6 +80,7 @@ def check_marked(page, side, at, weights):
     assert f"{weights.max():.4f}" in page.locator(".readout").text_content()
 
 
+@pytest.mark.slow
 def test_a_word_tells_its_weights_to_pointer_and_keyboard(url, looking, translator):
     page = looking(url).open(PLACE)
     seen = cross_attention(translator, found_by(translator)[0].translation)
@@ -119,6 +120,7 @@ def test_a_word_tells_its_weights_to_pointer_and_keyboard(url, looking, translat
     assert "word=" not in address(page)
 
 
+@pytest.mark.slow
 def test_the_address_opens_the_same_again(url, looking, translator):
     page = looking(url).open(f"{PLACE}&candidate=2&layer=0&head=1&word=t2")
     seen = cross_attention(translator, found_by(translator)[2].translation)
@@ -136,6 +138,7 @@ def test_the_address_opens_the_same_again(url, looking, translator):
     assert lost.locator(".words li[aria-selected=true]").count() == 0
 
 
+@pytest.mark.slow
 def test_the_saved_picture_has_the_words_and_the_lines(url, looking):
     page = looking(url).open(PLACE)
     with page.expect_download() as saved:
@@ -150,6 +153,7 @@ def test_the_saved_picture_has_the_words_and_the_lines(url, looking):
     assert saved.value.path().read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_tab_reaches_every_control(url, looking):
     page = looking(url).open(PLACE)
     page.locator("h1").click()
@@ -169,37 +173,36 @@ def test_tab_reaches_every_control(url, looking):
     )
 
 
-def test_it_is_right_at_every_width(url, looking):
+@pytest.mark.parametrize("dark", quickly(False, [False, True]))
+def test_it_is_right_at_every_width(url, looking, dark):
     layouts = set()
-    for dark in (False, True):
-        look = looking(url, dark=dark)
-        page = look.open(f"{PLACE}&word=t1")
-        for width in WIDTHS:
-            look.resize(width)
-            assert look.overflow() == 0
-            layouts.add((width, page.locator(".stage.columns").count()))
-            boxes = page.evaluate(
-                "[...document.querySelectorAll('.words li .word')].map((word) => "
-                "[word.getBoundingClientRect().left, word.getBoundingClientRect().right])"
-            )
-            assert all(begin >= 0 and end <= width for begin, end in boxes)
-            if width in (390, 1280):
-                assert look.violations() == []
+    look = looking(url, dark=dark)
+    page = look.open(f"{PLACE}&word=t1")
+    for width in WIDTHS:
+        look.resize(width)
+        assert look.overflow() == 0
+        layouts.add((width, page.locator(".stage.columns").count()))
+        boxes = page.evaluate(
+            "[...document.querySelectorAll('.words li .word')].map((word) => "
+            "[word.getBoundingClientRect().left, word.getBoundingClientRect().right])"
+        )
+        assert all(begin >= 0 and end <= width for begin, end in boxes)
+        if width in (390, 1280):
+            assert look.violations() == []
     # Words stand in columns where there is no room for them side by side.
     assert layouts == {(390, 1), (768, 1), (1280, 0), (1920, 0)}
 
 
-def test_it_speaks_every_language(url, looking):
-    for language in LANGUAGES:
-        look = looking(url, language=language)
-        page = look.open(f"{PLACE}&word=s1")
-        said = page.locator(".view").inner_text()
-        assert words(language)["alignment.candidates"] in said
-        # The power of the length penalty is an exponent.
-        assert page.locator(".candidates sup").inner_text() == "1"
-        assert "^" not in said
-        assert "alignment." not in said
-        assert "{" not in said
+@pytest.mark.parametrize("language", quickly("tr", LANGUAGES))
+def test_it_speaks_every_language(url, looking, language):
+    page = looking(url, language=language).open(f"{PLACE}&word=s1")
+    said = page.locator(".view").inner_text()
+    assert words(language)["alignment.candidates"] in said
+    # The power of the length penalty is an exponent.
+    assert page.locator(".candidates sup").inner_text() == "1"
+    assert "^" not in said
+    assert "alignment." not in said
+    assert "{" not in said
 
 
 HOSTILE = ["<img src=x onerror=alert(1)>", "\\u202eabc", "</script><b>", "\\x00"]
@@ -228,6 +231,7 @@ def test_hostile_words_are_words(url, looking):
     assert not any(one.tag.endswith(("img", "script")) for one in root.iter())
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_told_and_can_be_mended(url, looking):
     look = looking(url, expected=("413",))
     page = look.open(f"#alignment?sentence={'ja+' * 30}")

@@ -9,10 +9,8 @@ from glasshead.studio.app import application
 from glasshead.studio.studio import Studio
 from glasshead.studio.views.atlas import Atlases
 from studio.atlas.small_atlases import cut
-from written import written
 
 QUERIES, KEYS, TEXTS, HEADS = 521, 1013, 2, 3
-CONTEXT = 47
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +37,9 @@ def client(file):
     return TestClient(application(Studio(file)), base_url="http://127.0.0.1")
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return written(tmp_path_factory.mktemp("runs") / "run", f"context_length={CONTEXT}").path
+@pytest.fixture
+def run(folder):
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -32,12 +32,13 @@ from studio.atlas.atlas_seen import (
     state,
     value,
 )
-from studio.atlas.conftest import CONTEXT, KEYS
+from studio.atlas.conftest import KEYS
 from studio.atlas.small_atlases import of_blocks
-from studio.conftest import LANGUAGES, WIDTHS, address
+from studio.conftest import CONTEXT, LANGUAGES, WIDTHS, address, quickly
 from studio.keyboard import reached_by_tab
 
 
+@pytest.mark.slow
 def test_a_picture_has_what_is_seen(looking, stored, square, tmp_path):
     page = looking(stored).open("#atlas?y=700&x=300&zoom=4&i=690&j=311")
     with page.expect_download() as saved:
@@ -56,7 +57,8 @@ def test_a_picture_has_what_is_seen(looking, stored, square, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("dark", "width"), [*zip([False, True] * 2, WIDTHS, strict=True), (True, 390)]
+    ("dark", "width"),
+    quickly((False, 390), [*zip([False, True] * 2, WIDTHS, strict=True), (True, 390)]),
 )
 def test_the_page_fits_and_is_accessible(looking, serving, run, dark, width):
     look = looking(serving(run).url, width=width, dark=dark)
@@ -66,6 +68,7 @@ def test_the_page_fits_and_is_accessible(looking, serving, run, dark, width):
     assert look.violations() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (1440, 900)])
 def test_all_of_it_is_seen_at_once(looking, serving, run, width, height):
     page = looking(serving(run).url, width=width, height=height).open("#atlas")
@@ -76,7 +79,7 @@ def test_all_of_it_is_seen_at_once(looking, serving, run, width, height):
     assert canvas["width"] * canvas["height"] > 0.45 * width * height
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", quickly("tr", LANGUAGES))
 def test_all_is_said_in_each_language(looking, stored, language):
     look = looking(stored, language=language)
     text = look.open("#atlas").inner_text("body")
@@ -86,6 +89,7 @@ def test_all_is_said_in_each_language(looking, stored, language):
     assert look.overflow() == 0
 
 
+@pytest.mark.slow
 def test_every_control_is_reached_by_tab(looking, serving, run):
     page = looking(serving(run).url).open("#atlas")
     page.get_by_text("Choose a text").click()
@@ -113,7 +117,7 @@ STORY = "Once upon a time tom saw a big red ball and a dog. " * 9
 written_as = module._written
 
 
-@pytest.mark.parametrize("level", range(3))
+@pytest.mark.parametrize("level", quickly(1, range(3)))
 def test_each_number_under_the_cross_hair_is_the_librarys(looking, stored, square, level):
     expected, block = of_blocks(square[0, 1], level), 2**level
     place = f"y=600&x=600&zoom={-level + 0.1}"
@@ -134,7 +138,11 @@ def test_each_number_under_the_cross_hair_is_the_librarys(looking, stored, squar
 
 
 @pytest.mark.parametrize(
-    ("at", "zoom"), [((1012, 1012), -1.9), ((1012, 0), -0.9), ((0, 0), 3), ((1012, 1011), 6)]
+    ("at", "zoom"),
+    quickly(
+        ((1012, 1012), -1.9),
+        [((1012, 1012), -1.9), ((1012, 0), -0.9), ((0, 0), 3), ((1012, 1011), 6)],
+    ),
 )
 def test_the_last_block_is_as_large_as_what_is_left(looking, stored, square, at, zoom):
     page = looking(stored, height=480).open(
@@ -181,6 +189,7 @@ def test_each_cell_has_the_colour_of_its_number(looking, stored, square):
     assert len({tuple(color) for color in found}) > 12
 
 
+@pytest.mark.slow
 def test_a_text_is_shown_along_both_axes(looking, serving, run):
     look = looking(serving(run).url)
     page = look.open("#atlas")
@@ -212,6 +221,7 @@ def test_a_text_is_shown_along_both_axes(looking, serving, run):
         assert [left, right] == pytest.approx(own, abs=0.1)
 
 
+@pytest.mark.slow
 def test_every_token_that_is_seen_is_named_beside_its_cell(looking, serving, run, tmp_path):
     page = looking(serving(run).url).open("#atlas")
     page.get_by_text("Choose a text").click()
@@ -237,6 +247,7 @@ def test_hostile_tokens_are_text(looking, serving, run, monkeypatch):
     assert page.locator(".atlas img").count() == 0
 
 
+@pytest.mark.slow
 def test_what_stands_beside_stored_weights_is_shown(looking, serving, square, tmp_path):
     square.head(0, 0).save(tmp_path / "w.safetensors")
     words = [f" w{place}" for place in range(KEYS)]
@@ -254,6 +265,7 @@ def test_what_stands_beside_stored_weights_is_shown(looking, serving, square, tm
     assert value(page) == pytest.approx(square[0, 0, 600, 560].item(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_keys_and_buttons_move_the_map(looking, stored):
     page = looking(stored).open("#atlas")
     canvas = page.locator(".atlas canvas")
@@ -283,6 +295,7 @@ def test_keys_and_buttons_move_the_map(looking, stored):
     remembered(page, zoom=None)
 
 
+@pytest.mark.slow
 def test_pointer_and_wheel_move_the_map(looking, stored, square):
     page = looking(stored).open("#atlas?y=500&x=500&zoom=0.5&i=3&j=2")
     box = page.locator(".atlas canvas").bounding_box()
@@ -303,6 +316,7 @@ def test_pointer_and_wheel_move_the_map(looking, stored, square):
     assert at == pytest.approx(500 + 60.5 / 2**0.5, abs=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.03, 0.31, 0.97])
 def test_the_wheel_keeps_the_key_under_it_from_the_whole_map_on(looking, stored, square, share):
     page = looking(stored).open("#atlas")
@@ -327,6 +341,7 @@ def test_the_wheel_keeps_the_key_under_it_from_the_whole_map_on(looking, stored,
     assert (key, query) == pytest.approx((column, row), abs=1)
 
 
+@pytest.mark.slow
 def test_the_wheel_scrolls_the_page_where_the_map_is_seen_whole(looking, stored):
     page = looking(stored, width=390, height=500).open("#atlas")
     box = page.locator(".atlas canvas").bounding_box()
@@ -336,6 +351,7 @@ def test_the_wheel_scrolls_the_page_where_the_map_is_seen_whole(looking, stored)
     assert remembered(page, zoom=None)
 
 
+@pytest.mark.slow
 def test_each_control_changes_what_is_seen(looking, stored, square):
     page = looking(stored).open("#atlas?i=700&j=20&y=700&x=100&zoom=1")
     assert value(page) == pytest.approx(square[0, 0, 700, 20].item(), rel=1e-5)
@@ -360,6 +376,7 @@ def test_each_control_changes_what_is_seen(looking, stored, square):
     assert value(page) == pytest.approx(square[0, 1, 700, 20].item(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_address_opens_the_same_again(looking, stored):
     place = "#atlas?head=1&y=700&x=300&zoom=2.25&i=690&j=311&scale=linear&top=0.2"
     page = looking(stored).open(place)
@@ -369,6 +386,7 @@ def test_the_address_opens_the_same_again(looking, stored):
     assert first[0]["zoom"] == "2.25"
 
 
+@pytest.mark.slow
 def test_what_leaves_the_view_is_no_longer_asked_for(looking, stored):
     look = looking(stored)
     page, left = look.page, []
@@ -381,7 +399,7 @@ def test_what_leaves_the_view_is_no_longer_asked_for(looking, stored):
         if "level=0" in asked.url:
             left.append((asked.url, asked.failure))
 
-    page.on("requestfailed", gone)
+    look.on("requestfailed", gone)
 
     look.open("#atlas")
     page.route(re.compile("level=0"), hold)
@@ -409,6 +427,7 @@ def without_overviews(page):
     page.route(re.compile("atlas/map"), told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["overview", "tile"])
 def test_what_is_refused_for_now_is_asked_for_again(looking, stored, square, what):
     look = looking(stored, expected=("429",))
@@ -429,10 +448,11 @@ def test_what_is_refused_for_now_is_asked_for_again(looking, stored, square, wha
     assert page.locator(".refused").count() == 0
 
 
+@pytest.mark.slow
 def test_one_overview_is_made_at_a_time(looking, stored):
     look = looking(stored)
     page, held, left = look.page, [], []
-    page.on("requestfailed", lambda asked: left.append(asked.url))
+    look.on("requestfailed", lambda asked: left.append(asked.url))
 
     def hold(route):
         held.append(route)

@@ -24,8 +24,9 @@ from glasshead.studio.subject import stored_tokens
 from glasshead.studio.views import atlas as module
 from glasshead.studio.views.atlas import TOKENS, Atlases, stored_atlas
 from glasshead.tasks.write import Writer
-from studio.atlas.conftest import CONTEXT, KEYS
+from studio.atlas.conftest import KEYS
 from studio.atlas.small_atlases import inputs, of_blocks
+from studio.conftest import CONTEXT
 
 
 class Counted:
@@ -167,6 +168,7 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
 
 
 @systems.fork
+@pytest.mark.slow
 def test_a_child_process_has_threads_of_its_own():
     assert subprocess.run([sys.executable, "-c", FORKED], check=False).returncode == 0
 

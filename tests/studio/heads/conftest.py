@@ -6,12 +6,6 @@ from glasshead.studio.background_jobs import Work
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
 from studio.heads.heads_seen import OPEN, TEXT
-from written import written
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return written(tmp_path_factory.mktemp("runs") / "run", "context_length=47").path
 
 
 @pytest.fixture(scope="module")

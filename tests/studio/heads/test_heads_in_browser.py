@@ -18,7 +18,7 @@ from glasshead.studio.strings import words
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
 from glasshead.tasks.write import Writer
-from studio.conftest import LANGUAGES, WIDTHS, address
+from studio.conftest import LANGUAGES, WIDTHS, address, quickly
 from studio.heads.heads_seen import (
     COLORS,
     FIELD,
@@ -65,7 +65,7 @@ def test_the_grid_shows_what_heads_do(looking, place, reading):
         assert page.locator(f'.roles [data-role="{role}"]').inner_text() == str(count)
 
 
-@pytest.mark.parametrize("asked", ["", "&layer=7&head=2", "&layer=0&head=3"])
+@pytest.mark.parametrize("asked", quickly("", ["", "&layer=7&head=2", "&layer=0&head=3"]))
 def test_the_most_telling_head_is_opened_where_none_is_asked_that_is_there(
     looking, place, reading, asked
 ):
@@ -77,6 +77,7 @@ def test_the_most_telling_head_is_opened_where_none_is_asked_that_is_there(
     assert small(page, layer, head).get_attribute("aria-current") == "true"
 
 
+@pytest.mark.slow
 def test_the_arcs_the_maps_and_the_open_head_are_seen_at_once(looking, place):
     url, view = place
     page = looking(url, width=1440).open(view)
@@ -89,6 +90,7 @@ def test_the_arcs_the_maps_and_the_open_head_are_seen_at_once(looking, place):
     assert map_["y"] + map_["height"] <= 900
 
 
+@pytest.mark.slow
 def test_roles_are_tagged_where_a_head_has_one(tmp_path, serving, looking):
     run = written(tmp_path / "run", "context_length=47")
     model = Writer.load(run.path).model
@@ -108,6 +110,7 @@ def test_roles_are_tagged_where_a_head_has_one(tmp_path, serving, looking):
     assert "broad" in page.locator(".roles .here").inner_text()
 
 
+@pytest.mark.slow
 def test_all_can_be_done_by_keyboard(looking, place, reading):
     url, view = place
     page = looking(url).open(view)
@@ -158,6 +161,7 @@ def test_all_can_be_done_by_keyboard(looking, place, reading):
     assert "layer=0&head=2" in address(page)
 
 
+@pytest.mark.slow
 def test_a_link_opens_in_another_browser_after_a_restart(looking, serves, folder):
     first = serves(Studio(folder))
     page = looking(first.url).open("#heads")
@@ -174,6 +178,7 @@ def test_a_link_opens_in_another_browser_after_a_restart(looking, serves, folder
     assert again.locator(FIELD).input_value() == TEXT
 
 
+@pytest.mark.slow
 def test_another_text_is_read_or_refused_beside_it(looking, place, folder, tmp_path):
     url, view = place
     page = looking(url, expected=("400", "413")).open(view)
@@ -225,6 +230,7 @@ def test_hostile_tokens_stay_text(looking, place):
     assert page.title() != "1"
 
 
+@pytest.mark.slow
 def test_pictures_show_all_heads_and_the_one_that_is_open(opened, reading):
     page = opened.page
     # Others look at the first token, by dashed arcs.
@@ -254,7 +260,7 @@ def test_pictures_show_all_heads_and_the_one_that_is_open(opened, reading):
     assert (width, height) == (2 * float(svg.get("width")), 2 * float(svg.get("height")))
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("dark", quickly(False, [False, True]), ids=["light", "dark"])
 def test_nothing_is_wider_than_the_page_and_all_is_accessible(looking, place, dark):
     url, view = place
     look = looking(url, dark=dark)
@@ -267,7 +273,7 @@ def test_nothing_is_wider_than_the_page_and_all_is_accessible(looking, place, da
     assert look.violations() == []
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", quickly("tr", LANGUAGES))
 def test_every_language_has_its_words(looking, place, language):
     url, view = place
     look = looking(url, language=language, width=390)
@@ -282,6 +288,7 @@ def test_every_language_has_its_words(looking, place, language):
     assert page.locator(".map svg text").evaluate_all(CUT) == []
 
 
+@pytest.mark.slow
 def test_the_margins_of_many_tokens_are_numbers(tmp_path, serving, looking):
     served = serving(written(tmp_path / "run", "context_length=223").path)
     text = served.studio.texts.add(" ".join([STORY] * 20))
@@ -340,12 +347,15 @@ def test_under_the_cross_hair_stand_the_librarys_numbers_cell_by_cell(opened, re
 
 @pytest.mark.parametrize(
     ("state", "chosen"),
-    [
-        ("", {}),
-        ("&scale=log", {"logarithmic": True}),
-        ("&sink=off", {"skip": 1}),
+    quickly(
         ("&scale=log&sink=off", {"logarithmic": True, "skip": 1}),
-    ],
+        [
+            ("", {}),
+            ("&scale=log", {"logarithmic": True}),
+            ("&sink=off", {"skip": 1}),
+            ("&scale=log&sink=off", {"logarithmic": True, "skip": 1}),
+        ],
+    ),
 )
 def test_cells_have_the_colours_of_their_weights(looking, place, reading, state, chosen):
     url, view = place
@@ -369,6 +379,7 @@ def test_cells_have_the_colours_of_their_weights(looking, place, reading, state,
     assert top_weight == P[:, skip:].max().item()
 
 
+@pytest.mark.slow
 def test_controls_change_colours_and_the_address_and_no_number(opened, reading):
     page = opened.page
     picture = """
@@ -388,6 +399,7 @@ def test_controls_change_colours_and_the_address_and_no_number(opened, reading):
     assert float(weight) == heads.whole_map(reading, 1, 2)[5, 3].item()
 
 
+@pytest.mark.slow
 def test_a_token_that_is_pointed_at_becomes_the_query_and_shades_the_text(opened, reading):
     page = opened.page
     tokens = page.locator(".tokens span")
@@ -404,6 +416,7 @@ def test_a_token_that_is_pointed_at_becomes_the_query_and_shades_the_text(opened
     assert "".join(tokens.all_text_contents()) == TEXT
 
 
+@pytest.mark.slow
 def test_the_address_opens_the_same_again(opened, looking, place):
     page = opened.page
     page.get_by_text("logarithmic", exact=True).click()

@@ -113,6 +113,7 @@ def bert(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_twelve_heads_of_a_bert_fit_a_telephone(looking, serving, bert, language):
     served = serving(bert)
@@ -123,9 +124,10 @@ def test_twelve_heads_of_a_bert_fit_a_telephone(looking, serving, bert, language
     assert page.locator(".all button.small").count() == 6 * 12
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
     assert look.overflow() == 0
-    assert look.violations() == []
+    assert look.violations(contrast=language == "en") == []
 
 
+@pytest.mark.slow
 def test_numbers_of_a_bert_are_those_of_the_library(looking, serving, bert):
     from transformers import AutoTokenizer, BertModel
 

@@ -15,14 +15,8 @@ from glasshead.studio.views.model import WholeModel, mlps
 from glasshead.tasks.write import Writer
 from pretrained_folders import TOKENS, llama_folder, tokenizer_files
 from translated import translated
-from written import written
 
 TEXT = "a big red dog saw a ball"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return written(tmp_path_factory.mktemp("runs") / "run", "context_length=47").path
 
 
 @pytest.fixture(scope="module")

@@ -17,15 +17,9 @@ from glasshead.tasks.translate import TextTranslator
 from glasshead.tasks.write import Writer
 from pretrained_folders import llama_folder
 from translated import translated
-from written import written
 
 TEXT = "a big red dog saw a ball"
 AWAY = [(0, 1), (1, 0), (1, 2)]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return written(tmp_path_factory.mktemp("runs") / "run", "context_length=47").path
 
 
 @pytest.fixture(scope="module")

@@ -123,7 +123,7 @@ def offline(looking, page):
         look = looking(page.as_uri(), **options)
         look.page.context.set_offline(True)
         look.asked = []
-        look.page.on("request", lambda asked: look.asked.append(asked.url.split("#")[0]))
+        look.on("request", lambda asked: look.asked.append(asked.url.split("#")[0]))
         return look
 
     return offline

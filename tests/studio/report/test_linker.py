@@ -9,18 +9,16 @@ from glasshead.studio.page import code_alone, later_scripts, linked, modules, re
 
 @pytest.fixture(scope="module")
 def run(browser):
-    """What a script leaves in `globalThis.result`, in a page of its own."""
-    context = browser.new_context()
+    """What a script leaves in `globalThis.result`, in a page without anything else."""
+    page = browser.new_page()
 
     def run(sources, entry="main.js"):
-        page = context.new_page()
+        page.goto("about:blank")
         page.add_script_tag(content=linked(sources, entry))
-        result = page.evaluate("globalThis.result")
-        page.close()
-        return result
+        return page.evaluate("globalThis.result")
 
     yield run
-    context.close()
+    page.close()
 
 
 def test_a_module_that_imports_three_others(run):

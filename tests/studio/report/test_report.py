@@ -224,6 +224,7 @@ def test_a_notebook_gets_a_frame_that_cannot_touch_it(report):
     assert 'width="100%"' in whole[2]
 
 
+@pytest.mark.slow
 def test_a_report_needs_no_server():
     code = (
         "import sys\n"

@@ -17,7 +17,7 @@ from glasshead.studio.strings import words
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data
 from glasshead.studio.views.steps_request import StepsRequest
-from studio.conftest import LANGUAGES, WIDTHS, address
+from studio.conftest import LANGUAGES, WIDTHS, address, quickly
 from studio.report.conftest import HOSTILE, TEXT
 
 VIEWS = ("steps", "heads", "alignment", "atlas")
@@ -31,21 +31,21 @@ WEIGHTS = """() => [...document.querySelectorAll("table.weights tbody tr")].map(
   (row) => [...row.querySelectorAll("td")].map((cell) => Number(cell.dataset.value)))"""
 
 
-def test_every_view_opens_without_a_request(offline):
+@pytest.mark.parametrize("view", quickly("heads", VIEWS))
+def test_every_view_opens_without_a_request(offline, view):
     look = offline()
-    for view in VIEWS:
-        page = look.open(f"#{view}")
-        assert page.locator("h1").inner_text().lower().endswith(view)
-        assert page.locator(".refused").count() == 0
-        assert page.locator("nav a").all_inner_texts() == [
-            "Steps",
-            "Attention heads",
-            "Alignment",
-            "Atlas",
-        ]
-        assert page.get_by_label("Language").count() == 0
-        assert page.locator("textarea, form, input[type=file]").count() == 0
-        assert look.violations() == []
+    page = look.open(f"#{view}")
+    assert page.locator("h1").inner_text().lower().endswith(view)
+    assert page.locator(".refused").count() == 0
+    assert page.locator("nav a").all_inner_texts() == [
+        "Steps",
+        "Attention heads",
+        "Alignment",
+        "Atlas",
+    ]
+    assert page.get_by_label("Language").count() == 0
+    assert page.locator("textarea, form, input[type=file]").count() == 0
+    assert look.violations() == []
     assert set(look.asked) <= {look.url, "about:blank"}
     # By links, too.
     page.get_by_role("link", name="Steps").click()
@@ -53,6 +53,7 @@ def test_every_view_opens_without_a_request(offline):
     assert address(page).startswith(f"{look.url}#steps")
 
 
+@pytest.mark.slow
 def test_it_opens_on_the_heads_and_says_where_a_text_is_from(looking, offline, studio, tmp_path):
     page = offline().open()
     assert page.locator("h1").inner_text() == "Attention heads"
@@ -63,6 +64,7 @@ def test_it_opens_on_the_heads_and_says_where_a_text_is_from(looking, offline, s
     assert page.locator(".origin").inner_text() == words("en")["shell.origin.held_out"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [TEXT, HOSTILE], ids=["among others", "alone"])
 def test_nothing_of_the_text_or_the_name_becomes_markup(looking, studio, tmp_path, text):
     file = tmp_path / "report.html"
@@ -88,6 +90,7 @@ def assert_steps(page, sentence, **given):
     }
 
 
+@pytest.mark.slow
 def test_steps_are_the_librarys_at_every_stop(offline, held):
     sentence = held.told["steps"]["text"]
     options = held.told["steps"]["options"]
@@ -114,6 +117,7 @@ def test_steps_are_the_librarys_at_every_stop(offline, held):
     assert page.get_by_label("A sentence of your own").count() == 0
 
 
+@pytest.mark.slow
 def test_heads_are_the_librarys_under_the_cross_hair(offline, held):
     text = held.told["about"]["text"]
     look = offline()
@@ -134,6 +138,7 @@ def test_heads_are_the_librarys_under_the_cross_hair(offline, held):
             assert float(shown) == number.item()
 
 
+@pytest.mark.slow
 def test_alignment_is_the_librarys_cell_by_cell(offline, held):
     page = offline().open("#alignment")
     sentences = held.told["alignment/stored"]["sentences"]
@@ -150,6 +155,7 @@ def test_alignment_is_the_librarys_cell_by_cell(offline, held):
         assert shown == [[pytest.approx(x, rel=1e-12) for x in row] for row in expected.tolist()]
 
 
+@pytest.mark.slow
 def test_atlas_is_the_librarys_under_the_cross_hair(offline, held):
     look = offline()
     for layer, head, query, key in ((0, 2, 29, 3), (1, 1, 0, 0)):
@@ -163,6 +169,7 @@ def test_atlas_is_the_librarys_under_the_cross_hair(offline, held):
         assert tile[query, key].item() in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_width(offline, dark):
     look = offline(dark=dark)
@@ -175,6 +182,7 @@ def test_every_width(offline, dark):
             assert look.violations() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES[1:])
 def test_it_speaks_its_own_language_whatever_the_browsers(looking, tmp_path, language):
     file = tmp_path / "report.html"
@@ -194,6 +202,7 @@ def test_what_is_not_held_is_told_in_a_sentence(offline):
     assert look.page.locator(".refused").inner_text() == told
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_it_in_a_frame(looking, report, tmp_path):
     output = tmp_path / "notebook.html"
     output.write_text(
@@ -226,6 +235,7 @@ def test_a_notebook_shows_it_in_a_frame(looking, report, tmp_path):
     assert min(Image.open(io.BytesIO(saved.value.path().read_bytes())).size) > 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("place", ["file", "studio"])
 def test_pictures_of_every_view(offline, looking, serving, run, held, dark, place):

@@ -70,6 +70,7 @@ def maps(client, text, first, second, layer, head):
     return torch.frombuffer(bytearray(answer.content), dtype=torch.float32).reshape(shape)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_less_itself_is_0_everywhere(client, text):
     names = client.get("/api/training/checkpoints").json()
     assert names == ["own/best", "own/last"]

@@ -18,7 +18,7 @@ from glasshead.studio.studio import Studio
 from glasshead.tasks.training import read_attention_log
 from glasshead.tasks.training.logs import line_of, text_of
 from glasshead.watching.alarms import Alarm, HeadReading
-from studio.conftest import LANGUAGES, PATIENCE, WIDTHS, address
+from studio.conftest import LANGUAGES, PATIENCE, WIDTHS, address, quickly
 from studio.keyboard import reached_by_tab
 from studio.small_runs import ALARMS, SmallRun
 from studio.training.training_seen import ENTROPY, GONE, figure_of, numbers, readout, rows_of
@@ -44,6 +44,7 @@ def test_the_numbers_are_those_of_the_files(still, looking):
         assert [float(x) if x else "" for x in row] == expected
 
 
+@pytest.mark.slow
 def test_small_numbers_are_powers_of_ten_however_the_file_writes_them(tmp_path, serves, looking):
     run = SmallRun(tmp_path / "run").go(3)
     *before, row = run.folder.log.read_text("utf-8").splitlines()
@@ -59,6 +60,7 @@ def test_small_numbers_are_powers_of_ten_however_the_file_writes_them(tmp_path, 
     assert page.locator(".figures [data-name=learning_rate]").inner_text() == "3.797·10⁻⁶"
 
 
+@pytest.mark.slow
 def test_the_cross_hair_tells_every_number_by_keyboard_and_pointer(still, looking):
     run, url = still
     page = looking(url).open("#training?smoothing=0.5")
@@ -89,6 +91,7 @@ def test_the_cross_hair_tells_every_number_by_keyboard_and_pointer(still, lookin
     assert readout(page, "Loss")["step"] == "370"
 
 
+@pytest.mark.slow
 def test_the_heads_are_those_of_the_attention_log(still, looking):
     run, url = still
     page = looking(url).open("#training?head=3")
@@ -123,6 +126,7 @@ def test_the_map_has_a_colour_for_each_reading(still, looking):
         assert (starts[0] > starts[-1]) == falls
 
 
+@pytest.mark.slow
 def test_alarms_are_marked_and_say_what_the_library_says(still, looking):
     _, url = still
     page = looking(url).open("#training")
@@ -142,6 +146,7 @@ def test_alarms_are_marked_and_say_what_the_library_says(still, looking):
     assert "head=2" in address(page)
 
 
+@pytest.mark.slow
 def test_each_control_reacts_and_its_address_opens_the_same_again(still, looking):
     run, url = still
     looked = looking(url)
@@ -171,6 +176,7 @@ def test_each_control_reacts_and_its_address_opens_the_same_again(still, looking
     assert [(readout(page, title), drawn(title)) for title in titles] == first
 
 
+@pytest.mark.slow
 def test_the_picture_has_all_charts_as_vectors(still, looking):
     _, url = still
     page = looking(url).open("#training")
@@ -194,6 +200,7 @@ def test_the_picture_has_all_charts_as_vectors(still, looking):
     assert png.value.path().read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_page_follows_a_run_that_is_written_to(growing, looking):
     run, served = growing
     page = looking(served.url).open("#training?smoothing=0.5")
@@ -218,10 +225,10 @@ def test_the_page_follows_a_run_that_is_written_to(growing, looking):
     assert page.locator(".alarms tbody tr").count() == 2
 
 
-def asked_meanwhile(page, times=40):
+def asked_meanwhile(look, times=40):
     """How often the run is asked for while its turn comes so many times, by the page's clock."""
-    asked = []
-    page.on("request", lambda request: asked.append(request.url))
+    page, asked = look.page, []
+    look.on("request", lambda request: asked.append(request.url))
     for _ in range(times):
         page.clock.run_for(1500)
         # Whatever was asked for before is answered before.
@@ -229,12 +236,13 @@ def asked_meanwhile(page, times=40):
     return sum("api/training" in url for url in asked)
 
 
+@pytest.mark.slow
 def test_a_page_that_is_hidden_asks_for_nothing(growing, looking):
     run, served = growing
-    look = looking(served.url)
+    look = looking(served.url, fresh=True)
     look.page.clock.install()
     page = look.open("#training")
-    assert asked_meanwhile(page) > 4
+    assert asked_meanwhile(look) > 4
     hide = """(state) => {
       Object.defineProperty(document, "visibilityState", {value: state, configurable: true});
       document.dispatchEvent(new Event("visibilitychange"));
@@ -242,14 +250,15 @@ def test_a_page_that_is_hidden_asks_for_nothing(growing, looking):
     page.evaluate(hide, "hidden")
     run.go(1)
     # One may have been on its way.
-    assert asked_meanwhile(page) <= 1
+    assert asked_meanwhile(look) <= 1
     page.evaluate(hide, "visible")
     page.wait_for_selector('.figures [data-name=step][data-value="120"]', timeout=PATIENCE)
     page.evaluate("location.hash = '#steps'")
     page.wait_for_selector(".view.steps .body[data-drawn]")
-    assert asked_meanwhile(page) == 0
+    assert asked_meanwhile(look) == 0
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_taken_away_and_back_is_told_of(growing, looking):
     run, served = growing
     page = looking(served.url, expected=GONE).open("#training")
@@ -264,6 +273,7 @@ def test_a_folder_that_is_taken_away_and_back_is_told_of(growing, looking):
     assert page.locator(".away p").count() == 0
 
 
+@pytest.mark.slow
 def test_a_studio_that_is_stopped_and_started_again_is_told_of(growing, serves, looking):
     run, served = growing
     page = looking(served.url, expected=GONE).open("#training?smoothing=0.9")
@@ -279,6 +289,7 @@ def test_a_studio_that_is_stopped_and_started_again_is_told_of(growing, serves, 
     page.wait_for_selector('.figures [data-name=step][data-value="130"]', timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_run_that_begins_and_is_not_watched(tmp_path, serves, looking):
     run = SmallRun(tmp_path / "run")
     looked = looking(serves(Studio(run.folder.path)).url)
@@ -295,6 +306,7 @@ def test_a_run_that_begins_and_is_not_watched(tmp_path, serves, looking):
     assert readout(page, "Validation: accuracy")["step"] == "70"
 
 
+@pytest.mark.slow
 def test_every_control_is_reached_by_tab(still, looking):
     _, url = still
     page = looking(url).open("#training")
@@ -308,7 +320,7 @@ def test_every_control_is_reached_by_tab(still, looking):
     } <= set(reached_by_tab(page, name))  # fmt: skip
 
 
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("dark", quickly(False, [False, True]))
 def test_it_is_accessible_and_fits_every_width(still, looking, dark):
     _, url = still
     looked = looking(url, dark=dark)
@@ -323,7 +335,7 @@ def test_it_is_accessible_and_fits_every_width(still, looking, dark):
         assert looked.overflow() == 0
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", quickly("tr", LANGUAGES))
 def test_each_language_has_its_words(still, looking, language):
     _, url = still
     page = looking(url, width=390, language=language).open("#training")
@@ -346,6 +358,7 @@ def test_each_word_is_said():
         assert name in TRAINING
 
 
+@pytest.mark.slow
 def test_hostile_names_and_numbers_stay_text(tmp_path, serves, looking):
     run = SmallRun(tmp_path / "run").go(2)
     layer = "<img src=x onerror=alert(1)>\u202e\x00"

@@ -75,6 +75,7 @@ def span_of(page) -> Any:
     return tuple(int(found[name]) for name in ("from", "to")) if found else None
 
 
+@pytest.mark.slow
 def test_steps_are_chosen_by_dragging_by_the_wheel_and_by_keys(beside, looking):
     _, url = beside
     page = looking(url).open("#training")
@@ -163,6 +164,7 @@ def test_thresholds_are_drawn(beside, looking):
     assert "alarm at 0.1" in figure_of(page, ENTROPY).locator(".picture").text_content()
 
 
+@pytest.mark.slow
 def test_a_run_without_alarms_is_calm(tmp_path, serves, looking):
     run = SmallRun(tmp_path / "run").watch().go(3)
     page = looking(serves(Studio(run.folder.path)).url).open("#training")
@@ -174,6 +176,7 @@ def test_a_run_without_alarms_is_calm(tmp_path, serves, looking):
     assert highest.locator("path[stroke-dasharray='5 3']").count() == 0
 
 
+@pytest.mark.slow
 def test_an_alarm_without_a_model_leads_to_the_maps(beside, looking):
     _, url = beside
     looked = looking(url, expected=("404", "400", "500"))
@@ -188,6 +191,7 @@ def test_an_alarm_without_a_model_leads_to_the_maps(beside, looking):
     assert readout(page, ENTROPY)["head"] == "2"
 
 
+@pytest.mark.slow
 def test_an_alarm_opens_its_head_among_the_heads(trained, serves, looking):
     page = looking(serves(Studio(trained.path)).url).open("#training")
     page.locator(".raised button").click()
@@ -198,6 +202,7 @@ def test_an_alarm_opens_its_head_among_the_heads(trained, serves, looking):
     assert "head=1" in place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_two_checkpoints_are_compared(trained, serves, looking, dark):
     looked = looking(serves(Studio(trained.path)).url, dark=dark)
@@ -221,6 +226,7 @@ def test_two_checkpoints_are_compared(trained, serves, looking, dark):
     assert looked.overflow() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_twelve_heads_and_long_names_fit_a_telephone(tmp_path, serves, looking, language):
     layers = {f"transformer.encoder.blocks.{at}.self_attention": 12 for at in range(2)}
