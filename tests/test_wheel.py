@@ -88,13 +88,23 @@ def description(found: Message) -> str:
 
 def install(built: Path, folder: Path, dependencies: object) -> Path:
     """Install the wheel into a new environment beside its dependencies; return the bin folder."""
+    (wheel,) = built.glob("*.whl")
+    return _installed(folder, dependencies, wheel)
+
+
+def install_editable(source: Path, folder: Path) -> Path:
+    """Install the sources as they lie there, beside what is installed here."""
+    dependencies = sysconfig.get_path("purelib")
+    return _installed(folder, dependencies, "--no-build-isolation", "--editable", source)
+
+
+def _installed(folder: Path, dependencies: object, *what: object) -> Path:
     venv.create(folder, with_pip=False, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
     # Dependencies only: an editable package is a .pth file, and those there are not read from here.
     (packages / "dependencies.pth").write_text(f"{dependencies}\n")
-    (wheel,) = built.glob("*.whl")
     command = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install"]
-    subprocess.run([*command, "--no-deps", "--no-index", "--quiet", wheel], check=True)
+    subprocess.run([*command, "--no-deps", "--no-index", "--quiet", *map(str, what)], check=True)
     return folder / "bin"
 
 
@@ -175,17 +185,41 @@ def machine_code(processor: str) -> set[str]:
 def test_an_installed_wheel_observes_without_compiling(built, installed, tmp_path):
     (wheel,) = built.glob("*.whl")
     assert machine_code(at_hand().name) <= set(zipfile.ZipFile(wheel).namelist())
-    code = """
-import sys
+    assert run(installed, "python", "-c", OBSERVES, cwd=tmp_path).split()[:2] == ["True", "False"]
+
+
+# Prints whether machine code is installed, whether Numba is loaded, what `auto` takes, and bits.
+OBSERVES = """
+import hashlib, sys
 import torch, glasshead as gh
-x = torch.rand(3, 2, 67, 5, requires_grad=True)
-attention = gh.Attention(mask=gh.causal(), engine="streaming")
-seen = attention.observe(*x, [gh.Entropy()])
+x = torch.linspace(-1, 1, 3 * 2 * 67 * 5).sin().view(3, 2, 67, 5).requires_grad_()
+seen = gh.Attention(mask=gh.causal(), engine="streaming").observe(*x, [gh.Entropy()])
 seen.context.sum().backward()
 from glasshead.engines.streaming import machine_code
-print(machine_code.in_package(), "numba" in sys.modules)
+bits = torch.cat([seen.context.flatten(), seen.entropy.flatten(), x.grad.flatten()]).detach()
+x = torch.empty(1, 8, 1024, 64)
+plan = gh.Attention(mask=gh.causal()).plan(x, x, x)
+print(machine_code.in_package(), "numba" in sys.modules, plan.engine)
+print(hashlib.sha256(bits.numpy().tobytes()).hexdigest())
 """
-    assert run(installed, "python", "-c", code, cwd=tmp_path).split() == ["True", "False"]
+
+
+@pytest.mark.slow
+def test_a_wheel_an_sdist_and_a_clone_run_the_same_machine_code(
+    built, unpacked, tmp_path, monkeypatch
+):
+    libraries = sysconfig.get_path("purelib")
+    build(unpacked, tmp_path / "dist", "--wheel", processors=at_hand().name)
+    programs = [
+        install(built, tmp_path / "wheel", libraries),
+        install(tmp_path / "dist", tmp_path / "sdist", libraries),
+        install_editable(shutil.copytree(unpacked, tmp_path / "clone"), tmp_path / "editable"),
+    ]
+    # Nothing comes from what was compiled elsewhere.
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "nothing"))
+    first, *others = (run(one, "python", "-c", OBSERVES, cwd=tmp_path) for one in programs)
+    assert first.split()[:2] == ["True", "False"]
+    assert others == [first, first]
 
 
 @pytest.mark.slow
