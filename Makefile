@@ -26,7 +26,7 @@ NEWER := 'pip>=25.1'
 	touch $@
 
 .venv/installed: .venv/base
-	@echo "Installing what tests and pages need: 250 MB more, and another minute …"
+	@echo "Installing what tests and pages need: 200 MB more, and another minute …"
 	$(PIP) $(INDEX) --no-build-isolation --editable '.[train,hf,studio]' --group dev
 	touch $@
 

@@ -19,7 +19,7 @@ from glasshead.models.pretrained import load_llama2c
 from glasshead.tasks.tokenizers.pretrained import llama2c_tokenizer
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.watching.analytics.speech import time_warping
-from tests.watching.ranks import of_ranks
+from tests.watching.ranks import Ranks
 
 PICTURES = Path(__file__).parent / "pictures"
 DATA = Path(os.environ.get("GLASSHEAD_DATA", ""))
@@ -293,7 +293,9 @@ def ranks() -> None:
     model, tokenizer = _llama()
     with tempfile.TemporaryDirectory() as folder:
         _save_for_transformers(model, Path(folder))
+        of_ranks = Ranks()
         found = of_ranks(_of_rank, Path(folder))
+        of_ranks.close()
         whole = _watched(LlamaForCausalLM.from_pretrained(folder, dtype=torch.float64).eval())
     figure = _figure(11, 3.2)
     *parts, right = figure.subplots(1, 3, width_ratios=(1, 1, 2.6))

@@ -177,7 +177,7 @@ def test_code_is_kept_where_a_file_can_be_made_whatever_the_system_says(tmp_path
     touch = Path.touch
 
     def touched(path, *arguments, **named):
-        if path.is_relative_to(machine_code._KERNELS):
+        if path.is_relative_to(tmp_path):
             raise PermissionError(13, "Permission denied")
         touch(path, *arguments, **named)
 
@@ -185,8 +185,10 @@ def test_code_is_kept_where_a_file_can_be_made_whatever_the_system_says(tmp_path
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(os, "access", lambda *_: True)
     monkeypatch.setattr(Path, "touch", touched)
-    assert machine_code._cache_folder.__wrapped__() == tmp_path / "glasshead"
-    assert list((tmp_path / "glasshead").iterdir()) == []
+    kernels = tmp_path.parent / f"{tmp_path.name} kernels"
+    monkeypatch.setattr(machine_code, "_KERNELS", kernels)
+    assert machine_code._cache_folder.__wrapped__() == kernels / "__pycache__"
+    assert list((kernels / "__pycache__").iterdir()) == []
 
 
 def test_float64_is_computed_on_the_cpu_where_a_gpu_has_none():

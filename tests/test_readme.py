@@ -150,10 +150,12 @@ def test_the_commands_of_the_readme_run(tmp_path):
     }
 
 
-def test_the_first_block_needs_three_commands_to_an_explanation():
-    _, *first = commands(README)[:4]
-    assert [words[0] for words in first] == ["pip", "pip", "glasshead"]
-    assert first[-1] == ["glasshead", "explain"]
+def test_two_commands_come_first_and_three_install_and_explain():
+    *first, torch, package, explain = commands(README)[:5]
+    assert first == [["make", "demo"], ["make", "test"]]
+    assert torch[:3] == ["pip", "install", "torch"]
+    assert package[:2] == ["pip", "install"]
+    assert explain == ["glasshead", "explain"]
 
 
 def test_the_readme_is_a_page():
