@@ -102,7 +102,6 @@ def test_a_command_runs_with_its_extra_alone(extra, place, tmp_path):
     assert {command: said for command, (code, said) in outcomes.items() if code} == {}
 
 
-@pytest.mark.slow
 def test_without_its_extra_a_command_names_it(place, tmp_path):
     commands = [command for extra, command in COMMANDS if extra]
     words = json.dumps([*commands, "studio --no-open", "demo"])

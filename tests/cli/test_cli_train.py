@@ -397,6 +397,8 @@ def test_a_run_is_trained_by_one_process_at_a_time(command, tmp_path):
     folder = tmp_path / "run"
     running = process(*begin(folder, *sets(*LONG)))
     when_logged(running, folder, 3)
+    # It keeps the folder while it stands still, and makes no more steps than are asked for below.
+    running.send_signal(signal.SIGSTOP)
     for more in ((), ("--resume",)):
         second = command(*begin(folder, *sets(*LONG)), *more)
         assert second.code == 2
