@@ -182,6 +182,9 @@ def test(
     command = [python, "-m", "pytest", "-q", f"--numprocesses={processes}", f"--junitxml={counts}"]
     cache = log.with_suffix(".cache")
     command.append(f"--override-ini=cache_dir={cache}")
+    if cell.scope == "all":
+        # The slow ones, too.
+        command += ["-m", ""]
     # Of tests that start tests, too.
     options = "" if cell.is_own else shlex.join(f"-W{ignored}" for ignored in IGNORED)
     # Doctests and documents show today's figures and messages of other libraries: "all" has them.

@@ -86,7 +86,7 @@ def _reset_after_fork() -> None:
     _pools.clear()
 
 
-# Windows starts processes anew.
+# Windows has no fork.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_after_fork)
 

@@ -102,7 +102,7 @@ print(os.environ.get("GOMP_SPINCOUNT"))
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="another OpenMP is told otherwise")
+@pytest.mark.skipif(sys.platform != "linux", reason="another OpenMP has other settings")
 @pytest.mark.parametrize(
     ("own", "asked"),
     [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, "None")],
@@ -171,7 +171,7 @@ def test_a_file_does_not_take_the_place_of_an_output_that_is_closed(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")  # noqa: PTH110
 @pytest.mark.parametrize("arguments", SHORT_AND_LONG)
-def test_a_full_disk_is_told(arguments):
+def test_a_full_disk_is_reported(arguments):
     with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123
         outcome = subprocess.run(
             [*PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, check=False

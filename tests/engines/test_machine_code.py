@@ -11,7 +11,7 @@ import torch
 
 import glasshead as gh
 from glasshead.engines.streaming import machine_code
-from glasshead.engines.streaming.kernels import processor
+from glasshead.engines.streaming.kernels import compiling, processor
 from glasshead.engines.streaming.kernels.arguments import ENTRIES, Matrix
 from glasshead.engines.streaming.kernels.compiling import compiled
 from glasshead.engines.streaming.kernels.processor import SHIPPED, at_hand
@@ -102,6 +102,21 @@ def test_what_is_nowhere_is_compiled(folder, monkeypatch):
 
 
 # Another process.
+def test_the_cache_keeps_a_few_states_of_a_kernel_and_every_other_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine_code, "_cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(compiling, "compiled", lambda *_: b"code")
+    others = {"foreign.o", machine_code.file_name("widen", REAL, at_hand())}
+    for name in others:
+        (tmp_path / name).touch()
+    for state in range(11):
+        monkeypatch.setattr(machine_code, "_own_key", lambda *_, state=state: b"%d" % state)
+        machine_code._compile("pack", REAL)
+        assert machine_code._cached("pack", REAL) == b"code"
+    found = {file.name for file in tmp_path.iterdir()}
+    assert others < found
+    assert len(found - others) == 8
+
+
 @pytest.mark.slow
 def test_an_installation_with_machine_code_runs_it_without_numba(tmp_path):
     """A fresh process with a folder of machine code has the bits of this one, and no Numba."""

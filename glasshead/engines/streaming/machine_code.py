@@ -28,8 +28,8 @@ SHIPPED_FOLDER = Path(__file__).with_name("machine_code")
 _KERNELS = Path(__file__).with_name("kernels")
 _DIGEST = 32
 KERNELS = [(name, np.dtype(real)) for name in ENTRIES for real in (np.float32, np.float64)]
-# Files of the cache: of this state of the sources and some before, or of other clones.
-_KEPT = 8 * len(KERNELS)
+# Files of a kernel in the cache: of this state of the sources and some before, or of other clones.
+_KEPT = 8
 _lock = threading.RLock()
 _loaded: dict[tuple[str, np.dtype], "Kernel"] = {}
 
@@ -271,9 +271,9 @@ def _compile(entry: str, real: np.dtype) -> bytes:
         # A full disk costs the next process some seconds, and this one nothing.
         with contextlib.suppress(OSError):
             _write(file, _own_key(entry, real) or b"", code)
-            older = sorted(file.parent.glob("*.o"), key=lambda one: one.stat().st_mtime)
-            for one in older[:-_KEPT]:
-                one.unlink()
+            same = file.parent.glob(f"{at_hand().name}.{entry}.{real.name}.*.o")
+            for older in sorted(same, key=lambda one: one.stat().st_mtime)[:-_KEPT]:
+                older.unlink()
     return code
 
 

@@ -149,7 +149,7 @@ def _forget() -> None:
     _pools.clear()
 
 
-# Windows starts processes anew.
+# Windows has no fork.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
