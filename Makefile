@@ -19,14 +19,14 @@ NEWER := 'pip>=25.1'
 	    echo "Python must be 3.11 or later; name it by: make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { \
 	    echo "Python must have its module venv; install it by: apt install python3-venv"; exit 1; }
-	@echo "Installing PyTorch and the library into .venv: 300 MB to download, and a minute …"
+	@echo "Installing PyTorch and the library into .venv: 320 MB to download, and a minute …"
 	$(PYTHON) -m venv .venv
 	$(PIP) $(NEWER) hatchling editables numba
 	$(PIP) $(INDEX) --no-build-isolation --editable '.[train]'
 	touch $@
 
 .venv/installed: .venv/base
-	@echo "Installing what tests and pages need: 200 MB more, and another minute …"
+	@echo "Installing what tests and pages need: 220 MB more, and another minute …"
 	$(PIP) $(INDEX) --no-build-isolation --editable '.[train,hf,studio]' --group dev
 	touch $@
 
