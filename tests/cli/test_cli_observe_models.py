@@ -440,7 +440,8 @@ def together(count, *arguments, program=("-m", "glasshead", "observe")):
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     return subprocess.run(
         [sys.executable, *launcher, *program, *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # Unbuffered, each print is two writes, between which another rank's may come.
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""},
         capture_output=True,
         text=True,
         check=False,

@@ -450,7 +450,8 @@ def test_the_script_of_the_page_runs_as_it_stands(folder, tmp_path):
     done = subprocess.run(
         [sys.executable, *launcher, "heads.py"],
         cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        # Unbuffered, each print is two writes, between which the other rank's may come.
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""},
         capture_output=True,
         text=True,
         check=False,
