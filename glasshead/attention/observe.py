@@ -301,6 +301,7 @@ class StatisticRequest:
         for name, one in self.statistics.items():
             self._places[name] = []
             for reduction in one.reductions(self.problem):
+                reduction.check(self.problem, one)
                 # By `==` alone, as tensors within a reduction cannot be hashed.
                 same = [i for i, known in enumerate(reductions) if known == reduction]
                 at = same[0] if same else None

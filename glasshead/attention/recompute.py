@@ -119,7 +119,7 @@ def scores_are_coarse(problem: Problem, scores: Float[Tensor, "..."]) -> bool:
     bound = largest.amax() if largest.numel() else largest.new_zeros(())
     score, query, key = problem.score, problem.query, problem.key
     if isinstance(score, InnerProduct) and query.numel() and key.numel():
-        query, key = score.features(query.to(problem.dtype), key.to(problem.dtype))
+        query, key = score.checked_features(query.to(problem.dtype), key.to(problem.dtype))
         sizes = [torch.linalg.vector_norm(x, dim=-1).amax(-1) for x in (query, key)]
         size = sizes[0] * sizes[1].repeat_interleave(problem.group, -1)
         scale = problem.scale

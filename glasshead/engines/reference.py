@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from glasshead.recipe.problem import Problem, Trace, sees_and_seen
 from glasshead.recipe.tile import Span, Tile
-from glasshead.recipe.validation import without_autocast
+from glasshead.recipe.validation import check_gives, without_autocast
 from glasshead.statistics.reductions import Reduction, Rows
 
 
@@ -126,6 +126,8 @@ class Reference:
             key, value = (x.repeat_interleave(problem.group, dim=-3) for x in (key, value))
 
             scores = problem.score(query, key)
+            pairs = (*query.shape[:-1], key.shape[-2])
+            check_gives(problem.score, scores, pairs, exactly=True)
             if visible is not None:
                 # A hidden score stays in the trace as it is, and has no gradient.
                 scores = torch.where(visible, scores, scores.detach())
@@ -138,6 +140,7 @@ class Reference:
             if visible is not None:
                 masked = masked.masked_fill(~visible, -torch.inf)
             weights = problem.normalizer(masked, visible)
+            check_gives(problem.normalizer, weights, pairs, exactly=True)
             dropped = F.dropout(weights, problem.dropout) if problem.dropout else weights
             context = (dropped @ value).to(problem.value.dtype)
         trace = Trace(

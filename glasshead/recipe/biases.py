@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from glasshead.recipe.part import Description, HeadIndex, Part
 from glasshead.recipe.tile import Span, Tile
-from glasshead.recipe.validation import check_covers, check_heads, whole_number
+from glasshead.recipe.validation import check_covers, check_gives, check_heads, whole_number
 
 ANY_BIAS = Description(
     "A bias is added to every score: a number for each pair of words that does not depend on their "
@@ -67,13 +68,16 @@ class Bias(Part, nn.Module):
         return kind(table, queries)
 
 
-def by_diagonal(bias: Bias, tile: Tile) -> Float[Tensor, "*leading #1 #diagonals"]:
+def by_diagonal(
+    bias: Bias, tile: Tile, leading: Sequence[int] | None = None
+) -> Float[Tensor, "*#leading 1 #diagonals"]:
     """Evaluate a bias by distance once per diagonal, `queries - 1 - i + j` of `queries + keys - 1`.
 
     The last query's row, extended, has each distance once.
     """
     queries, keys = tile.shape
-    return bias(replace(tile, queries=Span(queries - 1, queries), keys=Span(0, queries + keys - 1)))
+    row = replace(tile, queries=Span(queries - 1, queries), keys=Span(0, queries + keys - 1))
+    return bias_values(bias, row, leading)
 
 
 def as_bias(bias: Any) -> Bias | Tensor | None:
@@ -93,11 +97,22 @@ def as_bias(bias: Any) -> Bias | Tensor | None:
     return bias
 
 
-def bias_values(bias: Bias | Tensor, tile: Tile) -> Float[Tensor, "*leading #queries #keys"]:
-    """Evaluate a bias object, or slice a bias tensor, for the pairs of a tile."""
-    if isinstance(bias, Bias):
-        return bias(tile)
-    return tile.cut(bias)
+def bias_values(
+    bias: Bias | Tensor, tile: Tile, leading: Sequence[int] | None = None
+) -> Float[Tensor, "*#leading #queries #keys"]:
+    """Evaluate a bias object, or slice a bias tensor, for the pairs of a tile.
+
+    Args:
+        bias: The bias.
+        tile: Some of the pairs.
+        leading: The batch axes and the heads of the scores, if they are known.
+
+    Errors: a ValueError where a custom bias gives no numbers of these pairs.
+    """
+    values = bias(tile) if isinstance(bias, Bias) else tile.cut(bias)
+    if leading is not None:
+        check_gives(bias, values, (*leading, *tile.shape))
+    return values
 
 
 def bias_shows(

@@ -92,14 +92,17 @@ class Part:
     Attributes:
         saved: The arguments, which are attributes too, that make such a part again from a file.
         learned: Its parameters, by their names in a state dict.
+        is_custom: Whether nothing is known of it but its base class.
     """
 
     saved: ClassVar[tuple[str, ...]]
     learned: ClassVar[tuple[str, ...]] = ()
+    is_custom: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         own = vars(cls)
+        cls.is_custom = "saved" not in own
         if "saved" in own:
             PARTS.setdefault(cls.__name__, cls)
         if any(name in own for name in _COMPUTES):
@@ -116,11 +119,6 @@ class Part:
         `forward`, `features` or `normalize` alone is described as any part of its kind.
         """
         return None
-
-    @property
-    def is_custom(self) -> bool:
-        """Return whether nothing is known of the part but its base class."""
-        return PARTS.get(self.class_name) is not type(self)
 
     @property
     def class_name(self) -> str:

@@ -1,6 +1,6 @@
 """One attention call: its tensors and checked settings, and the trace of every step."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, TypeVar, cast
@@ -14,8 +14,15 @@ from glasshead.recipe.masks.base import Mask, combined, visible_pairs
 from glasshead.recipe.normalizers import Normalizer
 from glasshead.recipe.part import HeadIndex
 from glasshead.recipe.scores import Dot, InnerProduct, Score
-from glasshead.recipe.tile import Intervals, Span, Tile, intersect, three_axes
-from glasshead.recipe.validation import check_offset
+from glasshead.recipe.tile import (
+    Intervals,
+    Span,
+    Tile,
+    intersect,
+    three_axes,
+    values_unavailable,
+)
+from glasshead.recipe.validation import check_gives, check_offset, named
 
 _Made = TypeVar("_Made")
 
@@ -105,6 +112,19 @@ class Problem:
                 check_bias(bias, tile, shape)
             if self.mask is not None:
                 self.mask.check(tile, shape)
+        self._check_custom(heads)
+
+    def _check_custom(self, heads: int) -> None:
+        """Raise a ValueError where what a custom part tells of itself does not fit the inputs."""
+        mask, scale = self.mask, self.scale if self.score.is_custom else None
+        if mask is not None and any(one.is_custom for one in mask.conjuncts or (mask,)):
+            self.key_ranges()
+        if isinstance(scale, Tensor):
+            check_gives(self.score, scale, (heads, 1, 1), what="scale")
+        if self.normalizer.is_custom:
+            sink = self.normalizer.sink_score()
+            if isinstance(sink, Tensor):
+                check_gives(self.normalizer, sink, (heads,), what="sink")
 
     def bias_and_visible(
         self, mask: Mask | None, tile: Tile
@@ -117,9 +137,13 @@ class Problem:
         None means no bias, or nothing hidden. `mask` is the problem's own, or a
         simpler one that says the same of the tile.
         """
-        total, visible = None, None if mask is None else three_axes(visible_pairs(mask, tile))
+        leading = self.scores_shape[:-2]
+        total, visible = (
+            None,
+            None if mask is None else three_axes(visible_pairs(mask, tile, leading)),
+        )
         for bias in self.biases:
-            values = three_axes(bias_values(bias, tile)).to(tile.dtype)
+            values = three_axes(bias_values(bias, tile, leading)).to(tile.dtype)
             shows = bias_shows(bias, values)
             if shows is not None:
                 values = values.masked_fill(~shows, 0.0)
@@ -143,7 +167,7 @@ class Problem:
         if folded or not isinstance(score, Dot):
             # Features computed from the inputs are not rounded to half precision again.
             query, key = (x.to(self.dtype) for x in (query, key))
-        query, key = score.features(query, key)
+        query, key = score.checked_features(query, key)
         if not folded:
             return query, key, float(scale)
         return query * (scale.to(query) if isinstance(scale, Tensor) else scale), key, 1.0
@@ -165,9 +189,10 @@ class Problem:
         if mask is None:
             return None, None
         if device is None:
-            return self._once("ranges", lambda: split(mask, self.tile()))
+            return self._once("ranges", lambda: split(mask, self.tile(), self.scores_shape[:-3]))
         tile = replace(self.tile(), device=device)
-        return self._once(f"ranges on {device.type}", lambda: split(mask, tile))
+        name = f"ranges on {device.type}"
+        return self._once(name, lambda: split(mask, tile, self.scores_shape[:-3]))
 
     def without_dropout(self) -> "Problem":
         """Return the problem of the undropped weights."""
@@ -228,11 +253,20 @@ class Problem:
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
-def split(mask: Mask | None, tile: Tile) -> tuple[Intervals | None, Mask | None]:
+def split(
+    mask: Mask | None, tile: Tile, batch: Sequence[int] = ()
+) -> tuple[Intervals | None, Mask | None]:
     """Split `mask` into one key range per query, and the mask that remains.
 
     A query sees the keys that are in its range and that the remaining mask shows; None stands for
     every key. Of masks that are combined by `&`, those with ranges make the first part.
+
+    Args:
+        mask: The mask.
+        tile: Some of the pairs.
+        batch: The batch axes of the scores.
+
+    Errors: a ValueError where the ranges of a custom mask are no ranges of the tile's keys.
 
     >>> import glasshead as gh
     >>> mask = gh.causal() & gh.documents([0, 1, 0]) & gh.padding(2)
@@ -249,8 +283,29 @@ def split(mask: Mask | None, tile: Tile) -> tuple[Intervals | None, Mask | None]
         if intervals is None:
             rest.append(one)
         else:
+            if one.is_custom:
+                _check_ranges(one, intervals, tile, batch)
             ranges.append(intervals)
     return (reduce(intersect, ranges) if ranges else None), (combined(rest) if rest else None)
+
+
+def _check_ranges(mask: Mask, ranges: Intervals, tile: Tile, batch: Sequence[int]) -> None:
+    """Raise an error where ranges are no whole numbers of the tile's keys, or no ranges."""
+    for side in ranges:
+        check_gives(mask, side, (*batch, 1, tile.shape[0], 1), what="intervals")
+        if side.dtype != torch.int64:
+            raise TypeError(
+                f"the intervals of {named(mask)} must be of torch.int64, got {side.dtype}."
+            )
+    first, last = tile.keys.start, tile.keys.stop
+    if values_unavailable(tile) or not ranges.starts.numel():
+        return
+    low, high = int(ranges.starts.min()), int(ranges.stops.max())
+    if low < first or high > last or bool((ranges.starts > ranges.stops).any()):
+        raise ValueError(
+            f"the intervals of {named(mask)} must begin before they stop, within the keys from "
+            f"{first} to {last}, got some from {low} to {high}."
+        )
 
 
 def sees_and_seen(

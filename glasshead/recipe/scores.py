@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from glasshead.recipe.part import Description, HeadIndex, Part
 from glasshead.recipe.validation import (
+    check_gives,
     check_per_head,
     number_or_tensor,
     per_head,
@@ -121,8 +122,16 @@ class InnerProduct(Score):
         query: Float[Tensor, "*leading queries dim"],
         key: Float[Tensor, "*leading keys dim"],
     ) -> Float[Tensor, "*leading queries keys"]:
-        query, key = self.features(query, key)
+        query, key = self.checked_features(query, key)
         return query @ key.transpose(-1, -2)
+
+    def checked_features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the features; raise a ValueError where those of a custom score do not fit."""
+        left, right = self.features(query, key)
+        if left is not query or right is not key:
+            check_gives(self, left, (*query.shape[:-1], left.shape[-1]), exactly=True)
+            check_gives(self, right, (*key.shape[:-1], left.shape[-1]), exactly=True)
+        return left, right
 
     @abstractmethod
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:

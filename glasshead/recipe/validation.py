@@ -3,7 +3,7 @@
 import math
 import operator
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
 from typing import Any
@@ -180,6 +180,8 @@ def _check_input(name: str, tensor: Any) -> None:
         raise TypeError(
             f"{name} takes a dense tensor, and got {tensor.layout}: convert it with .to_dense()."
         )
+    if not torch.compiler.is_compiling():
+        check_memory(name, tensor)
     if tensor.ndim < 2:
         raise ValueError(
             f"{name} takes [length, dim], [batch, length, dim] or [..., heads, length, dim], "
@@ -242,6 +244,64 @@ def check_covers(name: str, shape: Iterable[int], scores: Iterable[int]) -> None
         raise ValueError(
             f"{name} takes a shape that broadcasts to {list(scores)}, and got {list(shape)}."
         )
+
+
+def check_gives(
+    part: object,
+    result: Tensor,
+    wanted: Sequence[int],
+    *,
+    exactly: bool = False,
+    what: str = "result",
+) -> None:
+    """Check the shape that a part of the recipe gives, which engines read without another look.
+
+    Args:
+        part: The part, which the error names.
+        result: What it gave.
+        wanted: The shape that it must broadcast to, or, `exactly`, have.
+        what: What the result is.
+    """
+    if torch.compiler.is_compiling():
+        return  # Broadcasting checks it, and the operator that runs in the end.
+    shape = tuple(result.shape)
+    aligned = tuple(wanted)[max(0, len(wanted) - len(shape)) :]
+    fits = len(shape) == len(aligned) and all(
+        size in (1, whole) for size, whole in zip(shape, aligned, strict=True)
+    )
+    if shape != tuple(wanted) if exactly else not fits:
+        how = "have the shape" if exactly else "have a shape that broadcasts to"
+        raise ValueError(
+            f"the {what} of {named(part)} must {how} {list(wanted)}, got {list(shape)}."
+        )
+
+
+def named(part: object) -> str:
+    """Name a part of the recipe by its class, or a tensor as one."""
+    return "a tensor" if isinstance(part, Tensor) else type(part).__name__
+
+
+def check_memory(name: str, tensor: Tensor) -> None:
+    """Check that a tensor's storage reaches to its last number: it may have been freed or shrunk.
+
+    Source: PyTorch's FSDP, which frees parameters by `untyped_storage().resize_(0)`.
+    """
+    try:
+        held = tensor.untyped_storage().nbytes()
+        needed = extent(tensor) + tensor.storage_offset() * tensor.itemsize
+    except (NotImplementedError, RuntimeError):
+        return  # A tensor that a transform wraps has no storage of its own.
+    if held < needed and tensor.numel():
+        raise ValueError(
+            f"{name} must have a storage of at least {needed} bytes, got {held}: it was freed or "
+            f"shrunk."
+        )
+
+
+def extent(tensor: Tensor) -> int:
+    """Return the bytes from a tensor's first number to the end of its last one."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return (1 + sum((size - 1) * step for size, step in steps)) * tensor.itemsize
 
 
 def check_heads(name: str, heads: int, scores: tuple[int, ...]) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Tile
+from glasshead.recipe.validation import check_gives, named
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,9 @@ class Reduction(ABC):
 
     query_axis: ClassVar[int | None] = -1
     operations: ClassVar[int] = 0
+
+    def check(self, problem: Problem, owner: object) -> None:  # noqa: B027 - few have an operand
+        """Raise a ValueError where an operand does not fit; it names the `owner`, a statistic."""
 
     @abstractmethod
     def of(self, rows: Rows) -> tuple[Tensor, ...]:
@@ -138,6 +142,10 @@ class TimesKeys(Reduction):
     query_axis = -2
     operations = 8
 
+    def check(self, problem: Problem, owner: object) -> None:
+        *leading, _, keys = problem.scores_shape
+        _check_operand("per_key", self.per_key, (*leading, keys), owner)
+
     def of(self, rows: Rows) -> tuple[Tensor]:
         return (rows.weights @ self.per_key.to(rows.weights),)
 
@@ -157,6 +165,10 @@ class TimesQueries(Reduction):
     query_axis = None
     operations = 8
 
+    def check(self, problem: Problem, owner: object) -> None:
+        *leading, queries, _ = problem.scores_shape
+        _check_operand("per_query", self.per_query, (*leading, queries), owner)
+
     def of(self, rows: Rows) -> tuple[Tensor]:
         queries = rows.tile.queries
         left = self.per_query[..., queries.start : queries.stop, :].to(rows.weights)
@@ -164,6 +176,15 @@ class TimesQueries(Reduction):
 
     def numbers(self, queries: int, keys: int) -> int:
         return 3 * keys * self.per_query.shape[-1]
+
+
+def _check_operand(name: str, operand: Tensor, wanted: tuple[int, ...], owner: object) -> None:
+    """Check `[*#batch, #heads, length, n]`, which has a row for each query or key."""
+    check_gives(owner, operand, (*wanted, *operand.shape[-1:]), what=name)
+    if operand.ndim < 2 or operand.shape[-2] != wanted[-1]:
+        raise ValueError(
+            f"the {name} of {named(owner)} must have {wanted[-1]} rows, got {list(operand.shape)}."
+        )
 
 
 @dataclass(frozen=True)

@@ -193,9 +193,10 @@ def test_each_unit_is_taken_once_by_this_thread_or_another():
     threads = []
     for _ in range(20):
         threads.clear()
-        workers.share(range(2), lambda _: threads.append(threading.get_ident()), 2)
-        assert len(set(threads)) == 2
-        assert threading.get_ident() in threads
+        workers.share(range(2), lambda units: threads.append((threading.get_ident(), *units)), 2)
+        idents = {thread for thread, *_ in threads}
+        assert len(idents) == 2
+        assert threading.get_ident() in idents
 
 
 @pytest.mark.usefixtures("lent")

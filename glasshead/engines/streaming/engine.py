@@ -208,12 +208,12 @@ _ROWS = 64
 class Rule:
     """A mask without a simpler form, evaluated for one block of pairs at a time."""
 
-    def __init__(self, mask: Mask, tile: Tile, batch: tuple[int, ...]) -> None:
-        self.mask, self.tile, self.batch = mask, tile, batch
+    def __init__(self, mask: Mask, tile: Tile, leading: tuple[int, ...]) -> None:
+        self.mask, self.tile, self.leading = mask, tile, leading
 
     def __call__(self, queries: range, keys: range) -> Tensor:
         tile = replace(self.tile, queries=queries, keys=keys)
-        return four_axes(visible_pairs(self.mask, tile), self.batch)
+        return four_axes(visible_pairs(self.mask, tile, self.leading), self.leading[:-1])
 
 
 def lower(problem: Problem) -> LoweredProblem:
@@ -246,16 +246,16 @@ def lower(problem: Problem) -> LoweredProblem:
 
 def lower_recipe(problem: Problem) -> RecipeTensors:
     """Lower what a problem has beside its vectors, and their scale; axes of size 1 broadcast."""
-    batch = tuple(problem.scores_shape[:-3])
-    tile = problem.tile()
+    leading = tuple(problem.scores_shape[:-2])
+    batch, tile = leading[:-1], problem.tile()
     intervals, rest = problem.key_ranges()
     bounds = _bounds(problem, intervals, batch)
     visible, rule = None, None
     if rest is not None:
         if rest.is_dense or is_traced():
-            visible = four_axes(visible_pairs(rest, tile), batch)
+            visible = four_axes(visible_pairs(rest, tile, leading), batch)
         else:
-            rule = Rule(rest, tile, batch)
+            rule = Rule(rest, tile, leading)
             bounds = _narrow_bounds(bounds, rest, tile)
     bias, table = _biases(problem, batch)
     return RecipeTensors(
@@ -299,12 +299,13 @@ def _bounds(problem: Problem, intervals: Intervals | None, batch: tuple[int, ...
 
 def _narrow_bounds(bounds: Tensor, rest: Mask, tile: Tile) -> Tensor:
     """Narrow the bounds to the keys that a rule shows to each few queries."""
-    queries = tile.shape[0]
+    queries, keys = tile.shape
     bounds = bounds.clone()
     for first in range(0, queries, _ROWS):
         rows = range(first, min(first + _ROWS, queries))
         seen = rest.key_range(replace(tile, queries=rows))
-        bounds[:, :, rows.start : rows.stop].clamp_(seen.start, max(seen.start, seen.stop))
+        start = min(max(seen.start, 0), keys)
+        bounds[:, :, rows.start : rows.stop].clamp_(start, min(max(start, seen.stop), keys))
     return bounds
 
 
@@ -321,11 +322,14 @@ def _full_keys(tensor: Tensor, problem: Problem) -> Tensor:
 def _biases(problem: Problem, batch: tuple[int, ...]) -> tuple[Tensor | None, Tensor | None]:
     """Sum the biases given pair by pair, and those given by distance."""
     tile, pairs, tables = problem.tile(), [], []
+    leading, diagonals = problem.scores_shape[:-2], sum(problem.scores_shape[-2:]) - 1
     for bias in problem.biases:
         if isinstance(bias, Bias) and bias.by_distance:
-            tables.append(four_axes(by_diagonal(bias, tile).to(tile.dtype), batch)[..., 0, :])
+            row = by_diagonal(bias, tile, leading).to(tile.dtype)
+            row = row.expand(*row.shape[:-1], diagonals)
+            tables.append(four_axes(row, batch)[..., 0, :])
         else:
-            pairs.append(four_axes(bias_values(bias, tile).to(tile.dtype), batch))
+            pairs.append(four_axes(bias_values(bias, tile, leading).to(tile.dtype), batch))
     total = reduce(add, pairs) if pairs else None
     if len(pairs) > 1:
         hidden = reduce(torch.logical_or, [x.isneginf() for x in pairs])

@@ -94,6 +94,15 @@ class LoweredProblem(NamedTuple):
     value: Tensor | None
     recipe: RecipeTensors
 
+    def in_rows(self) -> "LoweredProblem":
+        """Return the problem with keys of pairs that are contiguous, as a compiler may not keep."""
+        recipe = self.recipe
+        visible, bias = (
+            x if x is None or x.stride(-1) == 1 else x.contiguous()
+            for x in (recipe.visible, recipe.bias)
+        )
+        return self._replace(recipe=recipe._replace(visible=visible, bias=bias))
+
 
 def real_of(tensor: Tensor) -> np.dtype:
     """Return the NumPy dtype in which a tensor is computed."""

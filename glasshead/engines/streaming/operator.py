@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from glasshead.engines.streaming.gate import check_backward, check_forward
 from glasshead.engines.streaming.kernels.arguments import ENTROPY, FACTOR, LOG_SUM, MAX_SCORE
 from glasshead.engines.streaming.operands import (
     GradInputs,
@@ -75,7 +76,9 @@ def _(*operands: Any) -> tuple[Tensor, ...]:
     from glasshead.engines.streaming.passes import forward
 
     problem, outputs = _problem(operands)
-    return tuple(forward(problem, OutputSpec.of_operands(*outputs)))
+    spec = OutputSpec.of_operands(*outputs)
+    check_forward(problem, spec)
+    return tuple(forward(problem.in_rows(), spec))
 
 
 @torch.library.register_fake("glasshead::streaming")
@@ -101,8 +104,10 @@ torch.library.define(
 def _(*operands: Any) -> tuple[Tensor, ...]:
     from glasshead.engines.streaming.passes import backward
 
-    problem, (wanted, row_stats, *grad_outputs) = _problem(operands)
-    return tuple(backward(problem, row_stats, GradOutputs(*grad_outputs), wanted))
+    problem, (wanted, row_stats, *others) = _problem(operands)
+    gradients = GradOutputs(*others)
+    check_backward(problem, row_stats, gradients, wanted)
+    return tuple(backward(problem.in_rows(), row_stats, gradients, wanted))
 
 
 @torch.library.register_fake("glasshead::streaming_backward")

@@ -317,11 +317,11 @@ class _ForwardCall(NamedTuple):
         """Compute the results, of which those that queries add to are of each stripe by itself."""
         (query, key, value, recipe), spec = self
         operands = recipe.visible, recipe.bias, recipe.table, spec.per_key, spec.per_query
-        kind: list[object] = [query.dtype, recipe.scale, recipe.softcap, recipe.bounds.shape]
+        kind: list[object] = [recipe.scale, recipe.softcap, recipe.bounds.shape]
         kind += (torch.get_num_threads(), cut.stripes, cut.height, cut.across, cut.threads)
         kind += spec[:5]
         for x in (query, key, value, *operands):
-            kind += (None, None) if x is None else (x.shape, x.stride())
+            kind += (None,) * 3 if x is None else (x.dtype, x.shape, x.stride())
         program = kept(tuple(kind), lambda: forward_program(self.problem, cut, spec))
         spans = spec.spans()
         lengths = np.full(len(query), key.shape[2], np.int64)

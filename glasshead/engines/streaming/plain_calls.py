@@ -38,6 +38,7 @@ from glasshead.engines.streaming.threads import (
     Schedule,
 )
 from glasshead.private_names import private
+from glasshead.recipe.validation import check_memory, extent
 
 _CPU = torch.device("cpu")
 # The position of query 0, which nothing reads here.
@@ -65,7 +66,7 @@ class PlainCall:
         self.bounds, self.scale, self.softcap = bounds, scale, softcap
         self._by_lengths = name == "lengths"
         self._name = name, scale, softcap
-        self._by_strides: dict[tuple[object, ...], Program] = {}
+        self._by_strides: dict[tuple[object, ...], tuple[Program, tuple[int, ...]]] = {}
 
     def __call__(
         self,
@@ -77,7 +78,7 @@ class PlainCall:
         """Compute the context, differentiably.
 
         None where others are to see an operator, a batch row sees no key, or an input has no
-        memory.
+        memory, or too little.
         """
         if _sees_operators() or getattr(forward_ad, "_current_level", 0) >= 0:
             return None
@@ -88,10 +89,16 @@ class PlainCall:
             return None
         # Calls of this attention have the same shapes.
         layout = query.stride(), key.stride(), value.stride(), torch.get_num_threads()
-        program = self._by_strides.get(layout)
-        if program is None:
+        known = self._by_strides.get(layout)
+        extents = known[1] if known else tuple(map(extent, (query, key, value)))
+        for x, needed in zip((query, key, value), extents, strict=True):
+            if x.untyped_storage().nbytes() < needed + x.storage_offset() * x.itemsize:
+                return None
+        if known:
+            program, _ = known
+        else:
             query, key, value = in_rows(query), in_rows(key), in_rows(value)
-            program = self._forward(layout, query, key, value)
+            program = self._forward(layout, extents, query, key, value)
             places = query.data_ptr(), key.data_ptr(), value.data_ptr()
         rows = program.bounds
         if self._by_lengths:
@@ -107,13 +114,15 @@ class PlainCall:
         program.run(rows.lengths, *places, rows.bounds, context.data_ptr())
         return context if query.dtype is torch.float32 else context.to(query.dtype)
 
-    def _forward(self, layout: tuple[object, ...], *inputs: Tensor) -> Program:
+    def _forward(
+        self, layout: tuple[object, ...], extents: tuple[int, ...], *inputs: Tensor
+    ) -> Program:
         """Return the program of the forward pass, and keep it for inputs that take no copy."""
         program = self.program(_forward_program, *inputs)
         if layout[:3] == tuple(x.stride() for x in inputs):
             if len(self._by_strides) >= _MOST_BY_STRIDES:
                 self._by_strides.clear()
-            self._by_strides[layout] = program
+            self._by_strides[layout] = program, extents
         return program
 
     def program(
@@ -195,6 +204,10 @@ def _rows_of(mask: Any, query: Tensor, key: Tensor) -> KeySpans | None:
     return rows
 
 
+# What a backward pass reads.
+_SAVED = "query", "key", "value", "bounds", "row_stats", "the gradient of the context"
+
+
 class StreamingAttention(torch.autograd.Function):
     """The context, and its gradients."""
 
@@ -235,7 +248,9 @@ class StreamingAttention(torch.autograd.Function):
                 "a hook of saved tensors returns them in the shape and dtype that they had, and "
                 f"returned {[(list(x.shape), x.dtype) for x in (query, key, value)]}."
             )
-        # It may have laid them out anew.
+        for name, x in zip(_SAVED, (query, key, value, bounds, of_rows, gradient), strict=True):
+            check_memory(name, x)
+        # A hook may have laid them out anew.
         inputs = [in_rows(x.resolve_neg()) for x in (query, key, value)]
         bounds, of_rows = bounds.contiguous(), of_rows.contiguous()
         if _sees_operators() or not _has_memory(gradient):

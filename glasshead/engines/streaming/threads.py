@@ -4,10 +4,11 @@ import ctypes
 import math
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -19,10 +20,11 @@ from glasshead.engines.streaming.operands import LoweredProblem, real_of
 _Unit = TypeVar("_Unit")
 
 
-def share(units: Iterable[_Unit], work: Callable[[Iterator[_Unit]], None], threads: int) -> None:
+def share(units: Sequence[_Unit], work: Callable[[Iterator[_Unit]], None], threads: int) -> None:
     """Call `work` in each thread with an iterator over the remaining units; each is taken once.
 
-    An error in one of the threads, or Ctrl-C here, ends the work of all and is raised here.
+    An error in one of the threads, or Ctrl-C here, ends the work of all and is raised here. So is
+    a second Ctrl-C, at whatever line it arrives.
     """
     if threads == 1:
         work(iter(units))
@@ -31,15 +33,22 @@ def share(units: Iterable[_Unit], work: Callable[[Iterator[_Unit]], None], threa
 
     def take() -> None:
         try:
-            work(left)
+            work(left.each())
         except BaseException as error:  # noqa: BLE001 - it is raised below
-            left.end()
+            # Before anything else, as Ctrl-C may end these lines, too.
             errors.append(error)
+            left.end()
 
     run = _in_own_pool if _is_forked else _openmp() or _in_own_pool
-    run(take, threads)
-    if errors:
-        raise errors[0]
+    try:
+        run(take, threads)
+    finally:
+        if errors:
+            raise errors[0]
+    if left.finished < len(units):
+        raise RuntimeError(
+            f"of {len(units)} units of work {left.finished} were finished: this is a bug."
+        )
 
 
 # With fewer operations one thread computes alone: others would wait for Python, or, where machine
@@ -63,15 +72,22 @@ def _openmp() -> _Run | None:
         return None
 
     def run(take: Callable[[], None], threads: int) -> None:
-        own, others = threading.get_ident(), iter(range(threads - 1))
+        own, others, ended = threading.get_ident(), iter(range(threads - 1)), False
 
         def start(_: None) -> None:
+            nonlocal ended
             # This thread is always one of them, as Ctrl-C reaches no other.
-            if threading.get_ident() == own or next(others, None) is not None:
+            is_own = threading.get_ident() == own
+            if is_own or next(others, None) is not None:
                 take()
+            # Python handles no signal between this assignment and the end.
+            ended = ended or is_own
 
         # All of PyTorch's threads, as a smaller team would end the others.
         parallel(callback(start), None, torch.get_num_threads(), 0)
+        if not ended:
+            # Nothing but a signal's handler raises outside of `take`, and ctypes ignores it.
+            raise KeyboardInterrupt
 
     return run
 
@@ -154,21 +170,34 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-class _Shared(Iterator[_Unit]):
-    """Thread-safe iterator shared by several threads."""
+class _Shared(Generic[_Unit]):
+    """Units of work that several threads take one by one.
+
+    There is no lock, which Ctrl-C could leave held: each operation of a deque or a list is whole.
+    """
 
     def __init__(self, units: Iterable[_Unit]) -> None:
-        self._units = iter(units)
-        self._lock = threading.Lock()
+        self._left = deque(units)
+        self._finished: list[_Unit] = []
 
-    def __next__(self) -> _Unit:
-        with self._lock:
-            return next(self._units)
+    @property
+    def finished(self) -> int:
+        """Return how many units are finished."""
+        return len(self._finished)
+
+    def each(self) -> Iterator[_Unit]:
+        """Yield one unit after the other; one is finished when the next is asked for."""
+        while True:
+            try:
+                unit = self._left.popleft()
+            except IndexError:
+                return
+            yield unit
+            self._finished.append(unit)
 
     def end(self) -> None:
         """End the iteration for all threads."""
-        with self._lock:
-            self._units = iter(())
+        self._left.clear()
 
 
 # The most scores of a block: a few megabytes, however long the text. The backward pass holds two

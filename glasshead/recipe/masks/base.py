@@ -22,7 +22,7 @@ from glasshead.recipe.tile import (
     union,
     values_unavailable,
 )
-from glasshead.recipe.validation import whole_number
+from glasshead.recipe.validation import check_gives, whole_number
 
 SHADES = "·░▒▓■"
 
@@ -245,14 +245,26 @@ class OfHead(Mask):
         return repr(self.whole)
 
 
-def visible_pairs(mask: Mask, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
-    """Evaluate the mask on a tile; raise a TypeError where a custom mask returns no booleans."""
+def visible_pairs(
+    mask: Mask, tile: Tile, leading: Sequence[int] | None = None
+) -> Bool[Tensor, "*#leading #queries #keys"]:
+    """Evaluate the mask on a tile.
+
+    Args:
+        mask: The mask.
+        tile: Some of the pairs.
+        leading: The batch axes and the heads of the scores, if they are known.
+
+    Errors: a TypeError or ValueError where a custom mask gives no booleans of these pairs.
+    """
     visible = mask.visible(tile)
     if visible.dtype != torch.bool:
         raise TypeError(
             f"visible() of a mask gives booleans, True = may attend, and {mask!r} gave "
             f"{visible.dtype}: compare, or convert it with .bool()."
         )
+    if leading is not None:
+        check_gives(mask, visible, (*leading, *tile.shape))
     return visible
 
 
