@@ -11,12 +11,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from building.links import dead_links
-from building.pages import LANDING, LANGUAGES, OTHERS, ROOT, SPHINX_LANGUAGES
+from building.pages import LANDING, OTHERS, ROOT, SPHINX_LANGUAGES
 
 SITE = ROOT / "build" / "site"
 LOCALES = ROOT / "docs" / "locales"
@@ -56,8 +57,10 @@ def build(site: Path) -> None:
         raise SystemExit(f"{site} is no site that was built here: name an empty folder.")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for language in LANGUAGES:
-            sphinx(language, "html", folder)
+        # The others name entries of the English reference.
+        sphinx("en", "html", folder)
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(lambda language: sphinx(language, "html", folder), OTHERS))
         for language in OTHERS:
             shutil.move(folder / language, folder / "en" / language)
         built = folder / "en"

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from functools import partialmethod
 from pathlib import Path
 
@@ -24,6 +25,27 @@ if sys.platform == "win32":
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(123)
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Makes a folder of some name once for all processes of a run, and returns it."""
+    from filelock import FileLock
+
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+
+    def once(name: str, make: Callable[[Path], object]) -> Path:
+        folder, made = shared / name, shared / f"{name}.made"
+        with FileLock(shared / f"{name}.lock"):
+            if not made.exists():
+                folder.mkdir()
+                make(folder)
+                made.touch()
+        return folder
+
+    return once
 
 
 @pytest.fixture(scope="session")

@@ -48,15 +48,18 @@ TAKES = {
     ),
 }
 COMMANDS = [(extra, command) for extra, commands in TAKES.items() for command in commands]
+# Runs commands, and then others for which further libraries are found.
 RUN = """
 import contextlib, io, json, sys
 from glasshead.cli import main
 results = {}
-for command in json.loads(sys.argv[1]):
-    said = io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-        code = main(command.split())
-    results[command] = [code, said.getvalue()]
+for commands, *further in json.loads(sys.argv[1]):
+    sys.path += further
+    for command in commands:
+        said = io.StringIO()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+            code = main(command.split())
+        results[command] = [code, said.getvalue()]
 print(json.dumps(results))
 """
 
@@ -94,17 +97,21 @@ def with_extras(extras: str, code: str, *arguments: str, cwd: Path, site: Path) 
     return json.loads(done.stdout.splitlines()[-1])
 
 
+# Each extra of a row adds libraries to those before it, so that one process starts for them.
 @pytest.mark.slow
-@pytest.mark.parametrize("extra", TAKES)
-def test_a_command_runs_with_its_extra_alone(extra, place, tmp_path):
-    commands = json.dumps(TAKES[extra])
-    outcomes = with_extras(extra, RUN, commands, cwd=place, site=tmp_path / "site")
+@pytest.mark.parametrize("row", [("", "hf", "png,hf"), ("train",)], ids=["hf", "train"])
+def test_a_command_runs_with_its_extra_alone(row, place, tmp_path):
+    first, *others = row
+    runs = [(TAKES[first],)]
+    runs += [(TAKES[one], str(libraries(tmp_path / one, *one.split(",")))) for one in others]
+    outcomes = with_extras(first, RUN, json.dumps(runs), cwd=place, site=tmp_path / "site")
+    assert list(outcomes) == [command for extra in row for command in TAKES[extra]]
     assert {command: said for command, (code, said) in outcomes.items() if code} == {}
 
 
 def test_without_its_extra_a_command_names_it(place, tmp_path):
     commands = [command for extra, command in COMMANDS if extra]
-    words = json.dumps([*commands, "studio --no-open", "demo"])
+    words = json.dumps([[[*commands, "studio --no-open", "demo"]]])
     before = {path.name for path in place.iterdir()}
     outcomes = with_extras("", RUN, words, cwd=place, site=tmp_path / "site")
     assert {path.name for path in place.iterdir()} == before

@@ -124,25 +124,24 @@ def test_the_readme_names_files_that_are_there_or_made():
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_commands_of_the_readme_run(tmp_path):
-    programs = str(Path(sys.executable).parent)
-    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    programs = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     run = 0
     for words in commands(README):
         # A model that has hardly begun to learn is read as any other.
         line = shlex.join(words).replace("'>'", ">").replace("steps=600", "steps=40")
         if line.startswith(NOT_RUN):
             continue
-        done = subprocess.run(
-            line,
-            shell=True,
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{line}: {done.stderr}"
+        # What needs no shell saves the start of a process, which most of these take longer for.
+        if of_glasshead(words) == words[1:]:
+            code = main(shlex.split(line)[1:])
+            said = capsys.readouterr().err
+        else:
+            done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)
+            code, said = done.returncode, done.stderr
+        assert code == 0, f"{line}: {said}"
         run += 1
     assert run >= 8
     assert {"runs", "story.txt", "seen.html", "seen.safetensors", "report.html"} == {

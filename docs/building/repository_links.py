@@ -31,7 +31,9 @@ def link(app: Sphinx, document: nodes.document) -> None:
         elif (ROOT / _place(page, target)).is_dir():
             # A folder is a page in the repository alone.
             node.replace_self(node.children)
-    for node in list(document.findall(addnodes.download_reference)):
+    # Code is on the English site alone, and to find which takes the import of all public names.
+    downloads = document.findall(addnodes.download_reference) if language == "en" else ()
+    for node in list(downloads):
         module = _place(page, node["reftarget"]).removesuffix(".py")
         if module.replace("/", ".") in _shown():
             _replace(node, page, f"_modules/{module}.html")

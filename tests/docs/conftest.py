@@ -11,7 +11,6 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from scripts import ROOT
 
@@ -31,23 +30,16 @@ def with_sphinx() -> None:
 
 
 @pytest.fixture(scope="session")
-def built(with_sphinx, tmp_path_factory) -> tuple[Path, str]:
+def built(with_sphinx, once) -> tuple[Path, str]:
     """The folder of the site, and what was said while it was built."""
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-    folder, said = shared / "site", shared / "site.txt"
-    with FileLock(shared / "site.lock"):
-        if not said.exists():
-            done = subprocess.run(
-                [sys.executable, BUILDER, folder],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
-            )
-            said.write_text(done.stdout, encoding="utf-8")
-    return folder, said.read_text(encoding="utf-8")
+
+    def build(folder: Path) -> None:
+        with (folder / "said.txt").open("w", encoding="utf-8") as said:
+            command = [sys.executable, BUILDER, folder / "site"]
+            subprocess.run(command, stdout=said, stderr=subprocess.STDOUT, check=False)
+
+    folder = once("docs", build)
+    return folder / "site", (folder / "said.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
