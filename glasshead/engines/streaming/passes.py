@@ -1,7 +1,6 @@
 """Forward and backward pass: vectors packed, work shared among threads, and its sums combined."""
 
 import math
-import threading
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -427,25 +426,79 @@ def backward(
     cut = Schedule(problem, numbers=BACKWARD_NUMBERS, shares=1, few=workers.FEW_IN_CODE)
     # Heads may share a bias, whose gradients are then added one after the other.
     threads = 1 if wanted[0] or cut.operations < workers.FEW else cut.threads
-    shape = problem.query.shape[:2]
+    shape = cut.stripes, *problem.query.shape[:2]
     diagonals = cut.queries + cut.keys - 1 if wanted[1] else 0
-    tables = torch.zeros(*shape, diagonals, dtype=torch.float64)
-    sinks = torch.zeros(*shape, 1 if wanted[2] else 0, dtype=torch.float64)
-    added = threading.Lock()
+    sums = _QuerySums(
+        key=_KeySums.of(grad_inputs.key, cut),
+        value=_KeySums.of(grad_inputs.value, cut),
+        tables=torch.zeros(*shape, diagonals, dtype=torch.float64),
+        sinks=torch.zeros(*shape, 1 if wanted[2] else 0, dtype=torch.float64),
+    )
 
     # Gradient mode is thread-local.
     @torch.no_grad()
     def work(units: Iterator[WorkItem]) -> None:
-        one = _BackwardPass(problem, row_stats, grad_outputs, grad_inputs, cut, added)
+        one = _BackwardPass(problem, row_stats, grad_outputs, grad_inputs, cut, sums)
         for unit in units:
-            one.run(unit, tables, sinks)
+            one.run(unit)
 
     workers.share(cut.units(), work, threads)
+    sums.key.add_to(grad_inputs.key)
+    sums.value.add_to(grad_inputs.value)
     if wanted[1]:
-        grad_inputs.table.copy_(tables.sum_to_size(grad_inputs.table.shape))
+        grad_inputs.table.copy_(sums.tables.sum(0).sum_to_size(grad_inputs.table.shape))
     if wanted[2]:
-        grad_inputs.sink.copy_(sinks[..., 0].sum(0).sum_to_size(grad_inputs.sink.shape))
+        of_heads = sums.sinks[..., 0].sum((0, 1))
+        grad_inputs.sink.copy_(of_heads.sum_to_size(grad_inputs.sink.shape))
     return grad_inputs
+
+
+class _KeySums(NamedTuple):
+    """Gradient of keys or values, summed over the queries: of each stripe, in whole panels.
+
+    The stripes are added in their order, so that the sum has the same bits in every run.
+
+    Attributes:
+        parts: `[stripes, batch, kv_heads, padded keys, padded dim]`.
+        is_result: Whether they are the memory of the result, which is whole panels of one stripe.
+    """
+
+    parts: np.ndarray
+    is_result: bool
+
+    @classmethod
+    def of(cls, result: Tensor, cut: Schedule) -> "_KeySums":
+        """Return 0 for the sums that make a result `[batch, kv_heads, keys, dim]`."""
+        if not result.numel():
+            return cls(np.empty((cut.stripes, cut.batch, cut.kv_heads, 0, 0)), is_result=True)
+        *heads, keys, dim = result.shape
+        padded = cut.padded(keys), cut.padded(dim)
+        if (keys, dim) == padded and cut.stripes == 1:
+            return cls(result.numpy()[None], is_result=True)
+        return cls(np.zeros((cut.stripes, *heads, *padded), real_of(result)), is_result=False)
+
+    def add_to(self, result: Tensor) -> None:
+        """Add the stripes."""
+        if not self.is_result:
+            _, _, keys, dim = result.shape
+            into = result.numpy()
+            for part in self.parts:
+                into += part[:, :, :keys, :dim]
+
+
+class _QuerySums(NamedTuple):
+    """Sums over the queries, of each stripe by itself, as each has a thread.
+
+    Attributes:
+        key, value: The gradients of keys and values.
+        tables: That of the table, `[stripes, batch, heads, diagonals]`.
+        sinks: That of the sink, `[stripes, batch, heads, 1]`.
+    """
+
+    key: _KeySums
+    value: _KeySums
+    tables: Tensor
+    sinks: Tensor
 
 
 class _BackwardPass:
@@ -458,12 +511,11 @@ class _BackwardPass:
         grad_outputs: GradOutputs,
         grad_inputs: GradInputs,
         cut: Schedule,
-        added: threading.Lock,
+        sums: _QuerySums,
     ) -> None:
-        self.problem, self.cut = problem, cut
+        self.problem, self.cut, self.sums = problem, cut, sums
         self.value = problem.value if grad_outputs.context is not None else None
         self.row_stats, self.grad_outputs, self.grad_inputs = row_stats, grad_outputs, grad_inputs
-        self.added = added
         self.real = real = real_of(problem.query)
         across = cut.across
         self.dim = cut.padded(problem.query.shape[-1])
@@ -480,20 +532,16 @@ class _BackwardPass:
         )
         self.workspace = self.kernel.pack.argument(6, workspace)
 
-    def run(self, unit: WorkItem, tables: Tensor, sinks: Tensor) -> None:
+    def run(self, unit: WorkItem) -> None:
         """Process every block of a work item."""
         batch, kv_head = unit.batch, unit.heads.start // self.cut.group
         vectors = self.problem.key[batch, kv_head]
         rows = matrix(vectors, width=self.cut.width)
         keys = RightOperand(vectors, rows._replace(width=vectors.shape[-1]))
         values = None if self.value is None else RightOperand(self.value[batch, kv_head])
-        key_sums = self._sums(self.grad_inputs.key, batch, kv_head, self.dim)
-        value_sums = np.empty(0, self.real)
-        if self.value is not None:
-            value_sums = self._sums(self.grad_inputs.value, batch, kv_head, self.value_dim)
         for head in unit.heads:
             one = recipe_of(self.problem, keys, batch, head, backward=True)
-            gradients = self._gradients(batch, head, key_sums, value_sums, tables, sinks)
+            gradients = self._gradients(unit, head, kv_head)
             panels, given = self._given(values, batch, head)
             for span, visible in spans(self.problem.recipe, self.cut, unit, head, one.visible):
                 self.kernel(
@@ -508,46 +556,21 @@ class _BackwardPass:
                     self.cut.height,
                     *span,
                 )
-        with self.added:
-            self._add(self.grad_inputs.key, batch, kv_head, key_sums)
-            if self.value is not None:
-                self._add(self.grad_inputs.value, batch, kv_head, value_sums)
 
-    def _fits(self, result: Tensor) -> bool:
-        """Return whether a head's result is whole panels that no other work item adds to."""
-        length, dim = result.shape[-2:]
-        whole = length == self.cut.padded(length) and dim == self.cut.padded(dim)
-        return whole and self.cut.stripes == 1
-
-    def _sums(self, result: Tensor, batch: int, head: int, width: int) -> np.ndarray:
-        """Return an array for sums over queries, in whole panels: the result itself if it fits."""
-        if self._fits(result):
-            return result[batch, head].numpy().reshape(-1)
-        return np.zeros(self.cut.padded(self.cut.keys) * width, self.real)
-
-    def _add(self, result: Tensor, batch: int, head: int, sums: np.ndarray) -> None:
-        if self._fits(result):
-            return
-        into = result[batch, head].numpy()
-        into += sums.reshape(self.cut.padded(self.cut.keys), -1)[: into.shape[0], : into.shape[1]]
-
-    def _gradients(
-        self,
-        batch: int,
-        head: int,
-        key_sums: np.ndarray,
-        value_sums: np.ndarray,
-        tables: Tensor,
-        sinks: Tensor,
-    ) -> KernelGradients:
+    def _gradients(self, unit: WorkItem, head: int, kv_head: int) -> KernelGradients:
+        batch, sums = unit.batch, self.sums
         bias = self.grad_inputs.bias if self.grad_inputs.bias.numel() else None
+        place = unit.stripe, batch, kv_head
+        value = np.empty(0, self.real)
+        if self.value is not None:
+            value = sums.value.parts[place].reshape(-1)
         return KernelGradients(
             query=self.grad_inputs.query[batch, head].numpy(),
-            key=key_sums,
-            value=value_sums,
+            key=sums.key.parts[place].reshape(-1),
+            value=value,
             bias=grid(bias, batch, head, self.real),
-            table=tables[batch, head].numpy(),
-            sink=sinks[batch, head].numpy(),
+            table=sums.tables[unit.stripe, batch, head].numpy(),
+            sink=sums.sinks[unit.stripe, batch, head].numpy(),
         )
 
     def _given(
