@@ -262,6 +262,23 @@ def test_an_address_that_is_due_is_not_written_over_where_a_link_leads(looking, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("browsers", "language"),
+    [
+        ("tr", "tr"),
+        ("zh-TW", "zh-Hant"),
+        ("zh-Hans", "zh-Hans"),
+        ("zh-CN", "zh-Hans"),
+        ("de", "en"),
+    ],
+)
+def test_the_page_speaks_the_browsers_language_or_english(looking, serving, browsers, language):
+    page = looking(serving().url, language=browsers).open("#training")
+    assert page.evaluate("document.documentElement.lang") == language
+    assert page.locator("h1").inner_text() == words(language)["training.title"]
+
+
+@pytest.mark.slow
 def test_a_language_that_is_chosen_stays_and_keeps_the_focus(looking, serving):
     page = looking(serving().url, language="es-MX").open("#training")
     assert page.evaluate("document.documentElement.lang") == "es"
