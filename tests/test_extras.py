@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
+import forked
 from classified import classified
 from environments import libraries
 from glasshead import extras
@@ -48,18 +47,15 @@ TAKES = {
     ),
 }
 COMMANDS = [(extra, command) for extra, commands in TAKES.items() for command in commands]
-# Runs commands, and then others for which further libraries are found.
 RUN = """
 import contextlib, io, json, sys
 from glasshead.cli import main
 results = {}
-for commands, *further in json.loads(sys.argv[1]):
-    sys.path += further
-    for command in commands:
-        said = io.StringIO()
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-            code = main(command.split())
-        results[command] = [code, said.getvalue()]
+for command in json.loads(sys.argv[1]):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        code = main(command.split())
+    results[command] = [code, said.getvalue()]
 print(json.dumps(results))
 """
 
@@ -81,39 +77,46 @@ def place(tmp_path_factory) -> Path:
     return folder
 
 
-def with_extras(extras: str, code: str, *arguments: str, cwd: Path, site: Path) -> Any:
+@pytest.fixture(scope="module")
+def core(tmp_path_factory) -> Path:
+    """A folder with the libraries that the package takes without extras."""
+    return libraries(tmp_path_factory.mktemp("core") / "site")
+
+
+@pytest.fixture
+def with_extras(core, place, tmp_path) -> Any:
     """What code prints as JSON where nothing is installed but the libraries of some extras."""
-    names = [name for name in extras.split(",") if name]
-    path = os.pathsep.join([str(ROOT), str(libraries(site, *names))])
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env={**os.environ, "COLUMNS": "80", "PYTHONPATH": path},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+
+    def run(extras: str, code: str, *arguments: str) -> Any:
+        site = core
+        if extras:
+            site = libraries(tmp_path / "site", *extras.split(","))
+        path = os.pathsep.join([str(ROOT), str(site)])
+        done = forked.Process(
+            *("-c", code, *arguments),
+            fresh=True,
+            libraries=core,
+            cwd=place,
+            env=os.environ | {"COLUMNS": "80", "PYTHONPATH": path},
+        ).ended()
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
 
 
-# Each extra of a row adds libraries to those before it, so that one process starts for them.
 @pytest.mark.slow
-@pytest.mark.parametrize("row", [("", "hf", "png,hf"), ("train",)], ids=["hf", "train"])
-def test_a_command_runs_with_its_extra_alone(row, place, tmp_path):
-    first, *others = row
-    runs = [(TAKES[first],)]
-    runs += [(TAKES[one], str(libraries(tmp_path / one, *one.split(",")))) for one in others]
-    outcomes = with_extras(first, RUN, json.dumps(runs), cwd=place, site=tmp_path / "site")
-    assert list(outcomes) == [command for extra in row for command in TAKES[extra]]
+@pytest.mark.parametrize("extra", TAKES)
+def test_a_command_runs_with_its_extra_alone(extra, with_extras):
+    outcomes = with_extras(extra, RUN, json.dumps(TAKES[extra]))
     assert {command: said for command, (code, said) in outcomes.items() if code} == {}
 
 
-def test_without_its_extra_a_command_names_it(place, tmp_path):
+def test_without_its_extra_a_command_names_it(place, with_extras):
     commands = [command for extra, command in COMMANDS if extra]
-    words = json.dumps([[[*commands, "studio --no-open", "demo"]]])
+    words = json.dumps([*commands, "studio --no-open", "demo"])
     before = {path.name for path in place.iterdir()}
-    outcomes = with_extras("", RUN, words, cwd=place, site=tmp_path / "site")
+    outcomes = with_extras("", RUN, words)
     assert {path.name for path in place.iterdir()} == before
     named = {
         command: said.partition("not installed here: pip install ")[2]
@@ -205,13 +208,13 @@ print(json.dumps(results))
 
 
 @pytest.mark.slow
-def test_public_names_take_no_extra_or_name_it(place, tmp_path):
-    told = with_extras("", IMPORTED, cwd=place, site=tmp_path / "site")
+def test_public_names_take_no_extra_or_name_it(core, with_extras):
+    told = with_extras("", IMPORTED)
     take = "{} takes {}, not installed here: pip install 'glasshead[{}]'."
     expected = {
         name: take.format(f"gh.{name}", library, "hf") for name, library in FUNCTIONS.items()
     }
-    if not (tmp_path / "site" / "pydantic").exists():
+    if not (core / "pydantic").exists():
         # Some versions of what is always installed bring it.
         expected["find_roles"] = take.format("gh.find_roles", "pydantic", "hf")
     expected["CorpusStatistics"] = take.format("CorpusStatistics", "torchmetrics", "hf")

@@ -5,18 +5,16 @@ runs on the CPU alone elsewhere, so that it is known to run.
 """
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
 from torch.nn import functional as F
 
+import forked
 import glasshead as gh
 from glasshead.models.translator import TranslatorSteps
 from glasshead.tasks.tokenizers import words
 from glasshead.watching.alarms import Probe
-from scripts import ROOT
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 DEVICES = ["cpu", pytest.param("cuda", marks=GPU)]
@@ -348,26 +346,20 @@ def test_times_of_words(same):
 def test_texts_read_by_ranks(device, tmp_path):
     """By the command, in a process group of NCCL on a GPU and of Gloo on the CPU."""
     (tmp_path / "text.txt").write_text("all work and no play makes a dull day\n" * 50)
-    glasshead = [sys.executable, "-m", "glasshead"]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    hidden = {**os.environ, "OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": ""}
-    shown = {**hidden, "CUDA_VISIBLE_DEVICES": "0"} if device == "cuda" else hidden
+    # A process that uses a GPU is a new one.
+    start = forked.Process if device == "cpu" else forked.NewProcess
+    hidden = os.environ | {"OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": ""}
+    shown = hidden | {"CUDA_VISIBLE_DEVICES": "0"} if device == "cuda" else hidden
+    rank = shown | forked.launched(0, 1, forked.free_port())
     train = ["train", "write", "text.txt", "--preset", "tiny", "--run", "run", "--watch"]
-    train += ["--set", "steps=3", "--set", "warmup=1"]
-    observe = ["-m", "glasshead", "observe", "run", "--text", "text.txt", "--save"]
+    train += ["--set", "steps=3", "--set", "warmup=1", "--accelerator", device]
+    observe = ["observe", "run", "--text", "text.txt", "--save"]
     for command, variables in (
-        ([*glasshead, *train, "--accelerator", device], shown),
-        ([*launcher, "--nproc-per-node", "1", *observe, "ranks.safetensors"], shown),
-        ([*glasshead, *observe[2:], "one.safetensors"], hidden),
+        (train, shown),
+        ([*observe, "ranks.safetensors"], rank),
+        ([*observe, "one.safetensors"], hidden),
     ):
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-            env={**variables, "PYTHONPATH": str(ROOT)},
-        )
+        done = start("-m", "glasshead", *command, cwd=tmp_path, env=variables).ended()
         assert done.returncode == 0, done.stderr
     ours, theirs = (gh.load(tmp_path / f"{name}.safetensors") for name in ("ranks", "one"))
     assert list(ours) == list(theirs)

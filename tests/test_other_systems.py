@@ -4,7 +4,6 @@ import ntpath
 import os
 import platform
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import forked
 from glasshead import files
 from glasshead.cli import output
 from glasshead.cli.inputs.files import output_file
@@ -66,13 +66,7 @@ assert run.read_config() == {"d_model": 7}
 
 @pytest.mark.slow
 def test_every_module_does_without_what_windows_lacks(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", WITHOUT_POSIX, tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
+    done = forked.Process("-c", WITHOUT_POSIX, tmp_path, fresh=True, cwd=ROOT).ended()
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "p.html").stat().st_size > 1000
 

@@ -5,8 +5,9 @@ import re
 import select
 import signal
 import subprocess
-import sys
 from contextlib import contextmanager
+
+import forked
 
 # Only whoever would wait forever waits as long.
 _PATIENCE = 45
@@ -39,18 +40,17 @@ class Talk:
 
 
 @contextmanager
-def talking(*arguments):
+def talking(*arguments, start=forked.Process):
     # Python's own buffers are part of what is tested.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     # A child gets its parent's deafness to Ctrl-C, as of one started in the background.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "glasshead", *map(str, arguments)],
+    process = start(
+        *("-m", "glasshead", *arguments),
         env=environment,
+        text=False,
         bufsize=0,
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
     )
     signal.signal(signal.SIGINT, before)
     with process:

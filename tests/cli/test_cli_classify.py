@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import forked
 from classified import SMALL, classified, table, texts
 from cli.lines_of_a_process import noted, talking
 from glasshead.cli.inputs.files import texts_of
@@ -271,7 +272,7 @@ def test_runs_that_are_none(command, run, tmp_path):
 
 @pytest.mark.slow
 def test_a_line_is_answered_at_once_and_an_interruption_causes_no_word(run):
-    with talking("classify", run) as talk:
+    with talking("classify", run, start=forked.NewProcess) as talk:
         assert talk.answer("Not bad at all.").endswith("Not bad at all.\n")
         assert talk.answer("") == "\n"
         talk.interrupt()

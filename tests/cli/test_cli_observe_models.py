@@ -4,8 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+import forked
 import glasshead as gh
 import systems
 from cli.word_models import HEADS, LAYERS, WordModels
@@ -411,71 +410,68 @@ def test_python_has_the_numbers_of_the_command_in_one_call(command, place, kind)
 
 RANKS = """
 import json
-import os
 from pathlib import Path
 import glasshead as gh
 result = gh.observe_texts("llama", Path("text.txt"), [gh.Entropy(), gh.MaxScore()])
 entropy = result["model.layers.1.self_attn"].entropy.tolist()
-# One write, as two processes print to the same pipe.
-os.write(1, (json.dumps([entropy, result.source["pieces"]]) + "\\n").encode())
+print(json.dumps([entropy, result.source["pieces"]]))
 """
 
 
 @pytest.mark.slow
 def test_python_reads_on_several_ranks_and_each_has_the_whole(place):
     (place / "ranks.py").write_text(RANKS)
-    outcome = together(2, program=["ranks.py"])
-    assert outcome.returncode == 0, outcome.stderr
+    both = [rank.ended() for rank in forked.ranks(2, "ranks.py")]
     found = gh.observe_texts("llama", TEXT, [gh.Entropy(), gh.MaxScore()])
-    told = [json.loads(line) for line in outcome.stdout.splitlines()]
-    assert len(told) == 2
-    for numbers, pieces in told:
+    for rank in both:
+        assert rank.returncode == 0, rank.stderr
+        numbers, pieces = json.loads(rank.stdout)
         assert pieces == found.source["pieces"]
         expected = found["model.layers.1.self_attn"].entropy
         torch.testing.assert_close(torch.tensor(numbers).double(), expected, rtol=1e-6, atol=1e-6)
 
 
-def together(count, *arguments, program=("-m", "glasshead", "observe")):
-    """The command, or another program, as torchrun starts it."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
-    return subprocess.run(
-        [sys.executable, *launcher, *program, *arguments],
-        # Unbuffered, each print is two writes, between which another rank's may come.
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+def by_torchrun(count, *arguments):
+    """What all ranks print, as one."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count]
+    # Unbuffered, each print is two writes, between which another rank's may come.
+    variables = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""}
+    done = forked.Process(
+        *launcher, "-m", "glasshead", "observe", *arguments, env=os.environ | variables
+    ).ended()
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
 
 
-def timeless(out):
-    return re.sub(r"in [^ ]+ s\.", "in … s.", " ".join(out.split()))
+def together(count, *arguments):
+    ranks = forked.ranks(count, "-m", "glasshead", "observe", *arguments)
+    ended = [rank.ended() for rank in ranks]
+    assert [rank.returncode for rank in ended] == [0] * count, ended
+    return "".join(rank.stdout for rank in ended), "".join(rank.stderr for rank in ended)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "text"), [(2, TEXT), (3, TEXTS[0])])
-def test_processes_together_see_what_one_sees(command, place, count, text):
+@pytest.mark.parametrize(
+    ("start", "count", "text"), [(by_torchrun, 2, TEXT), (together, 3, TEXTS[0])]
+)
+def test_processes_together_see_what_one_sees(command, place, start, count, text):
     (place / "text.txt").write_text(text)
     options = ("--text", "text.txt", *asked(*STATISTICS, "distance-histogram:0,1,4,inf"), "--save")
     one = observe(command, "llama", *options, "one.safetensors").out
-    many = together(count, "llama", *options, "many.safetensors")
-    assert many.returncode == 0, many.stderr
+    said, told = start(count, "llama", *options, "many.safetensors")
     alone, shared = load_file("one.safetensors"), load_file("many.safetensors")
     assert list(alone) == list(shared)
     for name, value in alone.items():
         torch.testing.assert_close(shared[name], value, atol=1e-6, rtol=1e-6)
-    timeless = [
-        re.sub(r"[\d.e-]+ s\.", "… s.", " ".join(out.split())) for out in (one, many.stdout)
-    ]
+    timeless = [re.sub(r"[\d.e-]+ s\.", "… s.", " ".join(out.split())) for out in (one, said)]
     assert timeless[0] == timeless[1]
-    assert many.stderr.count("The observation is at") == 1
+    assert told.count("The observation is at") == 1
 
 
 def test_the_one_process_of_a_launcher_sees_the_same(command, place, monkeypatch, port):
     options = ("--text", "text.txt", *asked(*STATISTICS), "--save")
     observe(command, "llama", *options, "alone.safetensors")
-    for name, value in launched(0, 1, port).items():
+    for name, value in forked.launched(0, 1, port).items():
         monkeypatch.setenv(name, value)
     observe(command, "llama", *options, "launched.safetensors")
     alone, found = load_file("alone.safetensors"), load_file("launched.safetensors")
@@ -487,49 +483,38 @@ def test_the_one_process_of_a_launcher_sees_the_same(command, place, monkeypatch
 
 @pytest.mark.slow
 def test_what_processes_refuse_together_is_said_once(place):
-    outcome = together(2, "llama", "--text", "text.txt", "--layer", "2")
-    assert outcome.returncode != 0
-    assert outcome.stdout == ""
-    assert outcome.stderr.count("glasshead: error:") == 1
-    assert "glasshead: error: --layer takes a layer from 0 to 1, and" in outcome.stderr
-
-
-def launched(rank, count, port):
-    """The variables by which a launcher tells a process which one it is."""
-    told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "MASTER_PORT": port}
-    return {"MASTER_ADDR": "127.0.0.1"} | {name: str(value) for name, value in told.items()}
-
-
-def started(rank, folder, port, *arguments, code="-m glasshead"):
-    """One process of two, as a launcher on another machine would start it."""
-    return subprocess.Popen(
-        [sys.executable, *code.split(" ", 1), "observe", *arguments],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"} | launched(rank, 2, port),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    arguments = ("-m", "glasshead", "observe", "llama", "--text", "text.txt", "--layer", "2")
+    ended = [rank.ended() for rank in forked.ranks(2, *arguments)]
+    assert all(rank.returncode != 0 for rank in ended)
+    assert [rank.stdout for rank in ended] == ["", ""]
+    told = "".join(rank.stderr for rank in ended)
+    assert told.count("glasshead: error:") == 1
+    assert "glasshead: error: --layer takes a layer from 0 to 1, and" in told
 
 
 @pytest.fixture
 def port():
-    import socket
+    return forked.free_port()
 
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+
+def started(rank, folder, port, *program):
+    """One process of two, as a launcher on another machine would start it."""
+    variables = os.environ | forked.launched(rank, 2, port)
+    asked = ("observe", "llama", "--text", "text.txt")
+    return forked.Process(*program, *asked, cwd=folder, env=variables)
 
 
 @pytest.mark.slow
 def test_what_one_process_refuses_ends_all_with_its_sentence(place, port):
     (place / "elsewhere").mkdir()
-    arguments = ("llama", "--text", "text.txt")
-    both = [started(0, place, port, *arguments), started(1, place / "elsewhere", port, *arguments)]
-    (out, err), _ = [process.communicate(timeout=120) for process in both]
-    assert [process.returncode for process in both] == [2, 2]
-    assert out == ""
-    assert err == ("glasshead: error: process 1 of 2: there is no folder llama: check its name.\n")
+    program = ("-m", "glasshead")
+    both = [started(0, place, port, *program), started(1, place / "elsewhere", port, *program)]
+    first, second = [process.ended() for process in both]
+    assert (first.returncode, second.returncode) == (2, 2)
+    assert first.stdout == ""
+    assert first.stderr == (
+        "glasshead: error: process 1 of 2: there is no folder llama: check its name.\n"
+    )
 
 
 DIES = """
@@ -543,16 +528,11 @@ sys.exit(main())
 
 @pytest.mark.slow
 def test_a_process_that_dies_is_not_waited_for(place, port):
-    (place / "dies.py").write_text(DIES)
-    arguments = ("llama", "--text", "text.txt")
-    both = [
-        started(0, place, port, *arguments),
-        started(1, place, port, *arguments, code=str(place / "dies.py")),
-    ]
-    (out, err), _ = [process.communicate(timeout=120) for process in both]
-    assert [process.returncode for process in both] == [2, 9]
-    assert out == ""
-    assert err.splitlines()[-1] == (
+    both = [started(0, place, port, "-m", "glasshead"), started(1, place, port, "-c", DIES)]
+    first, second = [process.ended() for process in both]
+    assert (first.returncode, second.returncode) == (2, 9)
+    assert first.stdout == ""
+    assert first.stderr.splitlines()[-1] == (
         "glasshead: error: another process of this command has ended: see what it said, or start "
         "all of them again."
     )
@@ -786,9 +766,7 @@ class TestResuming:
 
     @pytest.mark.slow
     def test_a_run_that_was_killed_goes_on_with_the_same_bits(self, place, command, options):
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED, "observe", *options], check=False, capture_output=True
-        )
+        done = forked.Process("-c", KILLED, "observe", *options).ended()
         assert done.returncode == -9, done.stderr
         self.check_kept(place)
         self.check_resumed(place, command, options)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import forked
 import glasshead as gh
 import systems
 from cli.lines_of_a_process import talking
@@ -152,7 +153,7 @@ def test_its_help_needs_nothing_heavy():
 
 @pytest.mark.slow
 def test_it_serves_until_it_is_interrupted():
-    with talking("studio", "--no-open") as talk:
+    with talking("studio", "--no-open", start=forked.NewProcess) as talk:
         url = re.fullmatch(r"The studio is at (\S+)\n", talk.answer(""))[1]
         assert url.startswith("http://127.0.0.1:")
         assert (asked(url), asked(f"{url}api/about"), asked(f"{url}no")) == (200, 200, 404)
@@ -189,9 +190,7 @@ sys.exit(main(["studio", "--no-open"]))
 @pytest.mark.slow
 def test_work_that_hears_of_nothing_does_not_keep_it():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen(
-        [sys.executable, "-c", STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = forked.Process("-c", STUCK)
     signal.signal(signal.SIGINT, before)
     try:
         url = process.stdout.readline().removeprefix("The studio is at ").strip()

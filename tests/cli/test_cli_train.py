@@ -18,6 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import forked
 import systems
 from glasshead.cli import main
 from glasshead.cli.output import print_text
@@ -305,13 +306,8 @@ def begin(folder, *more):
 
 def process(*arguments):
     """The command as a process, on as many threads as the tests themselves."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "glasshead", *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    variables = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    return forked.Process("-m", "glasshead", *arguments, env=os.environ | variables)
 
 
 def when_logged(running, folder, rows):
@@ -373,6 +369,7 @@ def test_interrupted_it_says_how_to_go_on(command, tmp_path, whole):
 
 @pytest.mark.slow
 def test_two_processes_reach_the_weights_of_one(command, tmp_path):
+    # The second is a new one, as Lightning starts it.
     few = sets("stories=101", "dropout=0.0", "steps=5", "warmup=0", "optimizer=sgd")
     assert command(*begin(tmp_path / "one", *few)).code == 0
     two = process(

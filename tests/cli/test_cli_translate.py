@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+import forked
 from classified import classified
 from cli.lines_of_a_process import noted, talking
 from glasshead.models.decoding import Beam, Greedy
@@ -290,7 +291,7 @@ def test_runs_that_are_none(command, run, tmp_path):
 
 @pytest.mark.slow
 def test_a_line_is_translated_before_the_next_one_is_written(run, translator):
-    with talking("translate", run, "--beam", 1) as talk:
+    with talking("translate", run, "--beam", 1, start=forked.NewProcess) as talk:
         for text in (GERMAN[0], "", GERMAN[1]):
             assert talk.answer(text) == lines(translator, [text], Greedy())
         talk.end()

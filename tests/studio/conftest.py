@@ -42,6 +42,19 @@ def quickly(quick: Any, values: Iterable[Any]) -> list[Any]:
     return found
 
 
+def together(quick: Any, values: Iterable[Any]) -> list[Any]:
+    """Return two lists of values as parameters of a test: one value, and all others, marked slow.
+
+    The test loads one page for all values of a list, because loading takes longest.
+    """
+    others = [value for value in values if value != quick]
+    name = "-".join(map(str, quick)) if isinstance(quick, tuple) else str(quick)
+    return [
+        pytest.param([quick], id=name),
+        pytest.param(others, id="others", marks=pytest.mark.slow),
+    ]
+
+
 expect.set_options(timeout=PATIENCE)
 
 
@@ -159,7 +172,7 @@ class Looking:
         page = self.page
         page.unroute_all()
         page.evaluate(FORGET)
-        page.goto("about:blank")
+        page.goto("about:blank", wait_until="commit")
         page.context.clear_cookies()
         page.context.set_offline(False)
         page.mouse.move(0, 0)
@@ -178,10 +191,36 @@ class Looking:
 
         A view is drawn when its element `.body` has the attribute `data-drawn`.
         """
-        self.page.goto("about:blank")
-        self.page.goto(self.url + place)
+        # A browser loads nothing if only the part after the "#" differs.
+        if self.page.url != "about:blank":
+            self.page.goto("about:blank", wait_until="commit")
+        self.page.goto(self.url + place, wait_until="commit")
         self.page.wait_for_selector(".view .body[data-drawn]", timeout=PATIENCE)
         return self.page
+
+    def go(self, place: str) -> Page:
+        """Go to a view of the page that is open, as a link does, and wait until it is drawn."""
+        with self._drawn_anew():
+            self.page.evaluate("(place) => { location.hash = place; }", place)
+        return self.page
+
+    def speak(self, language: str) -> None:
+        """Choose a language in the header, and wait until the view is drawn in it."""
+        with self._drawn_anew():
+            self.page.select_option("header select", language)
+        self.page.wait_for_selector(f"html[lang={language}]")
+
+    def paper(self, *, dark: bool) -> None:
+        """Prefer the other paper, and wait until the view is drawn on it."""
+        with self._drawn_anew():
+            scheme = "dark" if dark else "light"
+            self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+
+    @contextlib.contextmanager
+    def _drawn_anew(self) -> Iterator[None]:
+        self.page.evaluate("document.querySelector('.view .body').dataset.before = ''")
+        yield
+        self.page.wait_for_selector(".view .body[data-drawn]:not([data-before])", timeout=PATIENCE)
 
     def resize(self, width: int, height: int = 900) -> None:
         """Make the window another size, and let what depends on it be drawn."""

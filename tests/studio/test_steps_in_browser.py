@@ -35,9 +35,6 @@ from written import written
 SENTENCE = "I do not like rain"
 
 
-LONG = " ".join(["one two three four five six seven eight nine ten eleven twelve"] * 2)
-
-
 STEPS = ("queries", "keys", "values", "scores", "scaled", "masked", "weights", "context")
 
 
@@ -197,19 +194,21 @@ def test_both_worked_examples_as_each_text_works_them(looking, serving):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("heads", [1, 2])
-def test_a_projected_number_is_the_embedding_times_a_column(looking, serving, heads):
-    chosen = {"text": JOURNEY.text, "source": "C", "heads": str(heads), "head": str(heads - 1)}
-    page = looking(serving().url).open(f"#steps?{urlencode(chosen)}")
-    request = StepsRequest(**{**chosen, "heads": heads, "head": heads - 1})
-    matrices = steps_data(request, Limits())["matrices"]
-    for name, row, column in (("queries", 1, 2 - heads), ("keys", 4, 0), ("values", 5, 0)):
-        page.locator(f'[data-cell="{name}.{row}.{column}"]').focus()
-        (line,) = page.evaluate(LINES)
-        left = f"{name[0]}{'₁₂'[column]}({JOURNEY.tokens[row]})"
-        check([line], left, matrices[name][row][column])
-        assert line.count("·") == 3
-        assert f"column {column + heads} of the matrix" in page.locator(".sum").inner_text()
+def test_a_projected_number_is_the_embedding_times_a_column(looking, serving):
+    look = looking(serving().url)
+    look.open("#steps")
+    for heads in (1, 2):
+        chosen = {"text": JOURNEY.text, "source": "C", "heads": str(heads), "head": str(heads - 1)}
+        page = look.go(f"#steps?{urlencode(chosen)}")
+        request = StepsRequest(**{**chosen, "heads": heads, "head": heads - 1})
+        matrices = steps_data(request, Limits())["matrices"]
+        for name, row, column in (("queries", 1, 2 - heads), ("keys", 4, 0), ("values", 5, 0)):
+            page.locator(f'[data-cell="{name}.{row}.{column}"]').focus()
+            (line,) = page.evaluate(LINES)
+            left = f"{name[0]}{'₁₂'[column]}({JOURNEY.tokens[row]})"
+            check([line], left, matrices[name][row][column])
+            assert line.count("·") == 3
+            assert f"column {column + heads} of the matrix" in page.locator(".sum").inner_text()
 
 
 @pytest.mark.slow
@@ -300,33 +299,35 @@ def test_a_dragged_slider_asks_for_one_thing_at_a_time(looking, serving):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_it_fits_each_width_in_each_language(looking, serving, language):
-    dark = LANGUAGES.index(language) % 2 == 1
-    look = looking(serving().url, language=language, dark=dark)
-    text = LONG if language in ("en", "zh-Hans") else SENTENCE
-    page = look.open(f"#steps?{urlencode({'text': text, 'mask': 'causal'})}")
-    for width in WIDTHS:
-        look.resize(width)
-        assert look.overflow() == 0, width
-    # Light in English, and dark in Turkish.
-    assert look.violations(contrast=language in ("en", "tr")) == []
-    assert_tells(page, language, text=text, mask="causal")
-    assert not re.search(r"\bsteps\.[a-z]", page.locator("body").inner_text())
+def test_it_is_told_and_accessible_in_each_language(looking, serving):
+    look = looking(serving().url)
+    page = look.open(f"#steps?{urlencode({'text': SENTENCE, 'mask': 'causal', 'frame': 5})}")
+    for language in LANGUAGES:
+        look.speak(language)
+        # Light in English, and dark in Turkish.
+        if language == "tr":
+            look.paper(dark=True)
+        for width in WIDTHS:
+            look.resize(width)
+            assert look.overflow() == 0, (language, width)
+        assert look.violations(contrast=language in ("en", "tr")) == []
+        assert_tells(page, language, text=SENTENCE, mask="causal")
+        assert not re.search(r"\bsteps\.[a-z]", page.locator("body").inner_text())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["Hello shiny sun!", SENTENCE])
-def test_no_number_is_cut_off_at_any_width(looking, serving, text):
+def test_no_number_is_cut_off_at_any_width(looking, serving):
     look = looking(serving().url)
-    page = look.open(f"#steps?{urlencode({'text': text, 'beta': '20'})}")
-    for width in (*WIDTHS, 1024):
-        look.resize(width)
-        cut = page.locator("td[data-cell] > span").evaluate_all(
-            "(all) => all.filter((one) => one.scrollWidth > one.clientWidth)"
-            ".map((one) => one.textContent)"
-        )
-        assert cut == [], width
+    look.open("#steps")
+    for text in ("Hello shiny sun!", SENTENCE):
+        page = look.go(f"#steps?{urlencode({'text': text, 'beta': '20'})}")
+        for width in (*WIDTHS, 1024):
+            look.resize(width)
+            cut = page.locator("td[data-cell] > span").evaluate_all(
+                "(all) => all.filter((one) => one.scrollWidth > one.clientWidth)"
+                ".map((one) => one.textContent)"
+            )
+            assert cut == [], width
 
 
 def test_hostile_words_never_become_markup(looking, serving):
@@ -415,6 +416,7 @@ def computed(side, total):
 @pytest.mark.slow
 def test_each_sum_makes_its_cell(looking, serving):
     look = looking(serving().url)
+    look.open("#steps")
     # Powers of large scores are written relative to the largest.
     for normalizer, beta in [*((each, "1") for each in STEPS_NORMALIZERS), *LARGE]:
         chosen: dict[str, Any] = {
@@ -423,7 +425,7 @@ def test_each_sum_makes_its_cell(looking, serving):
             "normalizer": normalizer,
             "beta": beta,
         }
-        page = look.open(f"#steps?{urlencode(chosen)}")
+        page = look.go(f"#steps?{urlencode(chosen)}")
         matrices = steps_data(StepsRequest(**chosen), Limits())["matrices"]
         asked = [("scores", 1, 3, "s"), ("scaled", 2, 1, "β·s"), ("context", 3, 2, "c₃")]
         asked += [("weights", 2, column, "p") for column in range(5)]

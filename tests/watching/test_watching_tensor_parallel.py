@@ -1,9 +1,6 @@
 """In tensor parallel each rank tells its heads, and all ranks together what one process sees."""
 
-import os
 import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import forked
 import glasshead as gh
 from glasshead.watching import UnseenError
 from scripts import ROOT
@@ -446,16 +444,10 @@ def test_the_script_of_the_page_runs_as_it_stands(folder, tmp_path):
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     options = {"model_input_names": ["input_ids", "attention_mask"]}
     transformers.PreTrainedTokenizerFast(tokenizer_object=words, **options).save_pretrained(place)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
-    done = subprocess.run(
-        [sys.executable, *launcher, "heads.py"],
-        cwd=tmp_path,
-        # Unbuffered, each print is two writes, between which the other rank's may come.
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    whole = "torch.Size([1, 6, 4]) torch.Size([1, 1, 4])"
-    assert sorted(done.stdout.splitlines()) == ["(0, 1, 2)", "(3, 4, 5)", whole, whole]
+    for rank, heads in zip(
+        forked.ranks(RANKS, "heads.py", cwd=tmp_path), ("(0, 1, 2)", "(3, 4, 5)"), strict=True
+    ):
+        done = rank.ended()
+        assert done.returncode == 0, done.stderr
+        whole = "torch.Size([1, 6, 4]) torch.Size([1, 1, 4])"
+        assert sorted(done.stdout.splitlines()) == [heads, whole]

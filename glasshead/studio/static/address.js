@@ -26,7 +26,12 @@ export function writeAddress(view, state) {
   const query = new URLSearchParams(state);
   place = `#${view}${query.size ? `?${query}` : ""}`;
   clearTimeout(writing);
-  if (hasOwnUrl) writing = setTimeout(() => history.replaceState(null, "", place), REST);
+  if (!hasOwnUrl) return;
+  const before = location.hash;
+  writing = setTimeout(() => {
+    // If a link or the button Back has led elsewhere, its event is still to come.
+    if (location.hash === before) history.replaceState(null, "", place);
+  }, REST);
 }
 
 /**

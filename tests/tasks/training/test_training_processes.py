@@ -1,8 +1,5 @@
 """Two processes train as one does with the same global batches."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,23 +7,12 @@ import torch
 from tiny_training import rows, run
 from tiny_training_processes import Uneven, trained
 
+import forked
 from glasshead.attention import io as files
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import Hardware
 
 SCRIPT = Path(__file__).with_name("tiny_training_processes.py")
-
-
-def two(*command):
-    ranks = ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    environment = {name: value for name, value in os.environ.items() if name not in ranks}
-    return subprocess.run(
-        [sys.executable, *command],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
 
 
 def weights(folder):
@@ -49,30 +35,33 @@ def assert_same(folder, alone):
             assert next(both) == pytest.approx(next(both), abs=1e-6)
 
 
+def ended(*arguments, **variables):
+    both = [rank.ended() for rank in forked.ranks(2, SCRIPT, *arguments, **variables)]
+    assert [rank.returncode for rank in both] == [0, 0], both
+    return both
+
+
 @pytest.mark.slow
 def test_two_processes_reach_the_weights_of_one(tmp_path, alone):
-    out = two(SCRIPT, tmp_path, "whole", "full")
-    assert out.returncode == 0, out.stderr
+    first, second = ended(tmp_path, "whole", "full", NODE_RANK="0")
     assert_same(RunFolder(tmp_path / "whole"), alone)
-    said = sorted(out.stdout.splitlines())
     # The first one tells of the error, and the second leaves without a word.
-    assert "full left with 0" in said
-    assert any(line.startswith("full OSError: the checkpoint of step 1 cannot") for line in said)
-    assert "Traceback" not in out.stderr
-    assert "Warning" not in out.stderr
+    assert first.stdout.startswith("full OSError: the checkpoint of step 1 cannot")
+    assert second.stdout == "full left with 0\n"
+    for rank in (first, second):
+        assert "Traceback" not in rank.stderr
+        assert "Warning" not in rank.stderr
 
 
 @pytest.mark.slow
 def test_torchrun_launches_the_same(tmp_path, alone):
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    out = two(*launcher, SCRIPT, tmp_path, "whole", "interrupted")
-    assert out.returncode == 0, out.stderr
+    # By which Lightning knows torchrun.
+    by_torchrun = {"TORCHELASTIC_RUN_ID": "none", "GROUP_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    first, second = ended(tmp_path, "whole", "interrupted", **by_torchrun)
     assert_same(RunFolder(tmp_path / "whole"), alone)
-    # PyTorch 2.8 tells its ranks in the output, each in parts that may come apart.
-    said = sorted(line for line in out.stdout.splitlines() if line.startswith("interrupted"))
-    assert len(said) == 2
-    assert said[0].startswith("interrupted Interrupted: training was interrupted after step 3 of 5")
-    assert said[1] == "interrupted left with 0"
+    (said,) = (line for line in first.stdout.splitlines() if line.startswith("interrupted"))
+    assert said.startswith("interrupted Interrupted: training was interrupted after step 3 of 5")
+    assert "interrupted left with 0" in second.stdout.splitlines()
     # One process may go on with what two began.
     trained(tmp_path / "interrupted", Uneven(), resume=True)
     assert_same(RunFolder(tmp_path / "interrupted"), alone)

@@ -8,8 +8,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ import torch
 from tiny_training import SETTINGS, Sequences, Tiny, everything, rows, run
 from torch import nn
 
+import forked
 import systems
 from glasshead.attention import io as files
 from glasshead.tasks.run_folder import RunFolder
@@ -237,8 +236,6 @@ def test_a_finished_run_says_how_many_steps_go_on(tmp_path):
 @pytest.mark.slow
 def test_runs_killed_at_many_moments_end_bit_identical(tmp_path):
     script = Path(__file__).with_name("tiny_training_killed.py")
-    out = subprocess.run(
-        [sys.executable, script, tmp_path], capture_output=True, text=True, check=False
-    )
+    out = forked.Process(script, tmp_path).ended()
     assert out.returncode == 0, out.stderr
     assert out.stdout.strip() == "29"

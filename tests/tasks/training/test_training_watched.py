@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import torch
 from tiny_training import Sequences, everything, run
 from tiny_training_watched_killed import SETTINGS, Attending
 
+import forked
 import systems
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import read_attention_log
@@ -114,9 +113,7 @@ def test_alarms_are_told_written_and_raised_once_whatever_ends_the_run(tmp_path,
 @pytest.mark.slow
 def test_runs_killed_amid_a_row_of_a_head_end_alike(tmp_path):
     script = Path(__file__).with_name("tiny_training_watched_killed.py")
-    out = subprocess.run(
-        [sys.executable, script, tmp_path], capture_output=True, text=True, check=False
-    )
+    out = forked.Process(script, tmp_path).ended()
     assert out.returncode == 0, out.stderr
     assert out.stdout.strip() == "4"
 

@@ -1,4 +1,4 @@
-"""Runs by two processes, launched by Lightning or by torchrun: a folder, and what to run in it."""
+"""Runs by two processes: a folder, and what to run in it."""
 
 import os
 import signal
@@ -60,21 +60,17 @@ def full_disk():
     files.write = refused
 
 
-def said(name, how):
-    # At once, as the other process writes to the same place.
-    os.write(1, f"{name} {how}\n".encode())
-
-
 def main(base, names):
     torch.set_num_threads(1)
     for name in names:
         if name == "whole":
             trained(base / name, Uneven(), hardware=TWO)
         elif name == "interrupted":
-            said(name, ends(base / name, Uneven(interrupted_at=3 + 3)))
+            how = ends(base / name, Uneven(interrupted_at=3 + 3))
+            sys.stdout.write(f"{name} {how}\n")
         else:
             full_disk()
-            said(name, ends(base / name, Uneven()))
+            sys.stdout.write(f"{name} {ends(base / name, Uneven())}\n")
 
 
 if __name__ == "__main__":
