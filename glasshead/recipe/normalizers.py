@@ -9,7 +9,13 @@ from torch import Tensor, nn
 
 from glasshead.recipe.part import HeadIndex, Part
 from glasshead.recipe.scores import shown
-from glasshead.recipe.validation import check_per_head, number_or_tensor, per_head, register_value
+from glasshead.recipe.validation import (
+    UnfitError,
+    check_per_head,
+    number_or_tensor,
+    per_head,
+    register_value,
+)
 
 
 class Normalizer(Part, nn.Module):
@@ -62,9 +68,9 @@ class Normalizer(Part, nn.Module):
     ) -> Float[Tensor, "*leading queries"]:
         """Return the logarithm of the denominator, where the weights are exponentials.
 
-        Errors: a ValueError where this normalizer has none.
+        Errors: an `UnfitError` where this normalizer has none.
         """
-        raise ValueError(
+        raise UnfitError(
             f"a logsumexp takes a normalizer of exponentials, Softmax() or SoftmaxOne(), and got "
             f"{type(self).__name__}."
         )

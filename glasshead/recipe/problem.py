@@ -75,7 +75,7 @@ class Problem:
     @property
     def group(self) -> int:
         """Return how many query heads share one key head."""
-        return self.query.shape[-3] // self.key.shape[-3]
+        return self.query.shape[-3] // max(self.key.shape[-3], 1) or 1
 
     @property
     def scale(self) -> float | Float[Tensor, "*heads_1_1"]:

@@ -19,6 +19,10 @@ _LARGEST = 2**60
 _LONG = 1024
 
 
+class UnfitError(ValueError):
+    """What was asked for does not fit the attention, as it may only show once that runs."""
+
+
 def whole_number(value: Any, name: str, *, least: int | None = 0, most: int | None = None) -> int:
     """Return `value` as an int, or raise an error that names the argument and the bound.
 

@@ -366,7 +366,9 @@ def output_mismatch(captured: CapturedCall) -> bool:
     """
     if captured.follows is not None:
         return not captured.follows()
-    if captured.output is None or 0 in captured.problem.scores_shape:
+    if captured.output is None or not captured.output.numel():
+        return False
+    if 0 in captured.problem.scores_shape:
         return False
     problem, output = captured.problem, captured.output
     tolerance = tolerance_of(output.dtype)

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from glasshead.private_names import lacking, private
+from glasshead.recipe.validation import UnfitError
+from glasshead.watching.foreign import attribute
 
 
 def compiled_parts(model: nn.Module) -> list[str]:
@@ -16,7 +18,7 @@ def compiled_parts(model: nn.Module) -> list[str]:
     return [
         name
         for name, module in model.named_modules()
-        if uncompiled(module) is not module or getattr(module, "_compiled_call_impl", None)
+        if uncompiled(module) is not module or attribute(module, "_compiled_call_impl")
     ]
 
 
@@ -53,8 +55,12 @@ class UnfollowedError(RuntimeError):
     """Attention written by hand that is not what its softmax says; the message is a clause."""
 
 
-class BudgetError(ValueError):
+class BudgetError(UnfitError):
     """Kept weights that need more memory than `budget`."""
+
+
+# The errors that a watch raises into the model's run, as its arguments do not fit it.
+MEANT = UnseenError, UnfitError
 
 
 # Reasons why an attention that ran was not observed.
@@ -65,6 +71,10 @@ UNDER_VMAP = (
 NUMBERLESS = (
     "watch sees attention that has numbers, and {module} ran on tensors without any, of the meta "
     "device or FakeTensorMode: give the model real ones, or leave it out by layers=."
+)
+TRACED = (
+    "watch sees attention that is not being traced, and {module} ran within torch.jit.trace alone: "
+    "run the model in the block, too, or leave the module out by layers=."
 )
 COMPILED = (
     "watch sees F.scaled_dot_product_attention in code of torch.compile, and {module} ran another "
@@ -234,8 +244,11 @@ def _of_transformers(model: nn.Module, name: str) -> str | None:
         written = type(outer).__module__ == type(module).__module__
         if not isinstance(outer, library.PreTrainedModel) or not written:
             continue
-        kind, chosen = type(outer).__name__, getattr(outer.config, "_attn_implementation", None)
-        if not getattr(outer, "_supports_sdpa", True):
+        kind, chosen = (
+            type(outer).__name__,
+            attribute(attribute(outer, "config"), "_attn_implementation"),
+        )
+        if not attribute(outer, "_supports_sdpa", True):
             return (
                 f"call F.scaled_dot_product_attention in {type(module).__name__}, as {kind} has no "
                 f"attn_implementation='sdpa' in this version of transformers"
@@ -259,9 +272,9 @@ def _around(model: nn.Module, name: str) -> Iterator[nn.Module]:
 
 def _of_diffusers(module: nn.Module, library: str) -> str | None:
     """Return advice for a module of diffusers, whose processor computes its attention."""
-    if library != "diffusers" or not hasattr(module, "set_processor"):
+    if library != "diffusers" or attribute(module, "set_processor") is None:
         return None
-    processor = type(getattr(module, "processor", None)).__name__
+    processor = type(attribute(module, "processor")).__name__
     return f"its processor is {processor}, so give it AttnProcessor2_0() by set_processor"
 
 

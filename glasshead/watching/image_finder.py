@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from glasshead.watching.attention_map import Images, ImageTokens
 from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.foreign import attribute
 from glasshead.watching.module_calls import ModuleCall
 
 # Parameters that are tokens before the patches, in the order that models put them there.
@@ -23,8 +24,6 @@ _BEFORE = {
 _AFTER = {"detection": ("detection_tokens",)}
 # Of a feature map, how many pixels a cell is wide.
 _STRIDES = (2, 4, 8, 16, 32, 64)
-# Of modules that name other things as these are named; they are watched none the less.
-_ODD = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)
 # Pictures that may wait for a text.
 _MOST = 1024
 
@@ -38,7 +37,7 @@ class ImageFinder:
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         # Modules that take pictures under any name.
-        self._embedding = {one for one in modules if hasattr(one, "patch_embed")}
+        self._embedding = {one for one in modules if attribute(one, "patch_embed") is not None}
         self._given: object = None
         self._found: dict[int, Images | str | None] = {}
         # The pictures that vision towers have read and no text yet, by the calls of the towers.
@@ -50,7 +49,8 @@ class ImageFinder:
         Args:
             calls: The module calls in progress, innermost first.
         """
-        with suppress(*_ODD):
+        # Modules may name other things as these are named; they are watched all the same.
+        with suppress(Exception):
             self._note(calls)
 
     def _note(self, calls: Sequence[ModuleCall]) -> None:
@@ -79,7 +79,7 @@ class ImageFinder:
             return "its keys are features, and not patches"
         try:
             return self._images(captured, calls)
-        except _ODD as error:
+        except Exception as error:  # noqa: BLE001 - as of other things of these names
             return f"what its model was given is not understood ({error})"
 
     def _images(self, captured: CapturedCall, calls: Sequence[ModuleCall]) -> Images | str | None:
@@ -87,7 +87,7 @@ class ImageFinder:
         decodes = False
         for call in calls:
             given = call.arguments
-            if "input_dimensions" in given and hasattr(call.module, "shift_size"):
+            if "input_dimensions" in given and attribute(call.module, "shift_size") is not None:
                 return _windows(call.module, given["input_dimensions"], keys, rows)
             if isinstance(given.get("grid_thw"), Tensor):
                 return _packed(call.module, given["grid_thw"], keys)
@@ -116,7 +116,7 @@ class ImageFinder:
 
     def _in_text(self, module: nn.Module, text: Tensor, keys: int) -> Images | str | None:
         """Return the pictures within the texts of a language model."""
-        wanted = getattr(getattr(module, "config", None), "image_token_id", None)
+        wanted = attribute(attribute(module, "config"), "image_token_id")
         if wanted is None or text.shape[-1] != keys:
             return None
         counts = (text == wanted).sum(-1).tolist()
@@ -153,7 +153,7 @@ class ImageFinder:
 def _grids(module: nn.Module, sizes: Tensor | None, pixels: Tensor | None) -> list[tuple[int, int]]:
     """Return the grid of each picture that a vision tower reads, as it goes into a text."""
     if isinstance(sizes, Tensor):
-        merged = int(getattr(module, "spatial_merge_size", 1))
+        merged = int(attribute(module, "spatial_merge_size", 1))
         return [
             (int(height) // merged, int(width) // merged)
             for frames, height, width in sizes
@@ -175,8 +175,8 @@ def _sides(size: Any) -> tuple[int, int]:
 
 def _patch_grid(module: nn.Module, pixels: Tensor) -> tuple[int, int] | None:
     """Return the grid of patches; None where the model has no patches of one size."""
-    known = (*module.modules(), getattr(module, "config", None))
-    sizes = (getattr(one, "patch_size", None) for one in known)
+    known = (*module.modules(), attribute(module, "config"))
+    sizes = (attribute(one, "patch_size") for one in known)
     size = next((one for one in sizes if one is not None), None)
     if size is None or pixels.ndim != 4:
         return None
@@ -252,7 +252,7 @@ def _packed(module: nn.Module, sizes: Tensor, keys: int) -> Images | str:
         if window:
             return f"its {keys} keys are one window of the {height} × {width} patches of a picture"
         return f"its {keys} keys are not the {frames} × {height} × {width} patches of one picture"
-    merged = int(getattr(module, "spatial_merge_size", 1))
+    merged = int(attribute(module, "spatial_merge_size", 1))
     rows, columns = height // merged, width // merged
     order = torch.arange(rows * columns)
     if window:
@@ -269,5 +269,5 @@ def _packed(module: nn.Module, sizes: Tensor, keys: int) -> Images | str:
 
 def _of(module: nn.Module, name: str) -> Any:
     """Return a number of a module, or else of its config; None where neither has it."""
-    own = getattr(module, name, None)
-    return getattr(getattr(module, "config", None), name, None) if own is None else own
+    own = attribute(module, name)
+    return attribute(attribute(module, "config"), name) if own is None else own

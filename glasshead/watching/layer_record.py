@@ -14,6 +14,7 @@ from glasshead.attention.observe import value_table
 from glasshead.attention.weight_gradients import WeightGradients
 from glasshead.attention.weights import Weights
 from glasshead.recipe.problem import Trace
+from glasshead.recipe.validation import UnfitError
 from glasshead.watching.attention_map import (
     AttentionMap,
     MapChoice,
@@ -404,7 +405,7 @@ def check_whole(name: str, calls: Sequence[Call], what: str) -> None:
     """
     shard = next((one for call in calls for one in call.shards), None)
     if shard is not None:
-        raise ValueError(
+        raise UnfitError(
             f"{what} takes all {shard.axis} of an attention, and this rank computes a part of "
             f"those of {name!r}: give it seen.gather(), which all ranks call."
         )

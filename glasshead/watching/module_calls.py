@@ -147,7 +147,7 @@ def _parameters(kind: type[nn.Module]) -> tuple[tuple[str, ...], dict[str, Any]]
     """Return the names of the positional parameters of a class's `forward`, and all defaults."""
     try:
         given = list(inspect.signature(kind.forward).parameters.values())[1:]
-    except (TypeError, ValueError):
+    except Exception:  # noqa: BLE001 - a descriptor, as of TorchScript, may raise anything
         return (), {}
     by_position = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     defaults = {p.name: p.default for p in given if p.default is not p.empty}

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from torch import distributed, nn
 
 from glasshead.recipe.problem import Problem
+from glasshead.watching.foreign import attribute
 
 _MATRIX = 2
 
@@ -79,7 +80,7 @@ def head_shard(modules: Sequence[nn.Module], problem: Problem) -> Shard | None:
 
 def is_tensor_parallel(model: nn.Module) -> bool:
     """Return whether ranks share a model so that each has to be given the same text."""
-    if (getattr(model, "_tp_size", None) or 1) > 1:
+    if (attribute(model, "_tp_size") or 1) > 1:
         return True
     # FSDP shards rows alone.
     return shares_heads() and any(one.dim == 1 for one in _sharded_weights(model))
@@ -144,12 +145,12 @@ def _of_plain_weights(modules: Sequence[nn.Module], heads: int) -> Shard | None:
 
     Errors: a `ShardError` where its config has another number of heads.
     """
-    model = next((one for one in modules if (getattr(one, "_tp_size", None) or 1) > 1), None)
-    mesh = getattr(model, "_device_mesh", None)
+    model = next((one for one in modules if (attribute(one, "_tp_size") or 1) > 1), None)
+    mesh = attribute(model, "_device_mesh")
     if model is None or mesh is None:
         return None
-    ranks = getattr(model, "_tp_size", 1)
-    counts = (getattr(getattr(one, "config", None), "num_attention_heads", 0) for one in modules)
+    ranks = attribute(model, "_tp_size", 1)
+    counts = (attribute(attribute(one, "config"), "num_attention_heads", 0) for one in modules)
     total = next(filter(None, counts), 0)
     if total == heads:
         return None

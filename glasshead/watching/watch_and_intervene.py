@@ -18,6 +18,7 @@ from glasshead.watching.interception.patches import (
     by_any_name,
     check_compiled_code_is_seen,
     functions,
+    scripting,
 )
 from glasshead.watching.interception.recompilation import check_compiled, compiling_anew
 from glasshead.watching.interception.session import THREADS, Patch
@@ -54,9 +55,10 @@ def watch(
     module that calls them. Statistics are exact, of the weights before dropout, and take memory
     that grows with queries + keys. Nothing of the model is changed.
 
-    A watch belongs to the thread that opened it. Recomputation by gradient checkpointing is not
-    counted twice. In beam search rows of the batch are reordered, and each step has its own order;
-    where speculative decoding rejects tokens, a new text begins.
+    A watch belongs to the thread that opened it and, in asyncio, to the task that opened it and
+    the tasks that this one starts. Recomputation by gradient checkpointing is not counted twice.
+    In beam search rows of the batch are reordered, and each step has its own order; where
+    speculative decoding rejects tokens, a new text begins.
 
     What is compiled by `torch.compile`, be it the model, a part of it or a function that calls it,
     is compiled once more for watches, by the same backend, with an operator beside each attention.
@@ -144,7 +146,7 @@ def observing(watcher: Watcher) -> AbstractContextManager[None]:
 
 
 def _patches() -> list[Patch]:
-    return [*functions(), *interface(), *bands()]
+    return [*functions(), *interface(), *bands(), *scripting()]
 
 
 def _heads(heads: Any) -> tuple[int, ...] | None:

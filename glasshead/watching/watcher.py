@@ -14,7 +14,7 @@ from glasshead.attention.weight_gradients import WeightGradients
 from glasshead.attention.weights import Weights
 from glasshead.engines import REFERENCE, reductions_of
 from glasshead.recipe.problem import STEPS, Problem, Trace
-from glasshead.recipe.validation import without_autocast
+from glasshead.recipe.validation import UnfitError, without_autocast
 from glasshead.statistics import Statistic
 from glasshead.watching.alike_layers import AlikeLayers, ObservedStep
 from glasshead.watching.captured_call import (
@@ -29,6 +29,7 @@ from glasshead.watching.captured_call import (
 from glasshead.watching.errors import (
     NUMBERLESS,
     SHARDED,
+    TRACED,
     BudgetError,
     UnfollowedError,
     UnseenError,
@@ -356,7 +357,7 @@ class Watcher:
                 f"layers=."
             )
         for name, why in self._missed.items():
-            if why == NUMBERLESS and self._saw(name):
+            if why in (NUMBERLESS, TRACED) and self._saw(name):
                 # The model was also traced, and ran for real besides.
                 continue
             raise UnseenError(why.format(module=described(self.model, [name])))
@@ -449,7 +450,7 @@ class Watcher:
         """
         for one in self.choice.statistics.values():
             if one.reads_positions:
-                raise ValueError(
+                raise UnfitError(
                     f"{one!r} takes attention to tokens, whose positions it reads, and {name!r} "
                     f"weighs features by its softmax: leave {name!r} out by layers=."
                 )
@@ -502,12 +503,12 @@ class Watcher:
         if requested is None:
             return [*range(own)], None if shard is None else tuple(range(first, first + own))
         if problem.axes < 4:
-            raise ValueError(
+            raise UnfitError(
                 f"heads takes attention that has some, and {name or 'the model'!r} was given "
                 f"{problem.axes} axes, without heads: leave heads out, or narrow layers=."
             )
         if max(requested) >= count:
-            raise ValueError(
+            raise UnfitError(
                 f"heads takes heads that are there, and {name!r} has {count}, counted from 0, and "
                 f"not {max(requested)}: name others, or narrow layers=."
             )
@@ -517,7 +518,7 @@ class Watcher:
     def _weights(self, name: str, captured: CapturedCall, problem: Problem) -> Weights:
         """Build the lazy weights, within the budget."""
         if not problem.normalizer.exponential:
-            raise ValueError(
+            raise UnfitError(
                 f"keep='weights' takes attention with a softmax, and {name!r} has "
                 f"{type(problem.normalizer).__name__}: leave it out by layers=."
             )
@@ -538,18 +539,18 @@ class Watcher:
         """
         source = captured.gradient
         if source is None:
-            raise ValueError(
+            raise UnfitError(
                 f"keep='gradients' takes attention whose output autograd shows, and that of "
                 f"{name!r} it does not: call F.scaled_dot_product_attention there, or leave it out "
                 f"by layers=."
             )
         if source.drops:
-            raise ValueError(
+            raise UnfitError(
                 f"keep='gradients' takes attention without dropout, and {name!r} drops weights: "
                 f"call model.eval() before, or leave it out by layers=."
             )
         if not source.output.requires_grad:
-            raise ValueError(
+            raise UnfitError(
                 f"keep='gradients' takes a forward pass with gradients, and the output of {name!r} "
                 f"has none: run it without torch.no_grad(), reentrant checkpointing and "
                 f"torch.compile, by F.scaled_dot_product_attention by its own name, or leave it "
@@ -575,7 +576,7 @@ class Watcher:
     def _context(self, name: str, captured: CapturedCall) -> Tensor:
         """Copy the output of the heads, within the budget."""
         if captured.context is None:
-            raise ValueError(
+            raise UnfitError(
                 f"keep='context' takes attention whose output shows before it is projected, and "
                 f"that of {name!r} does not: leave it out by layers=."
             )
@@ -592,7 +593,7 @@ class Watcher:
         """
         by_hand, source = captured.trace, captured.gradient
         if by_hand is None and (captured.by_hand or source is None or source.drops):
-            raise ValueError(
+            raise UnfitError(
                 f"keep='trace' takes attention whose queries, keys, values and output show, "
                 f"without dropout, and those of {name!r} do not: write it as a product, a softmax "
                 f"and a product, call F.scaled_dot_product_attention, take keep='weights', or "
@@ -608,7 +609,7 @@ class Watcher:
         try:
             return by_hand()
         except UnfollowedError as error:
-            raise ValueError(
+            raise UnfitError(
                 f"keep='trace' takes scores that are products, scaled, with biases and masks "
                 f"added, and {name!r} {error}: take keep='weights', or narrow layers=."
             ) from error
@@ -642,7 +643,7 @@ def _steps_of(captured: CapturedCall, problem: Problem, name: str) -> Trace:
     made = trace.context if captured.context is None else captured.context().detach()
     sees = trace.weights.sum(-1, keepdim=True) > 0
     if not agrees(torch.where(sees, made.to(trace.context), 0.0), trace.context):
-        raise ValueError(
+        raise UnfitError(
             f"keep='trace' takes attention that follows from its queries, keys and values, and "
             f"that of {name!r} does not: take keep='weights', or narrow layers=."
         )

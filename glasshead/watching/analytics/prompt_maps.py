@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glasshead.attention.weights import Weights
-from glasshead.recipe.validation import whole_number
+from glasshead.recipe.validation import UnfitError, whole_number
 from glasshead.watching.analytics.stacks import with_enclosing
 from glasshead.watching.attention_map import AttentionMap
 from glasshead.watching.errors import UnseenError
@@ -246,12 +246,12 @@ class _PromptWatcher(Watcher):
     def _words(self, W: Weights, place: "_Place") -> Float[Tensor, "words rows columns"]:
         most = max(token for tokens in self._tokens for token in tokens)
         if most >= place.length:
-            raise ValueError(
+            raise UnfitError(
                 f"words takes tokens of the {place.length} of the prompt, counted from 0, and got "
                 f"{most}."
             )
         if not -W.shape[0] <= self._batch < W.shape[0]:
-            raise ValueError(f"batch takes a row of the {W.shape[0]}, and got {self._batch}.")
+            raise UnfitError(f"batch takes a row of the {W.shape[0]}, and got {self._batch}.")
         right = torch.zeros(W.shape[-1], len(self._tokens), dtype=W.dtype, device=W.device)
         for word, tokens in enumerate(self._tokens):
             right[[place.first + token for token in tokens], word] = 1.0

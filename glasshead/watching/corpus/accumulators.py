@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from glasshead.recipe.problem import Problem
+from glasshead.recipe.validation import UnfitError
 from glasshead.statistics import (
     DistanceHistogram,
     MassOn,
@@ -343,7 +344,7 @@ def _check_heads_of(problem: Problem, padding: Padding) -> None:
     batch, (queries, keys) = problem.scores_shape[:-3], problem.scores_shape[-2:]
     documents, length = padding.real.shape
     if batch != (documents,) or not queries == keys == length:
-        raise ValueError(
+        raise UnfitError(
             f"statistics_of takes the attention_mask of what the model attends to, and it is "
             f"{[documents, length]} where an attention has batch {list(batch)}, {queries} queries "
             f"and {keys} keys: name by layers= those that it fits, or give documents one by one."

@@ -88,8 +88,12 @@ def _forward(
     run = RecordedBand()
     with session.in_band(run):
         output = original(module, *inputs, **named)
-    given = signature(original).bind(module, *inputs, **named).arguments
-    session.observe(module, partial(_capture, module, given, run, output[0]), output[0])
+
+    def capture() -> CapturedCall:
+        given = signature(original).bind(module, *inputs, **named).arguments
+        return _capture(module, given, run, output[0])
+
+    session.observe(module, capture, output[0])
     return output
 
 

@@ -78,7 +78,7 @@ class HandFollower:
         # The keys of all records but those of parameters.
         self._passing: list[int] = []
         self._limit = _PASSING
-        self._watchers: list[Watcher] = []
+        self._watchers: tuple[Watcher, ...] = ()
         self._waiting: list[HandWeights | LateWeights] = []
         self._tracing = False
         self._weak: Any = private(WEAK_STORAGE)
@@ -110,7 +110,7 @@ class HandFollower:
         self._waiting.clear()
         self._records.clear()
         self._passing.clear()
-        self._watchers.clear()
+        self._watchers = ()
 
     def softmax(self, session: Session, func: Any, args: Sequence[Any], output: Any) -> None:
         """Look at a softmax that has run."""
@@ -208,7 +208,7 @@ class HandFollower:
         """
         if self._weak is None:
             return None
-        if self._watchers != session.watchers:
+        if self._watchers != session.watches.every:
             self._know_models(session)
         operator = operator_of(func)
         if session.band is not None:
@@ -413,9 +413,9 @@ class HandFollower:
 
     def _know_models(self, session: Session) -> None:
         """Remember the parameters of the watched models."""
-        self._watchers = list(session.watchers)
+        self._watchers = session.watches.every
         self._tracing = any(one.choice.keep == "trace" for one in self._watchers)
-        for one in session.watchers:
+        for one in self._watchers:
             for parameter in one.model.parameters():
                 if self._record(parameter) is None:
                     self._remember(parameter, TensorRole.STATIC)

@@ -18,7 +18,8 @@ from torch.overrides import TorchFunctionMode
 
 from glasshead.watching.errors import BY_HAND
 from glasshead.watching.interception.by_hand_capture import count_heads, has_other_text, headed
-from glasshead.watching.interception.session import THREADS, CallContext, OneThread, Session
+from glasshead.watching.interception.session import THREADS, CallContext, Session
+from glasshead.watching.interception.thread_modes import ThreadMode
 from glasshead.watching.interception.torch_attention import capture_scores
 from glasshead.watching.intervener import AttentionChange
 
@@ -57,7 +58,7 @@ class _Weights:
     shape: torch.Size
 
 
-class InterveneMode(OneThread, TorchFunctionMode):
+class InterveneMode(ThreadMode, TorchFunctionMode):
     """A mode that replaces calls of a function, above autograd, and changes attention by hand.
 
     It also sees calls by names that cannot be patched, as those of `from … import`. While it is
@@ -67,6 +68,12 @@ class InterveneMode(OneThread, TorchFunctionMode):
         function: The function to intercept.
         stand_in: The replacement, called with the function before the arguments.
     """
+
+    _stack = (
+        "torch.overrides._get_current_function_mode_stack",
+        "torch.overrides._pop_mode",
+        "torch.overrides._push_mode",
+    )
 
     def __init__(self, function: Callable[..., Any], stand_in: Callable[..., Any]) -> None:
         super().__init__()
@@ -81,6 +88,9 @@ class InterveneMode(OneThread, TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         del types
+        if self.closed:
+            self.leave_soon()
+            return func(*args, **(kwargs or {}))
         if torch.compiler.is_compiling():
             if func is self._function or func in _SOFTMAXES:
                 _record_compiled()

@@ -14,6 +14,7 @@ from glasshead.recipe.validation import is_transformed
 from glasshead.watching.errors import NUMBERLESS, UNDER_VMAP
 
 _BACKWARD = "torch._C._current_graph_task_id"
+_TRACING = "torch._C._is_tracing"
 _TRANSFORMS = "torch._C._functorch.get_interpreter_stack"
 _VMAP = "torch._C._functorch.TransformType.Vmap"
 _IS_FAKE = "torch._subclasses.fake_tensor.is_fake"
@@ -103,6 +104,12 @@ def in_backward() -> bool:
     """Return whether this is a backward pass, as far as PyTorch shows."""
     task = private(_BACKWARD)
     return task is not None and task() != -1
+
+
+def traced() -> bool:
+    """Return whether `torch.jit.trace` runs this, and records what operators compute."""
+    tracing = private(_TRACING)
+    return tracing is not None and tracing()
 
 
 def checkpointing() -> bool:

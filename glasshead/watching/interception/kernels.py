@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 from glasshead.engines.fused import LOGSUMEXP_KERNELS
 from glasshead.private_names import lacking, private
 from glasshead.watching.captured_call import CapturedCall
-from glasshead.watching.errors import UnseenError, unknown_operator
+from glasshead.watching.errors import MEANT, UnseenError, unknown_operator, unreadable
 from glasshead.watching.interception.by_hand import HandFollower
 from glasshead.watching.interception.by_hand_capture import observe_by_hand
 from glasshead.watching.interception.by_hand_operators import operator_of
@@ -25,7 +25,8 @@ from glasshead.watching.interception.selected_operators import (
     end,
     select,
 )
-from glasshead.watching.interception.session import THREADS, CallContext, OneThread, Patch, Session
+from glasshead.watching.interception.session import THREADS, CallContext, Patch, Session
+from glasshead.watching.interception.thread_modes import ThreadMode
 from glasshead.watching.interception.torch_attention import capture_scores, capture_sdpa
 from glasshead.watching.interception.torch_layers import FAST_PATHS
 from glasshead.watching.module_calls import calling
@@ -275,7 +276,7 @@ class _CallingBackShortly(_CallingBack):
     _stays = False
 
 
-class OperatorInterceptMode(OneThread, _Mode):
+class OperatorInterceptMode(ThreadMode, _Mode):
     """A mode that runs every operator of this thread and observes those of attention.
 
     Once a whole pass of each watched model has shown that functions compute all of its attention,
@@ -284,19 +285,25 @@ class OperatorInterceptMode(OneThread, _Mode):
     """
 
     supports_higher_order_operators = True
+    _stack = _STACK, _POP, _PUSH
 
     def __init__(self) -> None:
         super().__init__()
         self._follower = HandFollower()
         self._aside, self._stays = False, False
+        # What PyTorch knows of the modes in use, which an interrupt may keep it from restoring.
+        known = vars(private(_PYTHON_DISPATCH) or object)
+        self._flags = {name: known[name] for name in known if name.startswith("_is_in_")}
 
-    def __exit__(self, *error: object) -> None:
-        if self._aside and self in THREADS.session.modes:
-            self.step_back()
-        super().__exit__(*error)
-        # Higher-order operators enter it once more.
-        if self not in THREADS.session.modes:
-            self._follower.stop()
+    def leave(self) -> None:
+        if self._aside:
+            end()
+            self._aside = False
+        super().leave()
+        home = private(_PYTHON_DISPATCH)
+        if home is not None:
+            vars(home).update(self._flags)
+        self._follower.stop()
 
     def may_step_aside(self, output: Any) -> None:
         """Step aside, where a pass has shown that selected operators suffice.
@@ -326,8 +333,7 @@ class OperatorInterceptMode(OneThread, _Mode):
         stack = private(_STACK)
         if stack()[-1:] == [self]:
             _select()
-            self._place = len(stack()) - 1
-            self._aside = True
+            self._place, self._aside = len(stack()) - 1, True
             # Not by `__exit__`: other modes may be entered and left before it is back.
             private(_POP)()
             begin(self._intercept)
@@ -366,6 +372,9 @@ class OperatorInterceptMode(OneThread, _Mode):
 
     def _intercept(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a selected operator."""
+        if self.closed:
+            end()
+            return func(*args, **kwargs)
         session, role = THREADS.session, _role(func)
         if role is _Role.TELLING and not session.enabled:
             output = func(*args, **kwargs)
@@ -394,23 +403,42 @@ class OperatorInterceptMode(OneThread, _Mode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         session = THREADS.session
+        if self.closed:
+            self.leave_soon()
+            return _run(func, types, args, kwargs or {})
         if session.pending:
             session.update_running()
         if not isinstance(func, _Operator):
             self._stays = True
             return run_higher_order(session, self, func, args, kwargs or {})
         output = _run(func, types, args, kwargs or {})
+        try:
+            self._take(session, func, args, kwargs or {}, output)
+        except MEANT:
+            raise
+        except Exception as error:  # noqa: BLE001 - the model runs on
+            session.record_unseen(unreadable(error))
+        return output
+
+    def _take(
+        self,
+        session: Session,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: Any,
+    ) -> None:
+        """Observe or follow an operator that has run."""
         if _is_passed_over(func):
-            return output
+            return
         role = _role(func)
         if role is _Role.TELLING:
             session.record_kernel(*output[:2])
         if session.enabled:
             if role is None or role is _Role.SOFTMAX:
-                self._follow(session, role, func, args, kwargs or {}, output)
+                self._follow(session, role, func, args, kwargs, output)
             else:
-                _look(session, role, func, args, kwargs or {}, output)
-        return output
+                _look(session, role, func, args, kwargs, output)
 
     def _follow(
         self,

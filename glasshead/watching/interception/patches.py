@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -18,8 +19,10 @@ from glasshead.recipe.masks import as_mask, combined, dense
 from glasshead.recipe.scores import Dot, ScaledDot
 from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import COMPILED, UnseenError
+from glasshead.watching.foreign import attribute
 from glasshead.watching.interception.by_hand_changes import InterveneMode
 from glasshead.watching.interception.session import (
+    THREADS,
     Patch,
     Session,
     intercepted,
@@ -43,6 +46,8 @@ from glasshead.watching.intervener import AttentionChange
 
 _Function = Callable[..., Any]
 _SDPA = "torch._C._nn.scaled_dot_product_attention"
+# What `torch.jit.script` calls, by whatever name it was imported.
+_SCRIPT = "torch.jit._script._script_impl"
 _COMPILED_GRAPH = "torch._inductor.output_code.CompiledFxGraph"
 
 
@@ -63,6 +68,25 @@ def functions() -> list[Patch]:
     if graph is not None:
         replaced.append(Patch(graph, "__call__", _compiled))
     return replaced
+
+
+def scripting() -> list[Patch]:
+    """Return the patch by which TorchScript compiles the functions of PyTorch, and not ours."""
+    if private(_SCRIPT) is None:
+        return [_Scripting(torch.jit, "script", _sdpa)]
+    home, _, name = _SCRIPT.rpartition(".")
+    return [_Scripting(private(home), name, _sdpa)]
+
+
+class _Scripting(Patch):
+    """A patch of the compiler of TorchScript, which reads the source of what a model calls."""
+
+    def standing(self, original: _Function) -> _Function:
+        def standing(*inputs: Any, **named: Any) -> Any:
+            with THREADS.originals():
+                return original(*inputs, **named)
+
+        return standing
 
 
 def check_compiled_code_is_seen() -> None:
@@ -129,7 +153,7 @@ def _compiled(session: Session, original: _Function, graph: Any, *inputs: Any, *
     Its source names the operators that it was generated from.
     """
     if session.watchers:
-        source = graph.source_code or ""
+        source = attribute(graph, "source_code") or ""
         if "flex_attention" in source or ("scaled_dot_product" in source and "_softmax" in source):
             session.record_unseen(COMPILED)
         elif "_softmax" in source:
@@ -139,8 +163,9 @@ def _compiled(session: Session, original: _Function, graph: Any, *inputs: Any, *
 
 def _multi_head(session: Session, original: _Function, *inputs: Any, **named: Any) -> Any:
     given = by_name(*inputs, **named)
+    shows = shows_itself(given)
     with session.in_layer(partial(crosses, given)):
-        if shows_itself(given):
+        if shows:
             return original(**given)
         before = partial(capture_multi_head, given, session.context(None), original)
         change = session.change(None, given["num_heads"], before)

@@ -2,16 +2,15 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import cache, wraps
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from glasshead.watching.captured_call import CapturedCall, MaskReader, SiteCall
-from glasshead.watching.errors import BudgetError, UnseenError, unreadable
+from glasshead.watching.errors import MEANT, TRACED, unreadable
 from glasshead.watching.interception.circumstances import (
     checkpointing,
     compiles_for_operator,
@@ -19,9 +18,12 @@ from glasshead.watching.interception.circumstances import (
     in_backward,
     intervention_elsewhere,
     modes_open,
+    traced,
     unsupported_reason,
 )
-from glasshead.watching.interception.selected_operators import hidden
+from glasshead.watching.interception.open_blocks import OpenBlocks
+from glasshead.watching.interception.replaced_functions import ReplacedFunction
+from glasshead.watching.interception.selected_operators import end, hidden
 from glasshead.watching.intervener import AttentionChange
 from glasshead.watching.interventions import ChangedCall, Intervention
 from glasshead.watching.module_calls import ModuleCall, calling
@@ -122,15 +124,38 @@ class GraphRun(Protocol):
         ...
 
 
+class SharedMode(Protocol):
+    """Interface of a mode of PyTorch that the blocks of a thread share to their session."""
+
+    closed: bool
+
+    def __enter__(self) -> Any: ...
+
+    def leave(self) -> None:
+        """Leave the stack of this thread, in whatever state an interrupt has left it."""
+        ...
+
+    def step_back(self, *, late: bool = False, stays: bool = False) -> None:
+        """Do again all that there is to do."""
+        ...
+
+    def may_step_aside(self, output: Any) -> None:
+        """Do less, where an earlier pass has shown that less suffices."""
+        ...
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Return a block in which only kernels of attention are intercepted."""
+        ...
+
+
 class Session:
     """The open watches and interventions of one thread, what they patch, and the call in progress.
 
-    The first watch and the first intervention install patches and a mode, the last ones remove
-    them, on every way out of their blocks. Blocks may be nested, and closed in any order.
+    The first watch and the first intervention enter a mode, the last ones leave it and restore what
+    was patched, on every way out of their blocks. Blocks may be nested, and closed in any order.
 
     Attributes:
-        watchers: The open watchers, in order of opening.
-        interveners: The open interveners; watchers see what they change of an attention.
+        watches, interventions: The open blocks of all tasks of the thread.
         masks: The conversions of mask tensors.
         modes: The modes that were entered in this thread.
         crosses: Whether the keys of the running layer belong to another text; called on capture.
@@ -138,73 +163,128 @@ class Session:
         band: The module in progress that attends within a band; None: there is none.
         graph: The run of compiled code in progress; None: there is none.
         pending: Number of operators for which to check whether a watched model runs.
+        begun: Number of calls of the model's own functions that replacements have begun.
     """
 
     def __init__(self) -> None:
-        self.watchers: list[Watcher] = []
-        self.interveners: list[Intervening] = []
+        self.watches: OpenBlocks[Watcher] = OpenBlocks()
+        self.interventions: OpenBlocks[Any] = OpenBlocks()
         self.masks = MaskReader()
-        self.modes: list[OneThread] = []
+        self.modes: list[SharedMode] = []
         self.crosses: Callable[[], bool] = _never
         self.followed: torch.Size | None = None
         self.band: BandRun | None = None
         self.graph: GraphRun | None = None
-        self.pending = 0
-        self._inside = 0
+        self.pending = self.begun = 0
+        self._inside = False
         self._retraces = 0
         self._logsumexps: list[Tensor] = []
-        self._watch_patches, self._intervene_patches = ExitStack(), ExitStack()
 
     @contextmanager
     def watching(
-        self, watcher: Watcher, patches: Sequence["Patch"], mode: AbstractContextManager[Any]
+        self, watcher: Watcher, patches: Sequence["Patch"], mode: "SharedMode"
     ) -> Iterator[None]:
         """Open a watcher; each sees every call.
 
         Args:
             watcher: The watcher.
-            patches, mode: What the first watcher installs.
+            patches: What it installs, where it is not.
+            mode: What the first watcher enters.
         """
         self.pending = _PATIENCE
         watcher.singles.undisturbed = self.undisturbed
-        with self._among(self.watchers, watcher, self._watch_patches, patches, mode):
+        with self._among(self.watches, watcher, patches, mode):
             yield
 
     @contextmanager
     def intervening(
-        self,
-        intervener: Intervening,
-        patches: Sequence["Patch"],
-        mode: AbstractContextManager[Any],
+        self, intervener: Intervening, patches: Sequence["Patch"], mode: "SharedMode"
     ) -> Iterator[None]:
         """Open an intervener, as `watching` opens a watcher."""
-        with self._among(self.interveners, intervener, self._intervene_patches, patches, mode):
+        with self._among(self.interventions, intervener, patches, mode):
             yield
 
     @contextmanager
     def _among(
         self,
-        entries: list[Any],
+        blocks: OpenBlocks[Any],
         entry: Any,
-        changes: ExitStack,
         patches: Sequence["Patch"],
-        mode: AbstractContextManager[Any],
+        mode: "SharedMode",
     ) -> Iterator[None]:
-        """Add an entry; the first installs the changes, the last restores what was there before."""
-        running = any(calling(one.names) is not None for one in self.watchers)
+        """Open a block; the last one restores what was there before.
+
+        It is closed twice, as an interrupt may end the first closing at any line. What is closed
+        already stays closed.
+        """
+        try:
+            try:
+                self._open(blocks, entry, patches, mode)
+                yield
+            finally:
+                self._close(blocks, entry)
+        finally:
+            self._close(blocks, entry)
+
+    def _open(
+        self,
+        blocks: OpenBlocks[Any],
+        entry: Any,
+        patches: Sequence["Patch"],
+        mode: "SharedMode",
+    ) -> None:
+        running = any(calling(one.names) is not None for one in self.watches.every)
+        if not running:
+            # What an interrupt has left of a call, in this block or an earlier one.
+            self._forget_calls()
+        if not (self.watches or self.interventions):
+            self._leave_modes()
         for one in self.modes:
             one.step_back(late=running)
-        entries.append(entry)
-        try:
-            if len(entries) == 1:
-                changes.enter_context(_patched(patches, self))
-                changes.enter_context(mode)
-            yield
-        finally:
-            entries.remove(entry)
-            if not entries:
-                changes.close()
-                self.masks.forget()
+        THREADS.opened[entry] = self
+        blocks.add(entry)
+        THREADS.install(patches)
+        if blocks.mode is None:
+            blocks.mode = mode
+            mode.__enter__()
+
+    def _close(self, blocks: OpenBlocks[Any], entry: Any) -> None:
+        """Close a block, in this thread or in another; one that is closed stays so."""
+        blocks.remove(entry)
+        THREADS.opened.pop(entry, None)
+        THREADS.restore()
+        mode = blocks.mode
+        if mode is not None and not blocks:
+            mode.closed = True
+            if THREADS.session is self:
+                mode.leave()
+            blocks.mode = None
+        if not self.watches:
+            self.masks.forget()
+        if THREADS.session is self and not (self.watches or self.interventions):
+            self._forget_calls()
+            self._leave_modes()
+
+    def _forget_calls(self) -> None:
+        """Forget the calls in progress, which an interrupt may have ended at any line."""
+        self._inside, self._retraces, self._logsumexps = False, 0, []
+        self.crosses, self.band, self.graph = _never, None, None
+
+    def _leave_modes(self) -> None:
+        """Leave the modes of blocks that were closed in another thread, or interrupted."""
+        for one in [*self.modes]:
+            one.leave()
+        end()
+
+    @property
+    def watchers(self) -> Sequence[Watcher]:
+        """The open watchers of the running task, in order of opening."""
+        return self.watches.here()
+
+    @property
+    def interveners(self) -> Sequence[Intervening]:
+        """The open interveners of the running task; watchers see what they change."""
+        return self.interventions.here()
 
     @property
     def enabled(self) -> bool:
@@ -272,19 +352,27 @@ class Session:
         return bool(self.watchers) and not self._inside
 
     @property
-    def _changing(self) -> list[Intervening]:
+    def _changing(self) -> Sequence[Intervening]:
         """The interveners that apply to the current call.
 
         PyTorch may run the backward pass in threads of its own, as it does for a GPU: gradient
         checkpointing recomputes there, and has to change the same heads.
         """
-        if self.interveners or not THREADS.opened:
-            return self.interveners
-        others = [one for session in [*THREADS.opened] for one in session.interveners]
+        own = self.interveners
+        if own:
+            return own
+        others = [
+            one
+            for session in THREADS.sessions()
+            if session is not self
+            for one in session.interventions.every
+        ]
+        if not others:
+            return ()
         if why := intervention_elsewhere():
             for one in others:
                 one.record_elsewhere(why)
-        return others if in_backward() else []
+        return others if in_backward() else ()
 
     def suspended(self) -> AbstractContextManager[list[Tensor]]:
         """Suspend interception while the model's own attention runs; yield its logsumexps."""
@@ -300,16 +388,16 @@ class Session:
         with self.suspended(), hidden_from_modes(), hidden():
             yield
 
-    def enter(self, logsumexps: list[Tensor]) -> list[Tensor]:
-        """Suspend interception, and return the list of logsumexps that was collected in before."""
-        outer, self._logsumexps = self._logsumexps, logsumexps
-        self._inside += 1
+    def enter(self, logsumexps: list[Tensor]) -> tuple[bool, list[Tensor]]:
+        """Suspend interception, and return what `leave` restores."""
+        outer = self._inside, self._logsumexps
+        self._inside, self._logsumexps = True, logsumexps
+        self.begun += 1
         return outer
 
-    def leave(self, logsumexps: list[Tensor]) -> None:
-        """Resume interception, with the list of logsumexps that was collected in before."""
-        self._inside -= 1
-        self._logsumexps = logsumexps
+    def leave(self, outer: tuple[bool, list[Tensor]]) -> None:
+        """Restore whether interception was suspended before, and where logsumexps were kept."""
+        self._inside, self._logsumexps = outer
 
     @contextmanager
     def in_graph(self, run: GraphRun, *, higher_order: bool) -> Iterator[None]:
@@ -343,6 +431,7 @@ class Session:
     def in_band(self, run: BandRun) -> Iterator[None]:
         """Set the module in progress that attends within a band, which is told its operators."""
         outer, self.band = self.band, run
+        self.begun += 1
         try:
             yield
         finally:
@@ -352,6 +441,7 @@ class Session:
     def in_layer(self, crosses: Callable[[], bool]) -> Iterator[None]:
         """Set `crosses` while a layer runs that knows it."""
         outer, self.crosses = self.crosses, crosses
+        self.begun += 1
         try:
             yield
         finally:
@@ -388,13 +478,24 @@ class Session:
             output: Its output.
             at_once: Whether it cannot be captured later, as its memory will be written to.
 
-        Errors: a ValueError and an `UnseenError` as of `Watcher.observe`.
+        Errors: those of `Watcher.observe` that are meant for its caller.
         """
         if not self.watchers or in_backward():
             return
-        if why := unsupported_reason(output, self.modes):
-            self.record_unseen(why, module)
-            return
+        try:
+            if why := TRACED if traced() else unsupported_reason(output, self.modes):
+                self.record_unseen(why, module)
+            else:
+                self._observe(module, capture, at_once=at_once)
+                self._may_step_aside(output)
+        except MEANT:
+            raise
+        except Exception as error:  # noqa: BLE001 - the model runs on
+            self.record_unseen(unreadable(error), module)
+
+    def _observe(
+        self, module: nn.Module | None, capture: Callable[[], CapturedCall], *, at_once: bool
+    ) -> None:
         calls: list[CapturedCall] = []
 
         def once() -> CapturedCall:
@@ -408,14 +509,10 @@ class Session:
                     if at_once:
                         once()
                     watcher.observe(module, once)
-                except (UnseenError, BudgetError):
+                except MEANT:
                     raise
-                except Exception as error:
-                    if calls and not isinstance(error, RuntimeError):
-                        raise
-                    # Unusual inputs of an attention are no reason to end the model's run.
+                except Exception as error:  # noqa: BLE001 - the other watchers see it
                     watcher.record_unseen(unreadable(error), module)
-        self._may_step_aside(output)
 
     def observe_alike(self, site: SiteCall) -> bool:
         """Let the only watcher observe an attention of compiled code as one of its pass.
@@ -431,7 +528,7 @@ class Session:
 
     def _may_step_aside(self, output: Any) -> None:
         """Let modes do less, where each watcher has seen a whole pass."""
-        if self.graph is None and all(one.passes > 1 for one in self.watchers):
+        if self.graph is None and all(one.passes > 1 for one in self.watches.every):
             for mode in self.modes:
                 mode.may_step_aside(output)
 
@@ -475,8 +572,8 @@ class Session:
     def notify_other_threads(self) -> None:
         """Tell the watchers of other threads that an unobserved attention has run here."""
         if not (self.watchers or self._inside):
-            for session in [*THREADS.opened]:
-                for watcher in [*session.watchers]:
+            for session in THREADS.sessions():
+                for watcher in session.watches.every:
                     watcher.update_running(elsewhere=True)
 
     def change(
@@ -506,8 +603,7 @@ class Session:
         return AttentionChange(parts, quiet) if parts else None
 
 
-@dataclass
-class Patch:
+class Patch(ReplacedFunction):
     """A monkey patch of a function in a module or class.
 
     Args:
@@ -517,59 +613,75 @@ class Patch:
         kernels: Whether compiled code is observed through the kernels that it runs.
     """
 
-    home: Any
-    name: str
-    stand_in: Callable[..., Any]
-    kernels: bool = False
-
-    def open(self) -> None:
-        """Install the replacement."""
-        self._original = getattr(self.home, self.name)
-        # Compiled code asks for the very function that it was compiled with.
-        original, standing = _STANDING.get((id(self.home), self.name), (None, None))
-        if standing is None or original is not self._original:
-            standing = wraps(self._original)(self.standing(self._original))
-            _STANDING[id(self.home), self.name] = self._original, standing
-        self._standing = standing
-        setattr(self.home, self.name, standing)
+    def __init__(
+        self, home: Any, name: str, stand_in: Callable[..., Any], *, kernels: bool = False
+    ) -> None:
+        super().__init__(home, name)
+        self.stand_in, self.kernels = stand_in, kernels
 
     def standing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function that takes the place of the original."""
         stand_in, kernels = self.stand_in, self.kernels
 
         def standing(*inputs: Any, **named: Any) -> Any:
             if torch.compiler.is_compiling():
                 _record_compiled(kernels)
                 return original(*inputs, **named)
+            if not THREADS.opened:
+                self.close()
             return intercepted(stand_in, original, *inputs, **named)
 
         return standing
-
-    def close(self) -> None:
-        """Restore the original, unless it has been patched again since."""
-        if getattr(self.home, self.name) is self._standing:
-            setattr(self.home, self.name, self._original)
-
-
-# The last original and replacement by the ids of modules and classes, and names of functions.
-_STANDING: dict[tuple[int, str], tuple[Callable[..., Any], Callable[..., Any]]] = {}
 
 
 class _Threads(threading.local):
     """The session of each thread, and what all of them share: the patches of the process.
 
+    There is no lock, for which a block that the garbage collector closes could wait for ever.
+    Opening a block comes before its patches, and closing them looks for open blocks before each.
+
     Attributes:
         session: The session of this thread.
-        opened: The sessions with an open watch or intervention, of all threads.
+        opened: The open watchers and interveners of all threads, and their sessions.
         patches: The installed patches, which only report to the session of the calling thread.
     """
 
-    opened: ClassVar[list[Session]] = []
+    opened: ClassVar[dict[Any, Session]] = {}
     patches: ClassVar[list[Patch]] = []
-    lock: ClassVar[Any] = threading.Lock()
 
     def __init__(self) -> None:
         self.session = Session()
+
+    def sessions(self) -> list[Session]:
+        """Return the sessions with an open watch or intervention, of all threads."""
+        return list(dict.fromkeys([*self.opened.values()]))
+
+    def install(self, patches: Sequence[Patch]) -> None:
+        """Patch the functions that models call until the last block is closed."""
+        known = {one.place: one for one in [*self.patches]}
+        for one in patches:
+            if one.place not in known:
+                self.patches.append(one)
+            known.get(one.place, one).open()
+
+    @contextmanager
+    def originals(self) -> Iterator[None]:
+        """Restore the functions that models call for the moment in which a compiler reads them."""
+        patches = [*self.patches]
+        try:
+            for one in patches:
+                one.close()
+            yield
+        finally:
+            for one in patches if self.opened else ():
+                one.open()
+
+    def restore(self) -> None:
+        """Restore the functions that models call, unless a block is open."""
+        for one in [*self.patches]:
+            if not self.opened:
+                one.close()
+        if not self.opened:
+            self.patches.clear()
 
 
 THREADS = _Threads()
@@ -578,12 +690,26 @@ THREADS = _Threads()
 def intercepted(
     stand_in: Callable[..., Any], original: Callable[..., Any], *inputs: Any, **named: Any
 ) -> Any:
-    """Call a replacement where calls are to be observed or changed, else the original."""
+    """Call a replacement where calls are to be observed or changed, else the original.
+
+    What the replacement cannot read of a call is no reason to end the model's run.
+    """
     session = THREADS.session
-    if session.enabled:
-        return stand_in(session, original, *inputs, **named)
-    session.notify_other_threads()
-    return original(*inputs, **named)
+    if not session.enabled:
+        session.notify_other_threads()
+        return original(*inputs, **named)
+    begun = session.begun
+    try:
+        if not traced() or session.changes:
+            return stand_in(session, original, *inputs, **named)
+        why = TRACED
+    except Exception as error:
+        if session.begun != begun or session.changes or isinstance(error, MEANT):
+            raise
+        why = unreadable(error)
+    session.record_unseen(why)
+    with session.suspended():
+        return original(*inputs, **named)
 
 
 @torch.compiler.assume_constant_result
@@ -596,61 +722,3 @@ def _record_compiled(kernels: bool) -> bool:
     if not torch.compiler.is_exporting():
         THREADS.session.record_compiled(seen=kernels and compiles_for_operator())
     return True
-
-
-@contextmanager
-def _patched(patches: Sequence[Patch], session: Session) -> Iterator[None]:
-    """Patch the functions that models call until the last session is closed."""
-    with THREADS.lock:
-        THREADS.opened.append(session)
-    try:
-        with THREADS.lock:
-            known = [(id(one.home), one.name) for one in THREADS.patches]
-            for one in patches:
-                # Another thread may have installed it already.
-                if (id(one.home), one.name) not in known:
-                    one.open()
-                    THREADS.patches.append(one)
-        yield
-    finally:
-        with THREADS.lock:
-            THREADS.opened.remove(session)
-            while THREADS.patches and not THREADS.opened:
-                THREADS.patches.pop().close()
-
-
-class OneThread:
-    """Mixin that enters and leaves a PyTorch mode in one thread only.
-
-    Each thread has its own stack of modes. A mode that is left in another thread does nothing
-    there: its own stack has ended with its thread, or has no effect.
-    """
-
-    def may_step_aside(self, output: Any) -> None:
-        """Do less, where an earlier pass has shown that less suffices.
-
-        Args:
-            output: The output of an attention of a later pass.
-        """
-
-    def step_back(self, *, late: bool = False, stays: bool = False) -> None:
-        """Do again all that there is to do.
-
-        Args:
-            late: Whether a pass is in progress that was not followed from its beginning.
-            stays: Whether to do no less any more.
-        """
-
-    def aside(self) -> AbstractContextManager[None]:
-        """Return a block in which only kernels of attention are intercepted."""
-        return nullcontext()
-
-    def __enter__(self) -> Self:
-        THREADS.session.modes.append(self)
-        return super().__enter__()  # type: ignore[misc] - the mode's
-
-    def __exit__(self, *error: object) -> None:
-        # Thread ids are reused once a thread has ended; its session is not.
-        if self in THREADS.session.modes:
-            THREADS.session.modes.remove(self)
-            super().__exit__(*error)  # type: ignore[misc] - the mode's

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from glasshead.private_names import lacking, private
 from glasshead.recipe.masks import causal
 from glasshead.watching.captured_call import CapturedCall, problem_from_inputs
+from glasshead.watching.errors import unreadable
 from glasshead.watching.interception.session import CallContext, Session
 from glasshead.watching.interception.torch_attention import capture_sdpa, with_output
 from glasshead.watching.sharding import Shard
@@ -89,6 +90,9 @@ def run_sharded(session: Session, original: _Function, *inputs: Any, **named: An
             parts = _parts(*args, **kwargs)
         except _UnplacedError as error:
             session.record_unseen(str(error))
+            return output
+        except Exception as error:  # noqa: BLE001 - the model runs on
+            session.record_unseen(unreadable(error))
             return output
         for part in parts:
             own = made[..., part.span.begin : part.span.end, :].detach()

@@ -24,7 +24,8 @@ from glasshead.watching.captured_call import (
     problem_from_inputs,
 )
 from glasshead.watching.errors import UnseenError
-from glasshead.watching.interception.session import THREADS, Patch, Session
+from glasshead.watching.foreign import attribute
+from glasshead.watching.interception.session import Patch, Session, intercepted
 from glasshead.watching.interception.torch_attention import hide, told_change
 from glasshead.watching.intervener import AttentionChange
 
@@ -72,18 +73,22 @@ def _get_interface(
     del session
     function = original(interface, *args, **named)
     name = args[0] if args else named.get("attn_implementation")
-    return partial(_run, function, str(name))
+    return partial(intercepted, partial(_run, str(name)), function)
 
 
 def _eager(session: Session, original: _Function, *inputs: Any, **named: Any) -> Any:
-    del session
-    return _run(original, "eager", *inputs, **named)
+    return _run("eager", session, original, *inputs, **named)
 
 
-def _run(function: _Function, name: str, /, module: nn.Module, *inputs: Any, **named: Any) -> Any:
-    session = THREADS.session
-    if not session.enabled:
-        return function(module, *inputs, **named)
+def _run(
+    name: str,
+    session: Session,
+    function: _Function,
+    /,
+    module: nn.Module,
+    *inputs: Any,
+    **named: Any,
+) -> Any:
     given = _by_name(function, module, *inputs, **named)
     variables = _variables(module)
     if variables.get("head_mask") is not None:
@@ -156,8 +161,8 @@ def _run_changed(
 
 def slides(module: Any) -> bool:
     """Return whether a module of transformers attends within a sliding window, by its settings."""
-    config = getattr(module, "config", None)
-    return bool(getattr(module, "sliding_window", getattr(config, "sliding_window", None)))
+    own = attribute(attribute(module, "config"), "sliding_window")
+    return bool(attribute(module, "sliding_window", own))
 
 
 def _drops(name: str, given: dict[str, Any]) -> bool:
@@ -181,7 +186,7 @@ def _fed(module: nn.Module, variables: dict[str, Any]) -> int | None:
     kind = _cache_kind()
     for one in variables.values():
         if isinstance(one, kind):
-            layer = getattr(module, "layer_idx", None)
+            layer = attribute(module, "layer_idx")
             return None if layer is None else int(one.get_seq_length(layer))
     return None
 
@@ -220,7 +225,7 @@ def _capture(
     module = given["module"]
     query, key, value = cast_inputs(given["query"], given["key"], given["value"])
     queries, keys = query.shape[-2], key.shape[-2]
-    is_causal, own = given.get("is_causal"), bool(getattr(module, "is_causal", True))
+    is_causal, own = given.get("is_causal"), bool(attribute(module, "is_causal", True))
     is_causal = own if is_causal is None else bool(is_causal)
     position = None if fed is None or fed < queries else fed - queries
     # GPT-2 of transformers 4 says of a call that it is not causal where a mask makes it so.
@@ -247,7 +252,7 @@ def _capture(
         CapturedCall,
         problem,
         position=position,
-        sliding=bool(given.get("sliding_window") or getattr(module, "sliding_window", None)),
+        sliding=bool(given.get("sliding_window") or attribute(module, "sliding_window")),
         crossing=crossing,
         logsumexp=of_rows(logsumexps, problem),
     )
@@ -335,7 +340,7 @@ def _sinks(name: str, given: dict[str, Any]) -> Tensor | None:
     if name == "sdpa":
         return None
     sinks = given.get("s_aux")
-    return getattr(given["module"], "sinks", None) if sinks is None else sinks
+    return attribute(given["module"], "sinks") if sinks is None else sinks
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -22,7 +22,7 @@ from torch.fx.node import map_aggregate
 from glasshead.attention import Attention
 from glasshead.private_names import private
 from glasshead.watching.captured_call import CapturedCall
-from glasshead.watching.errors import COMPILED, COMPILED_SOFTMAX, attends
+from glasshead.watching.errors import COMPILED, COMPILED_SOFTMAX, MEANT, attends, unreadable
 from glasshead.watching.interception.attention_sites import (
     READING,
     SDPA,
@@ -63,7 +63,12 @@ def _(
     del before
     run = THREADS.session.graph
     if run is not None:
-        run.record(site, output, inputs=inputs, sizes=sizes, numbers=numbers)
+        try:
+            run.record(site, output, inputs=inputs, sizes=sizes, numbers=numbers)
+        except MEANT:
+            raise
+        except Exception as error:  # noqa: BLE001 - the model runs on
+            THREADS.session.record_unseen(unreadable(error), within=True)
     return _token(output)
 
 
@@ -316,7 +321,7 @@ def _step_into(value: Any, attribute: str, quote: str, item: str) -> Any:
     """Return an attribute or an item of a value; None where it has none."""
     try:
         return getattr(value, attribute) if attribute else value[item if quote else int(item)]
-    except (AttributeError, LookupError, TypeError, ValueError):
+    except Exception:  # noqa: BLE001 - a property of the model may raise anything
         return None
 
 

@@ -110,4 +110,5 @@ def nothing_is_open():
         and not hasattr(gh.Attention.forward, "__wrapped__")
         and not _get_current_dispatch_mode_stack()
         and not THREADS.patches
+        and not THREADS.session.modes
     )
