@@ -6,6 +6,7 @@ import functools
 import gc
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import pytest
@@ -26,6 +27,17 @@ class Attention(nn.Module):
 
 
 MODEL = Attention()
+
+
+def in_own_thread(test):
+    """Run a test in a thread without an event loop; a browser's tests have one in the main one."""
+
+    @functools.wraps(test)
+    def run():
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(test).result(60)
+
+    return run
 
 
 def text(queries: int = 5) -> Tensor:
@@ -50,6 +62,7 @@ async def unwatched(length: int, times: int) -> None:
         await asyncio.sleep(0)
 
 
+@in_own_thread
 def test_each_task_has_the_calls_of_its_own():
     async def main():
         return await asyncio.gather(requested(5, 2), unwatched(7, 5), requested(11, 3))
@@ -58,6 +71,7 @@ def test_each_task_has_the_calls_of_its_own():
     assert nothing_is_open()
 
 
+@in_own_thread
 def test_a_task_that_a_watched_task_starts_is_seen():
     async def main():
         with gh.watch(MODEL, [gh.Entropy()]) as seen:
@@ -67,6 +81,7 @@ def test_a_task_that_a_watched_task_starts_is_seen():
     assert asyncio.run(main()) == ([5], [5, 7])
 
 
+@in_own_thread
 def test_an_ablation_changes_the_calls_of_its_own_task():
     x = text()
     alone = MODEL(x)
@@ -90,6 +105,7 @@ def test_an_ablation_changes_the_calls_of_its_own_task():
     assert nothing_is_open()
 
 
+@in_own_thread
 def test_a_block_whose_task_has_ended_goes_on_in_the_next_as_in_a_notebook():
     loop, watch = asyncio.new_event_loop(), gh.watch(MODEL, [gh.Entropy()])
 
