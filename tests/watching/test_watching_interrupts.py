@@ -129,7 +129,7 @@ def leaves_nothing(run: Callable[[], object], file: str, number: int, times: int
 
 
 @pytest.mark.parametrize("run", [watched, ablated, nested])
-@pytest.mark.parametrize("share", [pytest.param(7, marks=pytest.mark.slow), 61])
+@pytest.mark.parametrize("share", [pytest.param(23, marks=pytest.mark.slow), 61])
 def test_an_interrupt_at_any_line_leaves_nothing(run, share):
     run()
     places = lines(run)

@@ -347,6 +347,11 @@ def weigh(scores, first, first_key, bounds, sink, keyed, rows):
             rows[KEY, at], rows[MANY_KEYS, at] = MANY - 1, -1
             continue
 
+        infinite = largest == np.inf
+        if infinite:
+            for j in range(len(row)):
+                infinite = infinite and row[j] == row[j]
+
         key = -1
         if keyed:
             key = place_of(largest, row, 0, len(row))
@@ -376,6 +381,8 @@ def weigh(scores, first, first_key, bounds, sink, keyed, rows):
         if np.isnan(total):
             # Where scores are NaN, the first of them counts as the largest.
             rows[MAX_SCORE, at] = rows[MAX_WEIGHT, at] = total
+            if infinite:
+                rows[LOG_SUM, at] = rows[MAX_SCORE, at] = largest
             for j in range(len(row)):
                 if np.isnan(row[j]):
                     key = j + start + first_key
