@@ -29,8 +29,10 @@ class Connection(H11Protocol):
         self.deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if len(self.connections) >= self._most:
-            waiting = [one for one in self.connections if one.deadline is not None]
+        # All are of this class, as WebSockets are off.
+        others: Any = self.connections
+        if len(others) >= self._most:
+            waiting = [one for one in others if one.deadline is not None]
             if waiting:
                 min(waiting, key=lambda one: one.deadline.when()).drop()
         super().connection_made(transport)
