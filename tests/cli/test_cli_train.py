@@ -48,6 +48,7 @@ def test_a_run_is_trained_used_evaluated_and_explored(command, tmp_path):
     assert there == {
         "README.md",
         "checkpoints/last.safetensors",
+        "checkpoints/previous.safetensors",
         "config.json",
         "curve.png",
         "log.csv",
