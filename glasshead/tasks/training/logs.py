@@ -228,9 +228,18 @@ class MetricsLog:
         """Read the complete rows."""
         if not self._folder.log.exists():
             return []
-        lines = io.StringIO(complete_lines(self._folder.log))
-        rows = [row for row in csv.DictReader(lines) if row.get("step", "").isdigit()]
-        return [{name: value for name, value in row.items() if name and value} for row in rows]
+        head, *lines = complete_lines(self._folder.log).splitlines() or [""]
+        names, rows = head.split(","), []
+        for number, line in enumerate(lines, 2):
+            row = {name: cell for name, cell in zip(names, line.split(","), strict=False) if cell}
+            try:
+                _whole(int(row["step"]))
+                for cell in row.values():
+                    float(cell)
+            except (ValueError, KeyError):
+                raise _broken(self._folder.log, number) from None
+            rows.append(row)
+        return rows
 
 
 def drawn(rows: list[dict[str, str]]) -> bytes | None:
