@@ -27,6 +27,7 @@ from glasshead.tasks.tokenizers.chunks import (
     encode_in_chunks,
     told_panics,
 )
+from glasshead.tasks.tokenizers.tokenizer import read_checked
 
 # Maximum sizes of the files that transformers reads beside the weights.
 _LARGEST = {".json": JSON_BYTES} | dict.fromkeys(
@@ -247,6 +248,8 @@ def _tokenizer(folder: Path) -> Any:
                 folder=shown(folder),
             )
         )
+    if (folder / "tokenizer.json").exists():
+        read_checked(folder / "tokenizer.json")
     with errors_in_a_sentence(folder, "the tokenizer"), told_panics(_file_of(folder)):
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
         _around(tokenizer)
