@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from glasshead.drawing.printable import printable
-from glasshead.files import LOG_BYTES, read_regular
+from glasshead.files import read_regular
 
 
 def buckets(count: int, most: int) -> list[range]:
@@ -168,7 +168,8 @@ def _sentence(file: Path, error: Exception) -> str:
     return printable(str(error))[:_LETTERS_OF_MARK]
 
 
-# Limits beyond which a file is not taken for a training log.
+# Limits beyond which a file is not taken for a training log: 16 MiB are 300,000 rows.
+_BYTES = 2**24
 _COLUMNS = 32
 _LETTERS = 80
 _DIGITS = 15
@@ -216,7 +217,7 @@ def read_rows(file: Path) -> LogRows:
     >>> read_rows(log)
     LogRows(columns=['loss'], steps=[10, 20], values=[[2.5], [1.5]])
     """
-    text = read_regular(file, LOG_BYTES).decode(errors="replace")
+    text = read_regular(file, _BYTES).decode(errors="replace")
     head, *lines = text[: text.rfind("\n") + 1].splitlines() or [""]
     names = [name[:_LETTERS] for name in head.split(",")][: _COLUMNS + 1]
     rows = LogRows([name for name in names if name != "step"], [], [])

@@ -37,6 +37,8 @@ _TEMPLATES = "additional_chat_templates"
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 # The space before a word in SentencePiece vocabularies.
 _SPACES = ("\u2581", " ")
+# The most bytes of masks and positions that a model keeps beside its weights.
+_BUFFERS = 2**30
 # Above the level of errors.
 _SILENT = 100
 # Names of the context length in configs.
@@ -271,7 +273,7 @@ def loaded_model(
     build = partial(kind.from_config, attn_implementation=attention)
     with errors_in_a_sentence(folder, "the model"):
         # transformers 4 takes the memory of what a config tells of before it looks at weights.
-        built_on_meta(build, config, shapes, folder / "config.json")
+        check_buffers(built_on_meta(build, config, shapes, folder / "config.json"), folder)
         # Mismatched shapes are reported as missing, instead of in many lines.
         model, loading = kind.from_pretrained(
             folder,
@@ -304,6 +306,22 @@ def loaded_model(
             )
         )
     return model
+
+
+def check_buffers(model: nn.Module, folder: Path) -> None:
+    """Raise a ValueError if a model has far larger buffers, which no stored weights bound.
+
+    Args:
+        model: On the meta device.
+        folder: Its folder, for the error.
+    """
+    size = sum(buffer.numel() * buffer.itemsize for buffer in model.buffers())
+    if size > _BUFFERS:
+        raise TooLargeError(
+            f"{shown(folder / 'config.json')} tells of tables of {size:,} bytes in addition to the "
+            f"weights, and glasshead takes at most {_BUFFERS:,}: take the config.json that belongs "
+            "to the weights."
+        )
 
 
 def _cutting(tokenizer: Any) -> Callable[[str], list[str]]:

@@ -264,3 +264,16 @@ def test_an_alarm_of_another_type_is_a_sentence_each_time(run, log, change):
         told = log.told()
         assert len(told["problems"]) == 1
         assert "alarms.jsonl is broken in line 2: mend it" in told["problems"][0]
+
+
+def test_a_log_too_large_is_refused_before_it_is_read(run, log):
+    run.go(5)
+    with run.folder.log.open("a") as opened:
+        opened.truncate(2**24 + 1)
+    told = log.told()
+    assert len(told["problems"]) == 1
+    assert (
+        "log.csv cannot be read (it has 16,777,217 bytes, and takes at most"
+        in (told["problems"][0])
+    )
+    assert told["heads"] is not None

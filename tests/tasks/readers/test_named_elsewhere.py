@@ -7,7 +7,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
+from glasshead.models.pretrained.folder import check_numbers
+from glasshead.tasks.readers.huggingface import check_buffers
 from glasshead.tasks.readers.named_elsewhere import check_names
 from pretrained_folders import llama_folder
 from scripts import ROOT
@@ -196,3 +199,16 @@ def test_a_name_that_leads_out_is_refused_before_transformers_reads_it(
         return
     with pytest.raises(ValueError, match=file):
         check_names(tmp_path)
+
+
+def test_numbers_that_take_memory_beside_the_weights_are_bounded(tmp_path):
+    file = tmp_path / "config.json"
+    check_numbers({"model_type": "mpt", "max_seq_len": 2**20}, file, 5)
+    with pytest.raises(ValueError, match="no memory holds, with max_seq_len=100000000"):
+        check_numbers({"model_type": "mpt", "max_seq_len": 10**8}, file, 5)
+    with torch.device("meta"):
+        model = torch.nn.BatchNorm1d(7)
+        check_buffers(model, tmp_path)
+        model.register_buffer("mask", torch.ones(2**15 + 1, 2**15, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"config.json tells of tables of 1,073,774,656 bytes"):
+        check_buffers(model, tmp_path)
