@@ -235,7 +235,7 @@ class MetricsLog:
             try:
                 _whole(int(row["step"]))
                 for cell in row.values():
-                    float(cell)
+                    _number(cell)
             except (ValueError, KeyError):
                 raise _broken(self._folder.log, number) from None
             rows.append(row)
@@ -268,6 +268,8 @@ def drawn(rows: list[dict[str, str]]) -> bytes | None:
 _ROWS = 4
 # JavaScript has no larger whole numbers.
 _LARGEST = 2**53
+# Of a number that a log has.
+_LETTERS = 40
 _HEAD_COLUMNS = ("step", "layer", "head", "entropy", "normalized_entropy", "max_score")
 
 
@@ -446,6 +448,16 @@ def _alarm(fields: dict[str, Any]) -> Alarm:
         raise TypeError
     value, threshold = map(float, numbers)
     return Alarm(_whole(fields["step"]), layer, _whole(fields["head"]), kind, value, threshold)
+
+
+def _number(cell: str) -> float:
+    """Return the number of a cell; a longer one would be read as infinite.
+
+    Errors: a ValueError for anything else.
+    """
+    if len(cell) > _LETTERS:
+        raise ValueError
+    return float(cell)
 
 
 def _whole(value: Any) -> int:
