@@ -60,7 +60,9 @@ class MachineCode(BuildHookInterface):
             # It runs from the sources.
             folder = root / STREAMING / "machine_code"
         command = [sys.executable, "-P", str(root / STREAMING / "build.py"), str(folder)]
-        done = subprocess.run([*command, *names], check=False)  # noqa: S603 - a file of ours
+        # Two builds of one state are equal, bit for bit.
+        environment = os.environ | {"PYTHONHASHSEED": "0"}
+        done = subprocess.run([*command, *names], check=False, env=environment)  # noqa: S603 - a file of ours
         if done.returncode:
             self.app.display_warning(
                 "the streaming kernels were not compiled, and will be when they are first used: "

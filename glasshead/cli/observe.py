@@ -226,7 +226,14 @@ def _observe_model(
     # they can tell each other.
     processes = world_size()
     asked = () if processes else checked_statistics()
-    from glasshead.cli.observe_model import HeadChoice, left_out, observe_model, report, save
+    from glasshead.cli.observe_model import (
+        HeadChoice,
+        left_out,
+        observe_model,
+        places,
+        report,
+        save,
+    )
 
     observed = observe_model(
         folder,
@@ -239,7 +246,7 @@ def _observe_model(
     )
     if observed is not None:
         outputs.write(report(observed), partial(save, observed))
-        for sentence in left_out(observed.pieces, observed.reader):
+        for sentence in (*places(observed), *left_out(observed.pieces, observed.reader)):
             print_stderr(spoken(outputs.lang).told(sentence))
 
 

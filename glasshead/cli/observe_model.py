@@ -155,13 +155,24 @@ class ObservedModel:
         return None if pooled[..., later].any() else gh.causal()
 
 
+def places(observed: ObservedModel) -> Iterator[Message]:
+    """Say where the model and the text are, if their names in the report do not."""
+    names = _names(observed)
+    if any(titled(name) != name for name in names.values()):
+        yield Message("Model: {model}; text: {text}.", **names)
+
+
+def _names(observed: ObservedModel) -> dict[str, str]:
+    return {"model": observed.reader.name, "text": observed.result.source["text"]}
+
+
 def report(observed: ObservedModel) -> Document:
-    """Report the chunks, each statistic of all layers and heads, and the map of the choice."""
-    names = {"model": observed.reader.name, "text": observed.result.source["text"]}
-    short = {what: titled(name) for what, name in names.items()}
+    """Report the chunks, each statistic of all layers and heads, and the map of the choice.
+
+    Files are named without their folders, as the report is also a page for others.
+    """
+    short = {what: titled(name) for what, name in _names(observed).items()}
     blocks: list[Block] = [Paragraph(_inputs(observed)), *_notes(observed)]
-    if short != names:
-        blocks.insert(0, Paragraph(Message("Model: {model}; text: {text}.", **names)))
     for one in observed.asked:
         statistic, value = observed.result.statistics[one.name], observed.values[one.name]
         if isinstance(statistic, DistanceHistogram):

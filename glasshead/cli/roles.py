@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from glasshead.cli.inputs.files import input_file, output_file, shown
+from glasshead.cli.inputs.files import input_file, output_file, shown, titled
 from glasshead.cli.inputs.messages import (
     as_option,
     check_task,
@@ -253,7 +253,7 @@ def _draw(part: Any, test: RoleScores) -> None:
     """Draw the panels of one text, under its name."""
     from glasshead.drawing import shorten
 
-    title = f"on {shorten(test.name, _LONGEST_NAME)}: {test.description}"
+    title = f"on {shorten(titled(test.name), _LONGEST_NAME)}: {test.description}"
     part.suptitle(title, fontsize=9, color="0.3", parse_math=False)
     roles = meanings()
     rows = math.ceil(len(roles) / _ACROSS)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
+from typer.core import TyperCommand
 
 from glasshead.cli.inputs.messages import check_task, print_stderr, whole_number
 from glasshead.cli.output import chosen_language, going_on
@@ -29,6 +30,7 @@ train = typer.Typer(
 _run_option = partial(Option, show_default=False, rich_help_panel="The run")
 _hardware_option = partial(Option, rich_help_panel="Hardware")
 _DEFAULT_PRESET = "tiny"
+_TYPED = "glasshead.typed"
 # The curve of a run is drawn by matplotlib.
 TRAINING_LIBRARIES = ("lightning", "matplotlib", "pydantic", "tokenizers")
 
@@ -42,8 +44,9 @@ def _train(context: typer.Context) -> None:
 def _add(task: str, *, about: str, examples: str, presets: str) -> None:
     """Add the subcommand of a task; the options are common to all tasks."""
 
-    @train.command(task, help=about)
+    @train.command(task, help=about, cls=_Typed)
     def train_task(
+        context: typer.Context,
         files: Annotated[
             list[str] | None, Argument(metavar="FILE", show_default=False, help=examples)
         ] = None,
@@ -120,6 +123,7 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
         from glasshead.tasks.training import Hardware
 
         _check_torchrun(nodes, os.environ)
+        _check_rank(nodes * devices, os.environ)
         hardware = Hardware(
             devices=devices,
             strategy=strategy,  # type: ignore[arg-type]
@@ -127,23 +131,42 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
             accelerator=accelerator,  # type: ignore[arg-type]
             precision=precision,  # type: ignore[arg-type]
         )
-        assigned = _assigned(files or (), assign or (), held_out or ())
+        typed = context.meta[_TYPED]
+        assigned = _assigned(files or (), assign or (), held_out or (), typed)
         _train_task(task, run, preset, assigned, hardware, resume=resume, watch=watch)
+
+
+class _Typed(TyperCommand):
+    """A command that keeps its arguments in the order in which they were typed."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[_TYPED] = list(args)
+        return super().parse_args(ctx, args)
 
 
 # Overrides, files and held-out files of a run.
 _Assigned = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 
-def _assigned(files: Sequence[str], assign: Sequence[str], held_out: Sequence[str]) -> _Assigned:
+def _assigned(
+    files: Sequence[str], assign: Sequence[str], held_out: Sequence[str], typed: Sequence[str]
+) -> _Assigned:
     """Return the overrides, which may stand among the files, and the files of a run.
 
-    >>> _assigned(["a.csv", "steps=5"], ["label=verdict"], [])
-    (('label=verdict', 'steps=5'), ('a.csv',), ())
+    Args:
+        files: What is a FILE to the parser, such as all but the first KEY=VALUE after --set.
+        assign: The values of --set.
+        held_out: The files of --held-out.
+        typed: All arguments in their order, by which the later of two overrides wins.
+
+    >>> typed = ["a.csv", "--set", "label=verdict", "steps=5", "--set=steps=7"]
+    >>> _assigned(["a.csv", "steps=5"], ["label=verdict", "steps=7"], [], typed)
+    (('label=verdict', 'steps=5', 'steps=7'), ('a.csv',), ())
     """
-    # What stands after --set KEY=VALUE is a FILE to the parser.
     more = [file for file in files if assign and _is_assignment(file)]
-    return (*assign, *more), tuple(file for file in files if file not in more), tuple(held_out)
+    places = {word.removeprefix("--set="): place for place, word in enumerate(typed)}
+    overrides = sorted([*assign, *more], key=lambda one: places.get(one, -1))
+    return tuple(overrides), tuple(file for file in files if file not in more), tuple(held_out)
 
 
 def _is_assignment(argument: str) -> bool:
@@ -197,6 +220,22 @@ def _check_torchrun(nodes: int, environment: Mapping[str, str]) -> None:
             f"--nodes {nodes} takes a command that torchrun starts on each machine: start it by "
             f"torchrun --nnodes {nodes}, or leave --nodes out to train on this one."
         )
+
+
+def _check_rank(processes: int, environment: Mapping[str, str]) -> None:
+    """Raise a ValueError where the only process would leave writing to another one.
+
+    >>> _check_rank(2, {"RANK": "1"})
+    """
+    if processes > 1 or environment.get("WORLD_SIZE", "1") != "1":
+        return
+    for name in _PLACES:
+        if environment.get(name, "0") != "0":
+            raise ValueError(
+                f"{name}={environment[name]} in the environment says that another process writes "
+                f"the run, and there is one process: start it by env -u {name}, or ask for more "
+                "by --devices or --nodes."
+            )
 
 
 def _job(task: str) -> "Job[Any]":

@@ -21,6 +21,7 @@ from glasshead import __version__
 from glasshead.drawing import printable
 from glasshead.message import Message
 from glasshead.studio.answers import Faults, refusal_of, refused
+from glasshead.studio.connections import limited
 from glasshead.studio.page import (
     TYPEFACES,
     later_scripts,
@@ -191,10 +192,10 @@ def is_own_alone(host: str) -> bool:
 
 
 def configured(app: FastAPI) -> uvicorn.Config:
-    """Configure uvicorn: HTTP only, no logs, no proxy headers, few connections."""
+    """Configure uvicorn: HTTP only, no logs, no proxy headers, few connections with time limits."""
     return uvicorn.Config(
         app,
-        http="h11",
+        http=limited(app.state.studio.limits.patience, _MOST_CONNECTIONS - 1),
         ws="none",
         lifespan="off",
         loop="asyncio",

@@ -3,7 +3,7 @@
 import base64
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from glasshead.drawing.printable import printable
 from glasshead.explanation.embeddings import composed, split
 from glasshead.explanation.translations import Say
 from glasshead.files import whole_file
@@ -25,7 +26,7 @@ from glasshead.studio.views.alignment import sentences_of, stored_alignment
 from glasshead.studio.views.atlas import Atlases, stored_atlas
 from glasshead.studio.views.heads import chosen_heads, reading_of, stored_heads
 from glasshead.studio.views.steps import MOST_WORDS, steps_stored
-from glasshead.tasks.run_folder import require_for_model
+from glasshead.tasks.run_folder import RunFolder, require_for_model
 
 # JavaScript writes numbers outside this range with an exponent, in its own format.
 _PLAIN = (1e-6, 1e15)
@@ -357,7 +358,9 @@ class Report:
         self._words = words(content.lang)
         self._title = _title(studio)
         self._answers, self.refused = _answers_of(content, self._words)
-        shown = replace(self.sample, text=text[:_CHARACTERS])
+        private = private_places(studio)
+        why = without_places(self.sample.why, private)
+        shown = replace(self.sample, text=text[:_CHARACTERS], why=why)
         self._answers.hold("sample", {}, asdict(shown))
         self.tokens = _tokens(self._answers, content.name)
 
@@ -380,6 +383,36 @@ class Report:
     def __repr__(self) -> str:
         begin = self._text if len(self._text) <= _SHOWN else f"{self._text[:_SHOWN]}…"
         return f"Report of {begin!r} in {self._say.language}"
+
+
+def private_places(studio: Studio) -> tuple[Path, ...]:
+    """Return the files of a studio's subject, whose places are private to the report's author."""
+    folder = studio.subject.folder
+    if folder is None:
+        return ()
+    try:
+        data = RunFolder(folder).read_config().get("data")
+    except (OSError, ValueError):
+        data = None
+    known = data if isinstance(data, dict) else {}
+    lists = (known.get(name) for name in ("files", "held_out_files"))
+    files = [file for each in lists if isinstance(each, list) for file in each]
+    named = [folder, folder.resolve(), *(Path(file) for file in files if isinstance(file, str))]
+    return tuple(file for place in named for file in (place, place.absolute()))
+
+
+def without_places(sentence: str, places: Sequence[Path]) -> str:
+    """Return a sentence in which files keep their names and lose their folders.
+
+    >>> without_places("no /home/ada/a.txt, not even /home/ada.", [Path("/home/ada/a.txt")])
+    'no a.txt, not even ….'
+    """
+    folders = {parent for place in places for parent in place.parents if parent.is_absolute()}
+    named = {printable(str(folder)): "…" for folder in folders if folder.name}
+    named |= {printable(str(place)): printable(place.name) for place in places if place.name}
+    for place in sorted(named, key=len, reverse=True):
+        sentence = sentence.replace(place, named[place])
+    return sentence
 
 
 def _studio(model: "str | Path | Studio | None") -> Studio:
@@ -410,7 +443,9 @@ def _answers_of(content: ReportContent, spoken: dict[str, str]) -> tuple[Answers
             try:
                 notes[view] = hold(answers, content)
             except Refusal as error:
-                views[view], refused[view] = Say(content.lang).told(error), error
+                sentence = Say(content.lang).told(error)
+                views[view] = without_places(sentence, private_places(content.studio))
+                refused[view] = error
     of_the_model = [view for view in (*notes, *refused) if view != _WITHOUT_A_MODEL]
     if of_the_model and all(view in refused for view in of_the_model):
         raise refused[of_the_model[0]]

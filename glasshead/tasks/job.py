@@ -227,7 +227,7 @@ class Job(Generic[S]):
             folder: The run folder.
             preset, assignments, files, held_out_files: As at the start of the run, if given again;
                 only the length of training and the intervals of validating, saving and logging
-                may differ.
+                may differ, and where files with the same content are.
 
         Errors: an OSError or ValueError where there is no run, a file cannot be read, the examples
         have changed, or other settings differ.
@@ -249,7 +249,9 @@ class Job(Generic[S]):
             settings = dataclasses.replace(began, data=data).changed(assignments)
         began.check_same(settings, folder)
         settings.check_memory()
-        settings = dataclasses.replace(began, training=settings.training)
+        moved = {"files": settings.data.files, "held_out_files": settings.data.held_out_files}
+        data = dataclasses.replace(began.data, **moved)
+        settings = dataclasses.replace(began, data=data, training=settings.training)
         examples: TaskExamples = self.read(settings.data)
         if examples.found["sha256"] != settings.data.sha256:
             raise ValueError(

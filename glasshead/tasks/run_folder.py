@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -94,6 +95,26 @@ class RunFolder:
     def checkpoint(self) -> Path:
         """The checkpoint for resuming."""
         return self.path / "checkpoints" / "last.safetensors"
+
+    @property
+    def previous_checkpoint(self) -> Path:
+        """The checkpoint before it, for a damaged one."""
+        return self.checkpoint.with_name("previous.safetensors")
+
+    def keep_checkpoint(self) -> None:
+        """Keep the checkpoint as the previous one, before it is replaced.
+
+        Errors: an OSError where that cannot be written.
+        """
+        if not self.checkpoint.exists():
+            return
+        with whole_file(self.previous_checkpoint) as beside:
+            beside.unlink()
+            try:
+                beside.hardlink_to(self.checkpoint)
+            except OSError:
+                # The file system has no hard links.
+                shutil.copyfile(self.checkpoint, beside)
 
     @contextmanager
     def locked(self, *, resume: bool = False) -> Iterator[None]:

@@ -249,13 +249,17 @@ class RunSettings:
     def check_same(self, requested: Self, folder: RunFolder) -> None:
         """Check that the settings requested for resuming differ only where they may.
 
+        The files may have moved, as the hash of their content is checked.
+
         Errors: a ValueError that names the first setting that cannot change.
         """
+        may_differ = {*self.data_kind.found, *MAY_CHANGE}
         own, other = (each.to_json(each.model_config(**self.unknown)) for each in (self, requested))
         for section in ("data", "model", "training"):
             for name, value in own[section].items():
                 there = other[section][name]
-                if value != there and name not in (*self.data_kind.found, *MAY_CHANGE):
+                moved = name in ("files", "held_out_files") and len(value) == len(there)
+                if value != there and not moved and name not in may_differ:
                     raise changed_setting(folder, name, value, there)
 
     def model_config(self, **found: int) -> Any:

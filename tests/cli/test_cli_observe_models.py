@@ -369,12 +369,13 @@ def test_the_page_has_everything(command, place):
     assert not re.search(r"https?:|<script[^>]+src|<link|@import|url\(|<img", page)
 
 
-def test_a_title_has_names_and_a_paragraph_their_paths(command, place):
+def test_a_title_has_names_without_their_folders(command, place):
     model, text = place / "llama", place / "text.txt"
-    observe(command, model, "--text", text, "--html", "page.html")
+    outcome = observe(command, model, "--text", text, "--html", "page.html")
+    assert f"Model: {model}; text: {text}." in " ".join(outcome.err.split())
     page = (place / "page.html").read_text(encoding="utf-8")
     assert page.count("<title>The attention of llama over text.txt</title>") == 1
-    assert f"<p>Model: {model}; text: {text}.</p>" in page
+    assert str(place) not in page
 
 
 # The statistics of the command, of which one is the map that it draws.

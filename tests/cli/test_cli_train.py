@@ -49,6 +49,7 @@ def test_a_run_is_trained_used_evaluated_and_explored(command, tmp_path):
     assert there == {
         "README.md",
         "checkpoints/last.safetensors",
+        "checkpoints/previous.safetensors",
         "config.json",
         "curve.png",
         "log.csv",
@@ -120,9 +121,6 @@ def test_a_run_goes_on_by_the_same_command_and_further(command, tmp_path):
     other = command(*begin, "--resume", "--set", "d_model=24")
     assert (other.code, other.err.count("\n")) == (2, 1)
     assert "has d_model 12, and 24 was asked for: go on with the former" in other.err
-    (tmp_path / "other.txt").write_text(text.read_text())
-    moved = command("train", "write", tmp_path / "other.txt", "--run", tmp_path / "run", "--resume")
-    assert "has files" in moved.err
 
 
 def test_seeded_writing_is_the_same_and_streams(command, run):
@@ -496,3 +494,63 @@ def test_what_is_no_folder_is_refused(command, tmp_path):
     assert "--folder takes a folder, and" in refused.err
     assert refused.err.count("\n") == 1
     assert "--folder takes a folder, and got nothing" in command("demo", "--folder", "").err
+
+
+OTHERS = [each for each in QUICK[1::2] if not each.startswith("steps=")]
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["--set", *OTHERS, "steps=5", "--set", "steps=7"],
+        ["--set", "steps=5", *OTHERS, "--set=steps=7"],
+        ["--set=steps=5", "--set", *OTHERS, "steps=7"],
+        ["--set", "steps=7", *OTHERS, "steps=5", "--set", "steps=7"],
+    ],
+)
+def test_the_later_of_two_overrides_wins(command, tmp_path, typed):
+    assert command("train", "write", "--run", tmp_path / "run", *typed).code == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["training"]["steps"] == 7
+
+
+@pytest.mark.parametrize("name", ["RANK", "SLURM_PROCID"])
+def test_a_rank_without_other_processes_is_named(command, tmp_path, monkeypatch, name):
+    monkeypatch.setenv(name, "1")
+    outcome = command("train", "write", "--run", tmp_path / "run", *QUICK)
+    assert outcome.code == 2
+    assert f"{name}=1 in the environment says that another process writes the run" in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_that_moved_are_gone_on_with_and_others_are_not(command, tmp_path):
+    book = tmp_path / "book.txt"
+    book.write_text("Once upon a time there was a girl and a dog in a house.\n" * 97)
+    run = tmp_path / "run"
+    assert command("train", "write", book, "--run", run, *QUICK).code == 0
+    moved = book.replace(tmp_path / "moved.txt")
+    more = ("--run", run, "--resume", "--set", "steps=6")
+    assert command("train", "write", *more).code == 2
+    outcome = command("train", "write", moved, *more)
+    assert outcome.code == 0, outcome.err
+    assert json.loads((run / "config.json").read_text())["data"]["files"] == [str(moved)]
+    moved.write_text("Another text, that no one has seen before this line was written.\n" * 97)
+    outcome = command("train", "write", moved, "--run", run, "--resume", "--set", "steps=9")
+    assert outcome.code == 2
+    assert "the texts are not those that the run in" in outcome.err
+
+
+@pytest.mark.parametrize(
+    "row", ["5," + "1" * 200_000, "\u00b2,1,1,1", "x,1,1,1", "5,word,1,1", "-1,1,1,1"]
+)
+def test_a_damaged_log_is_named_and_the_checkpoint_stays(command, tmp_path, row):
+    run = tmp_path / "run"
+    assert command("train", "write", "--run", run, *QUICK).code == 0
+    log = run / "log.csv"
+    lines = len(log.read_text().splitlines())
+    log.write_text(log.read_text() + row + "\n", encoding="utf-8")
+    before = (run / "checkpoints" / "last.safetensors").read_bytes()
+    outcome = command("train", "write", "--run", run, "--resume", "--set", "steps=6")
+    assert outcome.code == 2
+    assert f"log.csv is broken in line {lines + 1}: mend it, or take it away" in outcome.err
+    assert (run / "checkpoints" / "last.safetensors").read_bytes() == before

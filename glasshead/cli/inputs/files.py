@@ -162,13 +162,15 @@ _MOST_BYTES = 2**30
 
 
 def titled(names: str) -> str:
-    """Return names of files for a title, where a full path would break: its last part stands alone.
+    """Return names of files for a page or a picture, without folders outside the current one.
 
-    >>> titled("/home/ada/models/gpt2"), titled("texts/a.txt, /data/b.txt")
+    >>> titled("/home/ada/models/gpt2"), titled("texts/a.txt, ../data/b.txt")
     ('gpt2', 'texts/a.txt, b.txt')
     """
-    parts = names.split(", ")
-    return ", ".join(Path(part).name if Path(part).anchor else part for part in parts)
+    paths = [Path(part) for part in names.split(", ")]
+    return ", ".join(
+        path.name if path.anchor or ".." in path.parts else str(path) for path in paths
+    )
 
 
 def shown(path: Path) -> str:

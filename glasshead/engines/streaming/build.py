@@ -11,13 +11,17 @@ import os
 import subprocess
 import sys
 import types
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from typing import Any
 
 _HERE = Path(__file__).resolve().parent
 _ENVIRONMENT = {
     # Calls of a vector library of the machine that builds.
     "NUMBA_DISABLE_INTEL_SVML": "1",
     "NUMBA_CAPTURED_ERRORS": "new_style",
+    # The order of sets is that of the machine code.
+    "PYTHONHASHSEED": "0",
 }
 
 
@@ -53,6 +57,7 @@ def build_here(folder: Path) -> None:
 def build_for(folder: Path, name: str, only: str = "") -> None:
     """Compile the kernels, or one, for a processor in this process, but those that are there."""
     _skip_packages()
+    _skip_folders()
     from glasshead.engines.streaming.kernels import processor
 
     wanted = next(one for one in processor.SHIPPED if one.name == name)
@@ -74,6 +79,24 @@ def _skip_packages() -> None:
         package = types.ModuleType(name)
         package.__path__ = [str(above)]
         sys.modules[name] = package
+
+
+def _skip_folders() -> None:
+    """Name the kernels' files without the folder of this machine, as machine code holds the names.
+
+    Call it before they are imported.
+    """
+    root, usual = _HERE.parents[2], SourceFileLoader.source_to_code
+
+    def source_to_code(self: Any, data: Any, path: Any, **options: Any) -> Any:
+        file = Path(os.fsdecode(path))
+        name = file.relative_to(root).as_posix() if file.is_relative_to(root) else path
+        return usual(self, data, name, **options)
+
+    SourceFileLoader.source_to_code = source_to_code
+    # Code that was kept has the names that it was compiled with.
+    sys.pycache_prefix = str(root / "build" / "no_code_is_here")
+    sys.dont_write_bytecode = True
 
 
 def main() -> None:

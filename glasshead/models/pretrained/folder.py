@@ -29,6 +29,8 @@ FEED_FORWARDS = {
 GATED_FEED_FORWARDS = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh"}
 # Larger than any valid number of a config.
 _LARGEST = 2**40
+# MPT builds a bias for each head and position that its config allows, whatever the text's length.
+_BIASED, _LONGEST = "max_seq_len", 2**20
 
 
 class ConfigValues:
@@ -130,7 +132,7 @@ def check_numbers(values: Mapping[str, Any], file: Path, tensors: int) -> None:
     for name, value in _numbers(values):
         if name in _LAYERS:
             ConfigValues({name: value}, str(file)).whole(name)
-        if abs(value) > _LARGEST:
+        if abs(value) > _LARGEST or (name == _BIASED and value > _LONGEST):
             raise _too_large(printable(str(file)), name, value)
 
 

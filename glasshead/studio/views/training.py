@@ -382,6 +382,11 @@ def _count(value: Any) -> int | None:
     return value if good else None
 
 
+def _attention_of(folder: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]] | None]:
+    log = read_attention_log(folder)
+    return heads_of(log.readings), alarms_of(log.alarms)
+
+
 class TrainingLog:
     r"""The data of the view, read from a run folder that may change at any time.
 
@@ -405,16 +410,13 @@ class TrainingLog:
     def __init__(self, folder: Path) -> None:
         run = self._run = RunFolder(folder)
         self._lock = threading.Lock()
-        self._config = FileCache(run.config, run.read_config, {})
-        self._metrics = FileCache(run.metrics, run.read_metrics, {})
-        self._rows = FileCache(run.log, lambda: read_rows(run.log), NO_ROWS)
-        self._heads = FileCache(
-            run.attention, lambda: heads_of(read_attention_log(folder).readings), None
+        self._config = FileCache([run.config], run.read_config, {})
+        self._metrics = FileCache([run.metrics, run.config], run.read_metrics, {})
+        self._rows = FileCache([run.log], lambda: read_rows(run.log), NO_ROWS)
+        self._attention = FileCache(
+            [run.attention, run.alarms], lambda: _attention_of(folder), (None, None)
         )
-        self._alarms = FileCache(
-            run.alarms, lambda: alarms_of(read_attention_log(folder).alarms), None
-        )
-        self._files = (self._config, self._metrics, self._rows, self._heads, self._alarms)
+        self._files = (self._config, self._metrics, self._rows, self._attention)
         self._cached_pace: tuple[str, dict[str, Any]] | None = None
 
     def told(
@@ -471,7 +473,7 @@ class TrainingLog:
             span: The part of the curves to return; None: all.
         """
         with self._lock:
-            rows, heads = self._rows.value, self._heads.value
+            rows, (heads, _) = self._rows.value, self._attention.value
             extremes = {
                 name: measure["extreme"]
                 for name, measure in ({} if heads is None else heads["measures"]).items()
@@ -486,20 +488,20 @@ class TrainingLog:
     def _refreshed(self) -> str:
         for file in self._files:
             file.refresh()
-        return repr([file.mark for file in self._files])
+        return repr([file.state for file in self._files])
 
     def _all(self, pace: dict[str, Any], smoothing: float, span: Span | None) -> dict[str, Any]:
-        rows = self._rows.value
-        alarms = last_alarms(self._alarms.value, self._heads.value)
+        rows, (heads, raised) = self._rows.value, self._attention.value
+        alarms = last_alarms(raised, heads)
         return {
             "pace": pace,
             "best": best_of(self._metrics.value),
             "charts": charts_of(rows, smoothing, span),
             "table": table_of(rows),
-            "heads": self._heads.value,
+            "heads": heads,
             "alarms": alarms,
-            "groups": alarm_groups(self._alarms.value),
-            "notes": notes_of(rows, self._heads.value, alarms, len(self._alarms.value or [])),
+            "groups": alarm_groups(raised),
+            "notes": notes_of(rows, heads, alarms, len(raised or [])),
             "problems": list(dict.fromkeys(file.problem for file in self._files if file.problem)),
         }
 

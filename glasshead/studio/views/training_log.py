@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from glasshead.drawing.printable import printable
-from glasshead.files import LOG_BYTES, read_regular
+from glasshead.files import read_regular
 
 
 def buckets(count: int, most: int) -> list[range]:
@@ -98,50 +98,56 @@ Mark = tuple[int, int, int]
 
 
 class FileCache(Generic[_T]):
-    """The parsed content of a file, read again when the file changes.
+    """What is parsed from files, read again when one of them changes.
+
+    Files that could not be read are read again each time, as they may have been mended.
 
     Args:
-        file: The file, which may come and go.
-        read: Parses the file.
-        nothing: The value where the file is missing or cannot be read.
+        files: All files that are read, which may come and go; without the first there is nothing.
+        read: Parses them.
+        nothing: The value where the first is missing, or one cannot be read.
 
     Attributes:
         value: The content when last read.
-        mark: The file's mark when it was read; None where it was not.
         problem: Why it could not be read, in one sentence; None: no problem.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "number"
-    >>> cached = FileCache(file, lambda: int(file.read_text()), 0)
+    >>> cached = FileCache([file], lambda: int(file.read_text()), 0)
     >>> _ = file.write_text("7")
     >>> cached.refresh()
     >>> cached.value
     7
     """
 
-    def __init__(self, file: Path, read: Callable[[], _T], nothing: _T) -> None:
-        self._file, self._read, self._nothing = file, read, nothing
+    def __init__(self, files: Sequence[Path], read: Callable[[], _T], nothing: _T) -> None:
+        self._files, self._read, self._nothing = files, read, nothing
+        self._marks: list[Mark | None] = []
         self.value = nothing
-        self.mark: Mark | None = None
         self.problem: str | None = None
 
+    @property
+    def state(self) -> tuple[list[Mark | None], str | None]:
+        """What changes with the value or the problem."""
+        return self._marks, self.problem
+
     def refresh(self) -> None:
-        """Read the file if it has changed; an error is stored in `problem`."""
-        mark = mark_of(self._file)
-        if mark is not None and mark == self.mark:
+        """Read the files if one has changed; an error is stored in `problem`."""
+        marks = [mark_of(file) for file in self._files]
+        if marks[0] is not None and marks == self._marks:
             return
-        self.value, self.mark, self.problem = self._nothing, mark, None
-        if mark is None:
+        self.value, self._marks, self.problem = self._nothing, [], None
+        if marks[0] is None:
             return
         try:
             self.value = self._read()
         except FileNotFoundError:
             # It has just vanished, and may come back with the same mark.
-            self.mark = None
-        except OSError as error:
-            self.mark, self.problem = None, _sentence(self._file, error)
-        except ValueError as error:
-            self.problem = _sentence(self._file, error)
+            return
+        except (OSError, ValueError) as error:
+            self.problem = _sentence(self._files[0], error)
+            return
+        self._marks = marks
 
 
 def mark_of(file: Path) -> Mark | None:
@@ -162,7 +168,8 @@ def _sentence(file: Path, error: Exception) -> str:
     return printable(str(error))[:_LETTERS_OF_MARK]
 
 
-# Limits beyond which a file is not taken for a training log.
+# Limits beyond which a file is not taken for a training log: 16 MiB are 300,000 rows.
+_BYTES = 2**24
 _COLUMNS = 32
 _LETTERS = 80
 _DIGITS = 15
@@ -210,7 +217,7 @@ def read_rows(file: Path) -> LogRows:
     >>> read_rows(log)
     LogRows(columns=['loss'], steps=[10, 20], values=[[2.5], [1.5]])
     """
-    text = read_regular(file, LOG_BYTES).decode(errors="replace")
+    text = read_regular(file, _BYTES).decode(errors="replace")
     head, *lines = text[: text.rfind("\n") + 1].splitlines() or [""]
     names = [name[:_LETTERS] for name in head.split(",")][: _COLUMNS + 1]
     rows = LogRows([name for name in names if name != "step"], [], [])

@@ -18,6 +18,7 @@ from glasshead.message import Message
 from glasshead.models.pretrained.folder import ANEW, PICKLED, StoredTensors, check_numbers
 from glasshead.models.saving import TooLargeError, built_on_meta
 from glasshead.tasks.data.files import shown
+from glasshead.tasks.readers.named_elsewhere import attention_of, check_names
 from glasshead.tasks.readers.reader import Reader
 from glasshead.tasks.tokenizers.chunks import (
     affixes,
@@ -26,6 +27,7 @@ from glasshead.tasks.tokenizers.chunks import (
     encode_in_chunks,
     told_panics,
 )
+from glasshead.tasks.tokenizers.tokenizer import read_checked
 
 # Maximum sizes of the files that transformers reads beside the weights.
 _LARGEST = {".json": JSON_BYTES} | dict.fromkeys(
@@ -35,6 +37,8 @@ _TEMPLATES = "additional_chat_templates"
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 # The space before a word in SentencePiece vocabularies.
 _SPACES = ("\u2581", " ")
+# The most bytes of masks and positions that a model keeps beside its weights.
+_BUFFERS = 2**30
 # Above the level of errors.
 _SILENT = 100
 # Names of the context length in configs.
@@ -51,9 +55,9 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
     """
     shapes = checked_shapes(folder)
     with quiet():
-        kind, config = _kind(folder)
+        kind, config, attention = _kind(folder)
         tokenizer = _tokenizer(folder)
-        model = loaded_model(folder, kind, config, shapes).to(device).eval()
+        model = loaded_model(folder, kind, config, shapes, attention).to(device).eval()
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         raise ValueError(
             Message(
@@ -135,10 +139,12 @@ def checked_shapes(folder: Path) -> dict[str, Sequence[int]]:
     """Check the files in a folder of transformers, and return the shapes of its weights by name.
 
     Errors: a MissingLibraryError without transformers; a ValueError or an OSError in one sentence
-    where files are no regular ones or too large, or weights are missing, pickled or damaged.
+    where files are no regular ones or too large, or name code or files elsewhere, or weights are
+    missing, pickled or damaged.
     """
     require(f"opening {shown(folder)}", "transformers")
     _check_files(folder)
+    check_names(folder)
     _check_weights(folder)
     with errors_in_a_sentence(folder, "the model"):
         shapes = StoredTensors(folder).shapes
@@ -195,8 +201,8 @@ def _check_weights(folder: Path) -> None:
     )
 
 
-def _kind(folder: Path) -> tuple[Any, Any]:
-    """Return the class that loads the model, and its config.
+def _kind(folder: Path) -> tuple[Any, Any, str]:
+    """Return the class that loads the model, its config, and the name of its attention.
 
     Errors: a ValueError where the model does not read text alone.
     """
@@ -223,7 +229,7 @@ def _kind(folder: Path) -> tuple[Any, Any]:
                 kind=wanted or config.model_type,
             )
         )
-    return kind, config
+    return kind, config, attention_of(config, built)
 
 
 def _reads_text_alone(built: Any) -> bool:
@@ -244,13 +250,17 @@ def _tokenizer(folder: Path) -> Any:
                 folder=shown(folder),
             )
         )
+    if (folder / "tokenizer.json").exists():
+        read_checked(folder / "tokenizer.json")
     with errors_in_a_sentence(folder, "the tokenizer"), told_panics(_file_of(folder)):
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
         _around(tokenizer)
         return tokenizer
 
 
-def loaded_model(folder: Path, kind: Any, config: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
+def loaded_model(
+    folder: Path, kind: Any, config: Any, shapes: Mapping[str, Sequence[int]], attention: str
+) -> Any:
     """Load the model, and check that all of its weights were in the file.
 
     Args:
@@ -258,16 +268,19 @@ def loaded_model(folder: Path, kind: Any, config: Any, shapes: Mapping[str, Sequ
         kind: The auto class that builds it.
         config: Its config.
         shapes: Of its weights, from `checked_shapes`; no larger model is built.
+        attention: From `attention_of`.
     """
+    build = partial(kind.from_config, attn_implementation=attention)
     with errors_in_a_sentence(folder, "the model"):
         # transformers 4 takes the memory of what a config tells of before it looks at weights.
-        built_on_meta(kind.from_config, config, shapes, folder / "config.json")
+        check_buffers(built_on_meta(build, config, shapes, folder / "config.json"), folder)
         # Mismatched shapes are reported as missing, instead of in many lines.
         model, loading = kind.from_pretrained(
             folder,
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
+            attn_implementation=attention,
             **LOCAL,
         )
     prefix = f"{model.base_model_prefix}." if model.base_model is not model else ""
@@ -293,6 +306,22 @@ def loaded_model(folder: Path, kind: Any, config: Any, shapes: Mapping[str, Sequ
             )
         )
     return model
+
+
+def check_buffers(model: nn.Module, folder: Path) -> None:
+    """Raise a ValueError if a model has far larger buffers, which no stored weights bound.
+
+    Args:
+        model: On the meta device.
+        folder: Its folder, for the error.
+    """
+    size = sum(buffer.numel() * buffer.itemsize for buffer in model.buffers())
+    if size > _BUFFERS:
+        raise TooLargeError(
+            f"{shown(folder / 'config.json')} tells of tables of {size:,} bytes in addition to the "
+            f"weights, and glasshead takes at most {_BUFFERS:,}: take the config.json that belongs "
+            "to the weights."
+        )
 
 
 def _cutting(tokenizer: Any) -> Callable[[str], list[str]]:

@@ -18,6 +18,7 @@ from glasshead.tasks.readers.huggingface import (
     loaded_model,
     quiet,
 )
+from glasshead.tasks.readers.named_elsewhere import attention_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -62,8 +63,8 @@ def reader_of_pictures(folder: Path) -> PictureReader:
     with quiet():
         from transformers import AutoModel
 
-        config = _config(folder)
-        model = loaded_model(folder, AutoModel, config, shapes).eval()
+        config, attention = _config(folder)
+        model = loaded_model(folder, AutoModel, config, shapes, attention).eval()
         prepared = (folder / _PREPARATION).is_file()
         reader = _prepared(folder, model) if prepared else _resized(model, config)
     with errors_in_a_sentence(folder, "the model"), torch.no_grad():
@@ -73,8 +74,8 @@ def reader_of_pictures(folder: Path) -> PictureReader:
     return reader
 
 
-def _config(folder: Path) -> Any:
-    """Return the config of a vision model.
+def _config(folder: Path) -> tuple[Any, str]:
+    """Return the config of a vision model, and the name of its attention.
 
     Errors: a ValueError where the model takes something besides a picture.
     """
@@ -94,7 +95,7 @@ def _config(folder: Path) -> Any:
                 kind=config.model_type,
             )
         )
-    return config
+    return config, attention_of(config, built)
 
 
 def _prepared(folder: Path, model: nn.Module) -> PictureReader:

@@ -1,9 +1,11 @@
 """Chunked parallel encoding of long texts, and panics of `tokenizers` as errors."""
 
+import faulthandler
 import os
 import re
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -26,7 +28,7 @@ class _StderrCapture:
     def __init__(self) -> None:
         self._lock, self._within = threading.Lock(), 0
         self._real = self._file = -1
-        self.dropped = False
+        self._reports = self.dropped = False
 
     def begin(self) -> None:
         """Redirect standard error to a file."""
@@ -38,6 +40,10 @@ class _StderrCapture:
                 with suppress(OSError):
                     self._real = os.dup(_STDERR)
                     self._file = _in_memory()
+                    # An abort is reported where the captured output would be lost.
+                    if not faulthandler.is_enabled():
+                        faulthandler.enable(self._real)
+                        self._reports = True
                     os.dup2(self._file, _STDERR)
 
     def end(self) -> None:
@@ -48,6 +54,9 @@ class _StderrCapture:
                 return
             with suppress(OSError):
                 os.dup2(self._real, _STDERR)
+            if self._reports:
+                faulthandler.disable()
+                self._reports = False
             if not self.dropped and self._file >= 0:
                 os.lseek(self._file, 0, os.SEEK_SET)
                 while some := os.read(self._file, 2**16):
@@ -102,6 +111,10 @@ def told_panics(where: str) -> Iterator[None]:
 _LENGTH = 2**14
 # Number of chunks encoded at once, to limit the memory of their offsets.
 _AT_ONCE = 256
+# Beginnings that are encoded first: their length, by what it grows, and the seconds of one.
+_BEGINNING, _TIMES, _PATIENCE = 2**6, 4, 5.0
+# Chunks that could not be cut are longer.
+_LONG = 4 * _LENGTH
 # Maximum characters of one encoding: beyond, its offsets take gigabytes.
 _MOST = 2**24
 # Places where no token spans the cut: after a single line break between words, which is a token of
@@ -164,9 +177,29 @@ def encode_in_chunks(
     """
     chunks, encoded = (chunk for text in texts for chunk in text), []
     while some := list(islice(chunks, _AT_ONCE)):
+        for place, chunk in enumerate(some):
+            if len(chunk) > _LONG or not (encoded or place):
+                _check_pace(chunk, encode)
         encoded += encode(some)
     each = iter(encoded)
     return [[token for tokens in islice(each, len(text)) for token in tokens] for text in texts]
+
+
+def _check_pace(chunk: str, encode: Callable[[list[str]], list[list[int]]]) -> None:
+    """Encode growing beginnings of a chunk, as nothing stops an encoding that takes hours.
+
+    Errors: a ValueError where one takes too long.
+    """
+    size = _BEGINNING
+    while size * _TIMES < len(chunk):
+        begun = time.monotonic()
+        encode([chunk[:size]])
+        if (seconds := time.monotonic() - begun) > _PATIENCE:
+            raise ValueError(
+                f"the tokenizer takes {seconds:.0f} s for {size:,} characters of a text: break it "
+                "by spaces and lines, or take a tokenizer whose rules are simpler."
+            )
+        size *= _TIMES
 
 
 def affixes(bare: Sequence[int], whole: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from glasshead.files import TOKENIZER_BYTES, whole_file
 from glasshead.tasks.data.files import FileName, existing, read_text, shown
+from glasshead.tasks.tokenizers.bounds import check_bounds
 from glasshead.tasks.tokenizers.chunks import (
     cutting,
     encode_in_chunks,
@@ -220,11 +221,24 @@ def read_inner(path: Path) -> Inner:
     """Parse a tokenizer.json by `tokenizers`.
 
     Errors: an OSError where it cannot be read or is no regular file; a ValueError where it holds no
-    tokenizer.
+    tokenizer, or one of which `check_bounds` disapproves.
+    """
+    text = read_checked(path)
+    try:
+        with told_panics(shown(path)):
+            return Inner.from_str(text)
+    except Exception as error:  # `tokenizers` raises no other
+        raise _unusable(path, error) from error
+
+
+def read_checked(path: Path) -> str:
+    """Read a tokenizer.json and check its bounds.
+
+    Errors: as of `read_inner`, but for what `tokenizers` does not take.
     """
     text = read_text(path, most=TOKENIZER_BYTES)
     try:
-        json.loads(text)
+        told = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(
             f"{shown(path)}, line {error.lineno}: expected the JSON of a tokenizer, and got "
@@ -234,11 +248,8 @@ def read_inner(path: Path) -> Inner:
         raise ValueError(f"{shown(path)} is nested too deeply to be a tokenizer.") from error
     except ValueError as error:  # a number with too many digits
         raise _unusable(path, error) from error
-    try:
-        with told_panics(shown(path)):
-            return Inner.from_str(text)
-    except Exception as error:  # `tokenizers` raises no other
-        raise _unusable(path, error) from error
+    check_bounds(told, shown(path))
+    return text
 
 
 def _unusable(path: Path, error: Exception) -> ValueError:

@@ -6,8 +6,9 @@ identity of the run: the settings, examples and tensor shapes that resuming must
 
 import dataclasses
 import hashlib
+import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,7 +29,7 @@ from glasshead.tasks.training.task import ExampleSource
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
-_KIND = "checkpoint"
+_KIND, _SUM = "checkpoint", "sha256"
 # The examples of a run, and what was done with them.
 _EXAMPLES = {"examples": "trained on", "held_out": "validated with"}
 
@@ -43,6 +44,8 @@ class Stateful(Protocol):
 
 class Checkpoints:
     """The checkpoint of a run, last.safetensors, which is replaced as training goes on.
+
+    The one before is kept as previous.safetensors.
 
     Args:
         fabric: The Fabric that the model and the optimizer were set up by.
@@ -114,7 +117,8 @@ class Checkpoints:
         check_weights(checkpoint["model"], step, rate)
         tree, tensors = pack(checkpoint)
         try:
-            files.write(path, _KIND, {"tree": tree}, tensors)
+            self._folder.keep_checkpoint()
+            files.write(path, _KIND, {"tree": tree, _SUM: digest(tree, tensors)}, tensors)
         except OSError as error:
             raise OSError(
                 f"the checkpoint of step {step} cannot be written to {path} "
@@ -167,12 +171,45 @@ def _weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix("model."): tensor for name, tensor in state.items()}
 
 
+def digest(tree: Any, tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of a packed checkpoint: its structure, and the bits of its tensors."""
+    found = hashlib.sha256(json.dumps(tree).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def read_last(folder: RunFolder) -> dict[str, Any]:
+    """Read the checkpoint of a run.
+
+    Errors: as of `read`, with the way to the checkpoint before it, if that one can be read.
+    """
+    try:
+        return read(folder.checkpoint)
+    except (OSError, ValueError) as error:
+        before = folder.previous_checkpoint
+        try:
+            step = read(before)["step"]
+        except (OSError, ValueError):
+            raise error from None
+        reason = str(error).removesuffix(".")
+        raise type(error)(
+            f"{reason}. {before} has step {step}: rename it to {folder.checkpoint.name} to resume "
+            "from there."
+        ) from error
+
+
 def read(path: Path) -> dict[str, Any]:
     """Read a checkpoint.
 
-    Errors: an OSError where it cannot be read; a ValueError where it is malformed.
+    Errors: an OSError where it cannot be read; a ValueError where it is malformed or damaged.
     """
     description, tensors = files.read(path, _KIND)
+    # Checkpoints of 0.1.0 have no sum.
+    if description.get(_SUM, expected := digest(description.get("tree"), tensors)) != expected:
+        raise ValueError(f"{path} is damaged: its checksum does not fit what it holds.")
     with files.understood(path, _KIND):
         checkpoint = unpack(description["tree"], tensors)
         if "global_step" in checkpoint:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -24,6 +24,7 @@ from glasshead.tasks.training.processes import on_rank_zero
 from glasshead.tasks.training.settings import VALIDATION, TrainingSettings
 from glasshead.watching.alarms import Alarm, AlarmRule, HeadReading
 from glasshead.watching.alarms.probe import Every, Probe
+from glasshead.watching.alarms.rule import Kind
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -227,9 +228,18 @@ class MetricsLog:
         """Read the complete rows."""
         if not self._folder.log.exists():
             return []
-        lines = io.StringIO(complete_lines(self._folder.log))
-        rows = [row for row in csv.DictReader(lines) if row.get("step", "").isdigit()]
-        return [{name: value for name, value in row.items() if name and value} for row in rows]
+        head, *lines = complete_lines(self._folder.log).splitlines() or [""]
+        names, rows = head.split(","), []
+        for number, line in enumerate(lines, 2):
+            row = {name: cell for name, cell in zip(names, line.split(","), strict=False) if cell}
+            try:
+                _whole(int(row["step"]))
+                for cell in row.values():
+                    _number(cell)
+            except (ValueError, KeyError):
+                raise _broken(self._folder.log, number) from None
+            rows.append(row)
+        return rows
 
 
 def drawn(rows: list[dict[str, str]]) -> bytes | None:
@@ -256,6 +266,10 @@ def drawn(rows: list[dict[str, str]]) -> bytes | None:
 
 # The heads are read at every fourth row of log.csv.
 _ROWS = 4
+# JavaScript has no larger whole numbers.
+_LARGEST = 2**53
+# Of a number that a log has.
+_LETTERS = 40
 _HEAD_COLUMNS = ("step", "layer", "head", "entropy", "normalized_entropy", "max_score")
 
 
@@ -405,22 +419,55 @@ def _readings(file: Path) -> list[HeadReading]:
             # Line by line, so that an unclosed quote breaks only its own line.
             step, layer, head, *numbers = next(csv.reader([row]))
             entropy, share, score = map(float, numbers)
-            readings.append(HeadReading(int(step), layer, int(head), entropy, share, score))
+            place = _whole(int(step)), layer, _whole(int(head))
+            readings.append(HeadReading(*place, entropy, share, score))
         except (ValueError, csv.Error, StopIteration):
             raise _broken(file, number) from None
     return readings
 
 
 def _alarms(file: Path) -> list[Alarm]:
-    names = [field.name for field in dataclasses.fields(Alarm)]
     alarms = []
     for number, line in enumerate(complete_lines(file).splitlines(), 1):
         try:
-            fields = json.loads(line)
-            alarms.append(Alarm(**{name: fields[name] for name in names}))
-        except (ValueError, KeyError, TypeError, RecursionError):
+            alarms.append(_alarm(json.loads(line)))
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise _broken(file, number) from None
     return alarms
+
+
+def _alarm(fields: dict[str, Any]) -> Alarm:
+    """Return the alarm of a line.
+
+    Errors: any, where a value is missing or of another type.
+    """
+    layer, kind, numbers = fields["layer"], fields["kind"], (fields["value"], fields["threshold"])
+    if not isinstance(layer, str) or kind not in get_args(Kind):
+        raise TypeError
+    if any(isinstance(one, bool) or not isinstance(one, int | float) for one in numbers):
+        raise TypeError
+    value, threshold = map(float, numbers)
+    return Alarm(_whole(fields["step"]), layer, _whole(fields["head"]), kind, value, threshold)
+
+
+def _number(cell: str) -> float:
+    """Return the number of a cell; a longer one would be read as infinite.
+
+    Errors: a ValueError for anything else.
+    """
+    if len(cell) > _LETTERS:
+        raise ValueError
+    return float(cell)
+
+
+def _whole(value: Any) -> int:
+    """Return a step or a head, which a page can show.
+
+    Errors: a ValueError for anything else.
+    """
+    if type(value) is not int or not 0 <= value < _LARGEST:
+        raise ValueError
+    return value
 
 
 def complete_lines(file: Path) -> str:

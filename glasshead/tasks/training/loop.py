@@ -93,7 +93,7 @@ def train(
         checkpoint = None
         # A run that was killed before its first checkpoint starts anew.
         if resume and folder.checkpoint.exists():
-            checkpoint = checkpoints.read(folder.checkpoint)
+            checkpoint = checkpoints.read_last(folder)
             checkpoints.check_resumable(checkpoint, identity, task.model, folder)
             checkpoints.check_unfinished(checkpoint, settings, folder)
             task.model.load_state_dict(checkpoint["model"])

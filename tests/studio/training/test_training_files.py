@@ -9,7 +9,7 @@ import math
 import pytest
 
 from glasshead.studio.background_jobs import NotThere
-from glasshead.studio.views.training import alarms_of, heads_of, last_alarms, notes_of
+from glasshead.studio.views.training import TrainingLog, alarms_of, heads_of, last_alarms, notes_of
 from glasshead.studio.views.training_log import NO_ROWS, buckets, downsampled, smoothed
 from glasshead.tasks.training.logs import line_of, text_of
 from glasshead.watching.alarms import Alarm, HeadReading
@@ -203,3 +203,77 @@ def test_heads_that_were_not_seen_in_a_step_have_nothing_there():
     )
     assert told["heads"] == [[0, 0], [1, 3]]
     assert told["measures"]["max_score"]["values"] == [["-Infinity", None], [None, 7.0]]
+
+
+@pytest.mark.parametrize("name", ["alarms.jsonl", "attention.csv", "metrics.json", "config.json"])
+def test_what_was_mended_is_read_again(run, log, name):
+    run.go(41)
+    alarm = Alarm(40, "blocks.0.attention", 0, "maximum_logit", 500.0, 100.0)
+    run.folder.append(run.folder.alarms, line_of(alarm))
+    whole = TrainingLog(run.folder.path).told()
+    assert whole["heads"] is not None
+    assert whole["alarms"]
+    file = run.folder.path / name
+    good = file.read_bytes()
+    file.write_text("x\ny\n")
+    broken = log.told()
+    assert any(name in problem for problem in broken["problems"])
+    assert not log.told(broken["version"])["changed"]
+    file.write_bytes(good)
+    mended = log.told(broken["version"])
+    assert mended["changed"]
+    for part in ("heads", "alarms", "problems", "best", "charts"):
+        assert mended[part] == whole[part], part
+
+
+def test_another_problem_is_another_version(run, log):
+    run.go(41)
+    run.folder.alarms.write_text("x\n")
+    first = log.told()
+    run.folder.append(run.folder.attention, "y\n")
+    second = log.told(first["version"])
+    assert second["changed"]
+    assert "attention.csv" in second["problems"][0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"value": int("9" * 400)},
+        {"value": "y"},
+        {"value": True},
+        {"threshold": None},
+        {"threshold": [1.0]},
+        {"layer": 5},
+        {"layer": None},
+        {"head": []},
+        {"head": -1},
+        {"head": 1.0},
+        {"step": "x"},
+        {"step": 2**60},
+        {"step": True},
+        {"kind": {}},
+        {"kind": "other"},
+    ],
+)
+def test_an_alarm_of_another_type_is_a_sentence_each_time(run, log, change):
+    run.go(41)
+    good = json.loads(line_of(Alarm(1, "blocks.0.attention", 0, "maximum_logit", 500.0, 100.0)))
+    run.folder.alarms.write_text(json.dumps(good) + "\n" + json.dumps(good | change) + "\n")
+    for _ in range(2):
+        told = log.told()
+        assert len(told["problems"]) == 1
+        assert "alarms.jsonl is broken in line 2: mend it" in told["problems"][0]
+
+
+def test_a_log_too_large_is_refused_before_it_is_read(run, log):
+    run.go(5)
+    with run.folder.log.open("a") as opened:
+        opened.truncate(2**24 + 1)
+    told = log.told()
+    assert len(told["problems"]) == 1
+    assert (
+        "log.csv cannot be read (it has 16,777,217 bytes, and takes at most"
+        in (told["problems"][0])
+    )
+    assert told["heads"] is not None

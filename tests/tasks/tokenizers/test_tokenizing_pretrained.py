@@ -9,14 +9,16 @@ import math
 from itertools import pairwise
 
 import pytest
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from glasshead.tasks.readers.huggingface import reader_of_huggingface
 from glasshead.tasks.tokenizers.pretrained import huggingface_tokenizer, llama2c_tokenizer
 from glasshead.tasks.tokenizers.tokenizer import StreamDecoder, letters
 from hypothesis_profiles import examples
-from pretrained_folders import TOKENS, packed, tokenizer_files
+from pretrained_folders import TOKENS, llama_folder, packed, tokenizer_files
 
 TEXTS = ["abc ab", "", " é☀\n bab", "<s>"]
 
@@ -267,3 +269,20 @@ def test_a_file_that_is_none_is_told(tmp_path, content, said):
 def test_a_file_that_is_not_there_is_told(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file .*tok.bin: check its name"):
         llama2c_tokenizer(tmp_path / "tok.bin")
+
+
+def test_a_tokenizer_with_dropout_is_refused_by_its_cause(tmp_path):
+    folder = llama_folder(tmp_path / "llama")
+    file = folder / "tokenizer.json"
+    told = json.loads(file.read_text())
+    told["model"]["dropout"] = 0.25
+    file.write_text(json.dumps(told))
+    for open_it in (
+        huggingface_tokenizer,
+        lambda folder: reader_of_huggingface(folder, torch.device("cpu")),
+    ):
+        with pytest.raises(ValueError, match=r"tokenizer.json has dropout=0.25, so that a text"):
+            open_it(folder)
+    told["model"]["dropout"] = 0.0
+    file.write_text(json.dumps(told))
+    assert huggingface_tokenizer(folder).encode("abc")

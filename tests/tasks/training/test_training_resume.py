@@ -4,6 +4,7 @@ A run that is killed at any moment goes on, and ends as one that was not.
 """
 
 import dataclasses
+import json
 import os
 import random
 import shutil
@@ -223,6 +224,64 @@ def test_a_checkpoint_with_damaged_parts_is_named_and_kept(tmp_path, change):
     with pytest.raises(ValueError, match=r"last.safetensors has a description of checkpoint that"):
         run(tmp_path, resume=True)
     assert file.read_bytes() == before
+
+
+def overwrite(file, place):
+    with file.open("r+b") as opened:
+        opened.seek(place)
+        found = opened.read(4)
+        opened.seek(place)
+        opened.write(bytes(255 - byte for byte in found))
+
+
+def test_four_overwritten_bytes_are_noticed_and_the_checkpoint_before_goes_on(tmp_path, whole):
+    with pytest.raises(Interrupted):
+        run(tmp_path, source=Interrupting(7))
+    folder = RunFolder(tmp_path)
+    good = folder.checkpoint.read_bytes()
+    begin = 8 + int.from_bytes(good[:8], "little")
+    for place in range(begin, len(good) - 4, (len(good) - begin) // 23):
+        folder.checkpoint.write_bytes(good)
+        overwrite(folder.checkpoint, place)
+        with pytest.raises(ValueError, match=r"last.safetensors is damaged: its checksum") as told:
+            run(tmp_path, resume=True)
+        assert f"{folder.previous_checkpoint} has step 6: rename it to last.safe" in str(told.value)
+    folder.previous_checkpoint.replace(folder.checkpoint)
+    run(tmp_path, resume=True)
+    assert everything(folder) == whole
+
+
+def test_a_changed_number_of_the_structure_is_noticed(tmp_path):
+    with pytest.raises(Interrupted):
+        run(tmp_path, source=Interrupting(4))
+    file = RunFolder(tmp_path).checkpoint
+    description, tensors = files.read(file, "checkpoint")
+    changed = json.loads(json.dumps(description["tree"]).replace('["worse", 0]', '["worse", 1]'))
+    assert changed != description["tree"]
+    files.write(file, "checkpoint", {**description, "tree": changed}, tensors)
+    with pytest.raises(ValueError, match=r"last.safetensors is damaged: its checksum"):
+        run(tmp_path, resume=True)
+
+
+def test_only_a_checkpoint_before_that_can_be_read_is_offered(tmp_path):
+    with pytest.raises(Interrupted):
+        run(tmp_path, source=Interrupting(7))
+    folder = RunFolder(tmp_path)
+    for file in (folder.checkpoint, folder.previous_checkpoint):
+        file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(ValueError, match=r"last.safetensors is not a safetensors file") as told:
+        run(tmp_path, resume=True)
+    assert "previous" not in str(told.value)
+
+
+def test_a_file_system_without_links_keeps_the_checkpoint_before(tmp_path, monkeypatch):
+    def refused(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "hardlink_to", refused)
+    with pytest.raises(Interrupted):
+        run(tmp_path, source=Interrupting(7))
+    assert checkpoints.read(RunFolder(tmp_path).previous_checkpoint)["step"] == 6
 
 
 def test_a_finished_run_says_how_many_steps_go_on(tmp_path):

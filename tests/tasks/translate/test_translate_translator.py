@@ -148,7 +148,7 @@ def test_a_run_goes_on_with_the_same_pairs_and_settings_alone(files, tmp_path):
             TRANSLATE.go_on(folder, assignments=[assignment])
     with pytest.raises(ValueError, match="the run in .* has held_out_files"):
         TRANSLATE.go_on(folder, held_out_files=files)
-    with pytest.raises(ValueError, match="the run in .* has files"):
+    with pytest.raises(ValueError, match="the texts are not those that the run in .* began with"):
         TRANSLATE.go_on(folder, files=files[::-1])
     (tmp_path / "train.de").write_text("anders\n" * 211)
     with pytest.raises(ValueError, match="the texts are not those that the run in .* began with"):
