@@ -85,7 +85,7 @@ def test_a_run_goes_on_with_what_it_began_with_alone(command, tmp_path):
     for options, said in [
         (["--set", "label_smoothing=0"], "has label_smoothing 0.1, and 0.0 was asked for"),
         (["--set", "lowercase=true"], "has lowercase False, and True was asked for"),
-        ([*train[::-1]], "has files"),
+        ([*train[::-1]], "the texts are not those that the run in"),
         (["--held-out", train[0], "--held-out", train[1]], "has held_out_files"),
     ]:
         other = command(*go_on, *options)
