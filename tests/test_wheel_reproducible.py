@@ -28,11 +28,10 @@ def built(source: Path, processor: str, seed: str) -> Path:
         "LICENSE",
     )
     source.mkdir()
-    for part in parts:
-        place = ROOT / part
-        copy = shutil.copytree if place.is_dir() else shutil.copy
-        skipped = {"ignore": shutil.ignore_patterns("__pycache__", "*.o")} if place.is_dir() else {}
-        copy(place, source / part, **skipped)
+    for part in parts[1:]:
+        shutil.copy(ROOT / part, source)
+    skipped = shutil.ignore_patterns("__pycache__", "*.o")
+    shutil.copytree(ROOT / parts[0], source / parts[0], ignore=skipped)
     environment = {
         **os.environ,
         "GLASSHEAD_REPOSITORY": "https://example.org/owner/glasshead",
