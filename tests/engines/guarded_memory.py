@@ -3,24 +3,34 @@
 import ctypes
 import os
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
-import torch._dynamo  # noqa: F401 - thousands of small blocks, which tests would import
 
-_LIBRARY = ctypes.CDLL(os.environ["LD_PRELOAD"])
-_LIBRARY.guarded_blocks.restype = ctypes.c_long
+
+@cache
+def _library() -> ctypes.CDLL:
+    """Return the allocator that this process was started with."""
+    library = ctypes.CDLL(os.environ["LD_PRELOAD"])
+    library.guarded_blocks.restype = ctypes.c_long
+    return library
+
+
+def pytest_configure() -> None:
+    """Import before the tests what would otherwise take a guarded block for each small object."""
+    import torch._dynamo  # noqa: F401
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
     """Guard what a test allocates."""
-    _LIBRARY.guard(1)
+    _library().guard(1)
     try:
         return (yield)
     finally:
-        _LIBRARY.guard(0)
+        _library().guard(0)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tell how many blocks were guarded."""
-    terminalreporter.write_line(f"guarded blocks: {_LIBRARY.guarded_blocks()}")
+    terminalreporter.write_line(f"guarded blocks: {_library().guarded_blocks()}")
