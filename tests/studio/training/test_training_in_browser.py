@@ -370,7 +370,7 @@ def test_hostile_names_and_numbers_stay_text(tmp_path, serves, looking):
         HeadReading(2, layer, 0, 1.5, 0.6, 3.0),
     ]
     run.folder.write_text(run.folder.attention, text_of(readings))
-    alarm = Alarm(2, layer, 0, "<b>none</b>", float("inf"), 1.0)  # pyright: ignore[reportArgumentType]
+    alarm = Alarm(2, layer, 0, "entropy_collapse", float("inf"), 1.0)
     run.folder.write_text(run.folder.alarms, line_of(alarm))
     text = run.folder.log.read_text().replace("validation_accuracy", "validation_<b>x</b>")
     run.folder.log.write_text(text + "30,nan,0.1,9.0,inf,0.25\n40,1.5,0.1,9.5,,\n")
