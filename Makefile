@@ -37,10 +37,8 @@ demo: .venv/base kernels
 
 # Two processes; their threads sleep while they wait, as both spin on the same cores otherwise.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/pytest --numprocesses 2
-# Long tests come late: a process without work takes those that wait for another. Of three, one
-# waits for a browser, a process or the network most of the time.
-ALL := HYPOTHESIS_PROFILE=full $(PYTEST) --numprocesses 3 --dist worksteal --processor-time 2 \
-    --durations 50
+# Long tests come late: a process without work takes those that wait for the other.
+ALL := HYPOTHESIS_PROFILE=full $(PYTEST) --dist worksteal --processor-time 2 --durations 50
 
 # All that is not slow, or a room and what imports it: make test ROOM=watching.
 test: setup
