@@ -292,9 +292,10 @@ def check_memory(name: str, tensor: Tensor) -> None:
     """
     try:
         held = tensor.untyped_storage().nbytes()
-        needed = extent(tensor) + tensor.storage_offset() * tensor.itemsize
     except (NotImplementedError, RuntimeError):
         return  # A tensor that a transform wraps has no storage of its own.
+    needed = tensor.nbytes if tensor.is_contiguous() else extent(tensor)
+    needed += tensor.storage_offset() * tensor.itemsize
     if held < needed and tensor.numel():
         raise ValueError(
             f"{name} must have a storage of at least {needed} bytes, got {held}: it was freed or "

@@ -101,10 +101,14 @@ def _check(
     """Check a tensor, if there is one, of whose axes the first few may be of size 1."""
     if tensor is None:
         return
-    shape = tuple(tensor.shape)
-    if len(shape) != len(wanted) or any(
-        whole not in (size, _ANY) and not (size == 1 and axis < broadcast)
-        for axis, (size, whole) in enumerate(zip(shape, wanted, strict=True))
+    shape = tensor.shape
+    # Most have the shape as it stands, which is told at once.
+    if shape != wanted and (
+        len(shape) != len(wanted)
+        or any(
+            whole not in (size, _ANY) and not (size == 1 and axis < broadcast)
+            for axis, (size, whole) in enumerate(zip(shape, wanted, strict=True))
+        )
     ):
         sizes = ["any" if size == _ANY else size for size in wanted]
         may = f", of which the first {broadcast} may be 1" if broadcast else ""

@@ -89,14 +89,15 @@ class PlainCall:
             return None
         # Calls of this attention have the same shapes.
         layout = query.stride(), key.stride(), value.stride(), torch.get_num_threads()
-        known = self._by_strides.get(layout)
-        extents = known[1] if known else tuple(map(extent, (query, key, value)))
-        for x, needed in zip((query, key, value), extents, strict=True):
-            if x.untyped_storage().nbytes() < needed + x.storage_offset() * x.itemsize:
-                return None
-        if known:
-            program, _ = known
-        else:
+        program, extents = self._by_strides.get(layout) or (None, _extents(query, key, value))
+        # Written out, as each call pays for it.
+        if (
+            query.untyped_storage().nbytes() < extents[0] + query.storage_offset() * extents[3]
+            or key.untyped_storage().nbytes() < extents[1] + key.storage_offset() * extents[3]
+            or value.untyped_storage().nbytes() < extents[2] + value.storage_offset() * extents[3]
+        ):
+            return None
+        if program is None:
             query, key, value = in_rows(query), in_rows(key), in_rows(value)
             program = self._forward(layout, extents, query, key, value)
             places = query.data_ptr(), key.data_ptr(), value.data_ptr()
@@ -156,6 +157,11 @@ class PlainCall:
             softcap=self.softcap,
         )
         return LoweredProblem(query, key, value, recipe)
+
+
+def _extents(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
+    """Return the bytes that each of the inputs extends over, and those of a number."""
+    return extent(query), extent(key), extent(value), query.itemsize
 
 
 def serves(dim: int, value_dim: int) -> bool:
