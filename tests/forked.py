@@ -52,7 +52,7 @@ GLASSHEAD = (
     "glasshead.cli.train",
     "glasshead.tasks.training.loop",
 )
-# Of a number in the pipe by which a process is told of.
+# Digits of a number in the pipe that reports a process.
 _WIDTH = 20
 
 
@@ -244,7 +244,7 @@ def _run(arguments, cwd, environment):
         if not isinstance(code, int):
             print(code, file=sys.stderr)  # noqa: T201
             code = 1
-    except BaseException as error:  # noqa: BLE001 - it is told, as Python does
+    except BaseException as error:  # noqa: BLE001 - it is printed, as Python does
         traceback.print_exc()
         code = 1
         if isinstance(error, KeyboardInterrupt):

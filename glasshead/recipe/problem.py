@@ -115,7 +115,7 @@ class Problem:
         self._check_custom(heads)
 
     def _check_custom(self, heads: int) -> None:
-        """Raise a ValueError where what a custom part tells of itself does not fit the inputs."""
+        """Raise a ValueError if ranges, scale or sink of a custom part do not fit the inputs."""
         mask, scale = self.mask, self.scale if self.score.is_custom else None
         if mask is not None and any(one.is_custom for one in mask.conjuncts or (mask,)):
             self.key_ranges()
@@ -137,11 +137,8 @@ class Problem:
         None means no bias, or nothing hidden. `mask` is the problem's own, or a
         simpler one that says the same of the tile.
         """
-        leading = self.scores_shape[:-2]
-        total, visible = (
-            None,
-            None if mask is None else three_axes(visible_pairs(mask, tile, leading)),
-        )
+        leading, total = self.scores_shape[:-2], None
+        visible = None if mask is None else three_axes(visible_pairs(mask, tile, leading))
         for bias in self.biases:
             values = three_axes(bias_values(bias, tile, leading)).to(tile.dtype)
             shows = bias_shows(bias, values)

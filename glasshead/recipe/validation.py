@@ -20,7 +20,7 @@ _LONG = 1024
 
 
 class UnfitError(ValueError):
-    """What was asked for does not fit the attention, as it may only show once that runs."""
+    """A request that does not fit the attention, which may only show when the attention runs."""
 
 
 def whole_number(value: Any, name: str, *, least: int | None = 0, most: int | None = None) -> int:

@@ -360,7 +360,7 @@ def test_the_operator_refuses_numbers_of_results_that_cannot_be(numbers):
 
 
 def test_pairs_in_another_layout_are_read_as_they_are():
-    """A compiler may lay out the mask and the bias anew."""
+    """A compiler may change the strides of the mask and the bias."""
     tensors = operands()
     expected = call(tensors)
     for name in ("visible", "bias"):

@@ -259,6 +259,7 @@ def test_an_address_that_is_due_is_not_written_over_where_a_link_leads(looking, 
     # The event of the link comes after what is due.
     page.evaluate("() => { location.hash = '#heads'; window.due(); }")
     page.wait_for_selector(".view.heads .body[data-drawn]")
+    assert page.evaluate("location.hash").startswith("#heads")
 
 
 @pytest.mark.slow

@@ -42,7 +42,9 @@ def check_backward(
     recipe = problem.recipe
     learned = ("bias", recipe.bias), ("table", recipe.table), ("sink", recipe.sink)
     if len(wanted) != len(learned):
-        raise ValueError(f"wanted must tell of bias, table and sink, got {list(wanted)}.")
+        raise ValueError(
+            f"wanted must have a boolean each for bias, table and sink, got {list(wanted)}."
+        )
     for (name, tensor), is_wanted in zip(learned, wanted, strict=True):
         if is_wanted and tensor is None:
             raise ValueError(f"{name} must be given where its gradient is wanted, got None.")
@@ -102,7 +104,7 @@ def _check(
     if tensor is None:
         return
     shape = tensor.shape
-    # Most have the shape as it stands, which is told at once.
+    # Most tensors have exactly this shape, so the first comparison decides.
     if shape != wanted and (
         len(shape) != len(wanted)
         or any(

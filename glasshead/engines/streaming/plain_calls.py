@@ -256,7 +256,7 @@ class StreamingAttention(torch.autograd.Function):
             )
         for name, x in zip(_SAVED, (query, key, value, bounds, of_rows, gradient), strict=True):
             check_memory(name, x)
-        # A hook may have laid them out anew.
+        # A hook may have changed their strides.
         inputs = [in_rows(x.resolve_neg()) for x in (query, key, value)]
         bounds, of_rows = bounds.contiguous(), of_rows.contiguous()
         if _sees_operators() or not _has_memory(gradient):

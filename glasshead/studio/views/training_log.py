@@ -98,7 +98,7 @@ Mark = tuple[int, int, int]
 
 
 class FileCache(Generic[_T]):
-    """What is parsed from files, read again when one of them changes.
+    """Cache of a value that is parsed from files, read again when one of them changes.
 
     Files that could not be read are read again each time, as they may have been mended.
 
@@ -128,7 +128,7 @@ class FileCache(Generic[_T]):
 
     @property
     def state(self) -> tuple[list[Mark | None], str | None]:
-        """What changes with the value or the problem."""
+        """Return a value that changes with the content or the problem."""
         return self._marks, self.problem
 
     def refresh(self) -> None:

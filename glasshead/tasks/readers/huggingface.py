@@ -318,7 +318,7 @@ def check_buffers(model: nn.Module, folder: Path) -> None:
     size = sum(buffer.numel() * buffer.itemsize for buffer in model.buffers())
     if size > _BUFFERS:
         raise TooLargeError(
-            f"{shown(folder / 'config.json')} tells of tables of {size:,} bytes in addition to the "
+            f"{shown(folder / 'config.json')} asks for tables of {size:,} bytes in addition to the "
             f"weights, and glasshead takes at most {_BUFFERS:,}: take the config.json that belongs "
             "to the weights."
         )

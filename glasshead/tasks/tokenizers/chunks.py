@@ -111,7 +111,7 @@ def told_panics(where: str) -> Iterator[None]:
 _LENGTH = 2**14
 # Number of chunks encoded at once, to limit the memory of their offsets.
 _AT_ONCE = 256
-# Beginnings that are encoded first: their length, by what it grows, and the seconds of one.
+# The first beginning to encode: its length, the factor of the next, and the seconds of one.
 _BEGINNING, _TIMES, _PATIENCE = 2**6, 4, 5.0
 # Chunks that could not be cut are longer.
 _LONG = 4 * _LENGTH

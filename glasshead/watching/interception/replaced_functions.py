@@ -37,7 +37,7 @@ class ReplacedFunction(ABC):
 
     @property
     def place(self) -> tuple[int, str]:
-        """What is equal for two of the same function."""
+        """Return a key that is equal for two replacements of the same function."""
         return id(self.home), self.name
 
     @abstractmethod

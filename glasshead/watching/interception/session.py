@@ -188,7 +188,7 @@ class Session:
 
         Args:
             watcher: The watcher.
-            patches: What it installs, where it is not.
+            patches: What it installs, unless it is installed already.
             mode: What the first watcher enters.
         """
         self.pending = _PATIENCE

@@ -210,5 +210,5 @@ def test_numbers_that_take_memory_beside_the_weights_are_bounded(tmp_path):
         model = torch.nn.BatchNorm1d(7)
         check_buffers(model, tmp_path)
         model.register_buffer("mask", torch.ones(2**15 + 1, 2**15, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"config.json tells of tables of 1,073,774,656 bytes"):
+    with pytest.raises(ValueError, match=r"config.json asks for tables of 1,073,774,656 bytes"):
         check_buffers(model, tmp_path)
