@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from tokenizers import Tokenizer as Inner
 from tokenizers import decoders
 from tokenizers.decoders import DecodeStream
@@ -345,37 +345,58 @@ class WholeWords:
 
     Attributes:
         words: The words, in order.
-        sum: 1 where a token belongs to a word, else 0: `sum @ x` sums over the tokens of each word.
+        word_of: The place of each token's word in `words`.
     """
 
     words: tuple[str, ...]
-    sum: Float[Tensor, "words tokens"]
+    word_of: Int[Tensor, " tokens"]
 
-    @property
-    def mean(self) -> Float[Tensor, "words tokens"]:
-        """The matrix that averages over the tokens of each word."""
-        return self.sum / self.sum.sum(1, keepdim=True)
+    def sum(self, numbers: Float[Tensor, "... tokens"]) -> Float[Tensor, "... words"]:
+        """Sum over the tokens of each word."""
+        sums = numbers.new_zeros(*numbers.shape[:-1], len(self.words))
+        return sums.index_add(-1, self.word_of, numbers)
+
+    def mean(self, numbers: Float[Tensor, "... tokens"]) -> Float[Tensor, "... words"]:
+        """Average over the tokens of each word."""
+        return self.sum(numbers) / self.word_of.bincount(minlength=len(self.words))
 
 
 def whole_words(tokenizer: Tokenizer, tokens: Sequence[int]) -> WholeWords:
     """Group tokens into words; a token belongs to the word with which it shares most characters.
 
+    The tokens of one character belong together.
+
     >>> from glasshead.tasks.tokenizers import characters
     >>> tokenizer = characters(["a day!"])
-    >>> whole_words(tokenizer, tokenizer.encode("a day!")).words
-    ('a', 'day', '!')
+    >>> words = whole_words(tokenizer, tokenizer.encode("a day!"))
+    >>> words.words, words.word_of.tolist()
+    (('a', 'day', '!'), [0, 0, 1, 1, 1, 2])
     """
     text = tokenizer.decode(tokens)
-    ends = [len(tokenizer.decode(tokens[: place + 1])) for place in range(len(tokens))]
     found = [match.span() for match in _WORD.finditer(text)] or [(0, len(text))]
-    sums = torch.zeros(len(found), len(tokens))
-    for place, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
-        shared = [min(end, last) - max(begin, first) for first, last in found]
-        sums[max(range(len(found)), key=shared.__getitem__), place] = 1
+    places, first = [], 0
+    for begin, end in _spans(tokenizer, tokens):
+        while first + 1 < len(found) and found[first + 1][0] <= begin:
+            first += 1
+        last = first
+        while last + 1 < len(found) and found[last][0] < end:
+            last += 1
+        shared = [min(end, stop) - max(begin, start) for start, stop in found[first : last + 1]]
+        places.append(first + shared.index(max(shared)))
     # Drop words that no token belongs to.
-    own = sums.any(1)
-    words = [text[first:last] for first, last in found]
-    return WholeWords(tuple(w for w, o in zip(words, own.tolist(), strict=True) if o), sums[own])
+    own, word_of = torch.tensor(places, dtype=torch.long).unique(return_inverse=True)
+    return WholeWords(tuple(text[slice(*found[place])] for place in own.tolist()), word_of)
+
+
+def _spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[tuple[int, int]]:
+    """Return where the text of each token begins and ends; one without text shares the next's."""
+    stream, spans, begin, waiting = StreamDecoder(tokenizer), [], 0, 0
+    for token in tokens:
+        waiting += 1
+        if written := stream.add(token):
+            spans += [(begin, begin + len(written))] * waiting
+            begin, waiting = begin + len(written), 0
+    return [*spans, *[(begin, begin + len(stream.rest()))] * waiting]
 
 
 @cache
