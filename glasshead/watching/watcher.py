@@ -178,7 +178,8 @@ class Watcher:
             capture: Returns the captured call.
 
         Errors: a ValueError for a statistic that does not fit, a `BudgetError` where kept weights
-        exceed the budget, an `UnseenError` where the output does not follow from the inputs.
+        exceed the budget, an `UnseenError` where the output does not follow from the inputs, which
+        is raised at the end of the block.
         """
         calls = calls_in_progress(self.names)
         if not calls:

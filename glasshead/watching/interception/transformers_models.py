@@ -24,7 +24,7 @@ from glasshead.watching.captured_call import (
     problem_from_inputs,
 )
 from glasshead.watching.errors import UnseenError
-from glasshead.watching.foreign import attribute
+from glasshead.watching.foreign import answer, attribute, holds, is_a
 from glasshead.watching.interception.session import Patch, Session, intercepted
 from glasshead.watching.interception.torch_attention import hide, told_change
 from glasshead.watching.intervener import AttentionChange
@@ -162,7 +162,7 @@ def _run_changed(
 def slides(module: Any) -> bool:
     """Return whether a module of transformers attends within a sliding window, by its settings."""
     own = attribute(attribute(module, "config"), "sliding_window")
-    return bool(attribute(module, "sliding_window", own))
+    return holds(attribute(module, "sliding_window", own))
 
 
 def _drops(name: str, given: dict[str, Any]) -> bool:
@@ -183,12 +183,13 @@ def _fed(module: nn.Module, variables: dict[str, Any]) -> int | None:
 
     The interface is not given the cache, which is a local variable of its caller.
     """
-    kind = _cache_kind()
-    for one in variables.values():
-        if isinstance(one, kind):
-            layer = attribute(module, "layer_idx")
-            return None if layer is None else int(one.get_seq_length(layer))
-    return None
+    kind, layer = _cache_kind(), attribute(module, "layer_idx")
+    cache = next((one for one in variables.values() if is_a(one, kind)), None)
+    if cache is None or layer is None:
+        return None
+    own = answer(lambda: int(cache.get_seq_length(layer)))
+    # A layer that reads the keys of another has none of its own in the cache.
+    return own or answer(lambda: int(cache.get_seq_length()))
 
 
 @cache
@@ -225,7 +226,7 @@ def _capture(
     module = given["module"]
     query, key, value = cast_inputs(given["query"], given["key"], given["value"])
     queries, keys = query.shape[-2], key.shape[-2]
-    is_causal, own = given.get("is_causal"), bool(attribute(module, "is_causal", True))
+    is_causal, own = given.get("is_causal"), holds(attribute(module, "is_causal", True))
     is_causal = own if is_causal is None else bool(is_causal)
     position = None if fed is None or fed < queries else fed - queries
     # GPT-2 of transformers 4 says of a call that it is not causal where a mask makes it so.
@@ -252,7 +253,7 @@ def _capture(
         CapturedCall,
         problem,
         position=position,
-        sliding=bool(given.get("sliding_window") or attribute(module, "sliding_window")),
+        sliding=bool(given.get("sliding_window")) or holds(attribute(module, "sliding_window")),
         crossing=crossing,
         logsumexp=of_rows(logsumexps, problem),
     )
