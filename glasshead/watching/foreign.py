@@ -1,7 +1,7 @@
 """Questions to objects of the user's model, such as caches, which may answer by any error."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 _Answer = TypeVar("_Answer")
 
@@ -39,6 +39,6 @@ def holds(value: Any) -> bool:
     return bool(answer(lambda: bool(value)))
 
 
-def is_a(value: Any, kind: type) -> bool:
+def is_a(value: Any, kind: type[_Answer]) -> TypeGuard[_Answer]:
     """Return whether a value is of a class, even if it raises when asked for its own."""
     return bool(answer(lambda: isinstance(value, kind)))

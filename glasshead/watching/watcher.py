@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -52,6 +53,7 @@ from glasshead.watching.module_calls import (
     calling,
     calls_in_progress,
     names_of,
+    within_traced,
 )
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 from glasshead.watching.recorded_call import Call, CallInfo
@@ -191,7 +193,7 @@ class Watcher:
         self._images.note(calls)
         if name not in self.layers:
             self._others[name] = None
-            self._tracker.passed(capture, self._pass.number)
+            self._tracker.passed(partial(_among, calls, capture), self._pass.number)
             return
         captured = capture()
         try:
@@ -626,6 +628,12 @@ class Watcher:
                 f"keep={self.choice.keep!r} takes at most budget={self.choice.budget} bytes, and "
                 f"would need {self._kept} by {name!r}: raise budget=, or narrow layers=."
             )
+
+
+def _among(calls: Sequence[ModuleCall], capture: Callable[[], CapturedCall]) -> CapturedCall:
+    """Capture a call later, among the module calls in which it ran."""
+    with within_traced(calls, ()):
+        return capture()
 
 
 @torch.no_grad()

@@ -28,6 +28,7 @@ from glasshead.watching.foreign import answer, attribute, holds, is_a
 from glasshead.watching.interception.session import Patch, Session, intercepted
 from glasshead.watching.interception.torch_attention import hide, told_change
 from glasshead.watching.intervener import AttentionChange
+from glasshead.watching.key_sources import crosses_by_arguments, crosses_by_variables
 
 _Function = Callable[..., Any]
 # Inspecting a signature takes longer than a small attention.
@@ -97,7 +98,8 @@ def _run(
             f"watch sees the weights of a softmax, and {type(module).__name__} was given a "
             "head_mask to multiply them by: leave it out, or remove heads by gh.ablate."
         )
-    crosses, fed = _crosses(module, variables), _fed(module, variables)
+    crosses = crosses_by_variables(module, variables, given["key"].shape[-2], _cache_kind())
+    fed = _fed(module, variables)
     known = {"fed": fed, "crosses": crosses, "masks": session.masks}
     before = partial(_capture, name, given, None, (), **known)
     change = session.change(module, given["query"].shape[-3], before)
@@ -219,7 +221,7 @@ def _capture(
     logsumexps: Sequence[Tensor],
     *,
     fed: int | None,
-    crosses: bool,
+    crosses: bool | None,
     masks: MaskReader,
 ) -> CapturedCall:
     """Capture a call of an attention function; all of them take the same arguments."""
@@ -229,8 +231,10 @@ def _capture(
     is_causal, own = given.get("is_causal"), holds(attribute(module, "is_causal", True))
     is_causal = own if is_causal is None else bool(is_causal)
     position = None if fed is None or fed < queries else fed - queries
+    crossing = bool(crosses)
     # GPT-2 of transformers 4 says of a call that it is not causal where a mask makes it so.
-    crossing = crosses or (not is_causal and not own and (queries != keys or bool(position)))
+    if crosses is None and not (is_causal or own) and queries != keys:
+        crossing = crosses_by_arguments(queries, keys)
     if crossing:
         position = None
     sees = _sees(name, given, masks, is_causal=is_causal, position=position)
@@ -329,11 +333,6 @@ def _sees(
     if known is None:
         known = read.position(queries, keys)
     return _Sees(read.mask, read.bias, known)
-
-
-def _crosses(module: nn.Module, variables: dict[str, Any]) -> bool:
-    """Return whether a module computes cross-attention, by its variables and its class name."""
-    return bool(variables.get("is_cross_attention")) or "cross" in type(module).__name__.lower()
 
 
 def _sinks(name: str, given: dict[str, Any]) -> Tensor | None:
