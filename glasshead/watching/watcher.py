@@ -101,10 +101,12 @@ class ForwardPass:
 
     Attributes:
         number: Number of the current pass.
+        again: Whether an earlier pass ran the same outermost module from beginning to end.
     """
 
     def __init__(self) -> None:
-        self.number = 0
+        self.number, self.again = 0, False
+        self._outermost: list[nn.Module] = []
         self._identity: object = None
         self._runs: dict[str, tuple[object, int]] = {}
         self._previous: str | None = None
@@ -128,6 +130,10 @@ class ForwardPass:
         if self.begins(calls):
             self._identity, self._runs, self._previous = calls[-1].identity, {}, None
             self.number += 1
+            outermost = calls[-1].module
+            self.again = any(one is outermost for one in self._outermost)
+            if not self.again:
+                self._outermost.append(outermost)
         identity, run = self._runs.get(name, (None, -1))
         again = identity is not None and identity is not own.identity
         apart = again and self._previous != name
@@ -255,9 +261,9 @@ class Watcher:
         self.watched[name].add(call)
 
     @property
-    def passes(self) -> int:
-        """Number of forward passes in which attention was observed so far."""
-        return self._pass.number
+    def runs_again(self) -> bool:
+        """Whether the current pass is of a module that a whole earlier pass was of."""
+        return self._pass.again
 
     def _name(self, module: nn.Module) -> str:
         """Return the name of the attention that a module computes."""
