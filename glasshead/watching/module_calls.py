@@ -110,15 +110,19 @@ def calls_in_progress(names: dict[nn.Module, str], *, innermost: bool = False) -
         names: The modules.
         innermost: Whether to stop at the first.
     """
-    calls: list[ModuleCall] = [one for one in _TRACED.calls if one.module in names]
-    if innermost and calls:
-        return calls
-    for call in calls_on_stack() if _TRACED.around is None else _TRACED.around:
+    calls: list[ModuleCall] = []
+    for call in calls_of_thread():
         if call.module in names:
             calls.append(call)
             if innermost:
                 break
     return calls
+
+
+def calls_of_thread() -> Iterator[ModuleCall]:
+    """Yield the calls of any modules in progress in this thread, innermost first."""
+    yield from _TRACED.calls
+    yield from calls_on_stack() if _TRACED.around is None else _TRACED.around
 
 
 def calls_on_stack() -> Iterator[ModuleCall]:

@@ -313,10 +313,15 @@ def _real_queries(
     if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.shape[0] != batch:
         return None
     end = position + captured.queries
-    # Token masks grow with the text; the mask of another text has another length.
-    if mask.shape[1] != end and not (mask.shape[1] > end and position):
+    length = mask.shape[1]
+    if length == captured.queries and not captured.crossing:
+        # Keys before the text, such as a prefix, have no place in its mask.
+        mask = mask.detach()
+    elif length == end or (length > end and position):
+        mask = mask.detach()[:, position:end]
+    else:
+        # Token masks grow with the text; the mask of another text has another length.
         return None
-    mask = mask.detach()[:, position:end]
     if mask.is_floating_point():
         additive = bool((mask < 0).any())
         return mask == 0 if hides or additive else mask != 0

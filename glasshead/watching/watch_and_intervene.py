@@ -91,12 +91,12 @@ def watch(
     Errors: a TypeError or ValueError where an argument is invalid, a pattern matches nothing or
     this version of PyTorch cannot watch compiled models. Within the block a ValueError where a
     statistic does not fit the normalizer or a head is out of range, a `BudgetError`, which is a
-    ValueError, where the budget does not suffice, and an `UnseenError`, a RuntimeError, where an
-    attention does not follow from its inputs. At the end of the block an `UnseenError` where no
-    attention was seen, none within a pattern, or some cannot be seen, such as a softmax whose
-    weights are mixed, a fused kernel under `torch.vmap`, a model on the meta device, or
-    `flex_attention` in compiled code; the model has run undisturbed then. A statistic of more
-    queries or keys than a short text has uses all of them.
+    ValueError, where the budget does not suffice. At the end of the block an `UnseenError`, a
+    RuntimeError, where no attention was seen, none within a pattern, one does not follow from its
+    inputs, or some cannot be seen, such as a softmax whose weights are mixed, a fused kernel under
+    `torch.vmap`, a model on the meta device, or `flex_attention` in compiled code; the model has
+    run undisturbed then. A statistic of more queries or keys than a short text has uses all of
+    them.
 
     >>> import torch
     >>> import glasshead as gh

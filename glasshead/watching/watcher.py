@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -52,6 +53,7 @@ from glasshead.watching.module_calls import (
     calling,
     calls_in_progress,
     names_of,
+    within_traced,
 )
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 from glasshead.watching.recorded_call import Call, CallInfo
@@ -99,10 +101,12 @@ class ForwardPass:
 
     Attributes:
         number: Number of the current pass.
+        again: Whether an earlier pass ran the same outermost module from beginning to end.
     """
 
     def __init__(self) -> None:
-        self.number = 0
+        self.number, self.again = 0, False
+        self._outermost: list[nn.Module] = []
         self._identity: object = None
         self._runs: dict[str, tuple[object, int]] = {}
         self._previous: str | None = None
@@ -126,6 +130,10 @@ class ForwardPass:
         if self.begins(calls):
             self._identity, self._runs, self._previous = calls[-1].identity, {}, None
             self.number += 1
+            outermost = calls[-1].module
+            self.again = any(one is outermost for one in self._outermost)
+            if not self.again:
+                self._outermost.append(outermost)
         identity, run = self._runs.get(name, (None, -1))
         again = identity is not None and identity is not own.identity
         apart = again and self._previous != name
@@ -178,7 +186,8 @@ class Watcher:
             capture: Returns the captured call.
 
         Errors: a ValueError for a statistic that does not fit, a `BudgetError` where kept weights
-        exceed the budget, an `UnseenError` where the output does not follow from the inputs.
+        exceed the budget, an `UnseenError` where the output does not follow from the inputs, which
+        is raised at the end of the block.
         """
         calls = calls_in_progress(self.names)
         if not calls:
@@ -190,7 +199,7 @@ class Watcher:
         self._images.note(calls)
         if name not in self.layers:
             self._others[name] = None
-            self._tracker.passed(capture, self._pass.number)
+            self._tracker.passed(partial(_among, calls, capture), self._pass.number)
             return
         captured = capture()
         try:
@@ -252,9 +261,9 @@ class Watcher:
         self.watched[name].add(call)
 
     @property
-    def passes(self) -> int:
-        """Number of forward passes in which attention was observed so far."""
-        return self._pass.number
+    def runs_again(self) -> bool:
+        """Whether the current pass is of a module that a whole earlier pass was of."""
+        return self._pass.again
 
     def _name(self, module: nn.Module) -> str:
         """Return the name of the attention that a module computes."""
@@ -625,6 +634,12 @@ class Watcher:
                 f"keep={self.choice.keep!r} takes at most budget={self.choice.budget} bytes, and "
                 f"would need {self._kept} by {name!r}: raise budget=, or narrow layers=."
             )
+
+
+def _among(calls: Sequence[ModuleCall], capture: Callable[[], CapturedCall]) -> CapturedCall:
+    """Capture a call later, among the module calls in which it ran."""
+    with within_traced(calls, ()):
+        return capture()
 
 
 @torch.no_grad()

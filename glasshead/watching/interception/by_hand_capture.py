@@ -33,7 +33,7 @@ def observe_by_hand(session: Session, taken: TakenWeights) -> None:
     calls = next(filter(None, (calls_in_progress(one.names) for one in session.watchers)), [])
     batch = taken.batch
     heads = count_heads(calls, taken.scores.shape[batch[0]]) if len(batch) == 1 else None
-    crosses = session.crosses() or has_other_text(calls)
+    crosses = session.crosses()
     taken.weights.found.taken = True
 
     def capture() -> CapturedCall:
@@ -303,12 +303,3 @@ def _batches(call: ModuleCall) -> list[int]:
     given = [one for one in call.arguments.values() if isinstance(one, Tensor) and one.ndim > 2]
     # Texts may have the batch second, images have it first.
     return [one.shape[0] for one in given] + [one.shape[1] for one in given if one.ndim == 3]
-
-
-_OTHER_TEXTS = ("key_value_states", "encoder_hidden_states", "memory")
-
-
-def has_other_text(calls: Sequence[ModuleCall]) -> bool:
-    """Return whether the innermost module was given another text for its keys."""
-    given = calls[0].arguments if calls else {}
-    return any(isinstance(given.get(name), Tensor) for name in _OTHER_TEXTS)
