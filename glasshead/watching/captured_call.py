@@ -1,6 +1,7 @@
 """A captured attention call: its inputs, masks of other libraries read, and snapshots."""
 
 import copy
+import math
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -352,35 +353,58 @@ def tolerance_of(dtype: torch.dtype) -> float:
     return _TOLERANCES.get(dtype, _COARSE)
 
 
+def within(theirs: Tensor, ours: Tensor, limit: Tensor | float) -> bool:
+    """Return whether all numbers are within a limit of others; NaN is within none.
+
+    Args:
+        theirs, ours: The numbers.
+        limit: The largest difference; an infinite one compares nothing, and holds for nothing.
+    """
+    return math.isfinite(limit) and bool(((theirs - ours).abs() <= limit).all())
+
+
 def agrees(theirs: Tensor, ours: Tensor) -> bool:
     """Return whether a model's output is ours, within the rounding of its dtype."""
     largest = float(ours.abs().amax()) if ours.numel() else 0.0
-    limit = tolerance_of(theirs.dtype) * max(largest, 1e-30)
-    return bool(((theirs - ours).abs() <= limit).all())
+    return within(theirs, ours, tolerance_of(theirs.dtype) * max(largest, 1e-30))
 
 
-def output_mismatch(captured: CapturedCall) -> bool:
-    """Return whether the model's own output differs from what its inputs should give.
+def output_mismatch(captured: CapturedCall) -> str | None:
+    """Return what the model gave other than what its inputs should give; None for the same.
 
     Only the first and the last row are compared: a misread mask, scale or bias changes one of them.
     Empty rows are skipped, as libraries fill them in different ways.
     """
     if captured.follows is not None:
-        return not captured.follows()
+        return None if captured.follows() else _ANOTHER
     if captured.output is None or not captured.output.numel():
-        return False
+        return None
     if 0 in captured.problem.scores_shape:
-        return False
+        return None
     problem, output = captured.problem, captured.output
     tolerance = tolerance_of(output.dtype)
     for row in sorted({0, captured.queries - 1}):
         ours, sees, largest = _row(problem, row)
         theirs = output[..., row, :].to(ours.dtype)
-        wrong = (ours - theirs).abs().amax(-1) > tolerance * largest
-        # NaN and infinity of the model compare as not above.
-        if bool((wrong & sees).any()):
-            return True
-    return False
+        near = (ours - theirs).abs() <= (tolerance * largest).unsqueeze(-1)
+        if not bool((near.all(-1) | ~sees).all()):
+            wrong = ~near & sees.unsqueeze(-1) & ~_undefined(problem, theirs, ours)
+            if bool(wrong.any()):
+                return "NaN" if bool((theirs.isnan() & wrong).any()) else _ANOTHER
+    return None
+
+
+_ANOTHER = "another output"
+
+
+def _undefined(problem: Problem, theirs: Tensor, ours: Tensor) -> Tensor:
+    """Return which numbers of a model are NaN or infinite because its inputs are.
+
+    Kernels multiply a hidden key or value by 0, which may be NaN where ours is not.
+    """
+    inputs = problem.query, problem.key, problem.value
+    known = all(bool(one.isfinite().all()) for one in inputs)
+    return ~theirs.isfinite() & (~ours.isfinite() | (not known))
 
 
 def _row(problem: Problem, row: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -25,7 +25,6 @@ from glasshead.watching.captured_call import (
     MaskReader,
     SiteCall,
     Snapshots,
-    agrees,
     keys_before,
     output_mismatch,
 )
@@ -57,6 +56,7 @@ from glasshead.watching.module_calls import (
     names_of,
     within_traced,
 )
+from glasshead.watching.own_context import with_own_context
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 from glasshead.watching.recorded_call import Call, CallInfo
 from glasshead.watching.sharding import Shard, ShardError, head_shard
@@ -213,10 +213,10 @@ class Watcher:
         if shards != captured.shards:
             captured = replace(captured, shards=shards)
         with torch.no_grad(), without_autocast(captured.problem.query.device):
-            if name not in self.watched and output_mismatch(captured):
+            if name not in self.watched and (other := output_mismatch(captured)):
                 raise UnseenError(
                     f"watch takes attention that follows from its queries, keys and mask, and that "
-                    f"of {name!r} gave another output: leave it out by layers=."
+                    f"of {name!r} gave {other}: leave it out by layers=."
                 )
             self.record(name, self._call(name, captured, calls, run, apart=apart), calls)
 
@@ -679,10 +679,9 @@ def _steps_of(captured: CapturedCall, problem: Problem, name: str) -> Trace:
         for part in ("query", "key", "value")
     }
     problem = replace(problem, **inputs, dropout=0.0)
-    trace = REFERENCE.trace(problem)
-    made = trace.context if captured.context is None else captured.context().detach()
-    sees = trace.weights.sum(-1, keepdim=True) > 0
-    if not agrees(torch.where(sees, made.to(trace.context), 0.0), trace.context):
+    made = None if captured.context is None else captured.context().detach()
+    trace = with_own_context(REFERENCE.trace(problem), made)
+    if trace is None:
         raise UnfitError(
             f"keep='trace' takes attention that follows from its queries, keys and values, and "
             f"that of {name!r} does not: take keep='weights', or narrow layers=."

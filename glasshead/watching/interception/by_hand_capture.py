@@ -25,6 +25,7 @@ _CHANGED = (
     "changes its weights after the softmax by other than a dropout, a number for each head, or a "
     "learned product that mixes the heads"
 )
+_FILLED = "has weights that are NaN, and fills them with other numbers after the softmax"
 _ANOTHER_OUTPUT = "gave another output than its mixed weights do with its values"
 
 
@@ -128,8 +129,12 @@ def _changed(
     weights = scores.to(dtype).softmax(-1)
     rounding = 8 * max(torch.finfo(one).eps for one in (taken.dtype, scores.dtype))
     # Libraries fill the rows of queries that see nothing in different ways.
-    empty = ~weights.isfinite().all(-1, keepdim=True)
+    empty = scores.isneginf().all(-1, keepdim=True)
     weights, mixed = _mixed(weights.masked_fill(empty, 0.0), steps)
+    undefined = weights.isnan()
+    if bool((undefined & ~taken.isnan() & ~empty).any()):
+        raise UnfollowedError(_FILLED)
+    empty = empty | undefined
     # Sums of heads may cancel.
     cancels = float(weights.abs().amax()) if mixed and weights.numel() else 0.0
     near = partial(torch.allclose, rtol=rounding, atol=max(1e-6, rounding * cancels))
