@@ -1,6 +1,6 @@
 """Watcher: the observer of one `watch`, which records each attention call of its model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -13,6 +13,7 @@ from glasshead.attention.observe import StatisticRequest
 from glasshead.attention.weight_gradients import WeightGradients
 from glasshead.attention.weights import Weights
 from glasshead.engines import REFERENCE, reductions_of
+from glasshead.recipe.masks import Mask
 from glasshead.recipe.problem import STEPS, Problem, Trace
 from glasshead.recipe.validation import UnfitError, without_autocast
 from glasshead.statistics import Statistic
@@ -45,6 +46,7 @@ from glasshead.watching.errors import (
 )
 from glasshead.watching.image_finder import ImageFinder
 from glasshead.watching.layer_record import Watched, last_call
+from glasshead.watching.mask_checks import MaskChecks
 from glasshead.watching.module_calls import (
     Layers,
     ModuleCall,
@@ -70,6 +72,7 @@ class WatchChoices:
             respect to them, "context" the output of heads, "trace" the steps of attention by hand.
         budget: Memory for these in bytes, over all calls.
         attention_mask: True for real tokens; None: the mask given to the model.
+        expect: Masks that are stated, by patterns of module names.
     """
 
     statistics: dict[str, Statistic]
@@ -77,6 +80,7 @@ class WatchChoices:
     keep: str | None = None
     budget: int = 2**31
     attention_mask: Bool[Tensor, "batch tokens"] | None = None
+    expect: Mapping[str, Mask | None] | None = None
 
 
 @dataclass(eq=False)
@@ -143,6 +147,7 @@ class Watcher:
         watched: The records of the observed attentions, by name, in order of execution.
         ran: Whether a module of the model was called in this thread.
         singles: The single queries of the current pass whose statistics wait for one another.
+        masks: The checks of the masks by which the model ran.
     """
 
     def __init__(
@@ -169,6 +174,7 @@ class Watcher:
         self._padding = PaddingFinder(choice.attention_mask, self.names.values(), known=known)
         self._images = ImageFinder(self.names)
         self._alike = AlikeLayers()
+        self.masks = MaskChecks(choice.expect, self.names.values())
 
     def observe(self, module: nn.Module | None, capture: Callable[[], CapturedCall]) -> None:
         """Observe an attention call, if its layer is selected.
@@ -366,6 +372,7 @@ class Watcher:
             self.watched, self._others, softmax_of(self.model, softmaxes) if softmaxes else ""
         )
         self._padding.check(list(self.watched))
+        self.masks.warn()
         if not self.watched:
             raise UnseenError(
                 without_attention(self.model, softmaxes)
@@ -433,8 +440,9 @@ class Watcher:
             images=self._images.images(captured, calls),
             shards=captured.shards,
         )
+        self.masks.check(name, whole, info)
         keep = self.choice.keep
-        if rule is not None and keep is None:
+        if rule is not None and keep is None and not self.masks.compares:
             self._alike.learn(ObservedStep(captured, rule, info, shape), calls)
         kept = keep in ("weights", "gradients")
         weights = self._weights(name, captured, problem) if kept else None
