@@ -365,7 +365,8 @@ class MultiHeadAttention(nn.Module):
         >>> MultiHeadAttention.from_module(nn.MultiheadAttention(6, 2)).head_dim
         3
         """
-        from glasshead.layers.torch_weights import copied_linear, copy_into, read_attention
+        from glasshead.layers.proven_weights import read_attention
+        from glasshead.layers.torch_weights import copied_linear, copy_into
 
         read = read_attention(module)
         weights = [weight for weight, _ in read.maps]

@@ -11,7 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glasshead.layers.torch_weights import AttentionWeights
+from glasshead.layers.torch_weights import (
+    AttentionWeights,
+    known_weights,
+    named_weights,
+    readings,
+)
 from glasshead.recipe.masks import causal
 from glasshead.recipe.scores import Dot, ScaledDot
 
@@ -23,6 +28,27 @@ _MOST_CELLS = 2**24
 # With large inputs a softcap or a clipped score shows.
 _LARGE = 6.0
 _FAILURES = (TypeError, ValueError, RuntimeError, LookupError, AssertionError, AttributeError)
+
+
+def read_attention(module: nn.Module) -> AttentionWeights:
+    """Return the weights of PyTorch's multi-head attention, or of a class of a text.
+
+    That is a class of the ladder, or a reader's own with the names of the texts. The latter is run
+    on random numbers, and taken for what it computes.
+
+    Errors: a TypeError for a module of another kind; a ValueError for a setting that has no
+    counterpart here, and for a class that computes another thing than its names say.
+    """
+    known = known_weights(module)
+    if known is not None:
+        return known
+    if named_weights(module) is None:
+        raise TypeError(
+            f"from_module takes nn.MultiheadAttention, a rung of the ladder, or a class of a text "
+            f"with matrices such as W_query, W_key and W_value, and got {type(module).__name__}: "
+            f"copy its weights into a MultiHeadAttention by hand."
+        )
+    return prove(module, readings(module))
 
 
 def prove(module: nn.Module, readings: Iterable[AttentionWeights]) -> AttentionWeights:

@@ -40,28 +40,18 @@ class AttentionWeights:
         return Attention(score=self.score, mask=self.mask, dropout=self.dropout)
 
 
-def read_attention(module: nn.Module) -> AttentionWeights:
-    """Return the weights of PyTorch's multi-head attention, or of a class of a text.
+def known_weights(module: nn.Module) -> AttentionWeights | None:
+    """Return the weights of PyTorch's multi-head attention, or of a class of the ladder.
 
-    That is a class of the ladder, or a reader's own with the names of the texts. The latter is run
-    on random numbers, and taken for what it computes.
+    None for a module of another kind.
 
-    Errors: a TypeError for a module of another kind; a ValueError for a setting that has no
-    counterpart here, and for a class that computes another thing than its names say.
+    Errors: a ValueError for a setting that has no counterpart here.
     """
-    from glasshead.layers.proven_weights import prove
-
     for kind, find in _FINDERS.items():
         # A subclass may compute another thing.
         if isinstance(module, kind) and type(module).forward is kind.forward:
             return find(module)
-    if named_weights(module) is None:
-        raise TypeError(
-            f"from_module takes nn.MultiheadAttention, a rung of the ladder, or a class of a text "
-            f"with matrices such as W_query, W_key and W_value, and got {type(module).__name__}: "
-            f"copy its weights into a MultiHeadAttention by hand."
-        )
-    return prove(module, readings(module))
+    return None
 
 
 def _of_torch(module: nn.MultiheadAttention) -> AttentionWeights:

@@ -158,9 +158,11 @@ def test_a_step_of_generation_is_compared(sliding):
     cached = language_model(LlamaForCausalLM, LlamaConfig)
     tokens = torch.randint(3, 101, (1, 4))
     expect = {"*.0.self_attn": gh.window(before=4), "*.1.self_attn": gh.causal()}
-    with pytest.warns(UserWarning, match="position 5 sees key 0"):
-        with gh.watch(cached, [gh.Entropy()], expect=expect) as seen:
-            cached.generate(tokens, max_new_tokens=3, do_sample=False, pad_token_id=0)
+    with (
+        pytest.warns(UserWarning, match="position 5 sees key 0"),
+        gh.watch(cached, [gh.Entropy()], expect=expect) as seen,
+    ):
+        cached.generate(tokens, max_new_tokens=3, do_sample=False, pad_token_id=0)
     assert [*seen.unexpected] == ["model.layers.0.self_attn"]
 
 
@@ -208,12 +210,16 @@ def test_the_padding_of_another_text_is_not_compared():
 
 def test_what_is_no_mask_is_refused_before_the_block():
     model = Attending(by_function, [CAUSAL])
-    with pytest.raises(TypeError, match="expect must be masks by patterns of module names"):
-        with gh.watch(model, [gh.Entropy()], expect={"layers.0": CAUSAL}):
-            pass
-    with pytest.raises(ValueError, match=r"expect takes names of the model's modules.*'nothing'"):
-        with gh.watch(model, [gh.Entropy()], expect={"nothing": gh.causal()}):
-            pass
+    with (
+        pytest.raises(TypeError, match="expect must be masks by patterns of module names"),
+        gh.watch(model, [gh.Entropy()], expect={"layers.0": CAUSAL}),
+    ):
+        pass
+    with (
+        pytest.raises(ValueError, match=r"expect takes names of the model's modules.*'nothing'"),
+        gh.watch(model, [gh.Entropy()], expect={"nothing": gh.causal()}),
+    ):
+        pass
 
 
 def test_a_pattern_without_attention_is_told():
