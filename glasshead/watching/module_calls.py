@@ -197,11 +197,14 @@ class Layers:
     Args:
         patterns: One pattern, or several; None: all layers.
         names: Names of all modules of the model.
+        argument: The name of the argument that they were given by.
 
     Errors: a TypeError for a pattern that is no string, a ValueError for one that matches nothing.
     """
 
-    def __init__(self, patterns: str | Sequence[str] | None, names: Iterable[str]) -> None:
+    def __init__(
+        self, patterns: str | Sequence[str] | None, names: Iterable[str], argument: str = "layers"
+    ) -> None:
         self._named: dict[str, list[str]] | None = None
         if patterns is None:
             return
@@ -210,8 +213,8 @@ class Layers:
         for pattern, named in self._named.items():
             if not named:
                 raise ValueError(
-                    f"layers takes names of the model's modules, such as {_some(names)}, and got "
-                    f"{pattern!r}, which names none."
+                    f"{argument} takes names of the model's modules, such as {_some(names)}, and "
+                    f"got {pattern!r}, which names none."
                 )
 
     def __contains__(self, name: str) -> bool:

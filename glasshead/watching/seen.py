@@ -302,8 +302,11 @@ class Seen(Mapping[str, Watched]):
     torch.Size([1, 3, 5])
     """
 
-    def __init__(self, watched: Mapping[str, Watched]) -> None:
+    def __init__(
+        self, watched: Mapping[str, Watched], unexpected: Mapping[str, str] | None = None
+    ) -> None:
         self._watched = watched
+        self._unexpected = {} if unexpected is None else unexpected
 
     def __getitem__(self, name: str) -> Watched:
         if name not in self._watched:
@@ -315,6 +318,11 @@ class Seen(Mapping[str, Watched]):
 
     def __len__(self) -> int:
         return len(self._watched)
+
+    @property
+    def unexpected(self) -> dict[str, str]:
+        """How layers ran by another mask than `expect=` states, by name: the first difference."""
+        return dict(self._unexpected)
 
     @property
     def layers(self) -> dict[str, Watched]:

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from glasshead.attention.attention import Statistics
+from glasshead.recipe.masks import Mask
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import normalize_statistics
 from glasshead.watching.errors import compiled_parts
@@ -41,6 +42,7 @@ def watch(
     attention_mask: Bool[Tensor, "batch tokens"] | Int[Tensor, "batch tokens"] | None = None,
     keep: str | None = None,
     budget: int = 2**31,
+    expect: Mapping[str, Mask | None] | None = None,
 ) -> Iterator[Seen]:
     """Observe every attention of a model while the block lasts.
 
@@ -86,6 +88,10 @@ def watch(
         budget: Memory for these in bytes, over all calls. When it is spent, nothing more is kept; a
             warning at the end of the block says so, and reading what is missing raises a
             `BudgetError`, which is a ValueError.
+        expect: Masks by patterns of module names, such as `{"model.layers.*": gh.causal()}`, of
+            which the first that names a layer counts; None states that nothing is hidden. A warning
+            at the end of the block names the layers that ran by another mask, and
+            `seen.unexpected` says how. Padding is not compared.
 
     Yields: the `Watched` of each attention, its statistics `[batch, heads, …]`, by the dotted name
     of its module.
@@ -123,6 +129,7 @@ def watch(
         _keeps(keep),
         whole_number(budget, "budget"),
         check_mask(attention_mask),
+        expect,
     )
     if not requested and not choice.keep:
         raise ValueError(
@@ -131,7 +138,7 @@ def watch(
     watcher = Watcher(model, layers, choice)
     try:
         with observing(watcher):
-            yield Seen(watcher.watched)
+            yield Seen(watcher.watched, watcher.masks.unexpected)
     finally:
         for one in watcher.watched.values():
             close(one)

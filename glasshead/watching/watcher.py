@@ -1,7 +1,7 @@
 """Watcher: the observer of one `watch`, which records each attention call of its model."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -16,6 +16,7 @@ from glasshead.attention.shared_keys import KeyStore
 from glasshead.attention.weight_gradients import WeightGradients
 from glasshead.attention.weights import Weights
 from glasshead.engines import REFERENCE, reductions_of
+from glasshead.recipe.masks import Mask
 from glasshead.recipe.problem import STEPS, Problem, Trace
 from glasshead.recipe.validation import UnfitError, without_autocast
 from glasshead.statistics import Statistic
@@ -47,6 +48,7 @@ from glasshead.watching.errors import (
 )
 from glasshead.watching.image_finder import ImageFinder
 from glasshead.watching.layer_record import Watched, last_call
+from glasshead.watching.mask_checks import MaskChecks
 from glasshead.watching.module_calls import (
     Layers,
     ModuleCall,
@@ -74,6 +76,7 @@ class WatchChoices:
             respect to them, "context" the output of heads, "trace" the steps of attention by hand.
         budget: Memory for these in bytes, over all calls.
         attention_mask: True for real tokens; None: the mask given to the model.
+        expect: Masks that are stated, by patterns of module names.
     """
 
     statistics: dict[str, Statistic]
@@ -81,6 +84,7 @@ class WatchChoices:
     keep: str | None = None
     budget: int = 2**31
     attention_mask: Bool[Tensor, "batch tokens"] | None = None
+    expect: Mapping[str, Mask | None] | None = None
 
 
 @dataclass(eq=False)
@@ -153,6 +157,7 @@ class Watcher:
         watched: The records of the observed attentions, by name, in order of execution.
         ran: Whether a module of the model was called in this thread.
         singles: The single queries of the current pass whose statistics wait for one another.
+        masks: The checks of the masks by which the model ran.
     """
 
     def __init__(
@@ -181,6 +186,7 @@ class Watcher:
         self._padding = PaddingFinder(choice.attention_mask, self.names.values(), known=known)
         self._images = ImageFinder(self.names)
         self._alike = AlikeLayers()
+        self.masks = MaskChecks(choice.expect, self.names.values())
 
     def observe(self, module: nn.Module | None, capture: Callable[[], CapturedCall]) -> None:
         """Observe an attention call, if its layer is selected.
@@ -380,6 +386,7 @@ class Watcher:
         self._padding.check(list(self.watched))
         if self._spent is not None:
             warnings.warn(f"watch stopped keeping on the way: {self._spent}", stacklevel=4)
+        self.masks.warn()
         if not self.watched:
             raise UnseenError(
                 without_attention(self.model, softmaxes)
@@ -447,7 +454,8 @@ class Watcher:
             images=self._images.images(captured, calls),
             shards=captured.shards,
         )
-        if rule is not None and self.choice.keep is None:
+        self.masks.check(name, whole, info)
+        if rule is not None and self.choice.keep is None and not self.masks.compares:
             self._alike.learn(ObservedStep(captured, rule, info, shape), calls)
         kept = self._kept(name, captured, problem, run)
         return Call(shape, self.choice.statistics, values, info, **kept)
