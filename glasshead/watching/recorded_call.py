@@ -1,6 +1,6 @@
 """One recorded call of an attention: its statistics, what was kept, and its place in the text."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -34,6 +34,8 @@ class CallInfo(NamedTuple):
             of the text.
         keys: Number of keys of the text so far.
         crossing: Whether it is cross-attention: its keys belong to another text than its queries.
+        compressed: Number of its last keys that each stand for several earlier tokens, and have no
+            place in the text.
         heads: Indices of its heads, where only some were requested or are of this rank.
         real: Which queries are real tokens, `[batch, queries]`, and not padding, which statistics
             that sum over queries leave out; None where all are, or the padding is unknown.
@@ -51,6 +53,7 @@ class CallInfo(NamedTuple):
     first_key: int = 0
     keys: int = 0
     crossing: bool = False
+    compressed: int = 0
     heads: tuple[int, ...] | None = None
     real: Bool[Tensor, "batch queries"] | None = None
     forward: int = 0
@@ -65,8 +68,8 @@ class Call(StatisticResults):
     """One call of an attention: its statistics, `[batch, heads, …]`, as attributes by name.
 
     Attributes:
-        position, first_key, keys, crossing, heads, real, forward, run, interleaved: See `CallInfo`.
-        by_hand, images, shards: See `CallInfo`.
+        position, first_key, keys, crossing, compressed, heads, real: See `CallInfo`.
+        forward, run, interleaved, by_hand, images, shards: See `CallInfo`.
         weights: The lazy matrix of all heads, `[batch, heads, queries, keys]`; None where it was
             not kept.
         trace: Every step of an attention written by hand, in the layout of its softmax; None where
@@ -91,7 +94,8 @@ class Call(StatisticResults):
         self._info, self.weights, self.trace, self.context = info, weights, trace, context
         self._arrived = arrived
         self.position, self.first_key, self.keys = info.position, info.first_key, info.keys
-        self.crossing, self.heads, self.real = info.crossing, info.heads, info.real
+        self.crossing, self.compressed = info.crossing, info.compressed
+        self.heads, self.real = info.heads, info.real
         self.forward, self.run, self.interleaved = info.forward, info.run, info.interleaved
         self.by_hand, self.images, self.shards = info.by_hand, info.images, info.shards
 
@@ -146,6 +150,9 @@ class Call(StatisticResults):
         """
         if not isinstance(other, Call):
             return NotImplemented
+        for name, one in self.statistics.items():
+            if "key" in one.axes or one.reads_positions or not one.has_mean:
+                check_places(name, (self, other))
         real = None
         if self.real is not None or other.real is not None:
             real = torch.cat([self._real_like(other), other._real_like(self)], -1)
@@ -156,6 +163,7 @@ class Call(StatisticResults):
             first_key=min(self.first_key, other.first_key),
             keys=max(self.keys, other.keys),
             crossing=self.crossing or other.crossing,
+            compressed=max(self.compressed, other.compressed),
             real=real,
         )
 
@@ -237,3 +245,17 @@ class Call(StatisticResults):
         kept = [] if self.weights is None else first_head(self.weights)
         title = repr(self).partition("\n")[0]
         return Document([value_table(self), *kept], title=title)._repr_html_()
+
+
+def check_places(what: str, calls: Sequence[Call]) -> None:
+    """Raise a ValueError where calls cannot be joined by the places of their keys.
+
+    Args:
+        what: What is to be joined.
+        calls: Consecutive calls of an attention.
+    """
+    if len(calls) > 1 and any(call.compressed for call in calls):
+        raise ValueError(
+            f"{what} of several calls needs keys with a place in the text, and "
+            f"{calls[-1].compressed} are compressed: take one call, such as seen[name][-1]."
+        )
