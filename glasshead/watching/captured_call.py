@@ -97,6 +97,7 @@ class CapturedCall:
         sliding: Whether the keys are the last of those given to the module so far, as with a
             sliding-window cache.
         crossing: Whether it is cross-attention: its keys belong to another text than its queries.
+        compressed: Number of its last keys that each stand for several earlier tokens.
         over_features: Whether its queries and keys are the features of a head, and not tokens.
         real: Which queries are real tokens, `[batch, queries]`, and not padding, where its module
             was told; None: that is to be found.
@@ -117,6 +118,7 @@ class CapturedCall:
     position: int | None = None
     sliding: bool = False
     crossing: bool = False
+    compressed: int = 0
     over_features: bool = False
     real: Bool[Tensor, "batch queries"] | None = None
     logsumexp: Float[Tensor, "*batch heads queries"] | None = None
@@ -189,13 +191,17 @@ def problem_from_inputs(
 
 
 def first_keys(problem: Problem, count: int) -> Problem:
-    """Drop all keys after the first `count`, which are hidden."""
-    if count >= problem.scores_shape[-1]:
-        return problem
+    """Drop all keys after the first `count`, if they are hidden."""
     mask, biases = problem.mask, problem.biases
-    if mask is not None:
-        visible = mask.visible(problem.tile())
-        mask = dense(visible[..., :count] if visible.shape[-1] > 1 else visible)
+    if count >= problem.scores_shape[-1] or mask is None:
+        return problem
+    visible = mask.visible(problem.tile())
+    if visible.shape[-1] > 1:
+        if bool(visible[..., count:].any()):
+            # Keys that are not later tokens, such as compressed ones.
+            return problem
+        visible = visible[..., :count]
+    mask = dense(visible)
     cut = tuple(
         bias[..., :count] if isinstance(bias, Tensor) and bias.shape[-1] > 1 else bias
         for bias in biases

@@ -23,7 +23,7 @@ from glasshead.watching.attention_map import (
     placed,
     tokens_of,
 )
-from glasshead.watching.recorded_call import Call, CallInfo
+from glasshead.watching.recorded_call import Call, CallInfo, check_places
 
 
 class Watched(Sequence[Call]):
@@ -162,6 +162,7 @@ class Watched(Sequence[Call]):
             )
         if len(calls) == 1:
             return kept[0]
+        check_places("weights", calls)
         return JoinedWeights(kept, [call.first_key for call in calls])
 
     @property

@@ -1,6 +1,6 @@
 """One recorded call of an attention: its statistics, what was kept, and its place in the text."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -35,6 +35,8 @@ class CallInfo(NamedTuple):
             of the text.
         keys: Number of keys of the text so far.
         crossing: Whether it is cross-attention: its keys belong to another text than its queries.
+        compressed: Number of its last keys that each stand for several earlier tokens, and have no
+            place in the text.
         heads: Indices of its heads, where only some were requested or are of this rank.
         real: Which queries are real tokens, `[batch, queries]`, and not padding, which statistics
             that sum over queries leave out; None where all are, or the padding is unknown.
@@ -52,6 +54,7 @@ class CallInfo(NamedTuple):
     first_key: int = 0
     keys: int = 0
     crossing: bool = False
+    compressed: int = 0
     heads: tuple[int, ...] | None = None
     real: Bool[Tensor, "batch queries"] | None = None
     forward: int = 0
@@ -66,8 +69,8 @@ class Call(StatisticResults):
     """One call of an attention: its statistics, `[batch, heads, …]`, as attributes by name.
 
     Attributes:
-        position, first_key, keys, crossing, heads, real, forward, run, interleaved: See `CallInfo`.
-        by_hand, images, shards: See `CallInfo`.
+        position, first_key, keys, crossing, compressed, heads, real: See `CallInfo`.
+        forward, run, interleaved, by_hand, images, shards: See `CallInfo`.
         missing: Why what was to be kept is not; None where it is, or nothing was asked for.
     """
 
@@ -87,7 +90,8 @@ class Call(StatisticResults):
         self._info, self._weights, self._trace, self._context = info, weights, trace, context
         self._arrived, self.missing = arrived, missing
         self.position, self.first_key, self.keys = info.position, info.first_key, info.keys
-        self.crossing, self.heads, self.real = info.crossing, info.heads, info.real
+        self.crossing, self.compressed = info.crossing, info.compressed
+        self.heads, self.real = info.heads, info.real
         self.forward, self.run, self.interleaved = info.forward, info.run, info.interleaved
         self.by_hand, self.images, self.shards = info.by_hand, info.images, info.shards
 
@@ -176,6 +180,9 @@ class Call(StatisticResults):
         """
         if not isinstance(other, Call):
             return NotImplemented
+        for name, one in self.statistics.items():
+            if "key" in one.axes or one.reads_positions or not one.has_mean:
+                check_places(name, (self, other))
         real = None
         if self.real is not None or other.real is not None:
             real = torch.cat([self._real_like(other), other._real_like(self)], -1)
@@ -186,6 +193,7 @@ class Call(StatisticResults):
             first_key=min(self.first_key, other.first_key),
             keys=max(self.keys, other.keys),
             crossing=self.crossing or other.crossing,
+            compressed=max(self.compressed, other.compressed),
             real=real,
         )
 
@@ -268,3 +276,17 @@ class Call(StatisticResults):
         kept = [] if self._weights is None else first_head(self._weights)
         title = repr(self).partition("\n")[0]
         return Document([value_table(self), *kept], title=title)._repr_html_()
+
+
+def check_places(what: str, calls: Sequence[Call]) -> None:
+    """Raise a ValueError where calls cannot be joined by the places of their keys.
+
+    Args:
+        what: What is to be joined.
+        calls: Consecutive calls of an attention.
+    """
+    if len(calls) > 1 and any(call.compressed for call in calls):
+        raise ValueError(
+            f"{what} of several calls needs keys with a place in the text, and "
+            f"{calls[-1].compressed} are compressed: take one call, such as seen[name][-1]."
+        )

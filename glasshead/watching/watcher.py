@@ -1,7 +1,7 @@
 """Watcher: the observer of one `watch`, which records each attention call of its model."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -365,7 +365,11 @@ class Watcher:
         for name, why in self._unfollowed.items():
             if name in self.layers:
                 raise UnseenError(unfollowed(self.model, name, why))
-        hidden = [n for n in self._own if n in self.layers and not self._saw(n)]
+        hidden = [
+            n
+            for n in self._own
+            if n in self.layers and not (self._saw(n) or _is_within(n, self._missed))
+        ]
         if hidden:
             raise UnseenError(
                 f"watch sees attention that goes through scaled_dot_product_attention or the "
@@ -445,6 +449,7 @@ class Watcher:
             first_key=first_key,
             keys=whole.scores_shape[-1],
             crossing=captured.crossing,
+            compressed=captured.compressed,
             heads=numbers,
             real=real,
             forward=self._pass.number,
@@ -667,6 +672,11 @@ class Watcher:
                 f"keep={self.choice.keep!r} takes at most budget={self.choice.budget} bytes, and "
                 f"would need {self._bytes} by {name!r}: raise budget=, or narrow layers=."
             )
+
+
+def _is_within(name: str, others: Iterable[str]) -> bool:
+    """Return whether a module is one of others, or a part of one."""
+    return any(name == one or name.startswith(f"{one}.") for one in others)
 
 
 def _among(calls: Sequence[ModuleCall], capture: Callable[[], CapturedCall]) -> CapturedCall:

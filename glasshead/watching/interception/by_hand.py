@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from glasshead.private_names import private
-from glasshead.watching.errors import WEAK_STORAGE
+from glasshead.watching.errors import WEAK_STORAGE, attends
 from glasshead.watching.interception.axes import (
     Axis,
     AxisLayout,
@@ -128,7 +128,8 @@ class HandFollower:
             if record is None and self._is_late(session):
                 self._remember_late(session, output)
             else:
-                session.record_softmax(output.ndim)
+                channels = _is_over_channels(record, args) and not _attend(session)
+                session.record_softmax(1 if channels else output.ndim)
             return
         self._normalized(session, record, scores, args[1] % output.ndim, output)
 
@@ -482,6 +483,22 @@ def _modules(session: Session) -> list[nn.Module | None]:
     return [calling(one.names) for one in session.watchers]
 
 
+def _attend(session: Session) -> bool:
+    """Return whether a module that runs, innermost, is of a class that attends by its name."""
+    return any(attends(type(one).__name__) for one in _modules(session) if one is not None)
+
+
+def _is_over_channels(record: Record | None, args: Sequence[Any]) -> bool:
+    """Return whether a softmax is over features of a projection, such as parallel streams."""
+    if record is None or record.kind is not TensorRole.FEATURES or len(args) < 2:
+        return False
+    axes = record.axes(args[0])
+    if axes is None or not isinstance(args[1], int):
+        return False
+    parts = axes[args[1]]
+    return bool(parts) and all(part.axis in record.origin for part in parts)
+
+
 def _passes(session: Session) -> list[object]:
     """Return what identifies the pass of each watched model that runs."""
     return [one.identity for w in session.watchers for one in calls_in_progress(w.names)[-1:]]
@@ -516,8 +533,9 @@ def _goes_on(
     if record.kind is TensorRole.STATIC:
         return alone
     if record.kind is TensorRole.FEATURES:
-        # Normalized, too.
-        return operator.copies or operator.reshapes or operator.scales
+        # Normalized, too, and with a learned bias.
+        moves = operator.copies or operator.reshapes or operator.scales
+        return moves or (alone and operator.elementwise)
     if record.kind is TensorRole.SCORES:
         # Sums and norms of scores are none.
         return operator.copies or operator.reshapes or operator.moves or operator.elementwise

@@ -100,7 +100,8 @@ def _run(
         )
     crosses = crosses_by_variables(module, variables, given["key"].shape[-2], _cache_kind())
     fed = _fed(module, variables)
-    known = {"fed": fed, "crosses": crosses, "masks": session.masks}
+    compressed = _compressed(variables)
+    known = {"fed": fed, "crosses": crosses, "compressed": compressed, "masks": session.masks}
     before = partial(_capture, name, given, None, (), **known)
     change = session.change(module, given["query"].shape[-3], before)
     if change is not None:
@@ -194,6 +195,12 @@ def _fed(module: nn.Module, variables: dict[str, Any]) -> int | None:
     return own or answer(lambda: int(cache.get_seq_length()))
 
 
+def _compressed(variables: dict[str, Any]) -> int:
+    """Return how many of the keys stand for several tokens each, as DeepSeek-V4's last ones do."""
+    kept = variables.get("compressed_kv")
+    return kept.shape[-2] if is_a(kept, Tensor) else 0
+
+
 @cache
 def _cache_kind() -> type:
     from transformers.cache_utils import Cache
@@ -222,6 +229,7 @@ def _capture(
     *,
     fed: int | None,
     crosses: bool | None,
+    compressed: int,
     masks: MaskReader,
 ) -> CapturedCall:
     """Capture a call of an attention function; all of them take the same arguments."""
@@ -237,7 +245,8 @@ def _capture(
         crossing = crosses_by_arguments(queries, keys)
     if crossing:
         position = None
-    sees = _sees(name, given, masks, is_causal=is_causal, position=position)
+    of_text = keys - compressed
+    sees = _sees(name, given, masks, of_text, is_causal=is_causal, position=position)
     biases = [sees.bias, given.get("position_bias")]
     bias = sum(bias[..., :keys] for bias in biases if bias is not None)
     problem = problem_from_inputs(
@@ -259,6 +268,7 @@ def _capture(
         position=position,
         sliding=bool(given.get("sliding_window")) or holds(attribute(module, "sliding_window")),
         crossing=crossing,
+        compressed=compressed,
         logsumexp=of_rows(logsumexps, problem),
     )
     if output is None:
@@ -293,6 +303,7 @@ def _sees(
     name: str,
     given: dict[str, Any],
     masks: MaskReader,
+    of_text: int,
     *,
     is_causal: bool,
     position: int | None,
@@ -303,12 +314,13 @@ def _sees(
         name: Name of the function.
         given: Its arguments by name.
         masks: The conversions of mask tensors.
+        of_text: Number of keys of the text, which come first.
         is_causal: Whether a query sees no later key.
         position: Position of the first query in the text, where known.
     """
     tensor, query = given.get("attention_mask"), given["query"]
     queries, keys = query.shape[-2], given["key"].shape[-2]
-    last = max(0, keys - queries)
+    last = max(0, of_text - queries)
     # A sliding cache holds the last keys only, and a static one has room for later keys.
     known = None if position is None else min(position, last)
     if "flash" in name:
