@@ -4,7 +4,6 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +25,7 @@ from glasshead.tasks.tokenizers.chunks import (
     in_parallel,
     told_panics,
 )
+from glasshead.tasks.tokenizers.trial import trial_of, trial_of_rules
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Tokenizer:
         # Vocabularies of published models may have gaps.
         self.vocab_size = max(inner.get_vocab().values(), default=-1) + 1
         self.byte_of = byte_tokens(inner)
-        self.cut = cutting(inner)
+        self.cut, self._trial = cutting(inner), trial_of(inner, where)
 
     @property
     def pad_id(self) -> int:
@@ -124,9 +124,12 @@ class Tokenizer:
         """Encode several texts in parallel, without special tokens.
 
         Errors: a TypeError where one is no text; a ValueError where one has a lone surrogate, more
-        than 2²⁴ characters without a place to split it, or makes the tokenizer fail.
+        than 2²⁴ characters without a place to split it, makes the tokenizer fail, or takes
+        too long.
         """
         cut = [self.cut(_checked(text)) for text in texts]
+        if self._trial is not None:
+            self._trial.check(chunk for chunks in cut for chunk in chunks)
         with in_parallel(), told_panics(self.where):
             return encode_in_chunks(cut, self._encoded)
 
@@ -143,6 +146,8 @@ class Tokenizer:
         if unknown == self.end_id:
             return []
         for text in map(_checked, texts):
+            if self._trial is not None:
+                self._trial.check([text])
             with told_panics(self.where):
                 encoding = self.inner.encode(text, add_special_tokens=False)
             pairs = zip(encoding.ids, encoding.offsets, strict=True)
@@ -234,7 +239,7 @@ def read_inner(path: Path) -> Inner:
 def read_checked(path: Path) -> str:
     """Read a tokenizer.json and check its bounds.
 
-    Errors: as of `read_inner`, but for what `tokenizers` does not take.
+    Errors: as of `read_inner`, but for a vocabulary that `tokenizers` does not take.
     """
     text = read_text(path, most=TOKENIZER_BYTES)
     try:
@@ -248,8 +253,21 @@ def read_checked(path: Path) -> str:
         raise ValueError(f"{shown(path)} is nested too deeply to be a tokenizer.") from error
     except ValueError as error:  # a number with too many digits
         raise _unusable(path, error) from error
-    check_bounds(told, shown(path))
+    try:
+        rules = check_bounds(told, shown(path))
+    except ValueError:
+        raise
+    except Exception as error:  # `tokenizers` raises no other
+        raise _unusable(path, error) from error
+    # Added tokens are normalized while it is read, and a text is encoded at once.
+    trial = trial_of_rules(rules, told.get("added_tokens"), shown(path))
+    if trial is not None:
+        trial.check([LEAST])
     return text
+
+
+# By this text, the tokens are found that a tokenizer puts around others.
+LEAST = "a"
 
 
 def _unusable(path: Path, error: Exception) -> ValueError:
@@ -311,9 +329,6 @@ class StreamDecoder:
         self._stream = DecodeStream(ids=self._tokens, skip_special_tokens=True)
         self._repair = Utf8Repair(tokenizer.byte_of)
         self._shown = len(tokenizer.decode(self._tokens))
-        # Only decoders with regular expressions, of published models, may panic.
-        decoder: Any = tokenizer.inner.decoder
-        self._may_panic = decoder is not None and b'"Regex"' in decoder.__getstate__()
 
     def add(self, token: int) -> str:
         """Add a token and return the text that it completes, which may be empty.
@@ -322,9 +337,8 @@ class StreamDecoder:
         """
         self._tokenizer.check([token])
         self._tokens.append(token)
-        with told_panics(self._tokenizer.where) if self._may_panic else nullcontext():
-            steps = (self._stream.step(self._tokenizer.inner, x) for x in self._repair.add(token))
-            text = "".join(step or "" for step in steps)
+        steps = (self._stream.step(self._tokenizer.inner, x) for x in self._repair.add(token))
+        text = "".join(step or "" for step in steps)
         self._shown += len(text)
         return text
 
