@@ -178,7 +178,9 @@ def without_softmax(model: nn.Module, steps: Mapping[str, str]) -> str:
         model: The watched model.
         steps: The steps from queries to values, by the names of the modules.
     """
-    names = [*steps]
+    # Other products of three tensors are named where there is no attention by name.
+    named = [name for name in steps if attends(own_names(model, name, within=False))]
+    names = named or [*steps]
     return (
         f"watch observes the weights of a softmax, and {described(model, names)} has none between "
         f"its scores and its values ({steps[names[0]]}), so that its weights were not observed."
