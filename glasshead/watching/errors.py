@@ -2,8 +2,8 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -55,6 +55,20 @@ class UnfollowedError(RuntimeError):
     """Attention written by hand that is not what its softmax says; the message is a clause."""
 
 
+class LoneSoftmax(NamedTuple):
+    """A softmax that was not observed.
+
+    Attributes:
+        why: What it does instead of attending as watch follows it, a clause.
+        asked: Whether the model was called with output_attentions=True.
+        between: Whether it was followed between two products, and is more than a kernel computes.
+    """
+
+    why: str
+    asked: bool = False
+    between: bool = False
+
+
 class BudgetError(UnfitError):
     """Kept weights that need more memory than `budget`."""
 
@@ -83,8 +97,7 @@ COMPILED = (
 )
 COMPILED_SOFTMAX = (
     "watch sees F.scaled_dot_product_attention in code of torch.compile, and {module} computes a "
-    "softmax of its own there: load a model of transformers with attn_implementation='sdpa' where "
-    "it has that, run it as it was before torch.compile, or leave it out by layers=."
+    "softmax of its own there: run it as it was before torch.compile, or leave it out by layers=."
 )
 SHARDED = (
     "watch tells the heads of tensor parallel by projections that are sharded by heads, and the "
@@ -99,10 +112,23 @@ BY_HAND = (
     "watch follows attention by hand from a product of queries and keys through a softmax to a "
     "product with values"
 )
+OF_A_PROJECTION = "takes the softmax of a projection, and not of a product of queries and keys"
+NOT_FOLLOWED = "takes a softmax that cannot be followed"
+NOT_TAKEN = "takes a softmax whose weights no product has taken to values"
+OVERWRITTEN = "writes its weights over its scores"
+IN_COMPILED_CODE = "takes a softmax in code of torch.compile, which watch does not follow"
 FEATURES = (
     "has features of a projection on one side of its softmax, and not on both, as cross-covariance "
     "attention has"
 )
+
+
+# What helps whatever the module is; features stay features on a fused kernel.
+_WAYS = {
+    IN_COMPILED_CODE: "run it as it was before torch.compile",
+    OVERWRITTEN: "write them to a tensor of their own",
+    FEATURES: None,
+}
 
 
 def unknown_operator(name: str) -> str:
@@ -148,55 +174,84 @@ def not_run(model: nn.Module, *, elsewhere: bool) -> str:
     )
 
 
-def without_attention(model: nn.Module, softmaxes: Sequence[str]) -> str:
+def without_softmax(model: nn.Module, steps: Mapping[str, str]) -> str:
+    """Return the message for a model whose modules weigh values by scores without a softmax.
+
+    Args:
+        model: The watched model.
+        steps: The steps from queries to values, by the names of the modules.
+    """
+    # Other products of three tensors are named where there is no attention by name.
+    named = [name for name in steps if attends(own_names(model, name, within=False))]
+    names = named or [*steps]
+    return (
+        f"watch observes the weights of a softmax, and {described(model, names)} has none between "
+        f"its scores and its values ({steps[names[0]]}), so that its weights were not observed."
+    )
+
+
+def without_attention(model: nn.Module, softmaxes: Mapping[str, LoneSoftmax]) -> str:
     """Return the message for a model that ran without any visible attention.
 
     Args:
         model: The watched model.
-        softmaxes: Names of the modules that computed a softmax by hand.
+        softmaxes: The softmaxes that were not observed, by the names of their modules.
     """
     kind = type(model).__name__
     if softmaxes:
-        return (
-            f"watch saw no attention of {kind}, which ran: {softmax_of(model, softmaxes)}there is "
-            f"nothing to watch."
-        )
+        told = lone_softmax(model, [*softmaxes], softmaxes).removesuffix(", or ").rstrip(": ")
+        return f"watch saw no attention of {kind}, which ran: {told}."
     return (
         f"watch saw no attention of {kind}, which ran: it called no scaled_dot_product_attention, "
-        f"no attention of PyTorch's layers or of transformers, and no softmax, so there is "
-        f"nothing to watch."
+        f"no attention of PyTorch's layers or of transformers, and no softmax; weights that are "
+        f"made otherwise are not observed."
     )
 
 
-def softmax_of(model: nn.Module, names: Sequence[str]) -> str:
-    """Return advice for softmaxes that may be attention by hand; it ends in "else".
+def lone_softmax(
+    model: nn.Module, names: Sequence[str], softmaxes: Mapping[str, LoneSoftmax]
+) -> str:
+    """Return why softmaxes were not observed, and what helps, a clause to go on with.
 
     Args:
         model: The watched model.
-        names: Names of the modules that computed a softmax by hand.
+        names: Names of the modules that computed them.
+        softmaxes: The softmaxes by these names.
     """
-    return (
-        f"if the softmax of {described(model, names)} is attention, {way_out(model, names[0])}, "
-        f"else "
-    )
+    first = softmaxes[names[0]]
+    advice = way_out(model, names[0], first)
+    return f"{described(model, names)} {first.why}: {advice + ', or ' if advice else ''}"
 
 
-def unfollowed(model: nn.Module, name: str, why: str) -> str:
+def unfollowed(model: nn.Module, name: str, softmax: LoneSoftmax) -> str:
     """Return the message for attention by hand of which a part could not be followed.
 
     Args:
         model: The watched model.
         name: Name of the module.
-        why: What it does, a clause.
+        softmax: Its softmax.
     """
-    # Features stay features on a fused kernel.
-    advice = "" if why == FEATURES else f"{way_out(model, name)}, or "
-    return f"{BY_HAND}, and {described(model, [name])} {why}: {advice}leave it out by layers=."
+    return f"{BY_HAND}, and {lone_softmax(model, [name], {name: softmax})}leave it out by layers=."
 
 
 def attends(name: str) -> bool:
     """Return whether the name of a module or class suggests attention."""
     return any(word in name.lower() for word in ("attention", "attn"))
+
+
+def own_names(model: nn.Module, name: str, *, within: bool) -> str:
+    """Return the names of a module and of its class, as one text.
+
+    Args:
+        model: The watched model.
+        name: Name of the module; of a layer of PyTorch, such as `nn.Softmax`, its owner counts.
+        within: Whether those of the modules around it count as well.
+    """
+    owner = name
+    if type(module_of(model, name)).__module__.startswith("torch.nn."):
+        owner = name.rpartition(".")[0]
+    kind = type(module_of(model, owner)).__name__
+    return f"{name if within else owner.rpartition('.')[2]} {kind}"
 
 
 def is_a_head(model: nn.Module, name: str) -> bool:
@@ -208,19 +263,27 @@ def is_a_head(model: nn.Module, name: str) -> bool:
     return type(owner).__name__.lower().endswith(("attention", "attn"))
 
 
-def way_out(model: nn.Module, name: str) -> str:
-    """Return how to make the attention of a module visible that computes a softmax by hand.
+def way_out(model: nn.Module, name: str, softmax: LoneSoftmax) -> str | None:
+    """Return how to make the attention of a module visible; None where nothing is known to.
 
     Args:
         model: The watched model.
-        name: Name of the module.
+        name: Name of the module that computed a softmax by hand.
+        softmax: That softmax.
     """
+    if softmax.why in _WAYS:
+        return _WAYS[softmax.why]
     module = module_of(model, name)
     library = type(module).__module__.partition(".")[0]
-    if advice := _of_transformers(model, name) or _of_diffusers(module, library):
+    if advice := _of_transformers(model, name, softmax) or _of_diffusers(module, library):
         return advice
-    if switch := _switch(module):
+    if not softmax.between and (switch := _switch(module)):
         return f"its {switch} is False, so {_switched_on(library, switch)}"
+    return _of_private_names()
+
+
+def _of_private_names() -> str | None:
+    """Return advice for a version of PyTorch that lacks what softmaxes are followed by."""
     if private(WEAK_STORAGE) is None:
         return lacking(
             "watch cannot follow attention by hand",
@@ -234,35 +297,33 @@ def way_out(model: nn.Module, name: str) -> str:
             _SAFE_SOFTMAX,
             "give it four axes and no dropout",
         ).rstrip(".")
-    return "call F.scaled_dot_product_attention there instead of that softmax"
+    return None
 
 
-def _of_transformers(model: nn.Module, name: str) -> str | None:
-    """Return advice for a module of transformers; None for any other."""
+def _of_transformers(model: nn.Module, name: str, softmax: LoneSoftmax) -> str | None:
+    """Return advice for a module of transformers whose attention function can be chosen."""
     library = sys.modules.get("transformers.modeling_utils")
-    if library is None:
-        return None
     module = module_of(model, name)
+    if library is None or not _chooses(type(module), "ALL_ATTENTION_FUNCTIONS"):
+        return None
     for outer in _around(model, name):
         written = type(outer).__module__ == type(module).__module__
         if not isinstance(outer, library.PreTrainedModel) or not written:
             continue
-        kind, chosen = (
-            type(outer).__name__,
-            attribute(attribute(outer, "config"), "_attn_implementation"),
-        )
-        if not attribute(outer, "_supports_sdpa", True):
-            return (
-                f"call F.scaled_dot_product_attention in {type(module).__name__}, as {kind} has no "
-                f"attn_implementation='sdpa' in this version of transformers"
-            )
-        if chosen != "sdpa":
+        chosen = attribute(attribute(outer, "config"), "_attn_implementation")
+        if chosen != "sdpa" and attribute(outer, "_supports_sdpa", False):
             return "load the model with attn_implementation='sdpa'"
-        return (
-            f"{kind} has attn_implementation='sdpa' and left it for this call, as some models do "
-            f"for output_attentions=True, so call it without"
-        )
+        if chosen == "sdpa" and softmax.asked:
+            return "call the model without output_attentions=True"
+        return None
     return None
+
+
+def _chooses(kind: type, *names: str) -> bool:
+    """Return whether the methods of a class name all of these, as what they call."""
+    code = [attribute(one, "__code__") for one in vars(kind).values()]
+    named = {name for one in code if one is not None for name in one.co_names}
+    return named.issuperset(names)
 
 
 def _around(model: nn.Module, name: str) -> Iterator[nn.Module]:
@@ -278,14 +339,18 @@ def _of_diffusers(module: nn.Module, library: str) -> str | None:
     if library != "diffusers" or attribute(module, "set_processor") is None:
         return None
     processor = type(attribute(module, "processor")).__name__
+    if processor not in ("AttnProcessor", "SlicedAttnProcessor"):
+        # Others do more than AttnProcessor2_0 does.
+        return None
     return f"its processor is {processor}, so give it AttnProcessor2_0() by set_processor"
 
 
 def _switch(module: nn.Module) -> str | None:
-    """Return the attribute by which a module has switched its fused kernel off."""
+    """Return the attribute by which a module has switched off a call of a fused kernel."""
     for name, value in vars(module).items():
         if value is False and _SWITCH.fullmatch(name):
-            return name
+            used = _chooses(type(module), name, "scaled_dot_product_attention")
+            return name if used else None
     return None
 
 
@@ -293,6 +358,4 @@ def _switched_on(library: str, switch: str) -> str:
     """Return how to switch a library's fused kernel on."""
     if library == "timm":
         return "set it to True, or call timm.layers.set_fused_attn(True) before the model is built"
-    if library == "x_transformers":
-        return "build the model with attn_flash=True"
     return f"set {switch} to True, or build the model so"

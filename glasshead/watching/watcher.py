@@ -31,21 +31,25 @@ from glasshead.watching.captured_call import (
 )
 from glasshead.watching.ends import EndFinder, Ends
 from glasshead.watching.errors import (
+    NOT_TAKEN,
     NUMBERLESS,
+    OF_A_PROJECTION,
     SHARDED,
     TRACED,
     BudgetError,
+    LoneSoftmax,
     UnfollowedError,
     UnseenError,
     attends,
     described,
     is_a_head,
+    lone_softmax,
     not_run,
-    softmax_of,
+    own_names,
     uncompiled,
     unfollowed,
-    way_out,
     without_attention,
+    without_softmax,
 )
 from glasshead.watching.image_finder import ImageFinder
 from glasshead.watching.layer_record import Watched, last_call
@@ -182,10 +186,11 @@ class Watcher:
         self.ran = False
         self._elsewhere = False
         self._others: dict[str, None] = {}
-        self._softmaxes: dict[str, str] = {}
-        self._own: dict[str, str] = {}
-        self._waiting: list[tuple[str, int, HandSoftmax]] = []
-        self._unfollowed: dict[str, str] = {}
+        self._softmaxes: dict[str, LoneSoftmax] = {}
+        self._without_softmax: dict[str, str] = {}
+        self._own: dict[str, LoneSoftmax] = {}
+        self._waiting: list[tuple[str, int, HandSoftmax, bool]] = []
+        self._unfollowed: dict[str, LoneSoftmax] = {}
         self._missed: dict[str, str] = {}
         self._compiled: dict[str, None] = {}
         self._bytes = 0
@@ -332,40 +337,54 @@ class Watcher:
         if self.layers.touch(name):
             self._compiled[name] = None
 
-    def record_softmax(self, axes: int, found: HandSoftmax | None = None) -> None:
+    def record_softmax(self, axes: int, found: HandSoftmax | str) -> None:
         """Record a module that computes a softmax by hand.
 
         Args:
             axes: Number of axes of the softmax. With two or more it is taken for attention if the
                 name of the module, of its class, or of the class that lists it as a head says so.
-            found: What becomes of it, where it may be observed yet.
+            found: What becomes of it, where it may be observed yet; else why it is not, a clause.
         """
         module = calling(self.names)
         if module is None:
             return
         name = self.names[module]
-        if found is None:
-            self._record_unobserved(name, axes)
+        calls = calls_in_progress(self.names)
+        asked = any(call.arguments.get("output_attentions") is True for call in calls)
+        if isinstance(found, str):
+            self._record_unobserved(name, axes, LoneSoftmax(found, asked))
             return
         self._settle(at_end=False)
-        self._waiting.append((name, axes, found))
+        self._waiting.append((name, axes, found, asked))
+
+    def record_without_softmax(self, words: str) -> None:
+        """Record that a module weighs values by scores without a softmax.
+
+        Args:
+            words: The steps from the queries to the values.
+        """
+        module = calling(self.names)
+        if module is not None:
+            self._without_softmax.setdefault(self.names[module], words)
 
     def _settle(self, *, at_end: bool) -> None:
         """Record the softmaxes that were not observed and will not be."""
         waiting, self._waiting = self._waiting, []
-        for name, axes, found in waiting:
+        for name, axes, found, asked in waiting:
             if found.waits and not at_end:
-                self._waiting.append((name, axes, found))
+                self._waiting.append((name, axes, found, asked))
             elif not found.taken:
-                self._record_unobserved(name, axes)
+                softmax = LoneSoftmax(found.why or NOT_TAKEN, asked, found.why is not None)
+                self._record_unobserved(name, axes, softmax)
                 if found.why is not None:
-                    self._unfollowed.setdefault(name, found.why)
+                    self._unfollowed.setdefault(name, softmax)
 
-    def _record_unobserved(self, name: str, axes: int) -> None:
-        kind = type(self.model.get_submodule(name)).__name__
-        self._softmaxes.setdefault(name, kind)
-        if axes > 1 and (attends(f"{name} {kind}") or is_a_head(self.model, name)):
-            self._own[name] = kind
+    def _record_unobserved(self, name: str, axes: int, softmax: LoneSoftmax) -> None:
+        self._softmaxes.setdefault(name, softmax)
+        # A gate of an attention takes the softmax of a projection, too.
+        named = attends(own_names(self.model, name, within=softmax.why != OF_A_PROJECTION))
+        if axes > 1 and (named or is_a_head(self.model, name)):
+            self._own.setdefault(name, softmax)
 
     def check_seen(self) -> None:
         """Check that nothing was missed.
@@ -380,9 +399,9 @@ class Watcher:
                 f"torch.compile, and give generate disable_compile=True."
             )
         self._settle(at_end=True)
-        for name, why in self._unfollowed.items():
+        for name in self._unfollowed:
             if name in self.layers:
-                raise UnseenError(unfollowed(self.model, name, why))
+                raise UnseenError(unfollowed(self.model, name, self._unfollowed[name]))
         hidden = [
             n
             for n in self._own
@@ -392,19 +411,20 @@ class Watcher:
             raise UnseenError(
                 f"watch sees attention that goes through scaled_dot_product_attention or the "
                 f"attention interface of transformers, or by hand through two products with a "
-                f"softmax between, and {described(self.model, hidden)} "
-                f"computes its own: {way_out(self.model, hidden[0])}, or leave these out by "
-                f"layers=."
+                f"softmax between, and {lone_softmax(self.model, hidden, self._own)}leave these "
+                f"out by layers=."
             )
         for name, why in self._missed.items():
             if why in (NUMBERLESS, TRACED) and self._saw(name):
                 # The model was also traced, and ran for real besides.
                 continue
             raise UnseenError(why.format(module=described(self.model, [name])))
-        softmaxes = [name for name in self._softmaxes if name in self.layers]
-        self.layers.check_seen(
-            self.watched, self._others, softmax_of(self.model, softmaxes) if softmaxes else ""
-        )
+        bare = {name: one for name, one in self._without_softmax.items() if name in self.layers}
+        if bare and not self.watched:
+            raise UnseenError(without_softmax(self.model, bare))
+        softmaxes = {name: one for name, one in self._softmaxes.items() if name in self.layers}
+        why = lone_softmax(self.model, [*softmaxes], softmaxes) if softmaxes else ""
+        self.layers.check_seen(self.watched, self._others, why)
         self._padding.check(list(self.watched))
         if self._spent is not None:
             warnings.warn(f"watch stopped keeping on the way: {self._spent}", stacklevel=4)

@@ -127,6 +127,39 @@ def test_nan_that_is_filled_after_the_softmax_is_refused():
         watched(filled, x)
 
 
+def test_nan_of_one_head_is_that_of_all_that_are_mixed_of_it():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mix = nn.Conv2d(3, 3, 1)
+
+        def forward(self, x):
+            parts = x.unflatten(-1, (3, 1)).transpose(0, 1)[None]
+            return self.mix((parts @ parts.mT).softmax(-1)) @ parts
+
+    model, x = Mixed(), X.clone()
+    x[:, 1] = math.nan
+    with torch.no_grad(), gh.watch(model, [gh.Entropy()]) as seen:
+        assert model(x).isnan().all()
+    assert seen[""].entropy.isnan().all(-1).tolist() == [[False, True, False]]
+
+
+def test_a_trace_is_of_each_row_that_the_model_gives():
+    def attend(scores, x):
+        weights = scores.softmax(-1)
+        # Neither the first nor the last row.
+        scores[1] *= 2
+        return weights @ x
+
+    model = Written(attend)
+    with (
+        pytest.raises(ValueError, match="'' gave another output than its weights do with its va"),
+        torch.no_grad(),
+        gh.watch(model, keep="trace"),
+    ):
+        model(X)
+
+
 def test_rows_without_keys_may_be_filled():
     def attend(scores, x):
         return without_keys(scores, torch.eye(3)).nan_to_num() @ x

@@ -5,14 +5,18 @@ remembered by the memory of their results, weakly, so that a tensor lives no lon
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from glasshead.private_names import private
-from glasshead.watching.errors import WEAK_STORAGE, attends
+from glasshead.watching.errors import (
+    NOT_FOLLOWED,
+    OF_A_PROJECTION,
+    OVERWRITTEN,
+    WEAK_STORAGE,
+    attends,
+)
 from glasshead.watching.interception.axes import (
     Axis,
     AxisLayout,
@@ -23,6 +27,7 @@ from glasshead.watching.interception.axes import (
     whole,
 )
 from glasshead.watching.interception.by_hand_capture import step_of, steps_of_product
+from glasshead.watching.interception.by_hand_normalized import normalized
 from glasshead.watching.interception.by_hand_operators import Operator, operator_of
 from glasshead.watching.interception.by_hand_parts import (
     MIXED,
@@ -35,11 +40,15 @@ from glasshead.watching.interception.by_hand_parts import (
     TensorRole,
 )
 from glasshead.watching.interception.by_hand_products import (
+    are_heads,
+    convolved_heads,
     features_of,
     head_mixing,
     mixed_axes,
     mixes,
+    sums_over_keys,
     taken_by,
+    weighed_values,
 )
 from glasshead.watching.interception.circumstances import in_backward
 from glasshead.watching.interception.session import Session
@@ -53,7 +62,8 @@ _WAITING = 4
 _PASSING = 16
 
 _TOGETHER = "combines the weights of several softmaxes"
-_OVERWRITTEN = "writes its weights over its scores"
+_OF_NO_PRODUCT = "takes the softmax of what no product of queries and keys has made"
+_OVER_ANOTHER_AXIS = "takes its softmax over an axis of neither queries nor keys, such as heads"
 _LATE = (
     "began in the midst of a pass, after one whose attention was left to functions: run what it "
     "does by hand in a block of its own"
@@ -82,6 +92,7 @@ class HandFollower:
         self._waiting: list[HandWeights | LateWeights] = []
         self._tracing = False
         self._weak: Any = private(WEAK_STORAGE)
+        self._stopped: str | None = None
 
     @property
     def idle(self) -> bool:
@@ -104,7 +115,7 @@ class HandFollower:
 
     def stop(self, why: str | None = None) -> None:
         """Follow nothing any more, and give up what waits for a product."""
-        self._weak = None
+        self._weak, self._stopped = None, why
         for weights in self._waiting:
             weights.close(why)
         self._waiting.clear()
@@ -129,9 +140,20 @@ class HandFollower:
                 self._remember_late(session, output)
             else:
                 channels = _is_over_channels(record, args) and not _attend(session)
-                session.record_softmax(1 if channels else output.ndim)
+                session.record_softmax(1 if channels else output.ndim, self._why_not(record))
             return
         self._normalized(session, record, scores, args[1] % output.ndim, output)
+
+    def _why_not(self, record: Record | None) -> str:
+        """Return why a softmax is of no attention that is followed, a clause.
+
+        Args:
+            record: What is known of its input.
+        """
+        if self._weak is None:
+            return self._stopped or NOT_FOLLOWED
+        of_features = record is not None and record.kind is TensorRole.FEATURES
+        return OF_A_PROJECTION if of_features else _OF_NO_PRODUCT
 
     def _normalized(
         self, session: Session, record: Record, scores: Tensor, axis: int, output: Tensor
@@ -151,8 +173,7 @@ class HandFollower:
         if axes is not None and scores.shape[axis] > 1:
             side = record.origin.side(axes[axis])
             if side is None:
-                # Over heads or a batch.
-                session.record_softmax(output.ndim)
+                session.record_softmax(output.ndim, _OVER_ANOTHER_AXIS)
                 return
             others = [n for n, one in enumerate(axes) if record.origin.side(one) == 1 - side]
             queries = others[0] if len(others) == 1 else None
@@ -163,8 +184,8 @@ class HandFollower:
             ]
         found = HandSoftmax()
         session.record_softmax(output.ndim, found)
-        if self._record(output) is record:
-            found.waits, found.why = False, _OVERWRITTEN
+        if self._record(output) is record is self._record(scores):
+            found.waits, found.why = False, OVERWRITTEN
             return
         made = HandWeights(
             scores,
@@ -218,7 +239,7 @@ class HandFollower:
         if operator.product:
             return None if in_backward() else self._product(session, operator, args, kwargs, output)
         if operator.convolution:
-            self._convolve(args[1], output)
+            self._convolve(operator, args, kwargs, output)
             return None
         known, alone = [], True
         for one in _tensors(args):
@@ -229,7 +250,7 @@ class HandFollower:
                 known.append((record, one))
         if operator.exponential and all(one.kind is not TensorRole.SCORES for one, _ in known):
             self._exponentials(session, output)
-        elif known and not self._divides_exponentials(session, operator, known, args, output):
+        elif known and not self._normalizes(session, operator, known, args, output):
             self._follow_known(operator, known, args, output, alone=alone)
         return None
 
@@ -241,7 +262,7 @@ class HandFollower:
         elif not self._needed and not in_backward():
             self.quiet |= {one for one in _modules(session) if one is not None}
 
-    def _divides_exponentials(
+    def _normalizes(
         self,
         session: Session,
         operator: Operator,
@@ -249,20 +270,15 @@ class HandFollower:
         args: Sequence[Any],
         output: Any,
     ) -> bool:
-        """Follow a softmax that is written as exponentials divided by their sum, if it is one."""
-        record, powers = known[0]
-        if operator.name != "aten::div" or operator.mutates or powers is not args[0]:
+        """Follow a softmax that is written otherwise, if an operator completes one."""
+        if in_backward():
             return False
-        step = record.steps[-1] if record.kind is TensorRole.SCORES and record.steps else None
-        if step is None or not step.exponential or not isinstance(args[1], Tensor):
-            return False
-        axis = _axis_of_sum(powers, args[1])
-        if axis is None or in_backward():
+        found = normalized(operator, known, args, output)
+        if found is None:
             return False
         self._tidy()
         self._needed = True
-        record = replace(record, steps=record.steps[:-1])
-        self._normalized(session, record, powers.detach().log(), axis, output)
+        self._normalized(session, *found, output)
         return True
 
     def _follow_known(
@@ -286,6 +302,9 @@ class HandFollower:
             softmaxes = {one.origin for one, _ in known if one.kind is TensorRole.WEIGHTS}
             for origin in softmaxes if len(softmaxes) > 1 else ():
                 origin.close(_TOGETHER)
+            if sums_over_keys(operator.name, record, source, args):
+                # No key is left in it.
+                return
         if _goes_on(operator, record, source, output, alone=alone):
             self._derive(operator, record, source, args, output)
 
@@ -350,18 +369,39 @@ class HandFollower:
             self._needed |= own.untyped_storage()._cdata not in self._parameters  # noqa: SLF001
             self._project(operator, records, found, int(static[1]), output)
         else:
-            features = frozenset(
-                found.made.index(label)
-                for side, record in enumerate(records)
-                for label in features_of(record, found, side)
-                if label in found.made
-            )
-            sides = found.places(0), found.places(1)
-            kept = found if self._tracing else None
-            scores = ScoreProduct(sides, output.dtype, features, kept)
-            steps = steps_of_product(found, args, kwargs)
-            self._remember(output, TensorRole.SCORES, whole(output.shape), scores, steps)
+            self._remember_scores(session, records, found, args, kwargs, output)
         return None
+
+    def _remember_scores(
+        self,
+        session: Session,
+        records: Sequence[Record | None],
+        found: Product,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        output: Tensor,
+    ) -> None:
+        """Remember a product that may be one of queries and keys.
+
+        Args:
+            session: The session of this thread.
+            records, found: What is known of both operands, and the product of them.
+            args, kwargs, output: The operator.
+        """
+        for side, record in enumerate(records):
+            if words := weighed_values(record, found, side):
+                session.record_without_softmax(words)
+        features = frozenset(
+            found.made.index(label)
+            for side, record in enumerate(records)
+            for label in features_of(record, found, side)
+            if label in found.made
+        )
+        sides = found.places(0), found.places(1)
+        kept = found if self._tracing else None
+        scores = ScoreProduct(sides, output.dtype, features, kept)
+        steps = steps_of_product(found, args, kwargs)
+        self._remember(output, TensorRole.SCORES, whole(output.shape), scores, steps)
 
     def _take(
         self,
@@ -405,12 +445,32 @@ class HandFollower:
             places = found.places(side)
             self._remember(output, TensorRole.FEATURES, whole(output.shape), places)
 
-    def _convolve(self, kernel: Tensor, output: Tensor) -> None:
-        """Remember a convolution by a parameter, whose channels are features."""
-        record = self._record(kernel)
-        if record is not None and record.kind is TensorRole.STATIC:
-            channels = output.ndim - kernel.ndim + 1
+    def _convolve(
+        self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], output: Tensor
+    ) -> None:
+        """Remember a convolution by a parameter, which mixes heads, or whose channels are features.
+
+        Args:
+            operator, args, kwargs, output: The convolution.
+        """
+        kernel, given = self._record(args[1]), self._record(args[0])
+        if kernel is None or kernel.kind is not TensorRole.STATIC:
+            return
+        channels = output.ndim - args[1].ndim + 1
+        if given is None or given.kind < TensorRole.SCORES or given.origin is None:
             self._remember(output, TensorRole.FEATURES, whole(output.shape), frozenset({channels}))
+            return
+        mixing = convolved_heads(args, kwargs, output)
+        axes = None if mixing is None else given.axes(args[0])
+        if given.kind is TensorRole.WEIGHTS:
+            mixes = axes is not None and are_heads(given.origin, axes[channels])
+            steps = (*given.steps, Change(MIXED, mixing=mixing if mixes else None))
+            axes = axes if mixes else None
+        else:
+            own = axes is not None and given.origin.side(axes[channels]) is None
+            steps = (*given.steps, Change(MIXED, factor=None))
+            axes = axes if own else None
+        self._remember(output, given.kind, axes, given.origin, steps, operator.name)
 
     def _know_models(self, session: Session) -> None:
         """Remember the parameters of the watched models."""
@@ -502,20 +562,6 @@ def _is_over_channels(record: Record | None, args: Sequence[Any]) -> bool:
 def _passes(session: Session) -> list[object]:
     """Return what identifies the pass of each watched model that runs."""
     return [one.identity for w in session.watchers for one in calls_in_progress(w.names)[-1:]]
-
-
-def _axis_of_sum(powers: Tensor, total: Tensor) -> int | None:
-    """Return the axis along which a tensor is the sum of another; None where it is none."""
-    if total.ndim not in (0, powers.ndim):
-        return None
-    shape = total.shape if total.ndim else [1] * powers.ndim
-    axes = [n for n, size in enumerate(powers.shape) if size > 1 and shape[n] == 1]
-    if len(axes) != 1:
-        return None
-    dtype = torch.promote_types(powers.dtype, torch.float32)
-    sums = powers.detach().to(dtype).sum(axes[0], keepdim=True)
-    total, rounding = total.detach().to(dtype), 64 * torch.finfo(powers.dtype).eps
-    return axes[0] if torch.allclose(sums, total, rtol=rounding, atol=0.0) else None
 
 
 def _goes_on(

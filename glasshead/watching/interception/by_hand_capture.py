@@ -33,11 +33,12 @@ def observe_by_hand(session: Session, taken: TakenWeights) -> None:
     """Let the watchers observe an attention written by hand."""
     calls = next(filter(None, (calls_in_progress(one.names) for one in session.watchers)), [])
     batch = taken.batch
-    heads = count_heads(calls, taken.scores.shape[batch[0]]) if len(batch) == 1 else None
+    heads = count_heads(calls, taken.of_scores().shape) if len(batch) == 1 else None
     crosses = session.crosses()
     taken.weights.found.taken = True
 
     def capture() -> CapturedCall:
+        _check_whole(calls, taken.of_scores().shape)
         captured = _capture(session.masks, taken, heads, crosses=crosses)
         of_tokens = not captured.over_features
         session.followed = captured.problem.query.shape[:-1] if of_tokens else None
@@ -104,9 +105,13 @@ def _check_output(taken: TakenWeights, apart: Callable[[Tensor], Tensor]) -> Non
 
     Errors: an `UnfollowedError` where it is another.
     """
+    if taken.found.added:
+        return
     weights, value, made = map(apart, (taken.of_weights(), taken.of_values(), taken.of_output()))
     rows = [0, weights.shape[-2] - 1]
-    if not (taken.found.added or agrees(made[..., rows, :], weights[..., rows, :] @ value)):
+    theirs, ours = made[..., rows, :], weights[..., rows, :] @ value
+    undefined = theirs.isnan() & ours.isnan()
+    if not agrees(theirs.masked_fill(undefined, 0.0), ours.masked_fill(undefined, 0.0)):
         raise UnfollowedError(_ANOTHER_OUTPUT)
 
 
@@ -233,9 +238,20 @@ def step_of(name: str, args: Sequence[Any], source: Tensor) -> Change | None:
             return Change(f"{number or 'a number'} {_WORDS[name]}") if other else None
         return Change(f"a tensor {_WORDS[name]}", weakref.ref(other) if name == "add" else None)
     if name == "exp":
-        return Change("by exp", factor=None, exponential=_has_logarithm(source))
+        known = _has_logarithm(source)
+        return Change(
+            "by exp", factor=None, exponential=True, scores=None if known else source.detach()
+        )
     words = _WORDS.get(name, f"by {name}")
-    return Change(words, factor=1.0 if words == "masked" else None)
+    return Change(
+        words,
+        factor=1.0 if words in _ADDING else None,
+        exponential=name in ("exp2", "special_exp2") and _has_logarithm(source),
+    )
+
+
+# Steps that change scores by numbers that are added to them.
+_ADDING = "masked", "log-softmax"
 
 
 def _has_logarithm(scores: Tensor) -> bool:
@@ -248,6 +264,9 @@ def _has_logarithm(scores: Tensor) -> bool:
 
 
 _WORDS = {
+    "_log_softmax": "log-softmax",
+    "log_softmax": "log-softmax",
+    "special_log_softmax": "log-softmax",
     "add": "added",
     "sub": "subtracted",
     "masked_fill": "masked",
@@ -275,17 +294,41 @@ def steps_of_product(
     return (*steps, Change("a tensor added", weakref.ref(args[0]))) if beta else steps
 
 
+def _check_whole(calls: Sequence[ModuleCall], shape: Sequence[int]) -> None:
+    """Check that scores of five axes have those of heads before the queries, and not of chunks.
+
+    Args:
+        calls: The module calls in progress, innermost first.
+        shape: The shape of the scores.
+
+    Errors: an `UnfollowedError` where the tokens of a text are in chunks.
+    """
+    if len(shape) < 5:
+        return
+    heads = next((n for call in calls[:3] for n in _numbers(call.module)), None)
+    if shape[-3] == heads != shape[-4]:
+        return
+    given = [one for call in calls[:1] for one in call.arguments.values()]
+    texts = [one for one in given if isinstance(one, Tensor) and one.ndim == 3]
+    if texts and not any(shape[-2] in one.shape[:2] for one in texts):
+        raise UnfollowedError(_CHUNKS.format(shape[-2]))
+
+
+_CHUNKS = "splits its text into chunks of {} tokens, whose keys do not have the places of the text"
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 
 
-def count_heads(calls: Sequence[ModuleCall], rows: int) -> int | None:
+def count_heads(calls: Sequence[ModuleCall], shape: Sequence[int]) -> int | None:
     """Return the number of heads where these share an axis with the batch; None where none do.
 
     Args:
         calls: The module calls in progress, innermost first.
-        rows: The size of that axis.
+        shape: The shape of the scores, `[rows, queries, keys]`.
     """
+    rows = shape[0]
     batches = [_batches(call) for call in calls[:3]]
+    if not any(batches):
+        batches = [_batches_of_ids(call, shape[1:]) for call in calls[:3]]
     known = [next((n for n in _numbers(call.module)), None) for call in calls[:3]]
     for sizes, heads in zip(batches, known, strict=True):
         if heads and rows % heads == 0 and rows // heads in sizes:
@@ -308,3 +351,22 @@ def _batches(call: ModuleCall) -> list[int]:
     given = [one for one in call.arguments.values() if isinstance(one, Tensor) and one.ndim > 2]
     # Texts may have the batch second, images have it first.
     return [one.shape[0] for one in given] + [one.shape[1] for one in given if one.ndim == 3]
+
+
+def _batches_of_ids(call: ModuleCall, lengths: Sequence[int]) -> list[int]:
+    """Return the sizes of the axes that may be the batch of ids, or numbers, of each token.
+
+    Args:
+        call: The call of a module that embeds these itself.
+        lengths: The numbers of queries and keys.
+    """
+    sizes: list[int] = []
+    for one in call.arguments.values():
+        if not isinstance(one, Tensor) or one.ndim != 2:
+            continue
+        if not one.is_floating_point():
+            sizes += one.shape
+        elif one.shape[0] not in lengths:
+            # As many vectors as tokens are one text.
+            sizes.append(one.shape[0])
+    return sizes

@@ -131,7 +131,7 @@ class InterveneMode(ThreadMode, TorchFunctionMode):
         if not calls or not isinstance(scores, Tensor):
             return func(*args, **kwargs)
         session.check_not_again()
-        heads = count_heads(calls, scores.shape[0]) if scores.ndim == 3 else None
+        heads = count_heads(calls, scores.shape) if scores.ndim == 3 else None
         apart = headed(scores.detach(), heads)
         known = CallContext(session.masks, session.crosses)
         capture = partial(capture_scores, apart, known, lowest=scores.dtype)

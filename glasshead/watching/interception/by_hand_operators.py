@@ -14,11 +14,22 @@ _COPIES = {
     for name in ("_to_copy", "alias", "clone", "contiguous", "detach", "to", "type_as")
 }
 _RESHAPES = {"aten::flatten", "aten::reshape", "aten::unflatten", "aten::view_copy"}
-# Operators on each number, beside those that PyTorch marks.
+# Operators on each number, beside those that PyTorch marks; the log-softmax subtracts one a row.
 _ELEMENTWISE = {
     f"aten::{name}"
-    for name in ("dropout", "feature_dropout", "masked_fill", "native_dropout", "tril", "triu")
+    for name in (
+        "_log_softmax",
+        "dropout",
+        "feature_dropout",
+        "log_softmax",
+        "masked_fill",
+        "native_dropout",
+        "special_log_softmax",
+        "tril",
+        "triu",
+    )
 }
+_EXPONENTIALS = {"aten::exp", "aten::exp2", "aten::special_exp2"}
 _CONVOLUTIONS = {f"aten::{name}" for name in ("convolution", "conv1d", "conv2d", "conv3d")}
 _SCALES = {"aten::div", "aten::mul"}
 # Operators that move numbers to other places.
@@ -74,7 +85,7 @@ def operator_of(func: Any) -> Operator:
         name,
         product=full in PRODUCTS,
         convolution=name in _CONVOLUTIONS,
-        exponential=name == "aten::exp",
+        exponential=name in _EXPONENTIALS,
         copies=name in _COPIES,
         reshapes=name in _RESHAPES,
         moves=name in _MOVES,

@@ -46,8 +46,9 @@ class Change(NamedTuple):
         keeps: Whether it keeps the numbers, but for rounding.
         factor: What it multiplies the numbers by; None where it does anything but that, adding
             numbers and hiding some.
-        exponential: Whether it is the exponential, which may be half of a softmax, of numbers that
-            its result tells: none of them has become infinite, or 0 but -inf.
+        exponential: Whether it is the exponential, which may be half of a softmax.
+        scores: The numbers that it is of, where its result does not show them: some have become
+            infinite, or 0 without being -inf.
         mixing: How it mixes the heads of weights, if it does.
     """
 
@@ -56,6 +57,7 @@ class Change(NamedTuple):
     keeps: bool = False
     factor: float | None = 1.0
     exponential: bool = False
+    scores: Tensor | None = None
     mixing: HeadMixing | None = None
 
 

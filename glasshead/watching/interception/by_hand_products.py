@@ -1,9 +1,10 @@
 """Products of attention written by hand: whether one takes weights to values, or mixes heads."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from glasshead.watching.errors import FEATURES
@@ -147,8 +148,7 @@ def head_mixing(
     if axes is None or parts is None:
         return None
     heads = dict(zip(found.labels[side], parts, strict=True))[found.summed[0]]
-    of_tokens = weights.axis, weights.queries
-    if not heads or heads not in whole(weights.shape) or heads[0].axis in of_tokens:
+    if not are_heads(weights, heads):
         return None
     bias = args[0] if found.added else None
     if name == "aten::linear" and len(args) > 2:
@@ -158,6 +158,65 @@ def head_mixing(
     matrix = found.operands[1 - side].detach().reshape(size, size)
     summed, own = found.summed[0], found.own(1 - side)[0]
     return axes, HeadMixing(matrix.mT if labels.index(summed) < labels.index(own) else matrix, bias)
+
+
+def are_heads(weights: HandWeights, axis: Axis) -> bool:
+    """Return whether an axis of weights is a whole one of their softmax, of no tokens."""
+    of_tokens = weights.axis, weights.queries
+    return bool(axis) and axis in whole(weights.shape) and axis[0].axis not in of_tokens
+
+
+def convolved_heads(
+    args: Sequence[Any], named: Mapping[str, Any], output: Tensor
+) -> HeadMixing | None:
+    """Return how a convolution mixes channels; None where it mixes neighbours, or makes others.
+
+    Args:
+        args, named: Its arguments.
+        output: Its result.
+    """
+    given, kernel, bias = args[0], args[1].detach(), named.get("bias", (*args, None)[2])
+    if kernel[0, 0].numel() != 1 or given.shape != output.shape:
+        return None
+    groups = len(given.movedim(output.ndim - kernel.ndim + 1, 0)) // kernel.shape[1]
+    blocks = kernel.reshape(groups, -1, kernel.shape[1])
+    return HeadMixing(torch.block_diag(*blocks), bias)
+
+
+def sums_over_keys(name: str, record: Record, source: Tensor, args: Sequence[Any]) -> bool:
+    """Return whether an operator sums weights over their keys.
+
+    Args:
+        name: The operator.
+        record: What is known of the weights.
+        source: The weights.
+        args: The arguments.
+    """
+    weights, axes = record.origin, record.axes(source)
+    summed = args[1] if name == "aten::sum" and len(args) > 1 else None
+    if not isinstance(summed, list | tuple) or len(summed) != 1 or axes is None:
+        return False
+    if not isinstance(weights, HandWeights):
+        return False
+    return axes[summed[0]] == whole(weights.shape)[weights.axis]
+
+
+def weighed_values(record: Record | None, found: Product, side: int) -> str | None:
+    """Return the steps of scores that a product takes to values without a softmax; None for others.
+
+    Args:
+        record: What is known of an operand.
+        found, side: The product, and which of its operands that is.
+    """
+    if record is None or record.kind is not TensorRole.SCORES or record.origin is None:
+        return None
+    axes = record.axes(found.operands[side])
+    if axes is None or len(found.summed) != 1:
+        return None
+    summed = dict(zip(found.labels[side], axes, strict=True))[found.summed[0]]
+    if record.origin.side(summed) is None or record.origin.features & {p.axis for p in summed}:
+        return None
+    return ", ".join(["queries · keys", *(step.words for step in record.steps), "· values"])
 
 
 def features_of(record: Record | None, found: Product, side: int) -> list[Hashable]:

@@ -457,9 +457,10 @@ class OperatorInterceptMode(ThreadMode, _Mode):
             else:
                 taken = self._follower.follow(session, func, args, kwargs, output)
         except Exception as error:  # noqa: BLE001 - the model runs on
-            self._follower.stop(f"cannot be followed there ({type(error).__name__}: {error})")
+            why = f"cannot be followed there ({type(error).__name__}: {error})"
+            self._follower.stop(why)
             if role is _Role.SOFTMAX:
-                session.record_softmax(output.ndim)
+                session.record_softmax(output.ndim, why)
         if taken is not None:
             observe_by_hand(session, taken)
 

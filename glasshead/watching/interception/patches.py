@@ -18,7 +18,7 @@ from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import as_mask, combined, dense
 from glasshead.recipe.scores import Dot, ScaledDot
 from glasshead.watching.captured_call import CapturedCall
-from glasshead.watching.errors import COMPILED, UnseenError
+from glasshead.watching.errors import COMPILED, IN_COMPILED_CODE, UnseenError
 from glasshead.watching.foreign import attribute
 from glasshead.watching.interception.by_hand_changes import InterveneMode
 from glasshead.watching.interception.session import (
@@ -157,7 +157,7 @@ def _compiled(session: Session, original: _Function, graph: Any, *inputs: Any, *
         if "flex_attention" in source or ("scaled_dot_product" in source and "_softmax" in source):
             session.record_unseen(COMPILED)
         elif "_softmax" in source:
-            session.record_softmax(2)
+            session.record_softmax(2, IN_COMPILED_CODE)
     return original(graph, *inputs, **named)
 
 

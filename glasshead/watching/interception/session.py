@@ -545,7 +545,7 @@ class Session:
         for watcher in self.watchers if not in_backward() else ():
             watcher.record_unseen(why, module, within=within)
 
-    def record_softmax(self, axes: int, found: HandSoftmax | None = None) -> None:
+    def record_softmax(self, axes: int, found: HandSoftmax | str) -> None:
         """Record in each watcher a softmax outside of any known attention.
 
         Args:
@@ -553,6 +553,15 @@ class Session:
         """
         for watcher in self.watchers if not in_backward() else ():
             watcher.record_softmax(axes, found)
+
+    def record_without_softmax(self, words: str) -> None:
+        """Record in each watcher values that are weighed without a softmax.
+
+        Args:
+            words: The steps from the queries to the values.
+        """
+        for watcher in self.watchers if not in_backward() else ():
+            watcher.record_without_softmax(words)
 
     def record_compiled(self, *, seen: bool) -> None:
         """Record in watchers and interveners that a module is being compiled.

@@ -22,7 +22,14 @@ from torch.fx.node import map_aggregate
 from glasshead.attention import Attention
 from glasshead.private_names import private
 from glasshead.watching.captured_call import CapturedCall
-from glasshead.watching.errors import COMPILED, COMPILED_SOFTMAX, MEANT, attends, unreadable
+from glasshead.watching.errors import (
+    COMPILED,
+    COMPILED_SOFTMAX,
+    IN_COMPILED_CODE,
+    MEANT,
+    attends,
+    unreadable,
+)
 from glasshead.watching.interception.attention_sites import (
     READING,
     SDPA,
@@ -231,7 +238,7 @@ class WatchedRun:
             # Code that is not compiled is seen by its own functions.
             self._session.record_unseen(COMPILED_SOFTMAX)
         else:
-            self._session.record_softmax(one.axes)
+            self._session.record_softmax(one.axes, IN_COMPILED_CODE)
 
     def record(self, index: int, output: Tensor, **values: Sequence[Any]) -> None:
         """Let the watchers observe an attention that has run.

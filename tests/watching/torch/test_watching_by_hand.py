@@ -694,6 +694,10 @@ class Refused(Other):
         self.mixers = dict(zip(sizes, zip(self.learned, self.biases, strict=True), strict=True))
 
 
+# Others have no way to be seen.
+WAYS = {over_the_scores: "write them to a tensor of their own, or "}
+
+
 @pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize(
     ("use", "why"),
@@ -712,8 +716,7 @@ def test_what_cannot_be_told_from_the_softmax_is_refused(use, why, inference):
     model, x = Model(Block(products), Refused(use)).double(), texts(BATCH).detach()
     sentence = (
         f"^watch follows attention by hand from a product of queries and keys .*, and Refused at "
-        f"'blocks.1' {why}.*: call F.scaled_dot_product_attention there .*, or leave it out by "
-        f"layers=.$"
+        f"'blocks.1' {why}.*: {WAYS.get(use, '')}leave it out by layers=.$"
     )
     with (
         torch.inference_mode(inference),
@@ -786,6 +789,49 @@ class TestMixedHeads:
         model = Model(Block(products), Refused(squared)).double()
         told = refusal(model, texts(BATCH))
         assert "Refused at 'blocks.1' changes its weights after the softmax by other than" in told
+
+    @pytest.mark.parametrize("inference", [False, True])
+    @pytest.mark.parametrize("bias", [False, True])
+    @pytest.mark.parametrize("groups", [1, HEADS])
+    @pytest.mark.parametrize("before", [False, True])
+    def test_a_convolution_of_one_place(self, before, groups, bias, inference):
+        """As x-transformers has them, before the softmax and after it."""
+
+        class Talking(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.mix = nn.Conv2d(HEADS, HEADS, 1, bias=bias, groups=groups)
+
+            def forward(self, x):
+                parts = by_hand.split(x)
+                scores = parts @ parts.mT
+                made = self.mix(scores).softmax(-1) if before else self.mix(scores.softmax(-1))
+                return (made @ parts).transpose(1, 2).flatten(2)
+
+        model, x = Talking().double(), texts(BATCH).detach()
+        with torch.inference_mode(inference):
+            call = undisturbed(model, x)[""][-1]
+            parts = by_hand.split(x)
+            scores = parts @ parts.mT
+            expected = (model.mix(scores) if before else scores).softmax(-1)
+        check(call, expected, tolerance=EXACT)
+        steps = ["softmax", "heads mixed by a learned product"]
+        assert ", ".join(steps[::-1] if before else steps) in call.by_hand
+
+    @pytest.mark.parametrize(("made", "size"), [(HEADS, 3), (HEADS + 2, 1)])
+    def test_a_convolution_that_mixes_neighbours_or_makes_heads_is_refused(self, made, size):
+        class Talking(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.mix = nn.Conv2d(HEADS, made, size, padding=size // 2)
+
+            def forward(self, x):
+                parts = by_hand.split(x)
+                weights = self.mix((parts @ parts.mT).softmax(-1))
+                return weights @ parts[:, :1]
+
+        told = refusal(Talking().double(), texts(BATCH))
+        assert "passes its weights on through aten::convolution, after which nothing" in told
 
     def test_steps_have_no_place_for_it(self):
         with pytest.raises(
@@ -1124,7 +1170,7 @@ def test_what_fails_on_the_way_leaves_the_model_as_it_is(monkeypatch):
     model, x = by_hand.CausalAttention().double().eval(), texts(BATCH).detach()
     expected = model(x)
     monkeypatch.setattr(by_hand_following, "product", failing)
-    with pytest.raises(RuntimeError, match="CausalAttention at 'the model' computes its own"):  # noqa: SIM117
+    with pytest.raises(RuntimeError, match="'the model' cannot be followed there .ZeroDivis"):  # noqa: SIM117
         with gh.watch(model, [gh.Entropy()]):
             assert model(x).equal(expected)
 
@@ -1136,5 +1182,7 @@ def test_without_weak_references_to_memory_it_is_refused_by_name(monkeypatch):
             module, "private", lambda name: None if name == lacked else private(name)
         )
     told = refusal(by_hand.CausalAttention().double(), texts(BATCH))
-    assert "CausalAttention at 'the model' computes its own: watch cannot follow attention" in told
+    assert (
+        "CausalAttention at 'the model' takes a softmax that cannot be followed: watch cann" in told
+    )
     assert f"which has no {lacked}: call F.scaled_dot_product_attention" in told

@@ -544,7 +544,7 @@ def hidden(query, key, value):
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
-        (by_hand, "Attention at 'layers.0.attention' and 1 more computes its own: call F.scaled"),
+        (by_hand, "in code of torch.compile, which watch does not follow: run it as it was before"),
         (bare, "Attention at 'layers.0.attention' ran another attention within such code"),
         (behind_a_condition, "Attention at 'layers.0.attention' ran another attention within"),
         (hidden, "ran another attention within such code: run it as it was before, or leave"),

@@ -1,6 +1,7 @@
 """Modules that compute attention by code of their own are named; other softmaxes are none."""
 
 import re
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -87,7 +88,8 @@ def test_a_module_with_a_softmax_of_its_own_is_named(softmax, inference):
     model = Model(Fused(), CausalSelfAttention(SOFTMAXES[softmax]))
     sentence = (
         "^watch sees attention that goes through .*, and CausalSelfAttention at 'blocks.1' "
-        "computes its own: .* leave these out by layers=.$"
+        "takes the softmax of what no product of queries and keys has made: leave these out by "
+        "layers=.$"
     )
     with (
         torch.inference_mode(inference),
@@ -101,7 +103,7 @@ def test_a_module_with_a_softmax_of_its_own_is_named(softmax, inference):
 def test_of_several_the_first_is_named():
     softmax = SOFTMAXES["method"]
     model = Model(CausalSelfAttention(softmax), CausalSelfAttention(softmax))
-    sentence = "CausalSelfAttention at 'blocks.0' and 1 more computes"
+    sentence = "CausalSelfAttention at 'blocks.0' and 1 more takes the softmax of what"
     with pytest.raises(RuntimeError, match=sentence), gh.watch(model, [gh.Entropy()]):
         model(torch.randn(2, 5, WIDTH))
 
@@ -120,9 +122,8 @@ def test_a_router_of_experts_is_no_attention():
 
 def test_a_router_alone_has_no_attention_at_all():
     sentence = (
-        "^watch saw no attention of Model, which ran: if the softmax of Router at 'blocks.0' is "
-        "attention, call F.scaled_dot_product_attention there instead of that softmax, else there "
-        "is nothing to watch.$"
+        "^watch saw no attention of Model, which ran: Router at 'blocks.0' takes the softmax of a "
+        "projection, and not of a product of queries and keys.$"
     )
     assert re.match(sentence, refusal(Model(Router()), torch.randn(2, 5, WIDTH)))
 
@@ -139,11 +140,11 @@ class SwitchedAttention(CausalSelfAttention):
 
     def __init__(self, switch, value):
         super().__init__(SOFTMAXES["method"])
+        self.flash = self.fused_attn = self.use_sdpa = self.use_flash_attention = None
         setattr(self, switch, value)
-        self.switch = switch
 
     def forward(self, x):
-        if getattr(self, self.switch):
+        if self.flash or self.fused_attn or self.use_sdpa or self.use_flash_attention:
             return F.scaled_dot_product_attention(x, x, x, is_causal=True)
         return super().forward(x)
 
@@ -152,7 +153,7 @@ class SwitchedAttention(CausalSelfAttention):
 def test_a_fused_path_that_is_switched_off_is_named_and_helps(switch):
     model, x = Model(Fused(), SwitchedAttention(switch, value=False)), torch.randn(2, 5, WIDTH)
     told = refusal(model, x)
-    assert "SwitchedAttention at 'blocks.1' computes its own" in told
+    assert "SwitchedAttention at 'blocks.1' takes the softmax of what no product" in told
     sentence = f"its {switch} is False, so set {switch} to True, or build the model so, or leave"
     assert sentence in told
     assert "attn_implementation" not in told
@@ -160,24 +161,158 @@ def test_a_fused_path_that_is_switched_off_is_named_and_helps(switch):
     assert list(undisturbed(model, x)) == ["blocks.0", "blocks.1"]
 
 
+def test_timm_is_switched_in_its_own_words(monkeypatch):
+    monkeypatch.setattr(SwitchedAttention, "__module__", "timm.layers.attention")
+    told = refusal(Model(SwitchedAttention("fused_attn", value=False)), torch.randn(2, 5, WIDTH))
+    assert "timm.layers.set_fused_attn(True)" in told
+    assert "attn_implementation" not in told
+
+
 @pytest.mark.parametrize(
-    ("library", "switch", "advice"),
+    ("processor", "advice"),
     [
-        ("timm.layers.attention", "fused_attn", "timm.layers.set_fused_attn(True)"),
-        ("x_transformers.attend", "flash", "build the model with attn_flash=True"),
+        ("AttnProcessor", "so give it AttnProcessor2_0() by set_processor, or leave these out"),
+        ("XFormersAttnProcessor", "has made: leave these out by layers="),
     ],
 )
-def test_a_library_is_switched_in_its_own_words(monkeypatch, library, switch, advice):
-    monkeypatch.setattr(SwitchedAttention, "__module__", library)
-    told = refusal(Model(SwitchedAttention(switch, value=False)), torch.randn(2, 5, WIDTH))
-    assert advice in told
-    assert "attn_implementation" not in told
+def test_a_processor_of_diffusers_is_exchanged_if_another_does_the_same(
+    monkeypatch, processor, advice
+):
+    class Attention(CausalSelfAttention):
+        def set_processor(self, processor):
+            self.processor = processor
+
+    module = Attention(SOFTMAXES["method"])
+    module.set_processor(type(processor, (), {})())
+    monkeypatch.setattr(Attention, "__module__", "diffusers.models.attention_processor")
+    assert advice in refusal(Model(module), torch.randn(2, 5, WIDTH))
 
 
-def test_what_is_pasted_is_told_what_to_call():
-    told = refusal(Model(CausalSelfAttention(SOFTMAXES["method"])), torch.randn(2, 5, WIDTH))
-    assert "call F.scaled_dot_product_attention there instead of that softmax" in told
-    assert "attn_implementation" not in told
+def test_a_switch_that_no_fused_path_reads_is_no_way_out():
+    model = Model(CausalSelfAttention(SOFTMAXES["method"]))
+    model.blocks[0].flash = False
+    told = refusal(model, torch.randn(2, 5, WIDTH))
+    assert told.endswith("has made: leave these out by layers=.")
+
+
+class Gated(nn.Module):
+    """Attention whose heads, or queries, are weighed by the softmax of a projection."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = Gate()
+
+    def forward(self, x):
+        return F.scaled_dot_product_attention(x, x, x) * self.gate(x)
+
+
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return self.project(x).softmax(-1)
+
+
+def test_a_gate_of_an_attention_is_no_attention():
+    model = nn.Sequential(OrderedDict(attn=Gated()))
+    assert list(undisturbed(model, torch.randn(2, 5, WIDTH))) == ["attn"]
+
+
+class AdditiveAttention(nn.Module):
+    """One score a token, by a projection, as Bahdanau et al. and SwiftFormer have it."""
+
+    def __init__(self, softmax):
+        super().__init__()
+        self.score, self.softmax = nn.Linear(WIDTH, 1), softmax
+
+    def forward(self, x):
+        return x + (self.softmax(self.score(x).tanh().mT) @ x)
+
+
+class AttentionOverHeads(nn.Module):
+    def forward(self, x):
+        parts = x.unflatten(-1, (3, -1)).transpose(1, 2)
+        return ((parts @ parts.mT).softmax(1) @ parts).transpose(1, 2).flatten(2)
+
+
+class AttentionToScores(nn.Module):
+    """Weights that are returned, and no product takes."""
+
+    def forward(self, x):
+        return (x @ x.mT).softmax(-1)
+
+
+class SamplingAttention(nn.Module):
+    """Weights of points that are sampled, as deformable attention has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.weigh, self.place = nn.Linear(WIDTH, 3), nn.Linear(WIDTH, 3)
+
+    def forward(self, x):
+        places = (self.place(x).sigmoid() * (x.shape[1] - 1)).long().unsqueeze(-1)
+        points = x.unsqueeze(2).expand(-1, -1, 3, -1).gather(1, places.expand(-1, -1, -1, WIDTH))
+        return (points * self.weigh(x).softmax(-1).unsqueeze(-1)).sum(2)
+
+
+OF_A_PROJECTION = "takes the softmax of a projection, and not of a product of queries and keys"
+LONE = {
+    "additive": (
+        AdditiveAttention(nn.Softmax(-1)),
+        "takes the softmax of what no product of queries and keys has made",
+    ),
+    "sampling": (SamplingAttention(), OF_A_PROJECTION),
+    "over heads": (
+        AttentionOverHeads(),
+        "takes its softmax over an axis of neither queries nor keys, such as heads",
+    ),
+    "to scores": (AttentionToScores(), "takes a softmax whose weights no product has taken to val"),
+}
+
+
+@pytest.mark.parametrize("lone", LONE)
+def test_each_cause_is_what_the_module_does(lone):
+    module, cause = LONE[lone]
+    told = refusal(Model(Fused(), module), torch.randn(2, 5, WIDTH))
+    assert f"{type(module).__name__} at 'blocks.1' {cause}" in told
+    assert "call F.scaled" not in told
+    assert told.endswith(": leave these out by layers=.")
+
+
+class Weighed(nn.Module):
+    """Weights that are no softmax of their scores."""
+
+    def __init__(self, weigh):
+        super().__init__()
+        self.weigh, self.query = weigh, nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return self.weigh(self.query(x) @ x.mT / 4) @ x
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize(
+    ("weigh", "words"),
+    [
+        (torch.sigmoid, "by sigmoid, "),
+        (lambda s: s.relu().pow(3), "by relu, by pow, "),
+        (lambda s: s.exp() / s.exp().sum((-1, -2), keepdim=True), "by exp, divided by numbers, "),
+        (lambda s: s, ""),
+    ],
+    ids=["sigmoid", "squares", "over several axes", "linear"],
+)
+def test_weights_without_a_softmax_are_named_as_not_observed(weigh, words, inference):
+    sentence = (
+        "watch observes the weights of a softmax, and Weighed at 'blocks.0' has none between its "
+        f"scores and its values (queries · keys, divided by 4, {words}· values), so that its "
+        "weights were not observed."
+    )
+    model, x = Model(Weighed(weigh)), torch.randn(2, 5, WIDTH)
+    with torch.inference_mode(inference):
+        assert refusal(model, x) == sentence
+        assert refusal(Model(*model.blocks, Fused()), x, layers="blocks.0") == sentence
 
 
 def test_one_text_without_a_batch_is_not_passed_over():
@@ -186,7 +321,7 @@ def test_one_text_without_a_batch_is_not_passed_over():
             return torch.softmax(near(x), dim=-1) @ x
 
     told = refusal(nn.Sequential(SelfAttention()), torch.randn(5, WIDTH))
-    assert "SelfAttention at '0' computes its own" in told
+    assert "SelfAttention at '0' takes the softmax of what no product" in told
 
 
 class Head(nn.Module):
@@ -209,7 +344,7 @@ def test_heads_are_of_the_attention_that_lists_them():
     model = nn.ModuleDict({"sa": MultiHeadAttention(), "fused": Fused()})
     model.forward = lambda x: model["sa"](model["fused"](x))
     told = refusal(model, torch.randn(2, 5, WIDTH))
-    assert "Head at 'sa.heads.0' and 2 more computes its own" in told
+    assert "Head at 'sa.heads.0' and 2 more takes the softmax of what no product" in told
 
 
 def test_a_model_without_attention_is_told_that_it_has_none():
@@ -231,4 +366,4 @@ def test_a_pattern_beside_the_attention_is_told_where_that_is():
     model = Model(Fused(), Router())
     told = refusal(model, torch.randn(2, 5, WIDTH), layers="blocks.1")
     assert "in what layers='blocks.1' names, 'blocks.1'; it saw 'blocks.0': " in told
-    assert "if the softmax of Router at 'blocks.1' is attention" in told
+    assert "Router at 'blocks.1' takes the softmax of a projection" in told

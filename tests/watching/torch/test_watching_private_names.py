@@ -353,7 +353,7 @@ def test_a_fallback_that_looks_like_a_softmax_by_hand_is_refused(other_names, ta
     take_away(SOFTMAX)
     other_names.setattr(kernels, "_SAFE_SOFTMAX", "aten::another")
     model, x = Attention(long_way), torch.randn(BATCH, LENGTH, WIDTH)
-    refused(model, x, "computes its own: if it is a fallback of F.scaled_dot_product_attention")
+    refused(model, x, "has made: if it is a fallback of F.scaled_dot_product_attention")
 
 
 def test_without_the_hooks_of_all_modules_no_step_is_fast(take_away):

@@ -8,6 +8,7 @@ import gc
 
 import pytest
 import torch
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import glasshead as gh
 import watched_models as models
@@ -162,7 +163,7 @@ def pasted(attention="sdpa"):
             nystromformer,
             (
                 "NystromformerSelfAttention at 'encoder.layer.0.attention.self' combines the "
-                "weights of several softmaxes: call .*, or leave it out by layers="
+                "weights of several softmaxes: leave it out by layers="
             ),
         ),
     ],
@@ -177,31 +178,65 @@ def test_attention_that_cannot_be_followed_is_named(build, named, without_gradie
         model(models.tokens(2, 8))
 
 
-def refused(model):
+def refused(model, **asked):
     """The sentence by which a watch of a run is refused."""
     with pytest.raises(RuntimeError) as told, torch.no_grad(), gh.watch(model, [gh.Entropy()]):
-        model(models.tokens(2, 7))
+        model(models.tokens(2, 7), **asked)
     return str(told.value)
 
 
-def test_a_class_of_ones_own_within_a_model_of_transformers_is_told_what_to_call():
-    sentence = refused(pasted())
-    assert "PastedAttention at 'model.layers.1.self_attn' computes its own" in sentence
-    assert "call F.scaled_dot_product_attention there" in sentence
-    assert "attn_implementation" not in sentence
+NAMED = "PastedAttention at 'model.layers.1.self_attn' takes the softmax of what no product of que"
+
+
+@pytest.mark.parametrize("mode", ["eager", "sdpa"])
+@pytest.mark.parametrize("of_the_library", [False, True])
+def test_a_class_that_chooses_no_function_is_told_of_none(monkeypatch, mode, of_the_library):
+    model = pasted(mode)
+    if of_the_library:
+        monkeypatch.setattr(PastedAttention, "__module__", type(model.model).__module__)
+    sentence = refused(model)
+    assert NAMED in sentence
+    assert sentence.endswith("of queries and keys has made: leave these out by layers=.")
+
+
+class ChoosingAttention(PastedAttention):
+    """Leaves the function of the library for distances of its own where it is eager, or asked."""
+
+    def __init__(self, eager):
+        super().__init__()
+        self.eager = eager
+
+    def forward(self, hidden_states, output_attentions=False, **named):
+        if not self.eager and not output_attentions:
+            parts = [hidden_states.unsqueeze(1)] * 3
+            attend = ALL_ATTENTION_FUNCTIONS["sdpa"]
+            return attend(self, *parts, None, is_causal=True)[0].flatten(2), None
+        return super().forward(hidden_states)
 
 
 @pytest.mark.parametrize(
-    ("mode", "advice"),
+    ("mode", "asked", "advice"),
     [
-        ("eager", "load the model with attn_implementation='sdpa', or leave these out by layers="),
-        ("sdpa", "LlamaModel has attn_implementation='sdpa' and left it for this call"),
+        ("eager", {}, "load the model with attn_implementation='sdpa'"),
+        ("sdpa", {"output_attentions": True}, "call the model without output_attentions=True"),
     ],
 )
-def test_a_class_of_the_library_is_told_what_its_model_offers(monkeypatch, mode, advice):
-    model = pasted(mode)
-    monkeypatch.setattr(PastedAttention, "__module__", type(model.model).__module__)
-    assert advice in refused(model)
+def test_a_class_that_chooses_a_function_is_told_how_and_that_helps(
+    monkeypatch, mode, asked, advice
+):
+    def chosen(mode):
+        model = models.llama(mode)
+        model.model.layers[1].self_attn = ChoosingAttention(mode == "eager")
+        return model
+
+    monkeypatch.setattr(ChoosingAttention, "__module__", type(chosen(mode).model).__module__)
+    sentence = refused(chosen(mode), **asked)
+    assert "ChoosingAttention at 'model.layers.1.self_attn' takes the softmax of" in sentence
+    assert sentence.endswith(f"has made: {advice}, or leave these out by layers=.")
+    model = chosen("sdpa")
+    with torch.no_grad(), gh.watch(model, [gh.Entropy()]) as seen:
+        model(models.tokens(2, 7))
+    assert "model.layers.1.self_attn" in seen
 
 
 def test_an_attention_that_is_not_what_it_seems_is_refused():
