@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -145,14 +145,25 @@ def not_run(model: nn.Module, *, elsewhere: bool) -> str:
     )
 
 
-def without_attention(model: nn.Module, softmaxes: Sequence[str]) -> str:
+def without_attention(
+    model: nn.Module, softmaxes: Sequence[str], over: Mapping[str, str] | None = None
+) -> str:
     """Return the message for a model that ran without any visible attention.
 
     Args:
         model: The watched model.
         softmaxes: Names of the modules that computed a softmax by hand.
+        over: The axes of softmaxes of scores that are neither that of queries nor that of keys, in
+            words, by the name of the module.
     """
     kind = type(model).__name__
+    for name, axis in (over or {}).items():
+        if name in softmaxes:
+            return (
+                f"watch saw no attention of {kind}, which ran: {described(model, [name])} takes "
+                f"its softmax over {axis}, which is neither the axis of keys nor that of queries. "
+                f"Take it over the keys, dim=-1."
+            )
     if softmaxes:
         return (
             f"watch saw no attention of {kind}, which ran: {softmax_of(model, softmaxes)}there is "

@@ -91,11 +91,13 @@ class HandSoftmax:
         waits: Whether a product may still take its weights.
         taken: Whether one did, so that it was observed.
         why: Why one that took them could not be observed, a clause.
+        over: Its axis in words, where that is neither the axis of queries nor that of keys.
     """
 
     waits: bool = True
     taken: bool = False
     why: str | None = None
+    over: str | None = None
 
 
 class ForwardPass:
@@ -162,6 +164,7 @@ class Watcher:
         self._others: dict[str, None] = {}
         self._softmaxes: dict[str, str] = {}
         self._own: dict[str, str] = {}
+        self._over: dict[str, str] = {}
         self._waiting: list[tuple[str, int, HandSoftmax]] = []
         self._unfollowed: dict[str, str] = {}
         self._missed: dict[str, str] = {}
@@ -328,6 +331,8 @@ class Watcher:
                 self._waiting.append((name, axes, found))
             elif not found.taken:
                 self._record_unobserved(name, axes)
+                if found.over is not None:
+                    self._over.setdefault(name, found.over)
                 if found.why is not None:
                     self._unfollowed.setdefault(name, found.why)
 
@@ -375,7 +380,7 @@ class Watcher:
         self.masks.warn()
         if not self.watched:
             raise UnseenError(
-                without_attention(self.model, softmaxes)
+                without_attention(self.model, softmaxes, self._over)
                 if self.ran
                 else not_run(self.model, elsewhere=self._elsewhere)
             )
@@ -600,7 +605,12 @@ class Watcher:
         has not taken.
         """
         by_hand, source = captured.trace, captured.gradient
-        if by_hand is None and (captured.by_hand or source is None or source.drops):
+        if by_hand is None and source is not None and source.drops:
+            raise UnfitError(
+                f"keep='trace' needs attention without dropout, and {name!r} drops weights; call "
+                f"model.eval() first."
+            )
+        if by_hand is None and (captured.by_hand or source is None):
             raise UnfitError(
                 f"keep='trace' takes attention whose queries, keys, values and output show, "
                 f"without dropout, and those of {name!r} do not: write it as a product, a softmax "

@@ -151,7 +151,8 @@ class HandFollower:
             side = record.origin.side(axes[axis])
             if side is None:
                 # Over heads or a batch.
-                session.record_softmax(output.ndim)
+                over = f"axis {axis} of {list(output.shape)}"
+                session.record_softmax(output.ndim, HandSoftmax(waits=False, over=over))
                 return
             others = [n for n, one in enumerate(axes) if record.origin.side(one) == 1 - side]
             queries = others[0] if len(others) == 1 else None

@@ -36,18 +36,40 @@ def trace_by_hand(taken: TakenWeights) -> Trace:
         raise UnfollowedError(_OTHERWISE)
     beta = prod(factors)  # type: ignore[arg-type] - none is None
     product = taken.weights.product.dtype
+    return trace_of_scores(query, key, value, scores, beta=beta, product=product)
+
+
+def trace_of_scores(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scores: Tensor,
+    *,
+    beta: float,
+    product: torch.dtype,
+) -> Trace:
+    """Compute the steps of an attention whose scores are known: scaled products, biases, a mask.
+
+    Args:
+        query, key, value, scores: The vectors, and the input of the softmax; heads may be grouped.
+        beta: The scale of the products.
+        product: The type in which the products were computed.
+    """
     hidden = hidden_scores(scores, product)
     dtype = torch.promote_types(scores.dtype, torch.float32)
     query, key, value, scores = (one.to(dtype) for one in (query, key, value, scores))
     scores = scores.masked_fill(hidden, 0.0)
-    rest = (scores - beta * (query @ key.mT)).masked_fill(hidden, 0.0)
+    every = key
+    if query.ndim > 3 and key.shape[-3] != query.shape[-3]:
+        every = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+    rest = (scores - beta * (query @ every.mT)).masked_fill(hidden, 0.0)
     rounding = max(1e-5, 16 * torch.finfo(product).eps) * max(1.0, float(scores.abs().amax()))
     biased = float(rest.abs().amax()) > rounding
-    attention = Attention(score=_score(beta, query.shape[-1]), mask=_mask(~hidden))
+    attention = Attention(score=score_of(beta, query.shape[-1]), mask=_mask(~hidden))
     return attention.trace(query, key, value, bias=rest if biased else None)
 
 
-def _score(beta: float, width: int) -> Score:
+def score_of(beta: float, width: int) -> Score:
     """Return the score whose name fits a scale."""
     if abs(beta * width**0.5 - 1) < 1e-6:
         return ScaledDot()
