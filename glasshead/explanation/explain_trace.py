@@ -18,7 +18,7 @@ from glasshead.explanation.embeddings import (
 )
 from glasshead.explanation.explanation import Explanation
 from glasshead.explanation.steps import TELLERS
-from glasshead.explanation.subject import Subject, formula_of, part_name
+from glasshead.explanation.subject import Subject, figure, formula_of, part_name
 from glasshead.explanation.translations import Say
 from glasshead.explanation.undefined import undefined_notes
 from glasshead.ladder.worked_example import WorkedExample
@@ -226,15 +226,24 @@ def _title(subject: Subject) -> str:
     return say("Cross-attention, step by step: “{query}”")
 
 
-def module_notes(lang: str, name: str, *, ends: bool) -> Iterator[str]:
+def module_notes(
+    lang: str,
+    name: str,
+    *,
+    ends: bool,
+    factors: tuple[float, float] = (1.0, 1.0),
+    mixed: bool = False,
+) -> Iterator[str]:
     """Yield the notes on a module whose attention is explained.
 
     Args:
         lang: The language.
         name: The name of its class.
         ends: Whether the context is what it returns.
+        factors: What it multiplies its queries and its keys by before the product.
+        mixed: Whether it cuts its vectors into heads so that a head mixes words.
     """
-    say = Say(lang)
+    say, (query, key) = Say(lang), factors
     yield say(
         "These are the numbers of {module} itself, as it ran on the given input.", module=name
     )
@@ -242,6 +251,24 @@ def module_notes(lang: str, name: str, *, ends: bool) -> Iterator[str]:
         yield say(
             "What becomes of the context vectors afterwards, as in an output projection, is not "
             "shown."
+        )
+    if query != 1:
+        yield say(
+            "The class multiplies its queries by {factor} before the product. The queries here are "
+            "those before it, and the factor is a part of β.",
+            factor=figure(query),
+        )
+    if key != 1:
+        yield say(
+            "The class multiplies its keys by {factor} before the product. The keys here are those "
+            "before it, and the factor is a part of β.",
+            factor=figure(key),
+        )
+    if mixed:
+        yield say(
+            "The class cuts its vectors into heads without a transpose, so that a head mixes "
+            "words: its rows are pieces of several words, and are named after the words at their "
+            "places. Write .view(batch, words, heads, dim).transpose(1, 2)."
         )
 
 

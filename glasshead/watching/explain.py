@@ -15,8 +15,10 @@ from glasshead.explanation.explain_trace import module_notes
 from glasshead.ladder.worked_example import WorkedExample
 from glasshead.layers.torch_weights import named_weights
 from glasshead.recipe.problem import Trace
-from glasshead.watching.errors import module_of
+from glasshead.recipe.validation import UnfitError
+from glasshead.watching.errors import BudgetError, module_of
 from glasshead.watching.layer_record import Call
+from glasshead.watching.projected_input import ProjectedInput
 from glasshead.watching.seen import Seen
 from glasshead.watching.watch_and_intervene import watch
 
@@ -37,7 +39,8 @@ def explain(  # noqa: PLR0913 - each is an option of its own
     r"""Explain an attention in words: the formula of each step, its numbers, and the reason for it.
 
     It is given as a trace, or as a module and what that is called with. The module may be any class
-    that writes its attention by hand, as a product, a softmax and a product: it is run once,
+    that writes its attention by hand, as a product, a softmax and a product, or that calls
+    `nn.MultiheadAttention`, `F.scaled_dot_product_attention` or eager `flex_attention`: it is run,
     unchanged and without gradients, and the steps are those of its own numbers. Where its matrices
     go by the texts' names, such as `W_query`, the projections are explained too.
 
@@ -114,37 +117,102 @@ def _of_module(
             f"and what it is called with, and got {kind} alone: give it its input."
         )
     given: dict[str, tuple[Any, ...]] = {}
+    name, call, output = _run(module, inputs, layers, given)
+    part, trace = module_of(module, name), cast("Trace", call.trace)
+    made = ProjectedInput.of(part, given.get(name, ()), trace, options["index"])
+    explanation = None
+    if made.projection is not None:
+        # It is not that of the trace where queries are rotated before the product.
+        with suppress(ValueError):
+            explanation = explain_trace(made.trace, projection=made.projection, **options)
+    if explanation is None:
+        explanation = explain_trace(made.trace, **options)
+    ends = _is_context(output, made.trace)
+    for note in module_notes(
+        options["lang"],
+        type(part).__name__,
+        ends=ends,
+        factors=made.factors,
+        mixed=made.mixed,
+    ):
+        explanation = explanation.with_note(note)
+    return explanation
+
+
+def _run(
+    module: nn.Module,
+    inputs: Sequence[Any],
+    layers: str | None,
+    given: dict[str, tuple[Any, ...]],
+) -> tuple[str, Call, Any]:
+    """Run a module, and return the name and call of its one attention, and its output.
+
+    Args:
+        module, inputs, layers: As of `explain`.
+        given: Filled with what its modules are called with, by name.
+
+    Errors: a ValueError where its attention does not follow from queries, keys and values.
+    """
+    kind = type(module).__name__
+    try:
+        seen, output = _watched(module, inputs, layers, given)
+    except BudgetError:
+        raise
+    except UnfitError as error:
+        if module.training and _follows_in_evaluation(module, inputs, layers):
+            raise ValueError(_DROPS.format(kind=repr(kind))) from error
+        raise ValueError(
+            f"explain tells attention that follows from its queries, keys and values, and that of "
+            f"{kind!r} does not: give it the trace of gh.Attention().trace(query, key, value)."
+        ) from error
+    return *_one_call(seen, kind), output
+
+
+def _watched(
+    module: nn.Module,
+    inputs: Sequence[Any],
+    layers: str | None,
+    given: dict[str, tuple[Any, ...]],
+) -> tuple[Seen, Any]:
     with ExitStack() as stack:
         for name, part in module.named_modules():
-            if named_weights(part) is not None:
-                handle = part.register_forward_pre_hook(_keep(given, name))
+            # Others are called in too many ways.
+            if isinstance(part, nn.MultiheadAttention) or named_weights(part) is not None:
+                handle = part.register_forward_pre_hook(_keep(given, name), with_kwargs=True)
                 stack.callback(handle.remove)
         stack.enter_context(warnings.catch_warnings())
         # The step of the mask says so.
         warnings.filterwarnings("ignore", message=".* looks inverted")
         with torch.no_grad(), watch(module, layers=layers, keep="trace") as seen:
             output = module(*inputs)
-    name, call = _one_call(seen, kind)
-    part, trace = module_of(module, name), cast("Trace", call.trace)
-    explanation = None
-    projection = _projection(part, given.get(name, ()), trace, options["index"])
-    if projection is not None:
-        # It is not that of the trace where queries are scaled or rotated before the product.
-        with suppress(ValueError):
-            explanation = explain_trace(trace, projection=projection, **options)
-    if explanation is None:
-        explanation = explain_trace(trace, **options)
-    ends = _is_context(output, trace)
-    for note in module_notes(options["lang"], type(part).__name__, ends=ends):
-        explanation = explanation.with_note(note)
-    return explanation
+    return seen, output
+
+
+def _follows_in_evaluation(module: nn.Module, inputs: Sequence[Any], layers: str | None) -> bool:
+    """Return whether the attention of a module can be explained in evaluation mode."""
+    modes = {part: part.training for part in module.modules()}
+    try:
+        module.eval()
+        _watched(module, inputs, layers, {})
+    except (RuntimeError, ValueError):
+        return False
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+    return True
+
+
+_DROPS = (
+    "explain tells numbers that are the same in each run, and {kind} drops weights by chance: call "
+    ".eval() on the module first."
+)
 
 
 def _keep(given: dict[str, tuple[Any, ...]], name: str) -> Any:
     """Return a hook that keeps what a module is called with."""
 
-    def hook(_module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        given[name] = inputs
+    def hook(_module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        given[name] = (*inputs, *named.values())
 
     return hook
 
@@ -170,10 +238,7 @@ def _one_call(seen: Seen, kind: str) -> tuple[str, Call]:
     steps = (call.by_hand or "").split(", ")
     after = steps[steps.index("softmax") + 1 : -1] if "softmax" in steps else []
     if "a dropout" in after:
-        raise ValueError(
-            f"explain tells numbers that are the same in each run, and {name or kind!r} drops "
-            f"weights by chance: call .eval() on the module first."
-        )
+        raise ValueError(_DROPS.format(kind=repr(name or kind)))
     if after:
         raise ValueError(
             f"explain tells an attention whose weights go from the softmax to the values as they "
@@ -199,28 +264,3 @@ def _is_context(output: Any, trace: Trace) -> bool:
         and torch.allclose(way.to(output)[~undefined], output[~undefined], rtol=1e-4, atol=1e-6)
         for way in ways
     )
-
-
-def _projection(
-    module: nn.Module, inputs: Sequence[Any], trace: Trace, index: Any
-) -> Projection | None:
-    """Return the projection of a module's input by its matrices; None where they do not fit."""
-    read, x = named_weights(module), inputs[0] if inputs else None
-    if read is None or not isinstance(x, Tensor):
-        return None
-    if x.ndim == 3:
-        row = index[0] if isinstance(index, tuple) and index else 0
-        if not isinstance(row, int) or not -len(x) <= row < len(x):
-            return None
-        x = x[row]
-
-    def of_trace(tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else tensor.detach().to(trace.queries)
-
-    parts: dict[str, Any] = {"inputs": of_trace(x)}
-    for role, (weight, bias) in zip(("query", "key", "value"), read.maps, strict=True):
-        parts |= {f"W_{role}": of_trace(weight.T), f"b_{role}": of_trace(bias)}
-    # Matrices are of another width where words stand in columns.
-    with suppress(ValueError, TypeError):
-        return Projection(**parts)
-    return None

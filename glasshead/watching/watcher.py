@@ -700,7 +700,12 @@ class Watcher:
         has not taken.
         """
         by_hand, source = captured.trace, captured.gradient
-        if by_hand is None and (captured.by_hand or source is None or source.drops):
+        if by_hand is None and source is not None and source.drops:
+            raise UnfitError(
+                f"keep='trace' needs attention without dropout, and {name!r} drops weights; call "
+                f"model.eval() first."
+            )
+        if by_hand is None and (captured.by_hand or source is None):
             raise UnfitError(
                 f"keep='trace' takes attention whose queries, keys, values and output show, "
                 f"without dropout, and those of {name!r} do not: write it as a product, a softmax "

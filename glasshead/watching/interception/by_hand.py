@@ -63,7 +63,9 @@ _PASSING = 16
 
 _TOGETHER = "combines the weights of several softmaxes"
 _OF_NO_PRODUCT = "takes the softmax of what no product of queries and keys has made"
-_OVER_ANOTHER_AXIS = "takes its softmax over an axis of neither queries nor keys, such as heads"
+_OVER_ANOTHER_AXIS = (
+    "takes its softmax over {}, which is neither the axis of keys nor that of queries"
+)
 _LATE = (
     "began in the midst of a pass, after one whose attention was left to functions: run what it "
     "does by hand in a block of its own"
@@ -173,7 +175,8 @@ class HandFollower:
         if axes is not None and scores.shape[axis] > 1:
             side = record.origin.side(axes[axis])
             if side is None:
-                session.record_softmax(output.ndim, _OVER_ANOTHER_AXIS)
+                over = f"axis {axis} of {list(output.shape)}"
+                session.record_softmax(output.ndim, _OVER_ANOTHER_AXIS.format(over))
                 return
             others = [n for n, one in enumerate(axes) if record.origin.side(one) == 1 - side]
             queries = others[0] if len(others) == 1 else None

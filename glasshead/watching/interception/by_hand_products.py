@@ -18,7 +18,9 @@ from glasshead.watching.interception.by_hand_parts import (
 )
 
 _LOST = "passes its weights on through {}, after which nothing tells which key one belongs to"
-_OTHER_AXIS = "multiplies its weights along another axis than that of its softmax"
+_OTHER_AXIS = (
+    "multiplies its weights along another axis than that of its softmax, axis {axis} of {shape}"
+)
 _PARTLY = "takes only a part of the weights of its softmax"
 _OWN_VALUES = "gives each query keys of its own, or has heads that look so"
 
@@ -77,7 +79,11 @@ def _unlike_values(
     whole_axes = whole(weights.shape)
     summed = [part for label in found.summed for part in parts[label]]
     if tuple(summed) != whole_axes[weights.axis]:
-        return _PARTLY if any(part.axis == weights.axis for part in summed) else _OTHER_AXIS
+        return (
+            _PARTLY
+            if any(part.axis == weights.axis for part in summed)
+            else _OTHER_AXIS.format(axis=weights.axis, shape=list(weights.shape))
+        )
     kept = [parts[label] for label in found.labels[side] if label not in found.summed]
     others = [axis for n, axis in enumerate(whole_axes) if n != weights.axis]
     if sorted(p for axis in kept for p in axis if p.axis >= 0) != [p for x in others for p in x]:

@@ -39,16 +39,7 @@ def trace_by_hand(taken: TakenWeights) -> Trace:
         raise UnfollowedError(_OTHERWISE)
     beta = prod(factors)  # type: ignore[arg-type] - none is None
     product = taken.weights.product.dtype
-    hidden = hidden_scores(scores, product)
-    dtype = torch.promote_types(scores.dtype, torch.float32)
-    query, key, value, scores = (one.to(dtype) for one in (query, key, value, scores))
-    scores = scores.masked_fill(hidden, 0.0)
-    rest = (scores - beta * (query @ key.mT)).masked_fill(hidden, 0.0)
-    largest = float(scores.nan_to_num(0.0, 0.0, 0.0).abs().amax())
-    rounding = max(1e-5, 16 * torch.finfo(product).eps) * max(1.0, largest)
-    biased = not within(rest, torch.zeros_like(rest), rounding)
-    attention = Attention(score=_score(beta, query.shape[-1]), mask=_mask(~hidden))
-    trace = attention.trace(query, key, value, bias=rest if biased else None)
+    trace = trace_of_scores(query, key, value, scores, beta=beta, product=product)
     if taken.found.added or not all(step.keeps for step in taken.after):
         # What comes between its weights and its output is told by words.
         return trace
@@ -58,7 +49,38 @@ def trace_by_hand(taken: TakenWeights) -> Trace:
     return own
 
 
-def _score(beta: float, width: int) -> Score:
+def trace_of_scores(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scores: Tensor,
+    *,
+    beta: float,
+    product: torch.dtype,
+) -> Trace:
+    """Compute the steps of an attention whose scores are known: scaled products, biases, a mask.
+
+    Args:
+        query, key, value, scores: The vectors, and the input of the softmax; heads may be grouped.
+        beta: The scale of the products.
+        product: The type in which the products were computed.
+    """
+    hidden = hidden_scores(scores, product)
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    query, key, value, scores = (one.to(dtype) for one in (query, key, value, scores))
+    scores = scores.masked_fill(hidden, 0.0)
+    every = key
+    if query.ndim > 3 and key.shape[-3] != query.shape[-3]:
+        every = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+    rest = (scores - beta * (query @ every.mT)).masked_fill(hidden, 0.0)
+    largest = float(scores.nan_to_num(0.0, 0.0, 0.0).abs().amax())
+    rounding = max(1e-5, 16 * torch.finfo(product).eps) * max(1.0, largest)
+    biased = not within(rest, torch.zeros_like(rest), rounding)
+    attention = Attention(score=score_of(beta, query.shape[-1]), mask=_mask(~hidden))
+    return attention.trace(query, key, value, bias=rest if biased else None)
+
+
+def score_of(beta: float, width: int) -> Score:
     """Return the score whose name fits a scale."""
     if abs(beta * width**0.5 - 1) < 1e-6:
         return ScaledDot()

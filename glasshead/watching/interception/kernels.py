@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from enum import Enum, auto
 from functools import cache, partial
 from typing import Any
@@ -18,6 +19,7 @@ from glasshead.watching.errors import MEANT, UnseenError, unknown_operator, unre
 from glasshead.watching.interception.by_hand import HandFollower
 from glasshead.watching.interception.by_hand_capture import observe_by_hand
 from glasshead.watching.interception.by_hand_operators import operator_of
+from glasshead.watching.interception.by_hand_trace import trace_of_scores
 from glasshead.watching.interception.circumstances import in_backward
 from glasshead.watching.interception.selected_operators import (
     begin,
@@ -43,6 +45,8 @@ _RUNNING = {
     "while_loop",
     "while_loop_stack_output",
 }
+# The place of the scale among its arguments after query, key and value.
+_FLEX_SCALE = 2
 _FLEX_SCORES = "torch._higher_order_ops.flex_attention._math_attention_inner"
 _MODE_KEYS = "torch._C._TorchDispatchModeKey.__members__"
 _MODE_OF_KEY = "torch._C._get_dispatch_mode"
@@ -102,11 +106,15 @@ def capture_flex(
 ) -> CapturedCall:
     """Capture a call of eager FlexAttention, with its scores after `score_mod` and mask."""
     groups = query.shape[1] // key.shape[1]
-    key, value = (
-        x.detach().repeat_interleave(groups, 1).expand(len(query), -1, -1, -1) for x in (key, value)
-    )
-    _, scores = private(_FLEX_SCORES)(query.detach(), key, value, *others, **named)
-    return capture_scores(scores, context, value=value)
+    vectors = [query.detach(), *(x.detach().expand(len(query), -1, -1, -1) for x in (key, value))]
+    query, key, value = vectors[0], *(x.repeat_interleave(groups, 1) for x in vectors[1:])
+    _, scores = private(_FLEX_SCORES)(query, key, value, *others, **named)
+    captured = capture_scores(scores, context, value=value)
+    scale = named.get("scale", others[_FLEX_SCALE] if len(others) > _FLEX_SCALE else None)
+    if not isinstance(scale, float):
+        return captured
+    trace = partial(trace_of_scores, *vectors, scores.detach(), beta=scale, product=scores.dtype)
+    return replace(captured, trace=trace)
 
 
 def _traced() -> bool:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from glasshead.engines import REFERENCE
 from glasshead.recipe.masks import Mask, combined, dense
+from glasshead.recipe.problem import Problem, Trace
 from glasshead.watching.captured_call import (
     CapturedCall,
     OutputGradient,
@@ -124,6 +125,8 @@ def capture_multi_head(
         original: The function, to run once more for the output of its heads.
     """
     captured = _capture_multi_head(given, context._replace(output=None))
+    if not _drops(given):
+        captured = replace(captured, trace=partial(_trace_multi_head, given, captured.problem))
     if original is not None and not _drops(given):
         captured = replace(captured, context=lambda: contexts_multi_head(original, given)[0])
     output = context.output
@@ -137,6 +140,20 @@ def capture_multi_head(
 
     arrives = OutputGradient(output, of_heads, partial(_values, given), _drops(given))
     return replace(captured, gradient=arrives)
+
+
+def _trace_multi_head(given: Mapping[str, Any], problem: Problem) -> Trace:
+    """Compute every step of a call, with its own values."""
+    heads = given["num_heads"]
+    value = _values(given)
+    if given.get("static_v") is not None:
+        value = given["static_v"].unflatten(0, (-1, heads))
+    rows = [] if given.get("bias_v") is None else [given["bias_v"]]
+    if given.get("add_zero_attn"):
+        rows.append(value.new_zeros(1, 1, heads * value.shape[-1]))
+    apart = [row.unflatten(-1, (heads, -1)).permute(1, 2, 0, 3) for row in rows]
+    value = torch.cat([value, *(row.expand(*value.shape[:-2], 1, -1) for row in apart)], -2)
+    return REFERENCE.trace(replace(problem, value=value.detach()))
 
 
 def told_multi_head(
@@ -293,7 +310,11 @@ def _capture(
         (value,) = projected(slice(2 * width, None))
         return REFERENCE.run(replace(problem, value=value))
 
-    return CapturedCall(problem, context=context)
+    def trace() -> Trace:
+        (value,) = projected(slice(2 * width, None))
+        return REFERENCE.trace(replace(problem, value=value.detach()))
+
+    return CapturedCall(problem, context=context, trace=trace)
 
 
 def _mask(mask: Tensor | None, kind: int | None) -> Mask | None:

@@ -266,7 +266,7 @@ LONE = {
     "sampling": (SamplingAttention(), OF_A_PROJECTION),
     "over heads": (
         AttentionOverHeads(),
-        "takes its softmax over an axis of neither queries nor keys, such as heads",
+        "takes its softmax over axis 1 of ",
     ),
     "to scores": (AttentionToScores(), "takes a softmax whose weights no product has taken to val"),
 }
