@@ -71,7 +71,7 @@ class _Text:
 
     known: Any
     prompt: int
-    ended: Int[Tensor, " rows"]
+    ended: list[int]
 
     def is_of(self, known: Any) -> bool:
         """Return whether passes that have this object in common are of this text."""
@@ -86,12 +86,12 @@ class _Stops(NamedTuple):
     Attributes:
         ids: The token ids that end one.
         padding: The token id that follows an end; None: whatever follows is no text.
-        count: Whether a token that ends a text counts as a query, as the text may go on.
+        counts: Whether a token that ends a text counts as a query, as the text may go on.
     """
 
     ids: tuple[int, ...]
     padding: int | None
-    count: bool
+    counts: bool
 
 
 class _Decoding:
@@ -105,7 +105,8 @@ class _Decoding:
 
     def __init__(self, config: Any, local: Mapping[str, Any]) -> None:
         self.config = config
-        ids, inputs = local.get("input_ids"), local.get("model_inputs")
+        ids: Any = local.get("input_ids")
+        inputs = local.get("model_inputs")
         self.length = ids.shape[1] if _are_ids(ids) else 0
         self.inputs: Mapping[str, Any] = inputs if isinstance(inputs, Mapping) else {}
 
@@ -163,8 +164,7 @@ class EndFinder:
         stops = self._stops(decoding)
         if stops is None:
             return None
-        real = _before_ends(text, fed.detach(), position, stops)
-        return None if bool(real.all()) else real
+        return _before_ends(text, fed.detach(), position, stops)
 
     def _text(
         self, position: int, fed: Tensor, calls: Sequence[ModuleCall], decoding: _Decoding | None
@@ -182,15 +182,14 @@ class EndFinder:
                 # Its prompt was read before the block.
                 prompt = position
             others = [one for one in self._texts if one is not text]
-            ended = torch.full((rows,), -1, device=fed.device)
-            text = _Text(_weak(known), prompt, ended)
+            text = _Text(_weak(known), prompt, [-1] * rows)
             self._texts[:] = [text, *others][:_TEXTS]
         return text
 
     def _stops(self, decoding: _Decoding | None) -> _Stops | None:
         """Return what ends a text; None where nothing is known to."""
         if self._given is not None:
-            return _Stops(self._given.ids, None, count=False)
+            return _Stops(self._given.ids, None, counts=False)
         config = attribute(self._model, "config")
         configs = [attribute(self._model, _CONFIG), config, attribute(config, "text_config")]
         if decoding is not None:
@@ -198,30 +197,35 @@ class EndFinder:
         for one in configs:
             if stops := _numbers(attribute(one, "eos_token_id")):
                 padding = _numbers(attribute(one, "pad_token_id")) or stops
-                return _Stops(tuple(stops), padding[0], count=decoding is None)
+                return _Stops(tuple(stops), padding[0], counts=decoding is None)
         return None
 
 
 def _before_ends(
     text: _Text, ids: Int[Tensor, "rows queries"], position: int, stops: _Stops
-) -> Bool[Tensor, "rows queries"]:
-    """Return which tokens of a pass come before the end of their text."""
-    # The cache may have been cropped.
-    ended = torch.where(text.ended < position, text.ended, -1)
+) -> Bool[Tensor, "rows queries"] | None:
+    """Return which tokens of a pass come before the end of their text; None where all do."""
+    # Of a few numbers Python takes a tenth of the time of the operators.
+    rows, over = ids.tolist(), []
+    for row, tokens in enumerate(rows):
+        # The cache may have been cropped.
+        ended = text.ended[row] if text.ended[row] < position else -1
+        others = [place for place, token in enumerate(tokens) if token != stops.padding]
+        # Of a token that ends a text those after it in the pass show whether the text goes on.
+        least = -1 if stops.padding is None or not others else others[-1]
+        for place in range(max(text.prompt - position, 0), len(tokens)):
+            token = tokens[place]
+            if ended >= 0 and stops.padding in (None, token):
+                over.append((row, place))
+                continue
+            ended = position + place if token in stops.ids and place >= least else -1
+            if ended >= 0 and not stops.counts:
+                over.append((row, place))
+        text.ended[row] = ended
+    if not over:
+        return None
     real = torch.ones_like(ids, dtype=torch.bool)
-    is_stop = torch.isin(ids, torch.tensor(stops.ids, device=ids.device))
-    if stops.padding is not None:
-        # Of a stop within a pass the tokens after it show whether the text goes on.
-        others = (ids != stops.padding).flip(-1).cumsum(-1).flip(-1)
-        is_stop &= others - (ids != stops.padding).long() == 0
-    for place in range(max(text.prompt - position, 0), ids.shape[1]):
-        over = ended >= 0
-        if stops.padding is not None:
-            over &= ids[:, place] == stops.padding
-        stop = is_stop[:, place] & ~over
-        ended = torch.where(over, ended, torch.where(stop, position + place, -1))
-        real[:, place] = ~over if stops.count else ended < 0
-    text.ended = ended
+    real[tuple(torch.tensor(over, device=ids.device).T)] = False
     return real
 
 
@@ -280,7 +284,9 @@ def _decoding() -> _Decoding | None:
     """Return the innermost decoding loop on the stack of this thread; None where there is none."""
     frame = sys._getframe(1)  # noqa: SLF001 - it has no other name
     while frame is not None:
-        if {_CONFIG, "model_inputs"} <= {*frame.f_code.co_varnames}:
+        # Asking a frame for the names of its variables takes longer.
+        of_transformers = str(frame.f_globals.get("__name__")).startswith("transformers")
+        if of_transformers and {_CONFIG, "model_inputs"} <= {*frame.f_code.co_varnames}:
             local = frame.f_locals
             if attribute(local.get(_CONFIG), "eos_token_id", _CONFIG) is not _CONFIG:
                 return _Decoding(local[_CONFIG], local)
