@@ -19,6 +19,7 @@ from glasshead.recipe.normalizers import Softmax, SoftmaxOne
 from glasshead.recipe.problem import Problem, Trace
 from glasshead.recipe.scores import ScaledDot
 from glasshead.recipe.tile import Span
+from glasshead.watching.mask_rows import MaskRows
 from glasshead.watching.sharding import Shard
 from glasshead.watching.single_query import row_of
 
@@ -427,6 +428,7 @@ class Snapshots:
 
     def __init__(self) -> None:
         self._copies: dict[tuple[Any, ...], list[Tensor]] = {}
+        self._rows = MaskRows()
         self._inside: set[int] = set()
 
     def of(self, problem: Problem, charge: Callable[[int], None]) -> Problem:
@@ -485,6 +487,9 @@ class Snapshots:
         for axis, stride in enumerate(one.stride()):
             if stride == 0 and one.shape[axis] > 1:
                 one = one.narrow(axis, 0, 1)
+        if one.ndim > 1 and one.shape[-2] == 1 < one.shape[-1] and type(tensor) is Tensor:
+            found = self._rows.of(one, self._charge)
+            return found if found.shape == tensor.shape else found.expand(tensor.shape)
         key = (tuple(one.shape), one.dtype, one.device, isinstance(tensor, nn.Parameter))
         recent = self._copies.setdefault(key, [])
         found = next((known for known in recent if torch.equal(known, one)), None)

@@ -354,7 +354,7 @@ class Watched(Sequence[Call]):
             text = self._last_text()
             last = text[-1] if len(text) == 1 else self._joinable(text)
             blocks.append(value_table(last))
-            if all(call.weights is not None for call in text):
+            if all(call.has_weights for call in text):
                 blocks += first_head(self.weights)
         title = f"{self.name or 'The model'}: {calls}"
         return Document(blocks, title=title)._repr_html_()

@@ -14,6 +14,7 @@ from glasshead.attention.weights import Weights
 from glasshead.recipe.problem import Trace
 from glasshead.statistics import Statistic
 from glasshead.watching.attention_map import Images
+from glasshead.watching.errors import BudgetError
 from glasshead.watching.sharding import Shard
 
 if TYPE_CHECKING:
@@ -67,13 +68,7 @@ class Call(StatisticResults):
     Attributes:
         position, first_key, keys, crossing, heads, real, forward, run, interleaved: See `CallInfo`.
         by_hand, images, shards: See `CallInfo`.
-        weights: The lazy matrix of all heads, `[batch, heads, queries, keys]`; None where it was
-            not kept.
-        trace: Every step of an attention written by hand, in the layout of its softmax; None where
-            it was not kept.
-        gradients: The lazy gradients of the loss with respect to these weights.
-        context: The output of all heads before the output projection, `[batch, heads, queries,
-            value_dim]`; None where it was not kept.
+        missing: Why what was to be kept is not; None where it is, or nothing was asked for.
     """
 
     def __init__(
@@ -86,14 +81,49 @@ class Call(StatisticResults):
         trace: Trace | None = None,
         context: Float[Tensor, "*batch heads queries value_dim"] | None = None,
         arrived: Callable[[], WeightGradients | None] | None = None,
+        missing: str | None = None,
     ) -> None:
         super().__init__(shape, statistics, values)
-        self._info, self.weights, self.trace, self.context = info, weights, trace, context
-        self._arrived = arrived
+        self._info, self._weights, self._trace, self._context = info, weights, trace, context
+        self._arrived, self.missing = arrived, missing
         self.position, self.first_key, self.keys = info.position, info.first_key, info.keys
         self.crossing, self.heads, self.real = info.crossing, info.heads, info.real
         self.forward, self.run, self.interleaved = info.forward, info.run, info.interleaved
         self.by_hand, self.images, self.shards = info.by_hand, info.images, info.shards
+
+    @property
+    def weights(self) -> Weights | None:
+        """The lazy matrix of all heads, `[batch, heads, queries, keys]`; None: not asked for.
+
+        Errors: a `BudgetError` where the budget was exhausted before.
+        """
+        return self._kept(self._weights)
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the weights were kept."""
+        return self._weights is not None
+
+    @property
+    def trace(self) -> Trace | None:
+        """Every step of the attention, in the layout of its softmax; None: not asked for.
+
+        Errors: a `BudgetError` where the budget was exhausted before.
+        """
+        return self._kept(self._trace)
+
+    @property
+    def context(self) -> Float[Tensor, "*batch heads queries value_dim"] | None:
+        """The output of all heads before the output projection; None: not asked for.
+
+        Errors: a `BudgetError` where the budget was exhausted before.
+        """
+        return self._kept(self._context)
+
+    def _kept(self, value: Any) -> Any:
+        if value is None and self.missing is not None:
+            raise BudgetError(self.missing)
+        return value
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -121,7 +151,7 @@ class Call(StatisticResults):
 
         Errors: a ValueError where they were not kept, or no backward pass has reached this call.
         """
-        if self._arrived is None:
+        if self._kept(self._arrived) is None:
             raise ValueError("the gradients were not kept: watch with keep='gradients'.")
         found = self.arrived
         if found is None:
@@ -218,9 +248,10 @@ class Call(StatisticResults):
             self.statistics,
             self.values if values is None else values,
             self._info._replace(**changed),
-            self.weights if travels else weights,
-            context=self.context if travels else context,
+            self._weights if travels else weights,
+            context=self._context if travels else context,
             arrived=None if gradients is None else lambda: gradients,
+            missing=self.missing,
         )
 
     def __repr__(self) -> str:
@@ -228,12 +259,12 @@ class Call(StatisticResults):
         queries = "1 query" if self.queries == 1 else f"{self.queries} queries"
         about = f"Call of {queries}{stands} on {self.keys} keys"
         written = [] if self.by_hand is None else [f"by hand: {self.by_hand}"]
-        kept = [] if self.weights is None else [repr(self.weights)]
+        kept = [] if self._weights is None else [repr(self._weights)]
         return "\n".join([about, *written, *self._lines(), *kept])
 
     def _repr_html_(self) -> str:
         from glasshead.drawing import Document
 
-        kept = [] if self.weights is None else first_head(self.weights)
+        kept = [] if self._weights is None else first_head(self._weights)
         title = repr(self).partition("\n")[0]
         return Document([value_table(self), *kept], title=title)._repr_html_()

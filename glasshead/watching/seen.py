@@ -324,6 +324,12 @@ class Seen(Mapping[str, Watched]):
         """
         return {run.name: run for watched in self.values() for run in watched.runs}
 
+    @property
+    def missing(self) -> str | None:
+        """Why some of what `keep` asks for was not kept; None where all of it was."""
+        calls = (call for watched in self.values() for call in watched)
+        return next((call.missing for call in calls if call.missing), None)
+
     def gather(self) -> "Seen":
         """Gather all heads and queries of a model that is sharded over ranks, on each of them.
 

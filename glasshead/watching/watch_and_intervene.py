@@ -83,20 +83,21 @@ def watch(
             `ActivationPatch`; "trace" every step, as a `Trace` for `gh.explain`, with all of its
             matrices: of attention that is written by hand, or of a function's queries, keys and
             values, where these give the output that it gave.
-        budget: Memory for these in bytes, over all calls.
+        budget: Memory for these in bytes, over all calls. When it is spent, nothing more is kept; a
+            warning at the end of the block says so, and reading what is missing raises a
+            `BudgetError`, which is a ValueError.
 
     Yields: the `Watched` of each attention, its statistics `[batch, heads, …]`, by the dotted name
     of its module.
 
     Errors: a TypeError or ValueError where an argument is invalid, a pattern matches nothing or
     this version of PyTorch cannot watch compiled models. Within the block a ValueError where a
-    statistic does not fit the normalizer or a head is out of range, a `BudgetError`, which is a
-    ValueError, where the budget does not suffice, and an `UnseenError`, a RuntimeError, where an
-    attention does not follow from its inputs. At the end of the block an `UnseenError` where no
-    attention was seen, none within a pattern, or some cannot be seen, such as a softmax whose
-    weights are mixed, a fused kernel under `torch.vmap`, a model on the meta device, or
-    `flex_attention` in compiled code; the model has run undisturbed then. A statistic of more
-    queries or keys than a short text has uses all of them.
+    statistic does not fit the normalizer or a head is out of range, and an `UnseenError`, a
+    RuntimeError, where an attention does not follow from its inputs. At the end of the block an
+    `UnseenError` where no attention was seen, none within a pattern, or some cannot be seen, such
+    as a softmax whose weights are mixed, a fused kernel under `torch.vmap`, a model on the meta
+    device, or `flex_attention` in compiled code; the model has run undisturbed then. A statistic of
+    more queries or keys than a short text has uses all of them.
 
     >>> import torch
     >>> import glasshead as gh

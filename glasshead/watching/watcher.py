@@ -1,7 +1,9 @@
 """Watcher: the observer of one `watch`, which records each attention call of its model."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -10,6 +12,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from glasshead.attention.observe import StatisticRequest
+from glasshead.attention.shared_keys import KeyStore
 from glasshead.attention.weight_gradients import WeightGradients
 from glasshead.attention.weights import Weights
 from glasshead.engines import REFERENCE, reductions_of
@@ -161,8 +164,10 @@ class Watcher:
         self._unfollowed: dict[str, str] = {}
         self._missed: dict[str, str] = {}
         self._compiled: dict[str, None] = {}
-        self._kept = 0
+        self._bytes = 0
+        self._spent: str | None = None
         self._snapshots = Snapshots()
+        self._stores: dict[tuple[str, int], KeyStore] = {}
         self.singles = QueryBatch(choice.statistics)
         self._tracker, self._pass = SequenceTracker(), ForwardPass()
         known = any(hasattr(one, "padding") for one in choice.statistics.values())
@@ -177,8 +182,8 @@ class Watcher:
             module: The module of the attention; None: the innermost module in progress.
             capture: Returns the captured call.
 
-        Errors: a ValueError for a statistic that does not fit, a `BudgetError` where kept weights
-        exceed the budget, an `UnseenError` where the output does not follow from the inputs.
+        Errors: a ValueError for a statistic that does not fit, an `UnseenError` where the output
+        does not follow from the inputs.
         """
         calls = calls_in_progress(self.names)
         if not calls:
@@ -366,6 +371,8 @@ class Watcher:
             self.watched, self._others, softmax_of(self.model, softmaxes) if softmaxes else ""
         )
         self._padding.check(list(self.watched))
+        if self._spent is not None:
+            warnings.warn(f"watch stopped keeping on the way: {self._spent}", stacklevel=4)
         if not self.watched:
             raise UnseenError(
                 without_attention(self.model, softmaxes)
@@ -433,15 +440,38 @@ class Watcher:
             images=self._images.images(captured, calls),
             shards=captured.shards,
         )
-        keep = self.choice.keep
-        if rule is not None and keep is None:
+        if rule is not None and self.choice.keep is None:
             self._alike.learn(ObservedStep(captured, rule, info, shape), calls)
-        kept = keep in ("weights", "gradients")
-        weights = self._weights(name, captured, problem) if kept else None
-        arrived = self._gradients(name, captured, problem) if keep == "gradients" else None
-        trace = self._trace(name, captured, problem) if keep == "trace" else None
-        context = self._context(name, captured) if keep == "context" else None
-        return Call(shape, self.choice.statistics, values, info, weights, trace, context, arrived)
+        kept = self._kept(name, captured, problem, run)
+        return Call(shape, self.choice.statistics, values, info, **kept)
+
+    def _kept(
+        self, name: str, captured: CapturedCall, problem: Problem, run: int
+    ) -> dict[str, Any]:
+        """Return what a call keeps, by the names of `Call`; beyond the budget, why it does not."""
+        keep = self.choice.keep
+        if keep is None:
+            return {}
+        if self._spent is not None:
+            return {"missing": self._spent}
+        try:
+            return self._kept_by_kind(keep, name, captured, problem, run)
+        except BudgetError as error:
+            # A watch does not break a model, which may have run for hours.
+            self._spent = str(error)
+            return {"missing": self._spent}
+
+    def _kept_by_kind(
+        self, keep: str, name: str, captured: CapturedCall, problem: Problem, run: int
+    ) -> dict[str, Any]:
+        if keep == "trace":
+            return {keep: self._trace(name, captured, problem)}
+        if keep == "context":
+            return {keep: self._context(name, captured)}
+        kept: dict[str, Any] = {"weights": self._weights(name, captured, problem, run)}
+        if keep == "gradients":
+            kept["arrived"] = self._gradients(name, captured, problem)
+        return kept
 
     def _check_without_positions(self, name: str) -> None:
         """Check that no statistic reads the positions of tokens, as features have none.
@@ -515,20 +545,17 @@ class Watcher:
         here = [head for head in requested if first <= head < first + own]
         return [head - first for head in here], tuple(here)
 
-    def _weights(self, name: str, captured: CapturedCall, problem: Problem) -> Weights:
+    def _weights(self, name: str, captured: CapturedCall, problem: Problem, run: int) -> Weights:
         """Build the lazy weights, within the budget."""
         if not problem.normalizer.exponential:
             raise UnfitError(
                 f"keep='weights' takes attention with a softmax, and {name!r} has "
                 f"{type(problem.normalizer).__name__}: leave it out by layers=."
             )
-        logsumexp = _logsumexp(captured, problem)
-        # Without the logsumexp of a kernel, also the largest score and weight of each row.
-        numbers = problem.query.shape[:-1].numel() * (3 if logsumexp is None else 1)
-        vectors = sum(x.numel() * x.itemsize for x in (problem.query, problem.key))
-        self._charge(vectors + numbers * problem.dtype.itemsize, name)
-        snapshots = self._snapshots.of(problem, lambda needed: self._charge(needed, name))
-        return Weights(snapshots, logsumexp)
+        charge = partial(self._charge, name)
+        store = self._stores.setdefault((name, run), KeyStore())
+        shared = self._snapshots.of(problem, charge)
+        return store.weights(shared, _logsumexp(captured, problem), charge)
 
     def _gradients(
         self, name: str, captured: CapturedCall, problem: Problem
@@ -558,7 +585,7 @@ class Watcher:
             )
         values = source.values().detach()
         output = source.output
-        self._charge(values.numel() * values.itemsize + output.numel() * output.itemsize, name)
+        self._charge(name, values.numel() * values.itemsize + output.numel() * output.itemsize)
         # A cache may be written to.
         values = problem.as_given(values).clone(memory_format=torch.contiguous_format)
         # The output would not be freed while its own hook knows it.
@@ -581,7 +608,7 @@ class Watcher:
                 f"that of {name!r} does not: leave it out by layers=."
             )
         context = captured.context().detach()
-        self._charge(context.numel() * context.itemsize, name)
+        self._charge(name, context.numel() * context.itemsize)
         # The model may write to it.
         return context.clone(memory_format=torch.contiguous_format)
 
@@ -603,7 +630,7 @@ class Watcher:
         numbers = 6 * prod(problem.scores_shape) + 4 * problem.value.numel()
         if by_hand is None:
             numbers += problem.query.numel() + problem.key.numel()
-        self._charge(numbers * problem.dtype.itemsize, name)
+        self._charge(name, numbers * problem.dtype.itemsize)
         if by_hand is None:
             return _steps_of(captured, self._snapshots.of(problem, lambda _: None), name)
         try:
@@ -614,16 +641,16 @@ class Watcher:
                 f"added, and {name!r} {error}: take keep='weights', or narrow layers=."
             ) from error
 
-    def _charge(self, needed: int, name: str) -> None:
+    def _charge(self, name: str, needed: int) -> None:
         """Charge bytes of kept weights or steps to the budget.
 
         Errors: a `BudgetError` where the total exceeds it.
         """
-        self._kept += needed
-        if self._kept > self.choice.budget:
+        self._bytes += needed
+        if self._bytes > self.choice.budget:
             raise BudgetError(
                 f"keep={self.choice.keep!r} takes at most budget={self.choice.budget} bytes, and "
-                f"would need {self._kept} by {name!r}: raise budget=, or narrow layers=."
+                f"would need {self._bytes} by {name!r}: raise budget=, or narrow layers=."
             )
 
 
