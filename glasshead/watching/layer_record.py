@@ -33,8 +33,9 @@ class Watched(Sequence[Call]):
     a cache, of all its calls joined, the prefill first. `seen["layer"][i]` is one call, and `texts`
     lists all texts.
 
-    A module that runs several times in one forward pass, as where layers share weights, counts as
-    one layer per run: see `runs`.
+    A module that runs several times in one forward pass, as where layers share weights, or attends
+    several times in one call, as a differential transformer does, counts as one layer per run: see
+    `runs`.
 
     Args:
         name: Name of the module; of a run `name#run`.
@@ -320,13 +321,26 @@ class Watched(Sequence[Call]):
         Errors: a ValueError where the module runs several times in a forward pass.
         """
         runs = self.runs
+        if any(run[0].beside for run in runs[1:]):
+            raise ValueError(
+                f"{self.name!r} attends {len(runs)} times in a forward pass, and each time is a "
+                f"record of its own: take seen[{runs[0].name!r}] to seen[{runs[-1].name!r}], or "
+                f"one call by its number."
+            )
         if len(runs) > 1:
             raise ValueError(
                 f"{self.name!r} runs {len(runs)} times in a forward pass, and each run is a layer "
                 f"of its own: take seen[{self.name!r}].runs[-1] for the last of them, or one call "
                 f"by its number."
             )
-        return self.texts[-1]
+        text = self.texts[-1]
+        if len(text) > 1 and any(call.merged for call in text):
+            raise ValueError(
+                f"the calls of {self.name!r} cannot be joined: its last keys are those of another "
+                f"text, before which each call has more keys of its own. Take one call by its "
+                f"number."
+            )
+        return text
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not self.__dict__.get("_made"):

@@ -39,8 +39,13 @@ class CallInfo(NamedTuple):
         real: Which queries are real tokens, `[batch, queries]`, and not padding, which statistics
             that sum over queries leave out; None where all are, or the padding is unknown.
         forward: Number of the forward pass of the model.
-        run: Index of the run of its module, where a forward pass runs that several times.
+        run: Index of the run of its module, where a forward pass runs that several times, or it
+            attends several times in one call.
         interleaved: Whether other attention ran between the last run of its module and this one.
+        beside: Whether the last run was in the same call of its module, so that how both combine
+            is not known.
+        merged: Whether its last keys are those of another text, so that keys of its own come in
+            between in the next call.
         by_hand: The steps of an attention that is written by hand, in words; None for one that the
             model left to a function of its libraries.
         images: The pictures among its keys, or a clause that says why they are not known; None
@@ -57,6 +62,8 @@ class CallInfo(NamedTuple):
     forward: int = 0
     run: int = 0
     interleaved: bool = False
+    beside: bool = False
+    merged: bool = False
     by_hand: str | None = None
     images: Images | str | None = None
     shards: tuple[Shard, ...] = ()
@@ -66,8 +73,8 @@ class Call(StatisticResults):
     """One call of an attention: its statistics, `[batch, heads, …]`, as attributes by name.
 
     Attributes:
-        position, first_key, keys, crossing, heads, real, forward, run, interleaved: See `CallInfo`.
-        by_hand, images, shards: See `CallInfo`.
+        position, first_key, keys, crossing, heads, real, forward, run: See `CallInfo`.
+        interleaved, beside, merged, by_hand, images, shards: See `CallInfo`.
         missing: Why what was to be kept is not; None where it is, or nothing was asked for.
     """
 
@@ -89,7 +96,8 @@ class Call(StatisticResults):
         self.position, self.first_key, self.keys = info.position, info.first_key, info.keys
         self.crossing, self.heads, self.real = info.crossing, info.heads, info.real
         self.forward, self.run, self.interleaved = info.forward, info.run, info.interleaved
-        self.by_hand, self.images, self.shards = info.by_hand, info.images, info.shards
+        self.beside, self.merged, self.by_hand = info.beside, info.merged, info.by_hand
+        self.images, self.shards = info.images, info.shards
 
     @property
     def weights(self) -> Weights | None:

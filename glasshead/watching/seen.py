@@ -212,7 +212,7 @@ def _described(call: Call) -> dict[str, Any]:
         "keys": call.keys,
         "crossing": call.crossing,
         "by_hand": call.by_hand,
-        "pass": [call.forward, call.run, call.interleaved],
+        "pass": [call.forward, call.run, call.interleaved, call.beside, call.merged],
         "heads": None if call.heads is None else list(call.heads),
         "statistics": describe_values(call.statistics, call.values),
     }
@@ -249,9 +249,11 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
     heads, crossing = described["heads"], described.get("crossing", False)
     if crossing not in (True, False):
         raise ValueError("a call crosses or does not")
-    forward, run, interleaved = described.get("pass", (0, 0, False))
-    if interleaved not in (True, False):
-        raise ValueError("a call is interleaved or not")
+    # Older files do not say whether a call is beside another, or merged.
+    known = (*described.get("pass", (0, 0, False)), False, False)
+    forward, run, interleaved, beside, merged = known[:5]
+    if any(one not in (True, False) for one in (interleaved, beside, merged)):
+        raise ValueError("a call is interleaved, beside another and merged, or not")
     by_hand = described.get("by_hand")
     if not isinstance(by_hand, str | None):
         raise ValueError("the steps of a call by hand are words")  # noqa: TRY004 - of a file
@@ -265,6 +267,8 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
         forward=whole_number(forward, "forward"),
         run=whole_number(run, "run"),
         interleaved=interleaved,
+        beside=beside,
+        merged=merged,
         by_hand=by_hand,
     )
     return Call(shape, statistics, values, info)
@@ -306,6 +310,8 @@ class Seen(Mapping[str, Watched]):
         self._watched = watched
 
     def __getitem__(self, name: str) -> Watched:
+        if name not in self._watched and name in (layers := self.layers):
+            return layers[name]
         if name not in self._watched:
             raise KeyError(f"{name!r} was not seen; there is {_some(list(self))}.")
         return self._watched[name]
@@ -320,7 +326,8 @@ class Seen(Mapping[str, Watched]):
     def layers(self) -> dict[str, Watched]:
         """All layers by name; a module that runs several times per pass is one layer per run.
 
-        Runs are named "name#0", "name#1" and so on.
+        So is one that attends several times in one call. Runs are named "name#0", "name#1" and so
+        on, by which `seen["name#1"]` gives them, too.
         """
         return {run.name: run for watched in self.values() for run in watched.runs}
 

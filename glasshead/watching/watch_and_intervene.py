@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from glasshead.attention.attention import Statistics
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import normalize_statistics
+from glasshead.watching.ends import check_ends
 from glasshead.watching.errors import compiled_parts
 from glasshead.watching.interception.banded_attention import bands
 from glasshead.watching.interception.kernels import calling_back, observing_operators
@@ -39,6 +40,7 @@ def watch(
     layers: str | Sequence[str] | None = None,
     heads: Sequence[int] | None = None,
     attention_mask: Bool[Tensor, "batch tokens"] | Int[Tensor, "batch tokens"] | None = None,
+    ended: int | Sequence[int] | Int[Tensor, " batch"] | None = None,
     keep: str | None = None,
     budget: int = 2**31,
 ) -> Iterator[Seen]:
@@ -68,7 +70,8 @@ def watch(
     Padding does not count: statistics that sum over queries, such as `Received`, and functions that
     sum over calls, such as `summary` and `rollout`, leave out padded queries. These are known from
     the mask given to the model, or from `attention_mask`. Where neither is there, and a batch looks
-    padded, a warning at the end of the block says so.
+    padded, a warning at the end of the block says so. Tokens that a row is fed after its text has
+    ended, while `generate` goes on with other rows, count as padding: see `ended`.
 
     Args:
         model: The model to run inside the block.
@@ -77,6 +80,9 @@ def watch(
         heads: Head indices, counted from 0; None: all.
         attention_mask: 1 or True for real tokens, as returned by a tokenizer; None: the mask given
             to the model. For an encoder-decoder it is the encoder's.
+        ended: What ends the text of a row in a decoding loop of your own: token ids, or a tensor
+            with the length of each row, padding before it included. Later queries count as padding.
+            None: the model's `eos_token_id`, where padding follows it; []: nothing.
         keep: "weights" also keeps the lazy `Weights` of each call; "gradients" these and, once a
             backward pass has run, the lazy `WeightGradients` of the loss with respect to them;
             "context" the output of its heads before the output projection, for `MeanAblation` and
@@ -123,6 +129,7 @@ def watch(
         _keeps(keep),
         whole_number(budget, "budget"),
         check_mask(attention_mask),
+        check_ends(ended),
     )
     if not requested and not choice.keep:
         raise ValueError(

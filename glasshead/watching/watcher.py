@@ -29,6 +29,7 @@ from glasshead.watching.captured_call import (
     keys_before,
     output_mismatch,
 )
+from glasshead.watching.ends import EndFinder, Ends
 from glasshead.watching.errors import (
     NUMBERLESS,
     SHARDED,
@@ -48,6 +49,7 @@ from glasshead.watching.errors import (
 )
 from glasshead.watching.image_finder import ImageFinder
 from glasshead.watching.layer_record import Watched, last_call
+from glasshead.watching.merged_keys import merged_position
 from glasshead.watching.module_calls import (
     Layers,
     ModuleCall,
@@ -73,6 +75,7 @@ class WatchChoices:
             respect to them, "context" the output of heads, "trace" the steps of attention by hand.
         budget: Memory for these in bytes, over all calls.
         attention_mask: True for real tokens; None: the mask given to the model.
+        ended: What ends a text; None: the model's own ids.
     """
 
     statistics: dict[str, Statistic]
@@ -80,6 +83,7 @@ class WatchChoices:
     keep: str | None = None
     budget: int = 2**31
     attention_mask: Bool[Tensor, "batch tokens"] | None = None
+    ended: Ends | None = None
 
 
 @dataclass(eq=False)
@@ -102,10 +106,11 @@ class ForwardPass:
 
     Attributes:
         number: Number of the current pass.
+        repeated: Whether the module of the last attention has attended in the same call before.
     """
 
     def __init__(self) -> None:
-        self.number = 0
+        self.number, self.repeated = 0, False
         self._identity: object = None
         self._runs: dict[str, tuple[object, int]] = {}
         self._previous: str | None = None
@@ -132,11 +137,18 @@ class ForwardPass:
         identity, run = self._runs.get(name, (None, -1))
         again = identity is not None and identity is not own.identity
         apart = again and self._previous != name
-        if identity is not own.identity:
+        self.repeated = identity is own.identity
+        if not self.repeated:
             run += 1
         self._runs[name] = own.identity, run
         self._previous = name
         return run, apart
+
+    def another(self, name: str) -> int:
+        """Begin another run within the same call of a module, and return its index."""
+        identity, run = self._runs[name]
+        self._runs[name] = identity, run + 1
+        return run + 1
 
 
 class Watcher:
@@ -168,10 +180,16 @@ class Watcher:
         self._spent: str | None = None
         self._snapshots = Snapshots()
         self._stores: dict[tuple[str, int], KeyStore] = {}
+        self._previous_key: Tensor | None = None
         self.singles = QueryBatch(choice.statistics)
         self._tracker, self._pass = SequenceTracker(), ForwardPass()
         known = any(hasattr(one, "padding") for one in choice.statistics.values())
-        self._padding = PaddingFinder(choice.attention_mask, self.names.values(), known=known)
+        self._padding = PaddingFinder(
+            choice.attention_mask,
+            self.names.values(),
+            ends=EndFinder(self.model, choice.ended),
+            known=known,
+        )
         self._images = ImageFinder(self.names)
         self._alike = AlikeLayers()
 
@@ -401,14 +419,24 @@ class Watcher:
         known = self.watched.get(name)
         last = None if known is None else last_call(known, None if captured.crossing else run)
         position, first_key, offset = self._tracker.place(name, captured, last, self._pass.number)
+        beside = False
         if (
             captured.crossing
-            and position
             and last is not None
+            and 0 < position == last.end
             and last.forward == self._pass.number
         ):
             # A step of a decoder without self-attention, not another layer.
             run, apart = last.run, last.interleaved
+        elif self._pass.repeated and not self._goes_on(captured, position, last):
+            run, apart, beside = self._pass.another(name), False, True
+            last = None if known is None else last_call(known, run)
+            place = self._tracker.place(name, captured, last, self._pass.number)
+            position, first_key, offset = place
+        self._previous_key = captured.problem.key
+        merged = merged_position(captured, calls[0])
+        if merged is not None:
+            position, first_key, offset = merged, 0, merged
         problem = captured.problem if offset is None else replace(captured.problem, offset=offset)
         whole = keys_before(problem, first_key)
         real = None
@@ -436,6 +464,8 @@ class Watcher:
             forward=self._pass.number,
             run=run,
             interleaved=apart,
+            beside=beside,
+            merged=merged is not None,
             by_hand=captured.by_hand,
             images=self._images.images(captured, calls),
             shards=captured.shards,
@@ -444,6 +474,17 @@ class Watcher:
             self._alike.learn(ObservedStep(captured, rule, info, shape), calls)
         kept = self._kept(name, captured, problem, run)
         return Call(shape, self.choice.statistics, values, info, **kept)
+
+    def _goes_on(self, captured: CapturedCall, position: int, last: Call | None) -> bool:
+        """Return whether a call continues the text of the last one within a call of its module."""
+        before, key = self._previous_key, captured.problem.key
+        return (
+            last is not None
+            and 0 < position == last.end
+            and before is not None
+            and before.shape[-2] <= key.shape[-2]
+            and torch.equal(before, key[..., : before.shape[-2], :])
+        )
 
     def _kept(
         self, name: str, captured: CapturedCall, problem: Problem, run: int
