@@ -10,7 +10,7 @@ import torch
 import glasshead as gh
 import watched_models as models
 from watching import decoding
-from watching.decoding import BEAM_SEARCHES, STATISTICS, Case, Reading
+from watching.decoding import BEAM_SEARCHES, DECODINGS, STATISTICS, Case, Reading
 from watching.families import FAMILIES
 
 pytest.importorskip("transformers")
@@ -18,7 +18,7 @@ pytest.importorskip("pandas")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:transformers")
 
 SIDES = ("none", "left", "right")
-ENDINGS = ("none",)
+ENDINGS = ("none", "config", "argument")
 CACHES = ("dynamic", "whole", "static")
 MODES = ("sdpa", "eager")
 QUICK = 12
@@ -44,9 +44,7 @@ def every_pair(cases: Iterable[Case]) -> Iterator[Case]:
 CASES = list(
     every_pair(
         case
-        for case in starmap(
-            Case, product(FAMILIES, ("greedy", "sampled"), SIDES, ENDINGS, CACHES, MODES)
-        )
+        for case in starmap(Case, product(FAMILIES, DECODINGS, SIDES, ENDINGS, CACHES, MODES))
         if case.possible
     )
 )
@@ -63,6 +61,8 @@ def chosen() -> list[object]:
 @pytest.mark.parametrize("case", chosen())
 @torch.no_grad()
 def test_a_sequence_is_seen_as_it_is_alone(case: Case) -> None:
+    if case.decoding not in ("greedy", "sampled") and not hasattr(gh.Seen, "follow"):
+        pytest.skip("rows that change places and keys that are cut off are not followed")
     model, prompts = case.of.build(case.mode), decoding.prompts_of(case)
     with decoding.ending(case, model, prompts) as ended:
         with models.skipped_where_transformers_fails(ValueError, RuntimeError, IndexError):
@@ -72,7 +72,9 @@ def test_a_sequence_is_seen_as_it_is_alone(case: Case) -> None:
     assert torch.equal(written.sequences, plain.sequences)
     alone = decoding.returned(case, model, prompts, written, ended.tokens)
     if case.decoding in BEAM_SEARCHES:
-        Reading(seen, decoding.in_rows(case, model, prompts, written)).check()
+        rows = decoding.in_rows(case, model, prompts, written)
+        Reading(seen, rows).check(without=("frame",))
+        assert not Reading(seen.follow(), rows).check().refused
         seen = seen.follow(written.beams)
     refused = Reading(seen, alone).check().refused
     assert not refused
