@@ -1071,7 +1071,7 @@ class TestTheTrace:
             ),
             (
                 lambda q, k, v: F.scaled_dot_product_attention(q, k, v, dropout_p=0.5),
-                "keep='trace' takes attention whose queries, keys, values and output show, withou",
+                r"keep='trace' needs attention without dropout, .* call model.eval\(\) first",
             ),
         ],
         ids=["softcap", "dropout"],

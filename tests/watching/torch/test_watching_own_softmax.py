@@ -259,15 +259,9 @@ class SamplingAttention(nn.Module):
 
 OF_A_PROJECTION = "takes the softmax of a projection, and not of a product of queries and keys"
 LONE = {
-    "additive": (
-        AdditiveAttention(nn.Softmax(-1)),
-        "takes the softmax of what no product of queries and keys has made",
-    ),
+    "additive": (AdditiveAttention(nn.Softmax(-1)), OF_A_PROJECTION),
     "sampling": (SamplingAttention(), OF_A_PROJECTION),
-    "over heads": (
-        AttentionOverHeads(),
-        "takes its softmax over axis 1 of ",
-    ),
+    "over heads": (AttentionOverHeads(), "takes its softmax over axis 1 of "),
     "to scores": (AttentionToScores(), "takes a softmax whose weights no product has taken to val"),
 }
 
