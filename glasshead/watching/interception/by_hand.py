@@ -220,13 +220,11 @@ class HandFollower:
         if operator.convolution:
             self._convolve(args[1], output)
             return None
-        known, alone = [], True
-        for one in _tensors(args):
-            record = self._record(one)
-            if record is None:
-                alone = False
-            else:
-                known.append((record, one))
+        if operator.sums and not in_backward():
+            session.record_mixing()
+        records = [(self._record(one), one) for one in _tensors(args)]
+        known = [(record, one) for record, one in records if record is not None]
+        alone = len(known) == len(records)
         if operator.exponential and all(one.kind is not TensorRole.SCORES for one, _ in known):
             self._exponentials(session, output)
         elif known and not self._divides_exponentials(session, operator, known, args, output):
@@ -356,6 +354,7 @@ class HandFollower:
                 for label in features_of(record, found, side)
                 if label in found.made
             )
+            session.record_mixing()
             sides = found.places(0), found.places(1)
             kept = found if self._tracing else None
             scores = ScoreProduct(sides, output.dtype, features, kept)

@@ -1,4 +1,4 @@
-"""Keys that stand for several tokens each are kept, and steps with them are not joined by places."""
+"""Keys that stand for several tokens each are kept, and steps with them are not joined by them."""
 
 import pytest
 import torch
