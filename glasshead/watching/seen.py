@@ -3,7 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,10 @@ from glasshead.attention.observe import import_pandas
 from glasshead.drawing import Block, Document, Paragraph, Table, number
 from glasshead.recipe.validation import in_float64, whole_number
 from glasshead.statistics import MaxScore, Statistic
+from glasshead.watching.foreign import answer
 from glasshead.watching.gathering import gathered
 from glasshead.watching.layer_record import Watched
+from glasshead.watching.other_mixers import Unobserved
 from glasshead.watching.recorded_call import Call, CallInfo
 
 if TYPE_CHECKING:
@@ -192,7 +194,11 @@ _KIND = "watch"
 _REAL = "#real"
 
 
-def save(file: str | os.PathLike[str], watched: Mapping[str, Watched]) -> None:
+def save(
+    file: str | os.PathLike[str],
+    watched: Mapping[str, Watched],
+    unobserved: Mapping[str, Unobserved],
+) -> None:
     """Write every call to a file."""
     tensors: dict[str, Tensor] = {}
     for name, calls in watched.items():
@@ -200,7 +206,8 @@ def save(file: str | os.PathLike[str], watched: Mapping[str, Watched]) -> None:
             own = tensors_of(call.values) | ({} if call.real is None else {_REAL: call.real})
             tensors |= {f"{name}/{place}/{value}": tensor for value, tensor in own.items()}
     layers = {name: [_described(call) for call in calls] for name, calls in watched.items()}
-    write(file, _KIND, {"layers": layers}, tensors)
+    others = {name: [*one] for name, one in unobserved.items()}
+    write(file, _KIND, {"layers": layers, "unobserved": others}, tensors)
 
 
 def _described(call: Call) -> dict[str, Any]:
@@ -219,15 +226,29 @@ def _described(call: Call) -> dict[str, Any]:
     }
 
 
-def load(file: str | os.PathLike[str]) -> dict[str, Watched]:
-    """Read every call from a file, by layer name."""
+def load(
+    file: str | os.PathLike[str],
+) -> tuple[dict[str, Watched], dict[str, Unobserved]]:
+    """Read every call from a file, by layer name, and which layers were not observed."""
     description, tensors = read(file, _KIND)
     with understood(file, _KIND):
         own: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
         for name, tensor in tensors.items():
             call, _, value = name.rpartition("/")
             own[call][value] = tensor
-        return {name: _watched(name, calls, own) for name, calls in description["layers"].items()}
+        layers = description["layers"].items()
+        others = description.get("unobserved", {}).items()
+        return (
+            {name: _watched(name, calls, own) for name, calls in layers},
+            {name: _unobserved(*one) for name, one in others},
+        )
+
+
+def _unobserved(kind: Any, selected: Any) -> Unobserved:
+    """Check what a file says of a layer that was not observed."""
+    if not isinstance(kind, str) or selected not in (True, False):
+        raise ValueError("a layer that was not observed has a class, and was selected or not")
+    return Unobserved(kind, bool(selected))
 
 
 def _watched(
@@ -309,9 +330,12 @@ class Seen(Mapping[str, Watched]):
     """
 
     def __init__(
-        self, watched: Mapping[str, Watched], unexpected: Mapping[str, str] | None = None
+        self,
+        watched: Mapping[str, Watched],
+        unobserved: Callable[[], Mapping[str, Unobserved]] = dict,
+        unexpected: Mapping[str, str] | None = None,
     ) -> None:
-        self._watched = watched
+        self._watched, self._other_mixers = watched, unobserved
         self._unexpected = {} if unexpected is None else unexpected
 
     def __getitem__(self, name: str) -> Watched:
@@ -331,6 +355,20 @@ class Seen(Mapping[str, Watched]):
     def unexpected(self) -> dict[str, str]:
         """How layers ran by another mask than `expect=` states, by name: the first difference."""
         return dict(self._unexpected)
+
+    @property
+    def unobserved(self) -> dict[str, str]:
+        """The layers that mix tokens by other means than attention, by name, and their classes.
+
+        They stand in a stack of which other layers attend, such as those of Mamba or of a linear
+        attention.
+        """
+        return {name: one.kind for name, one in self._other_mixers().items()}
+
+    @property
+    def unobserved_of_selected(self) -> dict[str, str]:
+        """Those of `unobserved` that `layers` of the watch has selected."""
+        return {name: one.kind for name, one in self._other_mixers().items() if one.selected}
 
     @property
     def layers(self) -> dict[str, Watched]:
@@ -366,7 +404,7 @@ class Seen(Mapping[str, Watched]):
         Seen: 1 attention
         the model: 1 call, the last of 3 queries on 3 keys
         """
-        return Seen(gathered(self._watched))
+        return Seen(gathered(self._watched), self._other_mixers, self._unexpected)
 
     def summary(self) -> Summary:
         """Return a table, layers × heads, for each statistic with one number per query or head.
@@ -420,7 +458,7 @@ class Seen(Mapping[str, Watched]):
         >>> gh.Seen.load(file)[""].entropy.equal(seen[""].entropy)
         True
         """
-        save(file, self._watched)
+        save(file, self._watched, self._other_mixers())
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> "Seen":
@@ -428,7 +466,8 @@ class Seen(Mapping[str, Watched]):
 
         Errors: an OSError where the file cannot be read; a ValueError for any other file.
         """
-        return cls(load(file))
+        watched, unobserved = load(file)
+        return cls(watched, lambda: unobserved)
 
     def __repr__(self) -> str:
         lines = [f"Seen: {counted(len(self), 'attention')}"]
@@ -437,7 +476,16 @@ class Seen(Mapping[str, Watched]):
             queries = counted(last.queries, "query", "queries")
             on = f"{queries} on {counted(last.keys, 'key')}"
             lines.append(f"{name or 'the model'}: {calls}, the last of {on}")
-        return "\n".join(lines if len(lines) < 9 else [*lines[:4], "…", *lines[-3:]])
+        lines = lines if len(lines) < 9 else [*lines[:4], "…", *lines[-3:]]
+        return "\n".join([*lines, *self._told_unobserved()])
+
+    def _told_unobserved(self) -> list[str]:
+        """Describe the layers that mix tokens by other means, in a line."""
+        found = self.unobserved
+        if not found:
+            return []
+        mix = "layer mixes" if len(found) == 1 else "layers mix"
+        return [f"Not observed: {len(found)} {mix} tokens by other means, {named(found)}"]
 
     def _repr_html_(self) -> str:
         rows = [
@@ -446,8 +494,22 @@ class Seen(Mapping[str, Watched]):
         ]
         table = Table(["layer", "calls", "queries of the last", "keys"], rows)
         blocks = [table, *self.summary().document().blocks] if rows else []
+        blocks = [*map(Paragraph, self._told_unobserved()), *blocks]
         title = f"Seen: {counted(len(self), 'attention')}"
         return Document(blocks, title=title)._repr_html_()
+
+
+def named(unobserved: Mapping[str, str]) -> str:
+    """Return the name and the class of the first of some layers, and the number of the others."""
+    name, kind = next(iter(unobserved.items()))
+    others = f" and {len(unobserved) - 1} more" if len(unobserved) > 1 else ""
+    return f"{kind} at {name!r}{others}"
+
+
+def end(seen: Seen) -> None:
+    """Find the layers that were not observed, and let go of the model."""
+    found = answer(seen._other_mixers) or {}  # noqa: SLF001 - of this module
+    seen._other_mixers = lambda: found  # noqa: SLF001 - of this module
 
 
 def _some(names: list[str]) -> str:

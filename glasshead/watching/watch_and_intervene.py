@@ -29,7 +29,7 @@ from glasshead.watching.intervener import Intervener
 from glasshead.watching.interventions import Intervention, ZeroAblation
 from glasshead.watching.layer_record import close
 from glasshead.watching.padding import check_mask
-from glasshead.watching.seen import Seen
+from glasshead.watching.seen import Seen, end
 from glasshead.watching.watcher import WatchChoices, Watcher
 
 
@@ -143,10 +143,12 @@ def watch(
             "watch takes statistics such as [gh.Entropy()], or keep='weights', and got neither."
         )
     watcher = Watcher(model, layers, choice)
+    seen = Seen(watcher.watched, watcher.unobserved, watcher.masks.unexpected)
     try:
         with observing(watcher):
-            yield Seen(watcher.watched, watcher.masks.unexpected)
+            yield seen
     finally:
+        end(seen)
         for one in watcher.watched.values():
             close(one)
     check_compiled_code_is_seen()

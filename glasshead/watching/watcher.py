@@ -64,6 +64,7 @@ from glasshead.watching.module_calls import (
     names_of,
     within_traced,
 )
+from glasshead.watching.other_mixers import OtherMixers, Unobserved
 from glasshead.watching.own_context import with_own_context
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 from glasshead.watching.recorded_call import Call, CallInfo
@@ -210,6 +211,7 @@ class Watcher:
         self._images = ImageFinder(self.names)
         self._alike = AlikeLayers()
         self.masks = MaskChecks(choice.expect, self.names.values())
+        self._mixers = OtherMixers(self.names)
 
     def observe(self, module: nn.Module | None, capture: Callable[[], CapturedCall]) -> None:
         """Observe an attention call, if its layer is selected.
@@ -328,6 +330,17 @@ class Watcher:
         name = self._name(module)
         if name in self.layers or (within and self.layers.touch(name)):
             self._missed.setdefault(name, why)
+
+    def record_mixing(self) -> None:
+        """Record that the module in progress has mixed tokens by a product or a sum."""
+        module = calling(self.names)
+        if module is not None:
+            self._mixers.record(self.names[module])
+
+    def unobserved(self) -> dict[str, Unobserved]:
+        """Return the layers that mix tokens by other means than attention, by their names."""
+        found = self._mixers.found([*self.watched, *self._others])
+        return {name: Unobserved(kind, name in self.layers) for name, kind in found.items()}
 
     def record_compiled(self) -> None:
         """Record that a module is being compiled."""

@@ -1,7 +1,7 @@
 """Stacks: consecutive self-attention layers of one text, whose weights are multiplied."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,8 @@ from glasshead.attention import JoinedWeights, Weights
 from glasshead.recipe.validation import whole_number
 from glasshead.watching.layer_record import Watched, check_of_tokens, check_whole
 from glasshead.watching.module_calls import Layers
-from glasshead.watching.seen import Seen
+from glasshead.watching.other_mixers import interrupts
+from glasshead.watching.seen import Seen, named
 
 LazyWeights = Weights | JoinedWeights
 
@@ -59,6 +60,24 @@ def check_of_itself(each: str, watched: Watched, name: str) -> None:
         )
 
 
+def check_all_attend(unobserved: Mapping[str, str], among: list[str] | None, name: str) -> None:
+    """Raise a ValueError where layers of a stack mix tokens by other means than attention.
+
+    Args:
+        unobserved: The names and classes of such layers.
+        among: Names of attentions, between which they must not lie; None: anywhere.
+        name: Name of the calling function, for errors.
+    """
+    found = {
+        each: kind for each, kind in unobserved.items() if among is None or interrupts(each, among)
+    }
+    if found:
+        raise ValueError(
+            f"{name} takes layers that mix tokens by attention alone, and {named(found)} by other "
+            f"means, which were not observed."
+        )
+
+
 def check_one_text(each: str, watched: Watched, name: str) -> None:
     """Raise a ValueError where an attention read several texts in its last forward pass.
 
@@ -88,6 +107,7 @@ def stack_of(
     not of one text, or may not be.
     """
     watched = chosen(seen, layers, name)
+    check_all_attend(seen.unobserved, None if layers is None else list(watched), name)
     for each, one in watched.items():
         check_one_text(each, one, name)
         if any(call.beside for call in one.texts[-1]):

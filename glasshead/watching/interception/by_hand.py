@@ -244,13 +244,11 @@ class HandFollower:
         if operator.convolution:
             self._convolve(operator, args, kwargs, output)
             return None
-        known, alone = [], True
-        for one in _tensors(args):
-            record = self._record(one)
-            if record is None:
-                alone = False
-            else:
-                known.append((record, one))
+        if operator.sums and not in_backward():
+            session.record_mixing()
+        records = [(self._record(one), one) for one in _tensors(args)]
+        known = [(record, one) for record, one in records if record is not None]
+        alone = len(known) == len(records)
         if operator.exponential and all(one.kind is not TensorRole.SCORES for one, _ in known):
             self._exponentials(session, output)
         elif known and not self._normalizes(session, operator, known, args, output):
@@ -372,6 +370,7 @@ class HandFollower:
             self._needed |= own.untyped_storage()._cdata not in self._parameters  # noqa: SLF001
             self._project(operator, records, found, int(static[1]), output)
         else:
+            session.record_mixing()
             self._remember_scores(session, records, found, args, kwargs, output)
         return None
 

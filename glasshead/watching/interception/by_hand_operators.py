@@ -54,6 +54,8 @@ _MOVES = {
         "stack",
     )
 }
+# Operators along a text.
+_SUMS = {f"aten::{name}" for name in ("_fft_c2c", "_fft_r2c", "cumprod", "cumsum", "logcumsumexp")}
 # Operators that take no number of their inputs over.
 _EMPTY = ("_like", "aten::new_", "aten::bernoulli")
 
@@ -64,6 +66,7 @@ class Operator(NamedTuple):
     name: str
     product: bool
     convolution: bool
+    sums: bool
     exponential: bool
     copies: bool
     reshapes: bool
@@ -85,6 +88,7 @@ def operator_of(func: Any) -> Operator:
         name,
         product=full in PRODUCTS,
         convolution=name in _CONVOLUTIONS,
+        sums=name in _SUMS,
         exponential=name in _EXPONENTIALS,
         copies=name in _COPIES,
         reshapes=name in _RESHAPES,

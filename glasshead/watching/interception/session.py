@@ -563,6 +563,11 @@ class Session:
         for watcher in self.watchers if not in_backward() else ():
             watcher.record_without_softmax(words)
 
+    def record_mixing(self) -> None:
+        """Record in each watcher that the module in progress has mixed tokens."""
+        for watcher in self.watchers:
+            watcher.record_mixing()
+
     def record_compiled(self, *, seen: bool) -> None:
         """Record in watchers and interveners that a module is being compiled.
 
