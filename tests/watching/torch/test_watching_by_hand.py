@@ -1023,7 +1023,7 @@ class TestTheTrace:
             ),
             (
                 lambda q, k, v: F.scaled_dot_product_attention(q, k, v, dropout_p=0.5),
-                "keep='trace' takes attention whose queries, keys, values and output show, withou",
+                "keep='trace' needs attention without dropout, and 'the model' drops weights",
             ),
         ],
         ids=["softcap", "dropout"],
