@@ -54,7 +54,7 @@ def kept_bytes(value: Any, known: dict[int, Any]) -> int:
 
 def measured(name: str, batch: int, window: int | None = None, **decoding: Any) -> list[Figure]:
     """Generate a text, and return what its weights take beyond a row for each step."""
-    made = model(window)
+    made: Any = model(window)
     tokens = torch.randint(2, 101, (batch, PROMPT))
     mask = torch.ones_like(tokens)
     mask[1:, :13] = 0

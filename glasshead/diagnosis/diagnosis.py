@@ -1,9 +1,9 @@
 """The diagnosis of a mask: find what it means and what is wrong with it, and report that."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from jaxtyping import Bool, Float
 from markupsafe import Markup
@@ -34,6 +34,10 @@ from glasshead.recipe.masks import Mask
 from glasshead.recipe.masks.base import picture
 from glasshead.recipe.tile import Tile
 from glasshead.recipe.validation import whole_number
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch.nn.attention.flex_attention import BlockMask
 
 _MARGIN = 4
 _INDENT = "    "
@@ -390,7 +394,7 @@ def diagnose(
 ) -> Diagnoses: ...
 @overload
 def diagnose(
-    mask: Any,
+    mask: "Tensor | np.ndarray | Sequence[Any] | Mask | BlockMask",
     *,
     queries: int | None = None,
     keys: int | None = None,

@@ -715,8 +715,8 @@ class Watcher:
         by_hand, source = captured.trace, captured.gradient
         if by_hand is None and source is not None and source.drops:
             raise UnfitError(
-                f"keep='trace' needs attention without dropout, and {name!r} drops weights; call "
-                f"model.eval() first."
+                f"keep='trace' needs attention without dropout, and {name or 'the model'!r} drops "
+                f"weights; call model.eval() first."
             )
         if by_hand is None and (captured.by_hand or source is None):
             raise UnfitError(

@@ -110,10 +110,13 @@ class TestExplain:
         torch.testing.assert_close(told["context"]["context"], module(x).detach())
 
     @pytest.mark.parametrize("diagonal", [0, 1])
-    def test_a_mask_that_is_inverted_is_told(self, diagonal):
+    @pytest.mark.parametrize("low", [None, -torch.inf, -1e9])
+    def test_a_mask_that_is_inverted_is_told(self, diagonal, low):
         class Inverted(nn.Module):
             def forward(self, x):
                 mask = torch.ones(6, 6, dtype=torch.bool).triu(diagonal)
+                if low is not None:
+                    mask = torch.zeros(6, 6).masked_fill(~mask, low)
                 return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
 
         explanation = gh.explain(Inverted(), torch.randn(1, 1, 6, 8), query=1)

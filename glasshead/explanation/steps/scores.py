@@ -1,8 +1,9 @@
 """Steps of the scores: products, scale, softcap, bias and mask."""
 
+import torch
 from rich.cells import cell_len
 
-from glasshead.diagnosis.mask_input import RowSummary, only_later
+from glasshead.diagnosis.mask_input import RowSummary, hiding, only_later
 from glasshead.drawing import Block, Formula, Paragraph
 from glasshead.explanation.explanation import Step
 from glasshead.explanation.normalizers import is_softmax, why_hidden
@@ -251,9 +252,14 @@ def _hides(subject: Subject) -> bool:
 
 def _inverted(subject: Subject) -> tuple[str, ...]:
     """Warn of a mask by which words see only the words after them."""
-    visible = subject.visible
-    if visible is None or not subject.same_words:
+    if not subject.same_words:
         return ()
+    visible = torch.ones(2 * [len(subject.key_names)], dtype=torch.bool)
+    if subject.visible is not None:
+        visible = visible & subject.visible
+    if subject.bias is not None:
+        # A mask of large finite numbers.
+        visible = visible & ~hiding(subject.bias).cells
     if not bool(only_later(visible, RowSummary.of(visible), 0)):
         return ()
     return (
