@@ -48,13 +48,13 @@ from glasshead.watching.layer_record import Watched, last_call
 from glasshead.watching.module_calls import (
     Layers,
     ModuleCall,
-    SequenceTracker,
     calling,
     calls_in_progress,
     names_of,
 )
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
-from glasshead.watching.recorded_call import Call, CallInfo
+from glasshead.watching.recorded_call import Call, CallInfo, names_keys
+from glasshead.watching.sequences import SequenceLedger, keys_at
 from glasshead.watching.sharding import Shard, ShardError, head_shard
 from glasshead.watching.single_query import QueryBatch, single_query
 
@@ -143,6 +143,7 @@ class Watcher:
         watched: The records of the observed attentions, by name, in order of execution.
         ran: Whether a module of the model was called in this thread.
         singles: The single queries of the current pass whose statistics wait for one another.
+        sequences: The texts that the model reads.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class Watcher:
         self._kept = 0
         self._snapshots = Snapshots()
         self.singles = QueryBatch(choice.statistics)
-        self._tracker, self._pass = SequenceTracker(), ForwardPass()
+        self.sequences, self._pass = SequenceLedger(), ForwardPass()
         known = any(hasattr(one, "padding") for one in choice.statistics.values())
         self._padding = PaddingFinder(choice.attention_mask, self.names.values(), known=known)
         self._images = ImageFinder(self.names)
@@ -190,7 +191,7 @@ class Watcher:
         self._images.note(calls)
         if name not in self.layers:
             self._others[name] = None
-            self._tracker.passed(capture, self._pass.number)
+            self.sequences.passed(capture, self._pass.number)
             return
         captured = capture()
         try:
@@ -232,7 +233,7 @@ class Watcher:
         run, apart = self._pass.run(name, calls, own)
         if run or apart:
             info = info._replace(run=run, interleaved=apart)
-        self._tracker.placed(self._pass.number, info.position, 1)
+        self.sequences.placed(self._pass.number, info.position, 1)
         values: dict[str, Any] = {}
         self.singles.add_row(row, info.real, values)
         self.record(name, Call(first.shape, self.choice.statistics, values, info), calls)
@@ -393,7 +394,8 @@ class Watcher:
             self._check_without_positions(name)
         known = self.watched.get(name)
         last = None if known is None else last_call(known, None if captured.crossing else run)
-        position, first_key, offset = self._tracker.place(name, captured, last, self._pass.number)
+        place = self.sequences.place(name, run, captured, calls, self._pass.number)
+        position, first_key, offset = place.position, place.first_key, place.offset
         if (
             captured.crossing
             and position
@@ -403,16 +405,22 @@ class Watcher:
             # A step of a decoder without self-attention, not another layer.
             run, apart = last.run, last.interleaved
         problem = captured.problem if offset is None else replace(captured.problem, offset=offset)
-        whole = keys_before(problem, first_key)
+        if place.places is None:
+            whole = keys_before(problem, first_key)
+        else:
+            problem = whole = keys_at(problem, place.places, position)
         real = None
         if not captured.over_features:
             real = self._padding.real(name, captured, position, calls, self._pass.number)
         values: dict[str, Any] = {}
         # The first call shows whether the statistics fit at all.
-        waits = known is not None and self.choice.heads is None
+        waits = known is not None and self.choice.heads is None and place.unplaced is None
         rule = self.singles.add(whole, real, values) if waits else None
         if rule is None:
             values = self._values(whole, real, captured.logsumexp)
+        if place.unplaced is not None:
+            statistics = self.choice.statistics
+            values = {n: one for n, one in values.items() if not names_keys(statistics[n])}
         shape = tuple(whole.as_given(whole.query).shape[:-1])
         heads, numbers = self._heads(name, problem, captured.shards)
         if self.choice.heads is not None:
@@ -432,11 +440,15 @@ class Watcher:
             by_hand=captured.by_hand,
             images=self._images.images(captured, calls),
             shards=captured.shards,
+            text=place.text,
+            rows=place.rows,
+            apart=place.apart,
+            untold=place.unplaced,
         )
         keep = self.choice.keep
         if rule is not None and keep is None:
             self._alike.learn(ObservedStep(captured, rule, info, shape), calls)
-        kept = keep in ("weights", "gradients")
+        kept = keep in ("weights", "gradients") and place.unplaced is None
         weights = self._weights(name, captured, problem) if kept else None
         arrived = self._gradients(name, captured, problem) if keep == "gradients" else None
         trace = self._trace(name, captured, problem) if keep == "trace" else None
