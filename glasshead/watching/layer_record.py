@@ -85,6 +85,13 @@ class Watched(Sequence[Call]):
         self._made.append(call)
         self._together = {}
 
+    def crop(self, text: tuple[int, ...], left: int) -> None:
+        """Record that a text has lost its last tokens, and how many are left."""
+        last = next((call for call in reversed(self._made) if call.text == text), None)
+        if last is not None:
+            self._made[self._made.index(last)] = last.stopped(left)
+            self._together = {}
+
     @property
     def runs(self) -> list["Watched"]:
         """Each run of the module in a forward pass as a layer of its own; itself if there is one.

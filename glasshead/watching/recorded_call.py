@@ -1,11 +1,13 @@
 """One recorded call of an attention: its statistics, what was kept, and its place in the text."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from glasshead.attention.lazy_matrix import first_head
 from glasshead.attention.observe import StatisticResults, value_table
@@ -51,6 +53,7 @@ class CallInfo(NamedTuple):
             places; None: the same.
         apart: Why the calls of its text cannot be joined, a clause; None: they can.
         untold: Why some of its statistics have no value, a clause; None: all have one.
+        stop: The number of tokens of the text that were kept after it; None: all.
     """
 
     position: int = 0
@@ -69,6 +72,7 @@ class CallInfo(NamedTuple):
     rows: tuple[int, ...] | None = None
     apart: str | None = None
     untold: str | None = None
+    stop: int | None = None
 
 
 def names_keys(statistic: Statistic) -> bool:
@@ -81,7 +85,7 @@ class Call(StatisticResults):
 
     Attributes:
         position, first_key, keys, crossing, heads, real, forward, run, interleaved: See `CallInfo`.
-        by_hand, images, shards, text, rows, apart, untold: See `CallInfo`.
+        by_hand, images, shards, text, rows, apart, untold, stop: See `CallInfo`.
         weights: The lazy matrix of all heads, `[batch, heads, queries, keys]`; None where it was
             not kept.
         trace: Every step of an attention written by hand, in the layout of its softmax; None where
@@ -110,7 +114,7 @@ class Call(StatisticResults):
         self.forward, self.run, self.interleaved = info.forward, info.run, info.interleaved
         self.by_hand, self.images, self.shards = info.by_hand, info.images, info.shards
         self.text, self.rows = info.text, info.rows
-        self.apart, self.untold = info.apart, info.untold
+        self.apart, self.untold, self.stop = info.apart, info.untold, info.stop
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -169,6 +173,12 @@ class Call(StatisticResults):
         name = self.name_of(name)
         return self._with(self.shape, {name: self.statistics[name]}, {name: self.values[name]})
 
+    def stopped(self, left: int) -> "Call":
+        """Return the call after which `left` tokens of its text were kept."""
+        twin = copy(self)
+        twin._info, twin.stop = self._info._replace(stop=left), left  # noqa: SLF001 - a Call
+        return twin
+
     def bare(self) -> "Call":
         """Return the call without statistics and weights."""
         return self._with(self.shape, {}, {})
@@ -206,11 +216,12 @@ class Call(StatisticResults):
             elif self.statistics[name] == Received() and weights is not None:
                 # The sum over queries follows from the weights that were kept.
                 ones = weights.logsumexp.new_ones(count, 1)
-                values[name] = (weights.T @ ones)[..., 0]
+                values[name] = F.pad((weights.T @ ones)[..., 0], (self.first_key, 0))
             else:
                 untold = why
         known = {"real": chosen.real(self), "images": chosen.images(self.images)}
-        info = self._info._replace(rows=None, keys=keys, untold=untold, **known, **changed)
+        known |= {"rows": None, "keys": keys, "untold": untold, "stop": self.stop}
+        info = self._info._replace(**{**known, **changed})
         shape = (*self.shape[:-1], count)
         shape = shape if rows is None else (len(rows), *shape[1:])
         context = None if self.context is None else chosen.of_queries(self.context, -2)

@@ -220,6 +220,7 @@ def _described(call: Call) -> dict[str, Any]:
         "rows": None if call.rows is None else list(call.rows),
         "apart": call.apart,
         "untold": call.untold,
+        "stop": call.stop,
         "statistics": describe_values(told, call.values),
     }
 
@@ -287,6 +288,7 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor], place: int) -
         rows=None if rows is None else tuple(whole_number(row, "rows") for row in rows),
         apart=apart,
         untold=untold,
+        stop=None if (stop := described.get("stop")) is None else whole_number(stop, "stop"),
     )
     return Call(shape, statistics, values, info)
 

@@ -250,10 +250,26 @@ class SequenceLedger:
         if owner := self._known(cache):
             owner.moves.append(move)
 
-    def cropped(self, cache: Any) -> None:
-        """Record that the last tokens of a cache were removed."""
-        if owner := self._known(cache):
-            owner.crops += 1
+    def cropped(self, cache: Any, count: int | None) -> dict[str, tuple[tuple[int, ...], int]]:
+        """Record that the last tokens of a cache were removed.
+
+        Args:
+            cache: The cache.
+            count: How many; None: not known.
+
+        Returns: by the name of each attention its text, and the tokens that are left of it.
+        """
+        owner = self._known(cache)
+        if owner is None:
+            return {}
+        owner.crops += 1
+        left = held_by(cache)
+        # A module around the text may have been given the cache too, such as one that sees.
+        return {
+            name: (state.text, left)
+            for (name, _), state in owner.states.items()
+            if count and left is not None and state.end - count == left
+        }
 
     def _known(self, cache: Any) -> _Owner | None:
         owner = self._owners.get(id(cache))
@@ -719,6 +735,14 @@ def _goes_on(call: _Call, state: _State) -> bool:
         and state.last == (call.forward, 1, call.keys)
         and state.batch == call.captured.batch
     )
+
+
+def held_by(cache: Any) -> int | None:
+    """Return how many tokens a cache has been given and not lost; None where it does not say."""
+    try:
+        return int(cache.get_seq_length())
+    except Exception:  # noqa: BLE001 - a cache of any library, which may not be able to say
+        return None
 
 
 def _cache_of(calls: Sequence[ModuleCall]) -> Any:

@@ -76,7 +76,9 @@ def without_rejected(calls: Sequence[Call]) -> list[tuple[Call, Call]]:
     A call that begins before the end of an earlier one replaces its last tokens.
     """
     kept: list[tuple[Call, Call]] = []
-    stop = calls[-1].end
+    last = calls[-1]
+    # Tokens may be rejected after the last call, too; of what is left nothing may be observed.
+    stop = last.end if last.stop is None else max(last.stop, calls[0].position)
     for call in reversed(calls):
         count = min(call.queries, stop - call.position)
         if count > 0 or not kept:

@@ -252,6 +252,12 @@ class Watcher:
             self.watched[name] = Watched(name, settle=self.singles.settle)
         self.watched[name].add(call)
 
+    def cropped(self, cache: Any, count: int | None) -> None:
+        """Record that the last tokens of a cache were removed, as `SequenceLedger.cropped` does."""
+        for name, (text, left) in self.sequences.cropped(cache, count).items():
+            if name in self.watched:
+                self.watched[name].crop(text, left)
+
     @property
     def passes(self) -> int:
         """Number of forward passes in which attention was observed so far."""

@@ -297,6 +297,27 @@ def test_rejected_tokens_leave_the_text(llama, assistant):
     check_same(seen, alone(llama, written[:, :read]), length=min(read, written.shape[1]))
 
 
+@pytest.mark.parametrize("build", [models.llama, models.mistral])
+def test_tokens_that_leave_a_cache_leave_the_text(build):
+    from transformers import DynamicCache
+
+    model, text = build("sdpa"), models.tokens(2, 11)
+    cache, whole = DynamicCache(config=model.config), alone(model, text[:, :10])
+    if hasattr(cache, "activate_past_recording"):
+        cache.activate_past_recording()
+    with torch.no_grad(), watching(model) as seen:
+        for piece in (slice(0, 7), slice(7, 8), slice(8, 11)):
+            model(text[:, piece], past_key_values=cache)
+            if piece.stop < 11:
+                cache.crop(0)
+        cache.crop(-1)
+        check_same(seen, whole)
+        model(text[:, :1], past_key_values=cache)
+        cache.crop(-1)
+    assert len(seen[NAME].texts) == 1
+    check_same(seen, whole)
+
+
 def test_a_sum_over_rejected_tokens_takes_kept_weights(llama):
     from transformers import DynamicCache
 

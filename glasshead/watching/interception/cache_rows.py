@@ -55,19 +55,21 @@ class _CachePatch(Patch):
 
 def _record(cache: Any, read: Callable[..., Any], given: tuple[Any, ...]) -> None:
     session = THREADS.session
-    ledgers = [one.sequences for one in (*session.watchers, *session.interveners)]
-    if not ledgers:
-        return
-    if read is _crop:
-        for ledger in ledgers:
-            ledger.cropped(cache)
+    watchers, interveners = session.watchers, session.interveners
+    if not (watchers or interveners):
         return
     move = None
     # What a subclass takes instead may be anything, and the model runs on.
     with suppress(Exception):
         move = read(*given)
-    for ledger in ledgers:
-        ledger.moved(cache, move)
+    if read is _crop:
+        for watcher in watchers:
+            watcher.cropped(cache, move)
+        for intervener in interveners:
+            intervener.sequences.cropped(cache, move)
+        return
+    for one in (*watchers, *interveners):
+        one.sequences.moved(cache, move)
 
 
 def _rows(rows: Any) -> list[int]:
@@ -77,8 +79,9 @@ def _rows(rows: Any) -> list[int]:
     return [int(row) for row in given.reshape(-1).tolist()]
 
 
-def _crop() -> None:
-    """Stand for the method that removes the last tokens."""
+def _crop(count: int) -> int | None:
+    """Return how many tokens are removed; None where the number of those that stay is given."""
+    return -int(count) if count < 0 else None
 
 
 _MOVES: dict[str, Callable[..., Any]] = {
