@@ -83,6 +83,7 @@ bench: setup
 	$(BIN)/python benchmarks/train_watch.py
 	$(BIN)/python benchmarks/generation_with_cache.py
 	$(BIN)/python benchmarks/generation_against_transformers.py
+	$(BIN)/python benchmarks/kept_weights.py
 	$(BIN)/python benchmarks/eviction.py
 	$(BIN)/python benchmarks/rollout.py
 	$(BIN)/python benchmarks/attention_dropout.py

@@ -4,6 +4,7 @@ from glasshead.attention import Observation as Observation
 from glasshead.attention import Plan as Plan
 from glasshead.attention import WeightGradients as WeightGradients
 from glasshead.attention import Weights as Weights
+from glasshead.diagnosis import Diagnoses as Diagnoses
 from glasshead.diagnosis import Diagnosis as Diagnosis
 from glasshead.diagnosis import diagnose as diagnose
 from glasshead.explanation import Explanation as Explanation

@@ -9,6 +9,8 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 PROGRAMS = (
+    # What never has a window takes a fifth less processor time.
+    "chromium-headless-shell",
     *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),
     # On macOS and on Windows it is not on the path.
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",

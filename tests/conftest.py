@@ -22,6 +22,16 @@ if sys.platform == "win32":
     Path.write_text = partialmethod(Path.write_text, newline="\n")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that may take longest, so that no process waits for one in the end."""
+
+    def patience(item: pytest.Item) -> float:
+        given = item.get_closest_marker("timeout")
+        return float(given.args[0] if given else item.config.getini("timeout"))
+
+    items.sort(key=patience, reverse=True)
+
+
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(123)

@@ -45,6 +45,7 @@ LIBRARIES = (
     "tokenizers",
     "torchmetrics",
     "transformers.models.llama.modeling_llama",
+    "ipykernel.kernelapp",
 )
 GLASSHEAD = (
     "glasshead.cli.app",
@@ -63,8 +64,8 @@ class NewProcess(subprocess.Popen):
         arguments: What stands after `python`.
         fresh: Whether glasshead is not imported yet, and the libraries alone are.
         libraries: A folder with all libraries that it has, but those that PYTHONPATH adds.
-        options: Those of `subprocess.Popen`, of which `cwd`, `env`, `stdin`, `text` and `bufsize`
-            count.
+        options: Those of `subprocess.Popen`, of which `cwd`, `env`, `stdin`, `text`, `bufsize` and
+            `process_group=0` count.
     """
 
     def __init__(self, *arguments, fresh=False, libraries=None, text=True, **options):
@@ -98,7 +99,7 @@ class Process(NewProcess):
             read, write, out_read, out_write, err_read, err_write = more[3:9]
             arguments = args[len(_python(self._libraries)) :]
             asked = {"arguments": arguments, "cwd": str(Path(cwd or ".").absolute())}
-            asked["environment"] = env
+            asked |= {"environment": env, "leads": more[15] == 0}
             request = os.memfd_create("request")
             os.write(request, json.dumps(asked).encode())
             self._status, status = os.pipe()
@@ -125,11 +126,16 @@ class Process(NewProcess):
             return self.returncode
 
 
-def ranks(count, *arguments, cwd=None, **variables):
+def ranks(count, *arguments, cwd=None, stdin=None, **variables):
     """Start processes that are ranks of each other, as a launcher does; each has its own pipes."""
     port = free_port()
     return [
-        Process(*arguments, cwd=cwd, env=os.environ | variables | launched(rank, count, port))
+        Process(
+            *arguments,
+            cwd=cwd,
+            stdin=stdin,
+            env=os.environ | variables | launched(rank, count, port),
+        )
         for rank in range(count)
     ]
 
@@ -204,7 +210,10 @@ def _serve(asking, fresh):
 def _fork(request, status, *pipes):
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     asked = json.loads(os.pread(request, os.fstat(request).st_size, 0))
+    leads = asked.pop("leads")
     child = os.fork()
+    if leads and child:
+        os.setpgid(child, child)
     if not child:
         for number, pipe in enumerate(pipes):
             os.dup2(pipe, number)
@@ -235,7 +244,8 @@ def _run(arguments, cwd, environment):
     cores = len(os.sched_getaffinity(0))
     torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", cores)))
     paths = environment.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[1:1] = [path for path in paths if path and path not in sys.path]
+    # The folder of this file, which comes first, is not that of the program.
+    sys.path[1:1] = [path for path in paths if path and path not in sys.path[1:]]
     code = 0
     try:
         _run_program(*arguments)

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +65,23 @@ def test_it_hears_signals_while_it_runs():
             assert process.poll() is None
             process.send_signal(number)
             assert process.wait(timeout=60) == code_of_end
+
+
+@systems.signals
+def test_it_leads_a_group_if_asked():
+    code = "print('here', flush=True); import time; time.sleep(3600)"
+    with forked.Process("-c", code, process_group=0) as process:
+        assert process.stdout.readline() == "here\n"
+        assert os.getpgid(process.pid) == process.pid
+        os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait(timeout=60) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(("place", "code"), [(Path(forked.__file__).parent, 0), ("", 1)])
+def test_it_finds_what_lies_next_to_the_server_if_told(place, code):
+    environment = {**os.environ, "PYTHONPATH": str(place)}
+    for start in (forked.Process, forked.NewProcess):
+        assert start("-c", "import scripts", env=environment).ended().returncode == code
 
 
 def test_ranks_have_outputs_of_their_own():

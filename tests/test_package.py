@@ -5,6 +5,7 @@ import importlib
 import re
 import subprocess
 import sys
+from dataclasses import FrozenInstanceError, is_dataclass
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,18 @@ def test_a_star_import_without_an_extra_says_what_to_install(tmp_path, monkeypat
 @pytest.mark.parametrize("name", sorted(glasshead.__all__))
 def test_every_name_is_documented(name):
     assert getattr(glasshead, name).__doc__
+
+
+VALUES = [name for name in sorted(glasshead.__all__) if is_dataclass(getattr(glasshead, name))]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_every_value_is_immutable(name):
+    kind = getattr(glasshead, name)
+    # A class with slots takes the names of its fields only.
+    field = next(iter(kind.__dataclass_fields__), "anything")
+    with pytest.raises(FrozenInstanceError):
+        setattr(kind.__new__(kind), field, None)
 
 
 def test_an_unknown_name_is_an_attribute_error():

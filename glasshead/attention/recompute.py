@@ -159,6 +159,12 @@ def _scores_and_visible(problem: Problem, tile: Tile) -> tuple[Tensor, Tensor | 
     return scores, visible
 
 
+def unmasked_scores(problem: Problem) -> Float[Tensor, "*batch heads queries keys"]:
+    """Compute β times the score of each pair, before softcap, bias and mask."""
+    with torch.no_grad(), without_autocast(problem.query.device):
+        return _scores(problem, problem.tile(), None)
+
+
 def _scores(problem: Problem, tile: Tile, visible: Tensor | None) -> Tensor:
     """Compute β times the score of each pair, in memory of its own, rounded as the reference."""
     some = replace(

@@ -95,35 +95,45 @@ class Weights(LazyMatrix):
         self._logsumexp, self._known = logsumexp, rows
 
     @property
+    def _outline(self) -> Problem:
+        """The problem, whose shapes and recipe count, and whose keys need not be there."""
+        return self._problem
+
+    @property
     def logsumexp(self) -> Float[Tensor, "... queries"]:
         """Return ln Σ_j exp s_ij of each row, in nats; -inf where a query sees nothing."""
-        return self._problem.as_given(self._logsumexp)
+        return self._outline.as_given(self._logsumexp)
 
     @property
     def offset(self) -> int | Tensor:
         """Return the position of the first query among the keys; a tensor where rows differ."""
-        return self._problem.offset
+        return self._outline.offset
+
+    @property
+    def key_heads(self) -> int:
+        """Return the number of heads of the keys, fewer than those of the matrix if grouped."""
+        return self._outline.key.shape[-3]
 
     @property
     def shape(self) -> torch.Size:
         """Return `[..., queries, keys]`."""
-        shape = list(self._problem.scores_shape)
-        if self._problem.axes < 4:
+        shape = list(self._outline.scores_shape)
+        if self._outline.axes < 4:
             del shape[-3]
         return torch.Size(shape)
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._problem.dtype
+        return self._outline.dtype
 
     @property
     def device(self) -> torch.device:
-        return self._problem.query.device
+        return self._outline.query.device
 
     @property
     def numbers_a_pair(self) -> int:
         # Scores, visible pairs and weights are in memory together.
-        a_pair = 4 + self._problem.score.numbers_a_pair(self._problem.query.shape[-1])
+        a_pair = 4 + self._outline.score.numbers_a_pair(self._outline.query.shape[-1])
         return a_pair * self.shape[:-2].numel()
 
     def __mul__(self, other: LazyMatrix) -> Elementwise:
@@ -192,9 +202,10 @@ class Weights(LazyMatrix):
 
     def _seen(self, rows: range) -> range:
         keys = range(self.shape[-1] if rows else 0)
-        if self._problem.mask is None or not keys:
+        outline = self._outline
+        if outline.mask is None or not keys:
             return keys
-        return self._problem.mask.key_range(replace(self._problem.tile(), queries=rows, keys=keys))
+        return outline.mask.key_range(replace(outline.tile(), queries=rows, keys=keys))
 
     def _head(self, places: tuple[int, ...]) -> "Weights":
         problem = self._problem

@@ -17,6 +17,7 @@ from glasshead.diagnosis.mask_input import (
     bands,
     last_edge,
     marks_of,
+    own_keys_seen,
 )
 from glasshead.message import Message
 
@@ -216,6 +217,14 @@ class Case:
     def seen(self) -> Bool[Tensor, "*leading keys"]:
         """Return which keys any query sees."""
         return self.visible.any(-2)
+
+    @cached_property
+    def real(self) -> Bool[Tensor, "*leading queries"]:
+        """Return which queries are real tokens: a query of their batch row sees their own key."""
+        seen = self.seen
+        if seen.ndim == 3:
+            seen = seen.any(-2, keepdim=True).expand_as(seen)
+        return own_keys_seen(seen, self.queries, self.layout.position)
 
     @cached_property
     def uniform(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from glasshead.diagnosis.axes import Case, InferredAxes
 from glasshead.diagnosis.mask_input import Meaning, RowSummary, most_frequent, stretches
@@ -20,7 +21,7 @@ class Structure:
 
     Attributes:
         mask: The rule.
-        line: Python that makes it.
+        line: Python that makes it; empty where that would be too long.
         kinds: The kinds of its parts, such as {"causal", "padding"}.
     """
 
@@ -30,10 +31,12 @@ class Structure:
 
     def __and__(self, other: "Structure") -> "Structure":
         lines = [f"({line})" if " | " in line else line for line in (self.line, other.line)]
-        return Structure(self.mask & other.mask, " & ".join(lines), self.kinds | other.kinds)
+        line = " & ".join(lines) if all(lines) else ""
+        return Structure(self.mask & other.mask, line, self.kinds | other.kinds)
 
     def __or__(self, other: "Structure") -> "Structure":
-        line = f"{self.line} | {other.line}"
+        lines = [self.line, other.line]
+        line = " | ".join(lines) if all(lines) else ""
         return Structure(self.mask | other.mask, line, self.kinds | other.kinds)
 
 
@@ -223,6 +226,36 @@ def prefixed(case: Case) -> Structure | None:
     return base | Structure(masks.prefix(lengths.cpu()), line, frozenset({"prefix"}))
 
 
+# Of a block, at the least.
+_PICTURE = 3
+
+
+def with_blocks(case: Case, base: Structure) -> Structure | None:
+    """Propose a causal mask whose neighbours in a block see each other too, not compared yet.
+
+    The last key that a query sees names its block. A few leaked cells look the same: so each part
+    of a block has two tokens or more, and some block has three. None where heads differ.
+    """
+    if case.queries != case.keys or case.layout.position != 0:
+        return None
+    own = torch.arange(case.keys, device=case.visible.device)
+    ids = torch.where(case.real, case.rows.last, own)
+    if same_throughout(ids):
+        ids = ids.reshape(-1, case.keys)[0]
+    elif ids.ndim == 3 and bool((ids == ids[:, :1]).all()):
+        ids = ids[:, 0]
+    else:
+        return None
+    counts = torch.zeros_like(ids).scatter_add(-1, ids, torch.ones_like(ids))
+    size, beside = counts.gather(-1, ids), ids[..., 1:] == ids[..., :-1]
+    alone = ~(F.pad(beside, (1, 0)) | F.pad(beside, (0, 1)))
+    if int(size.max()) < _PICTURE or bool((alone & (size > 1)).any()):
+        return None
+    numbered = ids.unique(return_inverse=True)[1].cpu()
+    line = _code_line(numbered) if ids.ndim == 1 else None
+    return base | Structure(masks.documents(numbered), line or "", frozenset({"blocks"}))
+
+
 def recognize(case: Case) -> Structure | None:
     """Return the structured mask that shows exactly these pairs, or None."""
     for structure in _candidates(case):
@@ -254,11 +287,9 @@ def _candidates(case: Case) -> Iterator[Structure]:
         yield diagonal & cut
     if case.uniform:
         return
-    joined = prefixed(case)
-    if joined is not None:
-        yield joined
-        if cut is not None:
-            yield joined & cut
+    for joined in (prefixed(case), None if diagonal is None else with_blocks(case, diagonal)):
+        if joined is not None:
+            yield from (joined,) if cut is None else (joined, joined & cut)
     apart = packed(case)
     if apart is None:
         return
@@ -297,7 +328,7 @@ def conversion(case: Case, structure: Structure | None) -> Conversion:
     if bias is not None:
         line = f"mask, bias = gh.from_additive({_with_infinities(case)})"
         return Conversion(masks.dense(_axes(case, visible)), _axes(case, bias), line, sdpa)
-    if structure is not None:
+    if structure is not None and structure.line:
         return Conversion(structure.mask, None, f"mask = {structure.line}", sdpa)
     if not case.layout.by_key:
         return Conversion(masks.dense(visible), None, _line(case), sdpa)

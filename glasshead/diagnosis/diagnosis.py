@@ -1,9 +1,9 @@
 """The diagnosis of a mask: find what it means and what is wrong with it, and report that."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, overload
 
 from jaxtyping import Bool, Float
 from markupsafe import Markup
@@ -15,6 +15,7 @@ from glasshead.diagnosis.axes import AxisHints, Case, InferredAxes, infer_axes
 from glasshead.diagnosis.conventions import DESCRIBED, STATED, meaning
 from glasshead.diagnosis.conversion import Conversion, conversion, recognize
 from glasshead.diagnosis.mask_input import (
+    MOST_PAIRS,
     SEVERITIES,
     Finding,
     Layout,
@@ -292,9 +293,102 @@ class Diagnosis(Drawn):
         )
 
 
-_MOST_PAIRS = 2**30
+_EXAMINATIONS = (
+    checks.empty_rows,
+    checks.inverted,
+    checks.future,
+    checks.alignment,
+    checks.padding,
+)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagnoses(Mapping[str, Diagnosis], Drawn):
+    """The diagnoses of several masks, by name.
+
+    Attributes:
+        each: The diagnosis of each mask.
+
+    >>> import torch
+    >>> import glasshead as gh
+    >>> full = torch.full((5, 5), -torch.inf)
+    >>> found = gh.diagnose({"full_attention": full.triu(1), "sliding_attention": full.tril(-1)})
+    >>> found
+    Diagnoses(full_attention: healthy, sliding_attention: polarity)
+    >>> found.healthy, found["full_attention"].conversion
+    (False, 'mask = gh.causal()')
+    """
+
+    each: Mapping[str, Diagnosis]
+
+    def __getitem__(self, name: str) -> Diagnosis:
+        return self.each[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.each)
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+    @property
+    def healthy(self) -> bool:
+        """Return whether no mask has an error or a warning."""
+        return all(one.healthy for one in self.each.values())
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Return the findings of all masks, errors first."""
+        every = (finding for one in self.each.values() for finding in one.findings)
+        return tuple(sorted(every, key=lambda finding: SEVERITIES.index(finding.severity)))
+
+    def document(self) -> Document:
+        blocks: list[Block] = []
+        for name, one in self.each.items():
+            document = one.document()
+            blocks += [Heading(f"{name}: {document.title}"), *document.blocks]
+        return Document(blocks, title=Message("Masks by name"))
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        kinds = (
+            f"{name}: {', '.join(finding.kind for finding in one.findings) or 'healthy'}"
+            for name, one in self.each.items()
+        )
+        return f"Diagnoses({', '.join(kinds)})"
+
+
+def _each(masks: Mapping[str, Any], *stated: Any) -> Diagnoses:
+    """Diagnose the masks of a dict; those that are None hide nothing, and are left out."""
+    queries, keys, convention, offset = stated
+    found = {
+        str(name): diagnose(mask, queries=queries, keys=keys, convention=convention, offset=offset)
+        for name, mask in masks.items()
+        if mask is not None
+    }
+    if not found:
+        raise ValueError(
+            Message(
+                "diagnose(mask) takes a dict with a mask in it, and got {names}, each None: for a "
+                "model of transformers, load it with attn_implementation='eager', which makes "
+                "its masks.",
+                names=Message.joined(", ", [repr(name) for name in masks]) if masks else "{}",
+            )
+        )
+    return Diagnoses(found)
+
+
+@overload
+def diagnose(
+    mask: Mapping[str, Any],
+    *,
+    queries: int | None = None,
+    keys: int | None = None,
+    convention: str | None = None,
+    offset: int | None = None,
+) -> Diagnoses: ...
+@overload
 def diagnose(
     mask: Any,
     *,
@@ -302,15 +396,24 @@ def diagnose(
     keys: int | None = None,
     convention: str | None = None,
     offset: int | None = None,
-) -> Diagnosis:
+) -> Diagnosis: ...
+def diagnose(
+    mask: Any,
+    *,
+    queries: int | None = None,
+    keys: int | None = None,
+    convention: str | None = None,
+    offset: int | None = None,
+) -> Diagnosis | Diagnoses:
     """Diagnose an attention mask written for any library, and report what is wrong with it.
 
     Every cell is examined, in the memory of a few copies of the mask.
 
     Args:
         mask: A tensor, an array or nested lists: `[keys]`, `[batch, keys]`, `[queries, keys]`,
-            `[batch * heads, queries, keys]` or `[batch, heads, queries, keys]`; or a glasshead
-            mask, which needs `queries` and `keys`.
+            `[batch * heads, queries, keys]` or `[batch, heads, queries, keys]`; FlexAttention's
+            `BlockMask`; a glasshead mask, which needs `queries` and `keys`; or a dict of masks by
+            name, as transformers makes one for each kind of layer.
         queries: The number of queries of the attention; those of the mask if not given.
         keys: The number of keys of the attention; those of the mask if not given.
         convention: The meaning of the numbers, where known, to be checked instead of guessed:
@@ -320,7 +423,8 @@ def diagnose(
         offset: The position of query 0 among the keys; keys - queries if not given.
 
     Returns:
-        Its meaning, the findings, and the equivalent glasshead mask.
+        Its meaning, the findings, and the equivalent glasshead mask; of a dict, the `Diagnoses` by
+        name.
 
     Errors: a TypeError for what is no mask, or numbers that are not whole; a ValueError for an
     unknown convention, ragged lists, a mask without cells, one that is spread over more than 2^30
@@ -334,6 +438,8 @@ def diagnose(
     The mask is causal but for 1 cell after the diagonal, where a query sees a later key:
     query 1, key 3; hide them, or use gh.causal().
     """
+    if isinstance(mask, Mapping):
+        return _each(mask, queries, keys, convention, offset)
     hints = _hints(queries, keys, convention, offset)
     if isinstance(mask, Mask):
         inferred = _of_mask(mask, hints)
@@ -341,14 +447,14 @@ def diagnose(
     else:
         inferred = infer_axes(read(mask), hints)
         _check_size(inferred.layout)
-        reading = meaning(inferred, hints.convention)
+        reading = meaning(inferred, hints.convention or inferred.given.convention)
     findings = [*checks.shapes(inferred), *reading.findings, *checks.numbers(inferred, reading)]
     converted = None
     if reading.visible is not None:
         case = Case(inferred, reading, inferred.layout.pairs(reading.visible))
         structure = recognize(case)
         kinds = frozenset() if structure is None else structure.kinds
-        for examine in (checks.empty_rows, checks.future, checks.alignment, checks.padding):
+        for examine in _EXAMINATIONS:
             findings += examine(case, kinds)
         converted = conversion(case, structure) if inferred.fits else None
     if isinstance(mask, Mask) and converted is not None and "dense(" in converted.line:
@@ -371,14 +477,14 @@ def _diagnosis(
 def _check_size(layout: Layout) -> None:
     """Raise a ValueError where a mask has too many pairs to be examined."""
     spread = (*layout.leading, 1 if layout.by_key else layout.queries or 1, layout.keys)
-    if prod(spread) > max(_MOST_PAIRS, prod(layout.shape)):
+    if prod(spread) > max(MOST_PAIRS, prod(layout.shape)):
         raise ValueError(
             Message(
                 "diagnose(mask) looks at every pair, at most {most:,} where a mask is "
                 "spread over more than it has, and a mask of shape {shape} would be "
                 "spread over {pairs:,}: give fewer queries= or keys=, or leave them "
                 "out.",
-                most=_MOST_PAIRS,
+                most=MOST_PAIRS,
                 shape=list(layout.shape),
                 pairs=prod(spread),
             )

@@ -8,7 +8,15 @@ from torch import Tensor
 
 from glasshead.diagnosis.axes import Case, InferredAxes
 from glasshead.diagnosis.conversion import ends
-from glasshead.diagnosis.mask_input import FLOATS, Finding, Hiding, Meaning, places, total
+from glasshead.diagnosis.mask_input import (
+    FLOATS,
+    Finding,
+    Hiding,
+    Meaning,
+    only_later,
+    places,
+    total,
+)
 from glasshead.message import Message, _
 
 
@@ -120,8 +128,9 @@ def empty_rows(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
 
     Args:
         case: The mask.
-        kinds: The kinds of the structure that it equals, if any.
+        kinds: The kinds of the structure that it equals, which do not matter here.
     """
+    del kinds
     total, most = int(case.rows.count.sum()), case.visible.numel()
     if total == most:
         opposite = ""
@@ -144,12 +153,12 @@ def empty_rows(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
             Message("The mask hides every key from every query; {result}.", result=_result(case)),
         )
     else:
-        yield from _dead(case, padded="padding" in kinds)
+        yield from _dead(case)
 
 
-def _dead(case: Case, *, padded: bool) -> Iterator[Finding]:
+def _dead(case: Case) -> Iterator[Finding]:
     dead = ~case.rows.alive
-    expected = _of_padding(case, padded=padded) & dead
+    expected = _of_padding(case) & dead
     for rows, explained in ((dead & ~expected, False), (expected, True)):
         count = int(rows.sum())
         if not count:
@@ -178,17 +187,14 @@ def _dead(case: Case, *, padded: bool) -> Iterator[Finding]:
         )
 
 
-def _of_padding(case: Case, *, padded: bool) -> Bool[Tensor, "*leading queries"]:
-    """Return which queries come before the first key that any query of their batch row sees.
+def _of_padding(case: Case) -> Bool[Tensor, "*leading queries"]:
+    """Return which queries are padding: no query of their batch row sees their own key.
 
-    Or after the last, where that is sure to be padding.
+    None of a batch row that sees no key at all.
     """
     if case.uniform:
         return torch.zeros_like(case.rows.alive)
-    positions = torch.arange(case.queries, device=case.visible.device) + case.layout.position
-    starts, stops = ends(case.seen)
-    after = (positions >= stops[..., None]) & (positions < case.keys) & padded
-    return ((positions >= 0) & (positions < starts[..., None])) | after
+    return ~case.real & case.seen.any(-1, keepdim=True)
 
 
 def _result(case: Case) -> str:
@@ -209,6 +215,36 @@ def _result(case: Case) -> str:
     return Message("some libraries give NaN there; here such a query gives 0")
 
 
+def inverted(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
+    """Find masks, or batch rows and heads of one, that hide the past and show the future.
+
+    Args:
+        case: The mask.
+        kinds: The kinds of the structure that it equals, which do not matter here.
+    """
+    del kinds
+    if case.layout.by_key or any(one.kind == "polarity" for one in case.meaning.findings):
+        return
+    upside_down = only_later(case.visible, case.rows, case.layout.position)
+    count = int(upside_down.sum())
+    if not count:
+        return
+    first = places(upside_down) if upside_down.ndim else ()
+    where = ""
+    if count < upside_down.numel():
+        where = Message(" ({where})", where=listed(first, case.layout.describe, count))
+    yield Finding(
+        "polarity",
+        "error",
+        Message(
+            "The mask looks inverted: queries see only later positions{where}: hide those "
+            "instead, as gh.causal() does.",
+            where=where,
+        ),
+        tuple((*place, 0, 0) for place in first),
+    )
+
+
 # A mask whose queries see a larger share of the future is not causal.
 _CAUSAL = 0.25
 
@@ -220,6 +256,8 @@ def future(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
         case: The mask.
         kinds: The kinds of the structure that it equals, if any.
     """
+    if "blocks" in kinds:
+        yield _blocks(case)
     if case.edge is None or kinds:
         return
     lag = case.edge.lag
@@ -242,6 +280,21 @@ def future(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
             count=counted(count, "cell"),
             own=own,
             where=listed(first, case.describe, count),
+        ),
+        tuple(case.place(place) for place in first),
+    )
+
+
+def _blocks(case: Case) -> Finding:
+    later = case.visible.triu(case.layout.position + 1)
+    first = places(later, 1)
+    return Finding(
+        "blocks",
+        "note",
+        Message(
+            "The mask is causal but for blocks of neighbouring keys that see each other, as the "
+            "tokens of a picture do: the first has {where}.",
+            where=case.describe(first[0]),
         ),
         tuple(case.place(place) for place in first),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -36,6 +37,7 @@ class Finding:
 
 
 LARGE = 1000.0
+MOST_PAIRS = 2**30
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,11 +176,13 @@ class MaskInput:
         values: The numbers.
         source: Python code for this tensor, where the input is called `mask`.
         typed: Whether its dtype was chosen, as of a tensor; not so of a list.
+        convention: The convention of its type; None where it has none.
     """
 
     values: Shaped[Tensor, "..."]
     source: str
     typed: bool
+    convention: str | None = None
 
 
 def read(mask: Any) -> MaskInput:
@@ -193,6 +197,8 @@ def read(mask: Any) -> MaskInput:
     """
     if isinstance(mask, Tensor):
         given = MaskInput(_checked(mask), "mask", typed=True)
+    elif type(mask).__name__ == "BlockMask":
+        given = _of_blocks(mask)
     elif isinstance(mask, np.ndarray):
         values = _of_array(mask)
         given = MaskInput(values, _written(mask, values), typed=True)
@@ -205,8 +211,8 @@ def read(mask: Any) -> MaskInput:
     else:
         raise TypeError(
             Message(
-                "diagnose(mask) takes a tensor, an array, nested lists of numbers or a glasshead "
-                "mask, and got {kind}.",
+                "diagnose(mask) takes a tensor, an array, nested lists of numbers, a BlockMask, a "
+                "glasshead mask or a dict of masks, and got {kind}.",
                 kind=type(mask).__name__,
             )
         )
@@ -224,6 +230,27 @@ def read(mask: Any) -> MaskInput:
 def marks_of(values: Shaped[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
     """Return which cells are not 0; booleans stay, as torch compares them in eight bytes each."""
     return values if values.dtype == torch.bool else values != 0
+
+
+def _of_blocks(mask: Any) -> MaskInput:
+    """Evaluate the rule of FlexAttention's `BlockMask` for each pair."""
+    from torch.nn.attention import flex_attention
+
+    shape = tuple(mask.shape)
+    if prod(shape) > MOST_PAIRS:
+        raise ValueError(
+            Message(
+                "diagnose(mask) takes a BlockMask of at most {most:,} pairs, and got shape "
+                "{shape}.",
+                most=MOST_PAIRS,
+                shape=list(shape),
+            )
+        )
+    device = mask.kv_num_blocks.device
+    cells = flex_attention.create_mask(mask.mask_mod, *shape, device=str(device))
+    sizes = ", ".join(map(str, shape))
+    made = f'create_mask(mask.mask_mod, {sizes}, device="{device}")'
+    return MaskInput(cells, f"torch.nn.attention.flex_attention.{made}", True, "attend")
 
 
 def _checked(tensor: Tensor) -> Tensor:
@@ -333,6 +360,40 @@ class RowSummary:
     def alive(self) -> Bool[Tensor, "*leading queries"]:
         """Return which queries see a key."""
         return self.count > 0
+
+
+def own_keys_seen(
+    seen: Bool[Tensor, "*leading keys"], queries: int, position: int
+) -> Bool[Tensor, "*leading queries"]:
+    """Return whether any query sees the key at each query's own position.
+
+    A token whose key no query sees is padding. A position outside the keys counts as seen.
+    """
+    positions = torch.arange(queries, device=seen.device) + position
+    inside = (positions >= 0) & (positions < seen.shape[-1])
+    return seen[..., positions.clamp(0, seen.shape[-1] - 1)] | ~inside
+
+
+def only_later(
+    visible: Bool[Tensor, "*leading queries keys"], rows: RowSummary, position: int
+) -> Bool[Tensor, "*leading"]:
+    """Return where queries see later positions than their own, and none sees an earlier one.
+
+    Queries that are padding do not count, and a single query shows no direction.
+
+    Args:
+        visible: The mask.
+        rows: The summary of its rows.
+        position: The position of query 0 among the keys.
+
+    >>> shown = torch.ones(3, 3, dtype=torch.bool)
+    >>> [bool(only_later(x, RowSummary.of(x), 0)) for x in (shown.triu(), shown.tril())]
+    [True, False]
+    """
+    positions = torch.arange(visible.shape[-2], device=visible.device) + position
+    real = rows.alive & own_keys_seen(visible.any(-2), visible.shape[-2], position)
+    earlier, later = rows.first < positions, rows.last > positions
+    return ~(real & earlier).any(-1) & ((real & later).sum(-1) > 1)
 
 
 @dataclass(frozen=True)

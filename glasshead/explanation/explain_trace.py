@@ -20,6 +20,7 @@ from glasshead.explanation.explanation import Explanation
 from glasshead.explanation.steps import TELLERS
 from glasshead.explanation.subject import Subject, formula_of, part_name
 from glasshead.explanation.translations import Say
+from glasshead.explanation.undefined import undefined_notes
 from glasshead.ladder.worked_example import WorkedExample
 from glasshead.message import Message
 from glasshead.recipe.problem import Trace
@@ -214,6 +215,7 @@ def explain(
         query=subject.position,
         index=subject.index,
         steps=tuple(step for step in steps if step is not None),
+        notes=tuple(undefined_notes(subject)),
     )
 
 

@@ -365,7 +365,8 @@ class MultiHeadAttention(nn.Module):
         >>> MultiHeadAttention.from_module(nn.MultiheadAttention(6, 2)).head_dim
         3
         """
-        from glasshead.layers.torch_weights import copied_linear, copy_into, read_attention
+        from glasshead.layers.proven_weights import read_attention
+        from glasshead.layers.torch_weights import copied_linear, copy_into
 
         read = read_attention(module)
         weights = [weight for weight, _ in read.maps]
@@ -378,13 +379,13 @@ class MultiHeadAttention(nn.Module):
             attention=Attention(
                 score=read.score, mask=combined([read.mask, mask]), dropout=read.dropout
             ),
-            bias=read.maps[0][1] is not None,
+            bias=any(bias is not None for _, bias in read.maps),
         )
         layer.to(weights[0])
         layer.output = nn.Identity() if read.output is None else copied_linear(*read.output)
         for mine, theirs in zip(layer.projections.maps(), read.maps, strict=True):
             for to, of in zip(mine, theirs, strict=True):
-                copy_into(to, of)
+                copy_into(to, weights[0].new_zeros(()) if of is None else of)
         return layer.train(module.training)
 
     def _project_one(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:

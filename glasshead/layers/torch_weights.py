@@ -1,9 +1,7 @@
 """Weights of PyTorch's attention, of the ladder's classes and of a reader's own, for our layers."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any, cast
 
 import torch
@@ -12,7 +10,7 @@ from torch import Tensor, nn
 from glasshead import ladder
 from glasshead.attention import Attention
 from glasshead.recipe.masks import Mask, causal
-from glasshead.recipe.scores import Dot, ScaledDot, Score
+from glasshead.recipe.scores import Score
 
 _Map = tuple[Tensor, Tensor | None]
 
@@ -26,6 +24,7 @@ class AttentionWeights:
         output: Those of the output projection, if there is one.
         num_heads: The number of heads.
         score, mask, dropout: Of its attention.
+        apart: Whether heads are modules of their own, each of which drops weights by itself.
     """
 
     maps: Sequence[_Map]
@@ -34,32 +33,25 @@ class AttentionWeights:
     mask: Mask | None = None
     dropout: float = 0.0
     score: Score | None = None
+    apart: bool = False
 
     def attention(self) -> Attention:
         """Return the attention between the projections."""
         return Attention(score=self.score, mask=self.mask, dropout=self.dropout)
 
 
-def read_attention(module: nn.Module) -> AttentionWeights:
-    """Return the weights of PyTorch's multi-head attention, or of a class of a text.
+def known_weights(module: nn.Module) -> AttentionWeights | None:
+    """Return the weights of PyTorch's multi-head attention, or of a class of the ladder.
 
-    That is a class of the ladder, or a reader's own with the names of the texts. The latter is run
-    on random numbers, and taken for what it computes.
+    None for a module of another kind.
 
-    Errors: a TypeError for a module of another kind; a ValueError for a setting that has no
-    counterpart here, and for a class that computes another thing than its names say.
+    Errors: a ValueError for a setting that has no counterpart here.
     """
     for kind, find in _FINDERS.items():
-        if isinstance(module, kind):
+        # A subclass may compute another thing.
+        if isinstance(module, kind) and type(module).forward is kind.forward:
             return find(module)
-    named = named_weights(module)
-    if named is None:
-        raise TypeError(
-            f"from_module takes nn.MultiheadAttention, a rung of the ladder, or a class of a text "
-            f"with matrices such as W_query, W_key and W_value, and got {type(module).__name__}: "
-            f"copy its weights into a MultiHeadAttention by hand."
-        )
-    return _as_computed(module, named)
+    return None
 
 
 def _of_torch(module: nn.MultiheadAttention) -> AttentionWeights:
@@ -141,12 +133,22 @@ def _linears(*linears: nn.Linear) -> Sequence[_Map]:
 _MATRICES = (
     ("W_query", "W_key", "W_value"),
     ("W_q", "W_k", "W_v"),
+    ("W_Q", "W_K", "W_V"),
     ("Wq", "Wk", "Wv"),
+    ("wq", "wk", "wv"),
     ("query", "key", "value"),
+    ("queries", "keys", "values"),
     ("q_proj", "k_proj", "v_proj"),
+    ("to_q", "to_k", "to_v"),
+    ("q", "k", "v"),
 )
-_OUTPUTS = ("out_proj", "W_h", "W_o", "o_proj")
-_HEADS = ("num_heads", "n_heads", "n_head")
+_STACKED = ("qkv", "W_qkv", "Wqkv", "qkv_proj", "to_qkv", "c_attn", "in_proj", "query_key_value")
+_OUTPUTS = (
+    *("out_proj", "W_h", "W_o", "W_O", "Wo", "wo", "o_proj", "to_out", "c_proj", "proj"),
+    *("W_out", "fc_out", "output"),
+)
+_HEADS = ("num_heads", "n_heads", "n_head", "nhead", "heads", "h", "num_attention_heads")
+_DROPOUTS = ("dropout", "attn_dropout", "attn_drop", "drop", "dropout_p")
 
 
 def named_weights(module: nn.Module) -> AttentionWeights | None:
@@ -158,118 +160,120 @@ def named_weights(module: nn.Module) -> AttentionWeights | None:
     >>> [list(weight.shape) for weight, _ in named_weights(rung).maps]
     [[3, 5], [3, 5], [3, 5]]
     """
+    return next(readings(module), None)
+
+
+def readings(module: nn.Module) -> Iterator[AttentionWeights]:
+    """Yield the ways to read the matrices of a class by their names, the likeliest first."""
     heads = getattr(module, "heads", None)
     if isinstance(heads, nn.ModuleList) and len(heads):
         parts = [named_weights(head) for head in heads]
-        return None if None in parts else _joined(cast("list[AttentionWeights]", parts))
+        if None not in parts:
+            joined = _joined(cast("list[AttentionWeights]", parts))
+            outputs = list(_outputs(module, 1))
+            yield replace(joined, output=outputs[0] if outputs else joined.output, apart=True)
+        return
+    count = next((n for name in _HEADS if isinstance(n := vars(module).get(name), int)), 1)
+    read = AttentionWeights(maps=(), num_heads=max(1, count), dropout=_dropout(module))
+    for maps, heads in (*_apart(module, read.num_heads), *_stacked(module, read.num_heads)):
+        outputs = list(_outputs(module, heads))
+        for output in outputs or [None]:
+            yield replace(read, maps=maps, num_heads=heads, output=output)
+
+
+def _apart(module: nn.Module, heads: int) -> Iterator[tuple[list[_Map], int]]:
+    """Yield matrices of queries, keys and values that have a name each."""
     for names in _MATRICES:
-        maps = [_map(getattr(module, name, None)) for name in names]
+        parts = [getattr(module, name, None) for name in names]
+        biases = [_bias(module, name) for name in names]
+        if all(isinstance(part, nn.Parameter) and part.ndim == 3 for part in parts):
+            # [heads, width, head_dim], or [width, heads, head_dim].
+            for axis in (0, 1):
+                shaped = [part.movedim(axis, 0) for part in parts]  # type: ignore[union-attr]
+                maps = [
+                    (weight.mT.flatten(0, 1), None if bias is None else bias.flatten())
+                    for weight, bias in zip(shaped, biases, strict=True)
+                ]
+                yield maps, len(shaped[0])
+            return
+        maps = [_map(part, bias) for part, bias in zip(parts, biases, strict=True)]
         if None not in maps:
-            break
-    else:
-        return None
-    outputs = (_map(getattr(module, name, None)) for name in _OUTPUTS)
-    dropout = getattr(module, "dropout", None)
-    return AttentionWeights(
-        maps=cast("list[_Map]", maps),
-        output=next((one for one in outputs if one is not None), None),
-        num_heads=next((n for name in _HEADS if isinstance(n := vars(module).get(name), int)), 1),
-        dropout=dropout.p if isinstance(dropout, nn.Dropout) else 0.0,
-    )
+            yield cast("list[_Map]", maps), heads
+            if all(isinstance(part, nn.Parameter) for part in parts):
+                # Applied as x @ W.T.
+                yield [(weight.T, bias) for weight, bias in cast("list[_Map]", maps)], heads
+            return
 
 
-def _map(part: Any) -> _Map | None:
+def _stacked(module: nn.Module, heads: int) -> Iterator[tuple[list[_Map], int]]:
+    """Yield matrices of queries, keys and values that are stacked in one."""
+    for name in _STACKED:
+        found = _map(getattr(module, name, None), _bias(module, name))
+        if found is None or len(found[0]) % (3 * heads):
+            continue
+        weight, bias = found
+        three = [None] * 3 if bias is None else bias.chunk(3)
+        yield list(zip(weight.chunk(3), three, strict=True)), heads
+        # Those of a head side by side.
+        rows = weight.unflatten(0, (heads, 3, -1)).unbind(1)
+        three = [None] * 3 if bias is None else bias.unflatten(0, (heads, 3, -1)).unbind(1)
+        yield (
+            [
+                (row.flatten(0, 1), None if one is None else one.flatten())
+                for row, one in zip(rows, three, strict=True)
+            ],
+            heads,
+        )
+        return
+
+
+def _outputs(module: nn.Module, heads: int) -> Iterator[_Map]:
+    """Yield the ways to read the output projection of a class."""
+    for name in _OUTPUTS:
+        part, bias = getattr(module, name, None), _bias(module, name)
+        if isinstance(part, nn.Sequential) and len(part):
+            part = part[0]
+        if isinstance(part, nn.Parameter) and part.ndim == 3 and len(part) == heads:
+            yield part.flatten(0, 1).T, bias
+            return
+        found = _map(part, bias)
+        if found is not None:
+            yield found
+            if isinstance(part, nn.Parameter):
+                yield found[0].T, bias
+            return
+
+
+def _bias(module: nn.Module, name: str) -> Tensor | None:
+    """Return the bias of a parameter by its name: of W_query, b_query or W_query_bias."""
+    last = name.removeprefix("W_").removeprefix("W").removeprefix("w")
+    for one in (f"b_{last}", f"b{last}", f"bias_{last}", f"{last}_bias", f"{name}_bias"):
+        found = getattr(module, one, None)
+        if isinstance(found, nn.Parameter):
+            return found
+    return None
+
+
+def _dropout(module: nn.Module) -> float:
+    """Return the share of weights that a class drops."""
+    for name in _DROPOUTS:
+        found = getattr(module, name, None)
+        if isinstance(found, nn.Dropout):
+            return found.p
+        if isinstance(found, float):
+            return found
+    return 0.0
+
+
+def _map(part: Any, bias: Tensor | None) -> _Map | None:
     if isinstance(part, nn.Linear):
         return part.weight, part.bias
+    if type(part).__name__ == "Conv1D" and isinstance(part, nn.Module):
+        # The linear layer of GPT-2 in transformers, applied as x @ W.
+        return cast("Tensor", part.weight).T, cast("Tensor", part.bias)
     if isinstance(part, nn.Parameter) and part.ndim == 2:
-        return part.T, None
+        return part.T, bias
     return None
-
-
-# Enough words to tell a causal mask, and few enough for any `context_length`.
-_BATCH, _WORDS = 2, 3
-
-
-def _as_computed(module: nn.Module, named: AttentionWeights) -> AttentionWeights:
-    """Return the weights with the score and the mask by which a class computes its output.
-
-    Errors: a ValueError where it computes another thing with each of them.
-    """
-    kind = type(module).__name__
-    refusal = ValueError(
-        f"from_module takes a class that computes softmax(Q Kᵀ / √d) V of its matrices, with or "
-        f"without √d, a causal mask, dropout of the weights and an output projection, and "
-        f"{kind} does not: copy its weights into a MultiHeadAttention by hand."
-    )
-    width, rows = named.maps[0][0].shape[1], len(named.maps[0][0])
-    if any(weight.shape != (rows, width) for weight, _ in named.maps) or rows % named.num_heads:
-        raise refusal
-    for score, mask in product((ScaledDot(), Dot()), (None, causal())):
-        read = replace(named, score=score, mask=mask)
-        if _agree(module, read, train=False):
-            # Of several modules each draws numbers of its own.
-            heads = isinstance(getattr(module, "heads", None), nn.ModuleList)
-            if named.dropout and not (heads or _agree(module, read, train=True)):
-                break
-            return read
-    raise refusal
-
-
-def _agree(module: nn.Module, read: AttentionWeights, *, train: bool) -> bool:
-    """Return whether a module computes from random numbers what its weights would here."""
-    weight = read.maps[0][0]
-    with _undisturbed(module, train=train):
-        words = torch.randn(_BATCH, _WORDS, weight.shape[1]).to(weight)
-        words = words[:1] if train else words
-        torch.manual_seed(0)
-        theirs = _output(module, words)
-        torch.manual_seed(0)
-        ours = _computed(read, words, train=train)
-    return (
-        isinstance(theirs, Tensor)
-        and theirs.shape == ours.shape
-        and torch.allclose(theirs, ours, rtol=1e-3, atol=1e-5)
-    )
-
-
-@contextmanager
-def _undisturbed(module: nn.Module, *, train: bool) -> Iterator[None]:
-    """Put a module into a mode without gradients, and undo all of that at the end."""
-    modes = {part: part.training for part in module.modules()}
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        try:
-            module.train(train)
-            yield
-        finally:
-            for part, mode in modes.items():
-                part.training = mode
-
-
-def _output(module: nn.Module, words: Tensor) -> Tensor | None:
-    """Return what a module makes of sentences; None where it takes no such inputs."""
-    ways: Sequence[Callable[[], Any]] = (
-        lambda: torch.stack([module(sentence) for sentence in words]),
-        lambda: module(words),
-        lambda: module(words, words, words),
-    )
-    for way in ways:
-        try:
-            output = way()
-        except (TypeError, ValueError, RuntimeError, LookupError, AssertionError, AttributeError):
-            continue
-        return output[0] if isinstance(output, tuple) else output
-    return None
-
-
-def _computed(read: AttentionWeights, words: Tensor, *, train: bool) -> Tensor:
-    """Return the output of an attention with these weights, by the reference engine."""
-    query, key, value = (
-        nn.functional.linear(words, *one).unflatten(-1, (read.num_heads, -1)).transpose(1, 2)
-        for one in read.maps
-    )
-    context = read.attention().train(train).trace(query, key, value).context
-    context = context.transpose(1, 2).flatten(2)
-    return context if read.output is None else nn.functional.linear(context, *read.output)
 
 
 def copied_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:

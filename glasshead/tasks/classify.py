@@ -138,7 +138,7 @@ def token_attention(classifier: TextClassifier, text: str) -> TokenAttention:
         [seen[f"blocks.{layer}.attention"].received[0].mean(0) for layer in range(len(blocks))]
     )
     words = whole_words(tokenizer, tokens)
-    return TokenAttention(words.words, received.float() / len(tokens) @ words.sum.T)
+    return TokenAttention(words.words, words.sum(received.float() / len(tokens)))
 
 
 @dataclass(frozen=True)

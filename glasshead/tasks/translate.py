@@ -330,7 +330,7 @@ def _pairs(translator: TextTranslator, files: Sequence[str]) -> Pairs:
     return TRANSLATE.held_out(data, remedy="name files")
 
 
-_NO_WORDS = WholeWords((), torch.zeros(0, 0))
+_NO_WORDS = WholeWords((), torch.zeros(0, dtype=torch.long))
 
 
 @dataclass(frozen=True, eq=False)
@@ -410,7 +410,7 @@ def cross_attention(translator: TextTranslator, translation: Translation) -> Cro
         model(torch.tensor([source]), torch.tensor([len(source)]), inputs)
     # Each is [1, heads, target tokens, source tokens], in the order of the layers.
     weights = torch.cat([each.pooled_map for each in seen.values()]).float()
-    return CrossAttention(columns.words, rows.words, rows.mean @ weights @ columns.sum.T)
+    return CrossAttention(columns.words, rows.words, rows.mean(columns.sum(weights).mT).mT)
 
 
 def align(

@@ -1,6 +1,7 @@
 """A captured attention call: its inputs, masks of other libraries read, and snapshots."""
 
 import copy
+import math
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from glasshead.recipe.normalizers import Softmax, SoftmaxOne
 from glasshead.recipe.problem import Problem, Trace
 from glasshead.recipe.scores import ScaledDot
 from glasshead.recipe.tile import Span
+from glasshead.watching.mask_rows import MaskRows
 from glasshead.watching.sharding import Shard
 from glasshead.watching.single_query import row_of
 
@@ -95,6 +97,7 @@ class CapturedCall:
         sliding: Whether the keys are the last of those given to the module so far, as with a
             sliding-window cache.
         crossing: Whether it is cross-attention: its keys belong to another text than its queries.
+        compressed: Number of its last keys that each stand for several earlier tokens.
         over_features: Whether its queries and keys are the features of a head, and not tokens.
         real: Which queries are real tokens, `[batch, queries]`, and not padding, where its module
             was told; None: that is to be found.
@@ -115,6 +118,7 @@ class CapturedCall:
     position: int | None = None
     sliding: bool = False
     crossing: bool = False
+    compressed: int = 0
     over_features: bool = False
     real: Bool[Tensor, "batch queries"] | None = None
     logsumexp: Float[Tensor, "*batch heads queries"] | None = None
@@ -187,13 +191,17 @@ def problem_from_inputs(
 
 
 def first_keys(problem: Problem, count: int) -> Problem:
-    """Drop all keys after the first `count`, which are hidden."""
-    if count >= problem.scores_shape[-1]:
-        return problem
+    """Drop all keys after the first `count`, if they are hidden."""
     mask, biases = problem.mask, problem.biases
-    if mask is not None:
-        visible = mask.visible(problem.tile())
-        mask = dense(visible[..., :count] if visible.shape[-1] > 1 else visible)
+    if count >= problem.scores_shape[-1] or mask is None:
+        return problem
+    visible = mask.visible(problem.tile())
+    if visible.shape[-1] > 1:
+        if bool(visible[..., count:].any()):
+            # Keys that are not later tokens, such as compressed ones.
+            return problem
+        visible = visible[..., :count]
+    mask = dense(visible)
     cut = tuple(
         bias[..., :count] if isinstance(bias, Tensor) and bias.shape[-1] > 1 else bias
         for bias in biases
@@ -351,35 +359,58 @@ def tolerance_of(dtype: torch.dtype) -> float:
     return _TOLERANCES.get(dtype, _COARSE)
 
 
+def within(theirs: Tensor, ours: Tensor, limit: Tensor | float) -> bool:
+    """Return whether all numbers are within a limit of others; NaN is within none.
+
+    Args:
+        theirs, ours: The numbers.
+        limit: The largest difference; an infinite one compares nothing, and holds for nothing.
+    """
+    return math.isfinite(limit) and bool(((theirs - ours).abs() <= limit).all())
+
+
 def agrees(theirs: Tensor, ours: Tensor) -> bool:
     """Return whether a model's output is ours, within the rounding of its dtype."""
     largest = float(ours.abs().amax()) if ours.numel() else 0.0
-    limit = tolerance_of(theirs.dtype) * max(largest, 1e-30)
-    return bool(((theirs - ours).abs() <= limit).all())
+    return within(theirs, ours, tolerance_of(theirs.dtype) * max(largest, 1e-30))
 
 
-def output_mismatch(captured: CapturedCall) -> bool:
-    """Return whether the model's own output differs from what its inputs should give.
+def output_mismatch(captured: CapturedCall) -> str | None:
+    """Return what the model gave other than what its inputs should give; None for the same.
 
     Only the first and the last row are compared: a misread mask, scale or bias changes one of them.
     Empty rows are skipped, as libraries fill them in different ways.
     """
     if captured.follows is not None:
-        return not captured.follows()
+        return None if captured.follows() else _ANOTHER
     if captured.output is None or not captured.output.numel():
-        return False
+        return None
     if 0 in captured.problem.scores_shape:
-        return False
+        return None
     problem, output = captured.problem, captured.output
     tolerance = tolerance_of(output.dtype)
     for row in sorted({0, captured.queries - 1}):
         ours, sees, largest = _row(problem, row)
         theirs = output[..., row, :].to(ours.dtype)
-        wrong = (ours - theirs).abs().amax(-1) > tolerance * largest
-        # NaN and infinity of the model compare as not above.
-        if bool((wrong & sees).any()):
-            return True
-    return False
+        near = (ours - theirs).abs() <= (tolerance * largest).unsqueeze(-1)
+        if not bool((near.all(-1) | ~sees).all()):
+            wrong = ~near & sees.unsqueeze(-1) & ~_undefined(problem, theirs, ours)
+            if bool(wrong.any()):
+                return "NaN" if bool((theirs.isnan() & wrong).any()) else _ANOTHER
+    return None
+
+
+_ANOTHER = "another output"
+
+
+def _undefined(problem: Problem, theirs: Tensor, ours: Tensor) -> Tensor:
+    """Return which numbers of a model are NaN or infinite because its inputs are.
+
+    Kernels multiply a hidden key or value by 0, which may be NaN where ours is not.
+    """
+    inputs = problem.query, problem.key, problem.value
+    known = all(bool(one.isfinite().all()) for one in inputs)
+    return ~theirs.isfinite() & (~ours.isfinite() | (not known))
 
 
 def _row(problem: Problem, row: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -427,6 +458,7 @@ class Snapshots:
 
     def __init__(self) -> None:
         self._copies: dict[tuple[Any, ...], list[Tensor]] = {}
+        self._rows = MaskRows()
         self._inside: set[int] = set()
 
     def of(self, problem: Problem, charge: Callable[[int], None]) -> Problem:
@@ -485,6 +517,9 @@ class Snapshots:
         for axis, stride in enumerate(one.stride()):
             if stride == 0 and one.shape[axis] > 1:
                 one = one.narrow(axis, 0, 1)
+        if one.ndim > 1 and one.shape[-2] == 1 < one.shape[-1] and type(tensor) is Tensor:
+            found = self._rows.of(one, self._charge)
+            return found if found.shape == tensor.shape else found.expand(tensor.shape)
         key = (tuple(one.shape), one.dtype, one.device, isinstance(tensor, nn.Parameter))
         recent = self._copies.setdefault(key, [])
         found = next((known for known in recent if torch.equal(known, one)), None)

@@ -59,8 +59,9 @@ class BudgetError(UnfitError):
     """Kept weights that need more memory than `budget`."""
 
 
-# The errors that a watch raises into the model's run, as its arguments do not fit it.
-MEANT = UnseenError, UnfitError
+# The error that a watch raises into the model's run, as its arguments do not fit it. An
+# `UnseenError` waits for the end of the block.
+MEANT = UnfitError
 
 
 # Reasons why an attention that ran was not observed.
@@ -116,6 +117,8 @@ def unreadable(error: Exception) -> str:
     """Return the message for an attention whose observation raised an error."""
     if isinstance(error, UnfollowedError):
         return f"{BY_HAND}, and {{module}} {error}: leave it out by layers=."
+    if isinstance(error, UnseenError):
+        return str(error).replace("{", "{{").replace("}", "}}")
     reason = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(".")
     reason = reason.replace("{", "{{").replace("}", "}}")
     return (

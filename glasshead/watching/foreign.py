@@ -1,6 +1,21 @@
-"""Questions to objects of the user's model, which may answer by any error."""
+"""Questions to objects of the user's model, such as caches, which may answer by any error."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeGuard, TypeVar
+
+_Answer = TypeVar("_Answer")
+
+
+def answer(question: Callable[[], _Answer]) -> _Answer | None:
+    """Return the answer to a question; None, which is unknown, if it raises.
+
+    >>> answer(lambda: len("text")), answer(lambda: len(7))
+    (4, None)
+    """
+    try:
+        return question()
+    except Exception:  # noqa: BLE001 - the error is the model's own, and it runs without it
+        return None
 
 
 def attribute(owner: Any, name: str, default: Any = None) -> Any:
@@ -15,5 +30,15 @@ def attribute(owner: Any, name: str, default: Any = None) -> Any:
     """
     try:
         return getattr(owner, name, default)
-    except Exception:  # noqa: BLE001 - the error is the model's own, and it runs without it
+    except Exception:  # noqa: BLE001 - as above
         return default
+
+
+def holds(value: Any) -> bool:
+    """Return whether a value counts as true; False where it does not say."""
+    return bool(answer(lambda: bool(value)))
+
+
+def is_a(value: Any, kind: type[_Answer]) -> TypeGuard[_Answer]:
+    """Return whether a value is of a class, even if it raises when asked for its own."""
+    return bool(answer(lambda: isinstance(value, kind)))

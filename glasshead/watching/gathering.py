@@ -124,7 +124,7 @@ def _joined_heads(own: Call, parts: Sequence[_Part]) -> Call:
     return own.moved(
         values,
         (*own.shape[:-2], len(order), own.shape[-1]),
-        _weights_of([call.weights for call in calls if call.weights is not None]),
+        _weights_of([call.weights for call in calls if call.has_weights]),  # type: ignore[misc]
         torch.cat(contexts, -3) if contexts else None,
         _gradients_of(gradients),
         heads=shard.requested,

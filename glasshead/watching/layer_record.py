@@ -23,7 +23,7 @@ from glasshead.watching.attention_map import (
     placed,
     tokens_of,
 )
-from glasshead.watching.recorded_call import Call, CallInfo
+from glasshead.watching.recorded_call import Call, CallInfo, check_places
 from glasshead.watching.texts import (
     check_rows,
     followed,
@@ -40,8 +40,9 @@ class Watched(Sequence[Call]):
     a cache, of all its calls joined, the prefill first. `seen["layer"][i]` is one call, and `texts`
     lists all texts.
 
-    A module that runs several times in one forward pass, as where layers share weights, counts as
-    one layer per run: see `runs`.
+    A module that runs several times in one forward pass, as where layers share weights, or attends
+    several times in one call, as a differential transformer does, counts as one layer per run: see
+    `runs`.
 
     Args:
         name: Name of the module; of a run `name#run`.
@@ -173,6 +174,7 @@ class Watched(Sequence[Call]):
             )
         if len(calls) == 1:
             return kept[0]
+        check_places("weights", calls)
         return JoinedWeights(kept, [call.first_key for call in calls])
 
     @property
@@ -341,13 +343,26 @@ class Watched(Sequence[Call]):
         Errors: a ValueError where the module runs several times in a forward pass.
         """
         runs = self.runs
+        if any(run[0].beside for run in runs[1:]):
+            raise ValueError(
+                f"{self.name!r} attends {len(runs)} times in a forward pass, and each time is a "
+                f"record of its own: take seen[{runs[0].name!r}] to seen[{runs[-1].name!r}], or "
+                f"one call by its number."
+            )
         if len(runs) > 1:
             raise ValueError(
                 f"{self.name!r} runs {len(runs)} times in a forward pass, and each run is a layer "
                 f"of its own: take seen[{self.name!r}].runs[-1] for the last of them, or one call "
                 f"by its number."
             )
-        return self.texts[-1]
+        text = self.texts[-1]
+        if (len(text) > 1 or text[-1].apart) and any(call.merged for call in text):
+            raise ValueError(
+                f"the calls of {self.name!r} cannot be joined: its last keys are those of another "
+                f"text, before which each call has more keys of its own. Take one call by its "
+                f"number."
+            )
+        return text
 
     def followed(self, indices: Sequence[Sequence[int]] | None) -> "Watched":
         """Return the record with the rows of each text that belong together, as of `Seen.follow`.
@@ -399,7 +414,7 @@ class Watched(Sequence[Call]):
             text = self.last_text
             last = text[-1] if len(text) == 1 else self._joinable(text)
             blocks.append(value_table(last))
-            if all(call.weights is not None for call in text):
+            if all(call.has_weights for call in text):
                 blocks += first_head(self.weights)
         title = f"{self.name or 'The model'}: {calls}"
         return Document(blocks, title=title)._repr_html_()

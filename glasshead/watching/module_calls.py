@@ -107,15 +107,19 @@ def calls_in_progress(names: dict[nn.Module, str], *, innermost: bool = False) -
         names: The modules.
         innermost: Whether to stop at the first.
     """
-    calls: list[ModuleCall] = [one for one in _TRACED.calls if one.module in names]
-    if innermost and calls:
-        return calls
-    for call in calls_on_stack() if _TRACED.around is None else _TRACED.around:
+    calls: list[ModuleCall] = []
+    for call in calls_of_thread():
         if call.module in names:
             calls.append(call)
             if innermost:
                 break
     return calls
+
+
+def calls_of_thread() -> Iterator[ModuleCall]:
+    """Yield the calls of any modules in progress in this thread, innermost first."""
+    yield from _TRACED.calls
+    yield from calls_on_stack() if _TRACED.around is None else _TRACED.around
 
 
 def calls_on_stack() -> Iterator[ModuleCall]:
@@ -190,11 +194,14 @@ class Layers:
     Args:
         patterns: One pattern, or several; None: all layers.
         names: Names of all modules of the model.
+        argument: The name of the argument that they were given by.
 
     Errors: a TypeError for a pattern that is no string, a ValueError for one that matches nothing.
     """
 
-    def __init__(self, patterns: str | Sequence[str] | None, names: Iterable[str]) -> None:
+    def __init__(
+        self, patterns: str | Sequence[str] | None, names: Iterable[str], argument: str = "layers"
+    ) -> None:
         self._named: dict[str, list[str]] | None = None
         if patterns is None:
             return
@@ -203,8 +210,8 @@ class Layers:
         for pattern, named in self._named.items():
             if not named:
                 raise ValueError(
-                    f"layers takes names of the model's modules, such as {_some(names)}, and got "
-                    f"{pattern!r}, which names none."
+                    f"{argument} takes names of the model's modules, such as {_some(names)}, and "
+                    f"got {pattern!r}, which names none."
                 )
 
     def __contains__(self, name: str) -> bool:

@@ -15,6 +15,7 @@ from glasshead.recipe.tile import Span
 from glasshead.statistics import Received, Statistic
 from glasshead.statistics.reductions import Reduction, TimesQueries
 from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.ends import EndFinder
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.module_calls import ModuleCall
 
@@ -38,6 +39,7 @@ class PaddingFinder:
         attention_mask: 1 or True for real tokens; None: not given.
         names: Names of all modules of the model.
         known: Whether the requested statistics handle padding themselves.
+        ends: Finds the queries after the end of their text, which count as padding.
 
     Attributes:
         looks_padded: The first attention whose keys look padded although no mask is known; None:
@@ -50,9 +52,10 @@ class PaddingFinder:
         attention_mask: Bool[Tensor, "batch tokens"] | Int[Tensor, "batch tokens"] | None,
         names: Iterable[str],
         *,
+        ends: EndFinder,
         known: bool = False,
     ) -> None:
-        self._known = known
+        self._known, self._ends = known, ends
         self._given = None if attention_mask is None else attention_mask.bool()
         self._fits: dict[str, bool] = {}
         self._has_encoder = any(_encodes(name) for name in names)
@@ -92,6 +95,10 @@ class PaddingFinder:
         if real is None and self._checked != forward and self.looks_padded is None:
             self._checked = forward
             self.looks_padded = name if _looks_padded(captured) else None
+        if not (self._has_encoder and _encodes(name)):
+            alive = self._ends.real(position, captured.queries, batch, calls, forward)
+            if alive is not None:
+                real = alive if real is None else real.to(alive.device) & alive
         if real is None or bool(real.all()):
             return None
         return real.to(captured.problem.query.device)
@@ -313,10 +320,15 @@ def _real_queries(
     if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.shape[0] != batch:
         return None
     end = position + captured.queries
-    # Token masks grow with the text; the mask of another text has another length.
-    if mask.shape[1] != end and not (mask.shape[1] > end and position):
+    length = mask.shape[1]
+    if length == captured.queries and not captured.crossing:
+        # Keys before the text, such as a prefix, have no place in its mask.
+        mask = mask.detach()
+    elif length == end or (length > end and position):
+        mask = mask.detach()[:, position:end]
+    else:
+        # Token masks grow with the text; the mask of another text has another length.
         return None
-    mask = mask.detach()[:, position:end]
     if mask.is_floating_point():
         additive = bool((mask < 0).any())
         return mask == 0 if hides or additive else mask != 0

@@ -16,6 +16,7 @@ from glasshead.attention.weights import Weights
 from glasshead.recipe.problem import Trace
 from glasshead.statistics import Received, Statistic
 from glasshead.watching.attention_map import Images
+from glasshead.watching.errors import BudgetError
 from glasshead.watching.sharding import Shard
 
 if TYPE_CHECKING:
@@ -36,12 +37,19 @@ class CallInfo(NamedTuple):
             of the text.
         keys: Number of keys of the text so far.
         crossing: Whether it is cross-attention: its keys belong to another text than its queries.
+        compressed: Number of its last keys that each stand for several earlier tokens, and have no
+            place in the text.
         heads: Indices of its heads, where only some were requested or are of this rank.
         real: Which queries are real tokens, `[batch, queries]`, and not padding, which statistics
             that sum over queries leave out; None where all are, or the padding is unknown.
         forward: Number of the forward pass of the model.
-        run: Index of the run of its module, where a forward pass runs that several times.
+        run: Index of the run of its module, where a forward pass runs that several times, or it
+            attends several times in one call.
         interleaved: Whether other attention ran between the last run of its module and this one.
+        beside: Whether the last run was in the same call of its module, so that how both combine
+            is not known.
+        merged: Whether its last keys are those of another text, so that keys of its own come in
+            between in the next call.
         by_hand: The steps of an attention that is written by hand, in words; None for one that the
             model left to a function of its libraries.
         images: The pictures among its keys, or a clause that says why they are not known; None
@@ -60,11 +68,14 @@ class CallInfo(NamedTuple):
     first_key: int = 0
     keys: int = 0
     crossing: bool = False
+    compressed: int = 0
     heads: tuple[int, ...] | None = None
     real: Bool[Tensor, "batch queries"] | None = None
     forward: int = 0
     run: int = 0
     interleaved: bool = False
+    beside: bool = False
+    merged: bool = False
     by_hand: str | None = None
     images: Images | str | None = None
     shards: tuple[Shard, ...] = ()
@@ -84,15 +95,10 @@ class Call(StatisticResults):
     """One call of an attention: its statistics, `[batch, heads, …]`, as attributes by name.
 
     Attributes:
-        position, first_key, keys, crossing, heads, real, forward, run, interleaved: See `CallInfo`.
+        position, first_key, keys, crossing, compressed, heads, real: See `CallInfo`.
+        forward, run, interleaved, beside, merged: See `CallInfo`.
         by_hand, images, shards, text, rows, apart, untold, stop: See `CallInfo`.
-        weights: The lazy matrix of all heads, `[batch, heads, queries, keys]`; None where it was
-            not kept.
-        trace: Every step of an attention written by hand, in the layout of its softmax; None where
-            it was not kept.
-        gradients: The lazy gradients of the loss with respect to these weights.
-        context: The output of all heads before the output projection, `[batch, heads, queries,
-            value_dim]`; None where it was not kept.
+        missing: Why what was to be kept is not; None where it is, or nothing was asked for.
     """
 
     def __init__(
@@ -105,16 +111,53 @@ class Call(StatisticResults):
         trace: Trace | None = None,
         context: Float[Tensor, "*batch heads queries value_dim"] | None = None,
         arrived: Callable[[], WeightGradients | None] | None = None,
+        missing: str | None = None,
     ) -> None:
         super().__init__(shape, statistics, values)
-        self._info, self.weights, self.trace, self.context = info, weights, trace, context
-        self._arrived = arrived
+        self._info, self._weights, self._trace, self._context = info, weights, trace, context
+        self._arrived, self.missing = arrived, missing
         self.position, self.first_key, self.keys = info.position, info.first_key, info.keys
-        self.crossing, self.heads, self.real = info.crossing, info.heads, info.real
+        self.crossing, self.compressed = info.crossing, info.compressed
+        self.heads, self.real = info.heads, info.real
         self.forward, self.run, self.interleaved = info.forward, info.run, info.interleaved
-        self.by_hand, self.images, self.shards = info.by_hand, info.images, info.shards
+        self.beside, self.merged, self.by_hand = info.beside, info.merged, info.by_hand
+        self.images, self.shards = info.images, info.shards
         self.text, self.rows = info.text, info.rows
         self.apart, self.untold, self.stop = info.apart, info.untold, info.stop
+
+    @property
+    def weights(self) -> Weights | None:
+        """The lazy matrix of all heads, `[batch, heads, queries, keys]`; None: not asked for.
+
+        Errors: a `BudgetError` where the budget was exhausted before.
+        """
+        return self._kept(self._weights)
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the weights were kept."""
+        return self._weights is not None
+
+    @property
+    def trace(self) -> Trace | None:
+        """Every step of the attention, in the layout of its softmax; None: not asked for.
+
+        Errors: a `BudgetError` where the budget was exhausted before.
+        """
+        return self._kept(self._trace)
+
+    @property
+    def context(self) -> Float[Tensor, "*batch heads queries value_dim"] | None:
+        """The output of all heads before the output projection; None: not asked for.
+
+        Errors: a `BudgetError` where the budget was exhausted before.
+        """
+        return self._kept(self._context)
+
+    def _kept(self, value: Any) -> Any:
+        if value is None and self.missing is not None:
+            raise BudgetError(self.missing)
+        return value
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -142,7 +185,7 @@ class Call(StatisticResults):
 
         Errors: a ValueError where they were not kept, or no backward pass has reached this call.
         """
-        if self._arrived is None:
+        if self._kept(self._arrived) is None:
             raise ValueError("the gradients were not kept: watch with keep='gradients'.")
         found = self.arrived
         if found is None:
@@ -236,6 +279,9 @@ class Call(StatisticResults):
         """
         if not isinstance(other, Call):
             return NotImplemented
+        for name, one in self.statistics.items():
+            if "key" in one.axes or one.reads_positions or not one.has_mean:
+                check_places(name, (self, other))
         real = None
         if self.real is not None or other.real is not None:
             real = torch.cat([self._real_like(other), other._real_like(self)], -1)
@@ -246,6 +292,7 @@ class Call(StatisticResults):
             first_key=min(self.first_key, other.first_key),
             keys=max(self.keys, other.keys),
             crossing=self.crossing or other.crossing,
+            compressed=max(self.compressed, other.compressed),
             real=real,
         )
 
@@ -310,9 +357,10 @@ class Call(StatisticResults):
             self.statistics,
             self.values if values is None else values,
             self._info._replace(**changed),
-            self.weights if travels else weights,
-            context=self.context if travels else context,
+            self._weights if travels else weights,
+            context=self._context if travels else context,
             arrived=None if gradients is None else lambda: gradients,
+            missing=self.missing,
         )
 
     def __repr__(self) -> str:
@@ -320,13 +368,13 @@ class Call(StatisticResults):
         queries = "1 query" if self.queries == 1 else f"{self.queries} queries"
         about = f"Call of {queries}{stands} on {self.keys} keys"
         written = [] if self.by_hand is None else [f"by hand: {self.by_hand}"]
-        kept = [] if self.weights is None else [repr(self.weights)]
+        kept = [] if self._weights is None else [repr(self._weights)]
         return "\n".join([about, *written, *self._lines(), *kept])
 
     def _repr_html_(self) -> str:
         from glasshead.drawing import Document
 
-        kept = [] if self.weights is None else first_head(self.weights)
+        kept = [] if self._weights is None else first_head(self._weights)
         title = repr(self).partition("\n")[0]
         return Document([value_table(self), *kept], title=title)._repr_html_()
 
@@ -391,3 +439,17 @@ def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
         return change(value)
     parts = [_each(part, change) for part in value]
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+
+
+def check_places(what: str, calls: Sequence[Call]) -> None:
+    """Raise a ValueError where calls cannot be joined by the places of their keys.
+
+    Args:
+        what: What is to be joined.
+        calls: Consecutive calls of an attention.
+    """
+    if len(calls) > 1 and any(call.compressed for call in calls):
+        raise ValueError(
+            f"{what} of several calls needs keys with a place in the text, and "
+            f"{calls[-1].compressed} are compressed: take one call, such as seen[name][-1]."
+        )

@@ -213,8 +213,9 @@ def _described(call: Call) -> dict[str, Any]:
         "first_key": call.first_key,
         "keys": call.keys,
         "crossing": call.crossing,
+        "compressed": call.compressed,
         "by_hand": call.by_hand,
-        "pass": [call.forward, call.run, call.interleaved],
+        "pass": [call.forward, call.run, call.interleaved, call.beside, call.merged],
         "heads": None if call.heads is None else list(call.heads),
         "text": list(call.text),
         "rows": None if call.rows is None else list(call.rows),
@@ -262,9 +263,11 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor], place: int) -
     heads, crossing = described["heads"], described.get("crossing", False)
     if crossing not in (True, False):
         raise ValueError("a call crosses or does not")
-    forward, run, interleaved = described.get("pass", (0, 0, False))
-    if interleaved not in (True, False):
-        raise ValueError("a call is interleaved or not")
+    # Older files do not say whether a call is beside another, or merged.
+    known = (*described.get("pass", (0, 0, False)), False, False)
+    forward, run, interleaved, beside, merged = known[:5]
+    if any(one not in (True, False) for one in (interleaved, beside, merged)):
+        raise ValueError("a call is interleaved, beside another and merged, or not")
     by_hand = described.get("by_hand")
     if not isinstance(by_hand, str | None):
         raise ValueError("the steps of a call by hand are words")  # noqa: TRY004 - of a file
@@ -278,11 +281,14 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor], place: int) -
         first_key=whole_number(described["first_key"], "first_key"),
         keys=whole_number(described["keys"], "keys"),
         crossing=crossing,
+        compressed=whole_number(described.get("compressed", 0), "compressed"),
         heads=None if heads is None else tuple(whole_number(head, "heads") for head in heads),
         real=_real(own.get(_REAL), shape),
         forward=whole_number(forward, "forward"),
         run=whole_number(run, "run"),
         interleaved=interleaved,
+        beside=beside,
+        merged=merged,
         by_hand=by_hand,
         text=tuple(whole_number(one, "text") for one in described.get("text", [place])),
         rows=None if rows is None else tuple(whole_number(row, "rows") for row in rows),
@@ -325,10 +331,15 @@ class Seen(Mapping[str, Watched]):
     torch.Size([1, 3, 5])
     """
 
-    def __init__(self, watched: Mapping[str, Watched]) -> None:
+    def __init__(
+        self, watched: Mapping[str, Watched], unexpected: Mapping[str, str] | None = None
+    ) -> None:
         self._watched = watched
+        self._unexpected = {} if unexpected is None else unexpected
 
     def __getitem__(self, name: str) -> Watched:
+        if name not in self._watched and name in (layers := self.layers):
+            return layers[name]
         if name not in self._watched:
             raise KeyError(f"{name!r} was not seen; there is {_some(list(self))}.")
         return self._watched[name]
@@ -340,12 +351,24 @@ class Seen(Mapping[str, Watched]):
         return len(self._watched)
 
     @property
+    def unexpected(self) -> dict[str, str]:
+        """How layers ran by another mask than `expect=` states, by name: the first difference."""
+        return dict(self._unexpected)
+
+    @property
     def layers(self) -> dict[str, Watched]:
         """All layers by name; a module that runs several times per pass is one layer per run.
 
-        Runs are named "name#0", "name#1" and so on.
+        So is one that attends several times in one call. Runs are named "name#0", "name#1" and so
+        on, by which `seen["name#1"]` gives them, too.
         """
         return {run.name: run for watched in self.values() for run in watched.runs}
+
+    @property
+    def missing(self) -> str | None:
+        """Why some of what `keep` asks for was not kept; None where all of it was."""
+        calls = (call for watched in self.values() for call in watched)
+        return next((call.missing for call in calls if call.missing), None)
 
     def gather(self) -> "Seen":
         """Gather all heads and queries of a model that is sharded over ranks, on each of them.

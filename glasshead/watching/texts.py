@@ -77,11 +77,11 @@ def without_rejected(calls: Sequence[Call]) -> list[tuple[Call, Call]]:
     """
     kept: list[tuple[Call, Call]] = []
     last = calls[-1]
-    # Tokens may be rejected after the last call, too; of what is left nothing may be observed.
-    stop = last.end if last.stop is None else max(last.stop, calls[0].position)
+    # Tokens may be rejected after the last call, too.
+    stop = last.end if last.stop is None or last.stop <= calls[0].position else last.stop
     for call in reversed(calls):
         count = min(call.queries, stop - call.position)
-        if count > 0 or not kept:
+        if count > 0 or not call.queries:
             part = call if count == call.queries else call.selected(None, count, _CUT)
             kept.append((call, part))
         stop = min(stop, call.position)

@@ -9,8 +9,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from glasshead.attention.attention import Statistics
+from glasshead.recipe.masks import Mask
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import normalize_statistics
+from glasshead.watching.ends import check_ends
 from glasshead.watching.errors import compiled_parts
 from glasshead.watching.interception.banded_attention import bands
 from glasshead.watching.interception.cache_rows import cache_rows
@@ -40,8 +42,10 @@ def watch(
     layers: str | Sequence[str] | None = None,
     heads: Sequence[int] | None = None,
     attention_mask: Bool[Tensor, "batch tokens"] | Int[Tensor, "batch tokens"] | None = None,
+    ended: int | Sequence[int] | Int[Tensor, " batch"] | None = None,
     keep: str | None = None,
     budget: int = 2**31,
+    expect: Mapping[str, Mask | None] | None = None,
 ) -> Iterator[Seen]:
     """Observe every attention of a model while the block lasts.
 
@@ -69,7 +73,8 @@ def watch(
     Padding does not count: statistics that sum over queries, such as `Received`, and functions that
     sum over calls, such as `summary` and `rollout`, leave out padded queries. These are known from
     the mask given to the model, or from `attention_mask`. Where neither is there, and a batch looks
-    padded, a warning at the end of the block says so.
+    padded, a warning at the end of the block says so. Tokens that a row is fed after its text has
+    ended, while `generate` goes on with other rows, count as padding: see `ended`.
 
     Args:
         model: The model to run inside the block.
@@ -78,26 +83,34 @@ def watch(
         heads: Head indices, counted from 0; None: all.
         attention_mask: 1 or True for real tokens, as returned by a tokenizer; None: the mask given
             to the model. For an encoder-decoder it is the encoder's.
+        ended: What ends the text of a row in a decoding loop of your own: token ids, or a tensor
+            with the length of each row, padding before it included. Later queries count as padding.
+            None: the model's `eos_token_id`, where padding follows it; []: nothing.
         keep: "weights" also keeps the lazy `Weights` of each call; "gradients" these and, once a
             backward pass has run, the lazy `WeightGradients` of the loss with respect to them;
             "context" the output of its heads before the output projection, for `MeanAblation` and
             `ActivationPatch`; "trace" every step, as a `Trace` for `gh.explain`, with all of its
             matrices: of attention that is written by hand, or of a function's queries, keys and
             values, where these give the output that it gave.
-        budget: Memory for these in bytes, over all calls.
+        budget: Memory for these in bytes, over all calls. When it is spent, nothing more is kept; a
+            warning at the end of the block says so, and reading what is missing raises a
+            `BudgetError`, which is a ValueError.
+        expect: Masks by patterns of module names, such as `{"model.layers.*": gh.causal()}`, of
+            which the first that names a layer counts; None states that nothing is hidden. A warning
+            at the end of the block names the layers that ran by another mask, and
+            `seen.unexpected` says how. Padding is not compared.
 
     Yields: the `Watched` of each attention, its statistics `[batch, heads, …]`, by the dotted name
     of its module.
 
     Errors: a TypeError or ValueError where an argument is invalid, a pattern matches nothing or
     this version of PyTorch cannot watch compiled models. Within the block a ValueError where a
-    statistic does not fit the normalizer or a head is out of range, a `BudgetError`, which is a
-    ValueError, where the budget does not suffice, and an `UnseenError`, a RuntimeError, where an
-    attention does not follow from its inputs. At the end of the block an `UnseenError` where no
-    attention was seen, none within a pattern, or some cannot be seen, such as a softmax whose
-    weights are mixed, a fused kernel under `torch.vmap`, a model on the meta device, or
-    `flex_attention` in compiled code; the model has run undisturbed then. A statistic of more
-    queries or keys than a short text has uses all of them.
+    statistic does not fit the normalizer or a head is out of range. At the end of the block an
+    `UnseenError`, a RuntimeError, where no attention was seen, none within a pattern, one does not
+    follow from its inputs, or some cannot be seen, such as a softmax whose weights are mixed, a
+    fused kernel under `torch.vmap`, a model on the meta device, or `flex_attention` in compiled
+    code; the model has run undisturbed then. A statistic of more queries or keys than a short text
+    has uses all of them.
 
     >>> import torch
     >>> import glasshead as gh
@@ -123,6 +136,8 @@ def watch(
         _keeps(keep),
         whole_number(budget, "budget"),
         check_mask(attention_mask),
+        expect,
+        check_ends(ended),
     )
     if not requested and not choice.keep:
         raise ValueError(
@@ -131,7 +146,7 @@ def watch(
     watcher = Watcher(model, layers, choice)
     try:
         with observing(watcher):
-            yield Seen(watcher.watched)
+            yield Seen(watcher.watched, watcher.masks.unexpected)
     finally:
         for one in watcher.watched.values():
             close(one)

@@ -1,7 +1,9 @@
 """Watcher: the observer of one `watch`, which records each attention call of its model."""
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -10,9 +12,11 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from glasshead.attention.observe import StatisticRequest
+from glasshead.attention.shared_keys import KeyStore
 from glasshead.attention.weight_gradients import WeightGradients
 from glasshead.attention.weights import Weights
 from glasshead.engines import REFERENCE, reductions_of
+from glasshead.recipe.masks import Mask
 from glasshead.recipe.problem import STEPS, Problem, Trace
 from glasshead.recipe.validation import UnfitError, without_autocast
 from glasshead.statistics import Statistic
@@ -22,10 +26,10 @@ from glasshead.watching.captured_call import (
     MaskReader,
     SiteCall,
     Snapshots,
-    agrees,
     keys_before,
     output_mismatch,
 )
+from glasshead.watching.ends import EndFinder, Ends
 from glasshead.watching.errors import (
     NUMBERLESS,
     SHARDED,
@@ -45,16 +49,20 @@ from glasshead.watching.errors import (
 )
 from glasshead.watching.image_finder import ImageFinder
 from glasshead.watching.layer_record import Watched, last_call
+from glasshead.watching.mask_checks import MaskChecks
+from glasshead.watching.merged_keys import merged_position
 from glasshead.watching.module_calls import (
     Layers,
     ModuleCall,
     calling,
     calls_in_progress,
     names_of,
+    within_traced,
 )
+from glasshead.watching.own_context import with_own_context
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 from glasshead.watching.recorded_call import Call, CallInfo, names_keys
-from glasshead.watching.sequences import SequenceLedger, keys_at
+from glasshead.watching.sequences import CallPosition, SequenceLedger, keys_at
 from glasshead.watching.sharding import Shard, ShardError, head_shard
 from glasshead.watching.single_query import QueryBatch, single_query
 
@@ -70,6 +78,8 @@ class WatchChoices:
             respect to them, "context" the output of heads, "trace" the steps of attention by hand.
         budget: Memory for these in bytes, over all calls.
         attention_mask: True for real tokens; None: the mask given to the model.
+        expect: Masks that are stated, by patterns of module names.
+        ended: What ends a text; None: the model's own ids.
     """
 
     statistics: dict[str, Statistic]
@@ -77,6 +87,8 @@ class WatchChoices:
     keep: str | None = None
     budget: int = 2**31
     attention_mask: Bool[Tensor, "batch tokens"] | None = None
+    expect: Mapping[str, Mask | None] | None = None
+    ended: Ends | None = None
 
 
 @dataclass(eq=False)
@@ -99,10 +111,13 @@ class ForwardPass:
 
     Attributes:
         number: Number of the current pass.
+        again: Whether an earlier pass ran the same outermost module from beginning to end.
+        repeated: Whether the module of the last attention has attended in the same call before.
     """
 
     def __init__(self) -> None:
-        self.number = 0
+        self.number, self.again, self.repeated = 0, False, False
+        self._outermost: list[nn.Module] = []
         self._identity: object = None
         self._runs: dict[str, tuple[object, int]] = {}
         self._previous: str | None = None
@@ -126,14 +141,25 @@ class ForwardPass:
         if self.begins(calls):
             self._identity, self._runs, self._previous = calls[-1].identity, {}, None
             self.number += 1
+            outermost = calls[-1].module
+            self.again = any(one is outermost for one in self._outermost)
+            if not self.again:
+                self._outermost.append(outermost)
         identity, run = self._runs.get(name, (None, -1))
         again = identity is not None and identity is not own.identity
         apart = again and self._previous != name
-        if identity is not own.identity:
+        self.repeated = identity is own.identity
+        if not self.repeated:
             run += 1
         self._runs[name] = own.identity, run
         self._previous = name
         return run, apart
+
+    def another(self, name: str) -> int:
+        """Begin another run within the same call of a module, and return its index."""
+        identity, run = self._runs[name]
+        self._runs[name] = identity, run + 1
+        return run + 1
 
 
 class Watcher:
@@ -144,6 +170,7 @@ class Watcher:
         ran: Whether a module of the model was called in this thread.
         singles: The single queries of the current pass whose statistics wait for one another.
         sequences: The texts that the model reads.
+        masks: The checks of the masks by which the model ran.
     """
 
     def __init__(
@@ -162,14 +189,23 @@ class Watcher:
         self._unfollowed: dict[str, str] = {}
         self._missed: dict[str, str] = {}
         self._compiled: dict[str, None] = {}
-        self._kept = 0
+        self._bytes = 0
+        self._spent: str | None = None
         self._snapshots = Snapshots()
+        self._stores: dict[tuple[str, int], KeyStore] = {}
+        self._previous_key: Tensor | None = None
         self.singles = QueryBatch(choice.statistics)
         self.sequences, self._pass = SequenceLedger(), ForwardPass()
         known = any(hasattr(one, "padding") for one in choice.statistics.values())
-        self._padding = PaddingFinder(choice.attention_mask, self.names.values(), known=known)
+        self._padding = PaddingFinder(
+            choice.attention_mask,
+            self.names.values(),
+            ends=EndFinder(self.model, choice.ended),
+            known=known,
+        )
         self._images = ImageFinder(self.names)
         self._alike = AlikeLayers()
+        self.masks = MaskChecks(choice.expect, self.names.values())
 
     def observe(self, module: nn.Module | None, capture: Callable[[], CapturedCall]) -> None:
         """Observe an attention call, if its layer is selected.
@@ -178,8 +214,8 @@ class Watcher:
             module: The module of the attention; None: the innermost module in progress.
             capture: Returns the captured call.
 
-        Errors: a ValueError for a statistic that does not fit, a `BudgetError` where kept weights
-        exceed the budget, an `UnseenError` where the output does not follow from the inputs.
+        Errors: a ValueError for a statistic that does not fit, an `UnseenError` where the output
+        does not follow from the inputs, which is raised at the end of the block.
         """
         calls = calls_in_progress(self.names)
         if not calls:
@@ -191,7 +227,7 @@ class Watcher:
         self._images.note(calls)
         if name not in self.layers:
             self._others[name] = None
-            self.sequences.passed(capture, self._pass.number)
+            self.sequences.passed(partial(_among, calls, capture), self._pass.number)
             return
         captured = capture()
         try:
@@ -202,10 +238,10 @@ class Watcher:
         if shards != captured.shards:
             captured = replace(captured, shards=shards)
         with torch.no_grad(), without_autocast(captured.problem.query.device):
-            if name not in self.watched and output_mismatch(captured):
+            if name not in self.watched and (other := output_mismatch(captured)):
                 raise UnseenError(
                     f"watch takes attention that follows from its queries, keys and mask, and that "
-                    f"of {name!r} gave another output: leave it out by layers=."
+                    f"of {name!r} gave {other}: leave it out by layers=."
                 )
             self.record(name, self._call(name, captured, calls, run, apart=apart), calls)
 
@@ -259,9 +295,9 @@ class Watcher:
                 self.watched[name].crop(text, left)
 
     @property
-    def passes(self) -> int:
-        """Number of forward passes in which attention was observed so far."""
-        return self._pass.number
+    def runs_again(self) -> bool:
+        """Whether the current pass is of a module that a whole earlier pass was of."""
+        return self._pass.again
 
     def _name(self, module: nn.Module) -> str:
         """Return the name of the attention that a module computes."""
@@ -354,7 +390,11 @@ class Watcher:
         for name, why in self._unfollowed.items():
             if name in self.layers:
                 raise UnseenError(unfollowed(self.model, name, why))
-        hidden = [n for n in self._own if n in self.layers and not self._saw(n)]
+        hidden = [
+            n
+            for n in self._own
+            if n in self.layers and not (self._saw(n) or _is_within(n, self._missed))
+        ]
         if hidden:
             raise UnseenError(
                 f"watch sees attention that goes through scaled_dot_product_attention or the "
@@ -373,6 +413,9 @@ class Watcher:
             self.watched, self._others, softmax_of(self.model, softmaxes) if softmaxes else ""
         )
         self._padding.check(list(self.watched))
+        if self._spent is not None:
+            warnings.warn(f"watch stopped keeping on the way: {self._spent}", stacklevel=4)
+        self.masks.warn()
         if not self.watched:
             raise UnseenError(
                 without_attention(self.model, softmaxes)
@@ -399,17 +442,11 @@ class Watcher:
         if captured.over_features:
             self._check_without_positions(name)
         known = self.watched.get(name)
-        last = None if known is None else last_call(known, None if captured.crossing else run)
-        place = self.sequences.place(name, run, captured, calls, self._pass.number)
+        place, (run, apart, beside) = self._placed(name, captured, calls, run, apart=apart)
+        merged = merged_position(captured, calls[0])
+        if merged is not None:
+            place = place._replace(position=merged, first_key=0, offset=merged, places=None)
         position, first_key, offset = place.position, place.first_key, place.offset
-        if (
-            captured.crossing
-            and position
-            and last is not None
-            and last.forward == self._pass.number
-        ):
-            # A step of a decoder without self-attention, not another layer.
-            run, apart = last.run, last.interleaved
         problem = captured.problem if offset is None else replace(captured.problem, offset=offset)
         if place.places is None:
             whole = keys_before(problem, first_key)
@@ -438,11 +475,14 @@ class Watcher:
             first_key=first_key,
             keys=whole.scores_shape[-1],
             crossing=captured.crossing,
+            compressed=captured.compressed,
             heads=numbers,
             real=real,
             forward=self._pass.number,
             run=run,
             interleaved=apart,
+            beside=beside,
+            merged=merged is not None,
             by_hand=captured.by_hand,
             images=self._images.images(captured, calls),
             shards=captured.shards,
@@ -451,15 +491,82 @@ class Watcher:
             apart=place.apart,
             untold=place.unplaced,
         )
-        keep = self.choice.keep
-        if rule is not None and keep is None:
+        self.masks.check(name, whole, info)
+        if rule is not None and self.choice.keep is None and not self.masks.compares:
             self._alike.learn(ObservedStep(captured, rule, info, shape), calls)
-        kept = keep in ("weights", "gradients") and place.unplaced is None
-        weights = self._weights(name, captured, problem) if kept else None
-        arrived = self._gradients(name, captured, problem) if keep == "gradients" else None
-        trace = self._trace(name, captured, problem) if keep == "trace" else None
-        context = self._context(name, captured) if keep == "context" else None
-        return Call(shape, self.choice.statistics, values, info, weights, trace, context, arrived)
+        kept = {} if place.unplaced else self._kept(name, captured, problem, run)
+        return Call(shape, self.choice.statistics, values, info, **kept)
+
+    def _placed(
+        self,
+        name: str,
+        captured: CapturedCall,
+        calls: Sequence[ModuleCall],
+        run: int,
+        *,
+        apart: bool,
+    ) -> tuple[CallPosition, tuple[int, bool, bool]]:
+        """Return the place of a call in its text, and what a `CallInfo` says of its run."""
+        known, place, beside = self.watched.get(name), None, False
+        last = None if known is None else last_call(known, None if captured.crossing else run)
+        if captured.crossing:
+            place = self.sequences.place(name, run, captured, calls, self._pass.number)
+        if (
+            place is not None
+            and last is not None
+            and 0 < place.position == last.end
+            and last.forward == self._pass.number
+        ):
+            # A step of a decoder without self-attention, not another layer.
+            run, apart = last.run, last.interleaved
+        elif self._pass.repeated and not self._goes_on(captured, last):
+            run, apart, beside = self._pass.another(name), False, True
+        if place is None:
+            place = self.sequences.place(name, run, captured, calls, self._pass.number)
+        self._previous_key = captured.problem.key
+        return place, (run, apart, beside)
+
+    def _goes_on(self, captured: CapturedCall, last: Call | None) -> bool:
+        """Return whether a call continues the text of the last one within a call of its module."""
+        before, key = self._previous_key, captured.problem.key
+        offset = captured.problem.offset if captured.position is None else captured.position
+        return (
+            last is not None
+            and not captured.crossing
+            and isinstance(offset, int)
+            and 0 < offset == last.end
+            and before is not None
+            and before.shape[-2] <= key.shape[-2]
+            and torch.equal(before, key[..., : before.shape[-2], :])
+        )
+
+    def _kept(
+        self, name: str, captured: CapturedCall, problem: Problem, run: int
+    ) -> dict[str, Any]:
+        """Return what a call keeps, by the names of `Call`; beyond the budget, why it does not."""
+        keep = self.choice.keep
+        if keep is None:
+            return {}
+        if self._spent is not None:
+            return {"missing": self._spent}
+        try:
+            return self._kept_by_kind(keep, name, captured, problem, run)
+        except BudgetError as error:
+            # A watch does not break a model, which may have run for hours.
+            self._spent = str(error)
+            return {"missing": self._spent}
+
+    def _kept_by_kind(
+        self, keep: str, name: str, captured: CapturedCall, problem: Problem, run: int
+    ) -> dict[str, Any]:
+        if keep == "trace":
+            return {keep: self._trace(name, captured, problem)}
+        if keep == "context":
+            return {keep: self._context(name, captured)}
+        kept: dict[str, Any] = {"weights": self._weights(name, captured, problem, run)}
+        if keep == "gradients":
+            kept["arrived"] = self._gradients(name, captured, problem)
+        return kept
 
     def _check_without_positions(self, name: str) -> None:
         """Check that no statistic reads the positions of tokens, as features have none.
@@ -533,20 +640,17 @@ class Watcher:
         here = [head for head in requested if first <= head < first + own]
         return [head - first for head in here], tuple(here)
 
-    def _weights(self, name: str, captured: CapturedCall, problem: Problem) -> Weights:
+    def _weights(self, name: str, captured: CapturedCall, problem: Problem, run: int) -> Weights:
         """Build the lazy weights, within the budget."""
         if not problem.normalizer.exponential:
             raise UnfitError(
                 f"keep='weights' takes attention with a softmax, and {name!r} has "
                 f"{type(problem.normalizer).__name__}: leave it out by layers=."
             )
-        logsumexp = _logsumexp(captured, problem)
-        # Without the logsumexp of a kernel, also the largest score and weight of each row.
-        numbers = problem.query.shape[:-1].numel() * (3 if logsumexp is None else 1)
-        vectors = sum(x.numel() * x.itemsize for x in (problem.query, problem.key))
-        self._charge(vectors + numbers * problem.dtype.itemsize, name)
-        snapshots = self._snapshots.of(problem, lambda needed: self._charge(needed, name))
-        return Weights(snapshots, logsumexp)
+        charge = partial(self._charge, name)
+        store = self._stores.setdefault((name, run), KeyStore())
+        shared = self._snapshots.of(problem, charge)
+        return store.weights(shared, _logsumexp(captured, problem), charge)
 
     def _gradients(
         self, name: str, captured: CapturedCall, problem: Problem
@@ -576,7 +680,7 @@ class Watcher:
             )
         values = source.values().detach()
         output = source.output
-        self._charge(values.numel() * values.itemsize + output.numel() * output.itemsize, name)
+        self._charge(name, values.numel() * values.itemsize + output.numel() * output.itemsize)
         # A cache may be written to.
         values = problem.as_given(values).clone(memory_format=torch.contiguous_format)
         # The output would not be freed while its own hook knows it.
@@ -599,7 +703,7 @@ class Watcher:
                 f"that of {name!r} does not: leave it out by layers=."
             )
         context = captured.context().detach()
-        self._charge(context.numel() * context.itemsize, name)
+        self._charge(name, context.numel() * context.itemsize)
         # The model may write to it.
         return context.clone(memory_format=torch.contiguous_format)
 
@@ -621,7 +725,7 @@ class Watcher:
         numbers = 6 * prod(problem.scores_shape) + 4 * problem.value.numel()
         if by_hand is None:
             numbers += problem.query.numel() + problem.key.numel()
-        self._charge(numbers * problem.dtype.itemsize, name)
+        self._charge(name, numbers * problem.dtype.itemsize)
         if by_hand is None:
             return _steps_of(captured, self._snapshots.of(problem, lambda _: None), name)
         try:
@@ -632,17 +736,28 @@ class Watcher:
                 f"added, and {name!r} {error}: take keep='weights', or narrow layers=."
             ) from error
 
-    def _charge(self, needed: int, name: str) -> None:
+    def _charge(self, name: str, needed: int) -> None:
         """Charge bytes of kept weights or steps to the budget.
 
         Errors: a `BudgetError` where the total exceeds it.
         """
-        self._kept += needed
-        if self._kept > self.choice.budget:
+        self._bytes += needed
+        if self._bytes > self.choice.budget:
             raise BudgetError(
                 f"keep={self.choice.keep!r} takes at most budget={self.choice.budget} bytes, and "
-                f"would need {self._kept} by {name!r}: raise budget=, or narrow layers=."
+                f"would need {self._bytes} by {name!r}: raise budget=, or narrow layers=."
             )
+
+
+def _is_within(name: str, others: Iterable[str]) -> bool:
+    """Return whether a module is one of others, or a part of one."""
+    return any(name == one or name.startswith(f"{one}.") for one in others)
+
+
+def _among(calls: Sequence[ModuleCall], capture: Callable[[], CapturedCall]) -> CapturedCall:
+    """Capture a call later, among the module calls in which it ran."""
+    with within_traced(calls, ()):
+        return capture()
 
 
 @torch.no_grad()
@@ -657,10 +772,9 @@ def _steps_of(captured: CapturedCall, problem: Problem, name: str) -> Trace:
         for part in ("query", "key", "value")
     }
     problem = replace(problem, **inputs, dropout=0.0)
-    trace = REFERENCE.trace(problem)
-    made = trace.context if captured.context is None else captured.context().detach()
-    sees = trace.weights.sum(-1, keepdim=True) > 0
-    if not agrees(torch.where(sees, made.to(trace.context), 0.0), trace.context):
+    made = None if captured.context is None else captured.context().detach()
+    trace = with_own_context(REFERENCE.trace(problem), made)
+    if trace is None:
         raise UnfitError(
             f"keep='trace' takes attention that follows from its queries, keys and values, and "
             f"that of {name!r} does not: take keep='weights', or narrow layers=."

@@ -51,6 +51,40 @@ def test_a_diagonal_that_is_hidden_is_off_by_one():
     assert finding.where == ((0,),)
 
 
+# Polarity of masks that are not of two values, or whose evidence does not decide
+
+
+@pytest.mark.parametrize("low", [-torch.inf, -1e9, torch.finfo(torch.float32).min])
+@pytest.mark.parametrize("stated", [None, "additive"])
+@pytest.mark.parametrize("diagonal", [0, 1])
+def test_an_additive_mask_that_hides_the_past_is_inverted(diagonal, stated, low):
+    shown = CAUSAL.new_ones(7, 7).triu(diagonal)
+    finding = found(additive(shown, low), "polarity", convention=stated)
+    assert finding.severity == "error"
+    assert "queries see only later positions: hide those instead" in finding.sentence
+
+
+@pytest.mark.parametrize("shown", [CAUSAL.mT, CAUSAL.mT & ~CAUSAL.triu(3).mT])
+def test_a_mask_that_hides_the_past_as_stated_is_inverted(shown):
+    assert found(shown, "polarity", convention="attend").severity == "error"
+    assert found(~shown, "polarity", convention="hidden").severity == "error"
+    assert found(gh.dense(shown), "polarity", queries=7, keys=7).severity == "error"
+
+
+def test_the_batch_rows_and_heads_that_are_inverted_are_named():
+    shown = CAUSAL.expand(2, 3, 7, 7).clone()
+    shown[1, 2] = CAUSAL.mT & (torch.arange(7) < 5)
+    finding = found(additive(shown), "polarity")
+    assert "only later positions (batch row 1, head 2):" in finding.sentence
+    assert finding.where == ((1, 2, 0, 0),)
+
+
+@pytest.mark.parametrize("shown", [CAUSAL[:1].flip(1), CAUSAL.new_ones(7, 7), CAUSAL[4:]])
+def test_one_query_a_full_mask_and_a_cache_are_not_inverted(shown):
+    assert "polarity" not in kinds(shown, convention="attend")
+    assert "polarity" not in kinds(additive(shown))
+
+
 # Alignment
 
 

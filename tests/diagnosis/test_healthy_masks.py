@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.attention.flex_attention import create_block_mask
 
 import glasshead as gh
 from hypothesis_profiles import examples
@@ -52,6 +53,9 @@ SQUARE = {
     "prefix": gh.causal() | gh.prefix(4),
     "documents": gh.documents([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3]),
     "causal documents": gh.causal() & gh.documents([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3]),
+    "pictures": gh.causal() | gh.documents([0, 1, 1, 1, 2, 3, 4, 4, 5, 6, 7]),
+    "pictures that see each other": gh.causal() | gh.documents([0, 1, 1, 2, 3, 1, 1, 1, 4, 5, 6]),
+    "pictures in a window": gh.window(2) | gh.documents([0, 1, 1, 1, 1, 1, 2, 3, 3, 4, 5]),
     "documents that come back": gh.documents([0, 0, 1, 1, 0, 0, 2, 2, 2, 0, 0]),
 }
 PADDED = {
@@ -60,6 +64,8 @@ PADDED = {
     "causal right": gh.causal() & gh.padding([7, 11, 3]),
     "causal left": gh.causal() & ~gh.padding([4, 0, 8]),
     "window right": gh.window(before=2) & gh.padding([7, 11, 9]),
+    "pictures left": (gh.causal() | gh.documents([0, 1, 1, 1, 2, 3, 4, 4, 5, 6, 7]))
+    & ~gh.padding([1, 0, 1]),
     "prefix right": (gh.causal() | gh.prefix([2, 4, 3])) & gh.padding([7, 11, 9]),
 }
 
@@ -247,3 +253,74 @@ def test_what_transformers_makes_is_healthy(implementation, cached, padded):
     assert unexpected == ({"padding-side"} if cached and padded == "right" else set())
     shown = made == 0 if implementation == "eager" else made
     assert same(diagnosis, made, shown)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("form", ["attend", "additive"])
+@pytest.mark.parametrize("lengths", [[7], [5, 7, 2]])
+def test_padding_that_hides_queries_too_is_the_same_note_on_both_sides(lengths, form, causal):
+    keys = torch.arange(7) < torch.tensor(lengths)[:, None]
+    notes = []
+    for real in (keys, keys.flip(1)):
+        shown = (real[:, :, None] & real[:, None])[:, None]
+        shown = shown.tril() if causal else shown
+        diagnosis = gh.diagnose(FORMS[form](shown))
+        assert diagnosis.healthy, diagnosis.findings
+        counts = [one for one in diagnosis.findings if one.kind == "dead-rows"]
+        notes.append([(one.severity, one.sentence.partition(":")[0]) for one in counts])
+    assert notes[0] == notes[1]
+    assert bool(notes[0]) == (sum(lengths) < 7 * len(lengths))
+
+
+def test_the_pictures_of_two_batch_rows_are_recognised_in_their_places():
+    pictures = torch.tensor([[0, 1, 1, 1, 0, 0, 0], [0, 0, 0, 2, 2, 2, 2]])
+    same = (pictures[:, :, None] == pictures[:, None]) & (pictures > 0)[:, None]
+    shown = (torch.ones(7, 7, dtype=torch.bool).tril() | same)[:, None]
+    diagnosis = gh.diagnose(shown)
+    assert diagnosis.healthy
+    assert [one.where for one in diagnosis.findings if one.kind == "blocks"] == [((0, 0, 1, 2),)]
+    tile = gh.Tile(range(7), range(7))
+    assert torch.equal(diagnosis.mask.visible(tile), shown)
+
+
+@pytest.mark.parametrize("name", ["causal", "window", "causal left", "pictures"])
+def test_a_block_mask_of_flex_attention_is_the_pairs_of_its_rule(name):
+    mask = (SQUARE | PADDED)[name]
+    shown = written(mask)
+    shown = shown.reshape(1 if shown.ndim < 3 else len(shown), 1, QUERIES, KEYS)
+
+    def rule(batch, _head, query, key):
+        return shown[batch, 0, query, key]
+
+    blocks = create_block_mask(rule, len(shown), None, QUERIES, KEYS, device="cpu")
+    diagnosis = gh.diagnose(blocks)
+    assert diagnosis.convention == "attend"
+    assert diagnosis.healthy, diagnosis.findings
+    assert same(diagnosis, blocks, shown)
+    upside_down = create_block_mask(lambda b, h, q, k: k >= q, None, None, 5, 5, device="cpu")
+    assert [one.kind for one in gh.diagnose(upside_down).findings] == ["polarity"]
+
+
+def test_the_line_for_a_block_mask_runs_and_agrees():
+    blocks = create_block_mask(lambda b, h, q, k: (q + k) % 3 != 1, None, None, 5, 7, device="cpu")
+    diagnosis = gh.diagnose(blocks)
+    rows, columns = torch.arange(5)[:, None], torch.arange(7)
+    assert same(diagnosis, blocks, ((rows + columns) % 3 != 1)[None, None])
+
+
+def test_the_masks_of_a_dict_are_told_by_name():
+    full = written(SQUARE["causal"])
+    masks = {"full_attention": full, "sliding_attention": written(SQUARE["window"]), "none": None}
+    found = gh.diagnose(masks)
+    assert [(name, one.conversion) for name, one in found.items()] == [
+        ("full_attention", "mask = gh.causal()"),
+        ("sliding_attention", "mask = gh.window(before=2)"),
+    ]
+    assert found.healthy
+    assert "sliding_attention: A healthy mask" in str(found)
+    full[2, 5] = True
+    found = gh.diagnose(masks)
+    assert not found.healthy
+    assert [one.kind for one in found.findings] == ["future"]
+    with pytest.raises(ValueError, match="got 'full_attention', each None"):
+        gh.diagnose({"full_attention": None})

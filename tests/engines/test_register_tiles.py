@@ -1,11 +1,10 @@
 """Kernels compute the same with the register tile of each kind of processor, on this one, too."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
+import forked
 from glasshead.engines.streaming.kernels.processor import SHIPPED, TILES, at_hand
 from scripts import ROOT
 
@@ -62,15 +61,10 @@ def kept(request, tmp_path_factory):
 
 
 def compared(tile, dtype, folder):
-    return subprocess.run(
-        [sys.executable, "-c", COMPARE, *map(str, tile), dtype],
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    """Compare in a fork that has imported PyTorch and Numba, and nothing of this library."""
+    arguments = ("-c", COMPARE, *tile, dtype)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(folder)}
+    return forked.Process(*arguments, fresh=True, cwd=ROOT, env=environment).ended(timeout=280)
 
 
 @pytest.mark.parametrize("tile", TILES)

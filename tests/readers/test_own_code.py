@@ -109,6 +109,18 @@ class TestExplain:
         told = traced(gh.explain(module, x))
         torch.testing.assert_close(told["context"]["context"], module(x).detach())
 
+    @pytest.mark.parametrize("diagonal", [0, 1])
+    def test_a_mask_that_is_inverted_is_told(self, diagonal):
+        class Inverted(nn.Module):
+            def forward(self, x):
+                mask = torch.ones(6, 6, dtype=torch.bool).triu(diagonal)
+                return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+        explanation = gh.explain(Inverted(), torch.randn(1, 1, 6, 8), query=1)
+        assert any("words see only later words" in one for one in explanation["masked"].intro)
+        causal = gh.Attention(mask=gh.causal()).trace(*torch.randn(3, 1, 1, 6, 8))
+        assert not any("inverted" in one for one in gh.explain(causal)["masked"].intro)
+
     def test_the_module_stays_as_it_is(self):
         module = MultiHeadAttentionWrapper(3, 2, 7, 0.0, 2)
         gh.explain(module, inputs()[None], layers="heads.0")
@@ -250,7 +262,8 @@ class TestFromModule:
                 axis = 0 if change == "softmax over queries" else 1
                 return self.dropout(torch.softmax(scores, axis) @ self.W_value(x))
 
-        with pytest.raises(ValueError, match="and Other does not: copy its weights"):
+        reason = "does so in .eval" if change == "dropped output" else "gives another output for"
+        with pytest.raises(ValueError, match=f"and Other does not: it {reason}"):
             gh.MultiHeadAttention.from_module(Other())
 
     def test_refuses_a_class_without_known_names(self):

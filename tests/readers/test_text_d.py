@@ -104,7 +104,10 @@ def test_queries_and_keys_are_told_apart_where_matrices_stand_on_the_left():
 
 def test_a_class_of_columns_is_no_layer_of_rows():
     torch.manual_seed(5)
-    with pytest.raises(ValueError, match=r"softmax\(Q Kᵀ / √d\) V of its matrices.* does not: cop"):
+    with pytest.raises(
+        ValueError,
+        match=r"softmax\(Q Kᵀ / √d\) V of its matrices.* does not: it gives another output",
+    ):
         gh.MultiHeadAttention.from_module(ProjectedInColumns(DIM, 2))
 
 

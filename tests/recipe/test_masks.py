@@ -3,6 +3,8 @@
 Masks of other libraries, turned into ours.
 """
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given
@@ -39,6 +41,21 @@ def test_masks_are_read_and_drawn(text):
 def test_long_masks_are_drawn_in_shaded_blocks():
     picture = gh.causal().picture(queries=60, keys=60, width=4).splitlines()
     assert picture == ["▒···", "■▒··", "■■▒·", "■■■▒"]
+
+
+def test_a_picture_has_one_column_at_least():
+    assert gh.causal().picture(queries=8, keys=8, width=1) == "▒"
+
+
+@pytest.mark.parametrize("text", DRAWN)
+def test_only_bands_around_the_own_position_are_masks_by_distance(text):
+    mask, picture = DRAWN[text]
+    rows = picture.splitlines()
+    follows = all(above[:-1] == below[1:] for above, below in pairwise(rows))
+    # An offset of its own places a mask among the keys, and not around the query.
+    bands = {"causal()", "window(before=1)", "window(before=0, after=1)"}
+    assert mask.by_distance is (text in bands)
+    assert follows or not mask.by_distance
 
 
 def test_a_mask_of_a_batch_is_drawn_row_by_row():

@@ -230,7 +230,7 @@ class Looking:
     def violations(self, *, contrast: bool = True) -> list[str]:
         """What axe finds; contrast takes it longest, and is the same in each language."""
         rules = {"color-contrast": {"enabled": contrast}}
-        options = {"resultTypes": ["violations"], "rules": rules}
+        options = {"preload": False, "resultTypes": ["violations"], "rules": rules}
         found = Axe().run(self.page, options=options).response["violations"]
         return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
 

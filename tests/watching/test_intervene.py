@@ -375,9 +375,11 @@ class TestKeptContexts:
     def test_take_a_budget(self):
         model = made("flag")
         sentence = "keep='context' takes at most budget=100 bytes"
-        with pytest.raises(ValueError, match=sentence):  # noqa: SIM117
-            with gh.watch(model, keep="context", budget=100):
+        with pytest.warns(UserWarning, match=sentence):  # noqa: SIM117
+            with gh.watch(model, keep="context", budget=100) as run:
                 model(text())
+        with pytest.raises(ValueError, match=sentence):
+            _ = run["0"].context
 
     def test_are_not_those_of_dropped_weights_that_stay_within(self):
         layer = nn.MultiheadAttention(WIDTH, HEADS, dropout=0.1, batch_first=True).train()

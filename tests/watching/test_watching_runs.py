@@ -150,16 +150,154 @@ class Pieces(nn.Module):
         return [self.rule(x, x, x) for x in texts]
 
 
-def test_several_texts_in_one_call_are_refused_where_one_is_taken():
-    model = Pieces()
-    with gh.watch(model, keep="weights") as seen:
-        model(torch.randn(1, 2, 5, 3), torch.randn(1, 2, 5, 3))
-    assert list(seen.layers) == [""]
-    for asks in (gh.rollout, gh.flow, gh.patterns, lambda one: gh.eviction_scores(one, "h2o")):
-        with pytest.raises(ValueError, match="one text in a forward pass, and '' read 2"):
+def explicit(query, key, visible=None):
+    scores = query.double() @ key.double().mT * query.shape[-1] ** -0.5
+    return (scores if visible is None else scores.masked_fill(~visible, -torch.inf)).softmax(-1)
+
+
+def test_several_texts_in_one_call_are_records_of_their_own(tmp_path):
+    model, texts = Pieces(), (torch.randn(1, 2, 5, 3), torch.randn(1, 2, 7, 3))
+    with gh.watch(model, [gh.Received()], keep="weights") as seen:
+        model(*texts)
+    assert list(seen.layers) == ["#0", "#1"]
+    scores = gh.eviction_scores(seen, "h2o")
+    for name, x in zip(("#0", "#1"), texts, strict=True):
+        torch.testing.assert_close(seen[name].weights.dense(), explicit(x, x), **NEAR)
+        torch.testing.assert_close(seen[name].received, explicit(x, x).sum(-2), **NEAR)
+        torch.testing.assert_close(scores[name], explicit(x, x).sum(-2), **NEAR)
+    for ask in ("received", "weights", "joined", "prefill", "steps", "real"):
+        with pytest.raises(ValueError, match=r"'' attends 2 times .*: take seen\['#0'\] to seen\["):
+            getattr(seen[""], ask)
+    for asks in (gh.rollout, gh.flow):
+        with pytest.raises(
+            ValueError, match="'#1' is of a module that attends several times in on"
+        ):
             asks(seen)
-    with pytest.raises(ValueError, match="head_roles takes one text in a forward pass"):
-        gh.head_roles(seen, torch.arange(5))
+    assert gh.rollout(seen, layers="#0").shape == (1, 1, 5)
+    with pytest.raises(KeyError, match="'#2' was not seen"):
+        seen["#2"]
+    seen.save(tmp_path / "seen.safetensors")
+    loaded = gh.Seen.load(tmp_path / "seen.safetensors")
+    assert torch.equal(loaded["#1"].received, seen["#1"].received)
+    assert [call.beside for call in loaded[""]] == [False, True]
+
+
+class Differential(nn.Module):
+    """Two softmaxes of other queries and keys, of a text that grows; the second sees three keys."""
+
+    def __init__(self):
+        super().__init__()
+        self.keys, self.last = torch.empty(2, 1, 0, 8), []
+
+    def forward(self, x):
+        self.keys = torch.cat([self.keys, x[:, None]], -2)
+        context = 0
+        for part, before in ((slice(4), 11), (slice(4, 8), 2)):
+            query, key = x[:, None, :, part], self.keys[..., part]
+            shape, first = (x.shape[1], key.shape[-2]), key.shape[-2] - x.shape[1]
+            distance = torch.arange(shape[1]) - torch.arange(shape[0])[:, None] - first
+            mask = (distance <= 0) & (distance >= -before)
+            self.last.append(explicit(query, key, mask))
+            context = (
+                torch.nn.functional.scaled_dot_product_attention(query, key, key, attn_mask=mask)
+                - context
+            )
+        return context
+
+
+def test_two_attentions_of_one_module_grow_side_by_side():
+    model = nn.Sequential(Differential())
+    with gh.watch(model, [gh.Entropy(), gh.Received()], keep="weights") as seen:
+        for queries in (5, 1, 2):
+            model(torch.randn(2, queries, 8))
+    assert list(seen.layers) == ["0#0", "0#1"]
+    for run, name in enumerate(seen.layers):
+        parts = model[0].last[run::2]
+        whole = torch.cat([nn.functional.pad(one, (0, 8 - one.shape[-1])) for one in parts], -2)
+        torch.testing.assert_close(seen[name].weights.dense(), whole, **NEAR)
+        torch.testing.assert_close(seen[name].received, whole.sum(-2), **NEAR)
+        entropy = -torch.special.xlogy(whole, whole).sum(-1)
+        torch.testing.assert_close(seen[name].entropy, entropy, **NEAR)
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_a_differential_transformer_has_two_records_a_layer(cache):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.DiffLlamaConfig(
+        vocab_size=61,
+        hidden_size=24,
+        intermediate_size=29,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.6,
+    )
+    torch.manual_seed(7)
+    model = transformers.DiffLlamaForCausalLM(config).eval()
+    tokens = torch.arange(2, 2 + BATCH * LENGTH).view(BATCH, LENGTH)
+    with gh.watch(model, eager.STATISTICS, keep="weights") as seen:
+        written = model.generate(
+            tokens,
+            max_new_tokens=5,
+            min_new_tokens=5,
+            do_sample=False,
+            pad_token_id=0,
+            cache_implementation=None if cache == "dynamic" else cache,
+            disable_compile=True,
+        )
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        weights = model(written[:, :-1], output_attentions=True).attentions
+    assert [name.rpartition(".")[2] for name in seen.layers] == ["self_attn#0", "self_attn#1"] * 2
+    twice = [one for one in weights for _ in range(2)]
+    for layer, one in zip(seen.layers.values(), twice, strict=True):
+        eager.check(layer, one)
+
+
+class Loops(nn.Module):
+    """Attention in a loop: over windows, over chunks of queries, or over tokens with a cache."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way, self.rule = way, gh.Attention(mask=gh.causal())
+
+    def forward(self, x):
+        length = x.shape[-2]
+        for start in range(0, length, 3):
+            stop = min(start + 3, length)
+            some = x[..., start:stop, :]
+            keys = some if self.way == "windows" else x[..., :stop, :]
+            self.rule(some, keys, keys)
+
+
+def test_windows_of_a_loop_are_records_of_their_own():
+    x = torch.randn(1, 2, 8, 5)
+    with gh.watch(model := Loops("windows"), keep="weights") as seen:
+        model(x)
+    assert list(seen.layers) == ["#0", "#1", "#2"]
+    for layer, some in zip(seen.layers.values(), x.split(3, -2), strict=True):
+        mask = torch.ones(some.shape[-2], some.shape[-2], dtype=torch.bool).tril()
+        torch.testing.assert_close(layer.weights.dense(), explicit(some, some, mask), **NEAR)
+
+
+def test_a_text_that_grows_within_one_call_stays_one():
+    x = torch.randn(1, 2, 8, 5)
+    with gh.watch(model := Loops("chunks"), [gh.Received()], keep="weights") as seen:
+        model(x)
+    assert list(seen.layers) == [""]
+    mask = torch.ones(8, 8, dtype=torch.bool).tril()
+    torch.testing.assert_close(seen[""].weights.dense(), explicit(x, x, mask), **NEAR)
+    torch.testing.assert_close(seen[""].received, explicit(x, x, mask).sum(-2), **NEAR)
+
+
+def test_a_text_whose_position_only_seems_to_follow_is_another():
+    model, texts = Pieces(), (torch.randn(1, 2, 5, 3), torch.randn(1, 2, 8, 3))
+    model.rule = gh.Attention(mask=gh.causal())
+    model.forward = lambda: [model.rule(one[..., -3:, :], one, one) for one in texts]
+    with gh.watch(model, keep="weights") as seen:
+        model()
+    assert [call.position for call in seen[""]] == [2, 5]
+    assert list(seen.layers) == ["#0", "#1"]
 
 
 class Recurrent(nn.Module):
@@ -211,3 +349,43 @@ def test_cross_attention_that_cannot_be_placed_is_refused(layers):
         gh.watch(model, [gh.Entropy()], layers=layers),
     ):
         model.read(2, text)
+
+
+class Merged(nn.Module):
+    """Attention to a text that grows and, after its keys, to that of an encoder."""
+
+    def __init__(self):
+        super().__init__()
+        self.past = torch.empty(1, 2, 0, 3)
+
+    def forward(self, hidden_states, encoder_hidden_states):
+        own, other = (
+            x.unflatten(-1, (2, 3)).transpose(1, 2) for x in (hidden_states, encoder_hidden_states)
+        )
+        self.past = torch.cat([self.past, own], -2)
+        keys = torch.cat([self.past, other], -2)
+        queries, grown = own.shape[-2], self.past.shape[-2]
+        mask = torch.ones(queries, keys.shape[-2], dtype=torch.bool)
+        mask[:, :grown] = mask[:, :grown].tril(grown - queries)
+        return torch.nn.functional.scaled_dot_product_attention(own, keys, keys, attn_mask=mask)
+
+
+def test_keys_of_another_text_after_its_own_are_not_joined(tmp_path):
+    model, text = nn.ModuleList([Merged()]), torch.randn(1, 7, 6)
+    parts = torch.randn(1, 5, 6).split((3, 1, 1), 1)
+    with gh.watch(model, [gh.Entropy(), gh.Received()], keep="weights") as seen:
+        for part in parts:
+            model[0](part, text)
+    seen.save(tmp_path / "seen.safetensors")
+    for one in (seen, gh.Seen.load(tmp_path / "seen.safetensors")):
+        assert [(call.position, call.queries, call.keys) for call in one["0"]] == [
+            (0, 3, 10),
+            (3, 1, 11),
+            (4, 1, 12),
+        ]
+        for ask in ("entropy", "received", "weights", "joined"):
+            with pytest.raises(ValueError, match="'0' cannot be joined: its last keys are those"):
+                getattr(one["0"], ask)
+    own, other = (x.unflatten(-1, (2, 3)).transpose(1, 2) for x in (torch.cat(parts, 1), text))
+    last = explicit(own[..., -1:, :], torch.cat([own, other], -2))
+    torch.testing.assert_close(seen["0"][-1].weights.dense(), last, **NEAR)

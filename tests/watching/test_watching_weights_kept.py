@@ -1,6 +1,7 @@
 """`keep="weights"`: the lazy matrix of each call, and of a text that has grown call by call."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from torch.nn import functional as F
 
 import glasshead as gh
 from glasshead.attention.joined_weights import JoinedWeights
-from watching.small import BATCH, HEADS, LENGTH, watched
+from glasshead.watching import BudgetError
+from watching.small import BATCH, HEADS, LENGTH, WIDTH, Model, text, watched
 from watching.torch.explicit import lower, weights
 
 NEAR = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
@@ -95,12 +97,55 @@ def test_what_does_not_fit_the_budget_is_refused_with_what_it_would_need():
     needed = 2 * layer + 49
     watched([], keep="weights", budget=needed)
     sentence = (
-        rf"^keep='weights' takes at most budget={needed - 1} bytes, and would need "
+        rf"keep='weights' takes at most budget={needed - 1} bytes, and would need "
         rf"{needed} by 'layers.1': raise budget=, or narrow layers=.$"
     )
-    with pytest.raises(ValueError, match=sentence):
-        watched([], keep="weights", budget=needed - 1)
-    watched([], keep="weights", budget=layer + 49, layers="layers.1")
+    with pytest.warns(UserWarning, match=f"^watch stopped keeping on the way: {sentence}"):
+        seen, model = watched([], keep="weights", budget=needed - 1)
+    torch.testing.assert_close(seen["layers.0"].weights.dense(), explicit(model), **NEAR)
+    for ask in (lambda: seen["layers.1"].weights, lambda: seen["layers.1"][0].weights):
+        with pytest.raises(BudgetError, match=f"^{sentence}"):
+            ask()
+    assert re.match(sentence, seen.missing)
+    assert not seen["layers.1"][0].has_weights
+    assert watched([], keep="weights", budget=layer + 49, layers="layers.1")[0].missing is None
+
+
+def test_a_budget_that_is_spent_stops_keeping_and_not_the_model():
+    model, x = Model(), text(11)
+    parts = x.split((5, 1, 1, 1, 3), 1)
+    with torch.no_grad():
+        expected = [model(part, cached=True) for part in parts]
+        for layer in model.layers:
+            layer.cached = None
+        with pytest.warns(UserWarning, match="stopped keeping") as warned:  # noqa: PT031, SIM117
+            with gh.watch(model, [gh.Entropy()], keep="weights", budget=3000) as seen:
+                for part, one in zip(parts, expected, strict=True):
+                    assert torch.equal(model(part, cached=True), one)
+    assert [one.filename for one in warned] == [__file__]
+    watched = seen["layers.1"]
+    assert watched[0].has_weights
+    assert not watched[-1].has_weights
+    assert watched.entropy.shape == (BATCH, HEADS, 11)
+    for ask in (
+        lambda: watched.weights,
+        lambda: watched[-1].weights,
+        lambda: gh.rollout(seen),
+        lambda: gh.eviction_scores(seen, "tova"),
+    ):
+        with pytest.raises(BudgetError, match="takes at most budget=3000 bytes, and would"):
+            ask()
+    assert "1 call" not in repr(seen)
+    assert "Call of 3 queries" in repr(watched[-1])
+    assert watched._repr_html_()
+
+
+def test_keys_of_a_text_that_grows_are_kept_once():
+    lengths = (7, *(1,) * 60)
+    seen, _ = watched([], lengths=lengths, cached=True, keep="weights")
+    problems = [call.weights._problem for call in seen["layers.0"]]
+    keys = {one.key.untyped_storage().data_ptr(): one.key.untyped_storage() for one in problems}
+    assert sum(one.nbytes() for one in keys.values()) <= 1.2 * BATCH * WIDTH * sum(lengths) * 4
 
 
 def test_a_rule_without_a_logsumexp_has_none_to_keep():
@@ -262,3 +307,14 @@ def test_joined_weights_need_as_much_memory_as_those_of_one_call(score, dtype):
         needed.append(int(str(refused.value).split("would need ")[1].split(":")[0]))
     assert needed[0] == needed[1]
     assert joined.dense(budget=needed[0]).shape == (2, 5, 5)
+
+
+def test_masks_of_the_steps_of_a_text_are_kept_once():
+    lengths = (7, *(1,) * 60)
+    seen, model = watched([], lengths=lengths, cached=True, keep="weights")
+    masks = [call.weights._problem.mask.tensor for call in seen["layers.0"][1:]]
+    memory = {one.data_ptr(): one for mask in masks for one in [mask.untyped_storage()]}
+    assert sum(one.nbytes() for one in memory.values()) <= 4 * sum(lengths)
+    for place in (0, 1, 37, 60):
+        W = seen["layers.1"][place].weights
+        torch.testing.assert_close(W.dense(), explicit(model, 1, place), **NEAR)

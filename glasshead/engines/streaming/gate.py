@@ -22,7 +22,7 @@ def check_forward(problem: LoweredProblem, spec: OutputSpec) -> None:
     """
     _check_problem(problem)
     batch, heads, queries, _ = problem.query.shape
-    keys, reals = problem.key.shape[2], (_real(problem.query),)
+    keys, reals = problem.key.shape[2], (_REAL[problem.query.dtype],)
     _check("per_key", spec.per_key, (batch, heads, _ANY, keys), reals, broadcast=2)
     _check("per_query", spec.per_query, (batch, heads, _ANY, queries), reals, broadcast=2)
     if spec.top < 0 or len(spec.maps) % 2 or min(spec.maps, default=1) < 1:
@@ -38,7 +38,7 @@ def check_backward(
     """Raise a ValueError where the kernels of a backward pass would read something else."""
     _check_problem(problem)
     batch, heads, queries, _ = problem.query.shape
-    rows, real = (batch, heads, queries), _real(problem.query)
+    rows, real = (batch, heads, queries), _REAL[problem.query.dtype]
     recipe = problem.recipe
     learned = ("bias", recipe.bias), ("table", recipe.table), ("sink", recipe.sink)
     if len(wanted) != len(learned):
@@ -54,7 +54,7 @@ def check_backward(
         raise ValueError("value must be given where the context has a gradient, got None.")
     if context is not None and problem.value is not None:
         width = problem.value.shape[3]
-        _check("the gradient of the context", context, (*rows, width), _reals_like(problem.query))
+        _check("the gradient of the context", context, (*rows, width), _LIKE[problem.query.dtype])
     _check("the gradient of the logsumexp", gradients.logsumexp, rows, (real,))
     _check("the gradient of the entropy", gradients.entropy, rows, (real,))
     right = gradients.per_key
@@ -74,8 +74,8 @@ def _check_problem(problem: LoweredProblem) -> None:
     _, kv_heads, keys, _ = key.shape
     if kv_heads == 0 or heads % kv_heads:
         raise ValueError(f"the heads of query, {heads}, must be a multiple of key's, {kv_heads}.")
-    _check("value", value, (batch, kv_heads, keys, _ANY), _reals_like(query))
-    real, whole = (_real(query),), (torch.int64,)
+    _check("value", value, (batch, kv_heads, keys, _ANY), _LIKE[query.dtype])
+    real, whole = (_REAL[query.dtype],), (torch.int64,)
     _check("bounds", recipe.bounds, (batch, 2, queries), whole, broadcast=1)
     _check("offsets", recipe.offsets, (batch,), whole, broadcast=1)
     pairs = batch, heads, queries, keys
@@ -105,13 +105,7 @@ def _check(
         return
     shape = tensor.shape
     # Most tensors have exactly this shape, so the first comparison decides.
-    if shape != wanted and (
-        len(shape) != len(wanted)
-        or any(
-            whole not in (size, _ANY) and not (size == 1 and axis < broadcast)
-            for axis, (size, whole) in enumerate(zip(shape, wanted, strict=True))
-        )
-    ):
+    if shape != wanted and not _fits(shape, wanted, broadcast):
         sizes = ["any" if size == _ANY else size for size in wanted]
         may = f", of which the first {broadcast} may be 1" if broadcast else ""
         raise ValueError(
@@ -122,10 +116,17 @@ def _check(
     check_memory(name, tensor)
 
 
-def _real(query: Tensor) -> torch.dtype:
-    return torch.promote_types(query.dtype, torch.float32)
+def _fits(shape: Sequence[int], wanted: Sequence[int], broadcast: int) -> bool:
+    if len(shape) != len(wanted):
+        return False
+    for size, whole in zip(shape, wanted, strict=True):
+        # Each call passes here: a generator would take three times as long.
+        if whole not in (size, _ANY) and (size != 1 or broadcast <= 0):
+            return False
+        broadcast -= 1
+    return True
 
 
-def _reals_like(query: Tensor) -> tuple[torch.dtype, ...]:
-    """Return the dtypes that are computed in the same numbers as the queries."""
-    return tuple(one for one in FLOATS if torch.promote_types(one, torch.float32) == _real(query))
+# The dtype that each is computed in, and the dtypes that are computed in the same one.
+_REAL = {dtype: torch.promote_types(dtype, torch.float32) for dtype in FLOATS}
+_LIKE = {one: tuple(two for two in FLOATS if _REAL[two] == _REAL[one]) for one in FLOATS}

@@ -231,8 +231,13 @@ class _Made:
         result = inputs @ self.matrix.to(inputs.dtype)
         if self.bias is not None:
             result = result + self.bias
+        if not bool(result.isfinite().all()):
+            raise ValueError(
+                f"projection must have finite inputs and matrices; its W_{role} gives NaN or "
+                f"infinity."
+            )
         if result.shape != self.result.shape or not torch.allclose(
-            result.double(), self.result.double(), rtol=1e-2, atol=1e-3, equal_nan=True
+            result.double(), self.result.double(), rtol=1e-2, atol=1e-3
         ):
             raise ValueError(
                 f"projection takes the inputs and matrices that the trace was made from, and got "

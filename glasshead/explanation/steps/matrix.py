@@ -100,7 +100,7 @@ def _intro(subject: Subject, letter: str) -> str:
         letter=letter,
     )
     weights = subject.matrix("dropped").double()
-    if bool((weights < 0).any()) or bool(((weights.sum(-1) - 1).abs() > 1e-3).any()):
+    if not bool((weights >= 0).all() & ((weights.sum(-1) - 1).abs() <= 1e-3).all()):
         return opening
     return say.after_each_other(
         opening, say("So it is the columns of A that add up to 1, and not its rows.")

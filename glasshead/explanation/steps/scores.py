@@ -2,6 +2,7 @@
 
 from rich.cells import cell_len
 
+from glasshead.diagnosis.mask_input import RowSummary, only_later
 from glasshead.drawing import Block, Formula, Paragraph
 from glasshead.explanation.explanation import Step
 from glasshead.explanation.normalizers import is_softmax, why_hidden
@@ -222,7 +223,12 @@ def tell_masking(subject: Subject) -> Step | None:
     return Step(
         name="masked",
         title=_title(subject),
-        intro=(*biases, *(say.described(mask.describe()) for mask in masks), *_count(subject)),
+        intro=(
+            *biases,
+            *(say.described(mask.describe()) for mask in masks),
+            *_inverted(subject),
+            *_count(subject),
+        ),
         formula=",   ".join(formulas),
         numbers=_numbers(subject),
         figures=(*_table(subject), *(_picture(subject) if hides else ())),
@@ -241,6 +247,22 @@ def _title(subject: Subject) -> str:
 def _hides(subject: Subject) -> bool:
     """Return whether a key is hidden from any query."""
     return subject.visible is not None and not bool(subject.visible.all())
+
+
+def _inverted(subject: Subject) -> tuple[str, ...]:
+    """Warn of a mask by which words see only the words after them."""
+    visible = subject.visible
+    if visible is None or not subject.same_words:
+        return ()
+    if not bool(only_later(visible, RowSummary.of(visible), 0)):
+        return ()
+    return (
+        subject.say(
+            "The mask looks inverted: words see only later words, and no word sees an earlier one. "
+            "In torch.nn.MultiheadAttention True hides a pair; in F.scaled_dot_product_attention "
+            "True shows it."
+        ),
+    )
 
 
 def _count(subject: Subject) -> tuple[str, ...]:

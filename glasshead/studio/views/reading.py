@@ -15,7 +15,7 @@ from glasshead.statistics import Statistic
 from glasshead.studio.background_jobs import Refusal, TooMuch, Work
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import ModelPass, StudioSubject
-from glasshead.watching import BudgetError, UnseenError, Watched
+from glasshead.watching import UnseenError, Watched
 
 if TYPE_CHECKING:
     from glasshead.tasks.readers.reader import Reader
@@ -86,13 +86,13 @@ def observed(
             gh.watch(reader.model, list(statistics), keep="weights", budget=budget) as seen,
         ):
             forward()
-    except BudgetError as error:
-        raise TooMuch(
-            Message(
-                "queries, keys and masks of this text would take more memory than is allowed: "
-                "choose a shorter text."
-            )
-        ) from error
+            if seen.missing:
+                raise TooMuch(
+                    Message(
+                        "queries, keys and masks of this text would take more memory than is "
+                        "allowed: choose a shorter text."
+                    )
+                )
     except UnseenError as error:
         raise Refusal(str(error)) from error
     return _one_call_each(seen, length)

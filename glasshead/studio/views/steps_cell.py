@@ -19,7 +19,7 @@ from glasshead.studio.background_jobs import Cache, Refusal, TooMuch, Work
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import ModelPass, check_place
 from glasshead.studio.views import heads
-from glasshead.watching import BudgetError, UnseenError
+from glasshead.watching import UnseenError
 
 if TYPE_CHECKING:
     from glasshead.tasks.readers.reader import Reader
@@ -132,13 +132,13 @@ def traced(reader: "Reader", reading: ModelPass, name: str, number: int, budget:
             gh.watch(reader.model, layers=layers, keep="trace", budget=budget) as seen,
         ):
             reader.read(reading.tokens[None])
-    except BudgetError as error:
-        raise TooMuch(
-            Message(
-                "the steps of this layer would take more memory than is allowed: choose a "
-                "shorter text."
-            )
-        ) from error
+            if seen.missing:
+                raise TooMuch(
+                    Message(
+                        "the steps of this layer would take more memory than is allowed: choose a "
+                        "shorter text."
+                    )
+                )
     except (UnseenError, ValueError) as error:
         raise Refusal(
             Message(

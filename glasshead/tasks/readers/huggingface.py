@@ -18,8 +18,9 @@ from glasshead.message import Message
 from glasshead.models.pretrained.folder import ANEW, PICKLED, StoredTensors, check_numbers
 from glasshead.models.saving import TooLargeError, built_on_meta
 from glasshead.tasks.data.files import shown
-from glasshead.tasks.readers.named_elsewhere import attention_of, check_names
+from glasshead.tasks.readers.named_elsewhere import attention_of, check_names, hide_kernels
 from glasshead.tasks.readers.reader import Reader
+from glasshead.tasks.tokenizers.bounds import check_rules, check_sentencepiece, rules_of
 from glasshead.tasks.tokenizers.chunks import (
     affixes,
     check_length,
@@ -27,12 +28,14 @@ from glasshead.tasks.tokenizers.chunks import (
     encode_in_chunks,
     told_panics,
 )
-from glasshead.tasks.tokenizers.tokenizer import read_checked
+from glasshead.tasks.tokenizers.tokenizer import LEAST, read_checked
+from glasshead.tasks.tokenizers.trial import Trial, trial_of
 
 # Maximum sizes of the files that transformers reads beside the weights.
 _LARGEST = {".json": JSON_BYTES} | dict.fromkeys(
     (".txt", ".model", ".jinja", ".bpe", ".spm", ".vocab", ".tiktoken", ".py"), TOKENIZER_BYTES
 )
+_SENTENCEPIECE = (".model", ".spm")
 _TEMPLATES = "additional_chat_templates"
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 # The space before a word in SentencePiece vocabularies.
@@ -91,13 +94,14 @@ def reader_of_transformers(name: str, model: nn.Module, tokenizer: Any, file: st
         read = partial(
             _read_base, model, {"use_cache": False} if hasattr(config, "use_cache") else {}
         )
-    cut = _cutting(tokenizer)
+    inner = _inner(tokenizer)
+    cut, trial = _cutting(inner), None if inner is None else trial_of(inner, file)
     return Reader(
         name=name,
         kind="model",
         model=model,
         read=read,
-        encode=partial(_encoded, file, tokenizer, cut),
+        encode=partial(_encoded, file, tokenizer, cut, trial),
         cut=cut,
         token=partial(_written, file, tokenizer),
         ordinary=sorted({*tokenizer.get_vocab().values()} - {*tokenizer.all_special_ids}),
@@ -143,6 +147,7 @@ def checked_shapes(folder: Path) -> dict[str, Sequence[int]]:
     missing, pickled or damaged.
     """
     require(f"opening {shown(folder)}", "transformers")
+    hide_kernels()
     _check_files(folder)
     check_names(folder)
     _check_weights(folder)
@@ -252,10 +257,20 @@ def _tokenizer(folder: Path) -> Any:
         )
     if (folder / "tokenizer.json").exists():
         read_checked(folder / "tokenizer.json")
+    for file in folder.iterdir():
+        if file.suffix in _SENTENCEPIECE:
+            check_sentencepiece(file, shown(file))
     with errors_in_a_sentence(folder, "the tokenizer"), told_panics(_file_of(folder)):
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+    # Of other files than tokenizer.json, transformers makes rules of its own.
+    file = _file_of(folder)
+    if (inner := _inner(tokenizer)) is not None:
+        check_rules(rules_of(inner), file)
+        if (trial := trial_of(inner, file)) is not None:
+            trial.check([LEAST])
+    with errors_in_a_sentence(folder, "the tokenizer"), told_panics(file):
         _around(tokenizer)
-        return tokenizer
+    return tokenizer
 
 
 def loaded_model(
@@ -324,17 +339,28 @@ def check_buffers(model: nn.Module, folder: Path) -> None:
         )
 
 
-def _cutting(tokenizer: Any) -> Callable[[str], list[str]]:
-    """Return the function that splits long texts, where that leaves the tokens unchanged."""
+def _inner(tokenizer: Any) -> Inner | None:
+    """Return the tokenizer of `tokenizers` in one of transformers; None in those of Python."""
     inner = getattr(tokenizer, "backend_tokenizer", None)
-    return cutting(inner) if isinstance(inner, Inner) else lambda text: check_length([text])
+    return inner if isinstance(inner, Inner) else None
+
+
+def _cutting(inner: Inner | None) -> Callable[[str], list[str]]:
+    """Return the function that splits long texts, where that leaves the tokens unchanged."""
+    return (lambda text: check_length([text])) if inner is None else cutting(inner)
 
 
 def _encoded(
-    file: str, tokenizer: Any, cut: Callable[[str], list[str]], texts: Sequence[str]
+    file: str,
+    tokenizer: Any,
+    cut: Callable[[str], list[str]],
+    trial: Trial | None,
+    texts: Sequence[str],
 ) -> list[list[int]]:
     """Tokenize texts, some chunks of them at once."""
     parts = [cut(text) for text in texts]
+    if trial is not None:
+        trial.check(part for text in parts for part in text)
     encode = partial(tokenizer, add_special_tokens=False, verbose=False)
     with told_panics(file):
         return encode_in_chunks(parts, lambda some: encode(some)["input_ids"])
@@ -398,8 +424,8 @@ def _ending(tokenizer: Any) -> tuple[int, ...]:
 
 def _around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the special tokens that the tokenizer adds before and after a text."""
-    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
-    return affixes(bare, tokenizer("a")["input_ids"])
+    bare = tokenizer(LEAST, add_special_tokens=False)["input_ids"]
+    return affixes(bare, tokenizer(LEAST)["input_ids"])
 
 
 def _unknown(tokenizer: Any) -> int | None:

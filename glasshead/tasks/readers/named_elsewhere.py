@@ -4,9 +4,11 @@ Transformers follows such names, with `local_files_only` too: it imports kernels
 loads adapters and backbones, and opens other files than those that were checked.
 """
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 from glasshead.drawing.printable import printable
 from glasshead.files import read_object
@@ -46,6 +48,14 @@ _OWN = {
     *("dynamic", "dynamic_full", "static", "sliding_window", "hybrid", "quantized", "offloaded"),
     *("offloaded_static", "offloaded_hybrid", "mamba"),
 }
+
+
+def hide_kernels() -> None:
+    """Hide the package `kernels`, by which some models of transformers fetch code from the hub.
+
+    Transformers looks for it once, when it is imported. A process that imported it before keeps it.
+    """
+    sys.modules.setdefault("kernels", cast("ModuleType", None))
 
 
 def check_names(folder: Path) -> None:

@@ -5,7 +5,6 @@ import os
 import re
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -111,10 +110,6 @@ def told_panics(where: str) -> Iterator[None]:
 _LENGTH = 2**14
 # Number of chunks encoded at once, to limit the memory of their offsets.
 _AT_ONCE = 256
-# The first beginning to encode: its length, the factor of the next, and the seconds of one.
-_BEGINNING, _TIMES, _PATIENCE = 2**6, 4, 5.0
-# Chunks that could not be cut are longer.
-_LONG = 4 * _LENGTH
 # Maximum characters of one encoding: beyond, its offsets take gigabytes.
 _MOST = 2**24
 # Places where no token spans the cut: after a single line break between words, which is a token of
@@ -177,29 +172,9 @@ def encode_in_chunks(
     """
     chunks, encoded = (chunk for text in texts for chunk in text), []
     while some := list(islice(chunks, _AT_ONCE)):
-        for place, chunk in enumerate(some):
-            if len(chunk) > _LONG or not (encoded or place):
-                _check_pace(chunk, encode)
         encoded += encode(some)
     each = iter(encoded)
     return [[token for tokens in islice(each, len(text)) for token in tokens] for text in texts]
-
-
-def _check_pace(chunk: str, encode: Callable[[list[str]], list[list[int]]]) -> None:
-    """Encode growing beginnings of a chunk, as nothing stops an encoding that takes hours.
-
-    Errors: a ValueError where one takes too long.
-    """
-    size = _BEGINNING
-    while size * _TIMES < len(chunk):
-        begun = time.monotonic()
-        encode([chunk[:size]])
-        if (seconds := time.monotonic() - begun) > _PATIENCE:
-            raise ValueError(
-                f"the tokenizer takes {seconds:.0f} s for {size:,} characters of a text: break it "
-                "by spaces and lines, or take a tokenizer whose rules are simpler."
-            )
-        size *= _TIMES
 
 
 def affixes(bare: Sequence[int], whole: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

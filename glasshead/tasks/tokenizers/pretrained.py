@@ -14,7 +14,13 @@ from glasshead.files import TOKENIZER_BYTES, read_object, read_regular
 from glasshead.models.pretrained.folder import ANEW
 from glasshead.tasks.data.files import FileName, existing, read_text, shown
 from glasshead.tasks.tokenizers.chunks import affixes, told_panics
-from glasshead.tasks.tokenizers.tokenizer import END_OF_TEXT, SpecialTokens, Tokenizer, read_inner
+from glasshead.tasks.tokenizers.tokenizer import (
+    END_OF_TEXT,
+    LEAST,
+    SpecialTokens,
+    Tokenizer,
+    read_inner,
+)
 
 
 def gpt2(encoder_json: FileName, vocab_bpe: FileName) -> Tokenizer:
@@ -190,7 +196,7 @@ def _before(inner: Inner) -> tuple[int, ...]:
     """Return the special tokens that the tokenizer prepends to a text."""
     inner.no_padding()
     inner.no_truncation()
-    bare, whole = (inner.encode("a", add_special_tokens=added).ids for added in (False, True))
+    bare, whole = (inner.encode(LEAST, add_special_tokens=added).ids for added in (False, True))
     return affixes(bare, whole)[0]
 
 

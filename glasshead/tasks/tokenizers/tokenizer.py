@@ -4,14 +4,13 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from tokenizers import Tokenizer as Inner
 from tokenizers import decoders
 from tokenizers.decoders import DecodeStream
@@ -26,6 +25,7 @@ from glasshead.tasks.tokenizers.chunks import (
     in_parallel,
     told_panics,
 )
+from glasshead.tasks.tokenizers.trial import trial_of, trial_of_rules
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Tokenizer:
         # Vocabularies of published models may have gaps.
         self.vocab_size = max(inner.get_vocab().values(), default=-1) + 1
         self.byte_of = byte_tokens(inner)
-        self.cut = cutting(inner)
+        self.cut, self._trial = cutting(inner), trial_of(inner, where)
 
     @property
     def pad_id(self) -> int:
@@ -124,9 +124,12 @@ class Tokenizer:
         """Encode several texts in parallel, without special tokens.
 
         Errors: a TypeError where one is no text; a ValueError where one has a lone surrogate, more
-        than 2²⁴ characters without a place to split it, or makes the tokenizer fail.
+        than 2²⁴ characters without a place to split it, makes the tokenizer fail, or takes
+        too long.
         """
         cut = [self.cut(_checked(text)) for text in texts]
+        if self._trial is not None:
+            self._trial.check(chunk for chunks in cut for chunk in chunks)
         with in_parallel(), told_panics(self.where):
             return encode_in_chunks(cut, self._encoded)
 
@@ -143,6 +146,8 @@ class Tokenizer:
         if unknown == self.end_id:
             return []
         for text in map(_checked, texts):
+            if self._trial is not None:
+                self._trial.check([text])
             with told_panics(self.where):
                 encoding = self.inner.encode(text, add_special_tokens=False)
             pairs = zip(encoding.ids, encoding.offsets, strict=True)
@@ -234,7 +239,7 @@ def read_inner(path: Path) -> Inner:
 def read_checked(path: Path) -> str:
     """Read a tokenizer.json and check its bounds.
 
-    Errors: as of `read_inner`, but for what `tokenizers` does not take.
+    Errors: as of `read_inner`, but for a vocabulary that `tokenizers` does not take.
     """
     text = read_text(path, most=TOKENIZER_BYTES)
     try:
@@ -248,8 +253,21 @@ def read_checked(path: Path) -> str:
         raise ValueError(f"{shown(path)} is nested too deeply to be a tokenizer.") from error
     except ValueError as error:  # a number with too many digits
         raise _unusable(path, error) from error
-    check_bounds(told, shown(path))
+    try:
+        rules = check_bounds(told, shown(path))
+    except ValueError:
+        raise
+    except Exception as error:  # `tokenizers` raises no other
+        raise _unusable(path, error) from error
+    # Added tokens are normalized while it is read, and a text is encoded at once.
+    trial = trial_of_rules(rules, told.get("added_tokens"), shown(path))
+    if trial is not None:
+        trial.check([LEAST])
     return text
+
+
+# By this text, the tokens are found that a tokenizer puts around others.
+LEAST = "a"
 
 
 def _unusable(path: Path, error: Exception) -> ValueError:
@@ -311,9 +329,6 @@ class StreamDecoder:
         self._stream = DecodeStream(ids=self._tokens, skip_special_tokens=True)
         self._repair = Utf8Repair(tokenizer.byte_of)
         self._shown = len(tokenizer.decode(self._tokens))
-        # Only decoders with regular expressions, of published models, may panic.
-        decoder: Any = tokenizer.inner.decoder
-        self._may_panic = decoder is not None and b'"Regex"' in decoder.__getstate__()
 
     def add(self, token: int) -> str:
         """Add a token and return the text that it completes, which may be empty.
@@ -322,9 +337,8 @@ class StreamDecoder:
         """
         self._tokenizer.check([token])
         self._tokens.append(token)
-        with told_panics(self._tokenizer.where) if self._may_panic else nullcontext():
-            steps = (self._stream.step(self._tokenizer.inner, x) for x in self._repair.add(token))
-            text = "".join(step or "" for step in steps)
+        steps = (self._stream.step(self._tokenizer.inner, x) for x in self._repair.add(token))
+        text = "".join(step or "" for step in steps)
         self._shown += len(text)
         return text
 
@@ -345,37 +359,58 @@ class WholeWords:
 
     Attributes:
         words: The words, in order.
-        sum: 1 where a token belongs to a word, else 0: `sum @ x` sums over the tokens of each word.
+        word_of: The place of each token's word in `words`.
     """
 
     words: tuple[str, ...]
-    sum: Float[Tensor, "words tokens"]
+    word_of: Int[Tensor, " tokens"]
 
-    @property
-    def mean(self) -> Float[Tensor, "words tokens"]:
-        """The matrix that averages over the tokens of each word."""
-        return self.sum / self.sum.sum(1, keepdim=True)
+    def sum(self, numbers: Float[Tensor, "... tokens"]) -> Float[Tensor, "... words"]:
+        """Sum over the tokens of each word."""
+        sums = numbers.new_zeros(*numbers.shape[:-1], len(self.words))
+        return sums.index_add(-1, self.word_of, numbers)
+
+    def mean(self, numbers: Float[Tensor, "... tokens"]) -> Float[Tensor, "... words"]:
+        """Average over the tokens of each word."""
+        return self.sum(numbers) / self.word_of.bincount(minlength=len(self.words))
 
 
 def whole_words(tokenizer: Tokenizer, tokens: Sequence[int]) -> WholeWords:
     """Group tokens into words; a token belongs to the word with which it shares most characters.
 
+    The tokens of one character belong together.
+
     >>> from glasshead.tasks.tokenizers import characters
     >>> tokenizer = characters(["a day!"])
-    >>> whole_words(tokenizer, tokenizer.encode("a day!")).words
-    ('a', 'day', '!')
+    >>> words = whole_words(tokenizer, tokenizer.encode("a day!"))
+    >>> words.words, words.word_of.tolist()
+    (('a', 'day', '!'), [0, 0, 1, 1, 1, 2])
     """
     text = tokenizer.decode(tokens)
-    ends = [len(tokenizer.decode(tokens[: place + 1])) for place in range(len(tokens))]
     found = [match.span() for match in _WORD.finditer(text)] or [(0, len(text))]
-    sums = torch.zeros(len(found), len(tokens))
-    for place, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
-        shared = [min(end, last) - max(begin, first) for first, last in found]
-        sums[max(range(len(found)), key=shared.__getitem__), place] = 1
+    places, first = [], 0
+    for begin, end in _spans(tokenizer, tokens):
+        while first + 1 < len(found) and found[first + 1][0] <= begin:
+            first += 1
+        last = first
+        while last + 1 < len(found) and found[last][0] < end:
+            last += 1
+        shared = [min(end, stop) - max(begin, start) for start, stop in found[first : last + 1]]
+        places.append(first + shared.index(max(shared)))
     # Drop words that no token belongs to.
-    own = sums.any(1)
-    words = [text[first:last] for first, last in found]
-    return WholeWords(tuple(w for w, o in zip(words, own.tolist(), strict=True) if o), sums[own])
+    own, word_of = torch.tensor(places, dtype=torch.long).unique(return_inverse=True)
+    return WholeWords(tuple(text[slice(*found[place])] for place in own.tolist()), word_of)
+
+
+def _spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[tuple[int, int]]:
+    """Return where the text of each token begins and ends; one without text shares the next's."""
+    stream, spans, begin, waiting = StreamDecoder(tokenizer), [], 0, 0
+    for token in tokens:
+        waiting += 1
+        if written := stream.add(token):
+            spans += [(begin, begin + len(written))] * waiting
+            begin, waiting = begin + len(written), 0
+    return [*spans, *[(begin, begin + len(stream.rest()))] * waiting]
 
 
 @cache

@@ -10,6 +10,7 @@ from glasshead.layers.eviction import h2o_scores, snapkv_scores, tova_scores
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Received
 from glasshead.watching.analytics.stacks import check_one_text, chosen, per_row
+from glasshead.watching.errors import BudgetError
 from glasshead.watching.layer_record import Watched
 from glasshead.watching.padding import last_real
 from glasshead.watching.seen import Seen
@@ -92,7 +93,7 @@ def _received(watched: Watched, last: int | None) -> Float[Tensor, "*batch heads
     Errors: a ValueError where neither the weights nor the statistic were kept.
     """
     calls = watched.last_text
-    if all(call.weights is not None for call in calls):
+    if all(call.has_weights for call in calls):
         W, real = watched.weights, watched.real
         queries = W.shape[-2]
         if real is None:
@@ -110,6 +111,8 @@ def _statistic(watched: Watched, last: int | None) -> Float[Tensor, "... keys"]:
     # The last queries of a text that grew with a cache may lie in several calls.
     within = last is None or not before or call.queries >= last
     if statistic not in call.statistics.values() or not within:
+        if call.missing:
+            raise BudgetError(call.missing)
         raise ValueError(
             f"these scores of {watched.name!r} follow from {statistic!r} of one call, or from the "
             f"weights: watch with it, or with keep='weights'."
@@ -124,8 +127,8 @@ def _statistic(watched: Watched, last: int | None) -> Float[Tensor, "... keys"]:
 
 def _key_heads(watched: Watched) -> int | None:
     """Return the number of key heads of kept weights; None without weights."""
-    weights = watched.last_text[-1].weights
+    call = watched.last_text[-1]
+    weights = call.weights if call.has_weights else None
     if weights is None:
         return None
-    key = weights._problem.key  # noqa: SLF001 - the matrix itself has query heads alone
-    return key.shape[-3] if len(weights.shape) > 3 else 1
+    return weights.key_heads if len(weights.shape) > 3 else 1

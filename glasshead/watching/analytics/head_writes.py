@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from glasshead.recipe.validation import without_autocast
-from glasshead.watching.captured_call import tolerance_of
+from glasshead.watching.captured_call import tolerance_of, within
 from glasshead.watching.errors import UnseenError, compiled_parts
 from glasshead.watching.interception.patches import check_compiled_code_is_seen
 from glasshead.watching.layer_record import Watched, check_whole
@@ -103,9 +103,10 @@ def head_writes(
     watcher.settle()
     watcher.check_seen()
     if watcher.lost is not None:
+        name, why = watcher.lost
         raise UnseenError(
             f"head_writes takes attention whose heads go to a linear projection alone, and those "
-            f"of {watcher.lost!r} go elsewhere: leave it out by layers=."
+            f"of {name!r} {why}: leave it out by layers=."
         )
 
 
@@ -179,7 +180,7 @@ class _Projection:
             returned = output.reshape(total.shape).to(exact) if _fits(output, total) else None
             largest = total.abs().amax().clamp(min=torch.finfo(exact).tiny)
             limit = tolerance_of(output.dtype) * largest
-            if returned is None or not bool(((returned - total).abs() <= limit).all()):
+            if returned is None or not within(returned, total, limit):
                 return None
         norms, shares, square = [], [], (total * total).sum(-1)
         for head in range(heads):
@@ -208,14 +209,15 @@ class _WritesWatcher(Watcher):
 
     Attributes:
         writes: What was written so far.
-        lost: The name of an attention whose heads went elsewhere; None where none did.
+        lost: The name of an attention whose heads went elsewhere, and a clause that says so; None
+            where none did.
     """
 
     def __init__(self, model: nn.Module, layers: str | Sequence[str] | None) -> None:
         # A context is let go of once it is projected.
         super().__init__(model, layers, WatchChoices({}, keep="context", budget=2**62))
         self.writes: dict[str, list[HeadWrites]] = {}
-        self.lost: str | None = None
+        self.lost: tuple[str, str] | None = None
         self._pending: _Waiting | None = None
         self._thread, self._probing = threading.get_ident(), False
 
@@ -267,7 +269,11 @@ class _WritesWatcher(Watcher):
         if waiting is None:
             return
         if waiting.writes is None:
-            self.lost = waiting.name if self.lost is None else self.lost
+            finite = bool(waiting.context.isfinite().all())
+            why = (
+                "go elsewhere" if finite else "hold NaN or infinity, which no projection is told by"
+            )
+            self.lost = self.lost or (waiting.name, why)
         else:
             self.writes.setdefault(waiting.name, []).append(waiting.writes)
 
@@ -277,4 +283,4 @@ def _is_same(taken: Tensor, joined: Tensor) -> bool:
     if torch.equal(taken, joined):
         return True
     limit = 8 * torch.finfo(taken.dtype).eps * joined.abs().amax()
-    return bool(((taken - joined).abs() <= limit).all())
+    return within(taken, joined, limit)

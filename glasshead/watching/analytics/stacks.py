@@ -90,6 +90,12 @@ def stack_of(
     watched = chosen(seen, layers, name)
     for each, one in watched.items():
         check_one_text(each, one, name)
+        if any(call.beside for call in one.last_text):
+            raise ValueError(
+                f"{name} takes layers that follow one another, and {each!r} is of a module that "
+                f"attends several times in one call, whose outputs combine in a way that is not "
+                f"known: choose others by layers=."
+            )
         if any(call.interleaved for call in one.last_text):
             raise ValueError(
                 f"{name} takes layers whose order is known, and {each!r} ran again after others, "

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from glasshead.private_names import private
-from glasshead.watching.errors import WEAK_STORAGE
+from glasshead.watching.errors import WEAK_STORAGE, attends
 from glasshead.watching.interception.axes import (
     Axis,
     AxisLayout,
@@ -93,7 +93,7 @@ class HandFollower:
         return all(one is None or one in self.quiet for one in _modules(session))
 
     def follow_late(self, session: Session) -> None:
-        """Refuse attention by hand in the pass in progress, as not all of it was followed."""
+        """Refuse softmaxes of what ran earlier in the pass in progress, which was not followed."""
         self._late = _passes(session)
 
     def _is_late(self, session: Session) -> bool:
@@ -125,10 +125,11 @@ class HandFollower:
         if operator_of(func).name in _SOFTMAXES and len(args) > 1 and isinstance(args[1], int):
             record = self._record(scores)
         if record is None or record.kind is not TensorRole.SCORES or not output.ndim:
-            if self._is_late(session):
+            if record is None and self._is_late(session):
                 self._remember_late(session, output)
             else:
-                session.record_softmax(output.ndim)
+                channels = _is_over_channels(record, args) and not _attend(session)
+                session.record_softmax(1 if channels else output.ndim)
             return
         self._normalized(session, record, scores, args[1] % output.ndim, output)
 
@@ -142,7 +143,7 @@ class HandFollower:
             record: What is known of the scores.
             scores, axis, output: The softmax.
         """
-        if record.origin is None or self._is_late(session):
+        if record.origin is None:
             self._remember_late(session, output)
             return
         axes = record.axes(scores)
@@ -285,7 +286,7 @@ class HandFollower:
             softmaxes = {one.origin for one, _ in known if one.kind is TensorRole.WEIGHTS}
             for origin in softmaxes if len(softmaxes) > 1 else ():
                 origin.close(_TOGETHER)
-        if _goes_on(operator, record, alone=alone):
+        if _goes_on(operator, record, source, output, alone=alone):
             self._derive(operator, record, source, args, output)
 
     def _derive(
@@ -482,6 +483,22 @@ def _modules(session: Session) -> list[nn.Module | None]:
     return [calling(one.names) for one in session.watchers]
 
 
+def _attend(session: Session) -> bool:
+    """Return whether a module that runs, innermost, is of a class that attends by its name."""
+    return any(attends(type(one).__name__) for one in _modules(session) if one is not None)
+
+
+def _is_over_channels(record: Record | None, args: Sequence[Any]) -> bool:
+    """Return whether a softmax is over features of a projection, such as parallel streams."""
+    if record is None or record.kind is not TensorRole.FEATURES or len(args) < 2:
+        return False
+    axes = record.axes(args[0])
+    if axes is None or not isinstance(args[1], int):
+        return False
+    parts = axes[args[1]]
+    return bool(parts) and all(part.axis in record.origin for part in parts)
+
+
 def _passes(session: Session) -> list[object]:
     """Return what identifies the pass of each watched model that runs."""
     return [one.identity for w in session.watchers for one in calls_in_progress(w.names)[-1:]]
@@ -501,23 +518,42 @@ def _axis_of_sum(powers: Tensor, total: Tensor) -> int | None:
     return axes[0] if torch.allclose(sums, total, rtol=rounding, atol=0.0) else None
 
 
-def _goes_on(operator: Operator, record: Record, *, alone: bool) -> bool:
+def _goes_on(
+    operator: Operator, record: Record, source: Tensor, output: Any, *, alone: bool
+) -> bool:
     """Return whether the result of an operator is of the kind of its input.
 
     Args:
         operator: The operator.
         record: What is known of the greatest of its inputs.
+        source: That input.
+        output: The result.
         alone: Whether something is known of all of them.
     """
     if record.kind is TensorRole.STATIC:
         return alone
     if record.kind is TensorRole.FEATURES:
-        # Normalized, too.
-        return operator.copies or operator.reshapes or operator.scales
+        # Normalized, too, and with a learned bias.
+        moves = operator.copies or operator.reshapes or operator.scales
+        return moves or (alone and operator.elementwise)
     if record.kind is TensorRole.SCORES:
         # Sums and norms of scores are none.
         return operator.copies or operator.reshapes or operator.moves or operator.elementwise
+    if isinstance(record.origin, LateWeights) and not _keeps_all(operator, source, output):
+        # A router chooses experts by its largest weights, and scales their outputs by them.
+        return False
     return record.origin.open
+
+
+def _keeps_all(operator: Operator, source: Tensor, output: Any) -> bool:
+    """Return whether the result of an operator may still be weights for a product with values."""
+    if operator.view or operator.copies or operator.reshapes:
+        return True
+    if not isinstance(output, Tensor):
+        return False
+    if operator.moves:
+        return output.numel() >= source.numel()
+    return output.numel() == source.numel()
 
 
 def _steps(

@@ -25,6 +25,7 @@ _CHANGED = (
     "changes its weights after the softmax by other than a dropout, a number for each head, or a "
     "learned product that mixes the heads"
 )
+_FILLED = "has weights that are NaN, and fills them with other numbers after the softmax"
 _ANOTHER_OUTPUT = "gave another output than its mixed weights do with its values"
 
 
@@ -33,7 +34,7 @@ def observe_by_hand(session: Session, taken: TakenWeights) -> None:
     calls = next(filter(None, (calls_in_progress(one.names) for one in session.watchers)), [])
     batch = taken.batch
     heads = count_heads(calls, taken.scores.shape[batch[0]]) if len(batch) == 1 else None
-    crosses = session.crosses() or has_other_text(calls)
+    crosses = session.crosses()
     taken.weights.found.taken = True
 
     def capture() -> CapturedCall:
@@ -128,8 +129,12 @@ def _changed(
     weights = scores.to(dtype).softmax(-1)
     rounding = 8 * max(torch.finfo(one).eps for one in (taken.dtype, scores.dtype))
     # Libraries fill the rows of queries that see nothing in different ways.
-    empty = ~weights.isfinite().all(-1, keepdim=True)
+    empty = scores.isneginf().all(-1, keepdim=True)
     weights, mixed = _mixed(weights.masked_fill(empty, 0.0), steps)
+    undefined = weights.isnan()
+    if bool((undefined & ~taken.isnan() & ~empty).any()):
+        raise UnfollowedError(_FILLED)
+    empty = empty | undefined
     # Sums of heads may cancel.
     cancels = float(weights.abs().amax()) if mixed and weights.numel() else 0.0
     near = partial(torch.allclose, rtol=rounding, atol=max(1e-6, rounding * cancels))
@@ -303,12 +308,3 @@ def _batches(call: ModuleCall) -> list[int]:
     given = [one for one in call.arguments.values() if isinstance(one, Tensor) and one.ndim > 2]
     # Texts may have the batch second, images have it first.
     return [one.shape[0] for one in given] + [one.shape[1] for one in given if one.ndim == 3]
-
-
-_OTHER_TEXTS = ("key_value_states", "encoder_hidden_states", "memory")
-
-
-def has_other_text(calls: Sequence[ModuleCall]) -> bool:
-    """Return whether the innermost module was given another text for its keys."""
-    given = calls[0].arguments if calls else {}
-    return any(isinstance(given.get(name), Tensor) for name in _OTHER_TEXTS)

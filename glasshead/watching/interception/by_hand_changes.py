@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from glasshead.watching.errors import BY_HAND
-from glasshead.watching.interception.by_hand_capture import count_heads, has_other_text, headed
+from glasshead.watching.interception.by_hand_capture import count_heads, headed
 from glasshead.watching.interception.session import THREADS, CallContext, Session
 from glasshead.watching.interception.thread_modes import ThreadMode
 from glasshead.watching.interception.torch_attention import capture_scores
@@ -133,7 +133,7 @@ class InterveneMode(ThreadMode, TorchFunctionMode):
         session.check_not_again()
         heads = count_heads(calls, scores.shape[0]) if scores.ndim == 3 else None
         apart = headed(scores.detach(), heads)
-        known = CallContext(session.masks, partial(_crosses, session, has_other_text(calls)))
+        known = CallContext(session.masks, session.crosses)
         capture = partial(capture_scores, apart, known, lowest=scores.dtype)
         change = session.change(None, apart.shape[-3], capture)
         if change is None:
@@ -214,7 +214,3 @@ def _order(equation: Any) -> list[int] | None:
     if "." in terms or len(rest) != 1 or len(result) != len(kept) + 1:
         return None
     return [result.index(one) for one in (*kept, *rest)]
-
-
-def _crosses(session: Session, other: bool) -> bool:
-    return other or session.crosses()

@@ -99,10 +99,11 @@ def _queries(weights: HandWeights, own: Sequence[int]) -> int | None:
 def mixes(scores: Record, found: Product, side: int) -> bool:
     """Return whether a product with a parameter sums over neither queries nor keys."""
     axes = scores.axes(found.operands[side])
-    if axes is None:
+    if axes is None or scores.origin is None:
         return False
     parts = dict(zip(found.labels[side], axes, strict=True))
-    return all(scores.origin.side(parts[label]) is None for label in found.summed)
+    summed = {part.axis for label in found.summed for part in parts[label]}
+    return summed.isdisjoint(frozenset().union(*scores.origin.sides))
 
 
 def mixed_axes(record: Record, found: Product, side: int) -> list[Axis] | None:

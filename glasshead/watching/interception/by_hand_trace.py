@@ -10,13 +10,16 @@ from glasshead.attention import Attention
 from glasshead.recipe.masks import Mask, causal, dense
 from glasshead.recipe.problem import Trace
 from glasshead.recipe.scores import Dot, ScaledDot, Score
+from glasshead.watching.captured_call import within
 from glasshead.watching.errors import UnfollowedError
 from glasshead.watching.interception.by_hand_parts import HandWeights, TakenWeights
 from glasshead.watching.interception.torch_attention import hidden_scores
+from glasshead.watching.own_context import with_own_context
 
 _UNTOLD = "made its scores of queries and keys in a way that is not to be told"
 _OTHERWISE = "changes its scores otherwise"
 _FEATURES = "weighs features by its softmax, and not tokens"
+_ANOTHER_OUTPUT = "gave another output than its weights do with its values"
 _MIXES = "mixes the weights of its heads after the softmax"
 
 
@@ -41,10 +44,18 @@ def trace_by_hand(taken: TakenWeights) -> Trace:
     query, key, value, scores = (one.to(dtype) for one in (query, key, value, scores))
     scores = scores.masked_fill(hidden, 0.0)
     rest = (scores - beta * (query @ key.mT)).masked_fill(hidden, 0.0)
-    rounding = max(1e-5, 16 * torch.finfo(product).eps) * max(1.0, float(scores.abs().amax()))
-    biased = float(rest.abs().amax()) > rounding
+    largest = float(scores.nan_to_num(0.0, 0.0, 0.0).abs().amax())
+    rounding = max(1e-5, 16 * torch.finfo(product).eps) * max(1.0, largest)
+    biased = not within(rest, torch.zeros_like(rest), rounding)
     attention = Attention(score=_score(beta, query.shape[-1]), mask=_mask(~hidden))
-    return attention.trace(query, key, value, bias=rest if biased else None)
+    trace = attention.trace(query, key, value, bias=rest if biased else None)
+    if taken.found.added or not all(step.keeps for step in taken.after):
+        # What comes between its weights and its output is told by words.
+        return trace
+    own = with_own_context(trace, taken.of_output())
+    if own is None:
+        raise UnfollowedError(_ANOTHER_OUTPUT)
+    return own
 
 
 def _score(beta: float, width: int) -> Score:

@@ -534,8 +534,8 @@ class Session:
         return self.watchers[0].observe_alike(site, self.masks)
 
     def _may_step_aside(self, output: Any) -> None:
-        """Let modes do less, where each watcher has seen a whole pass."""
-        if self.graph is None and all(one.passes > 1 for one in self.watches.every):
+        """Let modes do less, where each watcher has seen a whole pass of what runs."""
+        if self.graph is None and all(one.runs_again for one in self.watches.every):
             for mode in self.modes:
                 mode.may_step_aside(output)
 

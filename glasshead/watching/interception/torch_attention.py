@@ -23,6 +23,7 @@ from glasshead.watching.captured_call import (
 )
 from glasshead.watching.interception.session import CallContext
 from glasshead.watching.intervener import AttentionChange
+from glasshead.watching.key_sources import crosses_by_arguments
 
 
 def filled(x: Tensor) -> tuple[Float[Tensor, "batch ... longest dim"], list[int]]:
@@ -58,9 +59,8 @@ def capture_sdpa(
 ) -> CapturedCall:
     """Capture a call of `F.scaled_dot_product_attention`.
 
-    Its `is_causal` is aligned to the top left. Where the numbers of queries and keys differ and all
-    queries see the same keys, it is taken for cross-attention, except for a single query, as in a
-    decoding step; where they are equal, the layer around it decides.
+    Its `is_causal` is aligned to the top left. It is cross-attention if the layer around it says
+    so, or if its keys come from another tensor than its queries, and all queries see the same keys.
 
     Args:
         query, key, value, attn_mask, dropout_p, is_causal, scale: Arguments of that function.
@@ -80,8 +80,8 @@ def capture_sdpa(
     else:
         read = context.masks.read(attn_mask)
         offset = read.position(queries, keys)
-    other = (queries != keys and queries > 1) or context.crosses()
-    crossing = other and not is_causal and _same_for_all(attn_mask)
+    other = not is_causal and (context.crosses() or crosses_by_arguments(queries, keys))
+    crossing = other and _same_for_all(attn_mask)
     count = keys if crossing else offset + queries
     if count < keys and not is_causal:
         # Later keys are hidden, as in a static cache.
@@ -151,7 +151,7 @@ def capture_scores(
     hidden = _once(hidden)
     visible = ~hidden if hides else None
     offset = position_among(queries, keys, visible)
-    other = (queries != keys and queries > 1) or context.crosses()
+    other = context.crosses() or crosses_by_arguments(queries, keys)
     crossing = other and _same_for_all(visible)
     query, key = (scores.new_zeros(*scores.shape[:-2], count, 1) for count in (queries, keys))
     problem = problem_from_inputs(

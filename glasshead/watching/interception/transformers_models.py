@@ -24,10 +24,11 @@ from glasshead.watching.captured_call import (
     problem_from_inputs,
 )
 from glasshead.watching.errors import UnseenError
-from glasshead.watching.foreign import attribute
+from glasshead.watching.foreign import answer, attribute, holds, is_a
 from glasshead.watching.interception.session import Patch, Session, intercepted
 from glasshead.watching.interception.torch_attention import hide, told_change
 from glasshead.watching.intervener import AttentionChange
+from glasshead.watching.key_sources import crosses_by_arguments, crosses_by_variables
 
 _Function = Callable[..., Any]
 # Inspecting a signature takes longer than a small attention.
@@ -97,8 +98,10 @@ def _run(
             f"watch sees the weights of a softmax, and {type(module).__name__} was given a "
             "head_mask to multiply them by: leave it out, or remove heads by gh.ablate."
         )
-    crosses, fed = _crosses(module, variables), _fed(module, variables)
-    known = {"fed": fed, "crosses": crosses, "masks": session.masks}
+    crosses = crosses_by_variables(module, variables, given["key"].shape[-2], _cache_kind())
+    fed = _fed(module, variables)
+    compressed = _compressed(variables)
+    known = {"fed": fed, "crosses": crosses, "compressed": compressed, "masks": session.masks}
     before = partial(_capture, name, given, None, (), **known)
     change = session.change(module, given["query"].shape[-3], before)
     if change is not None:
@@ -162,7 +165,7 @@ def _run_changed(
 def slides(module: Any) -> bool:
     """Return whether a module of transformers attends within a sliding window, by its settings."""
     own = attribute(attribute(module, "config"), "sliding_window")
-    return bool(attribute(module, "sliding_window", own))
+    return holds(attribute(module, "sliding_window", own))
 
 
 def _drops(name: str, given: dict[str, Any]) -> bool:
@@ -183,12 +186,19 @@ def _fed(module: nn.Module, variables: dict[str, Any]) -> int | None:
 
     The interface is not given the cache, which is a local variable of its caller.
     """
-    kind = _cache_kind()
-    for one in variables.values():
-        if isinstance(one, kind):
-            layer = attribute(module, "layer_idx")
-            return None if layer is None else int(one.get_seq_length(layer))
-    return None
+    kind, layer = _cache_kind(), attribute(module, "layer_idx")
+    cache = next((one for one in variables.values() if is_a(one, kind)), None)
+    if cache is None or layer is None:
+        return None
+    own = answer(lambda: int(cache.get_seq_length(layer)))
+    # A layer that reads the keys of another has none of its own in the cache.
+    return own or answer(lambda: int(cache.get_seq_length()))
+
+
+def _compressed(variables: dict[str, Any]) -> int:
+    """Return how many of the keys stand for several tokens each, as DeepSeek-V4's last ones do."""
+    kept = variables.get("compressed_kv")
+    return kept.shape[-2] if is_a(kept, Tensor) else 0
 
 
 @cache
@@ -218,21 +228,25 @@ def _capture(
     logsumexps: Sequence[Tensor],
     *,
     fed: int | None,
-    crosses: bool,
+    crosses: bool | None,
+    compressed: int,
     masks: MaskReader,
 ) -> CapturedCall:
     """Capture a call of an attention function; all of them take the same arguments."""
     module = given["module"]
     query, key, value = cast_inputs(given["query"], given["key"], given["value"])
     queries, keys = query.shape[-2], key.shape[-2]
-    is_causal, own = given.get("is_causal"), bool(attribute(module, "is_causal", True))
+    is_causal, own = given.get("is_causal"), holds(attribute(module, "is_causal", True))
     is_causal = own if is_causal is None else bool(is_causal)
     position = None if fed is None or fed < queries else fed - queries
+    crossing = bool(crosses)
     # GPT-2 of transformers 4 says of a call that it is not causal where a mask makes it so.
-    crossing = crosses or (not is_causal and not own and (queries != keys or bool(position)))
+    if crosses is None and not (is_causal or own) and queries != keys:
+        crossing = crosses_by_arguments(queries, keys)
     if crossing:
         position = None
-    sees = _sees(name, given, masks, is_causal=is_causal, position=position)
+    of_text = keys - compressed
+    sees = _sees(name, given, masks, of_text, is_causal=is_causal, position=position)
     biases = [sees.bias, given.get("position_bias")]
     bias = sum(bias[..., :keys] for bias in biases if bias is not None)
     problem = problem_from_inputs(
@@ -252,8 +266,9 @@ def _capture(
         CapturedCall,
         problem,
         position=position,
-        sliding=bool(given.get("sliding_window") or attribute(module, "sliding_window")),
+        sliding=bool(given.get("sliding_window")) or holds(attribute(module, "sliding_window")),
         crossing=crossing,
+        compressed=compressed,
         logsumexp=of_rows(logsumexps, problem),
     )
     if output is None:
@@ -288,6 +303,7 @@ def _sees(
     name: str,
     given: dict[str, Any],
     masks: MaskReader,
+    of_text: int,
     *,
     is_causal: bool,
     position: int | None,
@@ -298,12 +314,13 @@ def _sees(
         name: Name of the function.
         given: Its arguments by name.
         masks: The conversions of mask tensors.
+        of_text: Number of keys of the text, which come first.
         is_causal: Whether a query sees no later key.
         position: Position of the first query in the text, where known.
     """
     tensor, query = given.get("attention_mask"), given["query"]
     queries, keys = query.shape[-2], given["key"].shape[-2]
-    last = max(0, keys - queries)
+    last = max(0, of_text - queries)
     # A sliding cache holds the last keys only, and a static one has room for later keys.
     known = None if position is None else min(position, last)
     if "flash" in name:
@@ -328,11 +345,6 @@ def _sees(
     if known is None:
         known = read.position(queries, keys)
     return _Sees(read.mask, read.bias, known)
-
-
-def _crosses(module: nn.Module, variables: dict[str, Any]) -> bool:
-    """Return whether a module computes cross-attention, by its variables and its class name."""
-    return bool(variables.get("is_cross_attention")) or "cross" in type(module).__name__.lower()
 
 
 def _sinks(name: str, given: dict[str, Any]) -> Tensor | None:

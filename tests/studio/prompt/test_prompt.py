@@ -1,5 +1,7 @@
 """What the view `prompt` says of a model: its predictions, and those without some heads."""
 
+import json
+
 import pytest
 import torch
 from fastapi.testclient import TestClient
@@ -13,6 +15,7 @@ from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views import heads
 from glasshead.studio.views.prompt import Prompts, described, likely
 from glasshead.tasks.classify import TextClassifier
+from glasshead.tasks.tokenizers import trial
 from glasshead.tasks.translate import TextTranslator
 from glasshead.tasks.write import Writer
 from pretrained_folders import llama_folder
@@ -52,6 +55,35 @@ def test_predictions_are_the_softmax_of_the_model_s_logits(prompts, folder):
     assert [one["before"] for one in told["likely"]] == [one["p"] for one in told["likely"]]
     assert told["loss"] == pytest.approx(F.cross_entropy(logits[:-1], tokens[1:]).item())
     assert (told["predicts"], len(told["tokens"]), told["heads"]) == ("tokens", len(tokens), [3, 3])
+
+
+def test_a_tokenizer_that_takes_too_long_or_grows_is_refused_and_the_next_text_answered(
+    tmp_path, monkeypatch, capfd
+):
+    folder = llama_folder(tmp_path / "llama")
+    file = folder / "tokenizer.json"
+    whole = json.loads(file.read_text())
+    # Its time grows by the cube of a run of "x " that something follows.
+    pattern = {"Regex": r"(?:x )+(?:x )+$|\w+"}
+    split = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+    file.write_text(json.dumps(whole | {"pre_tokenizer": split}))
+    monkeypatch.setattr(trial, "_SECONDS", 0.2)
+    capfd.readouterr()
+    client = TestClient(application(Studio(folder)), base_url="http://localhost")
+    late = client.get("/api/prompt", params={"text": TEXT + " " + "x " * 937 + "y"})
+    assert late.status_code == 400
+    assert "tokenizer.json has a tokenizer that takes more than 0 s for 1," in late.json()["detail"]
+    assert client.get("/api/prompt", params={"text": TEXT}).status_code == 200
+    doubled = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+    bomb = {"normalizer": {"type": "Sequence", "normalizers": [doubled] * 40}}
+    file.write_text(json.dumps(whole | bomb))
+    client = TestClient(application(Studio(folder)), base_url="http://localhost")
+    for _ in range(2):
+        refused = client.get("/api/prompt", params={"text": TEXT})
+        assert refused.status_code == 400
+        assert "has rules that make more than 16 characters of one" in refused.json()["detail"]
+    assert client.get("/api/health").status_code == 200
+    assert capfd.readouterr().err == ""
 
 
 def test_heads_that_are_taken_away_are_those_of_ablate(prompts, folder):

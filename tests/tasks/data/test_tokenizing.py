@@ -9,13 +9,14 @@ import sys
 
 import pytest
 import tokenizers
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import systems
 from glasshead.tasks.tokenizers.chunks import chunks_of_text
 from glasshead.tasks.tokenizers.pretrained import gpt2
-from glasshead.tasks.tokenizers.tokenizer import StreamDecoder, Tokenizer, letters
+from glasshead.tasks.tokenizers.tokenizer import StreamDecoder, Tokenizer, letters, whole_words
 from glasshead.tasks.tokenizers.train_tokenizer import characters, train_bpe, train_wordpiece, words
 from hypothesis_profiles import examples
 
@@ -370,3 +371,33 @@ def test_gpt2s_own_vocabulary(data_folder):
     assert len(tokenizer.encode(text[:cut])) == 301_966
     assert len(tokenizer.encode(text[cut:])) == 36_059
     assert tokenizer.decode(tokens) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "groups"),
+    [
+        ("characters", "the tub", [["t", "h", "e", " "], ["t", "u", "b"]]),
+        ("wordpiece", "teasand, tea", [["tea", "##s", "##and"], [","], ["tea"]]),
+        # A character of three bytes.
+        ("bpe", "語,語", [["\\xe8", "\\xaa", "\\x9e"], [","], ["\\xe8", "\\xaa", "\\x9e"]]),
+        ("words", "", []),
+    ],
+)
+def test_tokens_are_grouped_into_words(kind, text, groups):
+    tokenizer = KINDS[kind]
+    found = whole_words(tokenizer, tokenizer.encode(text))
+    assert list(map(tokenizer.token, tokenizer.encode(text))) == [
+        token for group in groups for token in group
+    ]
+    assert found.word_of.tolist() == [place for place, group in enumerate(groups) for _ in group]
+    ones = torch.ones(2, len(found.word_of))
+    assert found.sum(ones).tolist() == [list(map(len, groups))] * 2
+    assert found.mean(ones).tolist() == [[1.0] * len(groups)] * 2
+
+
+def test_a_long_text_is_grouped_by_decoding_it_a_fixed_number_of_times(monkeypatch):
+    tokenizer = KINDS["characters"]
+    tokens, decode, lengths = tokenizer.encode("the tub " * 997), tokenizer.decode, []
+    monkeypatch.setattr(tokenizer, "decode", lambda some: lengths.append(len(some)) or decode(some))
+    assert len(whole_words(tokenizer, tokens).words) == 2 * 997
+    assert len(lengths) <= 3

@@ -1,5 +1,6 @@
 """A model folder runs no code, fetches nothing and opens no file outside: seen by an audit hook."""
 
+import inspect
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import torch
 from glasshead.models.pretrained.folder import check_numbers
 from glasshead.tasks.readers.huggingface import check_buffers
 from glasshead.tasks.readers.named_elsewhere import check_names
-from pretrained_folders import llama_folder
+from pretrained_folders import TOKENS, llama_folder, tokenizer_files
 from scripts import ROOT
 
 pytest.importorskip("transformers")
@@ -153,6 +154,66 @@ CASES = [
 ]
 
 
+# Models that fetch code of their own choice need a GPU, or that transformers takes this for one.
+FETCHING = """
+import sys
+from pathlib import Path
+
+import torch
+from transformers import utils
+
+from glasshead.tasks.readers.huggingface import reader_of_huggingface
+
+for name in ("is_ninja_available", "is_torch_cuda_available"):
+    setattr(utils, name, lambda: True)
+sys.addaudithook(lambda name, _: print(name) if name == "exec.stub" else None)
+reader = reader_of_huggingface(Path(sys.argv[1]) / "base", torch.device("cpu"))
+reader.read(torch.tensor([[5, 7, 3]]))
+from transformers.models.rwkv import modeling_rwkv
+
+try:
+    modeling_rwkv.load_wkv_cuda_kernel(31)
+except ImportError:
+    print("not installed")
+"""
+
+
+def with_stubs(code, folder, given=""):
+    """Run code that has packages to ask, and return what came of it."""
+    for name, written in {"kernels": KERNELS, "peft": ""}.items():
+        (folder / "stubs" / name).mkdir(parents=True)
+        (folder / "stubs" / name / "__init__.py").write_text(written)
+        about = folder / "stubs" / f"{name}-1.dist-info"
+        about.mkdir()
+        version = getattr(import_utils, f"{name.upper()}_MIN_VERSION", "1.0")
+        about_it = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (about / "METADATA").write_text(about_it)
+    path = os.pathsep.join([str(folder / "stubs"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    outcome = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        input=given,
+        env={**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "0", "HF_HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    return outcome
+
+
+@pytest.mark.slow
+def test_a_model_that_fetches_code_by_its_own_choice_finds_no_way_to(tmp_path):
+    modeling = pytest.importorskip("transformers.models.rwkv.modeling_rwkv")
+    if "hub_kernels" not in inspect.getsource(modeling):
+        pytest.skip("this transformers ships the code")
+    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "context_length": 31}
+    config = modeling.RwkvConfig(vocab_size=len(TOKENS) + 3, **sizes)
+    modeling.RwkvForCausalLM(config).save_pretrained(tmp_path / "base")
+    tokenizer_files(tmp_path / "base")
+    assert with_stubs(FETCHING, tmp_path).stdout == "not installed\n"
+
+
 @pytest.mark.slow
 def test_no_name_in_a_folder_leads_out_of_it(tmp_path):
     base = llama_folder(tmp_path / "base")
@@ -160,26 +221,8 @@ def test_no_name_in_a_folder_leads_out_of_it(tmp_path):
     (tmp_path / "outside").mkdir()
     outside = tmp_path / "outside" / "tokenizer.json"
     shutil.copy(base / "tokenizer.json", outside)
-    for name, code in {"kernels": KERNELS, "peft": ""}.items():
-        (tmp_path / "stubs" / name).mkdir(parents=True)
-        (tmp_path / "stubs" / name / "__init__.py").write_text(code)
-        about = tmp_path / "stubs" / f"{name}-1.dist-info"
-        about.mkdir()
-        version = getattr(import_utils, f"{name.upper()}_MIN_VERSION", "1.0")
-        about_it = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        (about / "METADATA").write_text(about_it)
     cases = json.loads(json.dumps(CASES).replace("OUTSIDE", str(outside)))
-    path = os.pathsep.join([str(tmp_path / "stubs"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    outcome = subprocess.run(
-        [sys.executable, "-c", OPENED, str(tmp_path)],
-        input=json.dumps([case[:2] for case in cases]),
-        env={**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert outcome.returncode == 0, outcome.stderr
+    outcome = with_stubs(OPENED, tmp_path, json.dumps([case[:2] for case in cases]))
     lines = [json.loads(line) for line in outcome.stdout.splitlines()]
     for (file, values, right), (said, asked) in zip(cases, lines, strict=True):
         assert asked == [], (values, asked)

@@ -2,16 +2,17 @@
 
 import base64
 import json
+import os
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
+from tokenizers import Tokenizer as Inner
 
 from glasshead.tasks.readers.huggingface import reader_of_huggingface
-from glasshead.tasks.tokenizers import chunks
-from glasshead.tasks.tokenizers.bounds import check_bounds
+from glasshead.tasks.tokenizers import Tokenizer, train_bpe, trial
+from glasshead.tasks.tokenizers.bounds import EMPTY, LINEAR, check_bounds, check_sentencepiece
 from glasshead.tasks.tokenizers.pretrained import huggingface_tokenizer
 from pretrained_folders import llama_folder
 from scripts import ROOT
@@ -31,6 +32,10 @@ def charsmap(longest):
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(content).decode()}
 
 
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+BERT = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
+BERT |= {"strip_accents": None, "lowercase": True}
+METASPACE = {"type": "Metaspace", "replacement": "b", "prepend_scheme": "always", "split": True}
 DOUBLED = [replaced("a", "aa")] * 40
 BOMBS = {
     "doubled": {"normalizer": sequence(DOUBLED)},
@@ -40,13 +45,26 @@ BOMBS = {
     "a pattern of two": {"normalizer": sequence([replaced("ab", "abab")] * 40)},
     "an empty pattern": {"normalizer": sequence([replaced("", "a")] * 40)},
     "a regular expression": {"normalizer": sequence([replaced("a|b", "ab", "Regex")] * 40)},
-    "bytes": {"pre_tokenizer": sequence([{"type": "ByteLevel"}] * 40, "pretokenizers")},
+    "bytes": {"pre_tokenizer": sequence([BYTES] * 40, "pretokenizers")},
     "bytes of both": {
-        "normalizer": sequence([{"type": "ByteLevel"}] * 2),
-        "pre_tokenizer": {"type": "ByteLevel"},
+        "normalizer": sequence([BYTES] * 2),
+        "pre_tokenizer": BYTES,
     },
     "decoder": {"decoder": sequence(DOUBLED, "decoders")},
     "a map": {"normalizer": charsmap(65)},
+    "a map twice": {"normalizer": sequence([charsmap(2), charsmap(2)])},
+    "a letter of Unicode": {
+        "normalizer": sequence([replaced(" ", "\ufdfa"), {"type": "NFKD"}] * 2)
+    },
+    "a capital": {
+        "normalizer": sequence(
+            [replaced("i", "\u0130"), replaced("\u0307", "\u0130"), {"type": "Lowercase"}] * 9
+        )
+    },
+    "spaces around": {"normalizer": sequence([replaced(" ", "\u4e00"), BERT] * 5)},
+    "marks of words": {"pre_tokenizer": sequence([METASPACE] * 3, "pretokenizers")},
+    "a beginning": {"normalizer": {"type": "Prepend", "prepend": "a" * 17}},
+    "what looks like a sequence": {"normalizer": replaced("a", "b" * 17) | {"normalizers": []}},
     "many rules": {"normalizer": sequence([replaced("a", "b")] * 1001)},
 }
 # Rules of published tokenizers.
@@ -92,31 +110,111 @@ def test_a_bomb_is_refused_before_it_is_built(tmp_path, added):
             open_it(folder)
 
 
-def test_a_text_that_takes_too_long_is_refused_at_its_beginning(monkeypatch):
-    asked = []
-
-    def quadratic(some):
-        asked.extend(map(len, some))
-        time.sleep(1e-8 * len(some[0]) ** 2)
-        return [[0] for _ in some]
-
-    monkeypatch.setattr(chunks, "_PATIENCE", 0.1)
-    with pytest.raises(ValueError, match=r"the tokenizer takes \d+ s for 4,096 characters"):
-        chunks.encode_in_chunks([["a" * 100_003]], quadratic)
-    assert asked == [64, 256, 1024, 4096]
+@pytest.mark.parametrize(
+    ("model", "longest"),
+    [
+        ({"type": "WordPiece", "max_input_chars_per_word": 201, "vocab": {}}, 201),
+        ({"type": "Unigram", "vocab": [["a", -1.0], ["b" * 307, -2.0]]}, 307),
+    ],
+)
+def test_long_words_and_tokens_are_refused(model, longest):
+    with pytest.raises(ValueError, match=rf"^it has tokens or words of up to {longest} characters"):
+        check_bounds({"model": model}, "it")
 
 
-def test_beginnings_of_texts_that_were_cut_are_not_encoded_again():
-    asked = []
+def test_a_decoder_has_no_regular_expression_of_its_own():
+    check_bounds({"decoder": replaced(" {2,}", " ", "Regex")}, "it")
+    with pytest.raises(ValueError, match="^it has a regular expression in its decoder"):
+        check_bounds({"decoder": replaced("(s+)+$", " ", "Regex")}, "it")
 
-    def encode(some):
-        asked.extend(map(len, some))
-        return [[0] * len(one) for one in some]
 
-    found = chunks.encode_in_chunks([["a" * 97, "b" * 300], ["c" * 70_001]], encode)
-    assert list(map(len, found)) == [397, 70_001]
-    # The last could not be cut.
-    assert asked == [64, 256, 1024, 4096, 16384, 97, 300, 70_001]
+def message(number, content):
+    """A field of protocol buffers that holds less than 2¹⁴ bytes."""
+    return bytes([number << 3 | 2, len(content) & 127 | 128, len(content) >> 7]) + content
+
+
+@pytest.mark.parametrize("spec", [3, 5])
+@pytest.mark.parametrize("longest", [64, 65])
+def test_a_map_of_sentencepiece_is_bounded(tmp_path, spec, longest):
+    trie = b"\0" * 8
+    told = len(trie).to_bytes(4, "little") + trie + b"a\0" + b"b" * longest + b"\0"
+    # A piece, a number, and the name of the rules before their map.
+    written = message(1, b"piece") + b"\x20\x03"
+    written += message(spec, message(1, b"identity") + message(2, told))
+    file = tmp_path / "tokenizer.model"
+    file.write_bytes(written)
+    if longest == 64:
+        check_sentencepiece(file, "it")
+        # A file of tiktoken.
+        file.write_bytes(b"IQ== 0\nIg== 1\n" * 99)
+        check_sentencepiece(file, "it")
+        return
+    with pytest.raises(ValueError, match="^it has a map that makes up to 65 bytes of a character"):
+        check_sentencepiece(file, "it")
+
+
+# Its time grows by the square of a run of "x " that something follows.
+LATE = {"type": "Split", "pattern": {"Regex": r"(?:x )+$|\w+"}, "behavior": "Isolated"}
+LATE |= {"invert": False}
+
+
+def strange(tmp_path, **parts):
+    """A tokenizer of bytes with rules of its own."""
+    file = tmp_path / "tokenizer.json"
+    train_bpe(["the sun, the sea"], 269).save(file)
+    changed(tmp_path, **parts)
+    return Tokenizer.load(file)
+
+
+def test_a_regular_expression_that_strikes_late_is_stopped(tmp_path, monkeypatch):
+    tokenizer = strange(tmp_path, pre_tokenizer=LATE)
+    short = tokenizer.encode("the sun")
+    monkeypatch.setattr(trial, "_SECONDS", 0.5)
+    monkeypatch.setattr(trial, "_RATE", 10**6)
+    late = "the sun " * 211 + "x " * 200_003 + "y"
+    for ask in (tokenizer.encode, lambda text: tokenizer.unknown_words([text])):
+        with pytest.raises(
+            ValueError, match=r"tokenizer.json has a tokenizer that takes more than"
+        ):
+            ask(late)
+        assert tokenizer.encode("the sun") == short
+
+
+def test_memory_that_a_text_takes_late_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "_MEMORY", 2**28)
+    tokenizer = strange(tmp_path, normalizer=replaced("x(?=y)", "b" * 7, "Regex"))
+    short = tokenizer.encode("the sun")
+    with pytest.raises(ValueError, match=r"takes more than 0.25 GB of memory for 1,600,024"):
+        tokenizer.encode("the sun " * 3 + "xy" * 800_000)
+    assert tokenizer.encode("the sun") == short
+
+
+def test_a_forked_process_tries_texts_in_a_child_of_its_own(tmp_path, monkeypatch):
+    tokenizer = strange(tmp_path, pre_tokenizer=LATE)
+    expected, first = tokenizer.encode("the sun"), tokenizer._trial._child
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        assert tokenizer.encode("the sun") == expected
+    with tokenizer._trial._child as second:
+        assert second.pid != first.pid
+        assert first.poll() is None
+        second.kill()
+    assert tokenizer.encode("the sun") == expected
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        *({"pre_tokenizer": {**LATE, "pattern": {"Regex": one}}} for one in sorted(LINEAR)),
+        {"normalizer": HARMLESS["Llama"], "pre_tokenizer": {"type": "BertPreTokenizer"}},
+    ],
+)
+def test_rules_of_published_tokenizers_take_time_by_the_length_and_no_child(rules):
+    found = check_bounds(rules, "it")
+    assert trial.trial_of_rules(found, [], "it") is None
+    inner = Inner.from_str(json.dumps(EMPTY | found))
+    for text in ("x", " ", "X", "\n \t", "x ", "X1", "注", "'s ", "!"):
+        inner.encode(text * 30_011 + "!x")
 
 
 ABORTED = """

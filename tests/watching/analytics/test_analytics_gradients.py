@@ -319,9 +319,14 @@ class TestErrors:
                 model(text().requires_grad_())
 
     def test_a_budget(self):
-        with pytest.raises(ValueError, match=r"keep='gradients' takes at most budget=2000 bytes"):
-            self.run(budget=2000)
         model = Model()
+        sentence = r"keep='gradients' takes at most budget=2000 bytes"
+        with pytest.warns(UserWarning, match=sentence):  # noqa: SIM117
+            with gh.watch(model, keep="gradients", budget=2000) as seen:
+                loss_of(model(text())).backward()
+        for ask in (lambda: seen["layers.0"].gradients, lambda: gh.gradient_rollout(seen)):
+            with pytest.raises(ValueError, match=sentence):
+                ask()
         with gh.watch(model, keep="gradients") as seen:
             loss_of(model(text())).backward()
         with pytest.raises(ValueError, match="gradient_rollout takes at most budget=10 bytes"):

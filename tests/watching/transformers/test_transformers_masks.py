@@ -216,12 +216,13 @@ def test_an_attention_that_is_not_what_it_seems_is_refused():
     AttentionInterface.register("doubled", doubled)
     AttentionMaskInterface.register("doubled", sdpa_mask)
     try:
-        model = models.llama("doubled")
+        model, text = models.llama("doubled"), models.tokens(2, 7)
         with (
             pytest.raises(RuntimeError, match=r"'model\.layers\.0\.self_attn' gave another output"),
             gh.watch(model, [gh.Entropy()]),
         ):
-            model(models.tokens(2, 7))
+            watched = model(text).logits
+        assert torch.equal(watched, model(text).logits)
     finally:
         AttentionInterface._global_mapping.pop("doubled")
         AttentionMaskInterface._global_mapping.pop("doubled")

@@ -1,0 +1,304 @@
+"""Ends of texts: which tokens a model is fed after the text of their row has ended.
+
+A batch is generated until its last text has ended, and the others are fed padding meanwhile.
+"""
+
+import re
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from glasshead.recipe.validation import whole_number
+from glasshead.watching.foreign import attribute
+from glasshead.watching.module_calls import ModuleCall
+
+_CONFIG = "generation_config"
+_IDS = ("decoder_input_ids", "input_ids")
+_EMBEDS = ("decoder_inputs_embeds", "inputs_embeds")
+# Arguments of whole numbers that are no tokens.
+_NO_IDS = re.compile("mask|position|type|label|length|index")
+_CACHES = ("past_key_values", "past_key_value", "cache")
+# Texts that are remembered: a loop may feed a few in turn.
+_TEXTS = 8
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What ends a text, as the user of a watch knows it.
+
+    Attributes:
+        ids: Token ids that end a text; what follows is not text, whatever it is.
+        lengths: Number of tokens of each row, padding before it included; None: ids count.
+    """
+
+    ids: tuple[int, ...] = ()
+    lengths: Int[Tensor, " rows"] | None = None
+
+
+def check_ends(ended: Any) -> Ends | None:
+    """Check the argument `ended` of a watch.
+
+    Errors: a TypeError or ValueError where it is invalid.
+    """
+    if ended is None:
+        return None
+    if isinstance(ended, Tensor):
+        if ended.ndim != 1 or ended.is_floating_point() or ended.dtype == torch.bool:
+            raise ValueError(
+                f"ended must be token ids or a tensor of the length of each row, [batch], of whole "
+                f"numbers, got {list(ended.shape)} of {ended.dtype}."
+            )
+        return Ends(lengths=ended.detach().clone())
+    ids = ended if isinstance(ended, list | tuple | set | frozenset | range) else [ended]
+    return Ends(tuple(whole_number(one, "ended") for one in ids))
+
+
+@dataclass
+class _Text:
+    """The rows of a batch whose texts are generated together.
+
+    Attributes:
+        known: The object that all of its forward passes have in common; None: there is none.
+        prompt: Number of its first tokens, which end no text.
+        ended: The position of the token that ended each row; -1 where none did.
+    """
+
+    known: Any
+    prompt: int
+    ended: Int[Tensor, " rows"]
+
+    def is_of(self, known: Any) -> bool:
+        """Return whether passes that have this object in common are of this text."""
+        if isinstance(self.known, weakref.ref):
+            return known is not None and self.known() is known
+        return self.known is known
+
+
+class _Stops(NamedTuple):
+    """What ends a text.
+
+    Attributes:
+        ids: The token ids that end one.
+        padding: The token id that follows an end; None: whatever follows is no text.
+        count: Whether a token that ends a text counts as a query, as the text may go on.
+    """
+
+    ids: tuple[int, ...]
+    padding: int | None
+    count: bool
+
+
+class _Decoding:
+    """A decoding loop of transformers in progress, found on the stack by its variables.
+
+    Attributes:
+        config: Its `GenerationConfig`, of which each loop has its own.
+        length: Number of tokens of its texts so far; 0 where unknown.
+        inputs: What the model is called with.
+    """
+
+    def __init__(self, config: Any, local: Mapping[str, Any]) -> None:
+        self.config = config
+        ids, inputs = local.get("input_ids"), local.get("model_inputs")
+        self.length = ids.shape[1] if _are_ids(ids) else 0
+        self.inputs: Mapping[str, Any] = inputs if isinstance(inputs, Mapping) else {}
+
+
+class EndFinder:
+    """Finder of the queries after the end of their text.
+
+    A text ends with an `eos_token_id` among the generated tokens. Nothing is read from the query of
+    that token, which is fed only as other rows go on, so that it does not count: a text has the
+    same queries as if it had been generated alone. A token of the first forward pass ends no text,
+    as prompts of a chat have such tokens in them. Outside of `generate` the text goes on where a
+    token other than padding follows.
+
+    Args:
+        model: The model.
+        given: What the user says; None: the model's own ids count.
+    """
+
+    def __init__(self, model: nn.Module, given: Ends | None) -> None:
+        self._model, self._given = model, given
+        self._texts: list[_Text] = []
+        self._pass: tuple[int, int] = (-1, 0)
+        self._real: Tensor | None = None
+
+    def real(
+        self, position: int, queries: int, batch: int, calls: Sequence[ModuleCall], forward: int
+    ) -> Bool[Tensor, "batch queries"] | None:
+        """Return which queries belong to a text that has not ended; None where all may.
+
+        Args:
+            position: Position of the first query in the text.
+            queries: Number of queries.
+            batch: Number of rows.
+            calls: The module calls in progress, innermost first.
+            forward: Number of the forward pass.
+        """
+        if self._given is not None and self._given.lengths is not None:
+            return _before(self._given.lengths, position, queries, batch)
+        if self._given is not None and not self._given.ids:
+            return None
+        if self._pass != (forward, position):
+            self._pass, self._real = (forward, position), self._of_pass(position, calls)
+        real = self._real
+        return real if real is not None and real.shape == (batch, queries) else None
+
+    def _of_pass(self, position: int, calls: Sequence[ModuleCall]) -> Tensor | None:
+        """Return which tokens of a forward pass belong to a text; None where all may."""
+        decoding = _decoding()
+        fed = _fed(calls, decoding, any_name=self._given is not None)
+        if fed is None:
+            return None
+        text = self._text(position, fed, calls, decoding)
+        if fed.is_floating_point() or position + fed.shape[1] <= text.prompt:
+            return None
+        stops = self._stops(decoding)
+        if stops is None:
+            return None
+        real = _before_ends(text, fed.detach(), position, stops)
+        return None if bool(real.all()) else real
+
+    def _text(
+        self, position: int, fed: Tensor, calls: Sequence[ModuleCall], decoding: _Decoding | None
+    ) -> _Text:
+        """Return the text that a forward pass continues, or a new one."""
+        rows, count = fed.shape[:2]
+        known = _cache_of(calls) if decoding is None else decoding.config
+        text = next((one for one in self._texts if one.is_of(known)), None)
+        begins = decoding is None and not position
+        if text is None or begins or len(text.ended) != rows:
+            prompt = position + count
+            if decoding is not None:
+                prompt = max(prompt, decoding.length)
+            elif position and count == 1:
+                # Its prompt was read before the block.
+                prompt = position
+            others = [one for one in self._texts if one is not text]
+            ended = torch.full((rows,), -1, device=fed.device)
+            text = _Text(_weak(known), prompt, ended)
+            self._texts[:] = [text, *others][:_TEXTS]
+        return text
+
+    def _stops(self, decoding: _Decoding | None) -> _Stops | None:
+        """Return what ends a text; None where nothing is known to."""
+        if self._given is not None:
+            return _Stops(self._given.ids, None, count=False)
+        config = attribute(self._model, "config")
+        configs = [attribute(self._model, _CONFIG), config, attribute(config, "text_config")]
+        if decoding is not None:
+            configs = [decoding.config]
+        for one in configs:
+            if stops := _numbers(attribute(one, "eos_token_id")):
+                padding = _numbers(attribute(one, "pad_token_id")) or stops
+                return _Stops(tuple(stops), padding[0], count=decoding is None)
+        return None
+
+
+def _before_ends(
+    text: _Text, ids: Int[Tensor, "rows queries"], position: int, stops: _Stops
+) -> Bool[Tensor, "rows queries"]:
+    """Return which tokens of a pass come before the end of their text."""
+    # The cache may have been cropped.
+    ended = torch.where(text.ended < position, text.ended, -1)
+    real = torch.ones_like(ids, dtype=torch.bool)
+    is_stop = torch.isin(ids, torch.tensor(stops.ids, device=ids.device))
+    if stops.padding is not None:
+        # Of a stop within a pass the tokens after it show whether the text goes on.
+        others = (ids != stops.padding).flip(-1).cumsum(-1).flip(-1)
+        is_stop &= others - (ids != stops.padding).long() == 0
+    for place in range(max(text.prompt - position, 0), ids.shape[1]):
+        over = ended >= 0
+        if stops.padding is not None:
+            over &= ids[:, place] == stops.padding
+        stop = is_stop[:, place] & ~over
+        ended = torch.where(over, ended, torch.where(stop, position + place, -1))
+        real[:, place] = ~over if stops.count else ended < 0
+    text.ended = ended
+    return real
+
+
+def _before(
+    lengths: Tensor, position: int, queries: int, batch: int
+) -> Bool[Tensor, "batch queries"] | None:
+    """Return which queries come before the end of their row."""
+    if not len(lengths) or batch % len(lengths):
+        return None
+    places = torch.arange(position, position + queries, device=lengths.device)
+    return places < lengths.repeat_interleave(batch // len(lengths))[:, None]
+
+
+def _fed(
+    calls: Sequence[ModuleCall], decoding: _Decoding | None, *, any_name: bool
+) -> Tensor | None:
+    """Return the token ids, or embeddings, that the outermost module was given; None for neither.
+
+    Args:
+        calls: The module calls in progress, innermost first.
+        decoding: The decoding loop in progress.
+        any_name: Whether token ids of any other name count, too.
+    """
+    givens = [] if decoding is None else [decoding.inputs]
+    for given in (*givens, *(call.arguments for call in reversed(calls))):
+        for name in _IDS:
+            if _are_ids(given.get(name)):
+                return given[name]
+        for name in _EMBEDS:
+            embeds = given.get(name)
+            if isinstance(embeds, Tensor) and embeds.ndim == 3:
+                return embeds
+        others = (one for name, one in given.items() if any_name and not _NO_IDS.search(name))
+        if (found := next(filter(_are_ids, others), None)) is not None:
+            return found
+    return None
+
+
+def _are_ids(value: Any) -> bool:
+    return (
+        isinstance(value, Tensor) and value.ndim == 2 and value.dtype in (torch.int64, torch.int32)
+    )
+
+
+def _cache_of(calls: Sequence[ModuleCall]) -> Any:
+    """Return the cache that the outermost module was given; None where it was given none."""
+    for call in reversed(calls):
+        for name in _CACHES:
+            cache = call.arguments.get(name)
+            if cache is not None and not isinstance(cache, tuple | list | Tensor):
+                return cache
+    return None
+
+
+def _decoding() -> _Decoding | None:
+    """Return the innermost decoding loop on the stack of this thread; None where there is none."""
+    frame = sys._getframe(1)  # noqa: SLF001 - it has no other name
+    while frame is not None:
+        if {_CONFIG, "model_inputs"} <= {*frame.f_code.co_varnames}:
+            local = frame.f_locals
+            if attribute(local.get(_CONFIG), "eos_token_id", _CONFIG) is not _CONFIG:
+                return _Decoding(local[_CONFIG], local)
+        frame = frame.f_back
+    return None
+
+
+def _numbers(value: Any) -> list[int]:
+    """Return token ids as a list, whether one, several or none are given."""
+    if isinstance(value, Tensor):
+        value = value.flatten().tolist()
+    ones = value if isinstance(value, list | tuple) else [value]
+    return [one for one in ones if isinstance(one, int) and not isinstance(one, bool)]
+
+
+def _weak(known: Any) -> Any:
+    """Return a weak reference to an object; itself where it takes none."""
+    try:
+        return weakref.ref(known)
+    except TypeError:
+        return known
