@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Self
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.attention.io import deserialize, read, serialize, understood, write
@@ -24,7 +24,8 @@ from glasshead.attention.recompute import (
 )
 from glasshead.attention.weight_gradients import Elementwise
 from glasshead.engines import reductions_of
-from glasshead.recipe.masks import Mask
+from glasshead.recipe.biases import bias_values
+from glasshead.recipe.masks import Mask, dense
 from glasshead.recipe.normalizers import Normalizer
 from glasshead.recipe.part import HeadIndex
 from glasshead.recipe.problem import Problem
@@ -215,6 +216,51 @@ class Weights(LazyMatrix):
         if one is None:
             return OneOfAll(self, places, logsumexp)
         return _Uncopied(one, logsumexp, None if known is None else known.at(place))
+
+    @torch.no_grad()
+    def selected(
+        self, rows: Int[Tensor, " rows"] | None, queries: int, keys: int | None = None
+    ) -> "Weights":
+        """Return the weights of some rows of the batch, and of its first queries and keys.
+
+        Args:
+            rows: The rows; None: all.
+            queries: The number of queries.
+            keys: The number of keys, after which these queries see none; None: all.
+        """
+        problem, tile = self._problem, self._problem.tile()
+        keys = problem.key.shape[-2] if keys is None else min(keys, problem.key.shape[-2])
+        if rows is None and (queries, keys) == tuple(problem.scores_shape[-2:]):
+            return self
+
+        def part(x: Tensor, axes: int, *cut: tuple[int, int]) -> Tensor:
+            if rows is not None and x.ndim == axes and x.shape[0] > 1:
+                x = x.index_select(0, rows.to(x.device))
+            for axis, count in cut:
+                x = x if x.shape[axis] == 1 else x.narrow(axis, 0, count)
+            return x
+
+        def of_pairs(x: Tensor) -> Tensor:
+            return part(x, axes, (-2, queries), (-1, keys))
+
+        def of_rows(x: Tensor) -> Tensor:
+            return part(x, axes - 1, (-1, queries))
+
+        axes, mask, offset, known = problem.query.ndim, problem.mask, problem.offset, self._known
+        key = part(problem.key, axes, (-2, keys))
+        one = replace(
+            problem,
+            query=part(problem.query, axes, (-2, queries)),
+            key=key,
+            value=key,
+            biases=tuple(of_pairs(bias_values(each, tile)) for each in problem.biases),
+            mask=None if mask is None else dense(of_pairs(mask.visible(tile))),
+            offset=part(offset, 1) if isinstance(offset, Tensor) else offset,
+        )
+        if known is not None:
+            weight = None if known.weight is None else of_rows(known.weight)
+            known = KnownRows(of_rows(known.score), weight)
+        return _Uncopied(one, of_rows(self._logsumexp), known)
 
     def _right_product(self, right: Tensor) -> Tensor:
         problem = self._problem

@@ -15,14 +15,12 @@ from glasshead.recipe.masks import dense
 from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.interventions import ActivationPatch, ChangedCall, Intervention
 from glasshead.watching.module_calls import (
-    CallPosition,
     ModuleCall,
-    SequenceTracker,
     calling,
     calls_in_progress,
     names_of,
 )
-from glasshead.watching.recorded_call import Call, CallInfo
+from glasshead.watching.sequences import CallPosition, SequenceLedger
 from glasshead.watching.sharding import Shard, ShardError, head_shard, shares_heads
 from glasshead.watching.watcher import ForwardPass
 
@@ -150,6 +148,7 @@ class Intervener:
         verb: "intervene" or "ablate", for errors.
 
     Attributes:
+        sequences: The texts that the model reads.
         compiled: Whether a module with interventions was compiled meanwhile.
 
     Errors: a ValueError for an unknown module name.
@@ -162,8 +161,7 @@ class Intervener:
         self._interventions, self._verb = interventions, verb
         every = [one for ones in interventions.values() for one in ones]
         self._placing = any(_needs_place(one) for one in every)
-        self._tracker, self._pass = SequenceTracker(), ForwardPass()
-        self._last: dict[str, Call] = {}
+        self.sequences, self._pass = SequenceLedger(), ForwardPass()
         self._reached: dict[str, int] = {}
         self.compiled = False
         self._followed: dict[str, bool] = {}
@@ -206,7 +204,7 @@ class Intervener:
             place = self._place(name, capture(), calls, own)
         elif self._placing:
             self._pass.run(name, calls, own)
-            self._tracker.passed(capture, self._pass.number)
+            self.sequences.passed(capture, self._pass.number)
         here = mine if shard is None else [*_on_this_rank(mine, shard, heads or 0)]
         return [(ChangedCall(name, heads, place), one) for one in here]
 
@@ -268,21 +266,22 @@ class Intervener:
     ) -> CallPosition:
         """Return the position of a call in its text.
 
-        Errors: a ValueError where its rows are at different ones.
+        Errors: a ValueError where its rows are at different ones, or keys were removed.
         """
         if isinstance(captured.problem.offset, Tensor):
             raise ValueError(  # noqa: TRY004 - of a batch
                 f"{self._verb} takes texts at one position for queries= and keys, and {name!r} has "
                 f"a batch at several: run them one at a time, or name heads alone."
             )
-        self._pass.run(name, calls, own)
-        number = self._pass.number
-        place = self._tracker.place(name, captured, self._last.get(name), number)
+        run, _ = self._pass.run(name, calls, own)
+        place = self.sequences.place(name, run, captured, calls, self._pass.number)
+        if place.places is not None or place.unplaced is not None:
+            raise ValueError(
+                f"{self._verb} takes positions of a text whose keys are all in its cache, and from "
+                f"that of {name!r} some were removed: name heads alone."
+            )
         keys = place.first_key + captured.problem.scores_shape[-1]
-        shape = captured.problem.query.shape[:-1]
-        info = CallInfo(position=place.position, keys=keys, forward=number)
-        self._last[name] = Call(tuple(shape), {}, {}, info)
-        self._reached[name] = max(self._reached[name], keys, self._last[name].end)
+        self._reached[name] = max(self._reached[name], keys, place.position + captured.queries)
         return place
 
     def record_compiled(self) -> None:

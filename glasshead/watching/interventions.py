@@ -10,9 +10,9 @@ from torch import Tensor
 
 from glasshead.recipe.validation import finite, whole_number
 from glasshead.watching.layer_record import Watched
-from glasshead.watching.module_calls import CallPosition
 from glasshead.watching.recorded_call import Call
 from glasshead.watching.seen import Seen
+from glasshead.watching.sequences import CallPosition
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class ActivationPatch(Intervention):
         rows = call.rows(self.queries, context.shape[-2])
         if not rows:
             return context
-        text = _of_run(self, self.run, call).texts[-1]
+        text = _of_run(self, self.run, call).last_text
         kept = torch.cat([_kept(one, call) for one in text], -2)
         start = call.position - text[0].position
         length = kept.shape[-2]

@@ -24,6 +24,13 @@ from glasshead.watching.attention_map import (
     tokens_of,
 )
 from glasshead.watching.recorded_call import Call, CallInfo, check_places
+from glasshead.watching.texts import (
+    check_rows,
+    followed,
+    texts_of,
+    whole,
+    without_rejected,
+)
 
 
 class Watched(Sequence[Call]):
@@ -79,6 +86,13 @@ class Watched(Sequence[Call]):
         self._made.append(call)
         self._together = {}
 
+    def crop(self, text: tuple[int, ...], left: int) -> None:
+        """Record that a text has lost its last tokens, and how many are left."""
+        last = next((call for call in reversed(self._made) if call.text == text), None)
+        if last is not None:
+            self._made[self._made.index(last)] = last.stopped(left)
+            self._together = {}
+
     @property
     def runs(self) -> list["Watched"]:
         """Each run of the module in a forward pass as a layer of its own; itself if there is one.
@@ -107,21 +121,15 @@ class Watched(Sequence[Call]):
 
     @property
     def texts(self) -> list[list[Call]]:
-        """The calls of each text; a call that begins where the last one ended continues its text.
+        """The calls of each text, the one that was read last at the end.
 
+        A call continues a text because it was given the same cache, or the same keys without one.
         For a module that runs several times in a forward pass, the texts are grouped by run.
         """
         runs = self.runs
         if len(runs) > 1:
             return [text for run in runs for text in run.texts]
-        texts: list[list[Call]] = []
-        for call in self._calls:
-            last = texts[-1][-1] if texts else None
-            if last and call.position and call.position == last.end and call.batch == last.batch:
-                texts[-1].append(call)
-            else:
-                texts.append([call])
-        return texts
+        return texts_of(self._calls)
 
     @property
     def prefill(self) -> Call:
@@ -129,7 +137,7 @@ class Watched(Sequence[Call]):
 
         Errors: a ValueError where the module runs several times in a forward pass.
         """
-        return self._last_text()[0]
+        return self._last_calls[0]
 
     @property
     def steps(self) -> list[Call]:
@@ -137,7 +145,7 @@ class Watched(Sequence[Call]):
 
         Errors: a ValueError where the module runs several times in a forward pass.
         """
-        return self._last_text()[1:]
+        return self._last_calls[1:]
 
     @property
     def joined(self) -> Call:
@@ -146,7 +154,7 @@ class Watched(Sequence[Call]):
         Errors: a ValueError where a statistic of the whole does not follow from its parts, or the
         module runs several times in a forward pass.
         """
-        return _sum(self._last_text())
+        return _sum(self.last_text)
 
     @property
     def weights(self) -> Weights | JoinedWeights:
@@ -155,9 +163,12 @@ class Watched(Sequence[Call]):
         Errors: a ValueError where they were not kept, or the module runs several times in a
         forward pass.
         """
-        calls = self._last_text()
+        calls = self.last_text
         kept = [call.weights for call in calls if call.weights is not None]
         if len(kept) < len(calls):
+            untold = next((call.untold for call in calls if call.untold is not None), None)
+            if untold is not None:
+                raise ValueError(f"the weights of {self.name!r} have no keys, as {untold}.")
             raise ValueError(
                 f"the weights of {self.name!r} were not kept: watch with keep='weights'."
             )
@@ -178,7 +189,7 @@ class Watched(Sequence[Call]):
         Errors: a ValueError where it was not kept, or the module runs several times in a forward
         pass.
         """
-        trace = self._last_text()[-1].trace
+        trace = self._last_calls[-1].trace
         if trace is None:
             raise ValueError(f"the steps of {self.name!r} were not kept: watch with keep='trace'.")
         return trace
@@ -218,8 +229,8 @@ class Watched(Sequence[Call]):
         Errors: a TypeError or ValueError where an argument is invalid, the weights were not kept or
         the patches are not known.
         """
-        check_whole(self.name, self._last_text(), "image")
-        W, text = self.weights, self._last_text()
+        check_whole(self.name, self.last_text, "image")
+        W, text = self.weights, self.last_text
         tokens = tokens_of(self.name, text, batch, image, grid)
         choice = MapChoice(query, heads, batch, image, without, sinks)
         real = self.real
@@ -253,7 +264,7 @@ class Watched(Sequence[Call]):
         tensor([[0.1000, 0.1000],
                 [0.1000, 0.1000]])
         """
-        text = self._last_text()
+        text = self.last_text
         tokens = tokens_of(self.name, text, batch, image, grid)
         keys = text[-1].keys * tokens.windows
         if not isinstance(values, Tensor) or values.shape != (keys,):
@@ -280,7 +291,7 @@ class Watched(Sequence[Call]):
         Errors: a ValueError where they were not kept, no backward pass has reached them, or the
         text has several calls or the module several runs in a forward pass.
         """
-        calls = self._last_text()
+        calls = self.last_text
         if len(calls) > 1:
             raise ValueError(
                 f"gradients are those of one call, and the last text of {self.name!r} has "
@@ -295,8 +306,8 @@ class Watched(Sequence[Call]):
         Errors: a ValueError where it was not kept, or the module runs several times in a forward
         pass.
         """
-        kept = [call.context for call in self._last_text() if call.context is not None]
-        if len(kept) < len(self._last_text()):
+        kept = [call.context for call in self.last_text if call.context is not None]
+        if len(kept) < len(self.last_text):
             raise ValueError(
                 f"the context of {self.name!r} was not kept: watch with keep='context'."
             )
@@ -308,7 +319,7 @@ class Watched(Sequence[Call]):
 
         Errors: a ValueError where the module runs several times in a forward pass.
         """
-        calls = self._last_text()
+        calls = self.last_text
         known = next((call.real for call in calls if call.real is not None), None)
         if known is None:
             return None
@@ -316,8 +327,18 @@ class Watched(Sequence[Call]):
         masks = [call.real for call in calls]
         return torch.cat([o if m is None else m for m, o in zip(masks, ones, strict=True)], -1)
 
-    def _last_text(self) -> list[Call]:
-        """Return the calls of the last text.
+    @property
+    def last_text(self) -> list[Call]:
+        """The calls of the last text, without tokens that were rejected after they were read.
+
+        Errors: a ValueError where they cannot be joined, or the module runs several times in a
+        forward pass.
+        """
+        return whole(self.name, self._last_calls)
+
+    @property
+    def _last_calls(self) -> list[Call]:
+        """The calls of the last text, as they ran.
 
         Errors: a ValueError where the module runs several times in a forward pass.
         """
@@ -335,13 +356,37 @@ class Watched(Sequence[Call]):
                 f"by its number."
             )
         text = self.texts[-1]
-        if len(text) > 1 and any(call.merged for call in text):
+        if (len(text) > 1 or text[-1].apart) and any(call.merged for call in text):
             raise ValueError(
                 f"the calls of {self.name!r} cannot be joined: its last keys are those of another "
                 f"text, before which each call has more keys of its own. Take one call by its "
                 f"number."
             )
         return text
+
+    def followed(self, indices: Sequence[Sequence[int]] | None) -> "Watched":
+        """Return the record with the rows of each text that belong together, as of `Seen.follow`.
+
+        Args:
+            indices: For each hypothesis the row of each call; None: the rows of the last call.
+        """
+        texts = [text for run in self.runs for text in run.texts]
+        calls = (followed(text, indices, (number,)) for number, text in enumerate(texts))
+        return Watched(self.name, [call for text in calls for call in text])
+
+    @property
+    def kept(self) -> list[tuple[int, Call]]:
+        """The number of each call, and the call without tokens that were rejected later.
+
+        Errors: a ValueError where rows of a text changed places.
+        """
+        found: dict[int, Call] = {}
+        places = {id(call): place for place, call in enumerate(self._calls)}
+        for text in self.texts:
+            check_rows(self.name, text)
+            for call, part in without_rejected(text):
+                found.setdefault(places[id(call)], part)
+        return sorted(found.items(), key=lambda one: one[0])
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not self.__dict__.get("_made"):
@@ -355,7 +400,7 @@ class Watched(Sequence[Call]):
         # Join this statistic only, as others may not be joinable.
         name = self._calls[-1].name_of(key)
         if name not in self._together:
-            self._together[name] = _sum([call.alone(name) for call in self._last_text()])[name]
+            self._together[name] = _sum([call.alone(name) for call in self.last_text])[name]
         return self._together[name]
 
     def _repr_html_(self) -> str:
@@ -366,7 +411,7 @@ class Watched(Sequence[Call]):
         if len(self.runs) > 1:
             blocks.append(Paragraph("Each run of the module is a layer of its own: see .runs."))
         elif self._calls:
-            text = self._last_text()
+            text = self.last_text
             last = text[-1] if len(text) == 1 else self._joinable(text)
             blocks.append(value_table(last))
             if all(call.has_weights for call in text):

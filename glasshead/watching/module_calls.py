@@ -1,22 +1,19 @@
-"""Module calls: the modules of a model in progress, and the position of each call in its text."""
+"""Module calls: the modules of a model in progress, and the layers that a user selects."""
 
 import inspect
 import sys
 import threading
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
 
 from glasshead.attention import Attention
 from glasshead.private_names import lacking, private
-from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import UnseenError, uncompiled
-from glasshead.watching.recorded_call import Call
 
 # Every call of a module goes through this function, even if its `forward` is patched.
 _CALL: Any = getattr(
@@ -283,148 +280,3 @@ def _some(names: Sequence[str]) -> str:
     """Quote the first three names."""
     shown = [repr(name) for name in names if name] or ["nothing"]
     return ", ".join(shown[:3]) + (" …" if len(shown) > 3 else "")
-
-
-# A decoder layer has self-attention, then cross-attention to one other text, or two.
-_PASSED = 3
-
-
-class CallPosition(NamedTuple):
-    """The position of a call in its text.
-
-    Attributes:
-        position: Position of its first query in the text.
-        first_key: Position of its first key in the text.
-        offset: Position of query 0 among the keys, where it differs from that of the problem.
-    """
-
-    position: int
-    first_key: int = 0
-    offset: int | None = None
-
-
-class _SelfAttention(NamedTuple):
-    """The forward pass and the queries of the last self-attention."""
-
-    forward: int = -1
-    position: int = 0
-    queries: int = 0
-
-
-class SequenceTracker:
-    """Tracks the position of each call in its text, which mostly follows from its keys.
-
-    There are two exceptions. A sliding cache holds the last keys only: the cache gives their
-    position, or, where it is inaccessible, the number of tokens fed so far. Cross-attention has the
-    position of the self-attention before it in the same forward pass, watched or not.
-    """
-
-    def __init__(self) -> None:
-        self._last = _SelfAttention()
-        self._passed: deque[tuple[int, Callable[[], CapturedCall]]] = deque(maxlen=_PASSED)
-        self._unplaced: tuple[int, str, int] | None = None
-
-    def place(
-        self, name: str, captured: CapturedCall, last: Call | None, forward: int
-    ) -> CallPosition:
-        """Return the position of a call.
-
-        Args:
-            name: Name of its module.
-            captured: The captured call.
-            last: The previous call of the same layer.
-            forward: Number of the forward pass.
-
-        Errors: an `UnseenError` where cross-attention ran before its position was known.
-        """
-        if captured.over_features:
-            return CallPosition(0)
-        if captured.crossing:
-            return self._of_crossing(name, captured, last, forward)
-        place = _by_keys(captured, last)
-        self.placed(forward, place.position, captured.queries)
-        return place
-
-    def placed(self, forward: int, position: int, queries: int) -> None:
-        """Record a self-attention whose position is known.
-
-        Args:
-            forward: Number of the forward pass.
-            position, queries: Position of its first query, and the number of queries.
-        """
-        self._passed.clear()
-        self._note(_SelfAttention(forward, position, queries))
-
-    def passed(self, capture: Callable[[], CapturedCall], forward: int) -> None:
-        """Record an unwatched attention, from which later cross-attention may take its position.
-
-        Args:
-            capture: Returns the captured call.
-            forward: Number of the forward pass.
-        """
-        self._passed.append((forward, capture))
-        if self._unplaced and self._unplaced[0] == forward:
-            self._look_back(forward)
-
-    def _of_crossing(
-        self, name: str, captured: CapturedCall, last: Call | None, forward: int
-    ) -> CallPosition:
-        self._look_back(forward)
-        own = self._last
-        if own.forward == forward:
-            position = own.position if own.queries == captured.queries else 0
-        elif last is not None and _goes_on(captured, last, forward):
-            position = last.end
-        else:
-            position = 0
-            self._unplaced = forward, name, captured.queries
-        return CallPosition(position, offset=position)
-
-    def _look_back(self, forward: int) -> None:
-        """Find the last self-attention among the unwatched calls of this forward pass."""
-        while self._passed:
-            passed_in, capture = self._passed.pop()
-            captured = capture() if passed_in == forward else None
-            if captured and not captured.crossing and not captured.over_features:
-                position = _by_keys(captured, None).position
-                self._note(_SelfAttention(forward, position, captured.queries))
-                self._passed.clear()
-
-    def _note(self, own: _SelfAttention) -> None:
-        """Record the last self-attention.
-
-        Errors: an `UnseenError` where earlier cross-attention got a wrong position without it.
-        """
-        self._last = own
-        if self._unplaced is None:
-            return
-        forward, name, queries = self._unplaced
-        self._unplaced = None
-        if forward == own.forward and queries == own.queries and own.position:
-            raise UnseenError(
-                f"watch places cross-attention by the self-attention before it, and {name!r} ran "
-                f"first, at position {own.position} of its text: leave it out by layers=."
-            )
-
-
-def _by_keys(captured: CapturedCall, last: Call | None) -> CallPosition:
-    """Return the position of a self-attention call, from its keys."""
-    offset = captured.problem.offset
-    if not isinstance(offset, int):
-        # Rows of a batch at different positions have none in common.
-        return CallPosition(0)
-    if captured.position is not None:
-        return CallPosition(captured.position, captured.position - offset)
-    if captured.sliding and offset and last is not None and last.batch == captured.batch:
-        return CallPosition(last.end, max(0, last.end - offset))
-    return CallPosition(offset)
-
-
-def _goes_on(captured: CapturedCall, last: Call, forward: int) -> bool:
-    """Return whether two single queries of one forward pass are consecutive steps of a decoder."""
-    keys = captured.problem.scores_shape[-1]
-    return (
-        captured.queries == last.queries == 1
-        and last.forward == forward
-        and (last.batch, last.keys) == (captured.batch, keys)
-    )

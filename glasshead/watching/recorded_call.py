@@ -1,18 +1,20 @@
 """One recorded call of an attention: its statistics, what was kept, and its place in the text."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from glasshead.attention.lazy_matrix import first_head
 from glasshead.attention.observe import StatisticResults, value_table
 from glasshead.attention.weight_gradients import WeightGradients
 from glasshead.attention.weights import Weights
 from glasshead.recipe.problem import Trace
-from glasshead.statistics import Statistic
+from glasshead.statistics import Received, Statistic
 from glasshead.watching.attention_map import Images
 from glasshead.watching.errors import BudgetError
 from glasshead.watching.sharding import Shard
@@ -53,6 +55,13 @@ class CallInfo(NamedTuple):
         images: The pictures among its keys, or a clause that says why they are not known; None
             where there are none.
         shards: Which of its heads and queries this rank computes, where ranks share them.
+        text: The text that it belongs to: a number, after that of the text with which it shares its
+            beginning, as a copy of a cache does.
+        rows: For each row, the row of the text's last call that it continues, as beams change
+            places; None: the same.
+        apart: Why the calls of its text cannot be joined, a clause; None: they can.
+        untold: Why some of its statistics have no value, a clause; None: all have one.
+        stop: The number of tokens of the text that were kept after it; None: all.
     """
 
     position: int = 0
@@ -70,6 +79,16 @@ class CallInfo(NamedTuple):
     by_hand: str | None = None
     images: Images | str | None = None
     shards: tuple[Shard, ...] = ()
+    text: tuple[int, ...] = ()
+    rows: tuple[int, ...] | None = None
+    apart: str | None = None
+    untold: str | None = None
+    stop: int | None = None
+
+
+def names_keys(statistic: Statistic) -> bool:
+    """Return whether a statistic tells keys or distances, which takes their positions."""
+    return statistic.reads_positions or not statistic.has_mean or statistic.axes != ("query",)
 
 
 class Call(StatisticResults):
@@ -78,7 +97,7 @@ class Call(StatisticResults):
     Attributes:
         position, first_key, keys, crossing, compressed, heads, real: See `CallInfo`.
         forward, run, interleaved, beside, merged: See `CallInfo`.
-        by_hand, images, shards: See `CallInfo`.
+        by_hand, images, shards, text, rows, apart, untold, stop: See `CallInfo`.
         missing: Why what was to be kept is not; None where it is, or nothing was asked for.
     """
 
@@ -103,6 +122,8 @@ class Call(StatisticResults):
         self.forward, self.run, self.interleaved = info.forward, info.run, info.interleaved
         self.beside, self.merged, self.by_hand = info.beside, info.merged, info.by_hand
         self.images, self.shards = info.images, info.shards
+        self.text, self.rows = info.text, info.rows
+        self.apart, self.untold, self.stop = info.apart, info.untold, info.stop
 
     @property
     def weights(self) -> Weights | None:
@@ -174,13 +195,82 @@ class Call(StatisticResults):
             )
         return found
 
+    def name_of(self, statistic: "str | Statistic") -> str:
+        """Return the name of a statistic.
+
+        Errors: a KeyError where it was not observed, a ValueError where it has no value.
+        """
+        if self.untold is not None:
+            for name, one in self.statistics.items():
+                if statistic in (name, one) and name not in self.values:
+                    raise ValueError(f"{one!r} has no value, as {self.untold}.")
+        return super().name_of(statistic)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.__dict__.get("statistics", {}):
+            return self[name]
+        return super().__getattr__(name)
+
     def alone(self, name: str) -> "Call":
         """Return the call with one of its statistics only."""
+        name = self.name_of(name)
         return self._with(self.shape, {name: self.statistics[name]}, {name: self.values[name]})
+
+    def stopped(self, left: int) -> "Call":
+        """Return the call after which `left` tokens of its text were kept."""
+        twin = copy(self)
+        twin._info, twin.stop = self._info._replace(stop=left), left  # noqa: SLF001 - a Call
+        return twin
 
     def bare(self) -> "Call":
         """Return the call without statistics and weights."""
         return self._with(self.shape, {}, {})
+
+    def selected(
+        self,
+        rows: Sequence[int] | None,
+        queries: int | None = None,
+        why: str = "",
+        **changed: Any,
+    ) -> "Call":
+        """Return some rows of the call, which begin their text anew, and its first queries.
+
+        Args:
+            rows: The rows; -1: one that has ended, of which no query counts. None: all.
+            queries: The number of queries; None: all.
+            why: Why a statistic does not follow from fewer queries, a clause.
+            changed: What else has changed in its `CallInfo`.
+        """
+        count = self.queries if queries is None else queries
+        chosen, keys = _Chosen.of(rows, count), self.keys
+        if count < self.queries and not self.crossing:
+            # No query that is kept sees the others as keys.
+            keys = min(keys, self.position + count)
+        weights = self.weights
+        if weights is not None:
+            weights = weights.selected(chosen.rows, count, keys - self.first_key)
+        values, untold = {}, self.untold
+        for name, value in self.values.items():
+            axes = self.statistics[name].axes
+            if "query" in axes:
+                values[name] = chosen.of_queries(value, axes.index("query") - len(axes))
+            elif count == self.queries:
+                values[name] = chosen.of_rows(value)
+            elif self.statistics[name] == Received() and weights is not None:
+                # The sum over queries follows from the weights that were kept.
+                ones = weights.logsumexp.new_ones(count, 1)
+                values[name] = F.pad((weights.T @ ones)[..., 0], (self.first_key, 0))
+            else:
+                untold = why
+        known = {"real": chosen.real(self), "images": chosen.images(self.images)}
+        known |= {"rows": None, "keys": keys, "untold": untold, "stop": self.stop}
+        info = self._info._replace(**{**known, **changed})
+        shape = (*self.shape[:-1], count)
+        shape = shape if rows is None else (len(rows), *shape[1:])
+        context = None if self.context is None else chosen.of_queries(self.context, -2)
+        whole = rows is None and count == self.queries
+        arrived = self._arrived if whole else None
+        return Call(shape, self.statistics, values, info, weights, self.trace, context, arrived)
 
     def __add__(self, other: "Call") -> "Call":
         """Join two consecutive calls; the result has no weights.
@@ -214,6 +304,8 @@ class Call(StatisticResults):
 
         Errors: as of `Observation.to_frame`.
         """
+        if not names and self.untold is not None:
+            names = tuple(name for name, one in self.statistics.items() if one.axes == ("query",))
         table = super().to_frame(*names)
         if self.real is None or "query" not in table.index.names:
             return table
@@ -285,6 +377,68 @@ class Call(StatisticResults):
         kept = [] if self._weights is None else first_head(self._weights)
         title = repr(self).partition("\n")[0]
         return Document([value_table(self), *kept], title=title)._repr_html_()
+
+
+class _Chosen(NamedTuple):
+    """Some rows and the first queries of a call.
+
+    Attributes:
+        rows: The rows; None: all.
+        ended: Which of them have ended, so that no query of theirs counts.
+        queries: The number of queries.
+    """
+
+    rows: Int[Tensor, " rows"] | None
+    ended: Bool[Tensor, " rows"] | None
+    queries: int
+
+    @classmethod
+    def of(cls, rows: Sequence[int] | None, queries: int) -> "_Chosen":
+        if rows is None:
+            return cls(None, None, queries)
+        given = torch.tensor([*rows])
+        ended = given < 0
+        return cls(given.clamp(min=0), ended if bool(ended.any()) else None, queries)
+
+    def of_queries(self, value: Any, axis: int) -> Any:
+        """Select from a value with an axis of queries."""
+        return _each(value, lambda x: self._taken(x).narrow(axis, 0, self.queries))
+
+    def of_rows(self, value: Any) -> Any:
+        """Select from a sum over queries, which is 0 where a row has ended."""
+        return _each(value, lambda x: self._without_ended(self._taken(x)))
+
+    def real(self, call: Call) -> Bool[Tensor, "batch queries"] | None:
+        """Return which queries are real."""
+        if call.real is None and self.ended is None:
+            return None
+        real = call.real
+        if real is None:
+            real = torch.ones(torch.Size(call.batch).numel(), call.queries, dtype=torch.bool)
+        return self._without_ended(self._taken(real)[:, : self.queries])
+
+    def images(self, images: Images | str | None) -> Images | str | None:
+        """Return the pictures of the rows."""
+        if self.rows is None or images is None or isinstance(images, str):
+            return images
+        return [images[row] for row in self.rows.tolist()] if len(images) > 1 else images
+
+    def _taken(self, x: Tensor) -> Tensor:
+        return x if self.rows is None else x.index_select(0, self.rows.to(x.device))
+
+    def _without_ended(self, x: Tensor) -> Tensor:
+        if self.ended is None:
+            return x
+        ended = self.ended.to(x.device).reshape(-1, *[1] * (x.ndim - 1))
+        return x.masked_fill(ended, 0)
+
+
+def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Change each tensor of a statistic's value."""
+    if isinstance(value, Tensor):
+        return change(value)
+    parts = [_each(part, change) for part in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
 def check_places(what: str, calls: Sequence[Call]) -> None:

@@ -21,6 +21,7 @@ from glasshead.watching.gathering import gathered
 from glasshead.watching.layer_record import Watched
 from glasshead.watching.other_mixers import Unobserved
 from glasshead.watching.recorded_call import Call, CallInfo
+from glasshead.watching.texts import rows_of_beams
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,7 +113,7 @@ def _of_heads(watched: Watched, name: str, statistic: Statistic) -> list[float]:
     """Reduce a statistic over all calls to one number per head."""
     axes = len(statistic.axes)
     flat = []
-    for call in watched:
+    for _, call in watched.kept:
         numbers = heads_last(in_float64(call[name]), len(call.shape) > 2, axes)
         if call.real is not None and axes:
             numbers = numbers[call.real.reshape(-1).to(numbers.device)]
@@ -169,7 +170,7 @@ def frame(watched: Mapping[str, Watched], names: Sequence[str | Statistic]) -> "
         raise ValueError("to_frame takes what was seen, and nothing was: run the model first.")
     tables, keys = [], []
     for name, calls in watched.items():
-        for place, call in enumerate(calls):
+        for place, call in calls.kept:
             table = call.to_frame(*names)
             table = _numbered(table, call)
             tables.append(table)
@@ -212,6 +213,7 @@ def save(
 
 def _described(call: Call) -> dict[str, Any]:
     """Describe a call as JSON, but for its tensors."""
+    told = {name: one for name, one in call.statistics.items() if name in call.values}  # noqa: PD011 - a dict
     return {
         "shape": list(call.shape),
         "position": call.position,
@@ -222,7 +224,12 @@ def _described(call: Call) -> dict[str, Any]:
         "by_hand": call.by_hand,
         "pass": [call.forward, call.run, call.interleaved, call.beside, call.merged],
         "heads": None if call.heads is None else list(call.heads),
-        "statistics": describe_values(call.statistics, call.values),
+        "text": list(call.text),
+        "rows": None if call.rows is None else list(call.rows),
+        "apart": call.apart,
+        "untold": call.untold,
+        "stop": call.stop,
+        "statistics": describe_values(told, call.values),
     }
 
 
@@ -260,10 +267,16 @@ def _watched(
     """
     if not calls:
         raise ValueError(f"{name!r} has no call")
-    return Watched(name, [_call(one, own[f"{name}/{place}"]) for place, one in enumerate(calls)])
+    return Watched(
+        name, [_call(one, own[f"{name}/{place}"], place) for place, one in enumerate(calls)]
+    )
 
 
-def _call(described: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
+# A file of an earlier version does not know which calls belong together.
+_APART = "the file was written by a version that did not record which calls belong together"
+
+
+def _call(described: Mapping[str, Any], own: Mapping[str, Tensor], place: int) -> Call:
     statistics, values = found(described["statistics"], own)
     shape = tuple(whole_number(length, "shape") for length in described["shape"])
     if not shape:
@@ -279,8 +292,13 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
     by_hand = described.get("by_hand")
     if not isinstance(by_hand, str | None):
         raise ValueError("the steps of a call by hand are words")  # noqa: TRY004 - of a file
+    rows, position = described.get("rows"), whole_number(described["position"], "position")
+    apart = described.get("apart", _APART if position and place else None)
+    untold = described.get("untold")
+    if not isinstance(apart, str | None) or not isinstance(untold, str | None):
+        raise ValueError("what is not known of a call is said in words")  # noqa: TRY004 - of a file
     info = CallInfo(
-        position=whole_number(described["position"], "position"),
+        position=position,
         first_key=whole_number(described["first_key"], "first_key"),
         keys=whole_number(described["keys"], "keys"),
         crossing=crossing,
@@ -293,6 +311,11 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor]) -> Call:
         beside=beside,
         merged=merged,
         by_hand=by_hand,
+        text=tuple(whole_number(one, "text") for one in described.get("text", [place])),
+        rows=None if rows is None else tuple(whole_number(row, "rows") for row in rows),
+        apart=apart,
+        untold=untold,
+        stop=None if (stop := described.get("stop")) is None else whole_number(stop, "stop"),
     )
     return Call(shape, statistics, values, info)
 
@@ -405,6 +428,35 @@ class Seen(Mapping[str, Watched]):
         the model: 1 call, the last of 3 queries on 3 keys
         """
         return Seen(gathered(self._watched), self._other_mixers, self._unexpected)
+
+    def follow(self, beam_indices: Any = None) -> "Seen":
+        """Return the texts that came out of a search by beams, each as one row.
+
+        Rows of a cache change places while beams are searched, so that a row of the calls is no
+        text. `follow` puts the rows of each text together: statistics, weights, `rollout` and
+        `token_timestamps` of the result are those of the text read alone.
+
+        Args:
+            beam_indices: The `beam_indices` of transformers' `generate`, with
+                `return_dict_in_generate=True`: row i is then sequence i of its output. None: the
+                texts that the rows of the last call continue, of any search.
+
+        Errors: a TypeError where these are no whole numbers in two axes, a ValueError where they
+        are not of these calls.
+
+        >>> import torch
+        >>> import glasshead as gh
+        >>> model = gh.LanguageModel(gh.LanguageModelConfig(vocab_size=11, d_model=12, num_heads=3))
+        >>> cache = model.new_cache()
+        >>> with gh.watch(model, [gh.Entropy()], layers="blocks.0") as seen:
+        ...     logits = model(torch.tensor([[3, 1], [4, 1]]), cache=cache)
+        ...     cache.reorder(torch.tensor([1, 1, 0]))
+        ...     logits = model(torch.tensor([[5], [9], [2]]), cache=cache)
+        >>> seen.follow()["blocks.0.attention"].entropy.shape
+        torch.Size([3, 3, 3])
+        """
+        indices = rows_of_beams(beam_indices)
+        return Seen({name: one.followed(indices) for name, one in self._watched.items()})
 
     def summary(self) -> Summary:
         """Return a table, layers × heads, for each statistic with one number per query or head.

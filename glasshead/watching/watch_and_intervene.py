@@ -15,6 +15,7 @@ from glasshead.statistics import normalize_statistics
 from glasshead.watching.ends import check_ends
 from glasshead.watching.errors import compiled_parts
 from glasshead.watching.interception.banded_attention import bands
+from glasshead.watching.interception.cache_rows import cache_rows
 from glasshead.watching.interception.kernels import calling_back, observing_operators
 from glasshead.watching.interception.patches import (
     by_any_name,
@@ -163,7 +164,7 @@ def observing(watcher: Watcher) -> AbstractContextManager[None]:
 
 
 def _patches() -> list[Patch]:
-    return [*functions(), *interface(), *bands(), *scripting()]
+    return [*functions(), *interface(), *bands(), *scripting(), *cache_rows()]
 
 
 def _heads(heads: Any) -> tuple[int, ...] | None:

@@ -58,7 +58,6 @@ from glasshead.watching.merged_keys import merged_position
 from glasshead.watching.module_calls import (
     Layers,
     ModuleCall,
-    SequenceTracker,
     calling,
     calls_in_progress,
     names_of,
@@ -67,7 +66,8 @@ from glasshead.watching.module_calls import (
 from glasshead.watching.other_mixers import OtherMixers, Unobserved
 from glasshead.watching.own_context import with_own_context
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
-from glasshead.watching.recorded_call import Call, CallInfo
+from glasshead.watching.recorded_call import Call, CallInfo, names_keys
+from glasshead.watching.sequences import CallPosition, SequenceLedger, keys_at
 from glasshead.watching.sharding import Shard, ShardError, head_shard
 from glasshead.watching.single_query import QueryBatch, single_query
 
@@ -174,6 +174,7 @@ class Watcher:
         watched: The records of the observed attentions, by name, in order of execution.
         ran: Whether a module of the model was called in this thread.
         singles: The single queries of the current pass whose statistics wait for one another.
+        sequences: The texts that the model reads.
         masks: The checks of the masks by which the model ran.
     """
 
@@ -200,7 +201,7 @@ class Watcher:
         self._stores: dict[tuple[str, int], KeyStore] = {}
         self._previous_key: Tensor | None = None
         self.singles = QueryBatch(choice.statistics)
-        self._tracker, self._pass = SequenceTracker(), ForwardPass()
+        self.sequences, self._pass = SequenceLedger(), ForwardPass()
         known = any(hasattr(one, "padding") for one in choice.statistics.values())
         self._padding = PaddingFinder(
             choice.attention_mask,
@@ -233,7 +234,7 @@ class Watcher:
         self._images.note(calls)
         if name not in self.layers:
             self._others[name] = None
-            self._tracker.passed(partial(_among, calls, capture), self._pass.number)
+            self.sequences.passed(partial(_among, calls, capture), self._pass.number)
             return
         captured = capture()
         try:
@@ -275,7 +276,7 @@ class Watcher:
         run, apart = self._pass.run(name, calls, own)
         if run or apart:
             info = info._replace(run=run, interleaved=apart)
-        self._tracker.placed(self._pass.number, info.position, 1)
+        self.sequences.placed(self._pass.number, info.position, 1)
         values: dict[str, Any] = {}
         self.singles.add_row(row, info.real, values)
         self.record(name, Call(first.shape, self.choice.statistics, values, info), calls)
@@ -293,6 +294,12 @@ class Watcher:
         if name not in self.watched:
             self.watched[name] = Watched(name, settle=self.singles.settle)
         self.watched[name].add(call)
+
+    def cropped(self, cache: Any, count: int | None) -> None:
+        """Record that the last tokens of a cache were removed, as `SequenceLedger.cropped` does."""
+        for name, (text, left) in self.sequences.cropped(cache, count).items():
+            if name in self.watched:
+                self.watched[name].crop(text, left)
 
     @property
     def runs_again(self) -> bool:
@@ -468,37 +475,28 @@ class Watcher:
         if captured.over_features:
             self._check_without_positions(name)
         known = self.watched.get(name)
-        last = None if known is None else last_call(known, None if captured.crossing else run)
-        position, first_key, offset = self._tracker.place(name, captured, last, self._pass.number)
-        beside = False
-        if (
-            captured.crossing
-            and last is not None
-            and 0 < position == last.end
-            and last.forward == self._pass.number
-        ):
-            # A step of a decoder without self-attention, not another layer.
-            run, apart = last.run, last.interleaved
-        elif self._pass.repeated and not self._goes_on(captured, position, last):
-            run, apart, beside = self._pass.another(name), False, True
-            last = None if known is None else last_call(known, run)
-            place = self._tracker.place(name, captured, last, self._pass.number)
-            position, first_key, offset = place
-        self._previous_key = captured.problem.key
+        place, (run, apart, beside) = self._placed(name, captured, calls, run, apart=apart)
         merged = merged_position(captured, calls[0])
         if merged is not None:
-            position, first_key, offset = merged, 0, merged
+            place = place._replace(position=merged, first_key=0, offset=merged, places=None)
+        position, first_key, offset = place.position, place.first_key, place.offset
         problem = captured.problem if offset is None else replace(captured.problem, offset=offset)
-        whole = keys_before(problem, first_key)
+        if place.places is None:
+            whole = keys_before(problem, first_key)
+        else:
+            problem = whole = keys_at(problem, place.places, position)
         real = None
         if not captured.over_features:
             real = self._padding.real(name, captured, position, calls, self._pass.number)
         values: dict[str, Any] = {}
         # The first call shows whether the statistics fit at all.
-        waits = known is not None and self.choice.heads is None
+        waits = known is not None and self.choice.heads is None and place.unplaced is None
         rule = self.singles.add(whole, real, values) if waits else None
         if rule is None:
             values = self._values(whole, real, captured.logsumexp)
+        if place.unplaced is not None:
+            statistics = self.choice.statistics
+            values = {n: one for n, one in values.items() if not names_keys(statistics[n])}
         shape = tuple(whole.as_given(whole.query).shape[:-1])
         heads, numbers = self._heads(name, problem, captured.shards)
         if self.choice.heads is not None:
@@ -521,19 +519,55 @@ class Watcher:
             by_hand=captured.by_hand,
             images=self._images.images(captured, calls),
             shards=captured.shards,
+            text=place.text,
+            rows=place.rows,
+            apart=place.apart,
+            untold=place.unplaced,
         )
         self.masks.check(name, whole, info)
         if rule is not None and self.choice.keep is None and not self.masks.compares:
             self._alike.learn(ObservedStep(captured, rule, info, shape), calls)
-        kept = self._kept(name, captured, problem, run)
+        kept = {} if place.unplaced else self._kept(name, captured, problem, run)
         return Call(shape, self.choice.statistics, values, info, **kept)
 
-    def _goes_on(self, captured: CapturedCall, position: int, last: Call | None) -> bool:
+    def _placed(
+        self,
+        name: str,
+        captured: CapturedCall,
+        calls: Sequence[ModuleCall],
+        run: int,
+        *,
+        apart: bool,
+    ) -> tuple[CallPosition, tuple[int, bool, bool]]:
+        """Return the place of a call in its text, and what a `CallInfo` says of its run."""
+        known, place, beside = self.watched.get(name), None, False
+        last = None if known is None else last_call(known, None if captured.crossing else run)
+        if captured.crossing:
+            place = self.sequences.place(name, run, captured, calls, self._pass.number)
+        if (
+            place is not None
+            and last is not None
+            and 0 < place.position == last.end
+            and last.forward == self._pass.number
+        ):
+            # A step of a decoder without self-attention, not another layer.
+            run, apart = last.run, last.interleaved
+        elif self._pass.repeated and not self._goes_on(captured, last):
+            run, apart, beside = self._pass.another(name), False, True
+        if place is None:
+            place = self.sequences.place(name, run, captured, calls, self._pass.number)
+        self._previous_key = captured.problem.key
+        return place, (run, apart, beside)
+
+    def _goes_on(self, captured: CapturedCall, last: Call | None) -> bool:
         """Return whether a call continues the text of the last one within a call of its module."""
         before, key = self._previous_key, captured.problem.key
+        offset = captured.problem.offset if captured.position is None else captured.position
         return (
             last is not None
-            and 0 < position == last.end
+            and not captured.crossing
+            and isinstance(offset, int)
+            and 0 < offset == last.end
             and before is not None
             and before.shape[-2] <= key.shape[-2]
             and torch.equal(before, key[..., : before.shape[-2], :])

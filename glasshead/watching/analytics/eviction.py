@@ -92,7 +92,7 @@ def _received(watched: Watched, last: int | None) -> Float[Tensor, "*batch heads
 
     Errors: a ValueError where neither the weights nor the statistic were kept.
     """
-    calls = watched.texts[-1]
+    calls = watched.last_text
     if all(call.has_weights for call in calls):
         W, real = watched.weights, watched.real
         queries = W.shape[-2]
@@ -107,7 +107,7 @@ def _received(watched: Watched, last: int | None) -> Float[Tensor, "*batch heads
 
 def _statistic(watched: Watched, last: int | None) -> Float[Tensor, "... keys"]:
     """Return the mass that each key receives, from the statistic `Received`."""
-    statistic, (*before, call) = Received(last), watched.texts[-1]
+    statistic, (*before, call) = Received(last), watched.last_text
     # The last queries of a text that grew with a cache may lie in several calls.
     within = last is None or not before or call.queries >= last
     if statistic not in call.statistics.values() or not within:
@@ -127,7 +127,7 @@ def _statistic(watched: Watched, last: int | None) -> Float[Tensor, "... keys"]:
 
 def _key_heads(watched: Watched) -> int | None:
     """Return the number of key heads of kept weights; None without weights."""
-    call = watched.texts[-1][-1]
+    call = watched.last_text[-1]
     weights = call.weights if call.has_weights else None
     if weights is None:
         return None

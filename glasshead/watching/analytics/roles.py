@@ -310,7 +310,7 @@ def _masses(watched: Watched, tokens: Int[Tensor, "batch length"], near: int) ->
     check_one_text(watched.name, watched, "head_roles")
     real = watched.real
     first, *others = (
-        _of_call(watched.name, call, tokens, near, real) for call in watched.texts[-1]
+        _of_call(watched.name, call, tokens, near, real) for call in watched.last_text
     )
     return sum(others, first)
 

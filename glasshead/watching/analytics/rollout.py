@@ -314,7 +314,7 @@ def cross_gradient_rollout(
     crossing = chosen(seen, cross, name)
     for each, one in crossing.items():
         check_one_text(each, one, name)
-        if not all(call.crossing for call in one.texts[-1]):
+        if not all(call.crossing for call in one.last_text):
             raise ValueError(
                 f"{name} takes cross-attention by cross=, and {each!r} attends to its own text: "
                 f"choose others."

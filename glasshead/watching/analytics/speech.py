@@ -58,8 +58,8 @@ def token_timestamps(
     token, which was never read, that of the one before.
 
     Args:
-        seen: The result of a watch with `keep="weights"` around `generate`, without beams; the last
-            text, which of long sound is its last segment.
+        seen: The result of a watch with `keep="weights"` around `generate`, with beams that of
+            `seen.follow`; the last text, which of long sound is its last segment.
         heads: (layer, head) of each alignment head, as in `model.generation_config.alignment_heads`
             or of `gh.alignment_heads`.
         prompt: How many tokens the decoder was given before it wrote.

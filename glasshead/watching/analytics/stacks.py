@@ -53,7 +53,7 @@ def check_of_itself(each: str, watched: Watched, name: str) -> None:
         watched: Its record.
         name: Name of the calling function, for errors.
     """
-    if any(call.crossing for call in watched.texts[-1]):
+    if any(call.crossing for call in watched.last_text):
         raise ValueError(
             f"{name} takes the attention of a text to itself, and {each!r} crosses to another: "
             f"choose others by layers=."
@@ -110,13 +110,13 @@ def stack_of(
     check_all_attend(seen.unobserved, None if layers is None else list(watched), name)
     for each, one in watched.items():
         check_one_text(each, one, name)
-        if any(call.beside for call in one.texts[-1]):
+        if any(call.beside for call in one.last_text):
             raise ValueError(
                 f"{name} takes layers that follow one another, and {each!r} is of a module that "
                 f"attends several times in one call, whose outputs combine in a way that is not "
                 f"known: choose others by layers=."
             )
-        if any(call.interleaved for call in one.texts[-1]):
+        if any(call.interleaved for call in one.last_text):
             raise ValueError(
                 f"{name} takes layers whose order is known, and {each!r} ran again after others, "
                 f"as where layers share weights in turn or a model reads several texts: choose "
@@ -140,7 +140,7 @@ def stack_of(
                 f"text from its beginning."
             )
         check_of_itself(each, watched[each], name)
-        images = watched[each].texts[-1][0].images
+        images = watched[each].last_text[0].images
         if isinstance(images, list) and any(one.windows > 1 for own in images for one in own):
             raise ValueError(
                 f"{name} takes attention of all tokens to all, and {each!r} attends within "

@@ -27,6 +27,7 @@ from glasshead.watching.interception.selected_operators import end, hidden
 from glasshead.watching.intervener import AttentionChange
 from glasshead.watching.interventions import ChangedCall, Intervention
 from glasshead.watching.module_calls import ModuleCall, calling
+from glasshead.watching.sequences import SequenceLedger
 from glasshead.watching.watcher import HandSoftmax, Watcher
 
 # Operators without any module of a watched model after which nobody looks for it any more.
@@ -71,7 +72,13 @@ class CallContext(NamedTuple):
 
 
 class Intervening(Protocol):
-    """Interface of an open intervention to its session."""
+    """Interface of an open intervention to its session.
+
+    Attributes:
+        sequences: The texts that its model reads.
+    """
+
+    sequences: SequenceLedger
 
     def change(
         self, module: nn.Module | None, heads: int | None, capture: Callable[[], CapturedCall]
