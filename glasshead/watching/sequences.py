@@ -8,6 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -38,6 +39,9 @@ _ARGUMENTS = {"cache", "cache_params", "kv_cache", "layer_past", "past"} | {
 
 REPLACED = "rows of its cache were replaced by others while the text grew"
 UNKNOWN = "it is not known whether its last call continues an earlier one, as no cache shows it"
+UNALIGNED = (
+    "it has more keys than tokens, and whether the others stand before or after these is not known"
+)
 UNPLACED = (
     "keys were removed from the cache before this call, and the others are not the same as before, "
     "so which tokens they belong to is not known"
@@ -57,6 +61,7 @@ class CallPosition(NamedTuple):
         places: Positions of its keys in the text where some in between were removed from the
             cache, `[rows, key heads, keys]`; None: they follow one another.
         unplaced: Why the positions of its keys are not known, a clause; None: they are.
+        far: Why the distances of its keys are not known, although they have numbers, a clause.
     """
 
     position: int
@@ -67,6 +72,7 @@ class CallPosition(NamedTuple):
     apart: str | None = None
     places: Int[Tensor, "rows kv_heads keys"] | None = None
     unplaced: str | None = None
+    far: str | None = None
 
 
 class _State:
@@ -378,8 +384,14 @@ class SequenceLedger:
             and not call.captured.shards
             and any((one.end, one.batch) == (position, call.captured.batch) for one in recent)
         )
+        memory = None if follows or call.owner is not None else _memory_of(call)
+        if memory is _Memory.AFTER:
+            place = self._at(call, self._begun(call, 0), _Found(0, 0))
+            return place._replace(offset=0)
         state = self._begun(call, position)
         place = self._at(call, state, _Found(position, position - call.before))
+        if memory is _Memory.SOMEWHERE:
+            place = place._replace(far=UNALIGNED)
         return place._replace(apart=UNKNOWN) if follows else place
 
     def _at(self, call: "_Call", state: _State, found: _Found) -> CallPosition:
@@ -502,6 +514,34 @@ class _Call:
         self.content = content_of(problem) if whole else None
         given = (call.arguments.get("position_ids") for call in calls)
         self.ids = next((one for one in given if isinstance(one, Tensor)), None)
+
+
+class _Memory(Enum):
+    """Where keys that are no tokens of a text stand, such as learned ones."""
+
+    BEFORE = auto()
+    AFTER = auto()
+    SOMEWHERE = auto()
+
+
+def _memory_of(call: _Call) -> _Memory | None:
+    """Return where the keys of a memory stand; None where a call has none.
+
+    They are the same for all rows of a batch, and tokens are not.
+    """
+    problem, count = call.captured.problem, call.before
+    if call.captured.queries < 2 or call.captured.shards or call.captured.position is not None:
+        return None
+    if problem.mask is not None and problem.mask.visible(problem.tile()).shape[-2] > 1:
+        # A mask of queries shows where these stand.
+        return None
+    if call.content is None or call.rows < 2:
+        return _Memory.SOMEWHERE
+    alike = (call.content == call.content[:1]).all(-1).all(1).all(0)
+    before, after = bool(alike[:count].all()), bool(alike[-count:].all())
+    if before == after:
+        return _Memory.SOMEWHERE
+    return _Memory.BEFORE if before else _Memory.AFTER
 
 
 def content_of(problem: Problem) -> Int[Tensor, "rows kv_heads keys words"] | None:

@@ -234,7 +234,11 @@ class Watcher:
         self._images.note(calls)
         if name not in self.layers:
             self._others[name] = None
-            self.sequences.passed(partial(_among, calls, capture), self._pass.number)
+            try:
+                self.sequences.passed(partial(_among, calls, capture), self._pass.number)
+            except UnseenError as error:
+                # It is one of the cross-attention before this one, which was selected.
+                self._missed.setdefault(name, str(error))
             return
         captured = capture()
         try:
@@ -490,13 +494,14 @@ class Watcher:
             real = self._padding.real(name, captured, position, calls, self._pass.number)
         values: dict[str, Any] = {}
         # The first call shows whether the statistics fit at all.
-        waits = known is not None and self.choice.heads is None and place.unplaced is None
+        untold = place.unplaced or place.far
+        waits = known is not None and self.choice.heads is None and untold is None
         rule = self.singles.add(whole, real, values) if waits else None
         if rule is None:
             values = self._values(whole, real, captured.logsumexp)
-        if place.unplaced is not None:
-            statistics = self.choice.statistics
-            values = {n: one for n, one in values.items() if not names_keys(statistics[n])}
+        if untold is not None:
+            lost = names_keys if place.unplaced else _reads_positions
+            values = {n: one for n, one in values.items() if not lost(self.choice.statistics[n])}
         shape = tuple(whole.as_given(whole.query).shape[:-1])
         heads, numbers = self._heads(name, problem, captured.shards)
         if self.choice.heads is not None:
@@ -522,7 +527,7 @@ class Watcher:
             text=place.text,
             rows=place.rows,
             apart=place.apart,
-            untold=place.unplaced,
+            untold=untold,
         )
         self.masks.check(name, whole, info)
         if rule is not None and self.choice.keep is None and not self.masks.compares:
@@ -843,6 +848,10 @@ def _logsumexp(captured: CapturedCall, problem: Problem) -> Tensor | None:
         return known
     _, visible = problem.bias_and_visible(problem.mask, problem.tile())
     return known if visible is None else known.masked_fill(~visible.any(-1), -torch.inf)
+
+
+def _reads_positions(statistic: Statistic) -> bool:
+    return statistic.reads_positions
 
 
 def _of_heads(value: Any, heads: list[int], axis: int) -> Any:

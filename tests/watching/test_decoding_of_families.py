@@ -61,8 +61,6 @@ def chosen() -> list[object]:
 @pytest.mark.parametrize("case", chosen())
 @torch.no_grad()
 def test_a_sequence_is_seen_as_it_is_alone(case: Case) -> None:
-    if case.decoding not in ("greedy", "sampled") and not hasattr(gh.Seen, "follow"):
-        pytest.skip("rows that change places and keys that are cut off are not followed")
     model, prompts = case.of.build(case.mode), decoding.prompts_of(case)
     with decoding.ending(case, model, prompts) as ended:
         with models.skipped_where_transformers_fails(ValueError, RuntimeError, IndexError):

@@ -13,9 +13,6 @@ from watching.decoding import STATISTICS, Alone, Reading, Row
 
 pytest.importorskip("pandas")
 
-followed = pytest.mark.skipif(
-    not hasattr(gh.Seen, "follow"), reason="texts are joined by their positions"
-)
 WORDS, HEADS, HEAD_DIM = 61, 3, 5
 WIDTH, ROWS, LENGTH = HEADS * HEAD_DIM, 2, 11
 PIECES = (5, 1, 3, 1, 1)
@@ -152,7 +149,6 @@ def test_pieces_make_the_whole(writer):
     assert not Reading(seen, alone(model, tokens)).check().refused
 
 
-@followed
 def test_of_two_texts_in_turn_the_last_is_that_of_its_own_cache(writer):
     model, text = writer
     first, second = words(), words(seed=5)
@@ -167,7 +163,6 @@ def test_of_two_texts_in_turn_the_last_is_that_of_its_own_cache(writer):
     assert not Reading(seen, expected).check(without=("frame", "summary")).refused
 
 
-@followed
 def test_rows_that_change_places_are_those_of_the_texts_that_came_out(writer):
     model, text = writer
     tokens, rows, own = words(3), torch.tensor([2, 0, 0]), text(model)
@@ -198,7 +193,6 @@ class Noted:
         self.steps.reorder(rows)
 
 
-@followed
 @pytest.mark.parametrize("strategy", [Greedy(), Sampling(top_k=7), Beam(3)], ids=repr)
 @pytest.mark.parametrize("ends", [False, True])
 def test_rows_of_glassheads_own_decoding_are_their_texts(strategy, ends):
@@ -213,7 +207,6 @@ def test_rows_of_glassheads_own_decoding_are_their_texts(strategy, ends):
         assert not Reading(seen.follow(), expected).check().refused
 
 
-@followed
 def test_keys_that_are_cut_off_leave_the_text():
     with torch.no_grad():
         model, tokens = loud(Decoder(explicit=False)), words()

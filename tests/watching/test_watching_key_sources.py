@@ -56,6 +56,11 @@ class WithMemory(Projected):
         return self.attended(x, source, mask)
 
 
+class MemoryAfter(Projected):
+    def forward(self, x):
+        return self.attended(x, torch.cat([x, self.memory.expand(len(x), -1, -1)], 1))
+
+
 class OnAnother(Projected):
     def forward(self, x, source):
         return self.attended(x, source)
@@ -98,6 +103,23 @@ def test_keys_of_a_memory_stand_before_the_text_that_attends_to_itself(way):
     distance = (torch.arange(MEMORY, TEXT + MEMORY)[:, None] - torch.arange(call.keys)).abs()
     expected = (call.weights.dense() * distance).sum(-1)
     torch.testing.assert_close(call.mean_distance, expected)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_keys_of_a_memory_after_the_text_are_found_by_being_the_same_in_each_row(way):
+    call = only_call(MemoryAfter(WAYS[way]), text())
+    assert (call.crossing, call.queries, call.keys) == (False, TEXT, TEXT + MEMORY)
+    distance = (torch.arange(TEXT)[:, None] - torch.arange(call.keys)).abs()
+    torch.testing.assert_close(call.mean_distance, (call.weights.dense() * distance).sum(-1))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [WithMemory, MemoryAfter])
+def test_distances_to_a_memory_of_one_text_are_refused(way, kind):
+    call = only_call(kind(WAYS[way]), text()[:1])
+    torch.testing.assert_close(call.received, call.weights.dense().sum(-2))
+    with pytest.raises(ValueError, match="more keys than tokens, and whether the others stand be"):
+        _ = call.mean_distance
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -313,6 +313,6 @@ def _lengths(frames: Any, batch: int, most: int) -> list[int]:
     if len(given) != batch:
         raise ValueError(
             f"frames takes a number for each of {batch} texts, or one for all, and got "
-            f"{len(given)}: without beams there is one text for each sound."
+            f"{len(given)}."
         )
     return [min(most, whole_number(one, "frames", least=1)) for one in given]
