@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from glasshead.recipe.validation import whole_number
 from glasshead.watching.foreign import attribute
+from glasshead.watching.given_caches import given_cache
 from glasshead.watching.module_calls import ModuleCall
 
 _CONFIG = "generation_config"
@@ -23,7 +24,6 @@ _IDS = ("decoder_input_ids", "input_ids")
 _EMBEDS = ("decoder_inputs_embeds", "inputs_embeds")
 # Arguments of whole numbers that are no tokens.
 _NO_IDS = re.compile("mask|position|type|label|length|index")
-_CACHES = ("past_key_values", "past_key_value", "cache")
 # Texts that are remembered: a loop may feed a few in turn.
 _TEXTS = 8
 
@@ -171,7 +171,7 @@ class EndFinder:
     ) -> _Text:
         """Return the text that a forward pass continues, or a new one."""
         rows, count = fed.shape[:2]
-        known = _cache_of(calls) if decoding is None else decoding.config
+        known = given_cache(reversed(calls)) if decoding is None else decoding.config
         text = next((one for one in self._texts if one.is_of(known)), None)
         begins = decoding is None and not position
         if text is None or begins or len(text.ended) != rows:
@@ -268,16 +268,6 @@ def _are_ids(value: Any) -> bool:
     return (
         isinstance(value, Tensor) and value.ndim == 2 and value.dtype in (torch.int64, torch.int32)
     )
-
-
-def _cache_of(calls: Sequence[ModuleCall]) -> Any:
-    """Return the cache that the outermost module was given; None where it was given none."""
-    for call in reversed(calls):
-        for name in _CACHES:
-            cache = call.arguments.get(name)
-            if cache is not None and not isinstance(cache, tuple | list | Tensor):
-                return cache
-    return None
 
 
 def _decoding() -> _Decoding | None:

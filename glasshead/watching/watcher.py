@@ -52,6 +52,7 @@ from glasshead.watching.errors import (
     without_softmax,
 )
 from glasshead.watching.image_finder import ImageFinder
+from glasshead.watching.key_content import keys_at
 from glasshead.watching.layer_record import Watched, last_call
 from glasshead.watching.mask_checks import MaskChecks
 from glasshead.watching.merged_keys import merged_position
@@ -67,7 +68,7 @@ from glasshead.watching.other_mixers import OtherMixers, Unobserved
 from glasshead.watching.own_context import with_own_context
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 from glasshead.watching.recorded_call import Call, CallInfo, names_keys
-from glasshead.watching.sequences import CallPosition, SequenceLedger, keys_at
+from glasshead.watching.sequences import CallPosition, SequenceLedger
 from glasshead.watching.sharding import Shard, ShardError, head_shard
 from glasshead.watching.single_query import QueryBatch, single_query
 

@@ -1,0 +1,283 @@
+"""What is known of a text after a call, and where the keys of the next call are among its own."""
+
+import weakref
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.key_content import content_of, overlap, same_rows, subset
+from glasshead.watching.module_calls import ModuleCall
+
+# An attention: its name, and the run of its module in a forward pass.
+AttentionKey = tuple[str, int]
+
+
+class TextState:
+    """A text as one attention has read it so far.
+
+    Attributes:
+        text: The text.
+        start, end: Position of its first query, and after its last.
+        first: Position of the first key of the last call.
+        places: Positions of all of its keys, where some in between were removed.
+        content: Numbers of each of its keys; None: unknown.
+        batch, rows: Axes before heads and queries, and their product.
+        moves, crops: How many changes of its cache have been followed.
+        ids: The last `position_ids` that its module was given.
+        last: The forward pass, queries and keys of the last call.
+    """
+
+    __slots__ = (
+        "batch",
+        "content",
+        "crops",
+        "end",
+        "first",
+        "ids",
+        "last",
+        "moves",
+        "owner",
+        "places",
+        "rows",
+        "start",
+        "text",
+    )
+
+    def __init__(self, text: tuple[int, ...], start: int, owner: "CacheTexts | None") -> None:
+        self.text, self.start, self.end, self.owner = text, start, start, owner
+        self.first = self.moves = self.crops = self.rows = 0
+        self.places: Tensor | None = None
+        self.content: Tensor | None = None
+        self.batch: tuple[int, ...] = ()
+        self.ids: Tensor | None = None
+        self.last: tuple[int, int, int] = (-1, 0, 0)
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether no cache holds the text, so that another one may take it over."""
+        return self.owner is None or self.owner.cache() is None
+
+
+class CacheTexts:
+    """A cache, and the texts of its attentions.
+
+    Attributes:
+        cache: A weak reference to it.
+        states: Its text in each attention.
+        moves: The changes of its rows: each a list of rows, or how often each is repeated.
+        crops: How often its last tokens were removed.
+    """
+
+    def __init__(self, cache: "weakref.ref[Any]") -> None:
+        self.cache = cache
+        self.states: dict[AttentionKey, TextState] = {}
+        self.moves: list[list[int] | int | None] = []
+        self.crops = 0
+        self.numbers: tuple[int, int] | None = None
+
+    def rows_since(self, state: TextState) -> list[int] | None:
+        """Return the rows of the last call that the rows continue; None where none moved."""
+        moves, state.moves = self.moves[state.moves :], len(self.moves)
+        if not moves:
+            return None
+        rows: list[int] = [*range(state.rows)]
+        for move in moves:
+            if isinstance(move, int):
+                rows = [row for row in rows for _ in range(move)]
+            elif move is None or not all(-len(rows) <= row < len(rows) for row in move):
+                return []
+            else:
+                rows = [rows[row] for row in move]
+        return rows
+
+
+class NewCall:
+    """A call that is to be placed.
+
+    Attributes:
+        key: Its attention: the name, and the run in the forward pass.
+        captured: The captured call.
+        owner: The cache that it was given.
+        forward: Number of the forward pass.
+        before: Number of keys before its first query.
+        keys: Number of keys.
+        rows: Number of rows.
+        crops: How often its cache was cropped.
+        content: Numbers of each of its keys.
+        ids: The `position_ids` that its module was given.
+    """
+
+    __slots__ = (
+        "before", "captured", "content", "crops", "forward", "ids", "key", "keys", "owner", "rows"
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        key: AttentionKey,
+        captured: CapturedCall,
+        owner: CacheTexts | None,
+        calls: Sequence[ModuleCall],
+        forward: int,
+    ) -> None:
+        offset, problem = captured.problem.offset, captured.problem
+        self.key, self.captured, self.owner, self.forward = key, captured, owner, forward
+        self.before = offset if isinstance(offset, int) else 0
+        self.keys, self.rows = problem.scores_shape[-1], torch.Size(captured.batch).numel()
+        self.crops = 0 if owner is None else owner.crops
+        whole = captured.crossing or self.before + captured.queries == self.keys
+        self.content = content_of(problem) if whole else None
+        given = (call.arguments.get("position_ids") for call in calls)
+        self.ids = next((one for one in given if isinstance(one, Tensor)), None)
+
+
+class FoundKeys(NamedTuple):
+    """The keys of a call among those of the last one: position, first key, places and rows."""
+
+    position: int
+    first: int
+    places: Tensor | None = None
+    rows: list[int] | None = None
+
+
+def aligned(
+    state: TextState, call: NewCall, position: int, moved: list[int] | None, *, cropped: bool
+) -> FoundKeys | None:
+    """Find the keys before a call among those of the last call of a text, by content.
+
+    Args:
+        state: The text.
+        call: The call.
+        position: The position that its cache or its keys claim.
+        moved: The rows that its rows continue, where the cache has shown that they moved.
+        cropped: Whether the text may have lost its last tokens.
+
+    Returns: None where they are not found.
+    """
+    both = _compared(state, call, moved)
+    if both is None:
+        return None
+    (old, new), before = both, call.before
+    held = old.shape[-2]
+    if state.places is None:
+        found = same_rows(old, new, position - before - state.first, moved)
+        if found is not None and not (position < state.end and _goes_on_by_ids(state, call)):
+            return FoundKeys(position, position - before, rows=found.rows)
+        if found is not None:
+            # The last keys were removed, and not the last tokens.
+            places = _places(state, found.rows, range(before), call)
+            return FoundKeys(state.end, 0, places, found.rows)
+    found = same_rows(old, new, held - before, moved) if before <= held else None
+    if found is None:
+        return _among(state, call, old, new, moved, cropped=cropped)
+    if state.places is None:
+        return FoundKeys(state.end, state.first + held - before, rows=found.rows)
+    places = _places(state, found.rows, range(held - before, held), call)
+    return FoundKeys(state.end, 0, places, found.rows)
+
+
+def nearly_same(state: TextState, call: NewCall, position: int, moved: list[int] | None) -> bool:
+    """Return whether the keys of a call may be those of the last one, in numbers of few bits.
+
+    A quantized cache gives its keys back rounded. Keys that cannot be compared may be the same.
+    """
+    both, shift = _compared(state, call, moved), position - call.before - state.first
+    if both is None or len(both[0]) != len(both[1]):
+        return True
+    kind = call.captured.problem.key.dtype
+    was, now = overlap(*both, shift)
+    was, now = was.contiguous().view(kind).float(), now.contiguous().view(kind).float()
+    # Keys of another text differ by 1.4 of their size, those of two bits by 0.4.
+    return not was.numel() or bool((was - now).abs().mean() <= 0.9 * was.abs().mean())
+
+
+class Memory(Enum):
+    """Where keys that are no tokens of a text stand, such as learned ones."""
+
+    BEFORE = auto()
+    AFTER = auto()
+    SOMEWHERE = auto()
+
+
+def memory_of(call: NewCall) -> Memory | None:
+    """Return where the keys of a memory stand; None where a call has none.
+
+    They are the same for all rows of a batch, and tokens are not.
+    """
+    problem, count = call.captured.problem, call.before
+    if call.captured.queries < 2 or call.captured.shards or call.captured.position is not None:
+        return None
+    if problem.mask is not None and problem.mask.visible(problem.tile()).shape[-2] > 1:
+        # A mask of queries shows where these stand.
+        return None
+    if call.content is None or call.rows < 2:
+        return Memory.SOMEWHERE
+    alike = (call.content == call.content[:1]).all(-1).all(1).all(0)
+    before, after = bool(alike[:count].all()), bool(alike[-count:].all())
+    if before == after:
+        return Memory.SOMEWHERE
+    return Memory.BEFORE if before else Memory.AFTER
+
+
+def _compared(
+    state: TextState, call: NewCall, moved: list[int] | None
+) -> tuple[Tensor, Tensor] | None:
+    """Return the keys of the last call and those before a call; None where they do not compare."""
+    old, new = state.content, call.content
+    if old is None or new is None or not call.before or moved == []:
+        return None
+    if old.shape[1::2] != new.shape[1::2] or old.dtype != new.dtype or old.device != new.device:
+        return None
+    old = old if moved is None else old[torch.tensor(moved, device=old.device)]
+    return old, new[..., : call.before, :]
+
+
+def _among(
+    state: TextState,
+    call: NewCall,
+    old: Tensor,
+    new: Tensor,
+    moved: list[int] | None,
+    *,
+    cropped: bool,
+) -> FoundKeys | None:
+    """Find keys of which some in between were removed."""
+    before, held = new.shape[-2], old.shape[-2]
+    kept = subset(old, new) if before < held and len(old) == len(new) else None
+    if kept is None:
+        return None
+    if cropped and bool((kept[..., -1] == before - 1).all()):
+        state.end -= held - before
+    return FoundKeys(state.end, 0, _places(state, moved, kept, call), moved)
+
+
+def _places(
+    state: TextState, rows: list[int] | None, kept: Tensor | range, call: NewCall
+) -> Int[Tensor, "rows kv_heads keys"] | None:
+    """Return the position of each key of a call, from which old keys they are."""
+    content = call.content
+    assert content is not None  # noqa: S101 - for the type checker
+    *leading, _ = content.shape[:-1]
+    if isinstance(kept, range):
+        kept = torch.tensor([*kept], device=content.device).expand(*leading, -1)
+    if state.places is None:
+        places = kept + state.first
+    else:
+        known = state.places
+        if rows is not None:
+            known = known[torch.tensor(rows, device=known.device)]
+        places = known.gather(-1, kept)
+    added = range(state.end, state.end + call.captured.queries)
+    own = torch.tensor([*added], device=content.device).expand(*leading, -1)
+    return torch.cat([places, own], -1)
+
+
+def _goes_on_by_ids(state: TextState, call: NewCall) -> bool:
+    """Return whether the module was told that its queries follow those of its last call."""
+    if state.ids is None or call.ids is None or not state.ids.numel() or not call.ids.numel():
+        return False
+    return int(call.ids[..., 0].max()) == int(state.ids[..., -1].max()) + 1
