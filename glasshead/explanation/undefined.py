@@ -22,17 +22,17 @@ def undefined_notes(subject: Subject) -> Iterator[str]:
     for step, queries in places.items():
         names = [subject.query_names[place] for place in queries]
         named = ", ".join(f"“{name}”" for name in names[:_MOST_NAMES])
-        words = named + (", …" if len(names) > _MOST_NAMES else "")
+        shown = named + (", …" if len(names) > _MOST_NAMES else "")
         if step == "empty":
             yield say(
-                "The context of {words} is NaN, because no key is visible: a softmax of −∞ alone "
+                "The context of {shown} is NaN, because no key is visible: a softmax of −∞ alone "
                 "is NaN. The weights are shown as 0.",
-                words=words,
+                shown=shown,
             )
             continue
         first = say(
-            "The context of {words} is NaN. The first step that holds NaN is `{step}`.",
-            words=words,
+            "The context of {shown} is NaN. The first step that holds NaN is `{step}`.",
+            shown=shown,
             step=step,
         )
         yield say.after_each_other(first, *_cause(subject, step))

@@ -404,13 +404,15 @@ _ANOTHER = "another output"
 
 
 def _undefined(problem: Problem, theirs: Tensor, ours: Tensor) -> Tensor:
-    """Return which numbers of a model are NaN or infinite because its inputs are.
+    """Return which numbers cannot be compared: NaN or infinite by the inputs, or by an overflow.
 
-    Kernels multiply a hidden key or value by 0, which may be NaN where ours is not.
+    Kernels multiply a hidden key or value by 0, which may be NaN where ours is not. Of finite
+    inputs ours are NaN where scores overflow, and so are the statistics.
     """
     inputs = problem.query, problem.key, problem.value
-    known = all(bool(one.isfinite().all()) for one in inputs)
-    return ~theirs.isfinite() & (~ours.isfinite() | (not known))
+    if all(bool(one.isfinite().all()) for one in inputs):
+        return ~ours.isfinite()
+    return ~theirs.isfinite()
 
 
 def _row(problem: Problem, row: int) -> tuple[Tensor, Tensor, Tensor]:

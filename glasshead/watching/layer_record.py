@@ -229,6 +229,9 @@ class Watched(Sequence[Call]):
         Errors: a TypeError or ValueError where an argument is invalid, the weights were not kept or
         the patches are not known.
         """
+        if grid is None and isinstance(self._calls[-1].images, str):
+            # This says more of the calls of a picture than that they are several.
+            tokens_of(self.name, self._calls[-1:], batch, image, grid)
         check_whole(self.name, self.last_text, "image")
         W, text = self.weights, self.last_text
         tokens = tokens_of(self.name, text, batch, image, grid)

@@ -216,7 +216,7 @@ class TestRefused:
         ids=["of all", "of others", "overflown"],
     )
     def test_exponentials_that_are_no_softmax(self, softmax):
-        with pytest.raises(UnseenError, match="saw no attention of"):
+        with pytest.raises(UnseenError, match="has none between its scores and its values"):
             gh.explain(ByExponentials(lambda x: softmax(10 * x)), 30 * inputs())
 
 

@@ -260,7 +260,8 @@ def read_checked(path: Path) -> str:
     except Exception as error:  # `tokenizers` raises no other
         raise _unusable(path, error) from error
     # Added tokens are normalized while it is read, and a text is encoded at once.
-    trial = trial_of_rules(rules, told.get("added_tokens"), shown(path))
+    added = told.get("added_tokens") if isinstance(told, dict) else None
+    trial = trial_of_rules(rules, added, shown(path))
     if trial is not None:
         trial.check([LEAST])
     return text

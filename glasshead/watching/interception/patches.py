@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from glasshead.attention import Attention
 from glasshead.layers import MultiHeadAttention
+from glasshead.layers.kv_cache import EvictingCache
 from glasshead.private_names import lacking, private
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import as_mask, combined, dense
@@ -62,6 +63,7 @@ def functions() -> list[Patch]:
         Patch(F, "multi_head_attention_forward", _multi_head),
         Patch(Attention, "forward", _attention),
         Patch(MultiHeadAttention, "forward", _layer),
+        Patch(EvictingCache, "_vote", _vote),
     ]
     # Without Dynamo nothing is compiled, and importing the compiler takes seconds.
     graph = private(_COMPILED_GRAPH) if "torch._dynamo" in sys.modules else None
@@ -259,6 +261,12 @@ def _layer(
 ) -> Tensor:
     with session.in_layer(lambda: key is not None and key is not query):
         return original(layer, query, key, *inputs, **options)
+
+
+def _vote(session: Session, original: _Function, cache: EvictingCache, /, *inputs: Any) -> None:
+    # What a policy computes of the weights is no attention of the model.
+    with session.undisturbed():
+        original(cache, *inputs)
 
 
 def _capture(

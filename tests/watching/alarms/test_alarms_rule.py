@@ -137,21 +137,25 @@ def test_who_is_told_is_checked_before_training(told, message):
         AlarmDispatcher(**({"rule": AlarmRule()} | told))
 
 
-class Twice(nn.Module):
-    """Its attention is called twice, with texts of unequal lengths."""
-
+class Attending(nn.Module):
     def __init__(self, mask):
         super().__init__()
         self.rule = gh.Attention(mask=mask)
 
-    def forward(self, *texts):
-        return [self.rule(x, x, x) for x in texts]
+    def forward(self, x):
+        return self.rule(x, x, x)
 
 
 def read(model, *inputs, step=3):
+    return read_passes(model, [inputs], step)
+
+
+def read_passes(model, passes, step=3):
+    """The readings of a step of several forward passes, each with its inputs."""
     probe = Probe(model)
     probe.begin()
-    model(*inputs)
+    for inputs in passes:
+        model(*inputs)
     return probe.end(step)
 
 
@@ -194,8 +198,8 @@ def test_visible_keys_of_more_queries_than_are_asked_at_once():
 @pytest.mark.parametrize("name", MASKS)
 def test_readings_are_those_of_the_matrix(name):
     texts = [torch.randn(2, 3, 11, 5) * 2 for _ in range(2)]
-    model = Twice(MASKS[name])
-    readings = read(model, *texts)
+    model = Attending(MASKS[name])
+    readings = read_passes(model, [(x,) for x in texts])
     assert [(one.step, one.layer, one.head) for one in readings] == [(3, "", h) for h in range(3)]
     traces = [model.rule.trace(x, x, x) for x in texts]
     for one in readings:
@@ -210,7 +214,7 @@ def test_readings_are_those_of_the_matrix(name):
 
 
 def test_a_head_that_spreads_alike_has_all_of_its_entropy_and_one_of_one_key_none():
-    model = Twice(gh.causal())
+    model = Attending(gh.causal())
     (even,) = read(model, torch.zeros(2, 1, 7, 5))
     assert even.normalized_entropy == pytest.approx(1)
     assert even.entropy == pytest.approx(sum(math.log(n) for n in range(2, 8)) / 6)
@@ -220,7 +224,7 @@ def test_a_head_that_spreads_alike_has_all_of_its_entropy_and_one_of_one_key_non
 
 
 def test_a_text_of_one_token_has_nothing_to_spread():
-    (one,) = read(Twice(gh.causal()), torch.randn(2, 1, 1, 5))
+    (one,) = read(Attending(gh.causal()), torch.randn(2, 1, 1, 5))
     assert (one.entropy, one.normalized_entropy) == (0, 1)
 
 
@@ -234,7 +238,7 @@ def test_an_empty_batch_has_nothing_to_tell():
 
 
 def test_an_attention_without_heads_has_one():
-    (one,) = read(Twice(None), torch.zeros(2, 7, 5))
+    (one,) = read(Attending(None), torch.zeros(2, 7, 5))
     assert (one.head, one.normalized_entropy) == (0, pytest.approx(1))
 
 
@@ -249,7 +253,7 @@ def test_cross_attention_of_grouped_heads_is_read_by_the_heads_that_ask():
 
 
 def test_a_probe_that_left_watches_no_longer_and_asks_for_nothing():
-    model = Twice(None)
+    model = Attending(None)
     probe = Probe(model)
     assert probe.end(1) == []
     probe.begin()
@@ -257,6 +261,6 @@ def test_a_probe_that_left_watches_no_longer_and_asks_for_nothing():
     assert probe.end(1) == []
     assert len(read(model, torch.randn(1, 3, 5, 2))) == 3
     probe.begin()
-    with pytest.raises(RuntimeError, match="watch saw no attention of Twice"):
+    with pytest.raises(RuntimeError, match="watch saw no attention of Attending"):
         probe.end(1)
     assert probe.end(1) == []
