@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
 from typing import Any
 
 import torch
@@ -12,12 +11,9 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from glasshead.attention.observe import StatisticRequest
-from glasshead.attention.shared_keys import KeyStore
-from glasshead.attention.weight_gradients import WeightGradients
-from glasshead.attention.weights import Weights
-from glasshead.engines import REFERENCE, reductions_of
+from glasshead.engines import reductions_of
 from glasshead.recipe.masks import Mask
-from glasshead.recipe.problem import STEPS, Problem, Trace
+from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import UnfitError, without_autocast
 from glasshead.statistics import Statistic
 from glasshead.watching.alike_layers import AlikeLayers, ObservedStep
@@ -25,7 +21,6 @@ from glasshead.watching.captured_call import (
     CapturedCall,
     MaskReader,
     SiteCall,
-    Snapshots,
     keys_before,
     output_mismatch,
 )
@@ -36,9 +31,7 @@ from glasshead.watching.errors import (
     OF_A_PROJECTION,
     SHARDED,
     TRACED,
-    BudgetError,
     LoneSoftmax,
-    UnfollowedError,
     UnseenError,
     attends,
     described,
@@ -52,6 +45,7 @@ from glasshead.watching.errors import (
     without_softmax,
 )
 from glasshead.watching.image_finder import ImageFinder
+from glasshead.watching.keeping import Keeper
 from glasshead.watching.key_content import keys_at
 from glasshead.watching.layer_record import Watched, last_call
 from glasshead.watching.mask_checks import MaskChecks
@@ -65,7 +59,6 @@ from glasshead.watching.module_calls import (
     within_traced,
 )
 from glasshead.watching.other_mixers import OtherMixers, Unobserved
-from glasshead.watching.own_context import with_own_context
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 from glasshead.watching.recorded_call import Call, CallInfo, names_keys
 from glasshead.watching.sequences import CallPosition, SequenceLedger
@@ -196,10 +189,7 @@ class Watcher:
         self._unfollowed: dict[str, LoneSoftmax] = {}
         self._missed: dict[str, str] = {}
         self._compiled: dict[str, None] = {}
-        self._bytes = 0
-        self._spent: str | None = None
-        self._snapshots = Snapshots()
-        self._stores: dict[tuple[str, int], KeyStore] = {}
+        self._keeper = Keeper(choice.keep, choice.budget)
         self._previous_key: Tensor | None = None
         self.singles = QueryBatch(choice.statistics)
         self.sequences, self._pass = SequenceLedger(), ForwardPass()
@@ -451,8 +441,8 @@ class Watcher:
         why = lone_softmax(self.model, [*softmaxes], softmaxes) if softmaxes else ""
         self.layers.check_seen(self.watched, self._others, why)
         self._padding.check(list(self.watched))
-        if self._spent is not None:
-            warnings.warn(f"watch stopped keeping on the way: {self._spent}", stacklevel=4)
+        if self._keeper.spent is not None:
+            warnings.warn(f"watch stopped keeping on the way: {self._keeper.spent}", stacklevel=4)
         self.masks.warn()
         if not self.watched:
             raise UnseenError(
@@ -533,7 +523,7 @@ class Watcher:
         self.masks.check(name, whole, info)
         if rule is not None and self.choice.keep is None and not self.masks.compares:
             self._alike.learn(ObservedStep(captured, rule, info, shape), calls)
-        kept = {} if place.unplaced else self._kept(name, captured, problem, run)
+        kept = {} if place.unplaced else self._keeper.of_call(name, captured, problem, run)
         return Call(shape, self.choice.statistics, values, info, **kept)
 
     def _placed(
@@ -578,34 +568,6 @@ class Watcher:
             and before.shape[-2] <= key.shape[-2]
             and torch.equal(before, key[..., : before.shape[-2], :])
         )
-
-    def _kept(
-        self, name: str, captured: CapturedCall, problem: Problem, run: int
-    ) -> dict[str, Any]:
-        """Return what a call keeps, by the names of `Call`; beyond the budget, why it does not."""
-        keep = self.choice.keep
-        if keep is None:
-            return {}
-        if self._spent is not None:
-            return {"missing": self._spent}
-        try:
-            return self._kept_by_kind(keep, name, captured, problem, run)
-        except BudgetError as error:
-            # A watch does not break a model, which may have run for hours.
-            self._spent = str(error)
-            return {"missing": self._spent}
-
-    def _kept_by_kind(
-        self, keep: str, name: str, captured: CapturedCall, problem: Problem, run: int
-    ) -> dict[str, Any]:
-        if keep == "trace":
-            return {keep: self._trace(name, captured, problem)}
-        if keep == "context":
-            return {keep: self._context(name, captured)}
-        kept: dict[str, Any] = {"weights": self._weights(name, captured, problem, run)}
-        if keep == "gradients":
-            kept["arrived"] = self._gradients(name, captured, problem)
-        return kept
 
     def _check_without_positions(self, name: str) -> None:
         """Check that no statistic reads the positions of tokens, as features have none.
@@ -679,119 +641,6 @@ class Watcher:
         here = [head for head in requested if first <= head < first + own]
         return [head - first for head in here], tuple(here)
 
-    def _weights(self, name: str, captured: CapturedCall, problem: Problem, run: int) -> Weights:
-        """Build the lazy weights, within the budget."""
-        if not problem.normalizer.exponential:
-            raise UnfitError(
-                f"keep='weights' takes attention with a softmax, and {name!r} has "
-                f"{type(problem.normalizer).__name__}: leave it out by layers=."
-            )
-        charge = partial(self._charge, name)
-        store = self._stores.setdefault((name, run), KeyStore())
-        shared = self._snapshots.of(problem, charge)
-        return store.weights(shared, _logsumexp(captured, problem), charge)
-
-    def _gradients(
-        self, name: str, captured: CapturedCall, problem: Problem
-    ) -> Callable[[], WeightGradients | None]:
-        """Keep the values, and the gradient of the output once it arrives, within the budget.
-
-        Returns: a function that returns the gradients of the weights; None before they arrive.
-        """
-        source = captured.gradient
-        if source is None:
-            raise UnfitError(
-                f"keep='gradients' takes attention whose output autograd shows, and that of "
-                f"{name!r} it does not: call F.scaled_dot_product_attention there, or leave it out "
-                f"by layers=."
-            )
-        if source.drops:
-            raise UnfitError(
-                f"keep='gradients' takes attention without dropout, and {name!r} drops weights: "
-                f"call model.eval() before, or leave it out by layers=."
-            )
-        if not source.output.requires_grad:
-            raise UnfitError(
-                f"keep='gradients' takes a forward pass with gradients, and the output of {name!r} "
-                f"has none: run it without torch.no_grad(), reentrant checkpointing and "
-                f"torch.compile, by F.scaled_dot_product_attention by its own name, or leave it "
-                f"out by layers=."
-            )
-        values = source.values().detach()
-        output = source.output
-        self._charge(name, values.numel() * values.itemsize + output.numel() * output.itemsize)
-        # A cache may be written to.
-        values = problem.as_given(values).clone(memory_format=torch.contiguous_format)
-        # The output would not be freed while its own hook knows it.
-        of_heads, headless = source.of_heads, problem.query.ndim - 3 if problem.axes < 4 else None
-        arrived: list[Tensor] = []
-
-        def receive(gradient: Tensor) -> None:
-            found = of_heads(gradient.detach())
-            # Autograd may add other gradients to this one in place.
-            arrived[:] = [(found if headless is None else found.squeeze(headless)).clone()]
-
-        output.register_hook(receive)
-        return lambda: WeightGradients(values, arrived[0]) if arrived else None
-
-    def _context(self, name: str, captured: CapturedCall) -> Tensor:
-        """Copy the output of the heads, within the budget."""
-        if captured.context is None:
-            raise UnfitError(
-                f"keep='context' takes attention whose output shows before it is projected, and "
-                f"that of {name!r} does not: leave it out by layers=."
-            )
-        context = captured.context().detach()
-        self._charge(name, context.numel() * context.itemsize)
-        # The model may write to it.
-        return context.clone(memory_format=torch.contiguous_format)
-
-    def _trace(self, name: str, captured: CapturedCall, problem: Problem) -> Trace:
-        """Compute the steps of an attention, by hand or of a function's inputs, within the budget.
-
-        Those of a function are followed to its own output, so that no step is told that the model
-        has not taken.
-        """
-        by_hand, source = captured.trace, captured.gradient
-        if by_hand is None and source is not None and source.drops:
-            raise UnfitError(
-                f"keep='trace' needs attention without dropout, and {name or 'the model'!r} drops "
-                f"weights; call model.eval() first."
-            )
-        if by_hand is None and (captured.by_hand or source is None):
-            raise UnfitError(
-                f"keep='trace' takes attention whose queries, keys, values and output show, "
-                f"without dropout, and those of {name!r} do not: write it as a product, a softmax "
-                f"and a product, call F.scaled_dot_product_attention, take keep='weights', or "
-                f"narrow layers=."
-            )
-        # Steps from the scores to what dropout leaves, and the vectors around them.
-        numbers = 6 * prod(problem.scores_shape) + 4 * problem.value.numel()
-        if by_hand is None:
-            numbers += problem.query.numel() + problem.key.numel()
-        self._charge(name, numbers * problem.dtype.itemsize)
-        if by_hand is None:
-            return _steps_of(captured, self._snapshots.of(problem, lambda _: None), name)
-        try:
-            return by_hand()
-        except UnfollowedError as error:
-            raise UnfitError(
-                f"keep='trace' takes scores that are products, scaled, with biases and masks "
-                f"added, and {name!r} {error}: take keep='weights', or narrow layers=."
-            ) from error
-
-    def _charge(self, name: str, needed: int) -> None:
-        """Charge bytes of kept weights or steps to the budget.
-
-        Errors: a `BudgetError` where the total exceeds it.
-        """
-        self._bytes += needed
-        if self._bytes > self.choice.budget:
-            raise BudgetError(
-                f"keep={self.choice.keep!r} takes at most budget={self.choice.budget} bytes, and "
-                f"would need {self._bytes} by {name!r}: raise budget=, or narrow layers=."
-            )
-
 
 def _is_within(name: str, others: Iterable[str]) -> bool:
     """Return whether a module is one of others, or a part of one."""
@@ -802,29 +651,6 @@ def _among(calls: Sequence[ModuleCall], capture: Callable[[], CapturedCall]) -> 
     """Capture a call later, among the module calls in which it ran."""
     with within_traced(calls, ()):
         return capture()
-
-
-@torch.no_grad()
-def _steps_of(captured: CapturedCall, problem: Problem, name: str) -> Trace:
-    """Compute the steps of a call of a function from its inputs, in their layout.
-
-    Errors: a ValueError where its output is another.
-    """
-    # A cache may be written to.
-    inputs = {
-        part: getattr(problem, part).detach().clone(memory_format=torch.contiguous_format)
-        for part in ("query", "key", "value")
-    }
-    problem = replace(problem, **inputs, dropout=0.0)
-    made = None if captured.context is None else captured.context().detach()
-    trace = with_own_context(REFERENCE.trace(problem), made)
-    if trace is None:
-        raise UnfitError(
-            f"keep='trace' takes attention that follows from its queries, keys and values, and "
-            f"that of {name!r} does not: take keep='weights', or narrow layers=."
-        )
-    steps = {each: problem.as_given(step) for each, step in trace.steps()}
-    return Trace(*(steps[each] for each in STEPS), problem=problem)
 
 
 def _observed(
@@ -838,17 +664,6 @@ def _observed(
         return found
     request = StatisticRequest(problem, statistics)
     return request.finished(reductions_of(problem, request.reductions, logsumexp))
-
-
-def _logsumexp(captured: CapturedCall, problem: Problem) -> Tensor | None:
-    """Return the kernel's logsumexp of each row, with -inf for empty rows, where kernels give 0."""
-    if captured.logsumexp is None:
-        return None
-    known = captured.logsumexp.to(problem.dtype)
-    if problem.mask is None or problem.mask.shows_own_key:
-        return known
-    _, visible = problem.bias_and_visible(problem.mask, problem.tile())
-    return known if visible is None else known.masked_fill(~visible.any(-1), -torch.inf)
 
 
 def _reads_positions(statistic: Statistic) -> bool:

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 import glasshead as gh
 from glasshead.watching.captured_call import CapturedCall
-from glasshead.watching.watcher import _steps_of
+from glasshead.watching.keeping import steps_of
 from watched_models import TRANSFORMERS, gemma2, gpt2, gpt_oss, llama, mistral
 from watching.torch.by_hand import BATCH, WIDTH, Block
 
@@ -60,7 +60,7 @@ def test_an_output_that_is_another_is_refused():
     other = gh.Attention(mask=gh.causal())(x, x, x)
     captured = CapturedCall(problem, context=lambda: other)
     with pytest.raises(ValueError, match="keep='trace' takes attention that follows from its que"):
-        _steps_of(captured, problem, "one")
+        steps_of(captured, problem, "one")
 
 
 def test_a_module_that_calls_a_function_is_explained():

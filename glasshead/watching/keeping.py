@@ -1,0 +1,222 @@
+"""What a watch keeps of each call beside its statistics, within a budget of memory."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glasshead.attention.shared_keys import KeyStore
+from glasshead.attention.weight_gradients import WeightGradients
+from glasshead.attention.weights import Weights
+from glasshead.engines import REFERENCE
+from glasshead.recipe.problem import STEPS, Problem, Trace
+from glasshead.recipe.validation import UnfitError
+from glasshead.watching.captured_call import CapturedCall, Snapshots
+from glasshead.watching.errors import BudgetError, UnfollowedError
+from glasshead.watching.own_context import with_own_context
+
+
+class Keeper:
+    """Keeper of weights, their gradients, contexts or steps.
+
+    Args:
+        keep: "weights", "gradients", "context" or "trace", as of `watch`; None: nothing.
+        budget: The most bytes that it takes.
+
+    Attributes:
+        spent: Why nothing more is kept; None while the budget suffices.
+    """
+
+    def __init__(self, keep: str | None, budget: int) -> None:
+        self.keep, self._budget, self._bytes = keep, budget, 0
+        self.spent: str | None = None
+        self._snapshots = Snapshots()
+        self._stores: dict[tuple[str, int], KeyStore] = {}
+
+    def of_call(
+        self, name: str, captured: CapturedCall, problem: Problem, run: int
+    ) -> dict[str, Any]:
+        """Return what a call keeps, by the names of `Call`; beyond the budget, why it does not.
+
+        Args:
+            name: Name of its attention.
+            captured: The call.
+            problem: Its computation, with keys numbered as in the text.
+            run: The run of its module in the forward pass.
+
+        Errors: an `UnfitError` where it has not what is to be kept.
+        """
+        keep = self.keep
+        if keep is None:
+            return {}
+        if self.spent is not None:
+            return {"missing": self.spent}
+        try:
+            return self._kept_by_kind(keep, name, captured, problem, run)
+        except BudgetError as error:
+            # A watch does not break a model, which may have run for hours.
+            self.spent = str(error)
+            return {"missing": self.spent}
+
+    def _kept_by_kind(
+        self, keep: str, name: str, captured: CapturedCall, problem: Problem, run: int
+    ) -> dict[str, Any]:
+        if keep == "trace":
+            return {keep: self._trace(name, captured, problem)}
+        if keep == "context":
+            return {keep: self._context(name, captured)}
+        kept: dict[str, Any] = {"weights": self._weights(name, captured, problem, run)}
+        if keep == "gradients":
+            kept["arrived"] = self._gradients(name, captured, problem)
+        return kept
+
+    def _weights(self, name: str, captured: CapturedCall, problem: Problem, run: int) -> Weights:
+        """Build the lazy weights, within the budget."""
+        if not problem.normalizer.exponential:
+            raise UnfitError(
+                f"keep='weights' takes attention with a softmax, and {name!r} has "
+                f"{type(problem.normalizer).__name__}: leave it out by layers=."
+            )
+        charge = partial(self._charge, name)
+        store = self._stores.setdefault((name, run), KeyStore())
+        shared = self._snapshots.of(problem, charge)
+        return store.weights(shared, _logsumexp(captured, problem), charge)
+
+    def _gradients(
+        self, name: str, captured: CapturedCall, problem: Problem
+    ) -> Callable[[], WeightGradients | None]:
+        """Keep the values, and the gradient of the output once it arrives, within the budget.
+
+        Returns: a function that returns the gradients of the weights; None before they arrive.
+        """
+        source = captured.gradient
+        if source is None:
+            raise UnfitError(
+                f"keep='gradients' takes attention whose output autograd shows, and that of "
+                f"{name!r} it does not: call F.scaled_dot_product_attention there, or leave it out "
+                f"by layers=."
+            )
+        if source.drops:
+            raise UnfitError(
+                f"keep='gradients' takes attention without dropout, and {name!r} drops weights: "
+                f"call model.eval() before, or leave it out by layers=."
+            )
+        if not source.output.requires_grad:
+            raise UnfitError(
+                f"keep='gradients' takes a forward pass with gradients, and the output of {name!r} "
+                f"has none: run it without torch.no_grad(), reentrant checkpointing and "
+                f"torch.compile, by F.scaled_dot_product_attention by its own name, or leave it "
+                f"out by layers=."
+            )
+        values = source.values().detach()
+        output = source.output
+        self._charge(name, values.numel() * values.itemsize + output.numel() * output.itemsize)
+        # A cache may be written to.
+        values = problem.as_given(values).clone(memory_format=torch.contiguous_format)
+        # The output would not be freed while its own hook knows it.
+        of_heads, headless = source.of_heads, problem.query.ndim - 3 if problem.axes < 4 else None
+        arrived: list[Tensor] = []
+
+        def receive(gradient: Tensor) -> None:
+            found = of_heads(gradient.detach())
+            # Autograd may add other gradients to this one in place.
+            arrived[:] = [(found if headless is None else found.squeeze(headless)).clone()]
+
+        output.register_hook(receive)
+        return lambda: WeightGradients(values, arrived[0]) if arrived else None
+
+    def _context(self, name: str, captured: CapturedCall) -> Tensor:
+        """Copy the output of the heads, within the budget."""
+        if captured.context is None:
+            raise UnfitError(
+                f"keep='context' takes attention whose output shows before it is projected, and "
+                f"that of {name!r} does not: leave it out by layers=."
+            )
+        context = captured.context().detach()
+        self._charge(name, context.numel() * context.itemsize)
+        # The model may write to it.
+        return context.clone(memory_format=torch.contiguous_format)
+
+    def _trace(self, name: str, captured: CapturedCall, problem: Problem) -> Trace:
+        """Compute the steps of an attention, by hand or of a function's inputs, within the budget.
+
+        Those of a function are followed to its own output, so that no step is told that the model
+        has not taken.
+        """
+        by_hand, source = captured.trace, captured.gradient
+        if by_hand is None and source is not None and source.drops:
+            raise UnfitError(
+                f"keep='trace' needs attention without dropout, and {name or 'the model'!r} drops "
+                f"weights; call model.eval() first."
+            )
+        if by_hand is None and (captured.by_hand or source is None):
+            raise UnfitError(
+                f"keep='trace' takes attention whose queries, keys, values and output show, "
+                f"without dropout, and those of {name!r} do not: write it as a product, a softmax "
+                f"and a product, call F.scaled_dot_product_attention, take keep='weights', or "
+                f"narrow layers=."
+            )
+        # Steps from the scores to what dropout leaves, and the vectors around them.
+        numbers = 6 * prod(problem.scores_shape) + 4 * problem.value.numel()
+        if by_hand is None:
+            numbers += problem.query.numel() + problem.key.numel()
+        self._charge(name, numbers * problem.dtype.itemsize)
+        if by_hand is None:
+            return steps_of(captured, self._snapshots.of(problem, lambda _: None), name)
+        try:
+            return by_hand()
+        except UnfollowedError as error:
+            raise UnfitError(
+                f"keep='trace' takes scores that are products, scaled, with biases and masks "
+                f"added, and {name!r} {error}: take keep='weights', or narrow layers=."
+            ) from error
+
+    def _charge(self, name: str, needed: int) -> None:
+        """Charge bytes of kept weights or steps to the budget.
+
+        Errors: a `BudgetError` where the total exceeds it.
+        """
+        self._bytes += needed
+        if self._bytes > self._budget:
+            raise BudgetError(
+                f"keep={self.keep!r} takes at most budget={self._budget} bytes, and "
+                f"would need {self._bytes} by {name!r}: raise budget=, or narrow layers=."
+            )
+
+
+@torch.no_grad()
+def steps_of(captured: CapturedCall, problem: Problem, name: str) -> Trace:
+    """Compute the steps of a call of a function from its inputs, in their layout.
+
+    Errors: a ValueError where its output is another.
+    """
+    # A cache may be written to.
+    inputs = {
+        part: getattr(problem, part).detach().clone(memory_format=torch.contiguous_format)
+        for part in ("query", "key", "value")
+    }
+    problem = replace(problem, **inputs, dropout=0.0)
+    made = None if captured.context is None else captured.context().detach()
+    trace = with_own_context(REFERENCE.trace(problem), made)
+    if trace is None:
+        raise UnfitError(
+            f"keep='trace' takes attention that follows from its queries, keys and values, and "
+            f"that of {name!r} does not: take keep='weights', or narrow layers=."
+        )
+    steps = {each: problem.as_given(step) for each, step in trace.steps()}
+    return Trace(*(steps[each] for each in STEPS), problem=problem)
+
+
+def _logsumexp(captured: CapturedCall, problem: Problem) -> Tensor | None:
+    """Return the kernel's logsumexp of each row, with -inf for empty rows, where kernels give 0."""
+    if captured.logsumexp is None:
+        return None
+    known = captured.logsumexp.to(problem.dtype)
+    if problem.mask is None or problem.mask.shows_own_key:
+        return known
+    _, visible = problem.bias_and_visible(problem.mask, problem.tile())
+    return known if visible is None else known.masked_fill(~visible.any(-1), -torch.inf)
