@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from glasshead.recipe.biases import bias_values
 from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.key_content import content_of, overlap, same_rows, subset
 from glasshead.watching.module_calls import ModuleCall
@@ -211,8 +212,14 @@ def memory_of(call: NewCall) -> Memory | None:
     problem, count = call.captured.problem, call.before
     if call.captured.queries < 2 or call.captured.shards or call.captured.position is not None:
         return None
-    if problem.mask is not None and problem.mask.visible(problem.tile()).shape[-2] > 1:
-        # A mask of queries shows where these stand.
+    tile = problem.tile()
+    # Of attention by hand the scores are a bias.
+    by_hand = problem.key.shape[-1] == 1
+    pairs = [] if by_hand else [bias_values(one, tile) for one in problem.biases]
+    if problem.mask is not None:
+        pairs.append(problem.mask.visible(tile))
+    if any(one.ndim > 1 and one.shape[-2] > 1 for one in pairs):
+        # What differs from query to query places these among the keys.
         return None
     if call.content is None or call.rows < 2:
         return Memory.SOMEWHERE

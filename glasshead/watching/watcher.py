@@ -548,7 +548,7 @@ class Watcher:
         ):
             # A step of a decoder without self-attention, not another layer.
             run, apart = last.run, last.interleaved
-        elif self._pass.repeated and not self._goes_on(captured, last):
+        elif self._pass.repeated and not captured.shards and not self._goes_on(captured, last):
             run, apart, beside = self._pass.another(name), False, True
         if place is None:
             place = self.sequences.place(name, run, captured, calls, self._pass.number)

@@ -205,7 +205,8 @@ def ending(case: Case, model: nn.Module, prompts: Prompts) -> Iterator[Ended]:
     if case.ending == "none":
         yield Ended({"pad_token_id": PAD}, [])
         return
-    free = write(case, model, prompts, pad_token_id=PAD).sequences
+    with models.skipped_where_transformers_fails(ValueError, RuntimeError, IndexError):
+        free = write(case, model, prompts, pad_token_id=PAD).sequences
     end = int(free[-1, prompts.width + 1])
     if case.ending == "argument":
         # Models without a word for padding take that of the end.

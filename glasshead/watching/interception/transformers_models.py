@@ -100,7 +100,7 @@ def _run(
         )
     crosses = crosses_by_variables(module, variables, given["key"].shape[-2], _cache_kind())
     fed = _fed(module, variables)
-    compressed = _compressed(variables)
+    compressed = _compressed(variables, given["key"])
     known = {"fed": fed, "crosses": crosses, "compressed": compressed, "masks": session.masks}
     before = partial(_capture, name, given, None, (), **known)
     change = session.change(module, given["query"].shape[-3], before)
@@ -195,10 +195,16 @@ def _fed(module: nn.Module, variables: dict[str, Any]) -> int | None:
     return own or answer(lambda: int(cache.get_seq_length()))
 
 
-def _compressed(variables: dict[str, Any]) -> int:
-    """Return how many of the keys stand for several tokens each, as DeepSeek-V4's last ones do."""
+def _compressed(variables: dict[str, Any], key: Tensor) -> int:
+    """Return how many of the keys stand for several tokens each, as DeepSeek-V4's last ones do.
+
+    Other models have latent keys by the same name, from which they make those of each token.
+    """
     kept = variables.get("compressed_kv")
-    return kept.shape[-2] if is_a(kept, Tensor) else 0
+    if not is_a(kept, Tensor) or kept.ndim != key.ndim or kept.shape[-1] != key.shape[-1]:
+        return 0
+    count = kept.shape[-2]
+    return count if torch.equal(key[..., key.shape[-2] - count :, :], kept) else 0
 
 
 @cache
