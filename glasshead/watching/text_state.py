@@ -205,7 +205,7 @@ class Memory(Enum):
 
 
 def memory_of(call: NewCall) -> Memory | None:
-    """Return where the keys of a memory stand; None where a call has none.
+    """Return where the keys of a memory stand; None where a call shows none.
 
     They are the same for all rows of a batch, and tokens are not.
     """
@@ -225,9 +225,12 @@ def memory_of(call: NewCall) -> Memory | None:
         return Memory.SOMEWHERE
     alike = (call.content == call.content[:1]).all(-1).all(1).all(0)
     before, after = bool(alike[:count].all()), bool(alike[-count:].all())
-    if before == after:
+    if before and after:
         return Memory.SOMEWHERE
-    return Memory.BEFORE if before else Memory.AFTER
+    if before or after:
+        return Memory.BEFORE if before else Memory.AFTER
+    # Keys of earlier tokens, which stand before.
+    return None
 
 
 def _compared(
