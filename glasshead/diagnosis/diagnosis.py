@@ -374,9 +374,8 @@ def _each(masks: Mapping[str, Any], *stated: Any) -> Diagnoses:
     if not found:
         raise ValueError(
             Message(
-                "diagnose(mask) takes a dict with a mask in it, and got {names}, each None: for a "
-                "model of transformers, load it with attn_implementation='eager', which makes "
-                "its masks.",
+                "diagnose(mask) must have a mask in its dict, got {names}, each None. Load a "
+                "Hugging Face model with attn_implementation='eager', which makes its masks.",
                 names=Message.joined(", ", [repr(name) for name in masks]) if masks else "{}",
             )
         )

@@ -240,7 +240,7 @@ def _of_blocks(mask: Any) -> MaskInput:
     if prod(shape) > MOST_PAIRS:
         raise ValueError(
             Message(
-                "diagnose(mask) takes a BlockMask of at most {most:,} pairs, and got shape "
+                "diagnose(mask) must have at most {most:,} pairs in a BlockMask, got shape "
                 "{shape}.",
                 most=MOST_PAIRS,
                 shape=list(shape),

@@ -30,7 +30,7 @@ _TEXTS = 8
 
 @dataclass(frozen=True)
 class Ends:
-    """What ends a text, as the user of a watch knows it.
+    """Ends of texts, as the user of a watch states them.
 
     Attributes:
         ids: Token ids that end a text; what follows is not text, whatever it is.
@@ -81,7 +81,7 @@ class _Text:
 
 
 class _Stops(NamedTuple):
-    """What ends a text.
+    """Token ids that end a text, and how they count.
 
     Attributes:
         ids: The token ids that end one.

@@ -40,7 +40,7 @@ def _is_cache(kind: type) -> bool:
 
 @lru_cache(maxsize=256)
 def _may_own(kind: type) -> bool:
-    """Return whether objects of a class have an identity: a tuple of keys is made anew each step.
+    """Return whether objects of a class have an identity: each step makes another tuple of keys.
 
     A tensor may be a cache of one layer, and a module is no text.
     """

@@ -144,7 +144,7 @@ class Keeper:
     def _trace(self, name: str, captured: CapturedCall, problem: Problem) -> Trace:
         """Compute the steps of an attention, by hand or of a function's inputs, within the budget.
 
-        Those of a function are followed to its own output, so that no step is told that the model
+        Those of a function are followed to its own output, so that no step is shown that the model
         has not taken.
         """
         by_hand, source = captured.trace, captured.gradient

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from glasshead.watching.foreign import attribute, is_a
 from glasshead.watching.module_calls import ModuleCall, calls_of_thread
 
-# By these names a module is given the text of its keys where it is not that of its queries.
+# Arguments that give a module the text of its keys, if its queries belong to another.
 _OTHER_TEXTS = ("key_value_states", "encoder_hidden_states", "cross_attention_states", "memory")
 # By these names it is given the keys of its own text from earlier calls.
 _CACHES = ("past_key_values", "past_key_value", "layer_past")

@@ -233,7 +233,7 @@ class Call(StatisticResults):
         why: str = "",
         **changed: Any,
     ) -> "Call":
-        """Return some rows of the call, which begin their text anew, and its first queries.
+        """Return some rows of the call, as the beginning of a text, and its first queries.
 
         Args:
             rows: The rows; -1: one that has ended, of which no query counts. None: all.

@@ -559,7 +559,7 @@ def named(unobserved: Mapping[str, str]) -> str:
 
 
 def end(seen: Seen) -> None:
-    """Find the layers that were not observed, and let go of the model."""
+    """Find the layers that were not observed, and release the model."""
     found = answer(seen._other_mixers) or {}  # noqa: SLF001 - of this module
     seen._other_mixers = lambda: found  # noqa: SLF001 - of this module
 

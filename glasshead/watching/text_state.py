@@ -269,8 +269,7 @@ def _places(
     state: TextState, rows: list[int] | None, kept: Tensor | range, call: NewCall
 ) -> Int[Tensor, "rows kv_heads keys"] | None:
     """Return the position of each key of a call, from which old keys they are."""
-    content = call.content
-    assert content is not None  # noqa: S101 - for the type checker
+    content: Tensor = call.content  # type: ignore[assignment] - it was compared
     *leading, _ = content.shape[:-1]
     if isinstance(kept, range):
         kept = torch.tensor([*kept], device=content.device).expand(*leading, -1)

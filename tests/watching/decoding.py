@@ -193,7 +193,7 @@ def _assistant(model: nn.Module) -> nn.Module:
 
 
 class Ended(NamedTuple):
-    """What ends a text: what `generate` is told of it, and the tokens."""
+    """Ends of texts: the arguments of `generate`, and the tokens."""
 
     asked: dict[str, Any]
     tokens: list[int]
@@ -344,7 +344,7 @@ class Reading:
         self.refused: dict[str, str] = {}
 
     def check(self, without: Sequence[str] = ()) -> "Reading":
-        """Compare everything, but for what tells of other texts as well."""
+        """Compare everything, except what includes other texts."""
         assert set(self.seen) == set(self.rows[0])
         for name, what in product(self.rows[0], (*STATISTICS, "weights")):
             self._compare(f"{what} of {name}", lambda name=name, what=what: self._of(name, what))

@@ -270,9 +270,7 @@ class _WritesWatcher(Watcher):
             return
         if waiting.writes is None:
             finite = bool(waiting.context.isfinite().all())
-            why = (
-                "go elsewhere" if finite else "hold NaN or infinity, which no projection is told by"
-            )
+            why = "go elsewhere" if finite else "hold NaN or infinity, which identify no projection"
             self.lost = self.lost or (waiting.name, why)
         else:
             self.writes.setdefault(waiting.name, []).append(waiting.writes)

@@ -95,7 +95,7 @@ _FACTORS = "times", "divided by", "masked"
 
 
 def _in_exponents(step: Change) -> Change:
-    """Describe a factor of exponentials by what it does to their scores."""
+    """Describe a factor of exponentials as a change of their scores."""
     return step if step.words == "masked" else Change(f"exponentials {step.words}")
 
 

@@ -41,7 +41,7 @@ def trace_by_hand(taken: TakenWeights) -> Trace:
     product = taken.weights.product.dtype
     trace = trace_of_scores(query, key, value, scores, beta=beta, product=product)
     if taken.found.added or not all(step.keeps for step in taken.after):
-        # What comes between its weights and its output is told by words.
+        # Words describe what comes between its weights and its output.
         return trace
     own = with_own_context(trace, taken.of_output())
     if own is None:
