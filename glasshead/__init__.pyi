@@ -8,6 +8,7 @@ from glasshead.diagnosis import Diagnoses as Diagnoses
 from glasshead.diagnosis import Diagnosis as Diagnosis
 from glasshead.diagnosis import diagnose as diagnose
 from glasshead.explanation import Explanation as Explanation
+from glasshead.explanation.explain_module import explain as explain
 from glasshead.layers import H2O as H2O
 from glasshead.layers import TOVA as TOVA
 from glasshead.layers import DecoderBlock as DecoderBlock
@@ -119,7 +120,6 @@ from glasshead.watching.causal_effect import causal_effect as causal_effect
 from glasshead.watching.corpus import CorpusResult as CorpusResult
 from glasshead.watching.corpus import CorpusStatistics as CorpusStatistics
 from glasshead.watching.corpus import load as load
-from glasshead.watching.explain import explain as explain
 from glasshead.watching.interventions import ActivationPatch as ActivationPatch
 from glasshead.watching.interventions import ForbidKeys as ForbidKeys
 from glasshead.watching.interventions import ForceKeys as ForceKeys

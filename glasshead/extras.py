@@ -6,6 +6,7 @@ from importlib.util import find_spec
 EXTRAS = {
     "studio": ("fastapi", "uvicorn"),
     "png": ("matplotlib",),
+    "flow": ("networkx",),
     "hf": ("pydantic", "tokenizers", "torchmetrics", "transformers"),
     "train": (
         "lightning",

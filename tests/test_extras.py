@@ -173,7 +173,16 @@ def test_the_extras_are_those_of_the_project():
         if extra not in {"ray", "gpu"}
     }
     assert written == {extra: tuple(sorted(names)) for extra, names in EXTRAS.items()}
-    assert {library for libraries in EXTRAS.values() for library in libraries} == {*OF_SOME}
+    # gh.flow is no command, and takes networkx: test_analytics_rollout.
+    brought = {library for libraries in EXTRAS.values() for library in libraries}
+    assert brought == {*OF_SOME, "networkx"}
+
+
+def test_without_an_extra_eight_libraries_are_brought():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    brought = {Requirement(line).name for line in project["dependencies"]}
+    core = "torch numpy numba jaxtyping safetensors typer rich jinja2"
+    assert brought == set(core.split())
 
 
 # By name, the library that the function takes; what is not here takes none.

@@ -33,6 +33,33 @@ def test_an_import_brings_nothing_that_it_does_not_need(statement, not_needed):
     assert out.stdout.strip() == "[]"
 
 
+# Imports all that sees, and watches a layer of PyTorch, where nothing that teaches can be imported.
+SEES = """
+import pkgutil, sys
+from importlib import import_module
+for name in "cli studio tasks models explanation layers ladder".split():
+    sys.modules[f"glasshead.{name}"] = None
+import glasshead as gh
+for name in "watching attention engines statistics diagnosis recipe drawing".split():
+    package = import_module(f"glasshead.{name}")
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if ".triton." not in module.name:
+            import_module(module.name)
+import torch
+layer = torch.nn.MultiheadAttention(6, 3, batch_first=True)
+x = torch.rand(1, 5, 6)
+with gh.watch(layer, [gh.Entropy()]) as seen:
+    layer(x, x, x)
+print(*seen[""]["entropy"].shape)
+"""
+
+
+@pytest.mark.slow
+def test_what_sees_attention_works_without_what_teaches_and_trains():
+    out = subprocess.run([sys.executable, "-c", SEES], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "1 3 5"
+
+
 @pytest.mark.parametrize("package", ["", ".drawing", ".explanation", ".ladder"])
 def test_a_package_hands_on_the_names_of_its_stub_from_their_modules(package):
     module = importlib.import_module(f"glasshead{package}")

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.attention import Attention
+from glasshead.attention.followed_classes import CACHES, VOTING, followed_as
 from glasshead.layers.eviction import Policy
 from glasshead.layers.layer_cache import (
     KeysAndValues,
@@ -23,6 +24,7 @@ from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Mask, as_mask, combined
 
 
+@followed_as(CACHES, VOTING)
 class EvictingCache(KeyValueCache):
     """Key/value cache of one attention layer that keeps the keys a policy chooses.
 
@@ -199,6 +201,7 @@ def _remap_bias(
     return None if not parts else parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 
+@followed_as(CACHES)
 class KVCache:
     """Key/value cache of a model: one for each self-attention and each cross-attention.
 

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from glasshead.attention import Attention
+from glasshead.attention.followed_classes import CACHES, followed_as
 from glasshead.recipe.biases import Bias, bias_values
 from glasshead.recipe.masks import Mask, as_mask, dense
 from glasshead.recipe.masks.base import visible_pairs
@@ -209,6 +210,7 @@ KeysAndValues = tuple[
 ]
 
 
+@followed_as(CACHES)
 class KeyValueCache:
     """Key/value cache of one attention layer, for generation token by token.
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from glasshead.attention import Attention, Observation, Weights
 from glasshead.attention.attention import Statistics
+from glasshead.attention.followed_classes import LAYERS, followed_as
 from glasshead.layers.layer_cache import KeyValueCache, lookback
 from glasshead.layers.positions import Rotary
 from glasshead.recipe.biases import Bias
@@ -178,6 +179,7 @@ def _named_by_texts(build: Callable[_Arguments, None]) -> Callable[_Arguments, N
     return checked
 
 
+@followed_as(LAYERS)
 class MultiHeadAttention(nn.Module):
     """Multi-head attention: H = [head_1, head_2, …] W_oᵀ + b_o, head_h = attention(Q_h, K_h, V_h).
 

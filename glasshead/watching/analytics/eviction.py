@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.layers.eviction import h2o_scores, snapkv_scores, tova_scores
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Received
+from glasshead.statistics.eviction_scores import h2o_scores, snapkv_scores, tova_scores
 from glasshead.watching.analytics.stacks import check_one_text, chosen, per_row
 from glasshead.watching.errors import BudgetError
 from glasshead.watching.layer_record import Watched

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from glasshead.attention import Elementwise
 from glasshead.attention.lazy_matrix import LazyMatrix
+from glasshead.extras import missing
 from glasshead.recipe.validation import probability, whole_number
 from glasshead.watching.analytics.stacks import (
     LazyWeights,
@@ -226,8 +227,8 @@ def _of_text(
 def _networkx() -> Any:
     try:
         import networkx as nx
-    except ImportError:
-        raise ImportError("flow takes networkx: pip install networkx.") from None
+    except ModuleNotFoundError as error:
+        raise missing("flow", ["networkx"]) from error
     return nx
 
 

@@ -9,9 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glasshead.layers import KVCache
-from glasshead.layers.kv_cache import EvictingCache
-from glasshead.layers.layer_cache import KeyValueCache
+from glasshead.attention.followed_classes import CACHES
 from glasshead.watching.interception.session import THREADS, Patch
 
 _Function = Callable[..., Any]
@@ -20,11 +18,10 @@ _LIBRARY = "transformers.cache_utils"
 
 def cache_rows() -> list[Patch]:
     """Return the patches of the methods by which caches change their rows."""
-    own = (KVCache, KeyValueCache, EvictingCache)
     library = sys.modules.get(_LIBRARY)
     kinds = [] if library is None else [library.Cache, *_below(library.Cache)]
     return [
-        *(_CachePatch(kind, "reorder", _rows) for kind in own),
+        *(_CachePatch(kind, "reorder", _rows) for kind in CACHES),
         *(
             _CachePatch(kind, name, move)
             for kind in kinds

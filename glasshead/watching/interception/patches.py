@@ -8,12 +8,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glasshead.attention import Attention
-from glasshead.layers import MultiHeadAttention
-from glasshead.layers.kv_cache import EvictingCache
+from glasshead.attention.followed_classes import LAYERS, VOTING
 from glasshead.private_names import lacking, private
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import as_mask, combined, dense
@@ -62,8 +61,8 @@ def functions() -> list[Patch]:
         Patch(F, "scaled_dot_product_attention", _sdpa, kernels=True),
         Patch(F, "multi_head_attention_forward", _multi_head),
         Patch(Attention, "forward", _attention),
-        Patch(MultiHeadAttention, "forward", _layer),
-        Patch(EvictingCache, "_vote", _vote),
+        *(Patch(layer, "forward", _layer) for layer in LAYERS),
+        *(Patch(cache, "_vote", _vote) for cache in VOTING),
     ]
     # Without Dynamo nothing is compiled, and importing the compiler takes seconds.
     graph = private(_COMPILED_GRAPH) if "torch._dynamo" in sys.modules else None
@@ -252,7 +251,7 @@ def _changed(
 def _layer(
     session: Session,
     original: Callable[..., Tensor],
-    layer: MultiHeadAttention,
+    layer: nn.Module,
     /,
     query: Tensor,
     key: Tensor | None = None,
@@ -263,7 +262,7 @@ def _layer(
         return original(layer, query, key, *inputs, **options)
 
 
-def _vote(session: Session, original: _Function, cache: EvictingCache, /, *inputs: Any) -> None:
+def _vote(session: Session, original: _Function, cache: Any, /, *inputs: Any) -> None:
     # What a policy computes of the weights is no attention of the model.
     with session.undisturbed():
         original(cache, *inputs)

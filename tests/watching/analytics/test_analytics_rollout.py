@@ -344,5 +344,7 @@ def test_a_text_of_too_many_pipes_is_refused():
 def test_without_networkx_it_says_how_to_get_it(monkeypatch):
     seen, _ = watched([], keep="weights")
     monkeypatch.setitem(sys.modules, "networkx", None)
-    with pytest.raises(ImportError, match="^flow takes networkx: pip install networkx.$"):
+    with pytest.raises(
+        ImportError, match=r"^flow takes networkx, .*: pip install 'glasshead\[flow\]'.$"
+    ):
         gh.flow(seen)

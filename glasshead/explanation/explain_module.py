@@ -12,13 +12,13 @@ from glasshead.explanation import Explanation
 from glasshead.explanation.embeddings import Projection
 from glasshead.explanation.explain_trace import explain as explain_trace
 from glasshead.explanation.explain_trace import module_notes
+from glasshead.explanation.projected_input import ProjectedInput
 from glasshead.ladder.worked_example import WorkedExample
 from glasshead.layers.torch_weights import named_weights
 from glasshead.recipe.problem import Trace
 from glasshead.recipe.validation import UnfitError
 from glasshead.watching.errors import BudgetError, module_of
 from glasshead.watching.layer_record import Call
-from glasshead.watching.projected_input import ProjectedInput
 from glasshead.watching.seen import Seen
 from glasshead.watching.watch_and_intervene import watch
 
