@@ -14,6 +14,19 @@ WIDTHS = st.sampled_from([1, 2, 3, 5, 7])
 BATCHES = st.sampled_from([(1,), (2,), (3,), (2, 3)])
 
 
+class EverySecond(gh.Mask):
+    """A mask of one's own that depends on distance alone, and is no band: every second key."""
+
+    by_distance = True
+    shows_own_key = True
+
+    def visible(self, tile: gh.Tile) -> Tensor:
+        return tile.distance() % 2 == 0
+
+    def __repr__(self) -> str:
+        return "every_second()"
+
+
 @dataclass(frozen=True)
 class Case:
     """Inputs and what is asked of them; `seed` makes the numbers."""

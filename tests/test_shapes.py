@@ -20,8 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
-from cases import NORMALIZERS, Case, cases, statistics_for
+from cases import NORMALIZERS, Case, EverySecond, cases, statistics_for
 from glasshead.engines import fused
+from glasshead.statistics import eviction_scores
 from glasshead.statistics.per_query import ArgMax
 from hypothesis_profiles import examples
 
@@ -128,13 +129,6 @@ def hold_in_heads(case, bias):
     W.head(*(0 for _ in case.batch), case.heads - 1).dense()
 
 
-class OwnMask(gh.Mask):
-    """Every other diagonal."""
-
-    def visible(self, tile):
-        return tile.distance() % 2 == 0
-
-
 class OwnBias(gh.Bias):
     """A number for each pair."""
 
@@ -149,7 +143,7 @@ def test_every_signature_with_shapes_holds(checks):
     masks = [
         *(None, gh.causal(), gh.causal() & gh.window(before=3), ~gh.window(before=2)),
         *(gh.padding(lengths), gh.causal() | gh.prefix(lengths), gh.documents(ids)),
-        *(gh.dense(~hidden), OwnMask(), gh.from_huggingface((~hidden[:, 0, 0]).long())[0]),
+        *(gh.dense(~hidden), EverySecond(), gh.from_huggingface((~hidden[:, 0, 0]).long())[0]),
         gh.from_torch_mha(hidden[0, 0], hidden[:, 0, 0])[0],
     ]
     biases = gh.ALiBi(6), gh.RelativeBias(6), OwnBias(), None
@@ -164,6 +158,10 @@ def test_every_signature_with_shapes_holds(checks):
         hold_in_recipes(case, gh.Softmax, score)
     gh.from_additive(torch.zeros(2, 1, 5, 11).masked_fill(hidden, -torch.inf))
     assert gh.ALiBi(6).slopes.shape == (6,)
+    received = torch.rand(2, 6, 11)
+    assert eviction_scores.h2o_scores(received, 3).shape == (2, 3, 11)
+    assert eviction_scores.snapkv_scores(received, 3, window=3).shape == (2, 3, 11)
+    assert eviction_scores.tova_scores(received, 3).shape == (2, 3, 11)
     problem = gh.Attention().problem(*case.inputs(), None, None, None)
     assert fused.of_rows([torch.zeros(12, 5)], problem).shape == (2, 6, 5)
     # The first refuses every call, and the second is a protocol's.

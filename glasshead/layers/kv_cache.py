@@ -18,6 +18,7 @@ from glasshead.layers.layer_cache import (
     Places,
     by_distance,
     check_fits,
+    hides_by_band,
     taken,
 )
 from glasshead.recipe.biases import Bias
@@ -112,8 +113,8 @@ class EvictingCache(KeyValueCache):
     ) -> Float[Tensor, "batch heads queries head_dim"]:
         """Attend from the new queries to the held keys, then evict by the policy.
 
-        Errors: a ValueError where the attention's own mask or bias depends on more than
-        distance, and cannot be evaluated at the key's position.
+        Errors: a ValueError where the attention's own mask is no intersection of bands or its own
+        bias depends on more than distance, and cannot be evaluated at the key's position.
         """
         _check(attention)
         query, key, value = heads
@@ -172,11 +173,11 @@ class EvictingCache(KeyValueCache):
 
 
 def _check(rule: Attention) -> None:
-    if not by_distance(rule):
-        what = "mask" if rule.bias is None else "mask and bias"
+    if not (by_distance(rule) and hides_by_band(rule)):
         raise ValueError(
-            f"a policy takes a rule whose own {what} reads distances alone, as causal(), window() "
-            f"and ALiBi(heads) do, and got {rule.extra_repr()}: give others with each call."
+            f"The attention of a cache that evicts must have a mask that is an intersection of "
+            f"causal() and window(), and a bias that depends on distance alone, such as "
+            f"ALiBi(heads), got {rule.extra_repr()}. Give others with each call."
         )
 
 
@@ -186,7 +187,7 @@ def _remap_mask(places: Places, whole: Mask | None) -> Mask | None:
     As they are in order, a causal mask hides none of them; a window hides too few.
     """
     simple = None if whole is None else whole.simplified(places.tile())
-    if simple is None or (simple.by_distance and simple.lookback is None):
+    if simple is None or (simple.is_band and simple.lookback is None):
         return None
     return places.mask(simple)
 

@@ -139,6 +139,12 @@ def by_distance(rule: Attention) -> bool:
     return not biased and (mask is None or mask.by_distance)
 
 
+def hides_by_band(rule: Attention) -> bool:
+    """Return whether an attention's own mask hides no key between its lookback and the query."""
+    mask = as_mask(rule.mask)
+    return mask is None or mask.is_band
+
+
 @dataclass(frozen=True, eq=False)
 class Places:
     """Positions of the held keys in the text, and of the last tokens, which are the queries.

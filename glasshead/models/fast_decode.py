@@ -13,7 +13,7 @@ from glasshead import layers
 from glasshead.attention import Attention
 from glasshead.layers import FeedForward, KeyValueCache, KVCache, MultiHeadAttention
 from glasshead.layers.blocks import Dropout
-from glasshead.layers.layer_cache import by_distance, lookback
+from glasshead.layers.layer_cache import hides_by_band, lookback
 from glasshead.layers.multi_head_attention import Projections
 from glasshead.models.config import TransformerConfig
 from glasshead.models.layer_factory import Embedding, check_tokens
@@ -268,7 +268,7 @@ def _is_plain(layer: MultiHeadAttention) -> bool:
         and rule.engine in ("auto", "fused")
         and rule.softcap is None
         and rule.bias is None
-        and by_distance(rule)
+        and hides_by_band(rule)
         and not isinstance(rule.score.scale(layer.head_dim), Tensor)
         and rule.score.scale(layer.head_dim) > 0
     )

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import glasshead as gh
+from cases import EverySecond
 from glasshead.layers.kv_cache import EvictingCache
 from layers.torch_names import loud
 
@@ -304,11 +305,15 @@ class TestErrors:
             gh.Attention(mask=gh.causal() | gh.prefix(3)),
             gh.Attention(mask=torch.ones(5, 5, dtype=torch.bool)),
             gh.Attention(bias=torch.zeros(5, 5)),
+            # Depends on distance alone, and hides keys that stand between those it shows.
+            gh.Attention(mask=EverySecond() & gh.causal()),
         ],
     )
-    def test_a_rule_that_reads_more_than_distances(self, rule):
+    def test_a_rule_that_does_not_show_the_last_keys(self, rule):
         layer = gh.MultiHeadAttention(D_MODEL, HEADS, attention=rule)
-        with pytest.raises(ValueError, match="a policy takes a rule whose own .* give others with"):
+        with pytest.raises(
+            ValueError, match="^The attention of a cache that evicts must .* Give others with"
+        ):
             layer(torch.randn(1, 5, D_MODEL), cache=EvictingCache(gh.TOVA(3)))
 
     @pytest.mark.parametrize(
@@ -335,3 +340,26 @@ class TestErrors:
     def test_a_policy_that_is_none(self, policy):
         with pytest.raises(TypeError, match=r"KVCache\(policy=…\) takes a policy such as TOVA"):
             gh.KVCache(policy=policy)
+
+
+@every_policy
+def test_a_mask_of_ones_own_is_evaluated_where_the_held_keys_stand_in_the_text(policy):
+    layer, x = self_attention(), torch.randn(2, LENGTH, D_MODEL).double()
+    apart = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
+    found = []
+    for mask in (EverySecond(), apart % 2 == 0):
+        cache = EvictingCache(policy)
+        found.append(
+            torch.cat(
+                [
+                    layer(
+                        x[:, start:stop],
+                        cache=cache,
+                        mask=mask if isinstance(mask, gh.Mask) else mask[start:stop, :stop],
+                    )
+                    for start, stop in ((0, 13), (13, 14), (14, 19), (19, LENGTH))
+                ],
+                1,
+            )
+        )
+    torch.testing.assert_close(*found)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import glasshead as gh
+from cases import EverySecond
 from glasshead.models.decoding import Greedy, generate
 from glasshead.models.fast_decode import FastDecodeStep
 from glasshead.models.language_model import LanguageModelSteps
@@ -99,6 +100,19 @@ def test_removed_heads_are_missing():
     assert not removed.allclose(logits_of_steps(model))
 
 
+DILATED = gh.causal() & EverySecond()
+
+
+def test_a_mask_of_ones_own_by_distance_hides_the_same_keys_in_each_step():
+    model = built()
+    for block in model.blocks:
+        block.attention.attention.mask = DILATED
+    tokens = torch.randint(31, (2, 13))
+    steps = LanguageModelSteps(model)
+    found = [steps.next(tokens[:, i : i + 1]) for i in range(13)]
+    torch.testing.assert_close(torch.stack(found, 1), model(tokens), rtol=1e-4, atol=1e-5)
+
+
 def double(module, given, output):
     return 2 * output
 
@@ -113,6 +127,7 @@ def double(module, given, output):
         lambda model: setattr(model.blocks[0].attention.attention, "normalizer", gh.Sparsemax()),
         lambda model: setattr(model.blocks[0].attention.attention, "engine", "reference"),
         lambda model: setattr(model.blocks[0].attention.attention, "mask", gh.causal(offset=0)),
+        lambda model: setattr(model.blocks[0].attention.attention, "mask", DILATED),
         lambda model: setattr(model.blocks[0].around_attention, "training", True),
         lambda model: model.blocks[0].attention.attention.train(),
     ],

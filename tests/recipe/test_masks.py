@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
-from cases import Case, cases, masks
+from cases import Case, EverySecond, cases, masks
 from hypothesis_profiles import examples
 
 DRAWN = {
@@ -24,6 +24,8 @@ DRAWN = {
     "prefix(1)": (gh.prefix(1), "■····\n■····\n■····"),
     "causal(offset=0) | prefix(2)": (gh.causal(offset=0) | gh.prefix(2), "■■···\n■■···\n■■■··"),
     "~causal(offset=0)": (~gh.causal(offset=0), "·■■■■\n··■■■\n···■■"),
+    "~window(before=1)": (~gh.window(before=1), "■··■■\n■■··■\n■■■··"),
+    "causal() & every_second()": (gh.causal() & EverySecond(), "■·■··\n·■·■·\n■·■·■"),
     "documents(tensor[5]) & causal()": (
         gh.documents([0, 0, 0, 1, 1]) & gh.causal(),
         "■■■··\n···■·\n···■■",
@@ -48,13 +50,14 @@ def test_a_picture_has_one_column_at_least():
 
 
 @pytest.mark.parametrize("text", DRAWN)
-def test_only_bands_around_the_own_position_are_masks_by_distance(text):
+def test_masks_by_distance_look_alike_along_diagonals(text):
     mask, picture = DRAWN[text]
     rows = picture.splitlines()
     follows = all(above[:-1] == below[1:] for above, below in pairwise(rows))
     # An offset of its own places a mask among the keys, and not around the query.
     bands = {"causal()", "window(before=1)", "window(before=0, after=1)"}
-    assert mask.by_distance is (text in bands)
+    assert mask.is_band is (text in bands)
+    assert mask.by_distance is (text in {*bands, "~window(before=1)", "causal() & every_second()"})
     assert follows or not mask.by_distance
 
 

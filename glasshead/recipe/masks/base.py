@@ -86,6 +86,7 @@ class Mask(Part, ABC):
         is_dense: Whether every pair is in memory already, so that `visible` only slices.
         conjuncts: The masks whose intersection it is; none where it is no intersection.
         shows_own_key: Whether each query is known to see the key at its own position.
+        by_distance: Whether visibility depends on i + offset - j alone, as of a bias.
     """
 
     is_dense: ClassVar[bool] = False
@@ -101,7 +102,14 @@ class Mask(Part, ABC):
 
     @property
     def by_distance(self) -> bool:
-        """Return whether it is an intersection of bands around each query's own position."""
+        return False
+
+    @property
+    def is_band(self) -> bool:
+        """Return whether it is an intersection of bands around each query's own position.
+
+        A band hides no key between `lookback` and the query's own position.
+        """
         return False
 
     @property
@@ -231,6 +239,10 @@ class OfHead(Mask):
     whole: Mask
     place: HeadIndex
 
+    @property
+    def by_distance(self) -> bool:
+        return self.whole.by_distance
+
     def visible(self, tile: Tile) -> Bool[Tensor, "#queries #keys"]:
         return self.place.of_scores(visible_pairs(self.whole, self.place.whole(tile)))
 
@@ -284,6 +296,10 @@ class CompositeMask(Mask):
             mask.check(tile, scores)
 
     @property
+    def by_distance(self) -> bool:
+        return all(mask.by_distance for mask in self.masks)
+
+    @property
     def compares_positions(self) -> bool:
         return any(mask.compares_positions for mask in self.masks)
 
@@ -315,8 +331,8 @@ class AllOf(CompositeMask):
         return self.masks
 
     @property
-    def by_distance(self) -> bool:
-        return all(mask.by_distance for mask in self.masks)
+    def is_band(self) -> bool:
+        return all(mask.is_band for mask in self.masks)
 
     @property
     def of_positions(self) -> bool:
@@ -373,6 +389,10 @@ class Not(Mask):
 
     mask: Mask
     saved = ("mask",)
+
+    @property
+    def by_distance(self) -> bool:
+        return self.mask.by_distance
 
     @property
     def of_keys(self) -> bool:

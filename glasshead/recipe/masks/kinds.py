@@ -47,6 +47,10 @@ class Band(Mask):
         return self.offset is None
 
     @property
+    def is_band(self) -> bool:
+        return type(self) is Band and self.offset is None
+
+    @property
     def lookback(self) -> int | None:
         return self.before if self.offset is None else None
 
