@@ -11,7 +11,7 @@ INDEX := $$($(BIN)/python -m pip config list | grep -q . || echo --extra-index-u
 NEWER := 'pip>=25.1'
 
 .PHONY: setup demo test test-all test-rest lint matrix bench docs pictures recording notebooks \
-    translations kernels release-check clean
+    translations kernels catalogues release-check clean
 
 # What `make demo` needs, and then the rest.
 .venv/base: pyproject.toml constraints.txt hatch_build.py
@@ -21,7 +21,7 @@ NEWER := 'pip>=25.1'
 	    echo "Python must have its module venv; install it by: apt install python3-venv"; exit 1; }
 	@echo "Installing PyTorch and the library into .venv: 320 MB to download, and a minute …"
 	$(PYTHON) -m venv .venv
-	$(PIP) $(NEWER) hatchling editables numba
+	$(PIP) $(NEWER) hatchling editables babel numba
 	$(PIP) $(INDEX) --no-build-isolation --editable '.[train]'
 	touch $@
 
@@ -30,9 +30,9 @@ NEWER := 'pip>=25.1'
 	$(PIP) $(INDEX) --no-build-isolation --editable '.[train,hf,studio]' --group dev
 	touch $@
 
-setup: .venv/installed kernels
+setup: .venv/installed kernels catalogues
 
-demo: .venv/base kernels
+demo: .venv/base kernels catalogues
 	$(BIN)/glasshead demo
 
 # Two processes; their threads sleep while they wait, as both spin on the same cores otherwise.
@@ -95,6 +95,10 @@ STREAMING := glasshead/engines/streaming
 kernels: .venv/base
 	$(BIN)/python -P $(STREAMING)/build.py $(STREAMING)/machine_code native
 
+# The translations as the package reads them, again if a catalogue was edited.
+catalogues: .venv/base
+	$(BIN)/python hatch_build.py
+
 # The documentation site, in build/site; a warning or a dead link is an error.
 docs: setup
 	$(BIN)/python docs/build_site.py
@@ -118,7 +122,7 @@ translations: setup
 	$(BIN)/pybabel --quiet update --domain=glasshead --no-fuzzy-matching --ignore-obsolete \
 	    --ignore-pot-creation-date --width=100 --input-file=$(LOCALES)/glasshead.pot \
 	    --output-dir=$(LOCALES)
-	$(BIN)/pybabel --quiet compile --domain=glasshead --directory=$(LOCALES)
+	$(BIN)/python hatch_build.py
 	$(BIN)/python docs/build_site.py --translations
 
 # Builds the wheel and the sdist, installs each into an empty environment, and tries it.

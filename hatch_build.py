@@ -1,4 +1,7 @@
-"""Build hooks: project URLs and the long description, and the kernels' machine code in a wheel."""
+"""Build hooks: project URLs, the long description, and what is compiled for the package.
+
+python hatch_build.py    compiles the catalogues that were edited
+"""
 
 import os
 import re
@@ -14,6 +17,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 ADDRESS = "GLASSHEAD_REPOSITORY"
 PROCESSORS = "GLASSHEAD_PROCESSORS"
 STREAMING = "glasshead/engines/streaming"
+LOCALES = "glasshead/explanation/locales"
 # A picture or a link of Markdown, to a place that is neither an address nor on the page itself.
 _LINK = re.compile(
     r"(?P<picture>!?)\[(?P<text>[^\]]*)\]\((?!https?:|mailto:|#)(?P<place>[^)\s]+)\)"
@@ -39,8 +43,8 @@ class RepositoryMetadata(MetadataHookInterface):
             metadata["urls"] = {} if address is None else project_urls(address)
 
 
-class MachineCode(BuildHookInterface):
-    """Compile the streaming kernels when the package is built, not when it is used.
+class Compiled(BuildHookInterface):
+    """Compile the catalogues, and the streaming kernels before they are first used.
 
     A wheel gets machine code for all kinds of processors, an editable installation for the one at
     hand. The variable GLASSHEAD_PROCESSORS names others, "none" for none: then the kernels are
@@ -51,6 +55,7 @@ class MachineCode(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and include the object files; those of an earlier build are taken again."""
+        compile_catalogues(Path(self.root))
         editable = version == "editable"
         names = os.environ.get(PROCESSORS, "native" if editable else "").split()
         if names == ["none"]:
@@ -75,6 +80,19 @@ class MachineCode(BuildHookInterface):
         for file in sorted(folder.glob("*.o")):
             if not names or file.name.split(".")[0] in names:
                 included[str(file)] = f"{STREAMING}/machine_code/{file.name}"
+
+
+def compile_catalogues(root: Path) -> None:
+    """Compile each catalogue that is newer than its compiled form."""
+    from babel.messages.mofile import write_mo
+    from babel.messages.pofile import read_po
+
+    for written in sorted((root / LOCALES).rglob("*.po")):
+        compiled = written.with_suffix(".mo")
+        if compiled.exists() and compiled.stat().st_mtime > written.stat().st_mtime:
+            continue
+        with written.open("rb") as source, compiled.open("wb") as target:
+            write_mo(target, read_po(source))
 
 
 def project_urls(address: str) -> dict[str, str]:
@@ -143,3 +161,7 @@ def long_description(text: str, address: str | None) -> str:
     # Every other part is code, which stays as it is.
     parts[::2] = [re.sub(r"\n{3,}", "\n\n", _LINK.sub(moved, part)) for part in parts[::2]]
     return "".join(parts)
+
+
+if __name__ == "__main__":
+    compile_catalogues(Path(__file__).parent)

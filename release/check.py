@@ -238,6 +238,13 @@ def translations(root: Path) -> str:
     return f"none of {total:,} is missing in {len(files)} catalogues"
 
 
+def catalogues(root: Path) -> str:
+    """Check that the catalogues hold the sentences of the code, with their placeholders."""
+    file = root / "tests" / "explanation" / "test_catalogues.py"
+    run([sys.executable, "-m", "pytest", "-q", "-m", "release", str(file)], root)
+    return "they hold the sentences of the code"
+
+
 def build(release: Release) -> str:
     """Build the sdist, and the wheel from the sdist."""
     tool("build", "build")
@@ -401,6 +408,7 @@ def checks(release: Release) -> Iterator[Check]:
     """Return all checks of a release, the quickest first."""
     for quick in (version, changelog, citation, tag, translations):
         yield Check(quick.__name__, partial(quick, release.root))
+    yield Check("catalogues", partial(catalogues, release.root))
     yield Check("build", partial(build, release))
     yield Check("machine code", partial(machine_code, release), needs="build")
     yield Check("metadata", partial(twine, release), needs="build")

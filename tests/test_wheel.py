@@ -13,6 +13,7 @@ import urllib.request
 import venv
 import zipfile
 from email.message import Message
+from gettext import GNUTranslations
 from pathlib import Path
 
 import pytest
@@ -318,6 +319,21 @@ def test_a_wheel_of_an_sdist_has_the_address_of_the_sdist(unpacked, tmp_path):
 def hook():
     pytest.importorskip("hatchling")
     return script("hatch_build.py")
+
+
+def test_a_catalogue_is_compiled_if_it_was_edited(hook, tmp_path):
+    written = tmp_path / hook.LOCALES / "tr" / "LC_MESSAGES" / "glasshead.po"
+    written.parent.mkdir(parents=True)
+    head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=utf-8\\n"\n\n'
+    for translated, edited in (("puanlar", 1), ("skorlar", 0), ("skorlar", 2**31)):
+        written.write_text(f'{head}msgid "scores"\nmsgstr "{translated}"\n', encoding="utf-8")
+        os.utime(written, (edited, edited))
+        hook.compile_catalogues(tmp_path)
+        with written.with_suffix(".mo").open("rb") as compiled:
+            catalogue = GNUTranslations(compiled)
+        # The second one is older than what was compiled.
+        assert catalogue.gettext("scores") == ("skorlar" if edited > 1 else "puanlar")
+        assert catalogue.gettext("keys") == "keys"
 
 
 @pytest.mark.parametrize(

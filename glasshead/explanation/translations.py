@@ -105,12 +105,14 @@ def language_of(lang: Any) -> str:
 
 @cache
 def catalogue(language: str) -> NullTranslations:
-    """Load the translations to one of `LANGUAGES`; those of English are empty."""
-    if language == "en":
-        return NullTranslations()
+    """Load the translations to one of `LANGUAGES`; what has none stays English."""
     folder = files("glasshead.explanation").joinpath("locales", language.replace("-", "_"))
-    with folder.joinpath("LC_MESSAGES", "glasshead.mo").open("rb") as compiled:
-        return GNUTranslations(compiled)
+    compiled = folder.joinpath("LC_MESSAGES", "glasshead.mo")
+    # English has none, nor has a clone that was not built.
+    if not compiled.is_file():
+        return NullTranslations()
+    with compiled.open("rb") as stream:
+        return GNUTranslations(stream)
 
 
 def _refusal(lang: object) -> str:

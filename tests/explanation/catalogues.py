@@ -1,6 +1,7 @@
 """The commands of `make translations`, and what is wrong with catalogues."""
 
 import functools
+import io
 import re
 import shlex
 import shutil
@@ -16,25 +17,29 @@ import glasshead
 from glasshead.explanation.translations import LANGUAGES
 
 ROOT = Path(glasshead.__file__).parents[1]
+UNTRANSLATED = ("missing", "fuzzy")
 LOCALES = ROOT / "glasshead" / "explanation" / "locales"
 
 
 def update(locales):
     """Run the commands of the Makefile on a folder of catalogues."""
+    commands = _commands()
+    (locales / "glasshead.pot").write_bytes(_extracted())
+    _run(commands[1], locales)
+
+
+def _commands():
     recipe = (ROOT / "Makefile").read_text().replace("\\\n", "")
-    commands = re.findall(r"^\t\$\(BIN\)/(pybabel .*)", recipe, re.MULTILINE)
-    assert len(commands) == 3
-    extract, *others = commands
-    (locales / "glasshead.pot").write_bytes(_extracted(extract))
-    for command in others:
-        _run(command, locales)
+    found = re.findall(r"^\t\$\(BIN\)/(pybabel .*)", recipe, re.MULTILINE)
+    assert len(found) == 2
+    return found
 
 
 @functools.cache
-def _extracted(command):
-    """The template, which is the same for each folder."""
+def _extracted():
+    """The template of the sentences in the code."""
     with tempfile.TemporaryDirectory() as folder:
-        _run(command, folder)
+        _run(_commands()[0], folder)
         return (Path(folder) / "glasshead.pot").read_bytes()
 
 
@@ -44,9 +49,8 @@ def _run(command, locales):
 
 
 def collected():
-    """The sentences of the template."""
-    with (LOCALES / "glasshead.pot").open("rb") as file:
-        return {str(message.id) for message in read_po(file) if message.id}
+    """The sentences that are collected from the code."""
+    return {str(message.id) for message in read_po(io.BytesIO(_extracted())) if message.id}
 
 
 def problems(locales):
@@ -57,17 +61,21 @@ def problems(locales):
         update(updated)
         found = [
             f"{file.relative_to(updated)} lags behind"
-            for file in sorted(updated.rglob("glasshead.*"))
+            for file in sorted(updated.rglob("glasshead.po*"))
             if file.read_bytes() != (locales / file.relative_to(updated)).read_bytes()
         ]
         for language in LANGUAGES[1:]:
             name = language.replace("-", "_")
-            path = updated / name / "LC_MESSAGES" / "glasshead.po"
-            found += [f"{name}: {fault}" for fault in _faults(path)]
+            found += [f"{name}: {fault}" for fault in faults(catalogue(updated, language))]
     return found
 
 
-def _faults(path):
+def catalogue(locales, language):
+    return locales / language.replace("-", "_") / "LC_MESSAGES" / "glasshead.po"
+
+
+def faults(path):
+    """What is wrong with a catalogue; what is `UNTRANSLATED` is said in English."""
     if not path.exists():
         yield "there is no glasshead.po"
         return

@@ -181,3 +181,5 @@ def test_chinese_punctuation_is_full_width(language):
         assert not re.search(r"[一-鿿][,;:?!]", text), name
         assert not re.search(r"[一-鿿]\(|\)[一-鿿]", text), name
         assert not re.search(r"[一-鿿]\.(\s|$)", text), name
+    for sentence, translated in translations(language).items():
+        assert not re.search(r"[，。；：、] ", translated), sentence
