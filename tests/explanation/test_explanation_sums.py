@@ -254,7 +254,7 @@ class TestPrintedSteps:
         text = all_text(
             self.told(printed_scores=(0, 1, 1), printed_weights=(0.1554, 0.4223, 0.4223))
         )
-        assert text.count("agree with the exact ones") == 2
+        assert text.count("The two agree, up to rounding") == 2
         assert re.search(r"weights_2 +a +b +c", text)
         assert re.search(r"as the text prints it +0\.1554 +0\.4223 +0\.4223", text)
 
