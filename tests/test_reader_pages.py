@@ -45,7 +45,7 @@ def test_the_errata_are_the_same_in_each_language(lang):
 def test_each_slip_says_whose_it_is(file):
     title, *slips = headings(file)
     assert texts_of(title) == []
-    assert len(slips) == 15
+    assert len(slips) == 18
     assert all(texts_of(slip) for slip in slips)
     assert {letter for slip in slips for letter in texts_of(slip)} == set(TEXTS)
 
@@ -65,6 +65,23 @@ def test_a_readers_page_leads_to_every_slip_of_its_text(file):
     assert linked <= slips
     # That D writes columns is no slip, and told in a section of its page.
     assert len(slips - linked) == (1 if letter == "D" else 0)
+
+
+@pytest.mark.parametrize(
+    ("letter", "quoted"),
+    [("A", "4 boyutlu 2 dizi"), ("B", "2 arreglos de 4 dimensiones"), ("E", "`bais=False`")],
+)
+def test_a_slip_is_quoted_as_its_text_has_it(letter, quoted):
+    (page,) = (file for file in READERS if file.name.startswith(letter.lower()))
+    for file in page, ERRATA[TEXTS[letter]]:
+        assert quoted in " ".join(file.read_text("utf-8").split()), file.name
+
+
+def test_what_text_d_calls_scores_are_the_weights():
+    """Its "skor" are the elements of a, which a softmax has made."""
+    rows = (ROOT / "docs" / "readers" / "d.tr.md").read_text("utf-8").splitlines()
+    (row,) = (row for row in rows if row.startswith("| skor"))
+    assert "`trace.weights`" in row
 
 
 @pytest.mark.parametrize("file", [*READERS, *ERRATA.values()], ids=lambda file: file.name)

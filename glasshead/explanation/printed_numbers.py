@@ -1,4 +1,4 @@
-"""Numbers that a text prints at the steps of an attention, beside the exact ones."""
+"""Numbers that a text prints, or its code gives, beside the exact ones."""
 
 from collections.abc import Iterator, Sequence
 
@@ -90,15 +90,17 @@ def _marks(name: str, given: Sequence[float], exact: Sequence[float]) -> list[st
 
 def _by_text(subject: Subject, printed: WorkedExample) -> str:
     say = subject.say
-    return say("as its code prints it") if printed.by_code else say("as the text prints it")
+    if printed.by_code:
+        return say("computed with text {letter}'s code", letter=printed.by_code)
+    return say("as the text prints it")
 
 
 def _agreement(subject: Subject, marked: Sequence[str]) -> Block:
-    """Say whether the printed numbers are the exact ones."""
+    """Say whether the numbers of the text are the exact ones."""
     say = subject.say
     if any(one.startswith("≠") for one in marked):
         return Paragraph(say("The numbers marked ≠ differ from the exact ones."))
-    return Paragraph(say("The printed numbers agree with the exact ones, up to rounding."))
+    return Paragraph(say("The two agree, up to rounding."))
 
 
 def four(x: float) -> str:

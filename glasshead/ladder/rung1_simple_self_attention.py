@@ -12,8 +12,9 @@ def simple_self_attention(x: Float[Tensor, "tokens d"]) -> Float[Tensor, "tokens
 
         context = softmax(x xᵀ) x
 
-    The dot product of two words says how alike they are, softmax turns the likenesses of one
-    word into shares that sum to 1, and its context is the words added up in those shares. The
+    The dot product of two words is larger the more they point the same way, and the longer they
+    are. Softmax turns the products of one word into shares that sum to 1, and its context is the
+    words added up in those shares. The
     scores are not scaled here: that comes with rung 2.
 
     Args:

@@ -36,7 +36,7 @@ class WorkedExample:
         score: the score by its option, "dot" or "scaled-dot".
         causal: whether no word sees the words after it.
         columns: whether the text writes words as columns, H = XA.
-        by_code: whether the numbers are those that the text's code prints, and not the text.
+        by_code: the letter of the text whose code gives the numbers; empty: the text prints them.
         printed_terms: one row a dimension, one column a word: weight × embedding, as printed.
         printed_context: the context of the query, as printed.
         printed_query: its query vector; ``printed_scores`` and ``printed_weights``: a number a key.
@@ -57,7 +57,7 @@ class WorkedExample:
     score: str = "scaled-dot"
     causal: bool = False
     columns: bool = False
-    by_code: bool = False
+    by_code: str = ""
     printed_terms: tuple[_Row, ...] = ()
     printed_context: _Row = ()
     printed_query: _Row = ()
@@ -104,19 +104,18 @@ JOURNEY = WorkedExample(
 _LINEAR = replace(
     JOURNEY,
     matrices=SeededMatrices(seed=789, classes=("SelfAttention_v2",)),
-    by_code=True,
     printed_context=(-0.0748, 0.0703),
 )
 _CAUSAL = replace(
     JOURNEY,
     matrices=SeededMatrices(seed=123, classes=("SelfAttention_v2",)),
     causal=True,
-    by_code=True,
     printed_context=(-0.5874, 0.0058),
 )
 _RAND = replace(
     JOURNEY,
     matrices=SeededMatrices(seed=123, classes=("SelfAttention_v1",)),
+    by_code="C",
     printed_query=(0.4306, 1.4551),
     printed_keys=(
         (0.3669, 0.7646),
@@ -163,6 +162,11 @@ _IN_COLUMNS = replace(
     HELLO_SHINY_SUN, score="scaled-dot", columns=True, printed_terms=(), printed_context=()
 )
 
+
+def _by_code_of(letter: str) -> tuple[WorkedExample, ...]:
+    return tuple(replace(example, by_code=letter) for example in (_LINEAR, _CAUSAL))
+
+
 TEXTS = MappingProxyType(
     {
         "A": "Dikkat Mekanizmaları",
@@ -178,8 +182,8 @@ EXAMPLES: Mapping[str, Mapping[str, tuple[WorkedExample, ...]]] = MappingProxyTy
     {
         "shiny": {"A": (HELLO_SHINY_SUN,), "B": (HELLO_SHINY_SUN,), "D": (_IN_COLUMNS,)},
         "journey": {
-            "A": (_LINEAR, _CAUSAL),
-            "B": (_LINEAR, _CAUSAL),
+            "A": _by_code_of("A"),
+            "B": _by_code_of("B"),
             "C": (_RAND,),
             "D": (replace(JOURNEY, columns=True),),
             "E": (_AFTER_RAND,),

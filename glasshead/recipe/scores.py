@@ -165,8 +165,8 @@ class Dot(InnerProduct):
         return Description(
             "Why multiply and add: the sum is large where both vectors have large numbers in the "
             "same places, near 0 where they have nothing to do with each other, and negative where "
-            "one is positive and the other negative. It measures how far the two point the same "
-            "way."
+            "one is positive and the other negative. Direction and length both count: a key that "
+            "points exactly like the query can score less than a longer one."
         )
 
 

@@ -58,7 +58,6 @@ REQUIRED = {
         "scaled dot-product attention",
         "oración",
         "comandos",
-        "libros de texto",
         "Suavizado",
         "tope suave (softcap)",
         "modelo de traducción",

@@ -433,8 +433,9 @@ def test_the_texts_sharpness_comes_out():
 def test_own_scores_are_multiplied():
     trace = traced()
     data = gh.explain(trace, query=2)["sharpness"].data
+    factors = data["factors"]
     for times, row, largest in zip(
-        (1, 10, 100), data["weights"], data["largest_derivatives"], strict=True
+        factors, data["weights"], data["largest_derivatives"], strict=True
     ):
         scores = trace.masked[2] * times
         torch.testing.assert_close(row, scores.softmax(-1))
@@ -447,10 +448,51 @@ def test_derivatives_die_as_scores_grow():
     assert small > middle > large > 0
 
 
+def grown(scores):
+    """The step of a query whose scores are given."""
+    keys = torch.tensor(scores, dtype=torch.float64)[:, None]
+    trace = gh.Attention(score=gh.Dot()).trace(torch.ones(1, 1).double(), keys, keys)
+    return gh.explain(trace)["sharpness"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "factors", "share"),
+    [
+        ((0.3, 2.0, -1.0), 3, 1),
+        ((0.3, 2.0, 1.99), 4, 1),
+        ((7.0001, 7.0, -1.0), 6, 1),
+        ((7.0, 7.0, 7.0 - 1e-4), 6, 2),
+        ((0.0,) * 5, 3, 5),
+        ((3.0, 3.0 + 1e-9, -torch.inf), 3, 2),
+    ],
+)
+def test_the_table_grows_until_the_largest_scores_have_all_weight(scores, factors, share):
+    step = grown(scores)
+    assert step.data["factors"] == [10**power for power in range(factors)]
+    *_, before, last = step.data["weights"]
+    leaders = last.topk(share).values
+    torch.testing.assert_close(leaders, torch.full_like(leaders, 1 / share), rtol=1e-2, atol=0)
+    if factors > 3:
+        assert before.topk(share).values.sum() < 0.99
+    said = step.figures[-5].text
+    assert said.endswith("the derivatives vanish.") == (share == 1)
+    assert (f"The largest scores, {share} of them, are equal or nearly equal" in said) == (
+        share > 1
+    )
+    assert f"the largest weight is {figure(last.max().item())}, " in said
+    assert f"largest derivative {figure(step.data['largest_derivatives'][-1])}" in said
+
+
+def test_nothing_is_said_of_scores_that_cannot_grow():
+    step = grown((torch.inf, 1.0, 2.0))
+    assert step.figures[-5].text.endswith("nothing is scaled.")
+    assert step.data["factors"] == [1, 10, 100]
+
+
 def test_hidden_keys_take_no_part():
     data = gh.explain(traced(mask=gh.causal()), query=2)["sharpness"].data
     assert data["jacobian_keys"] == [0, 1, 2]
-    assert data["weights"].shape == (3, 3)
+    assert data["weights"].shape == (len(data["factors"]), 3)
 
 
 def test_the_derivative_keeps_its_digits_where_a_weight_is_nearly_one():

@@ -197,6 +197,17 @@ def test_its_data_are_those_of_the_texts():
     assert steps["context"]["context"][1] == pytest.approx(shiny["exact_context"], abs=1e-6)
 
 
+def test_a_word_can_score_less_with_itself_than_with_a_longer_one():
+    scores = worked_example(query="Hello")["scores"]
+    with_itself, with_shiny, _ = scores.data["scores"][0].tolist()
+    assert (figure(with_itself), figure(with_shiny)) == ("0.4556", "0.7842")
+    assert scores.why.endswith("points exactly like the query can score less than a longer one.")
+
+
+def test_the_example_of_growing_scores_is_called_by_its_text():
+    assert "The same with the five scores of text E:" in all_text(worked_example())
+
+
 def test_steps_that_do_nothing_are_left_out():
     names = [step.name for step in worked_example().steps]
     told = "opening inputs scores scaled weights context matrix sharpness"
@@ -254,7 +265,7 @@ class TestPrintedSteps:
         text = all_text(
             self.told(printed_scores=(0, 1, 1), printed_weights=(0.1554, 0.4223, 0.4223))
         )
-        assert text.count("agree with the exact ones") == 2
+        assert text.count("The two agree, up to rounding") == 2
         assert re.search(r"weights_2 +a +b +c", text)
         assert re.search(r"as the text prints it +0\.1554 +0\.4223 +0\.4223", text)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from glasshead.drawing import Block, Formula, Paragraph, Table
@@ -12,12 +12,15 @@ from glasshead.explanation.normalizers import is_softmax
 from glasshead.explanation.subject import Subject, aligned, figure, short_vector
 
 _FACTORS = (1, 10, 100)
+_NEARLY_ALL = 0.99
+# Scores nearer to each other than this are a tie: ten million times larger ones still share.
+_TIE = 5e-6
 _MOST_KEYS = 5
 _EXAMPLE = (0.1, 0.3, 0.5, 0.6, 0.9)
 
 
 def tell_sharpness(subject: Subject) -> Step:
-    """Explain scaling by the derivative at the user's scores, and at 10 and 100 times these."""
+    """Explain scaling by the derivative at the user's scores, and at multiples of these."""
     say = subject.say
     title = say("Why scores are scaled")
     if not is_softmax(subject):
@@ -27,20 +30,25 @@ def tell_sharpness(subject: Subject) -> Step:
     weights = torch.tensor(subject.row("weights"), dtype=torch.float64)
     keys = _keys(subject)
     jacobian = derivative(weights, keys)
-    grown = _grown(_scores(subject))
-    example = _grown(torch.tensor(_EXAMPLE, dtype=torch.float64))
+    scores = _scores(subject)
+    factors = _factors(scores)
+    grown = _grown(scores, factors)
+    example = _grown(torch.tensor(_EXAMPLE, dtype=torch.float64), _FACTORS)
     return Step(
         name="sharpness",
         title=title,
         intro=(_introduction(subject),),
         formula="∂p_i/∂s_j = p_i·(δ_ij - p_j)\nδ_ij = 1 (i = j), 0 (i ≠ j)",
         numbers=_numbers(subject, keys, weights, jacobian),
-        figures=(*_jacobian_table(subject, keys, jacobian), *_growth(subject, grown, example)),
+        figures=(
+            *_jacobian_table(subject, keys, jacobian),
+            *_growth(subject, factors, grown, example),
+        ),
         why=_why(subject),
         data={
             "jacobian": jacobian,
             "jacobian_keys": keys,
-            "factors": list(_FACTORS),
+            "factors": list(factors),
             "weights": grown,
             "largest_derivatives": [largest_derivative(row) for row in grown],
             "example_scores": list(_EXAMPLE),
@@ -81,9 +89,26 @@ def _scores(subject: Subject) -> Float[Tensor, " seen"]:
     return torch.tensor([scores[key] for key in subject.seen], dtype=torch.float64)
 
 
-def _grown(scores: Float[Tensor, " keys"]) -> Float[Tensor, " factors keys"]:
-    """Return the softmax of the scores times 1, 10 and 100."""
-    return torch.stack([(scores * times).softmax(-1) for times in _FACTORS])
+def _grown(
+    scores: Float[Tensor, " keys"], factors: Sequence[int]
+) -> Float[Tensor, " factors keys"]:
+    """Return the softmax of the scores times each factor."""
+    return torch.stack([(scores * times).softmax(-1) for times in factors])
+
+
+def _leaders(scores: Float[Tensor, " keys"]) -> Bool[Tensor, " keys"]:
+    """Return which keys have the largest score, or tie with it."""
+    return scores.max() - scores < _TIE
+
+
+def _factors(scores: Float[Tensor, " keys"]) -> tuple[int, ...]:
+    """Return powers of ten, up to the first at which the largest scores have nearly all weight."""
+    factors = _FACTORS
+    if not bool(scores.max().isfinite()):
+        return factors
+    while (scores * factors[-1]).softmax(-1)[_leaders(scores)].sum() < _NEARLY_ALL:
+        factors = (*factors, 10 * factors[-1])
+    return factors
 
 
 def _keys(subject: Subject) -> list[int]:
@@ -143,25 +168,22 @@ def _jacobian_table(subject: Subject, keys: list[int], jacobian: Tensor) -> tupl
     return (table, Paragraph(note))
 
 
-def _growth(subject: Subject, grown: Tensor, example: Tensor) -> tuple[Block, ...]:
-    """Show weights and derivatives as scores grow: the user's scores, then a textbook example."""
+def _growth(
+    subject: Subject, factors: Sequence[int], grown: Tensor, example: Tensor
+) -> tuple[Block, ...]:
+    """Show weights and derivatives as scores grow: the user's scores, then those of text E."""
     say = subject.say
     places = _few(grown[0])
     names = [subject.key_names[subject.seen[place]] for place in places]
     own = say("The scores of “{query}”, as they are and made larger")
     return (
-        Paragraph(
-            say(
-                "Now let the same scores grow, as they do where the dimension is large and nothing "
-                "is scaled. The largest weight goes to 1, all others go to 0, and the derivatives "
-                "vanish."
-            )
-        ),
-        _growth_table(subject, grown, places, names, own),
-        Paragraph(say("The same with five scores often shown in textbooks:")),
+        Paragraph(_what_grows(subject, factors[-1], grown[-1])),
+        _growth_table(subject, factors, grown, places, names, own),
+        Paragraph(say("The same with the five scores of text E:")),
         Formula(f"s = {short_vector(_EXAMPLE)}"),
         _growth_table(
             subject,
+            _FACTORS,
             example,
             range(len(_EXAMPLE)),
             [figure(x) for x in _EXAMPLE],
@@ -170,8 +192,45 @@ def _growth(subject: Subject, grown: Tensor, example: Tensor) -> tuple[Block, ..
     )
 
 
+def _what_grows(subject: Subject, times: int, weights: Float[Tensor, " keys"]) -> str:
+    """Say what becomes of the weights, by the last row of the table."""
+    say = subject.say
+    opening = say(
+        "Now let the same scores grow, as they do where the dimension is large and nothing is "
+        "scaled."
+    )
+    if not bool(weights.isfinite().all()):
+        return opening
+    places = {
+        "times": times,
+        "weight": figure(weights.max().item()),
+        "derivative": figure(largest_derivative(weights)),
+    }
+    ties = int(_leaders(_scores(subject)).sum())
+    if ties > 1:
+        shown = say(
+            "The largest scores, {count} of them, are equal or nearly equal, and their keys still "
+            "share the weight at × {times}: the largest weight is {weight}, and the largest "
+            "derivative {derivative}.",
+            count=ties,
+            **places,
+        )
+    else:
+        shown = say(
+            "At × {times} the largest weight is {weight}, and the largest derivative {derivative}: "
+            "the largest weight goes to 1, all others go to 0, and the derivatives vanish.",
+            **places,
+        )
+    return say.after_each_other(opening, shown)
+
+
 def _growth_table(
-    subject: Subject, grown: Tensor, places: Sequence[int], names: Sequence[str], caption: str
+    subject: Subject,
+    factors: Sequence[int],
+    grown: Tensor,
+    places: Sequence[int],
+    names: Sequence[str],
+    caption: str,
 ) -> Table:
     say = subject.say
     rows = [
@@ -181,7 +240,7 @@ def _growth_table(
             figure(row.max().item()),
             figure(largest_derivative(row)),
         ]
-        for times, row in zip(_FACTORS, grown, strict=True)
+        for times, row in zip(factors, grown, strict=True)
     ]
     heads = (f"p({name})" for name in names)
     return Table(
