@@ -12,60 +12,17 @@ from typing import TYPE_CHECKING
 
 import glasshead as gh
 from glasshead.cli.inputs.messages import one_of, quoted
-from glasshead.drawing.printable import nearest
 from glasshead.explanation.choices import (
     HARDENING,
     NORMALIZERS,
     SCORES,
-    Band,
     RecipeOptions,
 )
-from glasshead.message import Message, _
+from glasshead.message import Message
+from glasshead.recipe.mask_text import check_mask_text
 
 if TYPE_CHECKING:
     from glasshead import Statistic
-
-
-_WINDOW = re.compile(r"window:([0-9]{1,9})(?::([0-9]{1,9}))?")
-_FORMS = _("none, causal, window:BEFORE or window:BEFORE:AFTER, or several with + between them")
-
-
-def parse_mask(written: str) -> tuple[Band, ...]:
-    """Parse a mask to bands; a visible pair of query and key lies in each of them.
-
-    Errors: a ValueError where it is not of a known form.
-
-    >>> parse_mask("none"), parse_mask("causal+window:2:2")
-    ((), ((None, 0), (2, 2)))
-    """
-    if written == "none":
-        return ()
-    return tuple(_band(part, written) for part in written.split("+"))
-
-
-def _band(part: str, written: str) -> Band:
-    if part == "causal":
-        return None, 0
-    window = _WINDOW.fullmatch(part)
-    if window:
-        return int(window[1]), int(window[2] or 0)
-    raise ValueError(
-        Message(
-            "--mask takes {forms}, and got {written}: {remedy}",
-            forms=Message(_FORMS),
-            written=quoted(written),
-            remedy=_remedy(part),
-        )
-    )
-
-
-def _remedy(part: str) -> str:
-    if part.startswith("window"):
-        return Message("write how many tokens before its own a word sees, as in window:3.")
-    if part == "none":
-        return Message("none stands alone.")
-    alike = nearest(part, ["none", "causal", "window:3"])
-    return Message("did you mean {name}?", name=alike) if alike else Message("try causal.")
 
 
 def parse_recipe(
@@ -104,7 +61,7 @@ def parse_recipe(
         score=one_of(score, SCORES, "--score"),
         beta=sharpness,
         normalizer=chosen,
-        bands=parse_mask(mask),
+        mask=check_mask_text(mask, "--mask"),
         heads=heads,
     )
 

@@ -35,6 +35,7 @@ from glasshead.ladder.worked_example import (
     worked_example,
 )
 from glasshead.message import Message
+from glasshead.recipe.mask_text import HELP as MASK_HELP
 
 if TYPE_CHECKING:
     from glasshead.explanation import Explanation
@@ -108,8 +109,7 @@ def explain(
         str,
         _recipe_option(
             metavar="M",
-            help="Attention mask: none; causal; window:3: each query's own key and 3 before; "
-            "window:3:1: and 1 after; causal+window:3:1: the keys that both show.",
+            help=f"Attention mask: {MASK_HELP}",
         ),
     ] = "none",
     beta: Annotated[

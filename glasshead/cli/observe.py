@@ -11,7 +11,6 @@ from glasshead.cli.attention_options import (
     DEFAULT,
     STATISTICS,
     StatisticOption,
-    parse_mask,
     parse_statistics,
 )
 from glasshead.cli.inputs.files import (
@@ -54,6 +53,7 @@ from glasshead.cli.output import (
     write_page,
 )
 from glasshead.message import Message
+from glasshead.recipe.mask_text import check_mask_text
 from glasshead.tasks.run_folder import require_for_model
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def observe(
     of_model.check_none_given()
     if vectors_file is None:
         check_sentence(subject)
-    bands = parse_mask("none" if mask is None else mask)
+    mask = check_mask_text("none" if mask is None else mask, "--mask")
     asked = parse_statistics(statistics)
     engine = one_of("auto" if engine is None else engine, ENGINES, "--engine")
     of_model.check_no_layer()
@@ -112,7 +112,7 @@ def observe(
 
     with going_on("Observing…"):
         inputs = subject_of(subject, vectors_file)
-        found = observed(inputs, asked, bands=bands, engine=engine, head=head)
+        found = observed(inputs, asked, mask=mask, engine=engine, head=head)
     outputs.write(report(found, head), found.seen.save)
 
 

@@ -27,9 +27,9 @@ from glasshead.cli.observe_tables import (
     receiving_table,
 )
 from glasshead.drawing import Block, Document, Note, Paragraph, Table, number
-from glasshead.explanation.choices import Band, build_mask
 from glasshead.explanation.explain_trace import Sentence, VectorSource
 from glasshead.message import Message, _
+from glasshead.recipe.mask_text import parse_mask
 from glasshead.statistics import DistanceHistogram, Received, Statistic, TopK
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def observed(
     subject: ObservedInputs,
     asked: tuple[StatisticOption, ...],
     *,
-    bands: tuple[Band, ...],
+    mask: str,
     engine: str,
     head: int | None,
 ) -> ObservedAttention:
@@ -160,7 +160,7 @@ def observed(
     Args:
         subject: The inputs.
         asked: The statistics; the default ones if empty.
-        bands: The mask.
+        mask: The text of a mask, as of `parse_mask`.
         engine: Name of the engine.
         head: Head that the report draws; None: the mean over all heads.
 
@@ -172,8 +172,7 @@ def observed(
     asked = asked or default_statistics(keys)
     statistics = {one.name: one.build() for one in asked}
     statistics[MAP] = pooled_map(queries, keys)
-    mask = build_mask(bands)
-    attention = gh.Attention(mask=mask, engine=engine).eval()
+    attention = gh.Attention(mask=parse_mask(mask), engine=engine).eval()
     inputs = subject.query, subject.key, subject.value
     plan = attention.plan(*inputs, statistics=statistics)
     if plan.bytes > _MOST_BYTES:
@@ -192,7 +191,7 @@ def observed(
     seconds = time.perf_counter() - start
     if not (seen.context.isfinite().all() and seen[MAP].isfinite().all()):
         raise ValueError(Message("the scores grow beyond all numbers: give smaller vectors."))
-    return ObservedAttention(subject, asked, mask, seen, plan, seconds)
+    return ObservedAttention(subject, asked, attention.mask, seen, plan, seconds)
 
 
 def report(observed: ObservedAttention, head: int | None) -> Document:

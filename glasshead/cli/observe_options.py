@@ -6,6 +6,7 @@ from typer import Argument, Option
 
 from glasshead.cli.inputs.messages import whole_number
 from glasshead.cli.output import OUTPUT
+from glasshead.recipe.mask_text import HELP as MASK_HELP
 
 SUBJECT, RECIPE = "Input and statistics", "The attention"
 
@@ -76,9 +77,7 @@ MaskOption = Annotated[
         metavar="M",
         show_default=False,
         rich_help_panel=RECIPE,
-        help="Attention mask: none; causal; window:3: each query's own key and 3 before; "
-        "window:3:1: and 1 after; causal+window:3:1: the keys that both show. If not given: "
-        "none; a model has its own.",
+        help=f"Attention mask: {MASK_HELP} If not given: none; a model has its own.",
     ),
 ]
 EngineOption = Annotated[

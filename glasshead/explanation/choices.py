@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from glasshead.ladder.worked_example import WorkedExample
+from glasshead.recipe.mask_text import parse_mask
 
 if TYPE_CHECKING:
     from glasshead.attention import Attention
-    from glasshead.recipe.masks import Mask
     from glasshead.recipe.scores import Score
 
 SCORES = MappingProxyType(
@@ -36,24 +36,6 @@ NORMALIZERS = MappingProxyType(
 HARDENING = ("softmax", "hardmax", "sparsemax", "entmax15")
 """These give all weight to the largest score as β grows; the others do not."""
 
-Band = tuple[int | None, int | None]
-"""How many keys before and after its own a query sees; None: all of them."""
-
-
-def build_mask(bands: tuple[Band, ...]) -> "Mask | None":
-    """Build the intersection of the bands as a mask.
-
-    >>> build_mask(((None, 0), (2, 2)))
-    causal() & window(before=2, after=2)
-    """
-    from glasshead.recipe.masks import window
-
-    mask = None
-    for before, after in bands:
-        band = window(before=before, after=after)
-        mask = band if mask is None else mask & band
-    return mask
-
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeOptions:
@@ -62,22 +44,22 @@ class RecipeOptions:
     Attributes:
         score, normalizer: Names of `SCORES` and `NORMALIZERS`; "hardmax" where β is infinite.
         beta: A number, "auto" for 1/√d, or None for the score's own.
-        bands: The mask.
+        mask: The text of a mask, as of `parse_mask`.
         heads: In how many heads the vectors are split.
     """
 
     score: str = "scaled-dot"
     beta: float | str | None = None
     normalizer: str = "softmax"
-    bands: tuple[Band, ...] = ()
+    mask: str = "none"
     heads: int = 1
 
     def is_that_of(self, example: WorkedExample) -> bool:
         """Whether this is the attention of a worked example, whose numbers are printed."""
         own = 1.0 if example.score == "dot" else "auto"
-        bands: tuple[Band, ...] = ((None, 0),) if example.causal else ()
+        mask = "causal" if example.causal else "none"
         return self.beta in (None, own) and replace(self, beta=None) == RecipeOptions(
-            score=example.score, bands=bands
+            score=example.score, mask=mask
         )
 
     def attention(self, dim: int, seed: int) -> "Attention":
@@ -87,7 +69,7 @@ class RecipeOptions:
 
         return Attention(
             score=self._score(dim, seed),
-            mask=build_mask(self.bands),
+            mask=parse_mask(self.mask),
             normalizer=getattr(normalizers, NORMALIZERS[self.normalizer])(),
         ).eval()
 

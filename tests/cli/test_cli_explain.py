@@ -15,12 +15,13 @@ import torch
 from safetensors.torch import save_file
 
 import glasshead as gh
-from glasshead.cli.attention_options import parse_mask, parse_recipe
+from glasshead.cli.attention_options import parse_recipe
 from glasshead.cli.inputs.sentences import query_position
-from glasshead.explanation.choices import NORMALIZERS, SCORES, RecipeOptions, build_mask
+from glasshead.explanation.choices import NORMALIZERS, SCORES, RecipeOptions
 from glasshead.explanation.embeddings import Embeddings, Projection, composed
 from glasshead.explanation.explain_trace import Sentence, VectorSource
 from glasshead.ladder import HELLO_SHINY_SUN, SelfAttentionV1, SelfAttentionV2
+from glasshead.recipe.mask_text import parse_mask
 
 TEXT = "the shiny sun and the moon!"
 
@@ -205,7 +206,7 @@ def test_an_infinite_beta_is_hardmax(handed_on, normalizer):
     ],
 )
 def test_each_mask(handed_on, written, rows):
-    picture = build_mask(parse_mask(written)).picture(queries=5, keys=5)
+    picture = parse_mask(written).picture(queries=5, keys=5)
     assert picture.splitlines() == rows
     trace = handed_on("a b c d e", "--mask", written)["trace"]
     seen = ["".join("·■"[int(x > 0)] for x in row) for row in trace.weights.tolist()]
@@ -242,7 +243,7 @@ def test_weights_serve_the_worked_example_in_heads(handed_on, tmp_path):
 
 def test_parsing_an_option_needs_no_torch_and_gives_a_recipe():
     recipe = parse_recipe(score="dot", beta="auto", mask="window:2", heads=3)
-    assert recipe == RecipeOptions(score="dot", beta="auto", bands=((2, 0),), heads=3)
+    assert recipe == RecipeOptions(score="dot", beta="auto", mask="window:2", heads=3)
     assert not recipe.is_that_of(HELLO_SHINY_SUN)
 
 

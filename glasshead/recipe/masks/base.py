@@ -101,6 +101,11 @@ class Mask(Part, ABC):
         return Description("The mask {mask} says which words may see each other.", mask=repr(self))
 
     @property
+    def text(self) -> str | None:
+        """Return the text from which `parse_mask` builds it; None if no text names it."""
+        return None
+
+    @property
     def by_distance(self) -> bool:
         return False
 
@@ -329,6 +334,11 @@ class AllOf(CompositeMask):
     @property
     def conjuncts(self) -> tuple[Mask, ...]:  # type: ignore[reportIncompatibleVariableOverride]
         return self.masks
+
+    @property
+    def text(self) -> str | None:
+        texts = [mask.text for mask in self.masks]
+        return None if None in texts else "+".join(map(str, texts))
 
     @property
     def is_band(self) -> bool:

@@ -43,6 +43,14 @@ class Band(Mask):
     saved = ("before", "after", "offset")
 
     @property
+    def text(self) -> str | None:
+        if not self.is_band or self.after is None:
+            return None
+        if self.before is None:
+            return None if self.after else "causal"
+        return f"window:{self.before}" + (f":{self.after}" if self.after else "")
+
+    @property
     def by_distance(self) -> bool:
         return self.offset is None
 

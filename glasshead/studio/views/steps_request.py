@@ -6,7 +6,7 @@ from html import unescape
 from typing import Any, Literal, get_args
 
 from glasshead.drawing.document import subscripts
-from glasshead.explanation.choices import HARDENING, NORMALIZERS, Band, RecipeOptions
+from glasshead.explanation.choices import HARDENING, NORMALIZERS, RecipeOptions
 from glasshead.explanation.embeddings import Embeddings, composed, split
 from glasshead.explanation.explain_trace import Sentence, VectorSource
 from glasshead.explanation.normalizers import entmax15_threshold, sparsemax_threshold
@@ -33,7 +33,7 @@ BETAS: tuple[Beta, ...] = get_args(Beta)
 """Values of β from soft to hard: "auto" is 1/√d, "inf" gives all weight to the largest score."""
 MASKS: tuple[Mask, ...] = get_args(Mask)
 """Masks; the window spans the word itself and one on either side."""
-_BANDS: dict[Mask, tuple[Band, ...]] = {"none": (), "causal": ((None, 0),), "window": ((1, 1),)}
+_MASK_TEXTS: dict[Mask, str] = {"none": "none", "causal": "causal", "window": "window:1:1"}
 STEPS_NORMALIZERS: tuple[Normalizer, ...] = get_args(Normalizer)
 
 
@@ -128,7 +128,7 @@ class StepsRequest:
             score=self.score,
             beta=None if own else beta if beta == "auto" else float(beta),
             normalizer=normalizer,
-            bands=_BANDS[self.mask],
+            mask=_MASK_TEXTS[self.mask],
             heads=self.heads,
         )
 
