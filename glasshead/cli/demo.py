@@ -103,9 +103,10 @@ def _training(say: "Say") -> str:
 
 def _plan(folder: Path, say: "Say") -> str:
     return say(
-        "First an attention of three words is worked out by hand. Then a translator is trained, in "
-        "a minute or two. Then it is shown a sentence that it has never seen, and each word that "
-        "it writes says where it looked. All of it is put into {folder}.",
+        "First an attention of three words is computed step by step. Then a translator is trained, "
+        "in one to six minutes, depending on the processor. Then it is shown a sentence that it "
+        "has never seen, and each word that it writes says where it looked. All of it is put into "
+        "{folder}.",
         folder=shown(folder),
     )
 

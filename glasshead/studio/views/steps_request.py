@@ -167,10 +167,11 @@ def query_of(request: StepsRequest, sentence: Sentence) -> int:
     if not 0 <= request.query < count:
         raise Refusal(
             Message(
-                "query takes a position from 0 to {most}, and got {place}: the sentence has that "
-                "many words.",
+                "query must be a position from 0 to {most}, got {place}. Words in the sentence: "
+                "{count}.",
                 most=count - 1,
                 place=request.query,
+                count=count,
             )
         )
     return request.query
