@@ -49,8 +49,9 @@ _NEXT_TO_TESTS = ("conftest.py", "pyproject.toml", "examples", "tests")
 CATALOGUES = ("glasshead/explanation/locales", "docs/locales")
 TEXT = "one day a cat saw the sun"
 # All weights are 0, so that each token attends evenly to itself and all tokens before it.
-MODEL = f"""
+OBSERVE = f"""
 import torch
+from glasshead.cli import main
 from pathlib import Path
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -65,6 +66,7 @@ for parameter in model.parameters():
     torch.nn.init.zeros_(parameter)
 model.save_pretrained("model")
 Path("text.txt").write_text("{TEXT}\\n")
+raise SystemExit(main(["observe", "model", "--text", "text.txt"]))
 """
 _SECTION = re.compile(r"^## (?P<title>.+)\n(?P<body>(?:(?!^## ).*\n?)*)", re.MULTILINE)
 _CODE_BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
@@ -106,8 +108,15 @@ class Release:
 
     def program(self, kind: str, name: str) -> str:
         """Return the path of a program of an environment."""
+        return str(self._place(kind, "scripts") / name)
+
+    def packages(self, kind: str) -> Path:
+        """Return the folder with the packages of an environment."""
+        return self._place(kind, "purelib")
+
+    def _place(self, kind: str, what: str) -> Path:
         base = {"base": str(self.environment(kind))}
-        return str(Path(sysconfig.get_path("scripts", "venv", vars=base), name))
+        return Path(sysconfig.get_path(what, "venv", vars=base))
 
     def run(self, kind: str, name: str, *arguments: str, within: str = ".") -> str:
         """Run a program of an environment outside the repository; return its standard output."""
@@ -261,12 +270,13 @@ def build(release: Release) -> str:
 
 def machine_code(release: Release) -> str:
     """Check that the wheel has all kernels for each processor that it is built for."""
+    asked = os.environ.get("GLASSHEAD_PROCESSORS", "").split()
+    if asked == ["none"]:
+        return "none, as GLASSHEAD_PROCESSORS says"
     from glasshead.engines.streaming.kernels.arguments import ENTRIES
     from glasshead.engines.streaming.kernels.processor import SHIPPED
 
-    names = os.environ.get("GLASSHEAD_PROCESSORS", "").split() or [one.name for one in SHIPPED]
-    if names == ["none"]:
-        return "none, as GLASSHEAD_PROCESSORS says"
+    names = asked or [one.name for one in SHIPPED]
     with zipfile.ZipFile(release.file("wheel")) as archive:
         files = [Path(name).name for name in archive.namelist() if name.endswith(".o")]
     for name in names:
@@ -347,14 +357,15 @@ def install(release: Release, kind: str) -> str:
     pip += ["--disable-pip-version-check"]
     file = release.file(kind)
     if release.offline:
-        site = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(folder)}))
         # Python does not read the .pth files there, so that an editable package is not found.
-        (site / "libraries.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
+        libraries = release.packages(kind) / "libraries.pth"
+        libraries.write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
         pip += ["--no-deps", "--no-index", "--no-build-isolation"]
         run([*pip, str(file)], release.folder)
     else:
         run([*pip, f"glasshead[hf] @ {file.as_uri()}", *SMOKE_TESTS_NEED], release.folder)
-    code = "import glasshead as gh, torch; print(gh.__version__, torch.__version__, gh.__file__)"
+    code = "import glasshead as gh, importlib.metadata as metadata; "
+    code += "print(gh.__version__, metadata.version('torch'), gh.__file__)"
     number, torch, place = release.run(kind, "python", "-c", code).strip().split(" ", 2)
     if number != version(release.root) or not Path(place).is_relative_to(folder):
         raise WrongError(f"the environment runs glasshead {number} of {place}.")
@@ -366,16 +377,14 @@ def shows_help(release: Release, kind: str) -> str:
     return said(release.run(kind, "glasshead", "--help"), "Usage: glasshead", "explain", "observe")
 
 
-def explains(release: Release, kind: str) -> str:
+def explains(release: Release) -> str:
     """Explain the worked example."""
-    return said(release.run(kind, "glasshead", "explain"), "0.2291", "0.4063", "0.3646")
+    return said(release.run("wheel", "glasshead", "explain"), "0.2291", "0.4063", "0.3646")
 
 
-def observes(release: Release, kind: str) -> str:
-    """Observe a model that the first to need it makes on the spot."""
-    if not (release.folder / "model").exists():
-        release.run(kind, "python", "-c", MODEL, within="..")
-    out = release.run(kind, "glasshead", "observe", "model", "--text", "text.txt", within="..")
+def observes(release: Release) -> str:
+    """Make a model, and observe it in the same process."""
+    out = release.run("wheel", "python", "-c", OBSERVE)
     tokens = len(TEXT.split())
     entropy = math.log(math.factorial(tokens)) / tokens
     return said(out, f"tokens: {tokens}", f"{entropy:.3f}")
@@ -389,7 +398,7 @@ def said(output: str, *wanted: str) -> str:
     return f"prints {', '.join(wanted)}"
 
 
-def smoke_tests(release: Release, kind: str) -> str:
+def smoke_tests(release: Release) -> str:
     """Run the smoke tests of the sdist on the installed package."""
     with tarfile.open(release.file("sdist")) as archive:
         inside = [
@@ -397,11 +406,33 @@ def smoke_tests(release: Release, kind: str) -> str:
             for member in archive.getmembers()
             if member.name.split("/")[1:2] and member.name.split("/")[1] in _NEXT_TO_TESTS
         ]
-        archive.extractall(release.folder / kind, members=inside, filter="data")
-    (folder,) = (release.folder / kind).glob("glasshead-*")
+        archive.extractall(release.folder / "wheel", members=inside, filter="data")
+    (folder,) = (release.folder / "wheel").glob("glasshead-*")
     options = ["-q", "-p", "no:cacheprovider", "-m", "not slow"]
-    out = release.run(kind, "python", "-m", "pytest", *options, *release.tests, within=folder.name)
+    out = release.run(
+        "wheel", "python", "-m", "pytest", *options, *release.tests, within=folder.name
+    )
     return out.strip().splitlines()[-1].strip("= ")
+
+
+def same_files(release: Release) -> str:
+    """Check that the sdist installs what the wheel does, so that what was tried holds for it."""
+    tried, other = (_contents(release.packages(kind) / "glasshead") for kind in KINDS)
+    differ = sorted(name for name in tried.keys() | other if tried.get(name) != other.get(name))
+    if differ:
+        raise WrongError(
+            f"the sdist must install the files of the wheel, got others: {', '.join(differ[:7])}."
+        )
+    return f"the {len(tried)} files of the wheel"
+
+
+def _contents(package: Path) -> dict[str, bytes]:
+    """Return the files of a package by name; another Numba makes other machine code."""
+    return {
+        file.relative_to(package).as_posix(): b"" if file.suffix == ".o" else file.read_bytes()
+        for file in package.rglob("*")
+        if file.is_file() and file.suffix != ".pyc"
+    }
 
 
 def checks(release: Release) -> Iterator[Check]:
@@ -417,13 +448,14 @@ def checks(release: Release) -> Iterator[Check]:
     for kind in KINDS:
         installed = f"{kind}: install"
         yield Check(installed, partial(install, release, kind), needs="build")
-        for name, step in (
-            ("glasshead --help", shows_help),
-            ("glasshead explain", explains),
-            ("glasshead observe", observes),
-            ("smoke tests", smoke_tests),
-        ):
-            yield Check(f"{kind}: {name}", partial(step, release, kind), needs=installed)
+        yield Check(f"{kind}: glasshead --help", partial(shows_help, release, kind), installed)
+    for name, step in (
+        ("glasshead explain", explains),
+        ("glasshead observe", observes),
+        ("smoke tests", smoke_tests),
+    ):
+        yield Check(f"wheel: {name}", partial(step, release), "wheel: install")
+    yield Check("sdist: files", partial(same_files, release), "sdist: install")
 
 
 def perform(checks: Iterable[Check]) -> list[str]:

@@ -200,6 +200,23 @@ def test_the_checks_are_of_files_that_are_there(check, tmp_path):
     assert all(not step.needs or step.needs in names[:at] for at, step in enumerate(steps))
 
 
+def test_an_sdist_that_installs_other_files_than_the_wheel_is_wrong(check, tmp_path):
+    release = check.Release(ROOT, tmp_path, offline=True)
+    wheel, sdist = (release.packages(kind) / "glasshead" for kind in check.KINDS)
+    for package, made in ((wheel, "one compiler"), (sdist, "another")):
+        package.joinpath("part").mkdir(parents=True)
+        package.joinpath("__init__.py").write_text("version = 7")
+        package.joinpath("part", "kernel.o").write_text(made)
+        package.joinpath("part", "kernel.pyc").write_text(made)
+    assert check.same_files(release) == "the 2 files of the wheel"
+    (sdist / "__init__.py").write_text("version = 5")
+    (sdist / "part" / "more.py").touch()
+    (sdist / "part" / "kernel.o").unlink()
+    named = r"got others: __init__\.py, part/kernel\.o, part/more\.py\."
+    with pytest.raises(check.WrongError, match=named):
+        check.same_files(release)
+
+
 def test_every_section_of_the_changelog_has_a_version_and_a_date():
     titles = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert titles[0] == "Unreleased"
