@@ -17,7 +17,7 @@ except PackageNotFoundError:
 VOCABULARY = 61
 # Of a width that leaves attention neither flat nor one-hot, so that a mistake shows.
 _RANGE = {"initializer_range": 0.3}
-_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
+TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
 
 
 def built(kind: Any, config: Any, attention: str) -> nn.Module:
@@ -78,7 +78,52 @@ def sizes_of_a_decoder(**changes: Any) -> dict[str, Any]:
         "head_dim": 10,
         "max_position_embeddings": 64,
     }
-    return sizes | _RANGE | _TOKENS | changes
+    return sizes | _RANGE | TOKENS | changes
+
+
+def sizes_of_a_translator(**changes: Any) -> dict[str, Any]:
+    """What the configurations of most encoders with decoders take."""
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "d_model": 30,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 5,
+        "decoder_attention_heads": 3,
+        "encoder_ffn_dim": 29,
+        "decoder_ffn_dim": 29,
+        "max_position_embeddings": 64,
+        "init_std": 0.4,
+        "decoder_start_token_id": 1,
+        "forced_eos_token_id": None,
+    }
+    return sizes | TOKENS | changes
+
+
+def sizes_of_a_listener(**changes: Any) -> dict[str, Any]:
+    """What the configurations of translators of sound take."""
+    sizes = {"num_mel_bins": 3, "max_source_positions": 11, "max_target_positions": 64}
+    sizes |= {"suppress_tokens": None, "begin_suppress_tokens": None}
+    return sizes_of_a_translator(**sizes | changes)
+
+
+def sizes_of_t5(**changes: Any) -> dict[str, Any]:
+    """What the configurations of T5 and its kin take."""
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "d_model": 21,
+        "d_kv": 7,
+        "d_ff": 29,
+        "num_layers": 2,
+        "num_heads": 3,
+        "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 11,
+        "initializer_factor": 1.5,
+        "decoder_start_token_id": 1,
+        "pad_token_id": 0,
+        "eos_token_id": None,
+    }
+    return sizes | changes
 
 
 def llama(attention: str = "eager", **changes: Any) -> nn.Module:
@@ -118,7 +163,7 @@ def gpt2(attention: str = "eager", **changes: Any) -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     sizes = {"vocab_size": VOCABULARY, "n_embd": 35, "n_layer": 2, "n_head": 5, "n_positions": 64}
-    return built(GPT2LMHeadModel, GPT2Config(**sizes | _RANGE | _TOKENS | changes), attention)
+    return built(GPT2LMHeadModel, GPT2Config(**sizes | _RANGE | TOKENS | changes), attention)
 
 
 def bert(attention: str = "eager", **changes: Any) -> nn.Module:
@@ -140,65 +185,21 @@ def t5(attention: str = "eager", **changes: Any) -> nn.Module:
 
     if not T5ForConditionalGeneration._supports_sdpa:
         pytest.skip(f"T5 of transformers {TRANSFORMERS} attends by code of its own")
-    sizes = {
-        "vocab_size": VOCABULARY,
-        "d_model": 21,
-        "d_kv": 7,
-        "d_ff": 29,
-        "num_layers": 2,
-        "num_heads": 3,
-        "relative_attention_num_buckets": 8,
-        "relative_attention_max_distance": 11,
-        "initializer_factor": 1.5,
-        "decoder_start_token_id": 1,
-        "pad_token_id": 0,
-        "eos_token_id": None,
-    }
-    return built(T5ForConditionalGeneration, T5Config(**sizes | changes), attention)
+    return built(T5ForConditionalGeneration, T5Config(**sizes_of_t5(**changes)), attention)
 
 
 def bart(attention: str = "eager", **changes: Any) -> nn.Module:
     from transformers import BartConfig, BartForConditionalGeneration
 
-    sizes = {
-        "vocab_size": VOCABULARY,
-        "d_model": 35,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_attention_heads": 5,
-        "decoder_attention_heads": 5,
-        "encoder_ffn_dim": 29,
-        "decoder_ffn_dim": 29,
-        "max_position_embeddings": 64,
-        "init_std": 0.6,
-        "decoder_start_token_id": 1,
-        "forced_eos_token_id": None,
-    }
-    config = BartConfig(**sizes | _TOKENS | changes)
+    sizes = {"d_model": 35, "decoder_attention_heads": 5, "init_std": 0.6}
+    config = BartConfig(**sizes_of_a_translator(**sizes | changes))
     return built(BartForConditionalGeneration, config, attention)
 
 
 def whisper(attention: str = "eager", **changes: Any) -> nn.Module:
     from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-    sizes = {
-        "vocab_size": VOCABULARY,
-        "num_mel_bins": 3,
-        "d_model": 30,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_attention_heads": 5,
-        "decoder_attention_heads": 3,
-        "encoder_ffn_dim": 29,
-        "decoder_ffn_dim": 29,
-        "max_source_positions": 11,
-        "max_target_positions": 64,
-        "init_std": 0.4,
-        "decoder_start_token_id": 1,
-        "suppress_tokens": None,
-        "begin_suppress_tokens": None,
-    }
-    config = WhisperConfig(**sizes | _TOKENS | changes)
+    config = WhisperConfig(**sizes_of_a_listener(**changes))
     return built(WhisperForConditionalGeneration, config, attention)
 
 

@@ -156,7 +156,7 @@ def unreadable(error: Exception) -> str:
 def described(model: nn.Module, names: Sequence[str]) -> str:
     """Return the class and name of the first of some modules, and the number of the others."""
     kind = type(module_of(model, names[0])).__name__
-    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
     return f"{kind} at {names[0] or 'the model'!r}{others}"
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import watched_models as models
 
-PAD, START = 0, 1
+PAD = models.TOKENS["pad_token_id"]
 FRAMES = 22
 
 
@@ -79,7 +79,6 @@ _LATENT = {
     "num_key_value_heads": 6,
     "first_k_dense_replace": 5,
 }
-_TOKENS = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": None}
 _WINDOW = {"windowed": True, "sides": _LEFT}
 # Experts take no more, and some masks hold the lowest number of float32.
 _SINGLE = {"dtype": torch.float32}
@@ -93,48 +92,23 @@ def _decoder(name: str, model: str = "", traits: Mapping[str, Any] | None = None
 
 def _older(name: str, model: str = "", traits: Mapping[str, Any] | None = None, **sizes: Any):
     """One whose config has names of its own."""
-    own = {"vocab_size": models.VOCABULARY} | _TOKENS | sizes
+    own = {"vocab_size": models.VOCABULARY} | models.TOKENS | sizes
     return Family(name, model or f"{name}ForCausalLM", own, **traits or {})
 
 
 def _translator(name: str, model: str = "", traits: Mapping[str, Any] | None = None, **sizes: Any):
-    own = {
-        "vocab_size": models.VOCABULARY,
-        "d_model": 30,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_attention_heads": 5,
-        "decoder_attention_heads": 3,
-        "encoder_ffn_dim": 29,
-        "decoder_ffn_dim": 29,
-        "max_position_embeddings": 64,
-        "init_std": 0.4,
-        "decoder_start_token_id": START,
-        "forced_eos_token_id": None,
-    }
     traits = {"kind": "translator", "sides": _RIGHT} | dict(traits or {})
     model = model or f"{name}ForConditionalGeneration"
-    return Family(name, model, own | _TOKENS | sizes, **traits)
+    return Family(name, model, models.sizes_of_a_translator(**sizes), **traits)
 
 
-def _t5(name: str, **sizes: Any) -> Family:
-    own = {
-        "d_model": 21,
-        "d_kv": 7,
-        "d_ff": 29,
-        "num_layers": 2,
-        "num_heads": 3,
-        "relative_attention_num_buckets": 8,
-        "relative_attention_max_distance": 11,
-        "initializer_factor": 1.5,
-    }
-    return _translator(name, traits={"sides": ("none", "left", "right")}, **own | sizes)
+def _t5(name: str) -> Family:
+    return Family(name, f"{name}ForConditionalGeneration", models.sizes_of_t5(), kind="translator")
 
 
 def _listener(name: str, traits: Mapping[str, Any] | None = None, **sizes: Any) -> Family:
-    own = {"num_mel_bins": 3, "max_source_positions": 11, "max_target_positions": 64}
     traits = {"kind": "listener", "sides": ("none",)} | dict(traits or {})
-    return _translator(name, traits=traits, **own | sizes)
+    return _translator(name, traits=traits, **models.sizes_of_a_listener(**sizes))
 
 
 _ALL = [
@@ -265,7 +239,7 @@ _ALL = [
     _translator("Pegasus"),
     _translator("M2M100"),
     _translator("Blenderbot"),
-    _listener("Whisper", suppress_tokens=None, begin_suppress_tokens=None),
+    _listener("Whisper"),
     _listener(
         "Speech2Text", _EAGER, input_feat_per_channel=3, conv_channels=8, conv_kernel_sizes=[3, 3]
     ),

@@ -103,7 +103,7 @@ def test_a_module_with_a_softmax_of_its_own_is_named(softmax, inference):
 def test_of_several_the_first_is_named():
     softmax = SOFTMAXES["method"]
     model = Model(CausalSelfAttention(softmax), CausalSelfAttention(softmax))
-    sentence = "CausalSelfAttention at 'blocks.0' and 1 more takes the softmax of what"
+    sentence = r"CausalSelfAttention at 'blocks.0' \(and 1 more\) takes the softmax of what"
     with pytest.raises(RuntimeError, match=sentence), gh.watch(model, [gh.Entropy()]):
         model(torch.randn(2, 5, WIDTH))
 
@@ -338,7 +338,7 @@ def test_heads_are_of_the_attention_that_lists_them():
     model = nn.ModuleDict({"sa": MultiHeadAttention(), "fused": Fused()})
     model.forward = lambda x: model["sa"](model["fused"](x))
     told = refusal(model, torch.randn(2, 5, WIDTH))
-    assert "Head at 'sa.heads.0' and 2 more takes the softmax of what no product" in told
+    assert "Head at 'sa.heads.0' (and 2 more) takes the softmax of what no product" in told
 
 
 def test_a_model_without_attention_is_told_that_it_has_none():

@@ -93,27 +93,10 @@ def _encoder(name: str, attention: str, **changes: Any) -> nn.Module:
     return models.built(getattr(transformers, f"{name}Model"), config, attention)
 
 
-def _translator(name: str, attention: str, **changes: Any) -> nn.Module:
+def _translator(name: str, attention: str) -> nn.Module:
     import transformers
 
-    sizes = {
-        "vocab_size": models.VOCABULARY,
-        "d_model": 30,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_attention_heads": 5,
-        "decoder_attention_heads": 3,
-        "encoder_ffn_dim": 29,
-        "decoder_ffn_dim": 29,
-        "max_position_embeddings": 64,
-        "init_std": 0.4,
-        "decoder_start_token_id": 1,
-        "forced_eos_token_id": None,
-        "pad_token_id": PAD,
-        "bos_token_id": 1,
-        "eos_token_id": None,
-    }
-    config = getattr(transformers, f"{name}Config")(**sizes | changes)
+    config = getattr(transformers, f"{name}Config")(**models.sizes_of_a_translator())
     return models.built(getattr(transformers, f"{name}ForConditionalGeneration"), config, attention)
 
 

@@ -68,13 +68,13 @@ REFUSED = {
     "ibert, quantized": (
         lambda: hf.IBertConfig(**SIZES, quant_mode=True),
         (
-            r"IBertSelfAttention at 'encoder.layer.0.attention.self' and 1 more has none between "
-            r"its scores and its values \(queries · keys, .*by round, .*· values\)"
+            r"IBertSelfAttention at 'encoder.layer.0.attention.self' \(and 1 more\) has none "
+            r"between its scores and its values \(queries · keys, .*by round, .*· values\)"
         ),
     ),
     "yoso": (
         lambda: hf.YosoConfig(**SIZES, use_expectation=True),
-        "YosoSelfAttention at 'encoder.layer.0.attention.self' and 1 more has none between .*acos",
+        r"YosoSelfAttention at 'encoder.layer.0.attention.self' \(and 1 more\) has none .*acos",
     ),
     "mra": (lambda: hf.MraConfig(**SIZES, max_position_embeddings=64), NOTHING),
     "rwkv": (
@@ -90,8 +90,8 @@ REFUSED = {
     "deformable detr": (
         deformable,
         (
-            "MultiscaleDeformableAttention at 'encoder.layers.0.self_attn' and 1 more takes the "
-            "softmax of a projection, and not of a product of queries and keys: leave these out"
+            r"MultiscaleDeformableAttention at 'encoder.layers.0.self_attn' \(and 1 more\) takes "
+            "the softmax of a projection, and not of a product of queries and keys: leave these out"
         ),
     ),
 }
