@@ -15,7 +15,7 @@ import torch
 from glasshead.engines import ENGINES, FUSED, REFERENCE, STREAMING, TRITON, Cost, Engine, reduced_by
 from glasshead.engines.reference import rows_at_once
 from glasshead.engines.streaming.engine import seen_pairs
-from glasshead.engines.streaming.operands import knows
+from glasshead.engines.streaming.operands import bytes_of, knows, operations_of
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import is_traced
 from glasshead.statistics.reductions import Reduction
@@ -404,7 +404,7 @@ def price(problem: Problem, engine: Engine, cost: Cost, reductions: Sequence[Red
     *leading, queries, keys = problem.scores_shape
     heads, size = math.prod(leading), problem.dtype.itemsize
     width = problem.query.shape[-1]
-    results = size * heads * sum(r.numbers(queries, keys) for r in reductions)
+    results = heads * sum(bytes_of(one, queries, keys, size) for one in reductions)
     whole = heads * queries * keys
     if engine is REFERENCE:
         sums = _IN_FULL * len(reductions) * whole
@@ -417,7 +417,7 @@ def price(problem: Problem, engine: Engine, cost: Cost, reductions: Sequence[Red
         return Price(_SOFTMAX * whole, 2 * whole * width, sums, results + _row_bytes(bare), 2)
     streamed = cost if engine is STREAMING else STREAMING.cost(bare)
     pairs = streamed.flops // (2 * (width + problem.value.shape[-1]))
-    each, flops, sums = sum(r.operations for r in reductions), 0, 0
+    each, flops, sums = sum(map(operations_of, reductions)), 0, 0
     if own:
         results += _row_bytes(bare)
         flops, sums = 2 * whole * width, _IN_FULL * (2 + len(own)) * whole

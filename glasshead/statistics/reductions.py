@@ -1,7 +1,8 @@
 """Reductions that engines compute from the weights in one pass: a closed set.
 
-Each reduction says what it is on complete rows of weights; an engine that streams knows them by
-their classes. A custom reduction is computed from such rows, a block of queries at a time.
+Each reduction says what it is on complete rows of weights; how the kernels stream it is a row of
+the table in `engines/streaming/kernels/streamed.py`. A custom reduction is computed from complete
+rows, a block of queries at a time.
 """
 
 from abc import ABC, abstractmethod
@@ -49,12 +50,9 @@ class Reduction(ABC):
     Attributes:
         query_axis: The axis of the results along which those of further queries follow; None where
             they are added to each other.
-        operations: The cost of a pair beside its softmax, in operations of a product: measured on
-            a processor with AVX-512 (benchmarks/observe.py).
     """
 
     query_axis: ClassVar[int | None] = -1
-    operations: ClassVar[int] = 0
 
     def check(self, problem: Problem, owner: object) -> None:  # noqa: B027 - few have an operand
         """Raise a ValueError where an operand does not fit; it names the `owner`, a statistic."""
@@ -62,10 +60,6 @@ class Reduction(ABC):
     @abstractmethod
     def of(self, rows: Rows) -> tuple[Tensor, ...]:
         """Compute the results for these rows, `[*batch, heads, …]` each."""
-
-    def numbers(self, queries: int, keys: int) -> int:
-        """Count the numbers of one head's result; those summed in float64 count three times."""
-        return queries
 
 
 @dataclass(frozen=True)
@@ -85,8 +79,6 @@ class Largest(Reduction):
 
     Where a query sees nothing they are 0, -1 and -inf.
     """
-
-    operations = 3
 
     def of(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         empty = rows.empty()
@@ -123,8 +115,6 @@ class ScoreSum(Reduction):
 class DistanceSum(Reduction):
     """Weighted sum of distances: Σ_j P_ij · |i + offset - j|."""
 
-    operations = 8
-
     def of(self, rows: Rows) -> tuple[Tensor]:
         distance = rows.tile.distance().abs().to(rows.weights.dtype)
         return ((rows.weights * distance).sum(-1),)
@@ -140,7 +130,6 @@ class TimesKeys(Reduction):
 
     per_key: Float[Tensor, "... keys r"]
     query_axis = -2
-    operations = 8
 
     def check(self, problem: Problem, owner: object) -> None:
         *leading, _, keys = problem.scores_shape
@@ -148,9 +137,6 @@ class TimesKeys(Reduction):
 
     def of(self, rows: Rows) -> tuple[Tensor]:
         return (rows.weights @ self.per_key.to(rows.weights),)
-
-    def numbers(self, queries: int, keys: int) -> int:
-        return queries * self.per_key.shape[-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +149,6 @@ class TimesQueries(Reduction):
 
     per_query: Float[Tensor, "... queries l"]
     query_axis = None
-    operations = 8
 
     def check(self, problem: Problem, owner: object) -> None:
         *leading, queries, _ = problem.scores_shape
@@ -173,9 +158,6 @@ class TimesQueries(Reduction):
         queries = rows.tile.queries
         left = self.per_query[..., queries.start : queries.stop, :].to(rows.weights)
         return (rows.weights.transpose(-1, -2) @ left,)
-
-    def numbers(self, queries: int, keys: int) -> int:
-        return 3 * keys * self.per_query.shape[-1]
 
 
 def _check_operand(name: str, operand: Tensor, wanted: tuple[int, ...], owner: object) -> None:
@@ -192,7 +174,6 @@ class DiagonalSum(Reduction):
     """Sum of P_ij over each diagonal: index queries - 1 - i + j of `[queries + keys - 1]`."""
 
     query_axis = None
-    operations = 15
 
     def of(self, rows: Rows) -> tuple[Tensor]:
         queries, keys = rows.problem.scores_shape[-2:]
@@ -202,9 +183,6 @@ class DiagonalSum(Reduction):
         sums = rows.weights.new_zeros(*rows.weights.shape[:-2], max(queries + keys - 1, 0))
         flat = rows.weights.flatten(-2)
         return (sums.scatter_add(-1, place.flatten().expand_as(flat), flat),)
-
-    def numbers(self, queries: int, keys: int) -> int:
-        return 3 * (queries + keys - 1)
 
 
 @dataclass(frozen=True)
@@ -216,7 +194,6 @@ class LargestWeights(Reduction):
 
     k: int
     query_axis = -2
-    operations = 30
 
     def of(self, rows: Rows) -> tuple[Tensor, Tensor]:
         weights, keys = rows.weights.sort(dim=-1, descending=True, stable=True)
@@ -225,9 +202,6 @@ class LargestWeights(Reduction):
         weights = torch.nn.functional.pad(weights, (0, missing))
         keys = torch.nn.functional.pad(keys, (0, missing), value=-1)
         return weights, keys.masked_fill(weights == 0, -1)
-
-    def numbers(self, queries: int, keys: int) -> int:
-        return 3 * queries * self.k
 
 
 @dataclass(frozen=True)
@@ -240,7 +214,6 @@ class BlockSum(Reduction):
     rows: int
     columns: int
     query_axis = None
-    operations = 12
 
     def of(self, rows: Rows) -> tuple[Tensor]:
         queries, keys = rows.problem.scores_shape[-2:]
@@ -249,9 +222,6 @@ class BlockSum(Reduction):
         sizes = membership(queries, self.rows, rows.weights).sum(-1, keepdim=True).clamp(min=1)
         into_columns = membership(keys, self.columns, rows.weights)
         return ((into_rows / sizes) @ (rows.weights @ into_columns.T),)
-
-    def numbers(self, queries: int, keys: int) -> int:
-        return 3 * self.rows * self.columns
 
 
 def edges(length: int, parts: int) -> list[int]:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import glasshead as gh
+from glasshead.engines.streaming.kernels.streamed import OutputSpec
 from glasshead.engines.streaming.operator import streaming, streaming_backward
 from glasshead.recipe.tile import Intervals
 from glasshead.statistics.reductions import TimesKeys, TimesQueries
@@ -292,8 +293,8 @@ def operands():
     }
 
 
-def call(tensors, per_key=None, per_query=None, numbers=(0, 0, 0, 0)):
-    return streaming(*tensors.values(), 1.0, 0.0, 0, per_key, per_query, list(numbers))
+def call(tensors, **asked):
+    return streaming(*tensors.values(), 1.0, 0.0, 0, *OutputSpec(**asked))
 
 
 def call_backward(tensors, **changes):
@@ -353,10 +354,26 @@ def test_the_operator_refuses_bounds_beyond_the_keys(ends):
         call(tensors)
 
 
-@pytest.mark.parametrize("numbers", [(0, 0, 0, -1), (0, 0, 0, 0, 3), (0, 0, 0, 0, 3, 0)])
-def test_the_operator_refuses_numbers_of_results_that_cannot_be(numbers):
-    with pytest.raises(ValueError, match="the sizes of block maps pairs of numbers above 0"):
-        call(operands(), numbers=numbers)
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"top": -1}, "top must be at least 0, got -1"),
+        ({"far": -1}, "far must be at least 0, got -1"),
+        ({"maps": (3,)}, r"maps must be rows and columns of at least 1 each, got \[3\]"),
+        ({"maps": (3, 0)}, r"maps must be rows and columns of at least 1 each, got \[3, 0\]"),
+        (
+            {"per_key": torch.zeros(1, 1, 2, KEYS - 1)},
+            r"per_key must have the axes \[3, 6,",
+        ),
+        (
+            {"per_query": torch.zeros(1, 1, 2, KEYS)},
+            r"per_query must have the axes \[3, 6",
+        ),
+    ],
+)
+def test_the_operator_refuses_requests_that_cannot_be(asked, said):
+    with pytest.raises(ValueError, match=said):
+        call(operands(), **asked)
 
 
 def test_pairs_in_another_layout_are_read_as_they_are():

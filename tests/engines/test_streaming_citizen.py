@@ -10,6 +10,7 @@ import torch
 import glasshead as gh
 from glasshead.engines.streaming import threads as workers
 from glasshead.engines.streaming.engine import lower
+from glasshead.engines.streaming.kernels.streamed import OutputSpec
 from glasshead.engines.streaming.operator import streaming, streaming_backward
 
 RECIPES = {
@@ -47,7 +48,10 @@ def operands(*, requires_grad):
     per_key, per_query = torch.rand(1, 1, 2, 11), torch.rand(1, 6, 1, 5)
     return (
         *(query, key, value, of.bounds, of.offsets, of.visible, bias, table, sink),
-        *(0.5, 3.0, 0, per_key, per_query, [1, 1, 1, 2, 2, 3]),
+        *(0.5, 3.0, 0),
+        *OutputSpec(
+            keyed=1, far=1, diagonal=1, top=2, maps=(2, 3), per_key=per_key, per_query=per_query
+        ),
     )
 
 
@@ -60,7 +64,9 @@ def test_opcheck_of_the_forward_operator(requires_grad):
 
 
 def test_opcheck_of_the_backward_operator():
-    *recipe, per_key, _, _ = operands(requires_grad=False)
+    given = operands(requires_grad=False)
+    recipe, asked = given[: -len(OutputSpec._fields)], given[-len(OutputSpec._fields) :]
+    per_key = OutputSpec(*asked).per_key
     arriving = (
         torch.rand(2, 6, 2, 5),
         torch.randn(2, 6, 5, 5),

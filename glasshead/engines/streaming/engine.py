@@ -17,9 +17,10 @@ from glasshead.engines.reference import Cost, Observed, by_rows
 from glasshead.engines.streaming.operands import (
     LONGEST,
     LoweredProblem,
-    OutputSpec,
     RecipeTensors,
+    asked_for,
     knows,
+    results_of,
 )
 from glasshead.engines.streaming.operator import run
 from glasshead.recipe.biases import Bias, bias_values, by_diagonal
@@ -143,8 +144,9 @@ class Streaming:
             lowered = lower(problem)
             if not context:
                 lowered = lowered._replace(value=None)
-            results = run(lowered, OutputSpec.of(problem, taken))
-            found = dict(zip(map(id, taken), results.of(problem, taken), strict=True))
+            results = run(lowered, asked_for(problem, taken))
+            reduced = results_of(results, problem, taken)
+            found = dict(zip(map(id, taken), reduced, strict=True))
             if len(taken) < len(reductions):
                 others = [reduction for reduction in reductions if not knows(reduction)]
                 found |= zip(map(id, others), by_rows(problem, others), strict=True)

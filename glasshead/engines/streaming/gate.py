@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from glasshead.engines.streaming.operands import GradOutputs, LoweredProblem, OutputSpec
+from glasshead.engines.streaming.kernels.streamed import ASKED, OutputSpec
+from glasshead.engines.streaming.operands import GradOutputs, LoweredProblem
 from glasshead.recipe.validation import FLOATS, check_memory
 
 _ANY = -1
@@ -22,14 +23,17 @@ def check_forward(problem: LoweredProblem, spec: OutputSpec) -> None:
     """
     _check_problem(problem)
     batch, heads, queries, _ = problem.query.shape
-    keys, reals = problem.key.shape[2], (_REAL[problem.query.dtype],)
-    _check("per_key", spec.per_key, (batch, heads, _ANY, keys), reals, broadcast=2)
-    _check("per_query", spec.per_query, (batch, heads, _ANY, queries), reals, broadcast=2)
-    if spec.top < 0 or len(spec.maps) % 2 or min(spec.maps, default=1) < 1:
-        raise ValueError(
-            "the number of largest weights must be at least 0, and the sizes of block maps pairs "
-            f"of numbers above 0, got {spec.top} and {list(spec.maps)}."
-        )
+    lengths = {"queries": queries, "keys": problem.key.shape[2]}
+    reals = (_REAL[problem.query.dtype],)
+    for asked, value in zip(ASKED, spec, strict=True):
+        if asked.kind == "rows":
+            rows = (batch, heads, _ANY, lengths[asked.along])
+            _check(asked.name, value, rows, reals, broadcast=2)
+        elif asked.kind == "each" and (len(value) % len(asked.of) or min(value, default=1) < 1):
+            many = " and ".join(asked.of)
+            raise ValueError(f"{asked.name} must be {many} of at least 1 each, got {list(value)}.")
+        elif asked.kind in ("flag", "most") and value < 0:
+            raise ValueError(f"{asked.name} must be at least 0, got {value}.")
 
 
 def check_backward(

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import binding
 
-from glasshead.engines.streaming.kernels.arguments import ENTRIES, layout_of, parts_of
+from glasshead.engines.streaming.kernels.arguments import ENTRIES
+from glasshead.engines.streaming.kernels.layouts import layout_of, parts_of
 from glasshead.engines.streaming.kernels.processor import Processor, at_hand, columns_of
 
 # A build fills it: of a wheel for each kind of processor, of a clone for the one at hand.

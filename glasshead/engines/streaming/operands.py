@@ -2,48 +2,32 @@
 
 A request has one encoding, `OutputSpec`: made of reductions, carried by the operator, and read by
 the kernels, head by head. What they fill is one `Results`, of which each reduction takes its part.
+The fields of both are those of the table in `kernels.streamed`.
 """
 
+import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from glasshead.engines.streaming.kernels.arguments import (
-    DISTANCES,
-    ENTROPY,
-    KEY,
-    LOG_SUM,
-    MANY,
-    MANY_KEYS,
-    MAX_SCORE,
-    MAX_WEIGHT,
-    ROW_STATS,
-    SCORES,
-    KernelSpec,
+from glasshead.engines.streaming.kernels.streamed import (
+    ARRAYS,
+    ASKED,
+    STREAMED,
+    OutputSpec,
+    Results,
+    Streamed,
+    sizes_of,
 )
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import four_axes
-from glasshead.statistics.reductions import (
-    BlockSum,
-    DiagonalSum,
-    DistanceSum,
-    EntropySum,
-    Largest,
-    LargestWeights,
-    LogSum,
-    Reduction,
-    ScoreSum,
-    TimesKeys,
-    TimesQueries,
-    edges,
-)
+from glasshead.statistics import reductions as known
+from glasshead.statistics.reductions import Reduction
 
-# The row statistic that is the result of each of these reductions.
-_ROWS = {LogSum: LOG_SUM, EntropySum: ENTROPY, ScoreSum: SCORES, DistanceSum: DISTANCES}
-_KNOWN = (*_ROWS, BlockSum, DiagonalSum, Largest, LargestWeights, TimesKeys, TimesQueries)
+_STREAMED: dict[type, Streamed] = {getattr(known, one.reduction): one for one in STREAMED}
 
 # Products of numbers of a call of machine code, which Ctrl-C does not end: some tenths of a second.
 LONGEST = 2**36
@@ -120,89 +104,55 @@ def at(tensor: Tensor, batch: int, head: int) -> Tensor:
     return tensor[batch if len(tensor) > 1 else 0, head if tensor.shape[1] > 1 else 0]
 
 
-class OutputSpec(NamedTuple):
-    """Output specification: the sums to compute beside the context.
-
-    Attributes:
-        keyed: Whether each row's maximum has its key.
-        far: Whether each row's sum of weights times distance is one.
-        diagonal: Whether the sums along the diagonals are.
-        top: The number of each row's largest weights.
-        maps: The rows and columns of block maps, one map after the other.
-        per_key: Right operand R of P·R, `[#batch, #heads, r, keys]`.
-        per_query: Left operand L of Pᵀ·L, `[#batch, #heads, l, queries]`.
-    """
-
-    keyed: int = 0
-    far: int = 0
-    diagonal: int = 0
-    top: int = 0
-    maps: tuple[int, ...] = ()
-    per_key: Tensor | None = None
-    per_query: Tensor | None = None
-
-    @classmethod
-    def of(cls, problem: Problem, reductions: Sequence[Reduction]) -> "OutputSpec":
-        """Encode the request for built-in reductions."""
-        kinds = {type(reduction) for reduction in reductions}
-        return cls(
-            keyed=int(Largest in kinds),
-            far=int(DistanceSum in kinds),
-            diagonal=int(DiagonalSum in kinds),
-            top=max([0, *(r.k for r in reductions if isinstance(r, LargestWeights))]),
-            maps=tuple(
-                size for r in reductions if isinstance(r, BlockSum) for size in (r.rows, r.columns)
-            ),
-            per_key=_stack_rows(
-                problem, [r.per_key for r in reductions if isinstance(r, TimesKeys)]
-            ),
-            per_query=_stack_rows(
-                problem, [r.per_query for r in reductions if isinstance(r, TimesQueries)]
-            ),
-        )
-
-    @classmethod
-    def of_operands(
-        cls, per_key: Tensor | None, per_query: Tensor | None, numbers: Sequence[int]
-    ) -> "OutputSpec":
-        """Decode what `operands` returned."""
-        keyed, far, diagonal, top, *maps = numbers
-        return cls(keyed, far, diagonal, top, tuple(maps), per_key, per_query)
-
-    def operands(self) -> tuple[Tensor | None, Tensor | None, list[int]]:
-        """Return the specification as an operator takes it: tensors and a list of numbers."""
-        numbers = [self.keyed, self.far, self.diagonal, self.top, *self.maps]
-        return self.per_key, self.per_query, numbers
-
-    def spans(self) -> np.ndarray:
-        """Return where the rows of R begin and end to be other than 0, `[#batch, #heads, r, 2]`."""
-        if self.per_key is None:
-            return np.empty((0, 0, 0, 2), np.int64)
-        present = self.per_key.detach().numpy() != 0
-        first, last = present.argmax(-1), present.shape[-1] - present[..., ::-1].argmax(-1)
-        ends = np.stack([first, last], -1).astype(np.int64)
-        return np.where(present.any(-1)[..., None], ends, 0)
-
-    def of_head(self, batch: int, head: int, real: np.dtype) -> KernelSpec:
-        """Return the specification of one head, in arrays for the kernels."""
-        empty = np.empty((0, 0), real)
-        right, left = (
-            empty if operand is None else np.ascontiguousarray(at(operand, batch, head).numpy())
-            for operand in (self.per_key, self.per_query)
-        )
-        return KernelSpec(
-            keyed=self.keyed,
-            far=self.far,
-            maps=np.array(self.maps, np.int64).reshape(-1, 2),
-            per_key=right,
-            per_query=left,
-            spans=np.array([_span(row) for row in right], np.int64).reshape(-1, 2),
-        )
-
-
 def knows(reduction: Reduction) -> bool:
     """Return whether the kernels compute this reduction within their pass."""
-    return type(reduction) in _KNOWN
+    return type(reduction) in _STREAMED
+
+
+def operations_of(reduction: Reduction) -> int:
+    """Return the cost of a pair beside its softmax, in operations of a product; 0 if not known."""
+    return _STREAMED[type(reduction)].operations if knows(reduction) else 0
+
+
+def bytes_of(reduction: Reduction, queries: int, keys: int, itemsize: int) -> int:
+    """Estimate the memory of one head's result, in a dtype of so many bytes."""
+    row = _STREAMED.get(type(reduction))
+    if row is None or row.asked is None or not row.arrays:
+        return queries * itemsize
+    sizes = sizes_of(OutputSpec(), queries, keys, 0)
+    sizes[row.asked.name] = row.asked.count(reduction)
+    total = 0
+    for array in row.arrays:
+        # What is merged is there once more, in the dtype that it is summed in.
+        each = itemsize if array.dtype == "real" else 8
+        total += math.prod(array.shape(sizes)) * (each + (itemsize if array.merged else 0))
+    return total
+
+
+def asked_for(problem: Problem, reductions: Sequence[Reduction]) -> OutputSpec:
+    """Encode the request for built-in reductions."""
+    values: list[Any] = []
+    for kind, row in _STREAMED.items():
+        asked = row.asked
+        if asked is None:
+            continue
+        given = [
+            [getattr(one, name) for name in asked.of] for one in reductions if type(one) is kind
+        ]
+        if asked.kind == "flag":
+            values.append(int(bool(given)))
+        elif asked.kind == "most":
+            values.append(max([0, *(number for (number,) in given)]))
+        elif asked.kind == "each":
+            values.append(tuple(number for numbers in given for number in numbers))
+        else:
+            values.append(_stack_rows(problem, [operand for (operand,) in given]))
+    return OutputSpec(*values)
+
+
+def of_operands(spec: OutputSpec) -> list[Tensor | None]:
+    """Return the operands of a request, in the order of their fields."""
+    return [value for asked, value in zip(ASKED, spec, strict=True) if asked.kind == "rows"]
 
 
 def _stack_rows(problem: Problem, parts: Sequence[Tensor]) -> Tensor | None:
@@ -216,111 +166,38 @@ def _stack_rows(problem: Problem, parts: Sequence[Tensor]) -> Tensor | None:
     return torch.cat([x.expand(*leading, *x.shape[2:]) for x in flat], 2).contiguous()
 
 
-def _span(row: np.ndarray) -> tuple[int, int]:
-    """Return the index of the first nonzero number, and one past the last."""
-    (present,) = row.nonzero()
-    return (present[0], present[-1] + 1) if len(present) else (0, 0)
-
-
-class Results(NamedTuple):
-    """Results of a forward pass, `[batch, heads, …]` each, or arrays of one head.
-
-    What was not requested has size 0.
-
-    Attributes:
-        context: `[…, queries, value_dim]`.
-        rows: The statistics of each row, `[…, 9, queries]`.
-        by_key: P·R, `[…, r, queries]`.
-        top, keys: The largest weights and their keys, `[…, queries, k]`.
-        by_query: Pᵀ·L, `[…, l, keys]`; the kernels add in float64 to it and to those that follow.
-        diagonals: Sums along them, `[…, queries + keys - 1]`.
-        maps: The numbers of all maps, sums over the queries until `divide_maps`.
-    """
-
-    context: Tensor
-    rows: Tensor
-    by_key: Tensor
-    top: Tensor
-    keys: Tensor
-    by_query: Tensor
-    diagonals: Tensor
-    maps: Tensor
-
-    @classmethod
-    def allocate(cls, problem: LoweredProblem, spec: OutputSpec, zeros: Allocate) -> "Results":
-        """Allocate zeros in the shapes of the results, from shapes alone, so that tracing works."""
-        query, value = problem.query, problem.value
-        batch, heads, queries, _ = query.shape
-        keys = problem.key.shape[2]
-        exact = torch.promote_types(query.dtype, torch.float32)
-        right = 0 if spec.per_key is None else spec.per_key.shape[2]
-        left = 0 if spec.per_query is None else spec.per_query.shape[2]
-
-        def made(*shape: int, dtype: torch.dtype = exact) -> Tensor:
-            return zeros((batch, heads, *shape), dtype)
-
-        return cls(
-            context=made(queries, 0 if value is None else value.shape[-1]),
-            rows=made(ROW_STATS, queries),
-            by_key=made(right, queries),
-            top=made(queries, spec.top),
-            keys=made(queries, spec.top, dtype=torch.int64),
-            by_query=made(left, keys),
-            diagonals=made(queries + keys - 1 if spec.diagonal else 0),
-            maps=made(sum(rows * columns for rows, columns in _sizes(spec))),
+def allocated(problem: LoweredProblem, spec: OutputSpec, zeros: Allocate) -> Results:
+    """Allocate zeros in the shapes of the results, from shapes alone, so that tracing works."""
+    (batch, heads, queries, _), value = problem.query.shape, problem.value
+    exact = torch.promote_types(problem.query.dtype, torch.float32)
+    width = 0 if value is None else value.shape[-1]
+    sizes = sizes_of(spec, queries, problem.key.shape[2], width)
+    return Results(
+        *(
+            zeros(
+                (batch, heads, *array.shape(sizes)),
+                torch.int64 if array.dtype == "int64" else exact,
+            )
+            for array in ARRAYS
         )
-
-    def divide_maps(self, spec: OutputSpec) -> None:
-        """Divide each row of blocks by its number of queries, in place."""
-        first, queries = 0, self.rows.shape[-1]
-        for rows, columns in _sizes(spec):
-            ends = torch.tensor(edges(queries, rows), device=self.maps.device)
-            sizes = ends.diff().clamp(min=1)
-            part = self.maps[..., first : first + rows * columns].unflatten(-1, (rows, columns))
-            part /= sizes[:, None]
-            first += rows * columns
-
-    def of(self, problem: Problem, reductions: Sequence[Reduction]) -> list[tuple[Tensor, ...]]:
-        """Return the results of the reductions that the request was made of, `[*batch, …]`."""
-        batch, used = problem.scores_shape[:-3], {"by_key": 0, "by_query": 0, "maps": 0}
-        found = []
-        for reduction in reductions:
-            parts = self._part(reduction, used)
-            found.append(tuple(part.reshape(*batch, *part.shape[1:]) for part in parts))
-        return found
-
-    def _part(  # noqa: PLR0911 - a result each
-        self, reduction: Reduction, used: dict[str, int]
-    ) -> tuple[Tensor, ...]:
-        """Take the part of one reduction; `used` counts what earlier ones have taken."""
-
-        def take(name: str, width: int) -> slice:
-            used[name] += width
-            return slice(used[name] - width, used[name])
-
-        # No match statement, as PyTorch 2.8 cannot compile one.
-        if isinstance(reduction, TimesKeys):
-            part = self.by_key[:, :, take("by_key", reduction.per_key.shape[-1])]
-            return (part.transpose(-1, -2),)
-        if isinstance(reduction, TimesQueries):
-            part = self.by_query[:, :, take("by_query", reduction.per_query.shape[-1])]
-            return (part.transpose(-1, -2),)
-        if isinstance(reduction, DiagonalSum):
-            return (self.diagonals,)
-        if isinstance(reduction, LargestWeights):
-            return self.top[..., : reduction.k], self.keys[..., : reduction.k]
-        if isinstance(reduction, BlockSum):
-            part = self.maps[..., take("maps", reduction.rows * reduction.columns)]
-            return (part.unflatten(-1, (reduction.rows, reduction.columns)),)
-        if isinstance(reduction, Largest):
-            key, many = self.rows[:, :, KEY].long(), self.rows[:, :, MANY_KEYS].long()
-            return self.rows[:, :, MAX_WEIGHT], key + MANY * many, self.rows[:, :, MAX_SCORE]
-        return (self.rows[:, :, _ROWS[type(reduction)]],)
+    )
 
 
-def _sizes(spec: OutputSpec) -> list[tuple[int, int]]:
-    """Return the rows and columns of each map."""
-    return list(zip(spec.maps[::2], spec.maps[1::2], strict=True))
+def results_of(
+    found: Results, problem: Problem, reductions: Sequence[Reduction]
+) -> list[tuple[Tensor, ...]]:
+    """Return the results of the reductions that a request was made of, `[*batch, …]`."""
+    batch, taken, results = problem.scores_shape[:-3], {}, []
+    for reduction in reductions:
+        row = _STREAMED[type(reduction)]
+        first = stop = 0
+        if row.asked is not None:
+            first = taken.get(row.asked.name, 0)
+            stop = first + row.asked.count(reduction)
+            taken[row.asked.name] = stop
+        parts = row.result(found, reduction, slice(first, stop))
+        results.append(tuple(part.reshape(*batch, *part.shape[1:]) for part in parts))
+    return results
 
 
 class GradOutputs(NamedTuple):

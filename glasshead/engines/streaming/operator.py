@@ -2,21 +2,30 @@
 
 import itertools
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from glasshead.engines.streaming.gate import check_backward, check_forward
-from glasshead.engines.streaming.kernels.arguments import ENTROPY, FACTOR, LOG_SUM, MAX_SCORE
+from glasshead.engines.streaming.kernels.streamed import (
+    ARRAYS,
+    ENTROPY,
+    FACTOR,
+    LOG_SUM,
+    MAX_SCORE,
+    SCHEMA,
+    OutputSpec,
+    Results,
+)
 from glasshead.engines.streaming.operands import (
     GradInputs,
     GradOutputs,
     LoweredProblem,
-    OutputSpec,
     RecipeTensors,
-    Results,
     VisibleRule,
+    allocated,
 )
 
 _numbers = itertools.count(1)
@@ -62,10 +71,14 @@ def _problem(
     return LoweredProblem(query, key, value, recipe), operands[_FIELDS:]
 
 
+def _request(asked: Sequence[Any]) -> OutputSpec:
+    """Take the request from an operator's last operands: its lists are tuples."""
+    return OutputSpec(*(tuple(one) if isinstance(one, list) else one for one in asked))
+
+
 torch.library.define(
     "glasshead::streaming",
-    f"({_PROBLEM}, Tensor? per_key, Tensor? per_query, int[] outputs) -> "
-    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    f"({_PROBLEM}, {SCHEMA}) -> ({', '.join(['Tensor'] * len(ARRAYS))})",
 )
 
 
@@ -75,20 +88,20 @@ def _(*operands: Any) -> tuple[Tensor, ...]:
     # Numba is slow to import, and needed here only.
     from glasshead.engines.streaming.passes import forward
 
-    problem, outputs = _problem(operands)
-    spec = OutputSpec.of_operands(*outputs)
+    problem, asked = _problem(operands)
+    spec = _request(asked)
     check_forward(problem, spec)
     return tuple(forward(problem.in_rows(), spec))
 
 
 @torch.library.register_fake("glasshead::streaming")
 def _(*operands: Any) -> tuple[Tensor, ...]:
-    problem, outputs = _problem(operands, with_rule=False)
+    problem, asked = _problem(operands, with_rule=False)
 
     def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         return problem.query.new_zeros(shape, dtype=dtype)
 
-    results = Results.allocate(problem, OutputSpec.of_operands(*outputs), zeros)
+    results = allocated(problem, _request(asked), zeros)
     return tuple(results._replace(context=results.context.to(problem.query.dtype)))
 
 
@@ -118,9 +131,9 @@ def _(*operands: Any) -> tuple[Tensor, ...]:
 
 def _keep(ctx: Any, inputs: tuple, output: tuple) -> None:
     ctx.set_materialize_grads(False)
-    *tensors, scale, softcap, rule, per_key, _, _ = inputs
+    (*tensors, scale, softcap, rule), asked = inputs[:_FIELDS], inputs[_FIELDS:]
     row_stats = Results(*output).rows[..., [MAX_SCORE, FACTOR], :]
-    ctx.save_for_backward(*tensors, per_key, row_stats)
+    ctx.save_for_backward(*tensors, _request(asked).per_key, row_stats)
     ctx.numbers = scale, softcap, rule
     # Keep the rule alive as long as the graph.
     ctx.rule = _rule(rule)
@@ -129,7 +142,7 @@ def _keep(ctx: Any, inputs: tuple, output: tuple) -> None:
 def _gradient(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Tensor | None, ...]:
     *inputs, per_key, row_stats = ctx.saved_tensors
     wanted = list(ctx.needs_input_grad[6:9])
-    of = Results(*grad_outputs)  # type: ignore[arg-type]
+    of = Results(*grad_outputs)
     context, rows, by_key = of.context, of.rows, of.by_key
     if inputs[2] is None or context is None or not context.shape[-1]:
         context = None
@@ -170,4 +183,4 @@ streaming_backward = torch.ops.glasshead.streaming_backward.default
 def run(problem: LoweredProblem, spec: OutputSpec) -> Results:
     """Call the operator with a problem and an output specification."""
     *inputs, (*parts, rule) = problem
-    return Results(*streaming(*inputs, *parts, number_of(rule), *spec.operands()))
+    return Results(*streaming(*inputs, *parts, number_of(rule), *spec))

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,24 +19,24 @@ from glasshead.engines.streaming.kernels.arguments import (
     KernelGradOutputs,
     KernelGrid,
     KernelRecipe,
-    KernelResults,
     Matrix,
     Panels,
     VisibleGrid,
     Workspace,
 )
 from glasshead.engines.streaming.kernels.processor import at_hand, columns_of
+from glasshead.engines.streaming.kernels.streamed import ARRAYS, ASKED, OutputSpec, Results
 from glasshead.engines.streaming.machine_code import EMPTY, Packed, fills_tiles, kernel
 from glasshead.engines.streaming.operands import (
     LONGEST,
     GradInputs,
     GradOutputs,
     LoweredProblem,
-    OutputSpec,
     RecipeTensors,
-    Results,
+    allocated,
     at,
     in_rows,
+    of_operands,
     real_of,
 )
 from glasshead.engines.streaming.programs import forward_program, kept
@@ -236,25 +236,26 @@ def spans(
 
 def forward(problem: LoweredProblem, spec: OutputSpec) -> Results:
     """Compute the context and the requested sums in one pass over the scores."""
-    results = Results.allocate(problem, spec, _zeros)
-    results.keys.fill_(-1)
+    results = allocated(problem, spec, _zeros)
     in_code = _ForwardCall.of(problem, spec)
     few = workers.FEW if in_code is None else workers.FEW_IN_CODE
-    cut = Schedule(problem, numbers=FORWARD_NUMBERS, shares=4, few=few)
-    # Sums over the queries, of each stripe by itself, added in the end.
-    added = results.by_query, results.diagonals, results.maps
-    stripes = [torch.zeros(cut.stripes, *x.shape, dtype=torch.float64) for x in added]
+    cut = Schedule.of(problem, numbers=FORWARD_NUMBERS, shares=4, few=few)
+    stripes: dict[str, Tensor] = {}
+    for array, result in zip(ARRAYS, results, strict=True):
+        if array.empty:
+            result.fill_(array.empty)
+        if array.merged:
+            dtype = torch.float64 if array.dtype == "float64" else result.dtype
+            stripes[array.name] = torch.zeros(cut.stripes, *result.shape, dtype=dtype)
     if in_code is not None:
-        in_code.run(
-            cut, results._replace(by_query=stripes[0], diagonals=stripes[1], maps=stripes[2])
-        )
+        in_code.run(cut, results._replace(**stripes))
     else:
         _share(problem, spec, cut, results, stripes)
-    for result, parts in zip(added, stripes, strict=True):
-        if result.numel():
-            first, *others = parts
-            result.copy_(sum(others, first))
-    results.divide_maps(spec)
+    for array, result in zip(ARRAYS, results, strict=True):
+        if array.merged and result.numel():
+            first, *others = stripes[array.name]
+            merge = torch.maximum if array.merged == "max" else torch.add
+            result.copy_(reduce(merge, others, first))
     return results._replace(context=results.context.to(problem.query.dtype))
 
 
@@ -263,7 +264,7 @@ def _share(
     spec: OutputSpec,
     cut: Schedule,
     results: Results,
-    stripes: Sequence[Tensor],
+    stripes: dict[str, Tensor],
 ) -> None:
     """Compute the results head by head, where Python hands them to the kernels."""
 
@@ -272,9 +273,23 @@ def _share(
     def work(units: Iterator[WorkItem]) -> None:
         one = _ForwardPass(problem, spec, cut, results)
         for unit in units:
-            one.run(unit, [parts[unit.stripe] for parts in stripes])
+            one.run(unit, {name: parts[unit.stripe] for name, parts in stripes.items()})
 
     workers.share(cut.units(), work, cut.threads)
+
+
+def _of_head(spec: OutputSpec, batch: int, head: int, real: np.dtype) -> OutputSpec:
+    """Return the request of one head, in arrays for the kernels."""
+    values: list[Any] = []
+    for asked, value in zip(ASKED, spec, strict=True):
+        if asked.kind == "rows":
+            empty = np.empty((0, 0), real)
+            values.append(empty if value is None else _rows(at(value, batch, head)))
+        elif asked.kind == "each":
+            values.append(np.array(value, np.int64).reshape(-1, len(asked.of)))
+        else:
+            values.append(value)
+    return OutputSpec(*values)
 
 
 class _ForwardCall(NamedTuple):
@@ -303,32 +318,28 @@ class _ForwardCall(NamedTuple):
             return None
         value = value if value is None else in_rows(value)
         # A compiler may have laid them out anew.
-        parts = (recipe.bounds, recipe.table, spec.per_key, spec.per_query)
-        bounds, table, per_key, per_query = (
-            None if part is None else part.contiguous() for part in parts
+        bounds, table, *operands = (
+            part.contiguous() if isinstance(part, Tensor) else part
+            for part in (recipe.bounds, recipe.table, *spec)
         )
         recipe = recipe._replace(bounds=bounds, table=table)
-        spec = spec._replace(per_key=per_key, per_query=per_query)
+        spec = OutputSpec(*operands)
         return cls(LoweredProblem(in_rows(query), in_rows(key), value, recipe), spec)
 
     @torch.no_grad()
     def run(self, cut: Schedule, results: Results) -> None:
         """Compute the results, of which those that queries add to are of each stripe by itself."""
-        (query, key, value, recipe), spec = self
-        operands = recipe.visible, recipe.bias, recipe.table, spec.per_key, spec.per_query
-        kind: list[object] = [recipe.scale, recipe.softcap, recipe.bounds.shape]
-        kind += (torch.get_num_threads(), cut.stripes, cut.height, cut.across, cut.threads)
-        kind += spec[:5]
-        for x in (query, key, value, *operands):
-            kind += (None,) * 3 if x is None else (x.dtype, x.shape, x.stride())
-        program = kept(tuple(kind), lambda: forward_program(self.problem, cut, spec))
-        spans = spec.spans()
+        problem, spec = self
+        (query, key, value, recipe), operands = problem, of_operands(spec)
+        program = kept(
+            lambda: forward_program(problem, cut, spec), forward_program, problem, spec, cut
+        )
         lengths = np.full(len(query), key.shape[2], np.int64)
-        tensors = query, key, value, recipe.bounds, *results, *operands
+        parts = recipe.visible, recipe.bias, recipe.table
+        tensors = query, key, value, recipe.bounds, *results, *parts, *operands
         program.run(
             lengths.ctypes.data,
             *(0 if x is None else x.data_ptr() for x in tensors),
-            spans.ctypes.data,
             int(recipe.offsets[0]),
         )
 
@@ -358,21 +369,22 @@ class _ForwardPass:
             order=np.empty(spec.top, real),
             columns=np.empty(across if spec.maps else 0, np.float64),
             factors=np.empty(cut.height, real),
+            spans=np.empty((0 if spec.per_key is None else spec.per_key.shape[2], 2), np.int64),
         )
         # What is the same for all heads is packed once.
         self.workspace = self.kernel.pack.argument(4, workspace)
         self.all_heads: Packed | None = None
-        if all(part is None or part.shape[:2] == (1, 1) for part in (spec.per_key, spec.per_query)):
-            self.all_heads = self.kernel.pack.argument(2, spec.of_head(0, 0, real))
+        if all(one is None or one.shape[:2] == (1, 1) for one in of_operands(spec)):
+            self.all_heads = self.kernel.pack.argument(2, _of_head(spec, 0, 0, real))
         self.stripes: dict[int, tuple[Packed, list[int]]] = {}
         # The keys and values of the last work item: the next one may be of the same head.
         self.packed: tuple[tuple[int, int], RightOperand, Matrix] | None = None
 
-    def _results(self, unit: WorkItem, head: int, stripe: Sequence[Tensor]) -> Packed:
+    def _results(self, unit: WorkItem, head: int, stripe: dict[str, Tensor]) -> Packed:
         """Pack the output arrays of one head: those of the first one, so many steps further."""
         if unit.stripe not in self.stripes:
-            parts = (*self.results[: -len(stripe)], *stripe)
-            first = KernelResults(*(part[0, 0].numpy() for part in parts))
+            parts = self.results._replace(**stripe)
+            first = Results(*(part[0, 0].numpy() for part in parts))
             steps: list[int] = []
             for part in parts:
                 steps += [part[0, 0].numel() * part.element_size(), *([0] * (part.ndim - 2))]
@@ -380,7 +392,7 @@ class _ForwardPass:
         packed, steps = self.stripes[unit.stripe]
         return packed.moved(steps, unit.batch * self.cut.heads + head)
 
-    def run(self, unit: WorkItem, stripe: Sequence[Tensor]) -> None:
+    def run(self, unit: WorkItem, stripe: dict[str, Tensor]) -> None:
         """Process every block of a work item."""
         problem, place = self.problem, (unit.batch, unit.heads.start // self.cut.group)
         if self.packed is None or self.packed[0] != place:
@@ -392,7 +404,7 @@ class _ForwardPass:
         _, keys, value = self.packed
         for head in unit.heads:
             one = recipe_of(problem, keys, unit.batch, head)
-            spec = self.all_heads or self.spec.of_head(unit.batch, head, self.real)
+            spec = self.all_heads or _of_head(self.spec, unit.batch, head, self.real)
             results = self._results(unit, head, stripe)
             for span, visible in spans(problem.recipe, self.cut, unit, head, one.visible):
                 self.kernel(
@@ -423,7 +435,7 @@ def backward(
     """
     grad_inputs = GradInputs.allocate(problem, wanted)
     # Divided as plain calls are, as stripes add up to other bits.
-    cut = Schedule(problem, numbers=BACKWARD_NUMBERS, shares=1, few=workers.FEW_IN_CODE)
+    cut = Schedule.of(problem, numbers=BACKWARD_NUMBERS, shares=1, few=workers.FEW_IN_CODE)
     # Heads may share a bias, whose gradients are then added one after the other.
     threads = 1 if wanted[0] or cut.operations < workers.FEW else cut.threads
     shape = cut.stripes, *problem.query.shape[:2]

@@ -15,11 +15,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from glasshead.engines.streaming.kernels.arguments import FACTOR, MAX_SCORE, ROW_STATS
+from glasshead.engines.streaming.kernels.streamed import FACTOR, MAX_SCORE, ROW_STATS, OutputSpec
 from glasshead.engines.streaming.machine_code import fills_tiles
 from glasshead.engines.streaming.operands import (
     LoweredProblem,
-    OutputSpec,
     RecipeTensors,
     in_rows,
 )
@@ -136,10 +135,9 @@ class PlainCall:
             inputs: Query, key and value.
             gradient: Of the context, in a backward pass.
         """
-        kind: list[object] = [make, self._name, inputs[0].dtype, torch.get_num_threads()]
-        for x in (*inputs, *gradient):
-            kind += (x.shape, x.stride())
-        return kept(tuple(kind), lambda: make(self.lowered(*inputs), *gradient))
+        return kept(
+            lambda: make(self.lowered(*inputs), *gradient), make, self._name, inputs, gradient
+        )
 
     def lowered(
         self, query: Tensor, key: Tensor, value: Tensor, bounds: Tensor | None = None
@@ -318,13 +316,13 @@ def _gradients(
 
 def _forward_program(problem: LoweredProblem) -> Program:
     """Return the program of the context alone, with its bounds."""
-    cut = Schedule(problem, numbers=FORWARD_NUMBERS, shares=4, few=FEW_IN_CODE)
+    cut = Schedule.of(problem, numbers=FORWARD_NUMBERS, shares=4, few=FEW_IN_CODE)
     return forward_program(problem, cut, OutputSpec()).with_bounds(_rows_of_all(problem))
 
 
 def _backward_program(problem: LoweredProblem, gradient: Tensor) -> Program:
     """Return the program of the gradients."""
-    cut = Schedule(problem, numbers=BACKWARD_NUMBERS, shares=1, few=FEW_IN_CODE)
+    cut = Schedule.of(problem, numbers=BACKWARD_NUMBERS, shares=1, few=FEW_IN_CODE)
     return backward_program(problem, gradient, cut)
 
 

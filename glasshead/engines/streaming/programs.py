@@ -20,7 +20,6 @@ from glasshead.engines.streaming.kernels.arguments import (
     EITHER,
     FIRST_GIVEN,
     LENGTHS,
-    ROW_STATS,
     SCRATCH,
     STATUS,
     ZERO,
@@ -31,41 +30,70 @@ from glasshead.engines.streaming.kernels.arguments import (
     KernelGradOutputs,
     KernelGrid,
     KernelRecipe,
-    KernelResults,
-    KernelSpec,
     Matrix,
     Panels,
     VisibleGrid,
     Workspace,
 )
 from glasshead.engines.streaming.kernels.processor import at_hand, columns_of
+from glasshead.engines.streaming.kernels.streamed import (
+    ARRAYS,
+    ASKED,
+    ROW_STATS,
+    Array,
+    Asked,
+    OutputSpec,
+    Results,
+    sizes_of,
+)
 from glasshead.engines.streaming.machine_code import EMPTY, Place, kernel
-from glasshead.engines.streaming.operands import LoweredProblem, OutputSpec
+from glasshead.engines.streaming.operands import LoweredProblem
 from glasshead.engines.streaming.threads import Schedule, call_in_threads
 
 _REAL, _CPU = np.dtype(np.float32), torch.device("cpu")
-# The addresses that a call gives.
-(_QUERY, _KEY, _VALUE, _BOUNDS, _CONTEXT, _ROWS) = range(FIRST_GIVEN, FIRST_GIVEN + 6)
-# Of a forward pass: other results, what is added to scores or hides them, operands of sums, and a
-# number, the position of query 0.
-(_BY_KEY, _TOP, _KEYS, _BY_QUERY, _DIAGONALS, _MAPS) = range(FIRST_GIVEN + 6, FIRST_GIVEN + 12)
-(_VISIBLE, _BIAS, _TABLE) = range(FIRST_GIVEN + 12, FIRST_GIVEN + 15)
-(_PER_KEY, _PER_QUERY, _SPANS, _OFFSET) = range(FIRST_GIVEN + 15, FIRST_GIVEN + 19)
+# The addresses that a call gives, in order: of a forward pass also results, what is added to scores
+# or hides them, operands of sums, and a number, the position of query 0.
+_FORWARD = (
+    *("query", "key", "value", "bounds", *Results._fields, "visible", "bias", "table"),
+    *(asked.name for asked in ASKED if asked.kind == "rows"),
+    "offset",
+)
 # Of a backward pass, where the gradient of the context has the place of the context.
-(_GRAD_QUERY, _GRAD_KEY, _GRAD_VALUE) = range(FIRST_GIVEN + 6, FIRST_GIVEN + 9)
+_BACKWARD = (*_FORWARD[:6], "grad_query", "grad_key", "grad_value")
+_AT = {name: FIRST_GIVEN + n for names in (_FORWARD, _BACKWARD) for n, name in enumerate(names)}
+(_QUERY, _KEY, _VALUE, _BOUNDS, _CONTEXT, _ROWS, _VISIBLE, _BIAS, _TABLE, _OFFSET) = (
+    _AT[name]
+    for name in (
+        *("query", "key", "value", "bounds", "context", "rows"),
+        *("visible", "bias", "table", "offset"),
+    )
+)
+(_GRAD_QUERY, _GRAD_KEY, _GRAD_VALUE) = (_AT[name] for name in _BACKWARD[6:])
 # Programs by what they are of; beyond this many, all are made anew.
 _PROGRAMS: "dict[tuple[object, ...], Program]" = {}
 _MOST = 256
 
 
-def kept(kind: tuple[object, ...], make: "Callable[[], Program]") -> "Program":
-    """Return the program of a kind, made by the first call of it."""
-    program = _PROGRAMS.get(kind)
+def kept(make: "Callable[[], Program]", *parts: object) -> "Program":
+    """Return the program of what the parts have in common, made by the first call of it."""
+    key = key_of(*parts)
+    program = _PROGRAMS.get(key)
     if program is None:
         if len(_PROGRAMS) >= _MOST:
             _PROGRAMS.clear()
-        _PROGRAMS[kind] = program = make()
+        _PROGRAMS[key] = program = make()
     return program
+
+
+def key_of(*parts: object) -> tuple[object, ...]:
+    """Return what a program depends on: every field of the parts, of tensors their layout alone."""
+    return torch.get_num_threads(), *map(_layout, parts)
+
+
+def _layout(part: Any) -> Any:
+    if isinstance(part, Tensor):
+        return part.dtype, part.shape, part.stride()
+    return tuple(map(_layout, part)) if isinstance(part, tuple) else part
 
 
 class KeySpans:
@@ -412,6 +440,7 @@ def forward_program(problem: LoweredProblem, cut: Schedule, spec: OutputSpec) ->
     values = Matrix(_NONE, 0, 0)
     if value is not None:
         values = builder.numbers(_Vectors.of(_VALUE, value, cut.group, shared=True))
+    sizes = sizes_of(spec, cut.queries, cut.keys, width)
     workspace = Workspace(
         query=builder.take(cut.height * left.dim),
         scores=builder.take(cut.height * cut.across),
@@ -420,35 +449,10 @@ def forward_program(problem: LoweredProblem, cut: Schedule, spec: OutputSpec) ->
         order=builder.take(spec.top),
         columns=builder.take(cut.across if spec.maps else 0, itemsize=8),
         factors=builder.take(cut.height),
+        spans=builder.take(sizes["per_key"], 2, itemsize=8),
     )
-    right_rows, left_rows = (0 if x is None else x.shape[2] for x in (spec.per_key, spec.per_query))
-    cells = sum(
-        rows * columns for rows, columns in zip(spec.maps[::2], spec.maps[1::2], strict=True)
-    )
-    results = KernelResults(
-        context=_of_head(_CONTEXT, cut, cut.queries, width),
-        rows=_of_head(_ROWS, cut, ROW_STATS, cut.queries),
-        by_key=_of_head(_BY_KEY, cut, right_rows, cut.queries),
-        top=_of_head(_TOP, cut, cut.queries, spec.top),
-        keys=_of_head(_KEYS, cut, cut.queries, spec.top, itemsize=8),
-        by_query=_of_head(_BY_QUERY, cut, left_rows, cut.keys, itemsize=8, stripes=True),
-        diagonals=_of_head(
-            _DIAGONALS,
-            cut,
-            cut.queries + cut.keys - 1 if spec.diagonal else 0,
-            itemsize=8,
-            stripes=True,
-        ),
-        maps=_of_head(_MAPS, cut, cells, itemsize=8, stripes=True),
-    )
-    asked = KernelSpec(
-        keyed=spec.keyed,
-        far=spec.far,
-        maps=np.array(spec.maps, np.int64).reshape(-1, 2),
-        per_key=_operand(_PER_KEY, spec.per_key, cut),
-        per_query=_operand(_PER_QUERY, spec.per_query, cut),
-        spans=_spans(spec.per_key, cut),
-    )
+    results = Results(*(_result(array, cut, array.shape(sizes)) for array in ARRAYS))
+    asked = OutputSpec(*(_asked(one, value, cut) for one, value in zip(ASKED, spec, strict=True)))
     for when, panels, half in builder.facing(0, left, right):
         numbers = Matrix(EMPTY, 0, left.dim)
         if half is EMPTY:
@@ -460,14 +464,19 @@ def forward_program(problem: LoweredProblem, cut: Schedule, spec: OutputSpec) ->
     return Program(builder.calls, cut, width, builder.least, builder.room)
 
 
-def _spans(per_key: Tensor | None, cut: Schedule) -> Any:
-    """Return the place of where each of a head's rows begins and ends, 16 bytes a row."""
-    if per_key is None:
-        return np.empty((0, 2), np.int64)
-    batch, heads, rows, _ = per_key.shape
-    head = 0 if heads == 1 else 16 * rows
-    moves = 0 if batch == 1 else 16 * rows * heads, head * cut.group, head, 0
-    return Place(_SPANS, (rows, 2), 0, moves)
+def _result(array: Array, cut: Schedule, shape: tuple[int, ...]) -> Any:
+    """Return the place of a head's numbers of a result."""
+    itemsize = _REAL.itemsize if array.dtype == "real" else 8
+    return _of_head(_AT[array.name], cut, *shape, itemsize=itemsize, stripes=bool(array.merged))
+
+
+def _asked(asked: Asked, value: Any, cut: Schedule) -> Any:
+    """Return a head's field of the request."""
+    if asked.kind == "rows":
+        return _operand(_AT[asked.name], value, cut)
+    if asked.kind == "each":
+        return np.array(value, np.int64).reshape(-1, len(asked.of))
+    return value
 
 
 def backward_program(problem: LoweredProblem, gradient: Tensor, cut: Schedule) -> Program:

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -215,40 +216,77 @@ class WorkItem(NamedTuple):
     stripe: int
 
 
+@dataclass(frozen=True)
 class Schedule:
     """Division of the work into blocks of queries, stripes of blocks, and work items.
 
-    Args:
-        problem: The tensors, with the bounds of each query.
-        numbers: The most scores of a block.
-        shares: The least number of work items per thread.
-        few: With fewer operations the work is not divided.
+    Attributes:
+        batch, heads, kv_heads, queries, keys: The sizes of the problem.
+        width: The keys of a panel.
+        height: The queries of a block.
+        across: The most keys that a block spans, in whole panels.
+        stripes: In how many parts the queries are divided.
+        threads: How many take part.
+        operations: Of the products, by which the work is divided.
     """
 
-    def __init__(
-        self, problem: LoweredProblem, *, numbers: int, shares: int, few: int = FEW
-    ) -> None:
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    width: int
+    height: int
+    across: int
+    stripes: int
+    threads: int
+    operations: int = field(compare=False)
+
+    @classmethod
+    def of(
+        cls, problem: LoweredProblem, *, numbers: int, shares: int, few: int = FEW
+    ) -> "Schedule":
+        """Divide the work of a problem.
+
+        Args:
+            problem: The tensors, with the bounds of each query.
+            numbers: The most scores of a block.
+            shares: The least number of work items per thread.
+            few: With fewer operations the work is not divided.
+        """
         query, bounds = problem.query, problem.recipe.bounds
-        self.batch, self.heads, self.queries, dim = query.shape
-        self.kv_heads, self.keys = problem.key.shape[1:3]
-        self.group = self.heads // self.kv_heads
-        real = real_of(query)
-        self.width = columns_of(real.itemsize)
+        batch, heads, queries, dim = query.shape
+        kv_heads, keys = problem.key.shape[1:3]
+        width = columns_of(real_of(query).itemsize)
         seen = (bounds[:, 1] - bounds[:, 0]).clamp(min=0)
-        pairs = int(seen.sum()) * (self.batch // len(bounds)) * self.heads
-        self.operations = 4 * pairs * dim
-        self.threads = 1 if self.operations < few else torch.get_num_threads()
-        across = int(seen.max()) + _HEIGHT + 2 * self.width if seen.numel() else 1
-        height = min(_HEIGHT, max(8, numbers // across), self.queries)
+        operations = 4 * int(seen.sum()) * (batch // len(bounds)) * heads * dim
+        threads = 1 if operations < few else torch.get_num_threads()
+        most = int(seen.max()) + _HEIGHT + 2 * width if seen.numel() else 1
+        height = min(_HEIGHT, max(8, numbers // most), queries)
         rows = at_hand().tile.rows
-        self.height = -(-height // rows) * rows
-        sets = self.batch * self.kv_heads
-        blocks = -(-self.queries // self.height)
-        self.stripes = 1
-        if self.threads > 1:
-            self.stripes = max(1, min(blocks, math.ceil(shares * self.threads / sets)))
-        self.threads = min(self.threads, sets * self.stripes)
-        self.across = self._across(bounds.numpy())
+        height = -(-height // rows) * rows
+        sets, stripes = batch * kv_heads, 1
+        if threads > 1:
+            blocks = -(-queries // height)
+            stripes = max(1, min(blocks, math.ceil(shares * threads / sets)))
+        return cls(
+            batch=batch,
+            heads=heads,
+            kv_heads=kv_heads,
+            queries=queries,
+            keys=keys,
+            width=width,
+            height=height,
+            across=_across(bounds.numpy(), keys, height) + 2 * width,
+            stripes=stripes,
+            threads=min(threads, sets * stripes),
+            operations=operations,
+        )
+
+    @property
+    def group(self) -> int:
+        """Return how many heads share keys."""
+        return self.heads // self.kv_heads
 
     def padded(self, length: int) -> int:
         """Round a length up to whole panels."""
@@ -267,10 +305,11 @@ class Schedule:
         """Return the first row of a stripe, and the step to its next block."""
         return stripe * self.height, self.stripes * self.height
 
-    def _across(self, bounds: np.ndarray) -> int:
-        """Return the most keys that a block spans, in whole panels."""
-        starts, stops = bounds.swapaxes(0, 1)
-        seeing, firsts = starts < stops, range(0, self.queries, self.height)
-        low = np.minimum.reduceat(np.where(seeing, starts, self.keys), firsts, axis=-1)
-        high = np.maximum.reduceat(np.where(seeing, stops, 0), firsts, axis=-1)
-        return max(0, int((high - low).max())) + 2 * self.width
+
+def _across(bounds: np.ndarray, keys: int, height: int) -> int:
+    """Return the most keys that a block of queries spans."""
+    starts, stops = bounds.swapaxes(0, 1)
+    seeing, firsts = starts < stops, range(0, bounds.shape[-1], height)
+    low = np.minimum.reduceat(np.where(seeing, starts, keys), firsts, axis=-1)
+    high = np.maximum.reduceat(np.where(seeing, stops, 0), firsts, axis=-1)
+    return max(0, int((high - low).max()))

@@ -6,7 +6,7 @@ It is imported where it is launched only: Triton takes a CUDA device, or its int
 import triton
 import triton.language as tl
 
-from glasshead.engines.streaming.kernels.arguments import (
+from glasshead.engines.streaming.kernels.streamed import (
     DISTANCES,
     ENTROPY,
     FACTOR,

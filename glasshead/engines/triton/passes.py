@@ -8,8 +8,13 @@ import torch
 from torch import Tensor
 
 from glasshead.engines.streaming.engine import lower_recipe
-from glasshead.engines.streaming.kernels.arguments import FACTOR, LOG_SUM
-from glasshead.engines.streaming.operands import LoweredProblem, OutputSpec, Results
+from glasshead.engines.streaming.kernels.streamed import FACTOR, LOG_SUM
+from glasshead.engines.streaming.operands import (
+    LoweredProblem,
+    allocated,
+    asked_for,
+    results_of,
+)
 from glasshead.engines.triton.kernels import INTERPRETED, reduce_weights
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import four_axes
@@ -98,9 +103,9 @@ class _Passes:
             _contiguous(four_axes(x, tuple(x.shape[:-3]))) for x in (query, key)
         )
         self.recipe = lower_recipe(problem)._replace(scale=scale)
-        self.spec = OutputSpec.of(problem, reductions)
+        self.spec = asked_for(problem, reductions)
         lowered = LoweredProblem(self.query, self.key, None, self.recipe)
-        self.found = Results.allocate(lowered, self.spec, self._zeros)
+        self.found = allocated(lowered, self.spec, self._zeros)
         # Sums over queries, in float64: the order of adding is not fixed.
         self.by_query, self.maps = self.found.by_query.double(), self.found.maps.double()
         self.shifts = self._zeros(tuple(self.query.shape[:-1]), torch.float32)
@@ -307,10 +312,11 @@ class _Passes:
     def results(self) -> list[tuple[Tensor, ...]]:
         """Return the results of each reduction."""
         found = self.found._replace(by_query=self.by_query, maps=self.maps)
-        found.divide_maps(self.spec)
         exact = self.found.rows.dtype
-        found = found._replace(by_query=self.by_query.to(exact), maps=self.maps.to(exact))
-        return found.of(self.problem, self.reductions)
+        return [
+            tuple(part.to(exact) if part.is_floating_point() else part for part in parts)
+            for parts in results_of(found, self.problem, self.reductions)
+        ]
 
 
 _kernel: Any = reduce_weights

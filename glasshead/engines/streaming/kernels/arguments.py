@@ -1,37 +1,18 @@
-"""Arguments of the kernels: named tuples of arrays and numbers, and how they lie in memory.
+"""Arguments of the kernels: named tuples of arrays and numbers."""
 
-A kernel is called with the address of a block of 8 bytes a number: an integer, a float, or of an
-array its address and its sizes. Both sides read the layout from the annotations of this module.
-"""
+from typing import Any, NamedTuple
 
-from functools import cache
-from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
-
-import numpy as np
-
-# The statistics of each row that the kernels compute, by their places.
-(LOG_SUM, MAX_SCORE, MAX_WEIGHT, ENTROPY, SCORES, DISTANCES, FACTOR, KEY, MANY_KEYS) = range(9)
-ROW_STATS = 9
-# float32 holds integers up to 2^24: the key of the maximum is MANY_KEYS · MANY + KEY.
-MANY = 2**20
-
-
-class ArrayLayout(NamedTuple):
-    """Layout of an array, which is contiguous: its dtype, "real" for the kernel's own, and axes."""
-
-    dtype: str
-    axes: int
-
-
-Reals = Annotated[np.ndarray, ArrayLayout("real", 1)]
-RealMatrix = Annotated[np.ndarray, ArrayLayout("real", 2)]
-Doubles = Annotated[np.ndarray, ArrayLayout("float64", 1)]
-DoubleMatrix = Annotated[np.ndarray, ArrayLayout("float64", 2)]
-Whole = Annotated[np.ndarray, ArrayLayout("int64", 1)]
-WholeMatrix = Annotated[np.ndarray, ArrayLayout("int64", 2)]
-Halves = Annotated[np.ndarray, ArrayLayout("int16", 1)]
-HalfPairs = Annotated[np.ndarray, ArrayLayout("int32", 1)]
-Booleans = Annotated[np.ndarray, ArrayLayout("bool", 1)]
+from glasshead.engines.streaming.kernels.layouts import (
+    Booleans,
+    Doubles,
+    HalfPairs,
+    Halves,
+    RealMatrix,
+    Reals,
+    Whole,
+    WholeMatrix,
+)
+from glasshead.engines.streaming.kernels.streamed import OutputSpec, Results
 
 
 class KernelGrid(NamedTuple):
@@ -114,7 +95,7 @@ class KernelRecipe(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Scratch memory for one block at a time."""
+    """Scratch memory for one block at a time, and where rows of R begin and end, `spans`."""
 
     query: Reals
     scores: Reals
@@ -123,37 +104,7 @@ class Workspace(NamedTuple):
     order: Reals
     columns: Doubles
     factors: Reals
-
-
-class KernelSpec(NamedTuple):
-    """Output specification of one head: the sums to compute beside the context.
-
-    Attributes:
-        keyed, far: Whether each row's maximum has its key, and its sum of weights times distance.
-        maps: The rows and columns of block maps, `[maps, 2]`.
-        per_key, per_query: R of P·R, `[r, keys]`, and L of Pᵀ·L, `[l, queries]`.
-        spans: Where each row of R begins and ends to be other than 0, `[r, 2]`.
-    """
-
-    keyed: int
-    far: int
-    maps: WholeMatrix
-    per_key: RealMatrix
-    per_query: RealMatrix
     spans: WholeMatrix
-
-
-class KernelResults(NamedTuple):
-    """Output arrays for one head: those of a `Results`."""
-
-    context: RealMatrix
-    rows: RealMatrix
-    by_key: RealMatrix
-    top: RealMatrix
-    keys: WholeMatrix
-    by_query: DoubleMatrix
-    diagonals: Doubles
-    maps: Doubles
 
 
 class KernelGradOutputs(NamedTuple):
@@ -252,23 +203,10 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
     "widen": (HalfMatrix, int, int, int, Reals),
     "pack": (Matrix, int, int, Reals),
     "pair_up": (HalfMatrix, int, HalfPairs, HalfPairs),
-    "forward_blocks": (KernelRecipe, Matrix, KernelSpec, KernelResults, Workspace, *_BLOCKS),
+    "forward_blocks": (KernelRecipe, Matrix, OutputSpec, Results, Workspace, *_BLOCKS),
     "backward_blocks": (
         *(KernelRecipe, Matrix, Panels, RealMatrix, KernelGradOutputs, KernelGradients),
         *(BackwardWorkspace, *_BLOCKS),
     ),
     "share_heads": (HeadCalls, int),
 }
-
-
-@cache
-def parts_of(kind: Any) -> tuple[Any, ...] | None:
-    """Return the types of a named tuple's fields; None for what is no tuple."""
-    if not hasattr(kind, "_fields"):
-        return None
-    return tuple(get_type_hints(kind, include_extras=True).values())
-
-
-def layout_of(kind: Any) -> ArrayLayout | None:
-    """Return the layout of an array's type; None for a number's."""
-    return next((part for part in get_args(kind) if isinstance(part, ArrayLayout)), None)

@@ -11,7 +11,8 @@ from glasshead.engines.streaming.kernels.products import (
     times_matrix,
     times_panels,
 )
-from glasshead.engines.streaming.kernels.weigh import add_diagonals, exponential
+from glasshead.engines.streaming.kernels.sums import add_diagonals
+from glasshead.engines.streaming.kernels.weigh import exponential
 
 
 @kernel

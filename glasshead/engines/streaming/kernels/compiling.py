@@ -11,9 +11,10 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from glasshead.engines.streaming.kernels.arguments import ENTRIES, layout_of, parts_of
+from glasshead.engines.streaming.kernels.arguments import ENTRIES
 from glasshead.engines.streaming.kernels.backward import backward_blocks
 from glasshead.engines.streaming.kernels.forward import forward_blocks
+from glasshead.engines.streaming.kernels.layouts import layout_of, parts_of
 from glasshead.engines.streaming.kernels.options import kernel
 from glasshead.engines.streaming.kernels.packing import pack, pair_up, widen
 from glasshead.engines.streaming.kernels.processor import Processor, at_hand

@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from glasshead.engines.streaming.kernels.arguments import (
-    DISTANCES,
+from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel, together
+from glasshead.engines.streaming.kernels.packing import copy_rows
+from glasshead.engines.streaming.kernels.products import ROWS, times_matrix, times_panels
+from glasshead.engines.streaming.kernels.streamed import (
     FACTOR,
     KEY,
     LOG_SUM,
@@ -11,20 +13,12 @@ from glasshead.engines.streaming.kernels.arguments import (
     MANY_KEYS,
     MAX_SCORE,
 )
-from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel, together
-from glasshead.engines.streaming.kernels.packing import copy_rows
-from glasshead.engines.streaming.kernels.products import ROWS, times_matrix, times_panels
+from glasshead.engines.streaming.kernels.sums import reduce_block, span_rows
 from glasshead.engines.streaming.kernels.weigh import (
     add_bias,
-    add_blocks,
-    add_columns,
-    add_diagonals,
     add_table,
     cap,
     hide,
-    largest,
-    sum_by_key,
-    sum_distances,
     weigh,
 )
 
@@ -101,6 +95,7 @@ def forward_blocks(
         height: The queries of a block.
         first_row, step, last_row: Which queries.
     """
+    span_rows(spec.per_key, workspace.spans)
     for first in range(first_row, last_row, step):
         last = min(first + height, last_row)
         start, stop = hull(recipe.bounds, first, last, width)
@@ -146,55 +141,7 @@ def forward_blocks(
                 width,
                 results.context[first:last],
             )
-        if results.top.shape[1]:
-            largest(
-                weights,
-                factors,
-                start,
-                workspace.top_groups,
-                workspace.order,
-                results.top[first:last],
-                results.keys[first:last],
-            )
-        if spec.far:
-            position = first + recipe.offset - start
-            sum_distances(weights, factors, position, results.rows[DISTANCES, first:last])
-        for r in range(len(spec.per_key)):
-            sum_by_key(
-                weights,
-                factors,
-                start,
-                spec.per_key[r],
-                spec.spans[r],
-                results.by_key[r, first:last],
-            )
-        for left in range(len(spec.per_query)):
-            more = spec.per_query[left]
-            some = False
-            for i in range(first, last):
-                workspace.factors[i - first] = factors[i - first] * more[i]
-                some = some or more[i] != 0
-            if some:
-                add_columns(weights, workspace.factors, results.by_query[left, start:stop])
-        if len(results.diagonals):
-            add_diagonals(
-                weights, factors, results.diagonals[recipe.bounds.shape[1] - last + start :]
-            )
-        place = 0
-        for m in range(len(spec.maps)):
-            rows, columns = spec.maps[m]
-            cells = as_matrix(results.maps[place : place + rows * columns], rows, columns)
-            add_blocks(
-                weights,
-                factors,
-                first,
-                recipe.bounds.shape[1],
-                start,
-                recipe.keys,
-                workspace.columns[: stop - start],
-                cells,
-            )
-            place += rows * columns
+        reduce_block(recipe, spec, results, workspace, weights, first, last, start)
 
 
 @together
