@@ -9,9 +9,9 @@ from typing import NamedTuple
 from zlib import crc32
 
 from glasshead.recipe.validation import whole_number
-from glasshead.tasks.data import grammar
-from glasshead.tasks.data.grammar import SAME, one_of
+from glasshead.tasks.data.grammar import grammar, one_of
 
+GRAMMAR = grammar("sentences")
 # The meaning of "zu" with an infinitive, which may stand inside the verb.
 _TO = "to"
 # Rows of the grammar's persons that take the English third person singular.
@@ -154,17 +154,18 @@ def _frames(lines: str) -> list[Frame]:
     return [Frame(*pair) for pair in zip(patterns[::2], patterns[1::2], strict=True)]
 
 
-PERSONS = [Person(*row) for row in _rows(grammar.PERSONS)]
-DETERMINERS = [Determiner(*row) for row in _rows(grammar.DETERMINERS)]
-TIMES = [Phrase(*row) for row in _rows(grammar.TIMES)]
-ADVERBS = [Phrase(*row) for row in _rows(grammar.ADVERBS)]
-FRAMES = {name: _frames(lines) for name, lines in grammar.FRAMES.items()}
+PERSONS = [Person(*row) for row in _rows(GRAMMAR["persons"])]
+DETERMINERS = [Determiner(*row) for row in _rows(GRAMMAR["determiners"])]
+TIMES = [Phrase(*row) for row in _rows(GRAMMAR["times"])]
+ADVERBS = [Phrase(*row) for row in _rows(GRAMMAR["adverbs"])]
+FRAMES = {name: _frames(lines) for name, lines in GRAMMAR["frames"].items()}
 
 # Verbs of each slot, by infinitive.
 VERBS = {
-    slot: {row[0]: Verb.of(*row) for row in _rows(table)} for slot, table in grammar.VERBS.items()
+    slot: {row[0]: Verb.of(*row) for row in _rows(table)}
+    for slot, table in GRAMMAR["verbs"].items()
 }
-_NOUNS = [Noun(*row) for row in _rows(grammar.NOUNS)]
+_NOUNS = [Noun(*row) for row in _rows(GRAMMAR["nouns"])]
 # Objects of each verb.
 OBJECTS = {verb: [noun for noun in _NOUNS if verb in noun.verbs.split()] for verb in VERBS["verb"]}
 
@@ -226,7 +227,7 @@ def said(frame: Frame, filling: Mapping[str, Phrase | Verb], persons: Persons) -
 def _words(line: str, filled: Callable[[str, str], list[Word]]) -> list[Word]:
     words = []
     for slot, form, text in _PIECE.findall(line):
-        words += filled(slot, form) if slot else [Word(text, {SAME.get(text) or text})]
+        words += filled(slot, form) if slot else [Word(text, {GRAMMAR["same"].get(text) or text})]
     return words
 
 

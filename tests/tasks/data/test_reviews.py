@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glasshead.tasks.data.reviews import FILMS, JUDGEMENTS, PARTS, RULES, WORDS, held_out, reviews
+from glasshead.tasks.data.reviews import GRAMMAR, WORDS, held_out, reviews
 
 TOLD = reviews(20_000, seed=1)
 HELD_OUT = held_out(3_000, seed=1)
@@ -38,7 +38,9 @@ def negating(review):
 def a_pattern(line, side):
     """What a judgement looks like, and the words that negate in it."""
     judgement = re.sub(r"\[(.+?)\|(.+?)\]", lambda found: found[side], line.strip())
-    nouns = "|".join(f"the {noun}" for noun in f"{FILMS}, {PARTS}".split(", "))
+    nouns = "|".join(
+        f"the {noun}" for noun in f"{GRAMMAR['films']}, {GRAMMAR['parts']}".split(", ")
+    )
     pattern = re.escape(judgement.replace("*", ""))
     pattern = re.sub(r"\\{(it|film)\\}", rf"(?P<noun>it|{nouns})", pattern)
     pattern = re.sub(r"\\{\w+\\}", rf"(?P<word>{'|'.join(MEANING)})", pattern)
@@ -48,7 +50,7 @@ def a_pattern(line, side):
     )
 
 
-LINES = JUDGEMENTS.strip().splitlines()
+LINES = GRAMMAR["judgements"].strip().splitlines()
 PATTERNS = [(line, side, *a_pattern(line, side)) for line in LINES for side in (1, 2)]
 
 
@@ -223,7 +225,7 @@ def test_every_word_of_what_is_held_out_is_told():
 def test_every_line_of_the_grammar_is_told(judged):
     assert {(line, side) for _, line, side, *_ in judged} == {(x, y) for x, y, *_ in PATTERNS}
     whole = " ".join(review.text for review in TOLD)
-    for lines in RULES.values():
+    for lines in GRAMMAR["rules"].values():
         for line in lines.strip().splitlines():
             assert re.search(re.sub(r"\\{\w+\\}", ".+", re.escape(line.strip())), whole)
 
@@ -241,7 +243,8 @@ def test_as_many_words_praise_as_blame_and_none_does_both():
     for praise, blame in WORDS.values():
         assert len(praise.split(", ")) == len(blame.split(", "))
     assert len(MEANING) == sum(len(side.split(", ")) for sides in WORDS.values() for side in sides)
-    assert not {*re.findall(r"\w+", f"{FILMS} {PARTS} {RULES}".lower())} & {*MEANING}
+    others = f"{GRAMMAR['films']} {GRAMMAR['parts']} {GRAMMAR['rules']}".lower()
+    assert not {*re.findall(r"\w+", others)} & {*MEANING}
 
 
 def test_a_review_stays_as_it_is():

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glasshead.tasks.data.grammar import ADVERBS, DETERMINERS, NOUNS, PERSONS, TIMES, VERBS
-from glasshead.tasks.data.sentences import HELD_OUT, held_out, pairs
+from glasshead.tasks.data.sentences import GRAMMAR, HELD_OUT, held_out, pairs
 
 TOLD = pairs(20_000, seed=1)
 NEVER = held_out(3_000, seed=1)
@@ -94,7 +93,7 @@ def rows(table):
 
 # By an English form and its particle: the German verb, with its prefix set apart.
 LEMMAS = {}
-for infinitive, _, _, english in rows(VERBS["verb"]):
+for infinitive, _, _, english in rows(GRAMMAR["verbs"]["verb"]):
     base, *third, past = english.split()
     base, _, particle = base.partition("-")
     for form in (base, past, *(third or [f"{base}s"])):
@@ -157,19 +156,21 @@ def test_they_are_of_few_words_and_of_all_in_the_grammar():
     english = {word.lower() for pair in TOLD for word in words(pair.english)}
     assert 200 < len(german) < 300
     assert 100 < len(english) < 160
-    for table in (PERSONS, DETERMINERS, TIMES, ADVERBS):
+    for table in (GRAMMAR["persons"], GRAMMAR["determiners"], GRAMMAR["times"], GRAMMAR["adverbs"]):
         for row in rows(table):
             told = german | english
             assert {word.lower() for cell in row for word in words(cell)} - told <= {*"123"}
-    assert {noun.split()[1].lower() for noun, *_ in rows(NOUNS)} <= german
-    for infinitive, present, participle, _ in rows(VERBS["verb"]):
+    assert {noun.split()[1].lower() for noun, *_ in rows(GRAMMAR["nouns"])} <= german
+    for infinitive, present, participle, _ in rows(GRAMMAR["verbs"]["verb"]):
         assert {*present.split(), participle, infinitive.replace("-", "")} <= german
 
 
 def test_every_word_is_aligned_that_says_something():
-    pronouns = {word for person in rows(PERSONS) for word in person[:2]}
-    nouns = {english: noun.split()[1] for noun, english, _ in rows(NOUNS)}
-    others = {english: german for german, english in [*rows(ADVERBS), *rows(TIMES)]}
+    pronouns = {word for person in rows(GRAMMAR["persons"]) for word in person[:2]}
+    nouns = {english: noun.split()[1] for noun, english, _ in rows(GRAMMAR["nouns"])}
+    others = {
+        english: german for german, english in [*rows(GRAMMAR["adverbs"]), *rows(GRAMMAR["times"])]
+    }
     for pair in BOTH:
         german = words(pair.german)
         assert len(pair.alignment) == len(words(pair.english))
@@ -271,7 +272,7 @@ def test_what_is_held_out_is_told_of_in_other_sentences():
         for fact in NEVER_OF:
             assert counts[tuple(fact[part] for part in parts)] >= least
     counts = Counter(word.lower() for pair in TOLD[:5_000] for word in words(pair.german))
-    for row in [*rows(PERSONS), *rows(DETERMINERS)]:
+    for row in [*rows(GRAMMAR["persons"]), *rows(GRAMMAR["determiners"])]:
         for word in row[: 2 if len(row) == 5 else 3]:
             assert counts[word] > 80
 
