@@ -13,7 +13,7 @@ from glasshead.ladder import SelfAttentionV1
 
 
 def main(file: str) -> None:
-    """Write `W_query W_key W_value`, [4, 2], of a fresh rung 2 of the ladder."""
+    """Write `W_query W_key W_value`, [4, 2], of a fresh step 2 of the ladder."""
     torch.manual_seed(123)
     save_file(SelfAttentionV1(d_in=4, d_out=2).state_dict(), file)
 

@@ -3,7 +3,7 @@
     python examples/why_attention.py [FILE.png]
 
 Two models learn to say sentences backwards, in a minute or two. They differ in the bridge between
-reading and writing alone, which is rung 10 of the ladder. Told is how much each gets right by the
+reading and writing alone, which is step 10 of the ladder. Told is how much each gets right by the
 length of the sentence, in a table and a picture, and where the one with attention looks.
 """
 

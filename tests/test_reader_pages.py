@@ -99,6 +99,43 @@ def test_the_readme_leads_to_every_language_at_its_top():
         assert len(file.read_text("utf-8").splitlines()) <= 75
 
 
+def test_the_readme_says_which_page_names_the_tutorials():
+    assert "[tutorials A to E](docs/readers/index.md)" in (ROOT / "README.md").read_text("utf-8")
+    index = (ROOT / "docs" / "readers" / "index.md").read_text("utf-8")
+    assert re.findall(r"^\| \*\*(\w)\*\* \|", index, re.MULTILINE) == [*TEXTS]
+
+
+STEPS = {
+    name: step
+    for step, names in re.findall(
+        r"from \.rung(\d+)\w* import (\([^)]*\)|.*)",
+        (ROOT / "glasshead" / "ladder" / "__init__.pyi").read_text("utf-8"),
+    )
+    for name in re.findall(r"as (\w+)", names)
+}
+
+
+@pytest.mark.parametrize("file", [ROOT / "docs" / "ladder.md", *READERS], ids=lambda f: f.name)
+def test_a_step_of_the_ladder_is_numbered_where_it_is_named(file):
+    rows = [row.split("|") for row in file.read_text("utf-8").splitlines() if row.startswith("|")]
+    named = [
+        (cells[2], {STEPS[name] for name in re.findall(r"\w+", cells[2]) if name in STEPS})
+        for cells in rows
+        if "ladder" in cells[2]
+    ]
+    wrong = [
+        cell for cell, steps in named if not all(re.search(rf"\b{s}\b[^`]*$", cell) for s in steps)
+    ]
+    assert sum(bool(steps) for _, steps in named) >= 3
+    assert wrong == []
+
+
+def test_no_step_is_called_by_another_word():
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "glasshead" / "ladder").glob("*.py")]
+    called = re.compile(r"\brungs?\b", re.IGNORECASE)
+    assert [page.name for page in pages if called.search(page.read_text("utf-8"))] == []
+
+
 def test_a_reader_needs_three_steps_to_the_page_of_each_text():
     for file in READERS:
         lang = TEXTS[file.name[0].upper()]

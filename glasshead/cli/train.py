@@ -379,7 +379,7 @@ _add(
     examples="Tables of texts and labels: .jsonl, .csv, .tsv; .gz and .xz too. Their columns are "
     "text and label, or others by --set text=COLUMN label=COLUMN. Without any: little "
     "reviews that are made up.",
-    presets="tiny: a minute on two cores; small: some minutes; base: for a GPU; course: rung 9 of "
+    presets="tiny: a minute on two cores; small: some minutes; base: for a GPU; course: step 9 of "
     "the ladder.",
 )
 _add(

@@ -265,7 +265,7 @@ def in_heads(vectors: Float[Tensor, "tokens dim"], heads: int) -> Float[Tensor, 
 class Projection:
     """queries = x W_query + b_query, keys = x W_key + b_key, values = x W_value + b_value.
 
-    Matrices have the layout in which they are applied, `[d_in, d_out]`, as in rung 2 of the ladder;
+    Matrices have the layout in which they are applied, `[d_in, d_out]`, as in step 2 of the ladder;
     `nn.Linear` keeps the transpose.
 
     Attributes:

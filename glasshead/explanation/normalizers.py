@@ -405,6 +405,21 @@ def is_hard_max(subject: Subject) -> bool:
     return type(subject.problem.normalizer).normalize is normalizers.HardMax.normalize
 
 
+_SHARPENING = {
+    kind.normalize for kind in (normalizers.Softmax, normalizers.Sparsemax, normalizers.Entmax15)
+}
+
+
+def sharpens(subject: Subject) -> bool:
+    """Return whether β alone takes the weights from equal ones to all for the largest score."""
+    problem = subject.problem
+    return (
+        type(problem.normalizer).normalize in _SHARPENING
+        and problem.softcap is None
+        and subject.bias is None
+    )
+
+
 def is_softmax(subject: Subject) -> bool:
     """Return whether the weights are a plain softmax of the scores."""
     return subject.problem.normalizer.is_softmax

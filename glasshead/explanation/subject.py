@@ -342,9 +342,11 @@ def _size(weight: float) -> float:
 _MOST_DRAWN = 2048 * 2048
 
 
-def shown_weights(subject: Subject) -> Float[Tensor, "queries keys"]:
-    """Return the weights of the explained head, NaN where hidden."""
-    weights = subject.matrix("weights").double()
+def shown_weights(
+    subject: Subject, step: Literal["weights", "dropped"] = "weights"
+) -> Float[Tensor, "queries keys"]:
+    """Return the weights of the explained head, before or after dropout, NaN where hidden."""
+    weights = subject.matrix(step).double()
     if subject.visible is None:
         return weights
     return weights.masked_fill(~subject.visible, torch.nan)

@@ -1,4 +1,4 @@
-"""Rung 10: why attention, a whole sentence through one vector against a look back at each word."""
+"""Step 10: why attention, a whole sentence through one vector against a look back at each word."""
 
 import torch
 from jaxtyping import Float, Int
@@ -45,7 +45,7 @@ class AttentionContext(nn.Module):
         a_i = softmax(e_i),  c_i = Σ_j a_ij h_j
 
     This is where attention came from: the score is *additive*, a small network, and not yet the
-    dot product of the other rungs.
+    dot product of the other steps.
 
     Args:
         d_model: the width of states and annotations.

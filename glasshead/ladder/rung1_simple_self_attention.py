@@ -1,4 +1,4 @@
-"""Rung 1: attention with nothing to learn."""
+"""Step 1: attention with nothing to learn."""
 
 import torch
 from jaxtyping import Float
@@ -14,8 +14,7 @@ def simple_self_attention(x: Float[Tensor, "tokens d"]) -> Float[Tensor, "tokens
 
     The dot product of two words is larger the more they point the same way, and the longer they
     are. Softmax turns the products of one word into shares that sum to 1, and its context is the
-    words added up in those shares. The
-    scores are not scaled here: that comes with rung 2.
+    words added up in those shares. The scores are not scaled here: that comes with step 2.
 
     Args:
         x: one row a word.

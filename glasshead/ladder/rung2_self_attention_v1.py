@@ -1,4 +1,4 @@
-"""Rung 2: three matrices to learn."""
+"""Step 2: three matrices to learn."""
 
 import torch
 from jaxtyping import Float

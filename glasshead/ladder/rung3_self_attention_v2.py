@@ -1,4 +1,4 @@
-"""Rung 3: the same matrices, kept in `nn.Linear`."""
+"""Step 3: the same matrices, kept in `nn.Linear`."""
 
 import torch
 from jaxtyping import Float
@@ -14,8 +14,8 @@ class SelfAttentionV2(nn.Module):
         Q = x W_queryᵀ + b_query,  K = x W_keyᵀ + b_key,  V = x W_valueᵀ + b_value
         context = softmax(Q Kᵀ / √d_out) V
 
-    `nn.Linear` keeps its matrix as ``[d_out, d_in]``, the transpose of rung 2's: copy one into the
-    other with ``.T`` and the two rungs agree.
+    `nn.Linear` keeps its matrix as ``[d_out, d_in]``, the transpose of step 2's: copy one into the
+    other with ``.T`` and the two steps agree.
 
     Args:
         d_in: the width of a word.

@@ -1,4 +1,4 @@
-"""Rung 4: no word sees the words after it."""
+"""Step 4: no word sees the words after it."""
 
 import torch
 from jaxtyping import Bool, Float

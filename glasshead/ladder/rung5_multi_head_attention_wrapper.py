@@ -1,4 +1,4 @@
-"""Rung 5: several heads, side by side."""
+"""Step 5: several heads, side by side."""
 
 import torch
 from jaxtyping import Float
@@ -10,7 +10,7 @@ from glasshead.ladder.rung4_causal_attention import CausalAttention
 class MultiHeadAttentionWrapper(nn.Module):
     """Several causal attentions on the same words, their answers laid side by side.
 
-    **What is new:** `num_heads` copies of rung 4, each with weights of its own, so that one word
+    **What is new:** `num_heads` copies of step 4, each with weights of its own, so that one word
     can look for several things at once.
 
         head_h = CausalAttention_h(x)
@@ -51,7 +51,7 @@ class MultiHeadAttentionWrapper(nn.Module):
     ) -> None:
         super().__init__()
         if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}; one head is rung 4")
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}; one head is step 4")
         self.heads = nn.ModuleList(
             CausalAttention(d_in, d_out, context_length, dropout, qkv_bias)
             for _ in range(num_heads)

@@ -1,4 +1,4 @@
-"""Rung 6: all the heads in one multiplication."""
+"""Step 6: all the heads in one multiplication."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,8 +15,8 @@ class MultiHeadAttention(nn.Module):
         context = [head_1, head_2, …] W_outᵀ + b_out
 
     Q_h is columns ``h · head_dim`` to ``(h + 1) · head_dim`` of Q, and so for K_h and V_h; M is the
-    mask of rung 4. Where the matrices of rung 5's heads are stacked and `out_proj` changes nothing,
-    the two rungs agree.
+    mask of step 4. Where the matrices of step 5's heads are stacked and `out_proj` changes nothing,
+    the two steps agree.
 
     Args:
         d_in: the width of a word.

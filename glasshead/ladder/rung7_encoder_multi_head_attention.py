@@ -1,4 +1,4 @@
-"""Rung 7: questions from one text, answers from another."""
+"""Step 7: questions from one text, answers from another."""
 
 from collections.abc import Sequence
 

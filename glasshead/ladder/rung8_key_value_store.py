@@ -1,4 +1,4 @@
-"""Rung 8: attention as a soft dictionary, from sharing to choosing."""
+"""Step 8: attention as a soft dictionary, from sharing to choosing."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ def soft_attention(
 
         a = softmax(β K q),  context = aᵀ V
 
-    At β = 0 every value counts alike, at β = 1/√d this is the scaled dot product of the rungs
+    At β = 0 every value counts alike, at β = 1/√d this is the scaled dot product of the steps
     below, and as β grows the best key takes all: at β = ∞ the weights are one 1 among 0s, the first
     where several are best.
 

@@ -1,4 +1,4 @@
-"""Rung 9, second part: from words to a stack of layers."""
+"""Step 9, second part: from words to a stack of layers."""
 
 import torch
 from jaxtyping import Float, Int

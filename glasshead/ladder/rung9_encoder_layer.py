@@ -1,4 +1,4 @@
-"""Rung 9, first part: what stands around attention in a transformer."""
+"""Step 9, first part: what stands around attention in a transformer."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -72,7 +72,7 @@ class EncoderLayer(nn.Module):
         p: the probability of dropout, in training only: of a weight, and of what is added.
 
     Raises:
-        ValueError: as `EncoderMultiHeadAttention` does, which is rung 7.
+        ValueError: as `EncoderMultiHeadAttention` does, which is step 7.
 
     Source: the encoder notebook of the NYU deep-learning course (Canziani and LeCun), which takes
     ``p`` and leaves it unused, so that ``p=0.0`` is the notebook as it runs; Vaswani et al. 2017,

@@ -1,4 +1,4 @@
-"""Rung 9, third part: one answer for a whole sentence."""
+"""Step 9, third part: one answer for a whole sentence."""
 
 import torch
 from jaxtyping import Float, Int

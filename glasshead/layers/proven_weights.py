@@ -44,7 +44,7 @@ def read_attention(module: nn.Module) -> AttentionWeights:
         return known
     if named_weights(module) is None:
         raise TypeError(
-            f"from_module takes nn.MultiheadAttention, a rung of the ladder, or a class of a text "
+            f"from_module takes nn.MultiheadAttention, a class of the ladder, or a class of a text "
             f"with matrices such as W_query, W_key and W_value, and got {type(module).__name__}: "
             f"copy its weights into a MultiHeadAttention by hand."
         )

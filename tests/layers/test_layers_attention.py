@@ -115,7 +115,9 @@ class TestFromModule:
             gh.MultiHeadAttention.from_module(nn.MultiheadAttention(6, 2, **options))
 
     def test_refuses_another_module(self):
-        with pytest.raises(TypeError, match=r"takes nn.MultiheadAttention, a rung.*got Linear"):
+        with pytest.raises(
+            TypeError, match=r"takes nn.MultiheadAttention, a class of the ladder.*got Linear"
+        ):
             gh.MultiHeadAttention.from_module(nn.Linear(3, 3))
 
 

@@ -197,8 +197,8 @@ class Matrices:
 def read_weights(path: Path) -> Matrices:
     """Read projection matrices, in float64.
 
-    The file has either the matrices of rung 2 of the ladder, `W_query`, applied as x @ W_query; or
-    the state of `nn.Linear`s, as rung 3: `W_query.weight`, which is the transpose, and perhaps
+    The file has either the matrices of step 2 of the ladder, `W_query`, applied as x @ W_query; or
+    the state of `nn.Linear`s, as step 3: `W_query.weight`, which is the transpose, and perhaps
     `W_query.bias`.
 
     Errors: an OSError where the file cannot be read; a ValueError with the file and the tensor

@@ -73,6 +73,9 @@ def _table(subject: Subject, between: tuple[Column, ...]) -> Block:
     return key_table(subject, [scores, *between, weights], total=True)
 
 
+_MOST_NAMED = 8
+
+
 def _summary(subject: Subject) -> tuple[Block, ...]:
     """Name the keys with the largest weights."""
     say, weights = subject.say, subject.row("weights")
@@ -86,6 +89,18 @@ def _summary(subject: Subject) -> tuple[Block, ...]:
             text = say("“{query}” looks at itself alone, with a weight of {weight}.", **places)
         else:
             text = say("“{query}” looks at “{first}” alone, with a weight of {weight}.", **places)
+        return (Paragraph(text),)
+    alike = [key for key in subject.by_weight if figure(weights[key]) == places["weight"]]
+    if len(alike) > 1:
+        names = [subject.key_names[key] for key in sorted(alike)]
+        shown = ", ".join(names[:_MOST_NAMED]) + ", …" * (len(names) > _MOST_NAMED)
+        text = say(
+            "“{query}” gives {count} keys the same weight, {weight}, and no key a larger one: "
+            "{shown}.",
+            count=len(alike),
+            weight=places["weight"],
+            shown=shown,
+        )
         return (Paragraph(text),)
     places |= {"second": subject.key_names[best[1]], "second_weight": figure(weights[best[1]])}
     if itself[0]:

@@ -34,7 +34,7 @@ def tell_matrix(subject: Subject) -> Step:
         figures=(
             heat_map(
                 subject,
-                shown_weights(subject),
+                shown_weights(subject, "dropped"),
                 subject.query_names,
                 highlight=subject.position,
                 caption=say("The weights: rows are queries, columns are keys"),
@@ -45,7 +45,7 @@ def tell_matrix(subject: Subject) -> Step:
             "few matrix products. Nothing has to be read word by word, and that is what made "
             "transformers fast to train."
         ),
-        data={"weights": subject.matrix("weights"), "context": subject.context},
+        data={"weights": subject.matrix("dropped"), "context": subject.context},
     )
 
 
@@ -145,18 +145,26 @@ def tell_heads(subject: Subject) -> Step | None:
     batch = subject.index[:-1]
     weights = subject.trace.weights.detach().cpu()[batch][:, subject.position]
     names = tuple(say("head {head}", head=head) for head in range(subject.heads))
+    here = say(
+        "This attention has {heads} heads; explained above is head {head}, counted from 0.",
+        heads=subject.heads,
+        head=subject.head,
+    )
+    if subject.key_heads == subject.heads:
+        alone = say(
+            "Each head does all of this by itself, with queries, keys and values of its own."
+        )
+    else:
+        alone = say(
+            "Each head does all of this by itself, with queries of its own; {count} heads in a row "
+            "share keys and values.",
+            count=subject.problem.group,
+        )
+    looks = say("Here is what “{query}” looks at in each of them.")
     return Step(
         name="heads",
         title=say("Multi-head attention: what each head looks at"),
-        intro=(
-            say(
-                "This attention has {heads} heads; explained above is head {head}, counted from 0. "
-                "Each head does all of this by itself, with queries, keys and values of its own. "
-                "Here is what “{query}” looks at in each of them.",
-                heads=subject.heads,
-                head=subject.head,
-            ),
-        ),
+        intro=(say.after_each_other(here, alone, looks),),
         numbers=_best(weights, names, subject),
         figures=(
             heat_map(

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from glasshead.diagnosis.mask_input import RowSummary, hiding, only_later
 from glasshead.drawing import Block, Formula, Paragraph
 from glasshead.explanation.explanation import Step
-from glasshead.explanation.normalizers import is_softmax, why_hidden
+from glasshead.explanation.normalizers import is_softmax, sharpens, why_hidden
 from glasshead.explanation.printed_numbers import printed_row
 from glasshead.explanation.subject import (
     Column,
@@ -143,10 +143,11 @@ def _unscaled(subject: Subject, data: dict) -> Step:
         "Most models multiply them by β = 1/√d at this point, where d is the dimension of the "
         "vectors; the last section shows why."
     )
+    is_explained = is_softmax(subject) and len(subject.seen) > 1
     return Step(
         name="scaled",
         title=say("Scaling: how sharp?"),
-        intro=(say.after_each_other(text, usual) if is_softmax(subject) else text,),
+        intro=(say.after_each_other(text, usual) if is_explained else text,),
         formula="s ← β·s,   β = 1",
         data=data,
     )
@@ -165,10 +166,15 @@ def _why_root(subject: Subject, width: int) -> str:
 
 
 def _why_beta(subject: Subject) -> str:
+    if not sharpens(subject):
+        return subject.say(
+            "Why β: it sets how sharply scores are told apart. The larger it is, the farther apart "
+            "they lie; with 0 all of them are 0."
+        )
     return subject.say(
         "Why β: it sets how sharply scores are told apart. With a large β nearly all weight goes "
         "to the best key; with a small one the weights become more and more alike; with 0 all "
-        "keys weigh the same."
+        "keys that may be seen weigh the same."
     )
 
 

@@ -126,19 +126,29 @@ class Band(Mask):
         )
 
     def describe(self) -> Description:
+        unbounded = Description("all")
+        sides = {
+            "before": unbounded if self.before is None else self.before,
+            "after": unbounded if self.after is None else self.after,
+        }
+        if isinstance(self.offset, int) and self.offset:
+            return Description(
+                "The mask has an offset: each query sees the key at its own place + ({offset}), "
+                "and neighbours of that key (before it: {before}; after it: {after}).",
+                offset=self.offset,
+                **sides,
+            )
         if self.before is None and self.after == 0:
             return Description(
                 "The mask is causal: a word sees itself and the words before it, and none of those "
                 "after it. A model that writes text word by word needs this: the later words do "
                 "not exist yet, and in training it must not peek at them."
             )
-        unbounded = Description("all")
         return Description(
             "The mask is a window: a word sees itself and its neighbours (before it: {before}; "
             "after it: {after}). What matters is often near, and a long text then takes much less "
             "work.",
-            before=unbounded if self.before is None else self.before,
-            after=unbounded if self.after is None else self.after,
+            **sides,
         )
 
     def _of_head(self, place: HeadIndex) -> Mask:
