@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import glasshead as gh
-from glasshead.diagnosis.diagnosis import Code
+from glasshead.drawing.code import Code
 
 BATCH, HEADS, LENGTH, CHANNELS = 2, 3, 5, 7
 CAUSAL = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
