@@ -32,6 +32,7 @@ def parse_recipe(
     normalizer: str | None = None,
     mask: str = "none",
     heads: int = 1,
+    dropout: str | None = None,
 ) -> RecipeOptions:
     """Parse the options of an attention.
 
@@ -63,7 +64,32 @@ def parse_recipe(
         normalizer=chosen,
         mask=check_mask_text(mask, "--mask"),
         heads=heads,
+        dropout=parse_dropout(dropout),
     )
+
+
+def parse_dropout(written: str | None) -> float:
+    """Parse a probability of dropout, 0 where none is written.
+
+    Errors: a ValueError where it is not a number from 0 on and below 1.
+
+    >>> parse_dropout("0.5"), parse_dropout(None)
+    (0.5, 0.0)
+    """
+    if written is None:
+        return 0.0
+    try:
+        rate = float(written)
+    except ValueError:
+        rate = math.nan
+    if not 0 <= rate < 1 or "_" in written:
+        raise ValueError(
+            Message(
+                "--dropout must be a number of at least 0 and below 1, got {written}.",
+                written=quoted(written),
+            )
+        )
+    return rate
 
 
 def parse_beta(written: str | None) -> float | str | None:

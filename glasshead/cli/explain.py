@@ -96,7 +96,7 @@ def explain(
         ),
     ] = None,
     seed: Annotated[
-        int, number_option("Random seed of made-up vectors and parameters.", _SENTENCE)
+        int, number_option("Random seed of made-up vectors, parameters and dropout.", _SENTENCE)
     ] = 123,
     dim: Annotated[
         int | None,
@@ -140,6 +140,14 @@ def explain(
         int, number_option("Number of heads that the vectors are split into.", _RECIPE, metavar="H")
     ] = 1,
     head: Annotated[int, number_option("The head to explain, from 0.", _RECIPE)] = 0,
+    dropout: Annotated[
+        str | None,
+        _recipe_option(
+            metavar="P",
+            help="Set weights to 0 with this probability, as in training; --seed says which. If "
+            "not given, 0.",
+        ),
+    ] = None,
     weights: Annotated[
         str | None,
         _recipe_option(
@@ -179,6 +187,7 @@ def explain(
         normalizer=normalizer,
         mask=mask,
         heads=heads,
+        dropout=dropout,
     )
     _check_head(head, heads)
     check_width(width)

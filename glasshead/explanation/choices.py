@@ -46,6 +46,7 @@ class RecipeOptions:
         beta: A number, "auto" for 1/√d, or None for the score's own.
         mask: The text of a mask, as of `parse_mask`.
         heads: In how many heads the vectors are split.
+        dropout: The probability with which a weight is set to 0, as in training.
     """
 
     score: str = "scaled-dot"
@@ -53,6 +54,7 @@ class RecipeOptions:
     normalizer: str = "softmax"
     mask: str = "none"
     heads: int = 1
+    dropout: float = 0.0
 
     def is_that_of(self, example: WorkedExample) -> bool:
         """Whether this is the attention of a worked example, whose numbers are printed."""
@@ -71,7 +73,8 @@ class RecipeOptions:
             score=self._score(dim, seed),
             mask=parse_mask(self.mask),
             normalizer=getattr(normalizers, NORMALIZERS[self.normalizer])(),
-        ).eval()
+            dropout=self.dropout,
+        ).train(mode=self.dropout > 0)
 
     def _score(self, dim: int, seed: int) -> "Score":
         import torch

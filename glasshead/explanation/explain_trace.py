@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import torch
+
 from glasshead.drawing import visible
 from glasshead.drawing.printable import nearest, shorten
 from glasshead.explanation.choices import RecipeOptions
@@ -313,7 +315,7 @@ class SentenceAttention:
         projection: Projects the embeddings to queries, keys and values; None: they are all three.
         own_projection: Whether the projection is the user's, and not that of a worked example.
         columns: Whether to show the result in columns too.
-        seed: Random seed of made-up vectors and parameters.
+        seed: Random seed of made-up vectors, of parameters and of dropout.
     """
 
     sentence: Sentence
@@ -329,7 +331,10 @@ class SentenceAttention:
         if (projection := self.projection) is not None:
             inputs = (projection.queries, projection.keys, projection.values)
         query, key, value = (in_heads(vectors, self.recipe.heads) for vectors in inputs)
-        return self.recipe.attention(query.shape[-1], self.seed).trace(query, key, value)
+        attention = self.recipe.attention(query.shape[-1], self.seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)  # of dropout
+            return attention.trace(query, key, value)
 
     def index(self, head: int) -> tuple[int, ...]:
         """Return the index of a head in the leading axes of the trace."""
@@ -376,12 +381,25 @@ class SentenceAttention:
                 seed=self.seed,
             )
         if self.recipe.heads > 1:
-            yield say(
+            cut = say(
                 "Each vector is cut into {heads} parts of equal dimension, one for each head. What "
                 "follows shows the part of head {head}, counted from 0.",
                 heads=self.recipe.heads,
                 head=head,
             )
+            whole = (
+                say(
+                    "A model has matrices before this cut, so that each of its heads reads whole "
+                    "embeddings."
+                )
+                if self.projection is None
+                else say(
+                    "Each head reads whole embeddings, all {width} numbers of them: only the "
+                    "queries, keys and values are cut.",
+                    width=self.projection.inputs.shape[-1],
+                )
+            )
+            yield say.after_each_other(cut, whole)
         if self.recipe.score == "additive":
             yield say(
                 "The parameters of the additive score are made up from seed {seed}; a model would "

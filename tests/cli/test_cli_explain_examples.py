@@ -97,6 +97,37 @@ def test_the_sentence_of_an_example_is_that_example(explained):
     assert explained("--text", "C") == explained("--example", "journey", "--text", "C")
 
 
+class TestDropout:
+    def test_weights_are_dropped_as_the_seed_says(self, explained):
+        weights, dropped = (
+            torch.tensor(told)
+            for told in (
+                explained("--dropout", "0.5", "--seed", "7")["data"][step][name]
+                for step, name in (("weights", "weights"), ("dropped", "dropped"))
+            )
+        )
+        assert 0 < (dropped == 0).sum() < 9
+        torch.testing.assert_close(dropped, torch.where(dropped != 0, 2 * weights, 0.0))
+        others = [explained("--dropout", "0.5", "--seed", str(seed)) for seed in range(5)]
+        assert len({str(told["data"]["dropped"]["dropped"]) for told in others}) > 1
+
+    def test_it_is_not_the_attention_of_the_texts(self, command):
+        assert "published" not in command("explain", "--dropout", "0.1").out
+
+    @pytest.mark.parametrize("rate", ["1", "-0.1", "half", "nan", "0_1"])
+    def test_a_rate_that_is_none_is_refused(self, command, rate):
+        outcome = command("explain", f"--dropout={rate}")
+        assert outcome.code == 2
+        assert "--dropout must be a number of at least 0 and below 1, got" in outcome.err
+
+
+def test_each_head_reads_whole_embeddings(explained):
+    (_, note) = explained("--example", "journey", "--text", "A", "--heads", "2")["notes"]
+    assert "Each head reads whole embeddings, all 3 numbers of them" in note
+    (_, note) = explained("a b", "--heads", "2")["notes"]
+    assert note.endswith("each of its heads reads whole embeddings.")
+
+
 class TestColumns:
     def test_text_d_has_columns_that_add_up_to_one(self, explained):
         told = explained("--text", "D")
