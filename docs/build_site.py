@@ -11,9 +11,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
+from multiprocessing import get_context
 from pathlib import Path
 
+# The pages are about this package, whichever is installed.
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from building.links import dead_links
@@ -35,19 +38,32 @@ ENTRY = """<!doctype html>
 
 def sphinx(language: str, builder: str, folder: Path, *options: str) -> None:
     """Run Sphinx for a language; its output goes to a folder of that name within `folder`."""
-    command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going"]
-    command += ["-b", builder, "-c", "docs", "-d", str(folder / "read" / language), *options]
-    environment = os.environ | {
-        "GLASSHEAD_DOCS_LANGUAGE": language,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-    }
+    from sphinx.cmd.build import main as run
+
+    os.environ["GLASSHEAD_DOCS_LANGUAGE"] = language
     reference = folder / "en" / "objects.inv"
     if reference.exists():
-        environment["GLASSHEAD_DOCS_INVENTORY"] = str(reference)
-    command += [".", str(folder / language)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
-    if done.returncode:
-        raise SystemExit(done.returncode)
+        os.environ["GLASSHEAD_DOCS_INVENTORY"] = str(reference)
+    arguments = ["--quiet", "--fail-on-warning", "--keep-going", "-b", builder, *options]
+    arguments += ["-c", str(ROOT / "docs"), "-d", str(folder / "read" / language)]
+    code = run([*arguments, str(ROOT), str(folder / language)])
+    if code:
+        raise SystemExit(code)
+
+
+def _each_in_a_process(languages: Iterable[str], folder: Path) -> None:
+    """Build the pages of some languages, as Sphinx keeps its first language in a process."""
+    import furo  # noqa: F401
+    import myst_nb.sphinx_ext  # noqa: F401 - and Sphinx: forks have what is imported
+
+    start = get_context("fork" if sys.platform == "linux" else None).Process
+    processes = [start(target=sphinx, args=(language, "html", folder)) for language in languages]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    if any(process.exitcode for process in processes):
+        raise SystemExit(1)
 
 
 def build(site: Path) -> None:
@@ -58,9 +74,8 @@ def build(site: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         # The others name entries of the English reference.
-        sphinx("en", "html", folder)
-        with ThreadPoolExecutor() as threads:
-            list(threads.map(lambda language: sphinx(language, "html", folder), OTHERS))
+        for languages in (("en",), OTHERS):
+            _each_in_a_process(languages, folder)
         for language in OTHERS:
             shutil.move(folder / language, folder / "en" / language)
         built = folder / "en"

@@ -2,6 +2,9 @@
 
 import posixpath
 import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 from docutils import nodes
 from sphinx import addnodes
@@ -76,5 +79,17 @@ def _shown() -> set[str]:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register what follows the links of each page."""
+    navigation: dict[str, Callable[..., str]] = {}
+
+    def of_code(
+        _app: Sphinx, page: str, _template: str, context: dict[str, Any], _document: object
+    ) -> None:
+        """Let the pages of code in a folder, none of which is in the navigation, share it."""
+        if page.startswith("_modules/"):
+            own = cache(context["toctree"])
+            context["toctree"] = navigation.setdefault(posixpath.dirname(page), own)
+
+    # Before the theme, which asks for the navigation.
+    app.connect("html-page-context", of_code, priority=400)
     app.connect("doctree-read", link)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

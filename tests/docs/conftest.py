@@ -3,8 +3,6 @@
 import functools
 import importlib.util
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from scripts import ROOT
 
 BUILDER = ROOT / "docs" / "build_site.py"
@@ -34,9 +33,8 @@ def built(with_sphinx, once) -> tuple[Path, str]:
     """The folder of the site, and what was said while it was built."""
 
     def build(folder: Path) -> None:
-        with (folder / "said.txt").open("w", encoding="utf-8") as said:
-            command = [sys.executable, BUILDER, folder / "site"]
-            subprocess.run(command, stdout=said, stderr=subprocess.STDOUT, check=False)
+        done = forked.Process(BUILDER, folder / "site").ended(timeout=800)
+        (folder / "said.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
 
     folder = once("docs", build)
     return folder / "site", (folder / "said.txt").read_text(encoding="utf-8")
