@@ -250,10 +250,21 @@ class Looking:
             self.faults.append(f"asked elsewhere: {url}")
 
 
+# What a pointer moves is remembered in a frame.
+RESTED = """async () => {
+  const frame = () => new Promise(requestAnimationFrame);
+  await frame();
+  await frame();
+  while ("due" in document.documentElement.dataset) {
+    await new Promise((done) => setTimeout(done, 20));
+  }
+  return location.href;
+}"""
+
+
 def address(page: Page) -> str:
     """Where the page says that it is, which it writes once it rests; `page.url` hears later."""
-    page.wait_for_timeout(300)
-    return page.evaluate("location.href")
+    return page.evaluate(RESTED)
 
 
 @pytest.fixture(scope="session")
