@@ -4,17 +4,17 @@ import asyncio
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
-from axe_playwright_python.sync_playwright import Axe
 from fastapi import APIRouter
 from playwright.sync_api import Browser, Page, expect
 
+from accessibility import violations
 from glasshead.studio.app import Server, application, configured, listening_on
 from glasshead.studio.studio import Studio
 from pretrained_folders import llama_folder
@@ -26,6 +26,14 @@ WIDTHS = (390, 768, 1280, 1920)
 # However slow the machine: what is waited for by a condition costs nothing where it comes.
 PATIENCE = 20_000
 LANGUAGES = ("en", "tr", "es", "zh-Hant", "zh-Hans")
+
+
+def widths_of(language: str, widths: Sequence[int] = WIDTHS) -> Sequence[int]:
+    """Return all widths for English; for another language the narrowest and one of the others."""
+    at = LANGUAGES.index(language)
+    return sorted({widths[0], widths[at % len(widths)]}) if at else widths
+
+
 # Empties what the page keeps in the browser; pages without an address can keep nothing.
 FORGET = "() => { try { localStorage.clear(); sessionStorage.clear(); } catch {} }"
 
@@ -229,10 +237,7 @@ class Looking:
 
     def violations(self, *, contrast: bool = True) -> list[str]:
         """What axe finds; contrast takes it longest, and is the same in each language."""
-        rules = {"color-contrast": {"enabled": contrast}}
-        options = {"preload": False, "resultTypes": ["violations"], "rules": rules}
-        found = Axe().run(self.page, options=options).response["violations"]
-        return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
+        return violations(self.page, colours=contrast)
 
     def overflow(self) -> int:
         """By how many pixels the page is wider than its window."""
@@ -250,10 +255,21 @@ class Looking:
             self.faults.append(f"asked elsewhere: {url}")
 
 
+# What a pointer moves is remembered in a frame.
+RESTED = """async () => {
+  const frame = () => new Promise(requestAnimationFrame);
+  await frame();
+  await frame();
+  while ("due" in document.documentElement.dataset) {
+    await new Promise((done) => setTimeout(done, 20));
+  }
+  return location.href;
+}"""
+
+
 def address(page: Page) -> str:
     """Where the page says that it is, which it writes once it rests; `page.url` hears later."""
-    page.wait_for_timeout(300)
-    return page.evaluate("location.href")
+    return page.evaluate(RESTED)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from glasshead.studio.views.steps import computed
 from glasshead.studio.views.steps_cell import Cells
 from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
 from pretrained_folders import llama_folder
-from studio.conftest import LANGUAGES, WIDTHS, address, quickly
+from studio.conftest import LANGUAGES, WIDTHS, address, quickly, widths_of
 from written import written
 
 SENTENCE = "I do not like rain"
@@ -52,6 +52,14 @@ def walked(page):
         page.keyboard.press("ArrowRight")
         frames.append(page.evaluate(FRAME))
     return frames
+
+
+# The same of all frames, each as the scrubber is put to it.
+FRAMES = f"""(scrubber) => Array.from({{ length: Number(scrubber.max) + 1 }}, (_, at) => {{
+  scrubber.value = at;
+  scrubber.dispatchEvent(new Event("input", {{ bubbles: true }}));
+  return ({FRAME})();
+}})"""
 
 
 def close(numbers, expected):
@@ -106,7 +114,7 @@ def test_each_normalizer_ends_in_its_weights(looking, serving):
         chosen = {"text": SENTENCE, "normalizer": normalizer, "query": QUERY}
         page = look.go(f"#steps?{urlencode(chosen)}")
         trace = computed(StepsRequest(text=SENTENCE, normalizer=normalizer), Limits()).trace
-        named = dict(walked(page))
+        named = dict(page.get_by_label("Frame of the walk").evaluate(FRAMES))
         close(named["weights"][-1], trace.weights[QUERY].max())
         close(named["context"], trace.context[QUERY])
         assert ("power" in named) == normalizer.startswith("softmax"), normalizer
@@ -222,7 +230,7 @@ def test_a_long_sentence_fits_each_width_in_each_language(looking, serving):
     page.evaluate(LISTEN)
     for language in LANGUAGES:
         look.speak(language)
-        for width in sorted({*WIDTHS, 820, 1440}, reverse=True):
+        for width in reversed(widths_of(language, sorted({*WIDTHS, 820, 1440}))):
             look.resize(width)
             assert look.overflow() == 0, (language, width)
             wide, high, strip = page.evaluate(FITS)
@@ -245,9 +253,7 @@ def test_titles_of_the_stage_are_whole_on_a_telephone(looking, serving):
     for language in LANGUAGES:
         look.speak(language)
         names = words(language)
-        scrubber = page.get_by_label(names["walk.at"])
-        for place in range(int(scrubber.get_attribute("max")) + 1):
-            scrubber.fill(str(place))
+        page.get_by_label(names["walk.at"]).evaluate(FRAMES)
         written = page.evaluate("() => window.written.splice(0)")
         for name in ("keys", "scores", "scaled", "masked", "weights", "values"):
             assert names[f"steps.{name}"] in written

@@ -25,13 +25,22 @@ export function readAddress() {
 export function writeAddress(view, state) {
   const query = new URLSearchParams(state);
   place = `#${view}${query.size ? `?${query}` : ""}`;
-  clearTimeout(writing);
+  settle();
   if (!hasOwnUrl) return;
   const before = location.hash;
+  // Whoever reads the address of a page waits until none is due.
+  document.documentElement.dataset.due = "";
   writing = setTimeout(() => {
     // If a link or the button Back has led elsewhere, its event is still to come.
     if (location.hash === before) history.replaceState(null, "", place);
+    settle();
   }, REST);
+}
+
+/** Let nothing be due any more. */
+function settle() {
+  clearTimeout(writing);
+  delete document.documentElement.dataset.due;
 }
 
 /**
@@ -41,7 +50,7 @@ export function writeAddress(view, state) {
 export function onGoing(gone) {
   if (hasOwnUrl) {
     addEventListener("hashchange", () => {
-      clearTimeout(writing);
+      settle();
       place = location.hash;
       gone();
     });

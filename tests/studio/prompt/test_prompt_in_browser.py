@@ -252,10 +252,10 @@ def test_twelve_heads_fit_a_telephone(looking, serving, wide):
     look = looking(serving(wide).url, width=390, height=844)
     for view in ("prompt", "heads"):
         page = look.open(f"#{view}")
+        assert look.violations(contrast=False) == []
         for language in LANGUAGES:
             look.speak(language)
             assert look.overflow() == 0, (view, language)
-            assert look.violations(contrast=language == "en") == []
             # No role is cut.
             cut = page.locator(".small .role").evaluate_all(
                 "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).length"

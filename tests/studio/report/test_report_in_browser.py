@@ -70,11 +70,12 @@ def test_nothing_of_the_text_or_the_name_becomes_markup(looking, studio, tmp_pat
     file = tmp_path / "report.html"
     gh.Report(studio, text).save(file)
     look = looking(file.as_uri())
+    look.open("#steps")
     for view in VIEWS:
-        page = look.open(f"#{view}")
+        page = look.go(f"#{view}?")
         assert page.locator("img:not(header img), script, iframe").count() == 0
         assert page.locator(".brand").inner_text().endswith("a <b>&run")
-    sentences = look.open("#alignment").get_by_label("A sentence to translate")
+    sentences = look.go("#alignment").get_by_label("A sentence to translate")
     assert (HOSTILE.split()[1] in sentences.inner_text()) == (text == HOSTILE)
 
 
@@ -121,9 +122,10 @@ def test_steps_are_the_librarys_at_every_stop(offline, held):
 def test_heads_are_the_librarys_under_the_cross_hair(offline, held):
     text = held.told["about"]["text"]
     look = offline()
+    look.open("#heads")
     for layer, head, query, key in ((0, 0, 30, 2), (1, 2, 7, 7), (0, 1, 13, 0)):
         state = {"layer": layer, "head": head, "query": query, "key": key}
-        page = look.open(f"#heads?{urlencode(state)}")
+        page = look.go(f"#heads?{urlencode(state)}")
         asked = {"text": text, "layer": layer, "head": head}
         weights = held.tensor(key_of("heads/weights", asked))
         along = held.tensor(key_of("heads/along", asked))
@@ -158,9 +160,10 @@ def test_alignment_is_the_librarys_cell_by_cell(offline, held):
 @pytest.mark.slow
 def test_atlas_is_the_librarys_under_the_cross_hair(offline, held):
     look = offline()
+    look.open("#atlas")
     for layer, head, query, key in ((0, 2, 29, 3), (1, 1, 0, 0)):
         state = {"layer": layer, "head": head, "i": query, "j": key}
-        page = look.open(f"#atlas?{urlencode(state)}")
+        page = look.go(f"#atlas?{urlencode(state)}")
         asked = {"layer": layer, "head": head, "level": 0, "row": 0, "column": 0}
         tile = held.tensor(key_of("atlas/tile", asked))
         shown = page.locator(".atlas output[data-value]").evaluate_all(
@@ -173,8 +176,9 @@ def test_atlas_is_the_librarys_under_the_cross_hair(offline, held):
 @pytest.mark.slow
 def test_every_width(offline):
     look = offline(dark=True)
+    look.open("#steps")
     for view in VIEWS:
-        look.open(f"#{view}")
+        look.go(f"#{view}?")
         for width in WIDTHS:
             look.resize(width)
             assert look.overflow() == 0, (view, width)
@@ -186,13 +190,13 @@ def test_every_width(offline):
 def test_it_speaks_its_own_language_whatever_the_browsers(looking, tmp_path, language):
     file = tmp_path / "report.html"
     gh.Report(None, "Sun", lang=language).save(file)
-    page = looking(file.as_uri(), language="de").open()
+    look = looking(file.as_uri(), language="de")
+    page = look.open()
     assert page.evaluate("document.documentElement.lang") == language
     assert page.locator("h1").inner_text() == words(language)["steps.title"]
     assert page.get_by_role("combobox", name="Language").count() == 0
-    look = looking(file.as_uri())
     for view in VIEWS:
-        assert f"{view}." not in look.open(f"#{view}").inner_text("body")
+        assert f"{view}." not in look.go(f"#{view}?").inner_text("body")
 
 
 def test_what_is_not_held_is_told_in_a_sentence(offline):
