@@ -28,9 +28,13 @@ FORBIDDEN = {
         r"\b[Hh]an? (mirado|encontrado|dado)\b",
         r"\b(tú|vosotros|vuestr[oa])\b",
     ),
-    "zh_Hant": (r"次方」|「分數」次方|印出|印成|配方|走過每一對|沒有動靜|要看頭|信息|視頻|默認",),
+    "zh_Hant": (
+        r"次方」|「分數」次方|印出|印成|配方|走過每一對|沒有動靜|要看頭|信息|視頻|默認",
+        r"編造|工作室|文本|詞元|範例",
+    ),
     "zh_Hans": (
         r"“分数”次幂|(?<!打)印出|印成|配方|走过每一对|遍历每一对|没有动静|要看头|维数|資訊|程式",
+        r"(?<!（)词元|单词|编造|工作室|电脑",
     ),
 }
 # What each language says somewhere, with the English term beside it where it is first met.
@@ -86,7 +90,7 @@ REQUIRED = {
         "多头注意力（multi-head attention）",
         "缩放点积注意力，scaled dot-product attention",
         "查询（query）",
-        "词元（token）",
+        "token（词元）",
         "参数矩阵",
         "维度",
         "nat",
