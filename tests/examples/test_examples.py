@@ -19,6 +19,23 @@ from pretrained_folders import TOKENS, llama2c_files, packed
 from scripts import script
 
 
+def test_the_context_of_a_word_is_pulled_to_what_its_sentence_is_about():
+    trained = script("examples/trained_words.py")
+    vectors = {word: torch.tensor(row) for word, row in trained.trained().items()}
+    rows = [line.split(",") for line in trained.FILE.read_text("utf-8").splitlines()]
+    kept = {word: torch.tensor([float(x) for x in row]) for word, *row in rows}
+    assert [*kept] == [*vectors]
+    torch.testing.assert_close(kept, vectors, atol=0.02, rtol=0)
+    nearer = {}
+    for sentence in ("我寫信給媽", "我用機寫碼"):
+        x = torch.stack([kept[word] for word in sentence])
+        context = gh.Attention()(x, x, x)[sentence.index("寫")]
+        letter, code = (torch.cosine_similarity(context, kept[w], dim=0) for w in "信碼")
+        nearer[sentence] = letter - code
+    letters, programs = nearer.values()
+    assert letters > 0.5 > programs
+
+
 @pytest.fixture(scope="module")
 def example():
     return script("examples/atlas_of_a_book.py")
