@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -20,9 +21,6 @@ OTHERS = {"numba", "networkx", "matplotlib", "pandas", "typer", "pydantic", "tra
     ("statement", "not_needed"),
     [
         ("import glasshead", {"torch", "numpy", "rich", "jaxtyping"} | DRAWING | OTHERS),
-        pytest.param(
-            "import glasshead; glasshead.Attention", DRAWING | OTHERS, marks=pytest.mark.slow
-        ),
         ("from glasshead.drawing import printable", {"torch", "numpy"} | DRAWING | OTHERS),
         ("import glasshead.explanation.translations", {"torch", "numpy"} | OTHERS),
     ],
@@ -53,11 +51,41 @@ with gh.watch(layer, [gh.Entropy()]) as seen:
 print(*seen[""]["entropy"].shape)
 """
 
+# What a process does one after the other, and what it has not imported by then.
+STEPS = {
+    "import glasshead; glasshead.Attention": DRAWING | OTHERS,
+    "import glasshead.tasks.training": {"lightning", "matplotlib", "datasets", "tokenizers"},
+    # A GPU alone takes Triton.
+    """import torch, glasshead as gh
+x = torch.randn(1, 2, 300, 16)
+gh.Attention(engine="fused").observe(x, x, x, [gh.Entropy()])
+gh.Attention().weights(x, x) @ torch.ones(300, 1)""": {"triton"},
+    """layer = torch.nn.MultiheadAttention(16, 2)
+with gh.watch(layer, [gh.Entropy()]) as seen:
+    layer(x[0], x[0], x[0])
+assert len(seen) == 1""": {"torchmetrics"},
+}
+IN_TURN = """
+import json, sys
+names = {}
+for step, not_needed in json.loads(sys.argv[1]).items():
+    exec(step, names)
+    print(sorted({*not_needed} & {*sys.modules}))
+"""
+
 
 @pytest.mark.slow
 def test_what_sees_attention_works_without_what_teaches_and_trains():
     out = subprocess.run([sys.executable, "-c", SEES], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "1 3 5"
+
+
+@pytest.mark.slow
+def test_a_process_imports_nothing_before_it_needs_it():
+    steps = json.dumps({step: [*not_needed] for step, not_needed in STEPS.items()})
+    command = [sys.executable, "-c", IN_TURN, steps]
+    out = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert out.stdout.splitlines() == ["[]"] * len(STEPS)
 
 
 @pytest.mark.parametrize("package", ["", ".drawing", ".explanation", ".ladder"])

@@ -1,6 +1,5 @@
 """When statistics on a GPU take the Triton kernel, when blocks of rows, and what plan says."""
 
-import subprocess
 import sys
 
 import pytest
@@ -12,7 +11,6 @@ from engines.triton_engine import installed
 from glasshead.engines import TRITON, reductions_of
 from glasshead.engines.triton import engine
 from glasshead.statistics.reductions import EntropySum
-from scripts import ROOT
 
 STATISTICS = [gh.Entropy(), gh.MaxWeight()]
 
@@ -123,22 +121,6 @@ def test_a_kernel_that_fails_is_told_once_and_rows_take_over(monkeypatch):
         (found,) = failing.reduce(problem, [EntropySum()])
     assert failing.refusal(problem).startswith("it failed (")
     torch.testing.assert_close(found[0], reductions_of(problem, [EntropySum()])[0][0])
-
-
-# Another process.
-@pytest.mark.slow
-def test_triton_is_not_imported_without_a_gpu():
-    code = (
-        "import sys, torch, glasshead as gh\n"
-        "x = torch.randn(1, 2, 300, 16)\n"
-        "gh.Attention(engine='fused').observe(x, x, x, [gh.Entropy()])\n"
-        "gh.Attention().weights(x, x) @ torch.ones(300, 1)\n"
-        "assert 'triton' not in sys.modules, 'imported'\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import copy
 import pickle
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -92,32 +90,6 @@ def test_what_was_computed_does_not_change_later():
 def test_statistics_of_padding_can_be_asked_in_vain():
     corpus = corpora.corpus()
     assert corpus.statistics_of(torch.ones(2, 3, dtype=torch.long)) == corpus.statistics
-
-
-@pytest.mark.slow
-def test_watching_imports_no_torchmetrics_and_a_corpus_says_how_to_get_it():
-    code = """
-import sys
-import torch, glasshead as gh
-gh.watch
-print("torchmetrics" in sys.modules)
-sys.modules["torchmetrics"] = None
-layer = torch.nn.MultiheadAttention(6, 3, batch_first=True)
-x = torch.zeros(1, 5, 6)
-with gh.watch(layer, [gh.Entropy()]) as seen:
-    layer(x, x, x)
-print(len(seen))
-try:
-    gh.CorpusStatistics
-except ImportError as error:
-    print(error)
-"""
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.splitlines() == [
-        "False",
-        "1",
-        "CorpusStatistics takes torchmetrics, not installed here: pip install 'glasshead[hf]'.",
-    ]
 
 
 def refused(update, sentence, kind=ValueError):
