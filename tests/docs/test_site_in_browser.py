@@ -3,8 +3,9 @@
 import re
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
+
+from accessibility import violations
 
 # The site is built first, which takes minutes.
 pytestmark = pytest.mark.slow
@@ -31,20 +32,10 @@ CONTRAST = [
     "search.html",
     "_modules/glasshead/recipe/biases.html",
 ]
-# What is not looked at costs nothing.
-QUICK = {"preload": False, "resultTypes": ["violations"]}
-COLOURS = ["color-contrast", "link-in-text-block"]
-ALL_BUT_COLOURS = QUICK | {"rules": {rule: {"enabled": False} for rule in COLOURS}}
-COLOURS_ALONE = QUICK | {"runOnly": COLOURS}
 
 
 def landing(language):
     return f"{'' if language == 'en' else f'{language}/'}docs/index.html"
-
-
-def violations(page, options):
-    found = Axe().run(page, options=options).response["violations"]
-    return [f"{page.url}: {one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
 
 
 def one_of_a_kind(name, kinds=("_modules/", "docs/api/")):
@@ -63,7 +54,7 @@ def test_no_page_has_a_fault(looking, site, served):
             continue
         page.goto(served + name)
         if one_of_a_kind(name):
-            found += violations(page, ALL_BUT_COLOURS)
+            found += [f"{name}: {one}" for one in violations(page, colours=False)]
     assert found == []
 
 
@@ -73,7 +64,8 @@ def test_all_can_be_read(looking, served):
         page.goto(served + name)
         for scheme in ("light", "dark"):
             looking(scheme=scheme)
-            found += [f"{scheme}: {one}" for one in violations(page, COLOURS_ALONE)]
+            broken = violations(page, others=False)
+            found += [f"{name}, {scheme}: {one}" for one in broken]
     assert found == []
 
 
