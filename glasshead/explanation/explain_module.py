@@ -17,8 +17,9 @@ from glasshead.ladder.worked_example import WorkedExample
 from glasshead.layers.torch_weights import named_weights
 from glasshead.recipe.problem import Trace
 from glasshead.recipe.validation import UnfitError
-from glasshead.watching.errors import BudgetError, module_of
+from glasshead.watching.errors import BudgetError
 from glasshead.watching.layer_record import Call
+from glasshead.watching.module_calls import module_of
 from glasshead.watching.seen import Seen
 from glasshead.watching.watch_and_intervene import watch
 

@@ -1,16 +1,15 @@
-"""A captured attention call: its inputs, masks of other libraries read, and snapshots."""
+"""A captured attention call: its inputs, masks of other libraries read, its output compared."""
 
-import copy
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from glasshead.engines import REFERENCE
@@ -20,7 +19,7 @@ from glasshead.recipe.normalizers import Softmax, SoftmaxOne
 from glasshead.recipe.problem import Problem, Trace
 from glasshead.recipe.scores import ScaledDot
 from glasshead.recipe.tile import Span
-from glasshead.watching.mask_rows import MaskRows
+from glasshead.watching.module_calls import ModuleCall, ModuleRun
 from glasshead.watching.sharding import Shard
 from glasshead.watching.single_query import row_of
 
@@ -140,6 +139,27 @@ class CapturedCall:
     def batch(self) -> tuple[int, ...]:
         """Shape of the axes before heads and queries."""
         return self.problem.scores_shape[:-3]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the batch."""
+        return math.prod(self.batch)
+
+
+class AttentionCall(NamedTuple):
+    """A captured call, and where it is in the run of the model.
+
+    Attributes:
+        name: Name of its attention.
+        captured: The captured call.
+        calls: The module calls in progress, innermost first.
+        run: The run of its module.
+    """
+
+    name: str
+    captured: CapturedCall
+    calls: Sequence[ModuleCall]
+    run: ModuleRun
 
 
 # Nobody writes to these, and making a module takes longer than a step of attention.
@@ -375,6 +395,32 @@ def agrees(theirs: Tensor, ours: Tensor) -> bool:
     return within(theirs, ours, tolerance_of(theirs.dtype) * max(largest, 1e-30))
 
 
+def with_own_context(trace: Trace, made: Tensor | None) -> Trace | None:
+    """Return a trace whose context is NaN where the model's is; None where that is another.
+
+    For a query that sees no key, models give 0, NaN or the mean of the values; any of these is
+    taken as it is.
+
+    Args:
+        trace: The steps that follow from the model's inputs.
+        made: The output of the model's heads, laid out as the context; None: it does not show.
+    """
+    if made is None:
+        return trace
+    tolerance, made = tolerance_of(made.dtype), made.to(trace.context)
+    empty = trace.weights.sum(-1, keepdim=True) == 0
+    # Kernels multiply a hidden value by 0, which is NaN where that is.
+    given = bool(trace.values.isfinite().all())
+    undefined = made.isnan() & (trace.context.isnan() | (not given))
+    finite = trace.context.masked_fill(undefined | empty, 0.0)
+    largest = finite.abs().amax() if finite.numel() else finite.new_zeros(())
+    limit = tolerance * largest.clamp(min=1e-30)
+    same = ((made - trace.context).abs() <= limit) | undefined | empty
+    if not bool(same.all()):
+        return None
+    return replace(trace, context=torch.where(undefined | empty, made, trace.context))
+
+
 def output_mismatch(captured: CapturedCall) -> str | None:
     """Return what the model gave other than what its inputs should give; None for the same.
 
@@ -445,100 +491,3 @@ def _row(problem: Problem, row: int) -> tuple[Tensor, Tensor, Tensor]:
         context = weights.squeeze(-2).unflatten(-2, (-1, problem.group)) @ value
         return context.flatten(-3, -2), sees[..., 0], largest.repeat_interleave(problem.group, -1)
     return (weights @ value)[..., 0, :], sees[..., 0], largest
-
-
-# Copies of one shape that a tensor is compared with, as a model may alternate between a few masks.
-_RECENT = 4
-
-
-class Snapshots:
-    """Copies of the masks, biases and parameters of recipes, one for all that are equal.
-
-    Layers of a model share a mask, and a model may write to it between two calls, even through
-    `.data`, which leaves no trace: so it is compared with the copies by value.
-    """
-
-    def __init__(self) -> None:
-        self._copies: dict[tuple[Any, ...], list[Tensor]] = {}
-        self._rows = MaskRows()
-        self._inside: set[int] = set()
-
-    def of(self, problem: Problem, charge: Callable[[int], None]) -> Problem:
-        """Return the problem with copies of its recipe's tensors.
-
-        Args:
-            problem: The problem; its queries, keys and values are not copied.
-            charge: Called with the bytes of each copy before it is made; it may raise.
-        """
-        self._charge, self._tile = charge, problem.tile()
-        return replace(
-            problem,
-            score=self._part(problem.score),
-            biases=tuple(self._part(bias) for bias in problem.biases),
-            mask=self._part(problem.mask),
-            normalizer=self._part(problem.normalizer),
-            offset=self._part(problem.offset),
-        )
-
-    def _part(self, value: Any) -> Any:
-        """Return a copy of a tensor, or a part of a recipe with copies of its tensors."""
-        if isinstance(value, Tensor):
-            return self._tensor(value)
-        if type(value) in (tuple, list):
-            return type(value)(self._part(one) for one in value)
-        if type(value) is dict:
-            return {name: self._part(one) for name, one in value.items()}
-        if isinstance(value, Mask | nn.Module) and id(value) not in self._inside:
-            return self._copied(value)
-        return value
-
-    def _copied(self, part: Mask | nn.Module) -> Any:
-        """Return a part of a recipe with copies of its tensors; itself where it has none."""
-        own = getattr(part, "__dict__", {})
-        if isinstance(part, Mask) and any(
-            callable(one) and not isinstance(one, nn.Module) for one in own.values()
-        ):
-            # A function may read anything, such as a tensor of its model, which cannot be copied.
-            return dense(self._tensor(part.visible(self._tile)))
-        # A module may contain itself.
-        self._inside.add(id(part))
-        try:
-            changed = {name: self._part(one) for name, one in own.items()}
-        finally:
-            self._inside.discard(id(part))
-        if all(_same(changed[name], one) for name, one in own.items()):
-            return part
-        twin = copy.copy(part)
-        # A mask is frozen, and a module would register a tensor as a parameter.
-        vars(twin).update(changed)
-        return twin
-
-    def _tensor(self, tensor: Tensor) -> Tensor:
-        # Expanded axes hold one number for all indices.
-        one = tensor.detach()
-        for axis, stride in enumerate(one.stride()):
-            if stride == 0 and one.shape[axis] > 1:
-                one = one.narrow(axis, 0, 1)
-        if one.ndim > 1 and one.shape[-2] == 1 < one.shape[-1] and type(tensor) is Tensor:
-            found = self._rows.of(one, self._charge)
-            return found if found.shape == tensor.shape else found.expand(tensor.shape)
-        key = (tuple(one.shape), one.dtype, one.device, isinstance(tensor, nn.Parameter))
-        recent = self._copies.setdefault(key, [])
-        found = next((known for known in recent if torch.equal(known, one)), None)
-        if found is None:
-            self._charge(one.numel() * one.itemsize)
-            found = one.clone(memory_format=torch.contiguous_format)
-            if isinstance(tensor, nn.Parameter):
-                # PyTorch may multiply in another order by a tensor that requires a gradient.
-                found = nn.Parameter(found, tensor.requires_grad)
-            recent[:] = [found, *recent[: _RECENT - 1]]
-        return found if found.shape == tensor.shape else found.expand(tensor.shape)
-
-
-def _same(changed: Any, value: Any) -> bool:
-    """Return whether a value contained no tensor, so that nothing was copied."""
-    if isinstance(value, tuple | list):
-        return all(_same(*both) for both in zip(changed, value, strict=True))
-    if isinstance(value, dict):
-        return all(_same(changed[name], one) for name, one in value.items())
-    return changed is value

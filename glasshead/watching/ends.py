@@ -5,7 +5,6 @@ A batch is generated until its last text has ended, and the others are fed paddi
 
 import re
 import sys
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,9 +14,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from glasshead.recipe.validation import whole_number
+from glasshead.watching.captured_call import AttentionCall
 from glasshead.watching.foreign import attribute
-from glasshead.watching.given_caches import given_cache
 from glasshead.watching.module_calls import ModuleCall
+from glasshead.watching.sequences import CallPosition
 
 _CONFIG = "generation_config"
 _IDS = ("decoder_input_ids", "input_ids")
@@ -64,20 +64,14 @@ class _Text:
     """The rows of a batch whose texts are generated together.
 
     Attributes:
-        known: The object that all of its forward passes have in common; None: there is none.
         prompt: Number of its first tokens, which end no text.
         ended: The position of the token that ended each row; -1 where none did.
+        loop: The decoding loop that writes it, as of `_Decoding`; None: there is none.
     """
 
-    known: Any
     prompt: int
     ended: list[int]
-
-    def is_of(self, known: Any) -> bool:
-        """Return whether passes that have this object in common are of this text."""
-        if isinstance(self.known, weakref.ref):
-            return known is not None and self.known() is known
-        return self.known is known
+    loop: Any
 
 
 class _Stops(NamedTuple):
@@ -127,38 +121,38 @@ class EndFinder:
 
     def __init__(self, model: nn.Module, given: Ends | None) -> None:
         self._model, self._given = model, given
-        self._texts: list[_Text] = []
+        # By texts of the ledger; by decoding loops, which may read theirs anew each time.
+        self._texts: dict[object, _Text] = {}
         self._pass: tuple[int, int] = (-1, 0)
         self._real: Tensor | None = None
 
     def real(
-        self, position: int, queries: int, batch: int, calls: Sequence[ModuleCall], forward: int
+        self, call: AttentionCall, place: CallPosition
     ) -> Bool[Tensor, "batch queries"] | None:
         """Return which queries belong to a text that has not ended; None where all may.
 
         Args:
-            position: Position of the first query in the text.
-            queries: Number of queries.
-            batch: Number of rows.
-            calls: The module calls in progress, innermost first.
-            forward: Number of the forward pass.
+            call: The call.
+            place: Its place in its text.
         """
+        position, queries, batch = place.position, call.captured.queries, call.captured.rows
         if self._given is not None and self._given.lengths is not None:
             return _before(self._given.lengths, position, queries, batch)
         if self._given is not None and not self._given.ids:
             return None
-        if self._pass != (forward, position):
-            self._pass, self._real = (forward, position), self._of_pass(position, calls)
+        if self._pass != (call.run.forward, position):
+            self._pass = call.run.forward, position
+            self._real = self._of_pass(place, call.calls)
         real = self._real
         return real if real is not None and real.shape == (batch, queries) else None
 
-    def _of_pass(self, position: int, calls: Sequence[ModuleCall]) -> Tensor | None:
+    def _of_pass(self, place: CallPosition, calls: Sequence[ModuleCall]) -> Tensor | None:
         """Return which tokens of a forward pass belong to a text; None where all may."""
-        decoding = _decoding()
+        decoding, position = _decoding(), place.position
         fed = _fed(calls, decoding, any_name=self._given is not None)
         if fed is None:
             return None
-        text = self._text(position, fed, calls, decoding)
+        text = self._text(place, fed, decoding)
         if fed.is_floating_point() or position + fed.shape[1] <= text.prompt:
             return None
         stops = self._stops(decoding)
@@ -166,24 +160,23 @@ class EndFinder:
             return None
         return _before_ends(text, fed.detach(), position, stops)
 
-    def _text(
-        self, position: int, fed: Tensor, calls: Sequence[ModuleCall], decoding: _Decoding | None
-    ) -> _Text:
+    def _text(self, place: CallPosition, fed: Tensor, decoding: _Decoding | None) -> _Text:
         """Return the text that a forward pass continues, or a new one."""
-        rows, count = fed.shape[:2]
-        known = given_cache(reversed(calls)) if decoding is None else decoding.config
-        text = next((one for one in self._texts if one.is_of(known)), None)
-        begins = decoding is None and not position
-        if text is None or begins or len(text.ended) != rows:
+        (rows, count), position = fed.shape[:2], place.position
+        loop = None if decoding is None else decoding.config
+        key = place.text if loop is None else id(loop)
+        text = self._texts.pop(key, None)
+        if text is None or len(text.ended) != rows or (loop is None and not position):
             prompt = position + count
             if decoding is not None:
                 prompt = max(prompt, decoding.length)
             elif position and count == 1:
                 # Its prompt was read before the block.
                 prompt = position
-            others = [one for one in self._texts if one is not text]
-            text = _Text(_weak(known), prompt, [-1] * rows)
-            self._texts[:] = [text, *others][:_TEXTS]
+            text = _Text(prompt, [-1] * rows, loop)
+        self._texts[key] = text
+        while len(self._texts) > _TEXTS:
+            del self._texts[next(iter(self._texts))]
         return text
 
     def _stops(self, decoding: _Decoding | None) -> _Stops | None:
@@ -290,11 +283,3 @@ def _numbers(value: Any) -> list[int]:
         value = value.flatten().tolist()
     ones = value if isinstance(value, list | tuple) else [value]
     return [one for one in ones if isinstance(one, int) and not isinstance(one, bool)]
-
-
-def _weak(known: Any) -> Any:
-    """Return a weak reference to an object; itself where it takes none."""
-    try:
-        return weakref.ref(known)
-    except TypeError:
-        return known

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from glasshead.watching.attention_map import Images, ImageTokens
-from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.captured_call import AttentionCall, CapturedCall
 from glasshead.watching.foreign import attribute
 from glasshead.watching.module_calls import ModuleCall
 
@@ -65,25 +65,24 @@ class ImageFinder:
                 self._read.append((call.identity, _grids(call.module, sizes, pixels)))
             return
 
-    def images(self, captured: CapturedCall, calls: Sequence[ModuleCall]) -> Images | str | None:
+    def images(self, call: AttentionCall) -> Images | str | None:
         """Return the pictures of each row of the batch of a call.
 
         Args:
-            captured: The captured call.
-            calls: The module calls in progress, innermost first.
+            call: The call.
 
         Returns: None where the model was given no picture, a clause where its patches are not
         known.
         """
-        if captured.over_features:
+        if call.captured.over_features:
             return "its keys are features, and not patches"
         try:
-            return self._images(captured, calls)
+            return self._images(call.captured, call.calls)
         except Exception as error:  # noqa: BLE001 - as of other things of these names
             return f"what its model was given is not understood ({error})"
 
     def _images(self, captured: CapturedCall, calls: Sequence[ModuleCall]) -> Images | str | None:
-        keys, rows = captured.problem.scores_shape[-1], torch.Size(captured.batch).numel()
+        keys, rows = captured.problem.scores_shape[-1], captured.rows
         decodes = False
         for call in calls:
             given = call.arguments

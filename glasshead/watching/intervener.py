@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from glasshead.recipe.masks import dense
-from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.captured_call import AttentionCall, CapturedCall
 from glasshead.watching.interventions import ActivationPatch, ChangedCall, Intervention
 from glasshead.watching.module_calls import (
+    ForwardPass,
     ModuleCall,
     calling,
     calls_in_progress,
@@ -22,7 +23,6 @@ from glasshead.watching.module_calls import (
 )
 from glasshead.watching.sequences import CallPosition, SequenceLedger
 from glasshead.watching.sharding import Shard, ShardError, head_shard, shares_heads
-from glasshead.watching.watcher import ForwardPass
 
 
 class AttentionChange:
@@ -273,8 +273,8 @@ class Intervener:
                 f"{self._verb} takes texts at one position for queries= and keys, and {name!r} has "
                 f"a batch at several: run them one at a time, or name heads alone."
             )
-        run, _ = self._pass.run(name, calls, own)
-        place = self.sequences.place(name, run, captured, calls, self._pass.number)
+        run = self._pass.run(name, calls, own)
+        place = self.sequences.place(AttentionCall(name, captured, calls, run))
         if place.places is not None or place.unplaced is not None:
             raise ValueError(
                 f"{self._verb} takes positions of a text whose keys are all in its cache, and from "

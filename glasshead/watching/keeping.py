@@ -1,5 +1,6 @@
 """What a watch keeps of each call beside its statistics, within a budget of memory."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -7,82 +8,76 @@ from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glasshead.attention.shared_keys import KeyStore
 from glasshead.attention.weight_gradients import WeightGradients
 from glasshead.attention.weights import Weights
 from glasshead.engines import REFERENCE
+from glasshead.recipe.masks import Mask, dense
 from glasshead.recipe.problem import STEPS, Problem, Trace
 from glasshead.recipe.validation import UnfitError
-from glasshead.watching.captured_call import CapturedCall, Snapshots
+from glasshead.watching.captured_call import AttentionCall, CapturedCall, with_own_context
 from glasshead.watching.errors import BudgetError, UnfollowedError
-from glasshead.watching.own_context import with_own_context
+from glasshead.watching.mask_rows import MaskRows
 
 
 class Keeper:
     """Keeper of weights, their gradients, contexts or steps.
 
     Args:
-        keep: "weights", "gradients", "context" or "trace", as of `watch`; None: nothing.
+        keep: "weights", "gradients", "context" or "trace", as of `watch`.
         budget: The most bytes that it takes.
 
     Attributes:
         spent: Why nothing more is kept; None while the budget suffices.
     """
 
-    def __init__(self, keep: str | None, budget: int) -> None:
+    def __init__(self, keep: str, budget: int) -> None:
         self.keep, self._budget, self._bytes = keep, budget, 0
         self.spent: str | None = None
         self._snapshots = Snapshots()
         self._stores: dict[tuple[str, int], KeyStore] = {}
 
-    def of_call(
-        self, name: str, captured: CapturedCall, problem: Problem, run: int
-    ) -> dict[str, Any]:
+    def of_call(self, call: AttentionCall, problem: Problem) -> dict[str, Any]:
         """Return what a call keeps, by the names of `Call`; beyond the budget, why it does not.
 
         Args:
-            name: Name of its attention.
-            captured: The call.
-            problem: Its computation, with keys numbered as in the text.
-            run: The run of its module in the forward pass.
+            call: The call.
+            problem: Its computation, at its position in its text.
 
         Errors: an `UnfitError` where it has not what is to be kept.
         """
-        keep = self.keep
-        if keep is None:
-            return {}
         if self.spent is not None:
             return {"missing": self.spent}
         try:
-            return self._kept_by_kind(keep, name, captured, problem, run)
+            return self._kept_by_kind(call, problem)
         except BudgetError as error:
             # A watch does not break a model, which may have run for hours.
             self.spent = str(error)
             return {"missing": self.spent}
 
-    def _kept_by_kind(
-        self, keep: str, name: str, captured: CapturedCall, problem: Problem, run: int
-    ) -> dict[str, Any]:
+    def _kept_by_kind(self, call: AttentionCall, problem: Problem) -> dict[str, Any]:
+        keep, (name, captured, *_) = self.keep, call
         if keep == "trace":
             return {keep: self._trace(name, captured, problem)}
         if keep == "context":
             return {keep: self._context(name, captured)}
-        kept: dict[str, Any] = {"weights": self._weights(name, captured, problem, run)}
+        kept: dict[str, Any] = {"weights": self._weights(call, problem)}
         if keep == "gradients":
             kept["arrived"] = self._gradients(name, captured, problem)
         return kept
 
-    def _weights(self, name: str, captured: CapturedCall, problem: Problem, run: int) -> Weights:
+    def _weights(self, call: AttentionCall, problem: Problem) -> Weights:
         """Build the lazy weights, within the budget."""
+        name, captured, _, run = call
         if not problem.normalizer.exponential:
             raise UnfitError(
                 f"keep='weights' takes attention with a softmax, and {name!r} has "
                 f"{type(problem.normalizer).__name__}: leave it out by layers=."
             )
         charge = partial(self._charge, name)
-        store = self._stores.setdefault((name, run), KeyStore())
+        store = self._stores.setdefault((name, run.place), KeyStore())
         shared = self._snapshots.of(problem, charge)
         return store.weights(shared, _logsumexp(captured, problem), charge)
 
@@ -220,3 +215,100 @@ def _logsumexp(captured: CapturedCall, problem: Problem) -> Tensor | None:
         return known
     _, visible = problem.bias_and_visible(problem.mask, problem.tile())
     return known if visible is None else known.masked_fill(~visible.any(-1), -torch.inf)
+
+
+# Copies of one shape that a tensor is compared with, as a model may alternate between a few masks.
+_RECENT = 4
+
+
+class Snapshots:
+    """Copies of the masks, biases and parameters of recipes, one for all that are equal.
+
+    Layers of a model share a mask, and a model may write to it between two calls, even through
+    `.data`, which leaves no trace: so it is compared with the copies by value.
+    """
+
+    def __init__(self) -> None:
+        self._copies: dict[tuple[Any, ...], list[Tensor]] = {}
+        self._rows = MaskRows()
+        self._inside: set[int] = set()
+
+    def of(self, problem: Problem, charge: Callable[[int], None]) -> Problem:
+        """Return the problem with copies of its recipe's tensors.
+
+        Args:
+            problem: The problem; its queries, keys and values are not copied.
+            charge: Called with the bytes of each copy before it is made; it may raise.
+        """
+        self._charge, self._tile = charge, problem.tile()
+        return replace(
+            problem,
+            score=self._part(problem.score),
+            biases=tuple(self._part(bias) for bias in problem.biases),
+            mask=self._part(problem.mask),
+            normalizer=self._part(problem.normalizer),
+            offset=self._part(problem.offset),
+        )
+
+    def _part(self, value: Any) -> Any:
+        """Return a copy of a tensor, or a part of a recipe with copies of its tensors."""
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        if type(value) in (tuple, list):
+            return type(value)(self._part(one) for one in value)
+        if type(value) is dict:
+            return {name: self._part(one) for name, one in value.items()}
+        if isinstance(value, Mask | nn.Module) and id(value) not in self._inside:
+            return self._copied(value)
+        return value
+
+    def _copied(self, part: Mask | nn.Module) -> Any:
+        """Return a part of a recipe with copies of its tensors; itself where it has none."""
+        own = getattr(part, "__dict__", {})
+        if isinstance(part, Mask) and any(
+            callable(one) and not isinstance(one, nn.Module) for one in own.values()
+        ):
+            # A function may read anything, such as a tensor of its model, which cannot be copied.
+            return dense(self._tensor(part.visible(self._tile)))
+        # A module may contain itself.
+        self._inside.add(id(part))
+        try:
+            changed = {name: self._part(one) for name, one in own.items()}
+        finally:
+            self._inside.discard(id(part))
+        if all(_same(changed[name], one) for name, one in own.items()):
+            return part
+        twin = copy.copy(part)
+        # A mask is frozen, and a module would register a tensor as a parameter.
+        vars(twin).update(changed)
+        return twin
+
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        # Expanded axes hold one number for all indices.
+        one = tensor.detach()
+        for axis, stride in enumerate(one.stride()):
+            if stride == 0 and one.shape[axis] > 1:
+                one = one.narrow(axis, 0, 1)
+        if one.ndim > 1 and one.shape[-2] == 1 < one.shape[-1] and type(tensor) is Tensor:
+            found = self._rows.of(one, self._charge)
+            return found if found.shape == tensor.shape else found.expand(tensor.shape)
+        key = (tuple(one.shape), one.dtype, one.device, isinstance(tensor, nn.Parameter))
+        recent = self._copies.setdefault(key, [])
+        found = next((known for known in recent if torch.equal(known, one)), None)
+        if found is None:
+            self._charge(one.numel() * one.itemsize)
+            found = one.clone(memory_format=torch.contiguous_format)
+            if isinstance(tensor, nn.Parameter):
+                # PyTorch may multiply in another order by a tensor that requires a gradient.
+                found = nn.Parameter(found, tensor.requires_grad)
+            recent[:] = [found, *recent[: _RECENT - 1]]
+        return found if found.shape == tensor.shape else found.expand(tensor.shape)
+
+
+def _same(changed: Any, value: Any) -> bool:
+    """Return whether a value contained no tensor, so that nothing was copied."""
+    if isinstance(value, tuple | list):
+        return all(_same(*both) for both in zip(changed, value, strict=True))
+    if isinstance(value, dict):
+        return all(_same(changed[name], one) for name, one in value.items())
+    return changed is value

@@ -71,6 +71,24 @@ def crosses_by_arguments(queries: int, keys: int) -> bool:
     return queries not in (keys, 1)
 
 
+def merged_position(queries: int, keys: int, own: ModuleCall) -> int | None:
+    """Return the position of the first query of merged self- and cross-attention.
+
+    Its keys are those of its own text and, after them, those of an encoder.
+
+    Args:
+        queries, keys: Number of queries and keys.
+        own: The module call that the attention belongs to.
+
+    Returns: the position; None for attention of another kind.
+    """
+    others: Any = own.arguments.get("encoder_hidden_states")
+    if not isinstance(others, Tensor) or others.ndim != _TEXT:
+        return None
+    position = keys - others.shape[1] - queries
+    return position if position >= 0 else None
+
+
 def _given_other_text(call: ModuleCall, keys: int) -> bool:
     """Return whether a module was given, by name, another text that has all of the keys."""
     given = call.arguments

@@ -30,6 +30,7 @@ class MaskChecks:
 
     Attributes:
         unexpected: How attentions ran otherwise than stated, a clause by name.
+        settled: The attentions of which nothing more is to be checked.
 
     Errors: a TypeError for anything but masks by patterns, a ValueError for a pattern that names
     no module.
@@ -37,6 +38,7 @@ class MaskChecks:
 
     def __init__(self, expected: Any, names: Iterable[str]) -> None:
         self.unexpected: dict[str, str] = {}
+        self.settled: set[str] = set()
         names = list(names)
         self._expected = {
             pattern: (Layers(pattern, names, argument="expect"), mask)
@@ -65,12 +67,14 @@ class MaskChecks:
             self._directed.add(name)
             if not info.crossing and _is_inverted(problem):
                 self._inverted[name] = None
-        for pattern, (layers, mask) in self._expected.items():
-            if name in layers:
-                self._met.add(pattern)
-                if name not in self.unexpected:
-                    self._compare(name, mask, problem, info)
-                break
+        stated = next((one for one in self._expected.items() if name in one[1][0]), None)
+        if stated is not None:
+            pattern, (_, mask) = stated
+            self._met.add(pattern)
+            if name not in self.unexpected:
+                self._compare(name, mask, problem, info)
+        if name in self._directed and (stated is None or name in self.unexpected):
+            self.settled.add(name)
 
     def warn(self) -> None:
         """Warn of masks that are inverted, or other than stated, and of stated ones without use."""

@@ -1,4 +1,4 @@
-"""Module calls: the modules of a model in progress, and the layers that a user selects."""
+"""Module calls: the modules of a model in progress, its passes, and the layers a user selects."""
 
 import inspect
 import sys
@@ -7,13 +7,14 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
 from glasshead.attention import Attention
 from glasshead.private_names import lacking, private
-from glasshead.watching.errors import UnseenError, uncompiled
+from glasshead.watching.errors import UnseenError
+from glasshead.watching.foreign import attribute
 
 # Every call of a module goes through this function, even if its `forward` is patched.
 _CALL: Any = getattr(
@@ -21,6 +22,27 @@ _CALL: Any = getattr(
 )
 # An extra local variable of the frame of such a call: its `ModuleCall`.
 _OWN = "__glasshead_call__"
+
+
+def compiled_parts(model: nn.Module) -> list[str]:
+    """Return the names of the modules of a model that are compiled."""
+    return [
+        name
+        for name, module in model.named_modules()
+        if uncompiled(module) is not module or attribute(module, "_compiled_call_impl")
+    ]
+
+
+def uncompiled(module: Any) -> Any:
+    """Return the module that was given to `torch.compile`; itself where it was not."""
+    if type(module).__name__ == "OptimizedModule":
+        return module._orig_mod  # noqa: SLF001 - so it is told by `torch.compile`
+    return module
+
+
+def module_of(model: nn.Module, name: str) -> nn.Module:
+    """Return the module of a model by its name, compiled or not."""
+    return uncompiled(uncompiled(model).get_submodule(name))
 
 
 class ModuleCall:
@@ -183,6 +205,86 @@ def names_of(model: nn.Module) -> dict[nn.Module, str]:
         ):
             found[module] = name
     return found
+
+
+class ModuleRun(NamedTuple):
+    """The run of a module in a forward pass that a call of attention belongs to.
+
+    Attributes:
+        forward: Number of the forward pass.
+        place: Index of the run of the module in it.
+        interleaved: Whether other attention ran since the last run.
+        beside: Whether the last run was in the same call of the module.
+    """
+
+    forward: int
+    place: int = 0
+    interleaved: bool = False
+    beside: bool = False
+
+
+class ForwardPass:
+    """The current forward pass of a model, and the runs of each module within it.
+
+    Attributes:
+        number: Number of the current pass.
+        again: Whether an earlier pass ran the same outermost module from beginning to end.
+        repeated: Whether the module of the last attention has attended in the same call before.
+    """
+
+    def __init__(self) -> None:
+        self.number, self.again, self.repeated = 0, False, False
+        self._outermost: list[nn.Module] = []
+        self._identity: object = None
+        self._runs: dict[str, tuple[object, int]] = {}
+        self._previous: str | None = None
+
+    def run(self, name: str, calls: Sequence[ModuleCall], own: ModuleCall) -> ModuleRun:
+        """Return the run that a call belongs to.
+
+        Args:
+            name: Name of the attention.
+            calls: The module calls in progress, innermost first.
+            own: The one of them that the attention belongs to.
+        """
+        if calls[-1].identity is not self._identity:
+            self._begin(calls[-1])
+        identity, index = self._runs.get(name, (None, -1))
+        self.repeated = identity is own.identity
+        again = identity is not None and not self.repeated
+        interleaved = again and self._previous != name
+        if not self.repeated:
+            index += 1
+        self._runs[name] = own.identity, index
+        self._previous = name
+        return ModuleRun(self.number, index, interleaved)
+
+    def another(self, name: str) -> ModuleRun:
+        """Begin another run within the same call of a module, and return it."""
+        identity, index = self._runs[name]
+        self._runs[name] = identity, index + 1
+        return ModuleRun(self.number, index + 1, beside=True)
+
+    def _begin(self, outermost: ModuleCall) -> None:
+        """Begin another pass."""
+        self._identity, self._runs, self._previous = outermost.identity, {}, None
+        self.number += 1
+        self.again = any(one is outermost.module for one in self._outermost)
+        if not self.again:
+            self._outermost.append(outermost.module)
+
+
+def attention_name(names: dict[nn.Module, str], module: nn.Module) -> str:
+    """Return the name of the attention that a module computes.
+
+    Args:
+        names: The modules of a model, as `names_of` gives them.
+        module: One of them.
+    """
+    if isinstance(module, nn.TransformerEncoderLayer):
+        # Its fused operator does not call the attention module.
+        module = module.self_attn
+    return names[module]
 
 
 class Layers:

@@ -14,10 +14,11 @@ from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span
 from glasshead.statistics import Received, Statistic
 from glasshead.statistics.reductions import Reduction, TimesQueries
-from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.captured_call import AttentionCall, CapturedCall
 from glasshead.watching.ends import EndFinder
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.module_calls import ModuleCall
+from glasshead.watching.sequences import CallPosition
 
 # A module with one of these arguments reads a text or a signal, whose padding is in its own mask.
 _TEXTS = {"input_ids", "inputs_embeds"}
@@ -68,35 +69,28 @@ class PaddingFinder:
         self.fitted = False
 
     def real(
-        self,
-        name: str,
-        captured: CapturedCall,
-        position: int,
-        calls: Sequence[ModuleCall],
-        forward: int,
+        self, call: AttentionCall, place: CallPosition
     ) -> Bool[Tensor, "batch queries"] | None:
         """Return which queries are real tokens; None where all are, or the padding is unknown.
 
         Args:
-            name: Name of the attention.
-            captured: The captured call.
-            position: Position of its first query in the text.
-            calls: The module calls in progress, innermost first.
-            forward: Number of the forward pass; keys are checked once per pass.
+            call: The call.
+            place: Its place in its text.
         """
-        batch = torch.Size(captured.batch).numel()
-        real = self._by_argument(name, captured, position, batch, calls)
+        (name, captured, calls, run), position = call, place.position
+        real = self._by_argument(call, position)
         if real is None:
             real = captured.real
         if real is None:
-            real = self._called_with(name, calls, captured, position, forward)
-        if real is None and any(isinstance(call.arguments.get("mask"), Mask) for call in calls):
-            real = _by_recipe(captured, position, batch)
-        if real is None and self._checked != forward and self.looks_padded is None:
-            self._checked = forward
+            real = self._called_with(call, position)
+        if real is None and any(isinstance(one.arguments.get("mask"), Mask) for one in calls):
+            real = _by_recipe(captured, position)
+        # Keys are looked at once a pass.
+        if real is None and self._checked != run.forward and self.looks_padded is None:
+            self._checked = run.forward
             self.looks_padded = name if _looks_padded(captured) else None
         if not (self._has_encoder and _encodes(name)):
-            alive = self._ends.real(position, captured.queries, batch, calls, forward)
+            alive = self._ends.real(call, place)
             if alive is not None:
                 real = alive if real is None else real.to(alive.device) & alive
         if real is None or bool(real.all()):
@@ -126,20 +120,18 @@ class PaddingFinder:
             )
 
     def _by_argument(
-        self,
-        name: str,
-        captured: CapturedCall,
-        position: int,
-        batch: int,
-        calls: Sequence[ModuleCall],
+        self, call: AttentionCall, position: int
     ) -> Bool[Tensor, "batch queries"] | None:
         """Return the real queries by the given mask, if it belongs to this text.
 
         For an encoder-decoder it is the mask of the encoder's text, and for a text with an image
         or audio that of the text.
         """
-        if self._given is None or (self._has_encoder and _decodes(name)) or _beside_a_text(calls):
+        if self._given is None or (self._has_encoder and _decodes(call.name)):
             return None
+        if _beside_a_text(call.calls):
+            return None
+        (name, captured, *_), batch = call, call.captured.rows
         rows, tokens = self._given.shape
         if position == 0:
             self._fits[name] = captured.queries == tokens and batch % rows == 0
@@ -154,25 +146,21 @@ class PaddingFinder:
         return torch.cat([real, real.new_ones(batch, missing)], 1) if missing else real
 
     def _called_with(
-        self,
-        name: str,
-        calls: Sequence[ModuleCall],
-        captured: CapturedCall,
-        position: int,
-        forward: int,
+        self, attention: AttentionCall, position: int
     ) -> Bool[Tensor, "batch queries"] | None:
         """Return the real queries by the arguments of the enclosing modules; None where unknown.
 
         The innermost mask that fits counts: further out the same argument may refer to other
         tokens, such as those of the encoder around a decoder.
         """
-        side, batch = None, torch.Size(captured.batch).numel()
+        name, captured, calls, run = attention
+        side, batch = None, captured.rows
         for call in calls:
             given = call.arguments
             # The innermost layer with a mask of the source or the target reads that text.
             side = side or _side(name, given)
             for mask, hides in _token_masks(name, given, side, crossing=captured.crossing):
-                real = _real_queries(mask, captured, position, batch, hides=hides)
+                real = _real_queries(mask, captured, position, hides=hides)
                 if real is not None:
                     return real
             if "decoder_input_ids" in given:
@@ -181,22 +169,22 @@ class PaddingFinder:
                 # It reads the text itself: without a mask, or with one that was expanded before.
                 if given["attention_mask"] is None:
                     return torch.ones(batch, captured.queries, dtype=torch.bool)
-                return self._by_columns(captured, batch, forward)
+                return self._by_columns(captured, run.forward)
             if _is_signal(call):
                 return None
         return None
 
     def _by_columns(
-        self, captured: CapturedCall, batch: int, forward: int
+        self, captured: CapturedCall, forward: int
     ) -> Bool[Tensor, "batch queries"] | None:
         """Return which tokens are keys that a query sees, once for layers that share a mask."""
         problem = captured.problem
         if problem.mask is None or not isinstance(problem.offset, int):
-            return _by_columns(captured, batch)
-        call = (*problem.scores_shape, problem.offset, captured.crossing, batch, forward)
+            return _by_columns(captured)
+        call = (*problem.scores_shape, problem.offset, captured.crossing, forward)
         if problem.mask is not self._mask or call != self._call:
             self._mask, self._call = problem.mask, call
-            self._seen = _by_columns(captured, batch)
+            self._seen = _by_columns(captured)
         return self._seen
 
 
@@ -291,12 +279,12 @@ def _beside_a_text(calls: Sequence[ModuleCall]) -> bool:
     )
 
 
-def _by_columns(captured: CapturedCall, batch: int) -> Bool[Tensor, "batch queries"] | None:
+def _by_columns(captured: CapturedCall) -> Bool[Tensor, "batch queries"] | None:
     """Return which tokens of a self-attention are visible as keys to any query.
 
     In models of transformers a token sees itself, so a key that no query sees is padding.
     """
-    problem = captured.problem
+    problem, batch = captured.problem, captured.rows
     queries, keys = problem.scores_shape[-2:]
     offset = problem.offset
     if captured.crossing or not isinstance(offset, int) or offset + queries > keys:
@@ -314,10 +302,10 @@ def _by_columns(captured: CapturedCall, batch: int) -> Bool[Tensor, "batch queri
 
 
 def _real_queries(
-    mask: Any, captured: CapturedCall, position: int, batch: int, *, hides: bool
+    mask: Any, captured: CapturedCall, position: int, *, hides: bool
 ) -> Bool[Tensor, "batch queries"] | None:
     """Return the columns of a token mask that belong to the queries; None where it does not fit."""
-    if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.shape[0] != batch:
+    if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.shape[0] != captured.rows:
         return None
     end = position + captured.queries
     length = mask.shape[1]
@@ -335,9 +323,7 @@ def _real_queries(
     return mask == 0 if hides else mask != 0
 
 
-def _by_recipe(
-    captured: CapturedCall, position: int, batch: int
-) -> Bool[Tensor, "batch queries"] | None:
+def _by_recipe(captured: CapturedCall, position: int) -> Bool[Tensor, "batch queries"] | None:
     """Return the real queries of a self-attention by those of its masks that hide whole keys."""
     problem = captured.problem
     of_keys = [part for part in _operands(problem) if part.of_keys]
@@ -346,7 +332,7 @@ def _by_recipe(
     if captured.crossing or not of_keys or end > keys:
         return None
     visible = combined(of_keys).visible(problem.tile())  # type: ignore[union-attr]
-    return visible.expand(*leading, 1, 1, keys).reshape(batch, keys)[:, position:end]
+    return visible.expand(*leading, 1, 1, keys).reshape(captured.rows, keys)[:, position:end]
 
 
 def _looks_padded(captured: CapturedCall) -> bool:

@@ -222,10 +222,6 @@ class Call(StatisticResults):
         twin._info, twin.stop = self._info._replace(stop=left), left  # noqa: SLF001 - a Call
         return twin
 
-    def bare(self) -> "Call":
-        """Return the call without statistics and weights."""
-        return self._with(self.shape, {}, {})
-
     def selected(
         self,
         rows: Sequence[int] | None,

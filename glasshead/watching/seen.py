@@ -1,8 +1,7 @@
-"""The result of a watch: layers by name, summary tables, pandas tables and files."""
+"""The result of a watch: layers by name, summary tables and pandas tables."""
 
 import os
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,16 +10,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.attention.io import describe_values, found, read, tensors_of, understood, write
 from glasshead.attention.observe import import_pandas
 from glasshead.drawing import Block, Document, Paragraph, Table, number
-from glasshead.recipe.validation import in_float64, whole_number
+from glasshead.recipe.validation import in_float64
 from glasshead.statistics import MaxScore, Statistic
 from glasshead.watching.foreign import answer
 from glasshead.watching.gathering import gathered
 from glasshead.watching.layer_record import Watched
 from glasshead.watching.other_mixers import Unobserved
-from glasshead.watching.recorded_call import Call, CallInfo
+from glasshead.watching.recorded_call import Call
+from glasshead.watching.seen_file import load, save
 from glasshead.watching.texts import rows_of_beams
 
 if TYPE_CHECKING:
@@ -188,145 +187,6 @@ def _numbered(table: "pd.DataFrame", call: Call) -> "pd.DataFrame":
     if "head" in index and call.heads is not None:
         index["head"] = [call.heads[head] for head in index["head"]]
     return table.set_index([index[name] for name in index.columns])
-
-
-_KIND = "watch"
-# Key of the padding mask; names of statistics are identifiers.
-_REAL = "#real"
-
-
-def save(
-    file: str | os.PathLike[str],
-    watched: Mapping[str, Watched],
-    unobserved: Mapping[str, Unobserved],
-) -> None:
-    """Write every call to a file."""
-    tensors: dict[str, Tensor] = {}
-    for name, calls in watched.items():
-        for place, call in enumerate(calls):
-            own = tensors_of(call.values) | ({} if call.real is None else {_REAL: call.real})
-            tensors |= {f"{name}/{place}/{value}": tensor for value, tensor in own.items()}
-    layers = {name: [_described(call) for call in calls] for name, calls in watched.items()}
-    others = {name: [*one] for name, one in unobserved.items()}
-    write(file, _KIND, {"layers": layers, "unobserved": others}, tensors)
-
-
-def _described(call: Call) -> dict[str, Any]:
-    """Describe a call as JSON, but for its tensors."""
-    told = {name: one for name, one in call.statistics.items() if name in call.values}  # noqa: PD011 - a dict
-    return {
-        "shape": list(call.shape),
-        "position": call.position,
-        "first_key": call.first_key,
-        "keys": call.keys,
-        "crossing": call.crossing,
-        "compressed": call.compressed,
-        "by_hand": call.by_hand,
-        "pass": [call.forward, call.run, call.interleaved, call.beside, call.merged],
-        "heads": None if call.heads is None else list(call.heads),
-        "text": list(call.text),
-        "rows": None if call.rows is None else list(call.rows),
-        "apart": call.apart,
-        "untold": call.untold,
-        "stop": call.stop,
-        "statistics": describe_values(told, call.values),
-    }
-
-
-def load(
-    file: str | os.PathLike[str],
-) -> tuple[dict[str, Watched], dict[str, Unobserved]]:
-    """Read every call from a file, by layer name, and which layers were not observed."""
-    description, tensors = read(file, _KIND)
-    with understood(file, _KIND):
-        own: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
-        for name, tensor in tensors.items():
-            call, _, value = name.rpartition("/")
-            own[call][value] = tensor
-        layers = description["layers"].items()
-        others = description.get("unobserved", {}).items()
-        return (
-            {name: _watched(name, calls, own) for name, calls in layers},
-            {name: _unobserved(*one) for name, one in others},
-        )
-
-
-def _unobserved(kind: Any, selected: Any) -> Unobserved:
-    """Check what a file says of a layer that was not observed."""
-    if not isinstance(kind, str) or selected not in (True, False):
-        raise ValueError("a layer that was not observed has a class, and was selected or not")
-    return Unobserved(kind, bool(selected))
-
-
-def _watched(
-    name: str, calls: Sequence[Mapping[str, Any]], own: Mapping[str, Mapping[str, Tensor]]
-) -> Watched:
-    """Deserialize the calls of a layer.
-
-    Errors: a ValueError where there is none.
-    """
-    if not calls:
-        raise ValueError(f"{name!r} has no call")
-    return Watched(
-        name, [_call(one, own[f"{name}/{place}"], place) for place, one in enumerate(calls)]
-    )
-
-
-# A file of an earlier version does not know which calls belong together.
-_APART = "the file was written by a version that did not record which calls belong together"
-
-
-def _call(described: Mapping[str, Any], own: Mapping[str, Tensor], place: int) -> Call:
-    statistics, values = found(described["statistics"], own)
-    shape = tuple(whole_number(length, "shape") for length in described["shape"])
-    if not shape:
-        raise ValueError("a call has one axis at least")
-    heads, crossing = described["heads"], described.get("crossing", False)
-    if crossing not in (True, False):
-        raise ValueError("a call crosses or does not")
-    # Older files do not say whether a call is beside another, or merged.
-    known = (*described.get("pass", (0, 0, False)), False, False)
-    forward, run, interleaved, beside, merged = known[:5]
-    if any(one not in (True, False) for one in (interleaved, beside, merged)):
-        raise ValueError("a call is interleaved, beside another and merged, or not")
-    by_hand = described.get("by_hand")
-    if not isinstance(by_hand, str | None):
-        raise ValueError("the steps of a call by hand are words")  # noqa: TRY004 - of a file
-    rows, position = described.get("rows"), whole_number(described["position"], "position")
-    apart = described.get("apart", _APART if position and place else None)
-    untold = described.get("untold")
-    if not isinstance(apart, str | None) or not isinstance(untold, str | None):
-        raise ValueError("what is not known of a call is said in words")  # noqa: TRY004 - of a file
-    info = CallInfo(
-        position=position,
-        first_key=whole_number(described["first_key"], "first_key"),
-        keys=whole_number(described["keys"], "keys"),
-        crossing=crossing,
-        compressed=whole_number(described.get("compressed", 0), "compressed"),
-        heads=None if heads is None else tuple(whole_number(head, "heads") for head in heads),
-        real=_real(own.get(_REAL), shape),
-        forward=whole_number(forward, "forward"),
-        run=whole_number(run, "run"),
-        interleaved=interleaved,
-        beside=beside,
-        merged=merged,
-        by_hand=by_hand,
-        text=tuple(whole_number(one, "text") for one in described.get("text", [place])),
-        rows=None if rows is None else tuple(whole_number(row, "rows") for row in rows),
-        apart=apart,
-        untold=untold,
-        stop=None if (stop := described.get("stop")) is None else whole_number(stop, "stop"),
-    )
-    return Call(shape, statistics, values, info)
-
-
-def _real(real: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
-    """Check a mask of real queries, `[batch, queries]`."""
-    if real is not None and (
-        real.dtype != torch.bool or real.ndim != 2 or real.shape[1] != shape[-1]
-    ):
-        raise ValueError(f"a call of {shape[-1]} queries has {list(real.shape)} that are real")
-    return real
 
 
 class Seen(Mapping[str, Watched]):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Int
 from torch import Tensor
 
-from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.captured_call import AttentionCall, CapturedCall
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.given_caches import given_cache, held_by
 from glasshead.watching.module_calls import ModuleCall
@@ -99,32 +99,19 @@ class SequenceLedger:
         self._passed: deque[tuple[int, Callable[[], CapturedCall]]] = deque(maxlen=_PASSED)
         self._unplaced: tuple[int, str, int] | None = None
 
-    def place(
-        self,
-        name: str,
-        run: int,
-        captured: CapturedCall,
-        calls: Sequence[ModuleCall],
-        forward: int,
-    ) -> CallPosition:
+    def place(self, call: AttentionCall) -> CallPosition:
         """Return the place of a call in its text.
-
-        Args:
-            name: Name of its module.
-            run: The run of the module in the forward pass.
-            captured: The captured call.
-            calls: The module calls in progress, innermost first.
-            forward: Number of the forward pass.
 
         Errors: an `UnseenError` where cross-attention ran before its position was known.
         """
+        captured, forward = call.captured, call.run.forward
         if captured.over_features or not isinstance(captured.problem.offset, int):
             # Rows of a batch at different positions have none in common.
             return CallPosition(0, text=(self._new(),))
-        owner = self._owner(calls)
+        new = NewCall(call, self._owner(call.calls))
         if captured.crossing:
-            return self._of_crossing(name, captured, owner, forward)
-        place = self._of_self(NewCall((name, run), captured, owner, calls, forward))
+            return self._of_crossing(new)
+        place = self._of_self(new)
         last = _Last(forward, place.position, captured.queries, place.text, place.rows)
         self._passed.clear()
         self._note(last)
@@ -210,7 +197,7 @@ class SequenceLedger:
             self._of_pass = None if shared is None else (shared, forward)
         return self._numbers
 
-    def _begun(self, call: "NewCall", position: int, after: tuple[int, ...] = ()) -> TextState:
+    def _begun(self, call: NewCall, position: int, after: tuple[int, ...] = ()) -> TextState:
         """Return the state of a text that begins with a call.
 
         Args:
@@ -234,7 +221,7 @@ class SequenceLedger:
             recent.remove(one)
         return state
 
-    def _of_self(self, call: "NewCall") -> CallPosition:
+    def _of_self(self, call: NewCall) -> CallPosition:
         state = None if call.owner is None else call.owner.states.get(call.key)
         before = call.before
         position = _claimed(call, state or self._newest(call))
@@ -265,12 +252,12 @@ class SequenceLedger:
         state.content = state.places = None
         return place._replace(unplaced=UNPLACED)
 
-    def _newest(self, call: "NewCall") -> TextState | None:
+    def _newest(self, call: NewCall) -> TextState | None:
         """Return the last text of an attention that no cache holds."""
         recent = [one for one in self._recent.get(call.key, ()) if one.orphaned]
         return recent[-1] if recent and call.owner is None else None
 
-    def _of_known_content(self, call: "NewCall", position: int) -> CallPosition:
+    def _of_known_content(self, call: NewCall, position: int) -> CallPosition:
         """Place a call without a known cache by the content of its keys."""
         recent = [*self._recent.get(call.key, ())]
         for state in reversed(recent):
@@ -303,7 +290,7 @@ class SequenceLedger:
             place = place._replace(far=UNALIGNED)
         return place._replace(apart=UNKNOWN) if follows else place
 
-    def _at(self, call: "NewCall", state: TextState, found: FoundKeys) -> CallPosition:
+    def _at(self, call: NewCall, state: TextState, found: FoundKeys) -> CallPosition:
         """Record a call in a text, and return its place."""
         state.first, state.places, state.content = found.first, found.places, call.content
         state.end, state.ids = found.position + call.captured.queries, call.ids
@@ -322,14 +309,12 @@ class SequenceLedger:
             places=found.places,
         )
 
-    def _of_crossing(
-        self, name: str, captured: CapturedCall, owner: CacheTexts | None, forward: int
-    ) -> CallPosition:
+    def _of_crossing(self, call: NewCall) -> CallPosition:
+        captured, owner, forward = call.captured, call.owner, call.forward
         self._look_back(forward)
-        own, key = self._last, (name, -1)
-        call = NewCall(key, captured, owner, (), forward)
-        recent = self._recent.get(key, ())
-        state = owner.states.get(key) if owner is not None else None
+        own = self._last
+        recent = self._recent.get(call.key, ())
+        state = owner.states.get(call.key) if owner is not None else None
         if state is None and recent and (recent[-1].orphaned or owner is None):
             state = recent[-1]
         aligned = own.forward == forward and own.queries == captured.queries
@@ -339,7 +324,7 @@ class SequenceLedger:
             position = state.end
         else:
             position = 0
-            self._unplaced = forward, name, captured.queries
+            self._unplaced = forward, call.key[0], captured.queries
         text, rows, apart = None, None, None
         if state is not None and position:
             moved = state.owner.rows_since(state) if state.owner is not None else None

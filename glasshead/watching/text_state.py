@@ -1,7 +1,6 @@
 """What is known of a text after a call, and where the keys of the next call are among its own."""
 
 import weakref
-from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -10,12 +9,12 @@ from jaxtyping import Int
 from torch import Tensor
 
 from glasshead.recipe.biases import bias_values
-from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.captured_call import AttentionCall
 from glasshead.watching.key_content import content_of, overlap, same_rows, subset
-from glasshead.watching.module_calls import ModuleCall
 
 # An attention: its name, and the run of its module in a forward pass.
 AttentionKey = tuple[str, int]
+_CROSSING = -1
 
 
 class TextState:
@@ -117,22 +116,18 @@ class NewCall:
         "before", "captured", "content", "crops", "forward", "ids", "key", "keys", "owner", "rows"
     )  # fmt: skip
 
-    def __init__(
-        self,
-        key: AttentionKey,
-        captured: CapturedCall,
-        owner: CacheTexts | None,
-        calls: Sequence[ModuleCall],
-        forward: int,
-    ) -> None:
-        offset, problem = captured.problem.offset, captured.problem
-        self.key, self.captured, self.owner, self.forward = key, captured, owner, forward
+    def __init__(self, call: AttentionCall, owner: CacheTexts | None) -> None:
+        captured, problem = call.captured, call.captured.problem
+        offset = problem.offset
+        # Cross-attention reads one text in all runs of its module.
+        self.key = call.name, _CROSSING if captured.crossing else call.run.place
+        self.captured, self.owner, self.forward = captured, owner, call.run.forward
         self.before = offset if isinstance(offset, int) else 0
-        self.keys, self.rows = problem.scores_shape[-1], torch.Size(captured.batch).numel()
+        self.keys, self.rows = problem.scores_shape[-1], captured.rows
         self.crops = 0 if owner is None else owner.crops
         whole = captured.crossing or self.before + captured.queries == self.keys
         self.content = content_of(problem) if whole else None
-        given = (call.arguments.get("position_ids") for call in calls)
+        given = (one.arguments.get("position_ids") for one in call.calls)
         self.ids = next((one for one in given if isinstance(one, Tensor)), None)
 
 

@@ -13,10 +13,10 @@ from glasshead.recipe.masks import Mask
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import normalize_statistics
 from glasshead.watching.ends import check_ends
-from glasshead.watching.errors import compiled_parts
 from glasshead.watching.interception.banded_attention import bands
 from glasshead.watching.interception.cache_rows import cache_rows
-from glasshead.watching.interception.kernels import calling_back, observing_operators
+from glasshead.watching.interception.opening import intervening, watching
+from glasshead.watching.interception.operator_mode import calling_back, observing_operators
 from glasshead.watching.interception.patches import (
     by_any_name,
     check_compiled_code_is_seen,
@@ -29,6 +29,7 @@ from glasshead.watching.interception.transformers_models import interface
 from glasshead.watching.intervener import Intervener
 from glasshead.watching.interventions import Intervention, ZeroAblation
 from glasshead.watching.layer_record import close
+from glasshead.watching.module_calls import compiled_parts
 from glasshead.watching.padding import check_mask
 from glasshead.watching.seen import Seen, end
 from glasshead.watching.watcher import WatchChoices, Watcher
@@ -144,7 +145,7 @@ def watch(
             "watch takes statistics such as [gh.Entropy()], or keep='weights', and got neither."
         )
     watcher = Watcher(model, layers, choice)
-    seen = Seen(watcher.watched, watcher.unobserved, watcher.masks.unexpected)
+    seen = Seen(watcher.watched, watcher.unobserved, watcher.recorder.masks.unexpected)
     try:
         with observing(watcher):
             yield seen
@@ -160,7 +161,7 @@ def observing(watcher: Watcher) -> AbstractContextManager[None]:
     """Return the block in which a watcher observes its model; it checks nothing at its end."""
     # A block may be left in another thread, as in a generator, and still belongs to this one.
     patches = [*_patches(), *compiling_anew(), *calling_back()]
-    return THREADS.session.watching(watcher, patches, observing_operators())
+    return watching(THREADS.session, watcher, patches, observing_operators())
 
 
 def _patches() -> list[Patch]:
@@ -302,7 +303,7 @@ def _intervening(
     intervener = Intervener(model, interventions, verb)
     # Compiled code has no calls to change: its modules run as they were written.
     eager = torch.compiler.set_stance("force_eager") if compiled_parts(model) else nullcontext()
-    with eager, THREADS.session.intervening(intervener, _patches(), by_any_name()):
+    with eager, intervening(THREADS.session, intervener, _patches(), by_any_name()):
         yield
     intervener.check_complete()
 

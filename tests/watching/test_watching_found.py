@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 import glasshead as gh
-from glasshead.watching.interception.kernels import OperatorInterceptMode
+from glasshead.watching.interception.operator_mode import OperatorInterceptMode
 from glasshead.watching.interception.session import THREADS
 from watching.torch.explicit import check, undisturbed, weights
 

@@ -17,7 +17,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as mod
 
 import glasshead as gh
 from glasshead.watching.interception.open_blocks import OpenBlocks
-from glasshead.watching.interception.session import THREADS, Patch
+from glasshead.watching.interception.opening import PATCHES
+from glasshead.watching.interception.session import Patch
 from watching.torch.explicit import nothing_is_open
 
 
@@ -182,7 +183,7 @@ def abandoned(block) -> None:
 
 @pytest.mark.parametrize(
     ("home", "name"),
-    [(Patch, "open"), (type(THREADS), "restore"), (OpenBlocks, "add"), (OpenBlocks, "remove")],
+    [(Patch, "open"), (type(PATCHES), "restore"), (OpenBlocks, "add"), (OpenBlocks, "remove")],
 )
 def test_the_collector_closes_a_block_while_another_is_opened_or_closed(home, name, monkeypatch):
     original, done = getattr(home, name), []

@@ -16,7 +16,7 @@ from glasshead.studio.views import heads
 from glasshead.studio.views.prompt import logits_of, tokens_and_heads
 from glasshead.studio.views.reading import observed, tokens_of
 from glasshead.watching import UnseenError
-from glasshead.watching.errors import attends
+from glasshead.watching.reasons import attends
 
 if TYPE_CHECKING:
     from glasshead.tasks.readers.reader import Reader

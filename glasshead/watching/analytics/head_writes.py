@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from glasshead.recipe.validation import without_autocast
 from glasshead.watching.captured_call import tolerance_of, within
-from glasshead.watching.errors import UnseenError, compiled_parts
+from glasshead.watching.errors import UnseenError
 from glasshead.watching.interception.patches import check_compiled_code_is_seen
 from glasshead.watching.layer_record import Watched, check_whole
-from glasshead.watching.module_calls import ModuleCall
+from glasshead.watching.module_calls import compiled_parts
 from glasshead.watching.recorded_call import Call
 from glasshead.watching.watch_and_intervene import observing
 from glasshead.watching.watcher import WatchChoices, Watcher
@@ -221,18 +221,18 @@ class _WritesWatcher(Watcher):
         self._pending: _Waiting | None = None
         self._thread, self._probing = threading.get_ident(), False
 
-    def record(self, name: str, call: Call, calls: Sequence[ModuleCall]) -> None:
-        check_whole(name, [call], "head_writes")
+    def record(self, name: str, made: Call) -> None:
+        check_whole(name, [made], "head_writes")
         self.settle()
-        context = call.context
+        context = made.context
         if context is not None:
             # Attention without an axis of heads is of one head.
-            context = context.unsqueeze(-3) if len(call.shape) < 3 else context
+            context = context.unsqueeze(-3) if len(made.shape) < 3 else context
             module = self.model.get_submodule(name)
             self._pending = _Waiting(name, module, context)
             if isinstance(module, nn.MultiheadAttention):
                 self._project(self._pending, module.out_proj, None)
-        self.watched[name] = Watched(name, [call.bare()])
+        self.watched[name] = Watched(name)
 
     def project(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
         """Take what a module made of its input, where that is the output of the heads."""

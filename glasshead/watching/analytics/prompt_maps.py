@@ -17,7 +17,7 @@ from glasshead.watching.attention_map import AttentionMap
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.interception.patches import check_compiled_code_is_seen
 from glasshead.watching.layer_record import Call, Watched, check_whole
-from glasshead.watching.module_calls import Layers, ModuleCall
+from glasshead.watching.module_calls import Layers, ModuleCall, calls_in_progress
 from glasshead.watching.watch_and_intervene import observing
 from glasshead.watching.watcher import WatchChoices, Watcher
 
@@ -228,20 +228,20 @@ class _PromptWatcher(Watcher):
         self._step: object = None
         self._steps = -1
 
-    def record(self, name: str, call: Call, calls: Sequence[ModuleCall]) -> None:
-        check_whole(name, [call], "prompt_maps")
+    def record(self, name: str, made: Call) -> None:
+        check_whole(name, [made], "prompt_maps")
+        calls = calls_in_progress(self.names)
         whole = calls[-1]
         if whole.identity is not self._step:
             self._step, self._steps = whole.identity, self._steps + 1
-        if call.weights is not None and len(call.weights.shape) == 4:
-            place = _prompt_of(call, calls)
+        if made.weights is not None and len(made.weights.shape) == 4:
+            place = _prompt_of(made, calls)
             if isinstance(place, str):
                 self.why = f"{name!r}, where {place}"
             elif place is not None:
-                weights = self._words(call.weights, place)
+                weights = self._words(made.weights, place)
                 self.maps.calls.append(PromptCall(name, self._steps, weights))
-        # Only the last call is needed, to tell where the next belongs.
-        self.watched[name] = Watched(name, [call.bare()])
+        self.watched[name] = Watched(name)
 
     def _words(self, W: Weights, place: "_Place") -> Float[Tensor, "words rows columns"]:
         most = max(token for tokens in self._tokens for token in tokens)

@@ -509,12 +509,9 @@ def sums_of(statistic: Statistic, positions: int) -> Accumulator:
             return ByDistance(statistic)
         case PooledMap():
             return OverMaps(statistic)
-    of_keys = statistic.axes[:1] == ("query",) or not statistic.has_mean
-    why = (
-        "the keys of one text are not those of the next"
-        if of_keys
-        else "its mean over documents is not defined"
-    )
+    why = "its mean over documents is not defined"
+    if statistic.axes[:1] == ("query",) or not statistic.has_mean:
+        why = "the keys of one text are not those of the next"
     raise ValueError(
         f"a corpus takes statistics that add up over documents, and got {statistic!r}, but {why}: "
         f"leave it out."

@@ -11,7 +11,7 @@ from torch.fx.node import map_aggregate
 
 from glasshead.recipe.masks import Mask, dense
 from glasshead.watching.captured_call import CapturedCall, SiteCall, problem_from_inputs
-from glasshead.watching.interception.session import CallContext
+from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.interception.torch_attention import capture_sdpa
 from glasshead.watching.interception.torch_layers import by_name, capture_multi_head, crosses
 from glasshead.watching.interception.transformers_models import RuleMask, slides

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from glasshead.watching.captured_call import CapturedCall, MaskReader, agrees
 from glasshead.watching.errors import UnfollowedError
 from glasshead.watching.interception.axes import Product
-from glasshead.watching.interception.by_hand_parts import MIXED, Change, TakenWeights
+from glasshead.watching.interception.by_hand_records import MIXED, Change, TakenWeights
 from glasshead.watching.interception.by_hand_trace import trace_by_hand
-from glasshead.watching.interception.session import CallContext, Session
+from glasshead.watching.interception.interfaces import CallContext
+from glasshead.watching.interception.session import Session
 from glasshead.watching.interception.torch_attention import capture_scores
 from glasshead.watching.module_calls import ModuleCall, calls_in_progress
 from glasshead.watching.recorded_call import OVER_FEATURES

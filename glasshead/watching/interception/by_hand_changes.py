@@ -18,10 +18,12 @@ from torch.overrides import TorchFunctionMode
 
 from glasshead.watching.errors import BY_HAND
 from glasshead.watching.interception.by_hand_capture import count_heads, headed
-from glasshead.watching.interception.session import THREADS, CallContext, Session
+from glasshead.watching.interception.interfaces import CallContext
+from glasshead.watching.interception.session import THREADS, Session
 from glasshead.watching.interception.thread_modes import ThreadMode
 from glasshead.watching.interception.torch_attention import capture_scores
 from glasshead.watching.intervener import AttentionChange
+from glasshead.watching.module_calls import ModuleCall
 
 _SOFTMAXES = {F.softmax, torch.softmax, Tensor.softmax, torch.special.softmax}
 _PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
@@ -127,7 +129,7 @@ class InterveneMode(ThreadMode, TorchFunctionMode):
         scores = args[0] if args else kwargs.get("input")
         axis = args[1] if len(args) > 1 else kwargs.get("dim")
         of_keys = isinstance(scores, Tensor) and scores.ndim > 1 and axis in (-1, scores.ndim - 1)
-        calls = session.calls_by_hand() if of_keys else ()
+        calls = _calls(session) if of_keys else ()
         if not calls or not isinstance(scores, Tensor):
             return func(*args, **kwargs)
         session.check_not_again()
@@ -153,7 +155,7 @@ class InterveneMode(ThreadMode, TorchFunctionMode):
             scores = scores.masked_fill(~visible, -torch.inf)
         rest = {name: value for name, value in kwargs.items() if name != "input"}
         weights = func(scores, *args[1:], **rest)
-        session.record_by_hand(change.name, done=False)
+        _record(session, change.name, done=False)
         self._remember(weights, change, apart.shape)
         return weights
 
@@ -179,11 +181,30 @@ class InterveneMode(ThreadMode, TorchFunctionMode):
                 f"{BY_HAND}, and that of {change.name!r} it did not follow as one of tokens to "
                 f"tokens: leave it out, or let layers= of the watch name it."
             )
-        session.record_by_hand(change.name, done=True)
+        _record(session, change.name, done=True)
         ordered = output.permute(order)
         context = change.context(ordered.reshape(*shape[:-1], ordered.shape[-1]))
         back = sorted(range(len(order)), key=order.__getitem__)
         return context.reshape(ordered.shape).permute(back)
+
+
+def _calls(session: Session) -> Sequence[ModuleCall]:
+    """Return the module calls in progress, where a softmax may belong to a changed attention.
+
+    Without a watcher that could follow it, it is recorded instead.
+    """
+    for one in session.changing if session.enabled else ():
+        if calls := one.concerned_calls():
+            if session.watchers:
+                return calls
+            one.record_by_hand(None, done=False)
+    return ()
+
+
+def _record(session: Session, name: str, *, done: bool) -> None:
+    """Record in the interveners a changed softmax, or that a product took its weights."""
+    for one in session.changing:
+        one.record_by_hand(name, done=done)
 
 
 @torch.compiler.assume_constant_result

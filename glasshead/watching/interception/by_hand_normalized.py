@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glasshead.watching.captured_call import tolerance_of
 from glasshead.watching.interception.by_hand_operators import Operator
-from glasshead.watching.interception.by_hand_parts import Change, Record, TensorRole
+from glasshead.watching.interception.by_hand_records import Change, Record, TensorRole
 
 _QUOTIENTS = {"aten::div", "aten::divide", "aten::true_divide"}
 _PRODUCTS = {"aten::mul", "aten::multiply"}

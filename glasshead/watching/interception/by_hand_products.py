@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glasshead.watching.errors import FEATURES
 from glasshead.watching.interception.axes import Axis, Product, whole
-from glasshead.watching.interception.by_hand_parts import (
+from glasshead.watching.interception.by_hand_records import (
     HandWeights,
     HeadMixing,
     Record,

@@ -65,8 +65,10 @@ def _record(cache: Any, read: Callable[..., Any], given: tuple[Any, ...]) -> Non
         for intervener in interveners:
             intervener.sequences.cropped(cache, move)
         return
-    for one in (*watchers, *interveners):
-        one.sequences.moved(cache, move)
+    for watcher in watchers:
+        watcher.placer.sequences.moved(cache, move)
+    for intervener in interveners:
+        intervener.sequences.moved(cache, move)
 
 
 def _rows(rows: Any) -> list[int]:

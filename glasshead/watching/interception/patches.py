@@ -21,12 +21,8 @@ from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import COMPILED, IN_COMPILED_CODE, UnseenError
 from glasshead.watching.foreign import attribute
 from glasshead.watching.interception.by_hand_changes import InterveneMode
-from glasshead.watching.interception.session import (
-    THREADS,
-    Patch,
-    Session,
-    intercepted,
-)
+from glasshead.watching.interception.opening import PATCHES
+from glasshead.watching.interception.session import Patch, Session, intercepted
 from glasshead.watching.interception.sharded_attention import is_sharded, run_sharded
 from glasshead.watching.interception.torch_attention import (
     capture_sdpa,
@@ -84,7 +80,7 @@ class _Scripting(Patch):
 
     def standing(self, original: _Function) -> _Function:
         def standing(*inputs: Any, **named: Any) -> Any:
-            with THREADS.originals():
+            with PATCHES.originals():
                 return original(*inputs, **named)
 
         return standing

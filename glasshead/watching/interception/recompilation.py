@@ -15,10 +15,11 @@ from torch import nn
 from torch.fx import GraphModule
 
 from glasshead.private_names import lacking, private
-from glasshead.watching.errors import STANCE, compiled_parts
+from glasshead.watching.errors import STANCE
 from glasshead.watching.interception.circumstances import compiles_for_operator
 from glasshead.watching.interception.session import THREADS, Patch, Session
 from glasshead.watching.interception.watched_graph import WatchedGraph
+from glasshead.watching.module_calls import compiled_parts
 
 _DYNAMO = "torch._dynamo.eval_frame"
 _STANCE = f"{_DYNAMO}._callback_from_stance"

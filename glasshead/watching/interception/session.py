@@ -1,10 +1,10 @@
-"""The session: what the watches and interventions of a thread change, restore and see."""
+"""The session of a thread: what its watches see, and what its interventions change."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,17 +21,22 @@ from glasshead.watching.interception.circumstances import (
     traced,
     unsupported_reason,
 )
+from glasshead.watching.interception.interfaces import (
+    BandRun,
+    CallContext,
+    GraphRun,
+    Intervening,
+    SharedMode,
+)
 from glasshead.watching.interception.open_blocks import OpenBlocks
 from glasshead.watching.interception.replaced_functions import ReplacedFunction
 from glasshead.watching.interception.selected_operators import end, hidden
 from glasshead.watching.intervener import AttentionChange
-from glasshead.watching.interventions import ChangedCall, Intervention
-from glasshead.watching.module_calls import ModuleCall, calling
-from glasshead.watching.sequences import SequenceLedger
-from glasshead.watching.watcher import HandSoftmax, Watcher
+from glasshead.watching.missed import HandSoftmax
+from glasshead.watching.watcher import Watcher
 
 # Operators without any module of a watched model after which nobody looks for it any more.
-_PATIENCE = 4096
+PATIENCE = 4096
 
 
 def _never() -> bool:
@@ -55,111 +60,12 @@ class _Suspended:
         self._session.leave(self._outer)
 
 
-class CallContext(NamedTuple):
-    """The context of an attention call: its mask conversions, output and logsumexps.
-
-    Attributes:
-        masks: The conversions of mask tensors.
-        crosses: Whether the layer around it knows it for cross-attention.
-        output: Its output.
-        logsumexps: The logsumexps of the kernels that it ran.
-    """
-
-    masks: MaskReader
-    crosses: Callable[[], bool]
-    output: Tensor | None = None
-    logsumexps: Sequence[Tensor] = ()
-
-
-class Intervening(Protocol):
-    """Interface of an open intervention to its session.
-
-    Attributes:
-        sequences: The texts that its model reads.
-    """
-
-    sequences: SequenceLedger
-
-    def change(
-        self, module: nn.Module | None, heads: int | None, capture: Callable[[], CapturedCall]
-    ) -> Sequence[tuple[ChangedCall, Intervention]]:
-        """Return the interventions of an attention that is about to run."""
-        ...
-
-    def concerned_calls(self) -> Sequence[ModuleCall]:
-        """Return the module calls in progress, where the innermost one has interventions."""
-        ...
-
-    def record_by_hand(self, name: str | None, *, done: bool) -> None:
-        """Record a softmax whose weights are to be followed, or a product that took them."""
-        ...
-
-    def record_compiled(self) -> None:
-        """Record that a module is being compiled."""
-        ...
-
-    def record_elsewhere(self, why: str) -> None:
-        """Record an attention in another thread that may be one of a backward pass."""
-        ...
-
-
-class BandRun(Protocol):
-    """Interface of a module that attends within a band to its session."""
-
-    def softmax(self, scores: Tensor, weights: Tensor) -> None:
-        """Record a softmax that has run."""
-        ...
-
-    def follow(self, name: str, args: Sequence[Any]) -> None:
-        """Record any other operator that has run."""
-        ...
-
-
-class GraphRun(Protocol):
-    """Interface of a run of compiled code to its session."""
-
-    def record(self, index: int, output: Tensor, **values: Sequence[Any]) -> None:
-        """Let the watchers observe an attention that has run."""
-        ...
-
-    def record_kernel(self, output: Tensor, logsumexp: Tensor) -> None:
-        """Record that a kernel of attention has run."""
-        ...
-
-    def finish(self) -> None:
-        """Report kernels that belong to no recorded attention."""
-        ...
-
-
-class SharedMode(Protocol):
-    """Interface of a mode of PyTorch that the blocks of a thread share to their session."""
-
-    closed: bool
-
-    def __enter__(self) -> Any: ...
-
-    def leave(self) -> None:
-        """Leave the stack of this thread, in whatever state an interrupt has left it."""
-        ...
-
-    def step_back(self, *, late: bool = False, stays: bool = False) -> None:
-        """Do again all that there is to do."""
-        ...
-
-    def may_step_aside(self, output: Any) -> None:
-        """Do less, where an earlier pass has shown that less suffices."""
-        ...
-
-    def aside(self) -> AbstractContextManager[None]:
-        """Return a block in which only kernels of attention are intercepted."""
-        ...
-
-
 class Session:
-    """The open watches and interventions of one thread, what they patch, and the call in progress.
+    """The open watches and interventions of one thread, and the call in progress.
 
-    The first watch and the first intervention enter a mode, the last ones leave it and restore what
-    was patched, on every way out of their blocks. Blocks may be nested, and closed in any order.
+    What runs asks here whether it is observed or changed, and reports here what it has done.
+    Interception is suspended within an attention that is observed already, and within our own
+    computations.
 
     Attributes:
         watches, interventions: The open blocks of all tasks of the thread.
@@ -187,97 +93,12 @@ class Session:
         self._retraces = 0
         self._logsumexps: list[Tensor] = []
 
-    @contextmanager
-    def watching(
-        self, watcher: Watcher, patches: Sequence["Patch"], mode: "SharedMode"
-    ) -> Iterator[None]:
-        """Open a watcher; each sees every call.
-
-        Args:
-            watcher: The watcher.
-            patches: What it installs, unless it is installed already.
-            mode: What the first watcher enters.
-        """
-        self.pending = _PATIENCE
-        watcher.singles.undisturbed = self.undisturbed
-        with self._among(self.watches, watcher, patches, mode):
-            yield
-
-    @contextmanager
-    def intervening(
-        self, intervener: Intervening, patches: Sequence["Patch"], mode: "SharedMode"
-    ) -> Iterator[None]:
-        """Open an intervener, as `watching` opens a watcher."""
-        with self._among(self.interventions, intervener, patches, mode):
-            yield
-
-    @contextmanager
-    def _among(
-        self,
-        blocks: OpenBlocks[Any],
-        entry: Any,
-        patches: Sequence["Patch"],
-        mode: "SharedMode",
-    ) -> Iterator[None]:
-        """Open a block; the last one restores what was there before.
-
-        It is closed twice, as an interrupt may end the first closing at any line. What is closed
-        already stays closed.
-        """
-        try:
-            try:
-                self._open(blocks, entry, patches, mode)
-                yield
-            finally:
-                self._close(blocks, entry)
-        finally:
-            self._close(blocks, entry)
-
-    def _open(
-        self,
-        blocks: OpenBlocks[Any],
-        entry: Any,
-        patches: Sequence["Patch"],
-        mode: "SharedMode",
-    ) -> None:
-        running = any(calling(one.names) is not None for one in self.watches.every)
-        if not running:
-            # What an interrupt has left of a call, in this block or an earlier one.
-            self._forget_calls()
-        if not (self.watches or self.interventions):
-            self._leave_modes()
-        for one in self.modes:
-            one.step_back(late=running)
-        THREADS.opened[entry] = self
-        blocks.add(entry)
-        THREADS.install(patches)
-        if blocks.mode is None:
-            blocks.mode = mode
-            mode.__enter__()
-
-    def _close(self, blocks: OpenBlocks[Any], entry: Any) -> None:
-        """Close a block, in this thread or in another; one that is closed stays so."""
-        blocks.remove(entry)
-        THREADS.opened.pop(entry, None)
-        THREADS.restore()
-        mode = blocks.mode
-        if mode is not None and not blocks:
-            mode.closed = True
-            if THREADS.session is self:
-                mode.leave()
-            blocks.mode = None
-        if not self.watches:
-            self.masks.forget()
-        if THREADS.session is self and not (self.watches or self.interventions):
-            self._forget_calls()
-            self._leave_modes()
-
-    def _forget_calls(self) -> None:
+    def forget_calls(self) -> None:
         """Forget the calls in progress, which an interrupt may have ended at any line."""
         self._inside, self._retraces, self._logsumexps = False, 0, []
         self.crosses, self.band, self.graph = _never, None, None
 
-    def _leave_modes(self) -> None:
+    def leave_modes(self) -> None:
         """Leave the modes of blocks that were closed in another thread, or interrupted."""
         for one in [*self.modes]:
             one.leave()
@@ -299,21 +120,7 @@ class Session:
 
         False within an attention that is being observed already, and within our own computations.
         """
-        return not self._inside and bool(self.watchers or self._changing)
-
-    def calls_by_hand(self) -> Sequence[ModuleCall]:
-        """Return the module calls in progress, where a softmax may belong to a changed attention.
-
-        Without a watcher that could follow it, it is recorded instead.
-        """
-        if not self.enabled:
-            return ()
-        for one in self._changing:
-            if calls := one.concerned_calls():
-                if self.watchers:
-                    return calls
-                one.record_by_hand(None, done=False)
-        return ()
+        return not self._inside and bool(self.watchers or self.changing)
 
     def check_not_again(self) -> None:
         """Check that what a mode has intercepted to be changed does not run again unseen.
@@ -324,7 +131,7 @@ class Session:
         """
         if not checkpointing():
             return
-        for one in self._changing:
+        for one in self.changing:
             if one.concerned_calls():
                 raise ValueError(
                     "intervene changes attention by hand, and F.scaled_dot_product_attention by "
@@ -340,18 +147,13 @@ class Session:
 
         Errors: a ValueError where there are some.
         """
-        if any(one.concerned_calls() for one in self._changing):
+        if any(one.concerned_calls() for one in self.changing):
             raise ValueError(why)
-
-    def record_by_hand(self, name: str, *, done: bool) -> None:
-        """Record in the interveners a changed softmax, or that a product took its weights."""
-        for one in self._changing:
-            one.record_by_hand(name, done=done)
 
     @property
     def changes(self) -> bool:
         """Whether there are interventions that may apply to the current call."""
-        return bool(self._changing)
+        return bool(self.changing)
 
     @property
     def compiles_anew(self) -> bool:
@@ -359,7 +161,7 @@ class Session:
         return bool(self.watchers) and not self._inside
 
     @property
-    def _changing(self) -> Sequence[Intervening]:
+    def changing(self) -> Sequence[Intervening]:
         """The interveners that apply to the current call.
 
         PyTorch may run the backward pass in threads of its own, as it does for a GPU: gradient
@@ -519,7 +321,7 @@ class Session:
                 except MEANT:
                     raise
                 except Exception as error:  # noqa: BLE001 - the other watchers see it
-                    watcher.record_unseen(unreadable(error), module)
+                    watcher.missed.record_unseen(unreadable(error), module)
 
     def observe_alike(self, site: SiteCall) -> bool:
         """Let the only watcher observe an attention of compiled code as one of its pass.
@@ -545,21 +347,21 @@ class Session:
         """Record in each watcher an attention that cannot be observed.
 
         Args:
-            why: The reason, as of `Watcher.record_unseen`.
+            why: The reason, as of `MissedAttention.record_unseen`.
             module: The module of the attention; None: the innermost module in progress.
             within: Whether it may be one of a module within that one.
         """
         for watcher in self.watchers if not in_backward() else ():
-            watcher.record_unseen(why, module, within=within)
+            watcher.missed.record_unseen(why, module, within=within)
 
     def record_softmax(self, axes: int, found: HandSoftmax | str) -> None:
         """Record in each watcher a softmax outside of any known attention.
 
         Args:
-            axes, found: As of `Watcher.record_softmax`.
+            axes, found: As of `MissedAttention.record_softmax`.
         """
         for watcher in self.watchers if not in_backward() else ():
-            watcher.record_softmax(axes, found)
+            watcher.missed.record_softmax(axes, found)
 
     def record_without_softmax(self, words: str) -> None:
         """Record in each watcher values that are weighed without a softmax.
@@ -568,12 +370,12 @@ class Session:
             words: The steps from the queries to the values.
         """
         for watcher in self.watchers if not in_backward() else ():
-            watcher.record_without_softmax(words)
+            watcher.missed.record_without_softmax(words)
 
     def record_mixing(self) -> None:
         """Record in each watcher that the module in progress has mixed tokens."""
         for watcher in self.watchers:
-            watcher.record_mixing()
+            watcher.missed.record_mixing()
 
     def record_compiled(self, *, seen: bool) -> None:
         """Record in watchers and interveners that a module is being compiled.
@@ -582,12 +384,14 @@ class Session:
             seen: Whether watchers still see it, through the kernels that it runs.
         """
         seen = seen or self._retraces > 0
-        for one in (*(() if seen else self.watchers), *self.interveners):
-            one.record_compiled()
+        for watcher in () if seen else self.watchers:
+            watcher.missed.record_compiled()
+        for intervener in self.interveners:
+            intervener.record_compiled()
 
     def update_running(self) -> None:
         """Update, after an operator, which watched models are running."""
-        runs = [watcher.update_running() for watcher in self.watchers]
+        runs = [watcher.missed.update_running() for watcher in self.watchers]
         self.pending = 0 if all(runs) else self.pending - 1
 
     def notify_other_threads(self) -> None:
@@ -595,7 +399,7 @@ class Session:
         if not (self.watchers or self._inside):
             for session in THREADS.sessions():
                 for watcher in session.watches.every:
-                    watcher.update_running(elsewhere=True)
+                    watcher.missed.update_running(elsewhere=True)
 
     def change(
         self, module: nn.Module | None, heads: int | None, capture: Callable[[], CapturedCall]
@@ -611,7 +415,7 @@ class Session:
 
         Errors: a ValueError for a head out of range, or a position that is not known.
         """
-        changing = self._changing
+        changing = self.changing
         if not changing:
             return None
 
@@ -655,19 +459,14 @@ class Patch(ReplacedFunction):
 
 
 class _Threads(threading.local):
-    """The session of each thread, and what all of them share: the patches of the process.
-
-    There is no lock, for which a block that the garbage collector closes could wait for ever.
-    Opening a block comes before its patches, and closing them looks for open blocks before each.
+    """The session of each thread.
 
     Attributes:
         session: The session of this thread.
         opened: The open watchers and interveners of all threads, and their sessions.
-        patches: The installed patches, which only report to the session of the calling thread.
     """
 
     opened: ClassVar[dict[Any, Session]] = {}
-    patches: ClassVar[list[Patch]] = []
 
     def __init__(self) -> None:
         self.session = Session()
@@ -675,34 +474,6 @@ class _Threads(threading.local):
     def sessions(self) -> list[Session]:
         """Return the sessions with an open watch or intervention, of all threads."""
         return list(dict.fromkeys([*self.opened.values()]))
-
-    def install(self, patches: Sequence[Patch]) -> None:
-        """Patch the functions that models call until the last block is closed."""
-        known = {one.place: one for one in [*self.patches]}
-        for one in patches:
-            if one.place not in known:
-                self.patches.append(one)
-            known.get(one.place, one).open()
-
-    @contextmanager
-    def originals(self) -> Iterator[None]:
-        """Restore the functions that models call for the moment in which a compiler reads them."""
-        patches = [*self.patches]
-        try:
-            for one in patches:
-                one.close()
-            yield
-        finally:
-            for one in patches if self.opened else ():
-                one.open()
-
-    def restore(self) -> None:
-        """Restore the functions that models call, unless a block is open."""
-        for one in [*self.patches]:
-            if not self.opened:
-                one.close()
-        if not self.opened:
-            self.patches.clear()
 
 
 THREADS = _Threads()

@@ -14,7 +14,8 @@ from glasshead.private_names import lacking, private
 from glasshead.recipe.masks import causal
 from glasshead.watching.captured_call import CapturedCall, problem_from_inputs
 from glasshead.watching.errors import unreadable
-from glasshead.watching.interception.session import CallContext, Session
+from glasshead.watching.interception.interfaces import CallContext
+from glasshead.watching.interception.session import Session
 from glasshead.watching.interception.torch_attention import capture_sdpa, with_output
 from glasshead.watching.sharding import Shard
 

@@ -21,7 +21,7 @@ from glasshead.watching.captured_call import (
     position_among,
     problem_from_inputs,
 )
-from glasshead.watching.interception.session import CallContext
+from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.intervener import AttentionChange
 from glasshead.watching.key_sources import crosses_by_arguments
 

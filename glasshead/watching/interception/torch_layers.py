@@ -19,7 +19,7 @@ from glasshead.watching.captured_call import (
     OutputGradient,
     problem_from_inputs,
 )
-from glasshead.watching.interception.session import CallContext
+from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.interception.torch_attention import (
     capture_sdpa,
     filled,

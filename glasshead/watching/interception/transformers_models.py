@@ -244,13 +244,11 @@ def _capture(
     queries, keys = query.shape[-2], key.shape[-2]
     is_causal, own = given.get("is_causal"), holds(attribute(module, "is_causal", True))
     is_causal = own if is_causal is None else bool(is_causal)
-    position = None if fed is None or fed < queries else fed - queries
     crossing = bool(crosses)
     # GPT-2 of transformers 4 says of a call that it is not causal where a mask makes it so.
     if crosses is None and not (is_causal or own) and queries != keys:
         crossing = crosses_by_arguments(queries, keys)
-    if crossing:
-        position = None
+    position = None if crossing or fed is None or fed < queries else fed - queries
     of_text = keys - compressed
     sees = _sees(name, given, masks, of_text, is_causal=is_causal, position=position)
     biases = [sees.bias, given.get("position_bias")]

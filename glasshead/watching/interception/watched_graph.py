@@ -1,8 +1,38 @@
 """The graphs of compiled code, with an operator of ours beside each attention.
 
+`torch.compile` traces Python to a graph, and gives it to a backend, which makes code of it. In that
+code no function is left to replace. So while a watch is open, what is compiled is traced once more
+(`recompilation.py`), its graph is changed here, and the backend compiles the changed one:
+
+    query, key, value = …                        query, key, value = …
+    a = sdpa(query, key, value)       ──▶        a = sdpa(query, key, value)
+    b = sdpa(a, …)                               t0 = record([query, key, value], a, None, site=0)
+    return b                                     b = sdpa(a, …)
+                                                 t1 = record([a, …], b, t0, site=1)
+                                                 return b, t1
+
 `glasshead::record_attention` takes the tensors of an attention and returns a token. To a compiler
 it is opaque and has no effect, so the graph returns its last token, and each takes the one before:
-no pass drops one, and they run in order. As it runs it hands the tensors to the watchers.
+no pass drops one, and they run in order.
+
+There are three times.
+
+- Compiling: `WatchedGraph` adds the operators. All that does not change from run to run is kept in
+  a `Site` (`attention_sites.py`): the function, its other arguments, and the modules that call it,
+  by the places at which the code finds them. What cannot be recorded is noted as `Passed`.
+- Running: `observing` opens a `WatchedRun`, which finds the modules by the variables of the frame
+  that called the code, and takes the tokens off its outputs.
+- Recording: the operator hands its tensors to the run of its thread, which lets the watchers
+  observe the call as if its modules were on the stack.
+
+What always holds:
+
+- The changed graph computes what the other one does, with the same numbers: our operator asks for
+  no layout, reads no memory twice and has no gradient.
+- Tensors are captured at once, as the code writes to their memory again.
+- A kernel of attention that ran and belongs to no site is reported at the end of the run; so is a
+  module that no place tells.
+- Modules that are alike share a graph. Which of them runs is looked up in each run.
 """
 
 import operator
@@ -27,7 +57,6 @@ from glasshead.watching.errors import (
     COMPILED_SOFTMAX,
     IN_COMPILED_CODE,
     MEANT,
-    attends,
     unreadable,
 )
 from glasshead.watching.interception.attention_sites import (
@@ -42,6 +71,7 @@ from glasshead.watching.interception.attention_sites import (
 )
 from glasshead.watching.interception.session import THREADS, Session
 from glasshead.watching.module_calls import ModuleCall, calls_on_stack, within_traced
+from glasshead.watching.reasons import attends
 
 # Neither reads a tensor's memory twice nor asks for another layout than that which is there.
 _TAGS = [

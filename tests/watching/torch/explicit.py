@@ -6,6 +6,7 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import glasshead as gh
+from glasshead.watching.interception.opening import PATCHES
 from glasshead.watching.interception.session import THREADS
 
 STATISTICS = {
@@ -109,6 +110,6 @@ def nothing_is_open():
         and not hasattr(functional.multi_head_attention_forward, "__wrapped__")
         and not hasattr(gh.Attention.forward, "__wrapped__")
         and not _get_current_dispatch_mode_stack()
-        and not THREADS.patches
+        and not PATCHES.installed
         and not THREADS.session.modes
     )

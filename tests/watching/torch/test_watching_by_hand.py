@@ -12,8 +12,9 @@ from torch.utils.checkpoint import checkpoint
 import glasshead as gh
 from glasshead import ladder
 from glasshead.private_names import private
-from glasshead.watching import errors
-from glasshead.watching.interception import by_hand as by_hand_following
+from glasshead.watching import reasons
+from glasshead.watching.errors import WEAK_STORAGE, BudgetError
+from glasshead.watching.interception import by_hand_follower, by_hand_records
 from watching.torch import by_hand
 from watching.torch.by_hand import BATCH, HEAD_DIM, HEADS, LENGTH, WIDTH, Block, Model
 from watching.torch.explicit import check, lower, nothing_is_open, undisturbed, weights
@@ -875,7 +876,7 @@ class TestTheWatch:
             gh.watch(model, keep="weights", budget=numbers) as seen,
         ):
             model(x)
-        with pytest.raises(errors.BudgetError, match=f"at most budget={numbers} bytes"):
+        with pytest.raises(BudgetError, match=f"at most budget={numbers} bytes"):
             _ = seen[""].weights
 
     def test_nested_watches_see_the_same(self):
@@ -1094,7 +1095,7 @@ class TestTheTrace:
             gh.watch(model, keep="trace", budget=needed - 1) as seen,
         ):
             model(x)
-        with pytest.raises(errors.BudgetError, match=f"at most budget={needed - 1} bytes"):
+        with pytest.raises(BudgetError, match=f"at most budget={needed - 1} bytes"):
             _ = seen[""].trace
 
     def test_without_it_the_way_to_it_is_told(self):
@@ -1169,15 +1170,15 @@ def test_what_fails_on_the_way_leaves_the_model_as_it_is(monkeypatch):
 
     model, x = by_hand.CausalAttention().double().eval(), texts(BATCH).detach()
     expected = model(x)
-    monkeypatch.setattr(by_hand_following, "product", failing)
+    monkeypatch.setattr(by_hand_follower, "product", failing)
     with pytest.raises(RuntimeError, match="'the model' cannot be followed there .ZeroDivis"):  # noqa: SIM117
         with gh.watch(model, [gh.Entropy()]):
             assert model(x).equal(expected)
 
 
 def test_without_weak_references_to_memory_it_is_refused_by_name(monkeypatch):
-    lacked = errors.WEAK_STORAGE
-    for module in (by_hand_following, errors):
+    lacked = WEAK_STORAGE
+    for module in (by_hand_records, reasons):
         monkeypatch.setattr(
             module, "private", lambda name: None if name == lacked else private(name)
         )

@@ -23,7 +23,7 @@ from glasshead.private_names import lacking, private, runs_code_of
 from glasshead.recipe import validation
 from glasshead.watching import module_calls
 from glasshead.watching.errors import WEAK_STORAGE
-from glasshead.watching.interception import circumstances, kernels, patches
+from glasshead.watching.interception import circumstances, higher_order, operator_mode, patches
 from watching.torch.explicit import check, lower, nothing_is_open, undisturbed, weights
 
 BATCH, LENGTH, HEADS, HEAD_DIM = 2, 7, 3, 5
@@ -32,14 +32,18 @@ HOOKS = "torch.nn.modules.module._has_any_global_hook"
 COMPILER = "torch._inductor.compile_fx"
 SOFTMAX = "torch.ops.aten._safe_softmax"
 NAMES = [
-    *(value for module in (circumstances, kernels, patches) for value in vars(module).values()),
+    *(
+        value
+        for module in (circumstances, higher_order, operator_mode, patches)
+        for value in vars(module).values()
+    ),
     HOOKS,
     SOFTMAX,
     WEAK_STORAGE,
     "torch.nn.Module._wrapped_call_impl",
 ]
 NAMES = sorted({name for name in NAMES if isinstance(name, str) and name.startswith("torch.")})
-NAMES.remove(kernels._MODE)
+NAMES.remove(operator_mode._MODE)
 by_another_name = F.scaled_dot_product_attention
 
 
@@ -146,7 +150,7 @@ def test_other_features_stay_as_they_are(name, attend, take_away, monkeypatch):
 
 def test_without_modes_a_watch_is_refused_and_ablation_is_not(monkeypatch):
     model, x = Attention(causal), torch.randn(BATCH, LENGTH, WIDTH)
-    monkeypatch.setattr(kernels, "_Mode", object)
+    monkeypatch.setattr(operator_mode, "_Mode", object)
     with pytest.raises(RuntimeError, match="cannot see operators.*TorchDispatchMode"):
         gh.watch(model, [gh.Entropy()]).__enter__()
     with gh.ablate(model, {"": [1]}):
@@ -286,7 +290,7 @@ def test_the_compiler_of_an_operator_is_known_by_its_code(take_away):
     check(watched, weights(*model.heads(x)[:2], visible=lower(LENGTH)))
 
 
-@pytest.mark.parametrize("name", kernels._BELOW)
+@pytest.mark.parametrize("name", operator_mode._BELOW)
 def test_inference_mode_is_refused_before_a_bit_differs(name, take_away):
     take_away(name)
     model, x = Attention(unnamed), torch.randn(BATCH, LENGTH, WIDTH)
@@ -314,15 +318,15 @@ def test_modules_that_cannot_be_told_apart_are_refused(monkeypatch):
 @pytest.fixture
 def other_names(monkeypatch):
     """Operators that go by other names than those we know."""
-    kernels._role.cache_clear()
+    operator_mode._role.cache_clear()
     yield monkeypatch
     monkeypatch.undo()
-    kernels._role.cache_clear()
+    operator_mode._role.cache_clear()
 
 
 def test_an_unknown_attention_operator_is_refused(other_names):
     model, x = Attention(unnamed), torch.randn(BATCH, LENGTH, WIDTH)
-    other_names.setattr(kernels, "LOGSUMEXP_KERNELS", {})
+    other_names.setattr(operator_mode, "LOGSUMEXP_KERNELS", {})
     refused(model, x, "does not know aten::_scaled_dot_product_flash_attention_for_cpu of")
     undisturbed(Attention(causal), x)
 
@@ -331,7 +335,7 @@ def test_an_unknown_attention_operator_is_refused(other_names):
 def test_an_unknown_fast_path_is_refused(norm_first, other_names):
     layer = nn.TransformerEncoderLayer(WIDTH + 1, 4, 11, batch_first=True, norm_first=norm_first)
     model, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), torch.randn(2, 7, 16)
-    other_names.delitem(kernels.FAST_PATHS, "aten::_transformer_encoder_layer_fwd")
+    other_names.delitem(operator_mode.FAST_PATHS, "aten::_transformer_encoder_layer_fwd")
     with torch.no_grad():
         refused(model.eval(), x, "does not know aten::_transformer_encoder_layer_fwd of")
 
@@ -339,7 +343,7 @@ def test_an_unknown_fast_path_is_refused(norm_first, other_names):
 def test_an_unknown_operator_of_several_heads_is_refused(other_names):
     heads = nn.MultiheadAttention(WIDTH + 1, 4, batch_first=True).eval()
     x = torch.randn(BATCH, LENGTH, WIDTH + 1)
-    other_names.delitem(kernels.FAST_PATHS, "aten::_native_multi_head_attention")
+    other_names.delitem(operator_mode.FAST_PATHS, "aten::_native_multi_head_attention")
     sentence = "does not know aten::_native_multi_head_attention of PyTorch"
     with (
         torch.no_grad(),
@@ -351,7 +355,7 @@ def test_an_unknown_operator_of_several_heads_is_refused(other_names):
 
 def test_a_fallback_that_looks_like_a_softmax_by_hand_is_refused(other_names, take_away):
     take_away(SOFTMAX)
-    other_names.setattr(kernels, "_SAFE_SOFTMAX", "aten::another")
+    other_names.setattr(operator_mode, "_SAFE_SOFTMAX", "aten::another")
     model, x = Attention(long_way), torch.randn(BATCH, LENGTH, WIDTH)
     refused(model, x, "has made: if it is a fallback of F.scaled_dot_product_attention")
 

@@ -1,44 +1,63 @@
-"""Attention written by hand: the softmax between a product of queries and keys and one with values.
+"""Attention written by hand, softmax(Q·Kᵀ)·V, followed from one operator to the next.
 
-Every operator of a watched model passes by. Matrix products, softmaxes and what is made of them are
-remembered by the memory of their results, weakly, so that a tensor lives no longer than it would.
+Each operator of a watched model is looked at here once it has run. A tensor that may be a part of
+attention has a record of its role (`by_hand_records.py`); one without is any other tensor.
+
+    x ──product with a parameter──▶ FEATURES q ─┐
+                                                ├─product─▶ SCORES ──times 0.5, plus a mask─▶ SCORES
+    x ──product with a parameter──▶ FEATURES k ─┘                                               │
+                                                                                             softmax
+    x ──product with a parameter──▶ FEATURES v ─┐                                               ▼
+                                                ├─product─▶ output       WEIGHTS ◀─dropout─ WEIGHTS
+                                     WEIGHTS ───┘  │
+                                                   └─▶ `TakenWeights`: captured, and observed
+
+What an operator does to roles:
+
+- A product with a tensor of parameters alone, or a convolution by one, makes FEATURES. It mixes the
+  heads of scores or weights that it is given, which keep their role.
+- A product of any other two tensors makes SCORES. It is one of queries and keys if a softmax comes
+  next, and of no concern if none does.
+- A softmax of SCORES makes WEIGHTS, whether it is one operator or an exponential, a sum and a
+  division (`by_hand_normalized.py`). Its axis is that of the keys.
+- A product of WEIGHTS takes them to values (`by_hand_products.py`).
+- Any other operator hands on the greatest role among its inputs, with the axes as far as they can
+  be told and its words, such as "times 0.5" (`by_hand_derived.py`).
+
+A softmax waits, open, until a product takes it. It closes unobserved when the memory of its weights
+is gone, when `_WAITING` later ones wait, or when it does what no watch understands: then it keeps
+the reason, and the end of the block gives it. A pass that began before operators were followed is
+late: its softmaxes are of unknown scores, `LateWeights`, and one that is taken is refused.
+
+What always holds:
+
+- A record refers to memory weakly. Only an open softmax keeps a tensor alive, its scores.
+- A tensor made of several has the greatest of their roles: STATIC < FEATURES < SCORES < WEIGHTS.
+- Products and softmaxes of a backward pass are not followed.
+- An axis that cannot be told is None, never a guess; what needs it is refused by the name of the
+  operator that lost it.
+- After `stop` nothing has a record, and every softmax is reported with the reason.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
-from glasshead.private_names import private
 from glasshead.watching.errors import (
     NOT_FOLLOWED,
     OF_A_PROJECTION,
     OVERWRITTEN,
-    WEAK_STORAGE,
-    attends,
 )
 from glasshead.watching.interception.axes import (
-    Axis,
-    AxisLayout,
     Product,
-    broadcast,
     product,
-    reshaped,
     whole,
 )
-from glasshead.watching.interception.by_hand_capture import step_of, steps_of_product
+from glasshead.watching.interception.by_hand_capture import steps_of_product
+from glasshead.watching.interception.by_hand_derived import TOGETHER, derive, tensors_among
 from glasshead.watching.interception.by_hand_normalized import normalized
 from glasshead.watching.interception.by_hand_operators import Operator, operator_of
-from glasshead.watching.interception.by_hand_parts import (
-    MIXED,
-    Change,
-    HandWeights,
-    LateWeights,
-    Record,
-    ScoreProduct,
-    TakenWeights,
-    TensorRole,
-)
 from glasshead.watching.interception.by_hand_products import (
     are_heads,
     convolved_heads,
@@ -46,22 +65,31 @@ from glasshead.watching.interception.by_hand_products import (
     head_mixing,
     mixed_axes,
     mixes,
-    sums_over_keys,
     taken_by,
     weighed_values,
 )
+from glasshead.watching.interception.by_hand_records import (
+    MIXED,
+    Change,
+    HandWeights,
+    LateWeights,
+    Record,
+    ScoreProduct,
+    TakenWeights,
+    TensorRecords,
+    TensorRole,
+)
 from glasshead.watching.interception.circumstances import in_backward
 from glasshead.watching.interception.session import Session
+from glasshead.watching.missed import HandSoftmax
 from glasshead.watching.module_calls import calling, calls_in_progress
-from glasshead.watching.watcher import HandSoftmax, Watcher
+from glasshead.watching.reasons import attends
+from glasshead.watching.watcher import Watcher
 
 _SOFTMAXES = {"aten::_softmax", "aten::softmax", "aten::special_softmax"}
 # Softmaxes whose weights no product has taken so far; more are forgotten.
 _WAITING = 4
-# Records of what is no parameter that are kept, besides those of memory that is in use.
-_PASSING = 16
 
-_TOGETHER = "combines the weights of several softmaxes"
 _OF_NO_PRODUCT = "takes the softmax of what no product of queries and keys has made"
 _OVER_ANOTHER_AXIS = (
     "takes its softmax over {}, which is neither the axis of keys nor that of queries"
@@ -81,25 +109,19 @@ class HandFollower:
 
     def __init__(self) -> None:
         self.quiet: set[nn.Module] = set()
-        # The storages of parameters, which last as long as the watch.
-        self._parameters: set[int] = set()
         self._needed = False
         # The pass that is not followed from its beginning: the outermost calls of the models.
         self._late: list[object] = []
-        self._records: dict[int, Record] = {}
-        # The keys of all records but those of parameters.
-        self._passing: list[int] = []
-        self._limit = _PASSING
+        self._records = TensorRecords()
         self._watchers: tuple[Watcher, ...] = ()
         self._waiting: list[HandWeights | LateWeights] = []
         self._tracing = False
-        self._weak: Any = private(WEAK_STORAGE)
         self._stopped: str | None = None
 
     @property
     def idle(self) -> bool:
         """Whether nothing was followed so far that only all operators would tell."""
-        return self._weak is not None and not self._needed
+        return self._records.follows and not self._needed
 
     def passes_over_exponentials(self, session: Session) -> bool:
         """Return whether exponentials are of no concern where they are computed now."""
@@ -117,12 +139,11 @@ class HandFollower:
 
     def stop(self, why: str | None = None) -> None:
         """Follow nothing any more, and give up what waits for a product."""
-        self._weak, self._stopped = None, why
+        self._stopped = why
         for weights in self._waiting:
             weights.close(why)
         self._waiting.clear()
-        self._records.clear()
-        self._passing.clear()
+        self._records.stop()
         self._watchers = ()
 
     def softmax(self, session: Session, func: Any, args: Sequence[Any], output: Any) -> None:
@@ -136,9 +157,9 @@ class HandFollower:
             return
         scores, record = args[0], None
         if operator_of(func).name in _SOFTMAXES and len(args) > 1 and isinstance(args[1], int):
-            record = self._record(scores)
+            record = self._records.of(scores)
         if record is None or record.kind is not TensorRole.SCORES or not output.ndim:
-            if record is None and self._is_late(session):
+            if record is None and self._records.follows and self._is_late(session):
                 self._remember_late(session, output)
             else:
                 channels = _is_over_channels(record, args) and not _attend(session)
@@ -152,7 +173,7 @@ class HandFollower:
         Args:
             record: What is known of its input.
         """
-        if self._weak is None:
+        if not self._records.follows:
             return self._stopped or NOT_FOLLOWED
         of_features = record is not None and record.kind is TensorRole.FEATURES
         return OF_A_PROJECTION if of_features else _OF_NO_PRODUCT
@@ -187,7 +208,7 @@ class HandFollower:
             ]
         found = HandSoftmax()
         session.record_softmax(output.ndim, found)
-        if self._record(output) is record is self._record(scores):
+        if self._records.of(output) is record is self._records.of(scores):
             found.waits, found.why = False, OVERWRITTEN
             return
         made = HandWeights(
@@ -212,7 +233,7 @@ class HandFollower:
 
     def _wait(self, output: Tensor, weights: HandWeights | LateWeights) -> None:
         """Wait for a product that takes the weights of a softmax."""
-        self._remember(output, TensorRole.WEIGHTS, whole(output.shape), weights)
+        self._records.remember(output, TensorRole.WEIGHTS, whole(output.shape), weights)
         self._waiting.append(weights)
         while len(self._waiting) > _WAITING:
             self._waiting.pop(0).close()
@@ -231,7 +252,7 @@ class HandFollower:
             session: The session of this thread.
             func, args, kwargs, output: An operator that is no attention itself, and no softmax.
         """
-        if self._weak is None:
+        if not self._records.follows:
             return None
         if self._watchers != session.watches.every:
             self._know_models(session)
@@ -246,20 +267,20 @@ class HandFollower:
             return None
         if operator.sums and not in_backward():
             session.record_mixing()
-        records = [(self._record(one), one) for one in _tensors(args)]
+        records = [(self._records.of(one), one) for one in tensors_among(args)]
         known = [(record, one) for record, one in records if record is not None]
         alone = len(known) == len(records)
         if operator.exponential and all(one.kind is not TensorRole.SCORES for one, _ in known):
             self._exponentials(session, output)
         elif known and not self._normalizes(session, operator, known, args, output):
-            self._follow_known(operator, known, args, output, alone=alone)
+            derive(self._records, operator, known, args, output, alone=alone)
         return None
 
     def _exponentials(self, session: Session, output: Any) -> None:
         """Look at exponentials of what is not known as scores."""
         if self._is_late(session):
             step = Change("by exp", factor=None, exponential=True)
-            self._remember(output, TensorRole.SCORES, steps=(step,))
+            self._records.remember(output, TensorRole.SCORES, steps=(step,))
         elif not self._needed and not in_backward():
             self.quiet |= {one for one in _modules(session) if one is not None}
 
@@ -282,59 +303,6 @@ class HandFollower:
         self._normalized(session, *found, output)
         return True
 
-    def _follow_known(
-        self,
-        operator: Operator,
-        known: Sequence[tuple[Record, Tensor]],
-        args: Sequence[Any],
-        output: Any,
-        *,
-        alone: bool,
-    ) -> None:
-        """Follow an operator on tensors of which something is known.
-
-        Args:
-            operator, args, output: The operator.
-            known: What is known of its inputs.
-            alone: Whether that is all of them.
-        """
-        record, source = max(known, key=lambda one: (one[0].kind, one[0].layout is not None))
-        if record.kind is TensorRole.WEIGHTS:
-            softmaxes = {one.origin for one, _ in known if one.kind is TensorRole.WEIGHTS}
-            for origin in softmaxes if len(softmaxes) > 1 else ():
-                origin.close(_TOGETHER)
-            if sums_over_keys(operator.name, record, source, args):
-                # No key is left in it.
-                return
-        if _goes_on(operator, record, source, output, alone=alone):
-            self._derive(operator, record, source, args, output)
-
-    def _derive(
-        self,
-        operator: Operator,
-        record: Record,
-        source: Tensor,
-        args: Sequence[Any],
-        output: Any,
-    ) -> None:
-        """Remember the results of an operator as made of one of its inputs."""
-        step = _steps(operator, args, source, output) if record.kind >= TensorRole.SCORES else ()
-        for made in _tensors((output,)):
-            if self._record(made) is record:
-                # A view, or the same tensor with other numbers.
-                record.steps += step if operator.mutates else ()
-                continue
-            axes = record.axes(source)
-            if axes is not None:
-                if operator.copies or operator.elementwise:
-                    axes = broadcast(axes, source.shape, made.shape)
-                    # A part of a larger tensor is written to.
-                    axes = axes if not operator.mutates or _fills(made) else None
-                else:
-                    axes = reshaped(axes, source.shape, made.shape) if operator.reshapes else None
-            lost = record.lost or ("" if axes is not None else operator.name)
-            self._remember(made, record.kind, axes, record.origin, record.steps + step, lost)
-
     def _product(
         self,
         session: Session,
@@ -348,7 +316,7 @@ class HandFollower:
         found = product(operator.name, args)
         if found is None:
             return None
-        records = [self._record(one) for one in found.operands]
+        records = [self._records.of(one) for one in found.operands]
         weights = [
             one for one in records if one and one.kind is TensorRole.WEIGHTS and one.origin.open
         ]
@@ -358,7 +326,7 @@ class HandFollower:
             return None
         if len(weights) > 1:
             for one in weights:
-                one.origin.close(_TOGETHER)
+                one.origin.close(TOGETHER)
         elif weights and isinstance(weights[0].origin, LateWeights):
             if not any(static):
                 weights[0].origin.close(_LATE)
@@ -367,7 +335,7 @@ class HandFollower:
         elif any(static):
             # Of what is made of parameters, only all operators tell.
             own = found.operands[static.index(True)]
-            self._needed |= own.untyped_storage()._cdata not in self._parameters  # noqa: SLF001
+            self._needed |= not self._records.is_parameter(own)
             self._project(operator, records, found, int(static[1]), output)
         else:
             session.record_mixing()
@@ -403,7 +371,7 @@ class HandFollower:
         kept = found if self._tracing else None
         scores = ScoreProduct(sides, output.dtype, features, kept)
         steps = steps_of_product(found, args, kwargs)
-        self._remember(output, TensorRole.SCORES, whole(output.shape), scores, steps)
+        self._records.remember(output, TensorRole.SCORES, whole(output.shape), scores, steps)
 
     def _take(
         self,
@@ -426,7 +394,7 @@ class HandFollower:
             return taken_by(record, records, found, output)
         axes, mixing = mixed
         steps = (*record.steps, Change(MIXED, mixing=mixing))
-        self._remember(output, TensorRole.WEIGHTS, axes, record.origin, steps)
+        self._records.remember(output, TensorRole.WEIGHTS, axes, record.origin, steps)
         return None
 
     def _project(
@@ -442,10 +410,12 @@ class HandFollower:
         if scores and scores.kind is TensorRole.SCORES and mixes(scores, found, 1 - side):
             steps = (*scores.steps, Change(MIXED, factor=None))
             axes = mixed_axes(scores, found, 1 - side)
-            self._remember(output, TensorRole.SCORES, axes, scores.origin, steps, operator.name)
+            self._records.remember(
+                output, TensorRole.SCORES, axes, scores.origin, steps, operator.name
+            )
         else:
             places = found.places(side)
-            self._remember(output, TensorRole.FEATURES, whole(output.shape), places)
+            self._records.remember(output, TensorRole.FEATURES, whole(output.shape), places)
 
     def _convolve(
         self, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any], output: Tensor
@@ -455,12 +425,14 @@ class HandFollower:
         Args:
             operator, args, kwargs, output: The convolution.
         """
-        kernel, given = self._record(args[1]), self._record(args[0])
+        kernel, given = self._records.of(args[1]), self._records.of(args[0])
         if kernel is None or kernel.kind is not TensorRole.STATIC:
             return
         channels = output.ndim - args[1].ndim + 1
         if given is None or given.kind < TensorRole.SCORES or given.origin is None:
-            self._remember(output, TensorRole.FEATURES, whole(output.shape), frozenset({channels}))
+            self._records.remember(
+                output, TensorRole.FEATURES, whole(output.shape), frozenset({channels})
+            )
             return
         mixing = convolved_heads(args, kwargs, output)
         axes = None if mixing is None else given.axes(args[0])
@@ -472,63 +444,14 @@ class HandFollower:
             own = axes is not None and given.origin.side(axes[channels]) is None
             steps = (*given.steps, Change(MIXED, factor=None))
             axes = axes if own else None
-        self._remember(output, given.kind, axes, given.origin, steps, operator.name)
+        self._records.remember(output, given.kind, axes, given.origin, steps, operator.name)
 
     def _know_models(self, session: Session) -> None:
         """Remember the parameters of the watched models."""
         self._watchers = session.watches.every
         self._tracing = any(one.choice.keep == "trace" for one in self._watchers)
         for one in self._watchers:
-            for parameter in one.model.parameters():
-                if self._record(parameter) is None:
-                    self._remember(parameter, TensorRole.STATIC)
-        # Parameters last as long as the watch.
-        self._parameters.update(self._passing)
-        self._passing.clear()
-
-    def _record(self, tensor: Tensor) -> Record | None:
-        """Return what is known of a tensor."""
-        try:
-            return self._records.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - no other name
-        except (RuntimeError, NotImplementedError):
-            # A sparse or a nested tensor has no memory of one layout.
-            return None
-
-    def _remember(
-        self,
-        tensor: Any,
-        kind: TensorRole,
-        axes: Sequence[Axis] | None = None,
-        origin: Any = None,
-        steps: tuple[Change, ...] = (),
-        lost: str = "",
-    ) -> None:
-        """Remember what a tensor is, as long as its memory lasts."""
-        try:
-            storage = self._weak(tensor.untyped_storage())
-            layout = None if axes is None else AxisLayout(axes, tensor.stride())
-        except (RuntimeError, NotImplementedError):
-            return
-        self._records[storage.cdata] = Record(storage, kind, layout, origin, steps, lost)
-        if kind is TensorRole.WEIGHTS:
-            origin.made.append(storage)
-        self._passing.append(storage.cdata)
-        if len(self._passing) > self._limit:
-            self._forget()
-
-    def _forget(self) -> None:
-        """Drop the records of memory that is gone.
-
-        Soon: what is left of a storage stands in the way of malloc, which cannot join the free
-        memory on both sides of it.
-        """
-        kept = []
-        for key in dict.fromkeys(self._passing):
-            if self._records[key].storage.expired():
-                del self._records[key]
-            else:
-                kept.append(key)
-        self._passing, self._limit = kept, 2 * len(kept) + _PASSING
+            self._records.know(one.model.parameters())
 
     def _tidy(self) -> None:
         """Drop the softmaxes that wait for no product any more."""
@@ -564,68 +487,3 @@ def _is_over_channels(record: Record | None, args: Sequence[Any]) -> bool:
 def _passes(session: Session) -> list[object]:
     """Return what identifies the pass of each watched model that runs."""
     return [one.identity for w in session.watchers for one in calls_in_progress(w.names)[-1:]]
-
-
-def _goes_on(
-    operator: Operator, record: Record, source: Tensor, output: Any, *, alone: bool
-) -> bool:
-    """Return whether the result of an operator is of the kind of its input.
-
-    Args:
-        operator: The operator.
-        record: What is known of the greatest of its inputs.
-        source: That input.
-        output: The result.
-        alone: Whether something is known of all of them.
-    """
-    if record.kind is TensorRole.STATIC:
-        return alone
-    if record.kind is TensorRole.FEATURES:
-        # Normalized, too, and with a learned bias.
-        moves = operator.copies or operator.reshapes or operator.scales
-        return moves or (alone and operator.elementwise)
-    if record.kind is TensorRole.SCORES:
-        # Sums and norms of scores are none.
-        return operator.copies or operator.reshapes or operator.moves or operator.elementwise
-    if isinstance(record.origin, LateWeights) and not _keeps_all(operator, source, output):
-        # A router chooses experts by its largest weights, and scales their outputs by them.
-        return False
-    return record.origin.open
-
-
-def _keeps_all(operator: Operator, source: Tensor, output: Any) -> bool:
-    """Return whether the result of an operator may still be weights for a product with values."""
-    if operator.view or operator.copies or operator.reshapes:
-        return True
-    if not isinstance(output, Tensor):
-        return False
-    if operator.moves:
-        return output.numel() >= source.numel()
-    return output.numel() == source.numel()
-
-
-def _steps(
-    operator: Operator, args: Sequence[Any], source: Tensor, output: Any
-) -> tuple[Change, ...]:
-    """Describe what an operator does to scores or weights; nothing for a copy of the same type."""
-    if operator.copies or operator.reshapes:
-        same = not isinstance(output, Tensor) or output.dtype == source.dtype
-        return () if same else (Change(f"in {str(output.dtype)[6:]}", keeps=True),)
-    step = step_of(operator.name.rpartition("::")[2], args, source)
-    return () if step is None else (step,)
-
-
-def _tensors(given: Sequence[Any]) -> Iterator[Tensor]:
-    """Yield the tensors among arguments or results, those of lists included."""
-    for one in given:
-        if isinstance(one, Tensor):
-            yield one
-        elif isinstance(one, list | tuple):
-            for part in one:
-                if isinstance(part, Tensor):
-                    yield part
-
-
-def _fills(tensor: Tensor) -> bool:
-    """Return whether a tensor is all of its memory."""
-    return tensor.numel() * tensor.itemsize == tensor.untyped_storage().nbytes()

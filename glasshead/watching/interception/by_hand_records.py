@@ -1,7 +1,29 @@
-"""The parts of attention written by hand: a product of scores, its softmax, and what took it."""
+"""What is known of the tensors of attention written by hand: records, and what they come from.
+
+A tensor has no name, and a view of it is another object: so a record is found by the memory that
+holds the numbers, `TensorRecords`. It says three things.
+
+- The role, `TensorRole`.
+- The layout: which part of which axis of its origin each step in memory is, so that a view that is
+  split, joined or transposed can be read by its strides (`axes.py`). None: it cannot be told.
+- The origin: of scores the `ScoreProduct` that made them, of weights their softmax, `HandWeights`;
+  and the steps since then, one `Change` each.
+
+For example, q @ k.mT of [2, 3, 11, 5], two texts of three heads, is one product of six matrices:
+
+    bmm(q, k.mT)          [6, 11, 11]     SCORES   ScoreProduct: axis 1 is of queries, 2 of keys
+      .view(2, 3, 11, 11) [2, 3, 11, 11]  the same record; its first two axes are parts of axis 0
+    / 2.2                 [2, 3, 11, 11]  SCORES   the same ScoreProduct, "divided by 2.2"
+      .softmax(-1)        [2, 3, 11, 11]  WEIGHTS  HandWeights: axis 3 is of keys, 2 of queries
+    bmm(weights, v)       [6, 11, 5]      `TakenWeights`: weights, values and output, by these axes
+
+`HandWeights` and `LateWeights` are open until a product takes them, or nobody can any more. While
+they are, `HandSoftmax`, which the watchers hold, says that it waits; then whether it was taken, and
+why not.
+"""
 
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from typing import Any, NamedTuple
@@ -10,10 +32,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from glasshead.private_names import private
+from glasshead.watching.errors import WEAK_STORAGE
 from glasshead.watching.interception.axes import Axis, AxisLayout, Labels, Product
-from glasshead.watching.watcher import HandSoftmax
+from glasshead.watching.missed import HandSoftmax
 
 MIXED = "heads mixed by a learned product"
+# Records of what is no parameter that are kept, besides those of memory that is in use.
+_PASSING = 16
 
 
 class HeadMixing(NamedTuple):
@@ -175,6 +201,89 @@ class Record:
     def axes(self, tensor: Tensor) -> list[Axis] | None:
         """Return the parts of each axis of a view; None where they are not to be told."""
         return self.layout and self.layout.axes(tensor.shape, tensor.stride())
+
+
+class TensorRecords:
+    """The records of tensors, by the memory that holds their numbers.
+
+    A view has the record of its tensor. A record lasts as long as the memory, which it refers to
+    weakly, so that a tensor lives no longer than it would.
+
+    Attributes:
+        follows: Whether tensors can be followed: this version of PyTorch tells their memory, and
+            nobody has stopped it.
+    """
+
+    def __init__(self) -> None:
+        self._weak: Any = private(WEAK_STORAGE)
+        self.follows = self._weak is not None
+        self._known: dict[int, Record] = {}
+        # The storages of parameters, which last as long as the watch, and those of all others.
+        self._parameters: set[int] = set()
+        self._passing: list[int] = []
+        self._limit = _PASSING
+
+    def of(self, tensor: Tensor) -> Record | None:
+        """Return what is known of a tensor."""
+        try:
+            return self._known.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - no other name
+        except (RuntimeError, NotImplementedError):
+            # A sparse or a nested tensor has no memory of one layout.
+            return None
+
+    def is_parameter(self, tensor: Tensor) -> bool:
+        """Return whether a tensor is a parameter, and not made of some."""
+        return tensor.untyped_storage()._cdata in self._parameters  # noqa: SLF001 - no other name
+
+    def know(self, parameters: Iterable[Tensor]) -> None:
+        """Remember the parameters of a model."""
+        for one in parameters:
+            if self.of(one) is None:
+                self.remember(one, TensorRole.STATIC)
+        self._parameters.update(self._passing)
+        self._passing.clear()
+
+    def remember(
+        self,
+        tensor: Any,
+        kind: TensorRole,
+        axes: Sequence[Axis] | None = None,
+        origin: Any = None,
+        steps: tuple[Change, ...] = (),
+        lost: str = "",
+    ) -> None:
+        """Remember what a tensor is; the other arguments are those of `Record`."""
+        try:
+            storage = self._weak(tensor.untyped_storage())
+            layout = None if axes is None else AxisLayout(axes, tensor.stride())
+        except (RuntimeError, NotImplementedError):
+            return
+        self._known[storage.cdata] = Record(storage, kind, layout, origin, steps, lost)
+        if kind is TensorRole.WEIGHTS:
+            origin.made.append(storage)
+        self._passing.append(storage.cdata)
+        if len(self._passing) > self._limit:
+            self._forget()
+
+    def stop(self) -> None:
+        """Know nothing any more."""
+        self.follows = False
+        self._known.clear()
+        self._passing.clear()
+
+    def _forget(self) -> None:
+        """Drop the records of memory that is gone.
+
+        Soon: what is left of a storage stands in the way of malloc, which cannot join the free
+        memory on both sides of it.
+        """
+        kept = []
+        for key in dict.fromkeys(self._passing):
+            if self._known[key].storage.expired():
+                del self._known[key]
+            else:
+                kept.append(key)
+        self._passing, self._limit = kept, 2 * len(kept) + _PASSING
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -1,147 +1,45 @@
-"""PyTorch's attention operators and higher-order operators, intercepted on dispatch."""
+"""The mode in which operators are intercepted as PyTorch dispatches them.
+
+At first every operator of the thread arrives here once it has run: kernels of attention, which are
+observed, and all others, which may be parts of attention written by hand (`by_hand_follower.py`).
+Once a pass has shown that functions compute all attention of a model, the mode steps aside, and
+only `_select`ed operators arrive. One that may begin an attention by hand calls the mode back.
+
+    all operators ──a later pass, nothing followed by hand──▶ selected operators
+         ▲                                                           │
+         └──a softmax, an unknown kernel, code that knows modes ◀────┘  `step_back`
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
 from enum import Enum, auto
 from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import GraphModule
 
 from glasshead.engines.fused import LOGSUMEXP_KERNELS
 from glasshead.private_names import lacking, private
-from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import MEANT, UnseenError, unknown_operator, unreadable
-from glasshead.watching.interception.by_hand import HandFollower
 from glasshead.watching.interception.by_hand_capture import observe_by_hand
+from glasshead.watching.interception.by_hand_follower import HandFollower
 from glasshead.watching.interception.by_hand_operators import operator_of
-from glasshead.watching.interception.by_hand_trace import trace_of_scores
 from glasshead.watching.interception.circumstances import in_backward
+from glasshead.watching.interception.higher_order import run_higher_order
+from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.interception.selected_operators import (
     begin,
     can_select,
     end,
     select,
 )
-from glasshead.watching.interception.session import THREADS, CallContext, Patch, Session
+from glasshead.watching.interception.session import THREADS, Patch, Session
 from glasshead.watching.interception.thread_modes import ThreadMode
 from glasshead.watching.interception.torch_attention import capture_scores, capture_sdpa
 from glasshead.watching.interception.torch_layers import FAST_PATHS
 from glasshead.watching.module_calls import calling
-
-# Higher-order operators that run their functions unchanged, any number of times.
-_RUNNING = {
-    "cond",
-    "hints_wrapper",
-    "invoke_subgraph",
-    "local_map_hop",
-    "map_impl",
-    "scan",
-    "strict_mode",
-    "while_loop",
-    "while_loop_stack_output",
-}
-# The place of the scale among its arguments after query, key and value.
-_FLEX_SCALE = 2
-_FLEX_SCORES = "torch._higher_order_ops.flex_attention._math_attention_inner"
-_MODE_KEYS = "torch._C._TorchDispatchModeKey.__members__"
-_MODE_OF_KEY = "torch._C._get_dispatch_mode"
-
-
-def run_higher_order(
-    session: Session,
-    mode: AbstractContextManager[Any],
-    func: Any,
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-) -> Any:
-    """Run a higher-order operator, and intercept the operators that its functions run.
-
-    Args:
-        session: The session of this thread.
-        mode: The intercepting mode, which PyTorch leaves while an operator runs.
-        func, args, kwargs: The operator and its arguments.
-    """
-    if func.name() == "flex_attention":
-        output = func(*args, **kwargs)
-        if session.enabled and private(_FLEX_SCORES) is None:
-            session.record_unseen(
-                lacking(
-                    "watch cannot see eager FlexAttention",
-                    _FLEX_SCORES,
-                    "call F.scaled_dot_product_attention in {module}, or leave it out by layers=",
-                )
-            )
-        elif session.enabled:
-            capture = partial(capture_flex, session.context(output[0]), *args, **kwargs)
-            session.observe(None, capture, output[0])
-        return output
-    if func.name() in _RUNNING:
-        missing = next((name for name in (_MODE_KEYS, _MODE_OF_KEY) if private(name) is None), None)
-        if missing is not None:
-            session.record_unseen(
-                lacking(
-                    "watch cannot see attention within torch.cond and other higher-order operators",
-                    missing,
-                    "call none in {module}, or leave it out by layers=",
-                )
-            )
-        elif not _traced():
-            args = [_within(mode, one) for one in args]
-            kwargs = {name: _within(mode, one) for name, one in kwargs.items()}
-    return func(*args, **kwargs)
-
-
-def capture_flex(
-    context: CallContext,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *others: Any,
-    **named: Any,
-) -> CapturedCall:
-    """Capture a call of eager FlexAttention, with its scores after `score_mod` and mask."""
-    groups = query.shape[1] // key.shape[1]
-    vectors = [query.detach(), *(x.detach().expand(len(query), -1, -1, -1) for x in (key, value))]
-    query, key, value = vectors[0], *(x.repeat_interleave(groups, 1) for x in vectors[1:])
-    _, scores = private(_FLEX_SCORES)(query, key, value, *others, **named)
-    captured = capture_scores(scores, context, value=value)
-    scale = named.get("scale", others[_FLEX_SCALE] if len(others) > _FLEX_SCALE else None)
-    if not isinstance(scale, float):
-        return captured
-    trace = partial(trace_of_scores, *vectors, scores.detach(), beta=scale, product=scores.dtype)
-    return replace(captured, trace=trace)
-
-
-def _traced() -> bool:
-    """Return whether operators are being traced, so that functions do not run."""
-    keys = private(_MODE_KEYS).values()
-    return any(private(_MODE_OF_KEY)(key) is not None for key in keys)
-
-
-def _within(mode: AbstractContextManager[Any], one: Any) -> Any:
-    """Wrap a function so that it runs within the mode; return anything else unchanged."""
-    if isinstance(one, Tensor) or not callable(one):
-        return one
-
-    def run(*inputs: Any, **named: Any) -> Any:
-        with mode:
-            return called(*inputs, **named)
-
-    if not isinstance(one, GraphModule):
-        called: Callable[..., Any] = one
-        run.__dict__.update(vars(one) if hasattr(one, "_boxed_call") else {})
-        return run
-    # Operators check the type, so make a shallow copy of the graph module.
-    called = one.forward
-    wrapped = object.__new__(type(one))
-    wrapped.__dict__ = one.__dict__ | {"forward": run}
-    return wrapped
-
 
 # Operators by name, so that none of them has to be there.
 # In inference mode, composite operators arrive before they are decomposed.

@@ -1,0 +1,150 @@
+"""Place a call in its text: the third of the stages of a call."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from glasshead.recipe.problem import Problem
+from glasshead.watching.captured_call import AttentionCall, CapturedCall, keys_before
+from glasshead.watching.key_content import keys_at
+from glasshead.watching.key_sources import merged_position
+from glasshead.watching.module_calls import ForwardPass, ModuleCall, ModuleRun, within_traced
+from glasshead.watching.sequences import CallPosition, SequenceLedger
+
+
+class PlacedCall(NamedTuple):
+    """A call, and its place in its text.
+
+    Attributes:
+        call: The call.
+        place: Its place.
+        problem: Its computation, at that place.
+        whole: The same with its keys numbered as in the text; those that were removed are hidden.
+        merged: Whether its last keys are those of another text.
+    """
+
+    call: AttentionCall
+    place: CallPosition
+    problem: Problem
+    whole: Problem
+    merged: bool
+
+
+class _LastCall(NamedTuple):
+    """The last call of an attention: the position after its last query, and its run."""
+
+    end: int
+    run: ModuleRun
+
+
+class Placer:
+    """Placer of calls in the texts that a model reads.
+
+    The run of a module in its forward pass names the layer, and the ledger knows the texts of each
+    layer. A module that attends twice in one call goes on with its text, or is two layers.
+
+    Attributes:
+        sequences: The texts.
+        forward_pass: The current forward pass.
+    """
+
+    def __init__(self) -> None:
+        self.sequences, self.forward_pass = SequenceLedger(), ForwardPass()
+        # The last call of each run of each attention; under None that of any run.
+        self._last: dict[tuple[str, int | None], _LastCall] = {}
+        self._previous_key: Tensor | None = None
+
+    def pass_over(
+        self, capture: Callable[[], CapturedCall], calls: Sequence[ModuleCall], run: ModuleRun
+    ) -> None:
+        """Note a call that is not observed; it may be captured later, to place another one.
+
+        Args:
+            capture: Returns the captured call.
+            calls: The module calls in progress, innermost first.
+            run: The run of its module.
+
+        Errors: an `UnseenError` where cross-attention ran before, and got a wrong position.
+        """
+        self.sequences.passed(partial(_among, calls, capture), run.forward)
+
+    def place_single(self, name: str, position: int, run: ModuleRun) -> None:
+        """Note a single query whose position is known.
+
+        Args:
+            name: Name of its attention.
+            position: Its position.
+            run: The run of its module.
+        """
+        self.sequences.placed(run.forward, position, 1)
+        self._note(name, position + 1, run)
+
+    def place(self, call: AttentionCall) -> PlacedCall:
+        """Place a call in its text.
+
+        Errors: an `UnseenError` where cross-attention ran before its position was known.
+        """
+        call, place = self._in_text(call)
+        captured, problem = call.captured, call.captured.problem
+        queries, keys = problem.scores_shape[-2:]
+        merged = merged_position(queries, keys, call.calls[0]) if keys > queries else None
+        if merged is not None:
+            place = place._replace(position=merged, first_key=0, offset=merged, places=None)
+        if place.offset is not None:
+            problem = replace(problem, offset=place.offset)
+        if place.places is None:
+            whole = keys_before(problem, place.first_key)
+        else:
+            problem = whole = keys_at(problem, place.places, place.position)
+        self._previous_key = captured.problem.key
+        self._note(call.name, place.position + queries, call.run)
+        return PlacedCall(call, place, problem, whole, merged is not None)
+
+    def _in_text(self, call: AttentionCall) -> tuple[AttentionCall, CallPosition]:
+        """Return a call with the run that it belongs to, and its place in the ledger."""
+        captured, run, place = call.captured, call.run, None
+        last = self._last.get((call.name, None if captured.crossing else run.place))
+        if captured.crossing:
+            place = self.sequences.place(call)
+        if (
+            place is not None
+            and last is not None
+            and 0 < place.position == last.end
+            and last.run.forward == run.forward
+        ):
+            # A step of a decoder without self-attention, not another layer.
+            run = last.run._replace(beside=False)
+        elif (
+            self.forward_pass.repeated and not captured.shards and not self._goes_on(captured, last)
+        ):
+            run = self.forward_pass.another(call.name)
+        if run is not call.run:
+            call = call._replace(run=run)
+        return call, self.sequences.place(call) if place is None else place
+
+    def _goes_on(self, captured: CapturedCall, last: _LastCall | None) -> bool:
+        """Return whether a call continues the text of the last one within a call of its module."""
+        before, key = self._previous_key, captured.problem.key
+        offset = captured.problem.offset if captured.position is None else captured.position
+        return (
+            last is not None
+            and not captured.crossing
+            and isinstance(offset, int)
+            and 0 < offset == last.end
+            and before is not None
+            and before.shape[-2] <= key.shape[-2]
+            and torch.equal(before, key[..., : before.shape[-2], :])
+        )
+
+    def _note(self, name: str, end: int, run: ModuleRun) -> None:
+        self._last[name, None] = self._last[name, run.place] = _LastCall(end, run)
+
+
+def _among(calls: Sequence[ModuleCall], capture: Callable[[], CapturedCall]) -> CapturedCall:
+    """Capture a call later, among the module calls in which it ran."""
+    with within_traced(calls, ()):
+        return capture()

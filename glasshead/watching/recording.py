@@ -1,0 +1,90 @@
+"""Record a call: what is known of it and what is kept, the last of the stages of a call."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from glasshead.statistics import Statistic
+from glasshead.watching.image_finder import ImageFinder
+from glasshead.watching.keeping import Keeper
+from glasshead.watching.layer_record import Watched
+from glasshead.watching.mask_checks import MaskChecks
+from glasshead.watching.observing import ObservedCall
+from glasshead.watching.placing import PlacedCall
+from glasshead.watching.recorded_call import Call, CallInfo
+
+
+class Recorder:
+    """Recorder of observed calls.
+
+    Args:
+        names: The modules of the model, and their names.
+        statistics: Statistics by name.
+        keeper: Keeps what was asked for beside these; None: nothing was.
+        masks: Checks the masks by which the model runs.
+
+    Attributes:
+        watched: The records of the observed attentions, by name, in order of execution.
+        keeper, masks: The same.
+        images: Finds the pictures among the keys of a call.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[nn.Module, str],
+        statistics: dict[str, Statistic],
+        keeper: Keeper | None,
+        masks: MaskChecks,
+    ) -> None:
+        self.watched: dict[str, Watched] = {}
+        self.keeper, self.masks, self.images = keeper, masks, ImageFinder(names)
+        self._statistics = statistics
+
+    def info(self, placed: PlacedCall, observed: ObservedCall) -> CallInfo:
+        """Return what is known of a call beside its statistics."""
+        (call, place, _, whole, merged), captured = placed, placed.call.captured
+        return CallInfo(
+            position=place.position,
+            first_key=place.first_key,
+            keys=whole.scores_shape[-1],
+            crossing=captured.crossing,
+            compressed=captured.compressed,
+            heads=observed.heads,
+            real=observed.real,
+            forward=call.run.forward,
+            run=call.run.place,
+            interleaved=call.run.interleaved,
+            beside=call.run.beside,
+            merged=merged,
+            by_hand=captured.by_hand,
+            images=self.images.images(call),
+            shards=captured.shards,
+            text=place.text,
+            rows=place.rows,
+            apart=place.apart,
+            untold=observed.untold,
+        )
+
+    def call(self, placed: PlacedCall, observed: ObservedCall, info: CallInfo) -> Call:
+        """Check the mask of a call, keep what was asked for, and return its record."""
+        call, place, problem, whole, _ = placed
+        if call.name not in self.masks.settled:
+            self.masks.check(call.name, whole, info)
+        kept: dict[str, Any] = {}
+        if self.keeper is not None and not place.unplaced:
+            kept = self.keeper.of_call(call, problem)
+        return self.made(observed.shape, observed.values, info, **kept)
+
+    def made(
+        self, shape: tuple[int, ...], values: dict[str, Any], info: CallInfo, **kept: Any
+    ) -> Call:
+        """Return the record of a call.
+
+        Args:
+            shape: The axes of its statistics before those of their own.
+            values: Its statistics by name.
+            info: What else is known of it.
+            kept: What is kept, by the names of `Call`.
+        """
+        return Call(shape, self._statistics, values, info, **kept)
