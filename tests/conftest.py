@@ -15,6 +15,8 @@ hypothesis_profiles.load()
 
 # Tests compare with the CPU's numbers, and Lightning prefers an Apple GPU.
 os.environ.setdefault("DISABLE_MPS", "1")
+# Before each call of the kernels, the bounds of all arrays are compared with what they access.
+os.environ.setdefault("GLASSHEAD_DEBUG", "1")
 if sys.platform == "win32":
     if not sys.flags.utf8_mode:
         pytest.exit("on Windows, set PYTHONUTF8=1: the tests read and write UTF-8.", returncode=4)

@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from glasshead.attention.choice import choose, engine_name
 from glasshead.attention.observe import Observation, StatisticRequest
-from glasshead.attention.plan import Plan, choose, engine_name, planned
+from glasshead.attention.plan import Plan, planned
 from glasshead.attention.weights import Weights
 from glasshead.engines import FUSED, REFERENCE, STREAMING, Engine
 from glasshead.engines.direct import ORDINARY, Direct

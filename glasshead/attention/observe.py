@@ -9,8 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.attention import io as saved
+from glasshead.attention.choice import EngineChoice
 from glasshead.attention.io import parts
-from glasshead.attention.plan import EngineChoice, planned
+from glasshead.attention.price import memory_of
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import in_float64
 from glasshead.statistics import Statistic
@@ -312,11 +313,11 @@ class StatisticRequest:
 
     def check_budget(self, choice: EngineChoice, budget: int) -> None:
         """Raise a ValueError where observing would take more than `budget` bytes."""
-        plan = planned(self.problem, choice, self.reductions)
-        if plan.bytes > budget:
+        needed = memory_of(self.problem, choice.engine, self.reductions)
+        if needed > budget:
             raise ValueError(
-                f"observe takes at most budget={budget} bytes, and would need {plan.bytes} on the "
-                f"{plan.engine} engine: raise budget=, or observe fewer queries."
+                f"observe takes at most budget={budget} bytes, and would need {needed} on the "
+                f"{choice.engine.name} engine: raise budget=, or observe fewer queries."
             )
 
     def observation(self, context: Tensor, reduced: list[tuple[Tensor, ...]]) -> Observation:

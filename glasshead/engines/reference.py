@@ -197,13 +197,15 @@ def by_rows(problem: Problem, reductions: Sequence[Reduction]) -> list[tuple[Ten
 
 def rows_at_once(problem: Problem) -> int:
     """Return how many queries are processed at a time, so that their scores fit in memory."""
+    *leading, queries, keys = problem.scores_shape
     pairs = 1
-    for size in (*problem.scores_shape[:-2], problem.scores_shape[-1]):
+    for size in (*leading, keys):
         pairs *= max(size, 1)
-    return max(1, _NUMBERS // pairs)
+    return max(1, min(queries, _NUMBERS // pairs))
 
 
 def _merged(reduction: Reduction, parts: Sequence[Tensor]) -> Tensor:
     if reduction.query_axis is None:
-        return torch.stack(tuple(parts)).sum(0)
+        whole = torch.stack(tuple(parts))
+        return whole.amax(0) if reduction.merged == "max" else whole.sum(0)
     return torch.cat(tuple(parts), reduction.query_axis)

@@ -49,10 +49,12 @@ class Reduction(ABC):
 
     Attributes:
         query_axis: The axis of the results along which those of further queries follow; None where
-            they are added to each other.
+            they are merged.
+        merged: How: "sum" or "max".
     """
 
     query_axis: ClassVar[int | None] = -1
+    merged: ClassVar[str] = "sum"
 
     def check(self, problem: Problem, owner: object) -> None:  # noqa: B027 - few have an operand
         """Raise a ValueError where an operand does not fit; it names the `owner`, a statistic."""

@@ -6,6 +6,7 @@ import torch
 import glasshead as gh
 from glasshead.engines.streaming import machine_code
 from glasshead.engines.streaming.kernels import processor
+from glasshead.statistics.reductions import Reduction
 
 FEW = "below 2^20 scores, blocks and threads cost more than they save"
 FIRST = "it is the first that can compute the call, of fused, streaming and reference"
@@ -348,3 +349,31 @@ def test_a_streamed_call_is_what_is_observed_with_and_without_a_gradient():
 )
 def test_what_windows_and_documents_hide_is_skipped(mask):
     assert plan_of(2048, 16, mask=mask, heads=2).engine == "streaming"
+
+
+class RowsAlone(Reduction):
+    """A reduction of one's own, which takes complete rows."""
+
+    def of(self, rows):
+        return (rows.weights.amax(-1),)
+
+
+class Largest(gh.Statistic):
+    unit = "weight"
+
+    def reductions(self, problem):
+        del problem
+        return (RowsAlone(),)
+
+    def finish(self, problem, *reduced):
+        del problem
+        return reduced[0][0]
+
+
+@pytest.mark.parametrize("engine", ["streaming", "fused"])
+def test_rows_of_a_few_queries_take_the_memory_of_those_alone(engine):
+    attention, x = gh.Attention(engine=engine), torch.randn(5, 5)
+    plan = attention.plan(x, x, x, statistics=[Largest()])
+    # Six steps of 5 × 5 scores in float32 are 600 bytes, and a thread's block of scores is more.
+    assert 600 <= plan.bytes < 10**5
+    assert attention.observe(x, x, x, [Largest()], budget=10**5).largest.shape == (5,)

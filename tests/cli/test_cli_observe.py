@@ -12,7 +12,7 @@ from packaging.version import Version
 from safetensors.torch import load_file, save_file
 
 import glasshead as gh
-from glasshead.attention.plan import NAMES
+from glasshead.attention.choice import NAMES
 from glasshead.cli import output as progress
 from glasshead.cli.attention_options import DEFAULT, STATISTICS
 from glasshead.cli.inputs.tensors import is_tensors_file

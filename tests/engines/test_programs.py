@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import glasshead as gh
+from glasshead.engines.streaming import passes, programs
 from glasshead.engines.streaming.engine import lower
 from glasshead.engines.streaming.kernels.streamed import (
     ARRAYS,
@@ -109,10 +110,13 @@ def test_the_number_of_threads_is_in_the_key(monkeypatch):
 
 @pytest.mark.parametrize("row", STREAMED, ids=lambda row: row.reduction)
 def test_every_row_is_a_reduction_that_has_its_fields(row):
-    assert issubclass(getattr(reductions, row.reduction), reductions.Reduction)
+    kind = getattr(reductions, row.reduction)
+    assert issubclass(kind, reductions.Reduction)
     if row.asked is not None:
         assert row.asked in ASKED
     assert set(row.arrays) <= set(ARRAYS)
+    merged = kind.merged if kind.query_axis is None else ""
+    assert all(array.merged == merged for array in row.arrays)
 
 
 def test_every_reduction_is_streamed_and_the_operator_gives_every_array():
@@ -147,3 +151,83 @@ def test_a_request_joins_reductions_of_one_class():
     assert spec.per_query is None
     assert spec.per_key.shape == (1, 3, 3, KEYS)
     assert torch.equal(spec.per_key.sum(-1)[0, 0], torch.tensor([7.0, 7.0, 0.0]))
+
+
+def shorter(x):
+    """The numbers of a tensor but the last, in memory of their own."""
+    return x.detach().flatten()[:-1].clone()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_arrays_that_are_too_short_for_the_kernels_are_refused(monkeypatch, dtype):
+    """Of each array one number less; the kernels would read or write beyond it."""
+    monkeypatch.setattr(programs, "_CHECKED", True)
+    monkeypatch.setattr(programs, "_PROGRAMS", {})
+    seen, run = {}, programs.Program.run
+
+    def noting(program, given, **options):
+        run(program, given, **options)
+        for name, array in given.items():
+            if array is None or not array.numel() or name not in program._needed:
+                continue
+            with pytest.raises(ValueError, match=f"^{name} must have .* bytes for the kernels"):
+                run(program, {**given, name: shorter(array)}, **options)
+            seen[name] = True
+        with pytest.raises(ValueError, match="query must have .* bytes for the kernels, got 0"):
+            run(program, {**given, "query": None}, **options)
+
+    monkeypatch.setattr(programs.Program, "run", noting)
+    heads = torch.nn.Parameter(torch.linspace(-1, 1, 6).to(torch.promote_types(dtype, torch.float)))
+    attention = gh.Attention(
+        mask=gh.dense(torch.rand(QUERIES, KEYS) < 0.7),
+        bias=gh.RelativeBias(6, buckets=8, max_distance=9),
+        normalizer=gh.SoftmaxOne(heads),
+        softcap=3.0,
+        engine="streaming",
+    ).to(heads.dtype)
+    query, key, value = (
+        torch.randn(2, h, n, 13, dtype=dtype, requires_grad=True)
+        for h, n in ((6, QUERIES), (3, KEYS), (3, KEYS))
+    )
+    asked = [gh.Received(), gh.TopK(2), gh.PooledMap(2, 3), gh.DistanceHistogram([0, 3])]
+    attention.observe(query, key, value, asked)
+    seen_of = attention.observe(query, key, value, [gh.MassOn([1]), gh.Entropy()], gradient=True)
+    (seen_of.context.sum() + seen_of.mass_on.sum() + seen_of.entropy.sum()).backward()
+    own = {"query", "key", "value", "bounds", "offsets", "visible", "table", "sink"}
+    results = {"context", "rows", "by_key", "top", "keys", "by_query", "diagonals", "maps"}
+    backward = {"of_context", "of_entropy", "of_by_key", "row_stats", "grad_query", "grad_key"}
+    assert seen.keys() >= own | results | backward | {"per_key", "per_query", "grad_value"}
+    assert seen.keys() >= {"grad_table", "grad_sink"}
+
+
+@pytest.mark.parametrize("rule", [False, True])
+def test_a_long_call_in_parts_has_the_bits_of_a_short_one(monkeypatch, rule):
+    class EveryThird(gh.Mask):
+        def visible(self, tile):
+            return tile.distance() % 3 == 0
+
+    attention = gh.Attention(
+        mask=gh.causal() & EveryThird() if rule else gh.causal(),
+        normalizer=gh.SoftmaxOne(0.3),
+        engine="streaming",
+    )
+    inputs = [torch.randn(2, 3, 331, 13, requires_grad=True) for _ in range(3)]
+
+    def found():
+        seen = attention.observe(*inputs, [gh.Received(), gh.TopK(2), gh.Entropy()])
+        gradients = torch.autograd.grad(seen.context.square().sum(), inputs)
+        return [seen.context, seen.received, *seen.top_k, seen.entropy, *gradients]
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        whole = found()
+        monkeypatch.setattr(passes, "LONGEST", 2**20)
+        monkeypatch.setattr(passes, "_PAIRS", 2**16)
+        taken, share = [], programs.share
+        monkeypatch.setattr(programs, "share", lambda *given: taken.append(given) or share(*given))
+        for one, other in zip(found(), whole, strict=True):
+            assert torch.equal(one, other)
+    finally:
+        torch.set_num_threads(before)
+    assert len(taken) > (2 if rule else 1)

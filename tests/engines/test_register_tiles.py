@@ -25,8 +25,10 @@ for kind in processor.SHIPPED:
 processor.at_hand = lambda: own
 
 import glasshead as gh
-from glasshead.engines.streaming import machine_code
+from glasshead.attention import attention
+from glasshead.engines.streaming.engine import Streaming
 
+is_plain = Streaming.is_plain
 dtype = getattr(torch, sys.argv[4])
 masks = {"none": None, "causal": gh.causal(), "window": gh.causal() & gh.window(before=17)}
 torch.manual_seed(0)
@@ -37,9 +39,9 @@ for length, dim in ((64, 64), (131, 7)):
         inputs = [torch.randn(1, heads, length, dim, dtype=dtype) for heads in (6, 3, 3)]
         upstream = torch.randn(1, 6, length, dim, dtype=dtype)
         for engine, plain in (("streaming", False), ("streaming", True), ("reference", False)):
-            # As if this kind of processor had machine code in the package.
-            machine_code.in_package = lambda: plain
+            Streaming.is_plain = is_plain if plain else lambda *_: False
             own_inputs = [x.clone().requires_grad_() for x in inputs]
+            attention._REMEMBERED.clear()
             context = gh.Attention(mask=mask, engine=engine)(*own_inputs)
             context.backward(upstream)
             found.append([context.detach(), *(x.grad for x in own_inputs)])

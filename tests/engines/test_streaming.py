@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import glasshead as gh
 from cases import Case, cases
 from glasshead.engines import REFERENCE, STREAMING
-from glasshead.engines.streaming.passes import matrix
+from glasshead.engines.streaming.kernels.arguments import HalfMatrix, Matrix
+from glasshead.engines.streaming.machine_code import kernel
 from glasshead.statistics.reductions import (
     BlockSum,
     DiagonalSum,
@@ -115,16 +116,29 @@ def test_values_and_reductions_equal_the_reference(case):
 def test_every_number_of_half_precision_is_converted_exactly(dtype):
     # All 2^16 of them: subnormals, infinities and NaN, too; a width of 37 leaves room to fill up.
     bits = torch.arange(2**16 + 28, dtype=torch.int32).to(torch.int16)
-    whole = bits.view(dtype).reshape(-1, 37)
-    expected = whole.float().numpy()
-    for vectors in (whole, whole.t().contiguous().t(), torch.cat([whole, whole], 1)[:, 37:]):
-        found = matrix(vectors)
-        rows = found.numbers.reshape(-1, found.row)
-        np.testing.assert_array_equal(rows, expected)
-        padded = matrix(vectors, width=32)
-        rows = padded.numbers.reshape(-1, 64)
-        np.testing.assert_array_equal(rows[:, :37], expected)
-        assert not rows[:, 37:].any()
+    expected = bits.view(dtype).reshape(-1, 37).float().numpy()
+    rows = len(expected)
+    for step in (37, 41):
+        halves = np.zeros((rows, step), np.int16)
+        halves[:, :37] = bits.reshape(-1, 37).numpy()
+        for across in (37, 64):
+            found = np.full(rows * across, 7, np.float32)
+            is_bfloat16 = int(dtype == torch.bfloat16)
+            kernel("widen", found.dtype)(
+                HalfMatrix(halves.reshape(-1), step, 37), rows, across, is_bfloat16, found
+            )
+            found = found.reshape(rows, across)
+            np.testing.assert_array_equal(found[:, :37], expected)
+            assert not found[:, 37:].any()
+
+
+@pytest.mark.parametrize("real", [np.float32, np.float64])
+def test_vectors_are_copied_with_zeros_beside_and_after_them(real):
+    numbers, found = np.arange(1, 6 * 7 + 1).astype(real), np.full(5 * 11, -1, real)
+    kernel("copy_rows", found.dtype)(Matrix(numbers, 7, 3), 2, 4, 11, found)
+    expected = np.zeros((5, 11), real)
+    expected[:4, :3] = numbers.reshape(6, 7)[2:, :3]
+    np.testing.assert_array_equal(found.reshape(5, 11), expected)
 
 
 @given(cases(dtypes=(torch.float16, torch.bfloat16)))

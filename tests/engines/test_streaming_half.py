@@ -6,14 +6,19 @@ these tests hold with the processor's own products (AVX512-BF16) and without.
 
 from typing import Any
 
+import numba
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
-from glasshead.engines.streaming import passes
+from glasshead.engines.streaming import lowering, programs
+from glasshead.engines.streaming.kernels.arguments import HalfMatrix, Matrix
 from glasshead.engines.streaming.kernels.processor import at_hand
+from glasshead.engines.streaming.kernels.sharing import _multiply_exactly
+from glasshead.engines.streaming.machine_code import kernel
 from hypothesis_profiles import examples
 
 STATISTICS = [
@@ -25,6 +30,7 @@ STATISTICS = [
     gh.Received(),
     gh.TopK(1),
 ]
+REAL = np.dtype(np.float32)
 needs_half_products = pytest.mark.skipif(
     not at_hand().half_products, reason="this processor has no products of bfloat16 (AVX512-BF16)"
 )
@@ -90,23 +96,26 @@ def test_with_masks_softcap_and_grouped_heads_too(options, kv_heads):
 def test_the_processors_product_rounds_as_that_of_float32(monkeypatch):
     # Of all sizes that take part without being subnormal, so that nearly all is rounded away.
     inputs = [x * torch.randn_like(x).mul(12).exp2() for x in inputs_of(67, 131, 53, 29)]
-    results, facing = [], passes.RightOperand.facing
+    results = []
     for allowed in (True, False):
-        taken = []
+        made, of_problem = [], lowering.Builder.program
 
-        def seen(self, left, taken=taken):
-            panels, pairs = facing(self, left)
-            assert (panels.pairs is passes.EMPTY) == (pairs is passes.EMPTY)
-            assert (panels.numbers is passes.EMPTY) != (pairs is passes.EMPTY)
-            taken.append(pairs is not passes.EMPTY)
-            return panels, pairs
+        def program(*given, made=made, of_problem=of_problem):
+            made.append(of_problem(*given))
+            return made[-1]
 
-        monkeypatch.setattr(passes.RightOperand, "facing", seen)
-        if not allowed:
-            monkeypatch.setattr(passes.Pairs, "multiplies", lambda *_: False)
+        monkeypatch.setattr(programs, "_PROGRAMS", {})
+        monkeypatch.setattr(lowering.Builder, "program", program)
+        own = at_hand()._replace(half_products=allowed)
+        monkeypatch.setattr(lowering, "at_hand", lambda own=own: own)
         results.append(results_of(inputs, score=gh.Dot(beta=1e-5)))
-        # 12 heads in the forward pass; twice as many in the backward pass, for q·kᵀ and dO·vᵀ.
-        assert taken == [allowed] * 36
+        monkeypatch.undo()
+        # q·kᵀ in the forward pass; in the backward pass dO·vᵀ, too. Each by pairs, or widened.
+        blocks = [
+            [call.when for call in one.calls if call.entry.endswith("_blocks")] for one in made
+        ]
+        ways = [[(1, -1), (0, -1)], [(1, 1), (1, 0), (0, 1), (0, 0)]]
+        assert blocks == (ways if allowed else [[(-1, -1)]] * 2)
     assert_same_bits(*results)
 
 
@@ -176,30 +185,54 @@ def test_statistics_are_those_of_float64():
         torch.testing.assert_close(one, other.float(), rtol=3e-6, atol=3e-6)
 
 
+def paired(vectors):
+    """Rows of pairs, filled up to whole tiles, and the bits of their smallest size other than 0."""
+    (length, dim), tile = vectors.shape, at_hand().tile.rows
+    rows = np.full(-(-length // tile) * tile * -(-dim // 2), 7, np.int32)
+    least = np.zeros(2, np.int32)
+    halves = HalfMatrix(vectors.view(torch.int16).numpy().reshape(-1), dim, dim)
+    kernel("pair_up", REAL)(halves, length, rows, least[:1])
+    return rows, least
+
+
+@numba.njit
+def multiply_exactly(one, other):
+    return _multiply_exactly(one, other)
+
+
 def test_pairs_multiply_where_nothing_can_become_subnormal():
     def pairs(*numbers):
-        return passes.Pairs.of(torch.tensor([numbers]).bfloat16())
+        return paired(torch.tensor([numbers]).bfloat16())[1]
 
-    assert pairs(0.0, -3.0, 0.5).least == 0.5
-    assert pairs(0.0, -(2.0**-133)).least == 2.0**-133
-    assert pairs(0.0).least == torch.inf
-    assert pairs(torch.nan, torch.inf).least == torch.inf
+    def least(*numbers):
+        return float((pairs(*numbers)[:1] << 16).view(REAL)[0])
+
+    def exact(one, other):
+        return multiply_exactly(one.ctypes.data, other.ctypes.data)
+
+    assert least(0.0, -3.0, 0.5) == 0.5
+    assert least(0.0, -(2.0**-133)) == 2.0**-133
+    assert least(0.0) == torch.inf
+    assert least(torch.nan, torch.inf) == torch.inf
     one = pairs(1.0, 2.0**-55)
-    assert one.multiplies(pairs(2.0**-55))
-    assert not one.multiplies(pairs(2.0**-56))
-    assert pairs(0.0).multiplies(one)
-    assert not pairs(torch.inf).multiplies(pairs(2.0**-127))
-    assert not pairs(2.0**100).multiplies(pairs(2.0**-127))
+    assert exact(one, pairs(2.0**-55))
+    assert not exact(one, pairs(2.0**-56))
+    assert exact(pairs(0.0), one)
+    assert not exact(pairs(torch.inf), pairs(2.0**-127))
+    assert not exact(pairs(2.0**100), pairs(2.0**-127))
 
 
 def test_pairs_hold_the_earlier_number_above():
     rows = torch.tensor([[1.0, 2.0, -0.5], [3.0, -4.0, 0.25]]).bfloat16()
-    bits = passes.Pairs.of(rows).rows.view("uint32")
+    bits = paired(rows)[0].view("uint32")
     first, second = [0x3F804000, 0xBF000000], [0x4040C080, 0x3E800000]
     assert bits[:4].tolist() == [*first, *second]
     # Filled up to whole tiles.
     assert len(bits) == 2 * at_hand().tile.rows
     assert not bits[4:].any()
-    panel = passes.RightOperand(rows).pairs[1].view("uint32").reshape(2, -1)
+    # A panel has them transposed; words are moved as numbers are.
+    panel = np.full(2 * 32, 7, REAL)
+    kernel("pack", REAL)(Matrix(bits.view(REAL), 2, 2), 2, 32, panel)
+    panel = panel.view("uint32").reshape(2, -1)
     assert panel[:, :2].T.tolist() == [first, second]
     assert not panel[:, 2:].any()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import glasshead as gh
 from cases import NORMALIZERS, cases
-from glasshead.engines import REFERENCE
+from glasshead.engines import REFERENCE, reference
 from glasshead.recipe.tile import Span
 from glasshead.statistics import (
     ArgMax,
@@ -27,7 +27,7 @@ from glasshead.statistics import (
     Received,
     TopK,
 )
-from glasshead.statistics.reductions import LargestWeights, Rows, ScoreSum
+from glasshead.statistics.reductions import LargestWeights, Reduction, Rows, ScoreSum
 from hypothesis_profiles import examples
 
 
@@ -247,3 +247,21 @@ def test_the_sum_of_scores_is_the_logsumexp_less_the_entropy():
     seen = (keys >= 0).sum(-1)
     assert torch.equal(seen, torch.arange(5).expand(2, 3, 5))
     assert torch.equal(weights > 0, keys >= 0)
+
+
+class OfKeys(Reduction):
+    """The largest weight of each key."""
+
+    query_axis = None
+    merged = "max"
+
+    def of(self, rows):
+        return (rows.weights.amax(-2),)
+
+
+def test_of_several_blocks_the_larger_numbers_are_kept(monkeypatch):
+    monkeypatch.setattr(reference, "_NUMBERS", 2 * 3 * 7)
+    query, key = torch.randn(3, 5, 2), torch.randn(3, 7, 2)
+    problem = gh.Attention().problem(query, key, key, None, None, None)
+    ((found,),) = reference.by_rows(problem, [OfKeys()])
+    assert torch.equal(found, REFERENCE.trace(problem).weights.amax(-2))

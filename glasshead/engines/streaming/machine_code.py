@@ -8,11 +8,13 @@ import contextlib
 import ctypes
 import hashlib
 import importlib.metadata
+import math
 import os
 import struct
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +24,7 @@ from llvmlite import binding
 
 from glasshead.engines.streaming.kernels.arguments import ENTRIES
 from glasshead.engines.streaming.kernels.layouts import layout_of, parts_of
-from glasshead.engines.streaming.kernels.processor import Processor, at_hand, columns_of
+from glasshead.engines.streaming.kernels.processor import Processor, at_hand
 
 # A build fills it: of a wheel for each kind of processor, of a clone for the one at hand.
 SHIPPED_FOLDER = Path(__file__).with_name("machine_code")
@@ -35,44 +37,22 @@ _lock = threading.RLock()
 _loaded: dict[tuple[str, np.dtype], "Kernel"] = {}
 
 
-class Packed:
-    """One argument as it is packed, checked once for many calls.
-
-    Attributes:
-        numbers: Integers, floats, and the address and the sizes of each array.
-        leaves: The number of its arrays and numbers.
-        owner: The arrays, which are to live as long.
-    """
-
-    __slots__ = ("leaves", "numbers", "owner")
-
-    def __init__(self, numbers: list[Any], leaves: int, owner: Any) -> None:
-        self.numbers, self.leaves, self.owner = numbers, leaves, owner
-
-    def moved(self, steps: list[int], count: int) -> "Packed":
-        """Return the argument with its addresses moved by `count` steps of so many bytes."""
-        numbers = [number + count * step for number, step in zip(self.numbers, steps, strict=True)]
-        return Packed(numbers, self.leaves, self.owner)
-
-
-# A flat array of no numbers, packed once, as each head has some.
-EMPTY: Any = Packed([0, 0], 1, None)
-
-
 class Place(NamedTuple):
-    """Contiguous array of which the place alone is known, in memory that a call gives; or a number.
+    """Contiguous array, or number, of which the place alone is known, in memory that a call gives.
 
     Attributes:
-        base: The index of its base address, `ZERO` for a number.
+        base: The name of what it is in.
         shape: Its sizes, none of a number.
         offset: From the base, in bytes.
         moves: The bytes from each batch row, key head, head of a group, and stripe to the next.
+        loaded: Whether a number stands there; else it is the sum of the base, offset and moves.
     """
 
-    base: int
-    shape: tuple[int, ...]
+    base: str
+    shape: tuple[int, ...] = ()
     offset: int = 0
     moves: tuple[int, int, int, int] = (0, 0, 0, 0)
+    loaded: bool = False
 
 
 class Packer:
@@ -87,11 +67,7 @@ class Packer:
         self.entry, self.real = entry, real
         # The dtype and the axes of each array, None for a number, in order.
         self._leaves: list[tuple[np.dtype, int] | None] = []
-        self._firsts: list[int] = []
-        self._format = ""
-        for kind in ENTRIES[entry]:
-            self._firsts.append(len(self._leaves))
-            self._format += self._add(kind)
+        self._format = "".join(map(self._add, ENTRIES[entry]))
 
     def _add(self, kind: Any) -> str:
         """Record the leaves of a type, and return their format for `struct`."""
@@ -108,59 +84,53 @@ class Packer:
 
     def __call__(self, arguments: tuple[Any, ...]) -> bytes:
         """Pack arguments; those of another dtype or layout would be read as wrong numbers."""
-        numbers: list[Any] = []
-        self._pack(arguments, 0, numbers)
-        return struct.pack(self._format, *numbers)
+        return struct.pack(self._format, *self.words(arguments))
 
     def words(self, arguments: tuple[Any, ...]) -> list[int | float | Place]:
-        """Return the words of arguments, of which some are a `Place`."""
+        """Return the words of arguments, of which some are a `Place`, and arrays may be None."""
         words: list[Any] = []
-        self._pack(arguments, 0, words)
+        for part, layout in self._with_layouts(arguments):
+            axes = 0 if layout is None else layout[1]
+            if type(part) is Place:
+                if len(part.shape) != axes:
+                    raise TypeError(
+                        f"the kernel {self.entry} takes an array of {axes} axes, and got a place "
+                        f"of {len(part.shape)}."
+                    )
+                words += (part, *part.shape)
+            elif layout is None:
+                words.append(part)
+            elif part is None:
+                words += [0] * (1 + axes)
+            else:
+                if part.dtype != layout[0] or part.ndim != axes or not part.flags.c_contiguous:
+                    raise TypeError(
+                        f"the kernel {self.entry} takes contiguous arrays of {layout[0]} and "
+                        f"{axes} axes, and got {part.dtype}{list(part.shape)}."
+                    )
+                words += (part.ctypes.data, *part.shape)
         return words
 
-    def argument(self, place: int, value: tuple[Any, ...]) -> Packed:
-        """Pack one argument, given by its place."""
-        numbers: list[Any] = []
-        first = self._firsts[place]
-        return Packed(numbers, self._pack(value, first, numbers) - first, value)
-
-    def _pack(self, value: tuple[Any, ...], leaf: int, numbers: list[Any]) -> int:
-        """Add the numbers of a tuple whose first leaf is `leaf`, and return the next one."""
-        for part in value:
+    def places(self, arguments: tuple[Any, ...]) -> Iterator[tuple[Place, int]]:
+        """Yield each place among arguments, and how many bytes it has."""
+        for part, layout in self._with_layouts(arguments):
             if type(part) is Place:
-                self._check_place(part, self._leaves[leaf])
-                numbers += (part, *part.shape)
-                leaf += 1
-                continue
-            if isinstance(part, tuple):
-                leaf = self._pack(part, leaf, numbers)
-                continue
-            if type(part) is Packed:
-                numbers += part.numbers
-                leaf += part.leaves
-                continue
-            layout = self._leaves[leaf]
-            leaf += 1
-            if layout is None:
-                numbers.append(part)
-                continue
-            if part.dtype != layout[0] or part.ndim != layout[1] or not part.flags.c_contiguous:
-                raise TypeError(
-                    f"the kernel {self.entry} takes contiguous arrays of {layout[0]} and "
-                    f"{layout[1]} axes, and got {part.dtype}{list(part.shape)}."
-                )
-            numbers.append(part.ctypes.data)
-            numbers += part.shape
-        return leaf
+                itemsize = 8 if layout is None else layout[0].itemsize
+                yield part, math.prod(part.shape) * itemsize
 
-    def _check_place(self, place: Place, layout: tuple[np.dtype, int] | None) -> None:
-        """Check that a place has as many axes as the argument that it stands for."""
-        axes = 0 if layout is None else layout[1]
-        if len(place.shape) != axes:
-            raise TypeError(
-                f"the kernel {self.entry} takes an array of {axes} axes, and got a place of "
-                f"{len(place.shape)}."
-            )
+    def _with_layouts(
+        self, arguments: tuple[Any, ...]
+    ) -> Iterator[tuple[Any, tuple[np.dtype, int] | None]]:
+        return zip(_flat(arguments), self._leaves, strict=True)
+
+
+def _flat(value: tuple[Any, ...]) -> Iterator[Any]:
+    """Yield the arrays and numbers of tuples."""
+    for part in value:
+        if isinstance(part, tuple) and type(part) is not Place:
+            yield from _flat(part)
+        else:
+            yield part
 
 
 class Kernel:
@@ -224,15 +194,6 @@ def in_package() -> bool:
     """
     real = np.dtype(np.float32)
     return all((SHIPPED_FOLDER / file_name(entry, real, at_hand())).exists() for entry in ENTRIES)
-
-
-def fills_tiles(*dims: int) -> bool:
-    """Return whether vectors of such widths fill a product's tile, as programs take them.
-
-    And whether machine code is installed, as no call is to wait for a compiler.
-    """
-    width = columns_of(np.dtype(np.float32).itemsize)
-    return all(dim % width == 0 for dim in dims) and in_package()
 
 
 def shipped(

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from glasshead.engines.streaming.kernels.streamed import (
     ARRAYS,
-    ASKED,
     STREAMED,
     OutputSpec,
     Results,
@@ -78,14 +77,23 @@ class LoweredProblem(NamedTuple):
     value: Tensor | None
     recipe: RecipeTensors
 
-    def in_rows(self) -> "LoweredProblem":
-        """Return the problem with keys of pairs that are contiguous, as a compiler may not keep."""
-        recipe = self.recipe
+    def laid_out(self) -> "LoweredProblem":
+        """Return the problem as programs take it: a compiler may have laid it out otherwise."""
+        query, key, value, recipe = self
         visible, bias = (
             x if x is None or x.stride(-1) == 1 else x.contiguous()
             for x in (recipe.visible, recipe.bias)
         )
-        return self._replace(recipe=recipe._replace(visible=visible, bias=bias))
+        recipe = recipe._replace(
+            bounds=recipe.bounds.contiguous(),
+            offsets=recipe.offsets.contiguous(),
+            visible=visible,
+            bias=bias,
+            table=None if recipe.table is None else recipe.table.contiguous(),
+            sink=None if recipe.sink is None else recipe.sink.double().contiguous(),
+        )
+        value = None if value is None else in_rows(value)
+        return LoweredProblem(in_rows(query), in_rows(key), value, recipe)
 
 
 def real_of(tensor: Tensor) -> np.dtype:
@@ -97,11 +105,6 @@ def in_rows(x: Tensor) -> Tensor:
     """Return vectors each of which is contiguous in memory, and after the one before."""
     *_, row, step = x.stride()
     return x if step == 1 and row >= x.shape[-1] else x.contiguous()
-
-
-def at(tensor: Tensor, batch: int, head: int) -> Tensor:
-    """Select one head of `[#batch, #heads, …]`; axes of size 1 broadcast."""
-    return tensor[batch if len(tensor) > 1 else 0, head if tensor.shape[1] > 1 else 0]
 
 
 def knows(reduction: Reduction) -> bool:
@@ -148,11 +151,6 @@ def asked_for(problem: Problem, reductions: Sequence[Reduction]) -> OutputSpec:
         else:
             values.append(_stack_rows(problem, [operand for (operand,) in given]))
     return OutputSpec(*values)
-
-
-def of_operands(spec: OutputSpec) -> list[Tensor | None]:
-    """Return the operands of a request, in the order of their fields."""
-    return [value for asked, value in zip(ASKED, spec, strict=True) if asked.kind == "rows"]
 
 
 def _stack_rows(problem: Problem, parts: Sequence[Tensor]) -> Tensor | None:
@@ -215,6 +213,14 @@ class GradOutputs(NamedTuple):
     entropy: Tensor | None
     by_key: Tensor | None
     per_key: Tensor | None
+
+    def laid_out(self) -> "GradOutputs":
+        """Return them as programs take them, R where P·R has a gradient."""
+        context, *others = self
+        rest = [None if x is None else x.contiguous() for x in others]
+        if self.by_key is None or self.per_key is None:
+            rest[-2:] = None, None
+        return GradOutputs(None if context is None else in_rows(context), *rest)
 
 
 class GradInputs(NamedTuple):

@@ -91,7 +91,7 @@ def _(*operands: Any) -> tuple[Tensor, ...]:
     problem, asked = _problem(operands)
     spec = _request(asked)
     check_forward(problem, spec)
-    return tuple(forward(problem.in_rows(), spec))
+    return tuple(forward(problem, spec))
 
 
 @torch.library.register_fake("glasshead::streaming")
@@ -120,7 +120,7 @@ def _(*operands: Any) -> tuple[Tensor, ...]:
     problem, (wanted, row_stats, *others) = _problem(operands)
     gradients = GradOutputs(*others)
     check_backward(problem, row_stats, gradients, wanted)
-    return tuple(backward(problem.in_rows(), row_stats, gradients, wanted))
+    return tuple(backward(problem, row_stats, gradients, wanted))
 
 
 @torch.library.register_fake("glasshead::streaming_backward")

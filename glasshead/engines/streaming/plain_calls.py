@@ -2,10 +2,9 @@
 
 Of a few hundred tokens Python takes more time to hand heads to the kernels than these take. So a
 program is made once for inputs of the same shapes and strides, and run by all calls like the first.
-The kernels are those of `passes`, and so are all bits.
+The programs are those of `passes`, and so are all bits.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,27 +14,19 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from glasshead.engines.streaming.kernels.processor import columns_of
 from glasshead.engines.streaming.kernels.streamed import FACTOR, MAX_SCORE, ROW_STATS, OutputSpec
-from glasshead.engines.streaming.machine_code import fills_tiles
+from glasshead.engines.streaming.lowering import backward_program, forward_program
 from glasshead.engines.streaming.operands import (
+    GradInputs,
+    GradOutputs,
     LoweredProblem,
     RecipeTensors,
     in_rows,
 )
 from glasshead.engines.streaming.operator import no_second_gradient, streaming_backward
-from glasshead.engines.streaming.programs import (
-    KeySpans,
-    Program,
-    backward_program,
-    forward_program,
-    kept,
-)
-from glasshead.engines.streaming.threads import (
-    BACKWARD_NUMBERS,
-    FEW_IN_CODE,
-    FORWARD_NUMBERS,
-    Schedule,
-)
+from glasshead.engines.streaming.programs import Program, kept
+from glasshead.engines.streaming.threads import BACKWARD_NUMBERS, FORWARD_NUMBERS, Schedule
 from glasshead.private_names import private
 from glasshead.recipe.validation import check_memory, extent
 
@@ -65,7 +56,7 @@ class PlainCall:
         self.bounds, self.scale, self.softcap = bounds, scale, softcap
         self._by_lengths = name == "lengths"
         self._name = name, scale, softcap
-        self._by_strides: dict[tuple[object, ...], tuple[Program, tuple[int, ...]]] = {}
+        self._by_strides: dict[tuple[object, ...], tuple[Program, KeySpans, tuple[int, ...]]] = {}
 
     def __call__(
         self,
@@ -83,12 +74,14 @@ class PlainCall:
             return None
         if query.is_neg() or key.is_neg() or value.is_neg():
             query, key, value = (x.resolve_neg() for x in (query, key, value))
-        places = query.data_ptr(), key.data_ptr(), value.data_ptr()
-        if not all(places):
+        if not (query.data_ptr() and key.data_ptr() and value.data_ptr()):
             return None
         # Calls of this attention have the same shapes.
         layout = query.stride(), key.stride(), value.stride(), torch.get_num_threads()
-        program, extents = self._by_strides.get(layout) or (None, _extents(query, key, value))
+        program, rows, extents = self._by_strides.get(layout) or (
+            *(None, None),
+            _extents(query, key, value),
+        )
         # Written out, as each call pays for it.
         if (
             query.untyped_storage().nbytes() < extents[0] + query.storage_offset() * extents[3]
@@ -96,11 +89,9 @@ class PlainCall:
             or value.untyped_storage().nbytes() < extents[2] + value.storage_offset() * extents[3]
         ):
             return None
-        if program is None:
+        if program is None or rows is None:
             query, key, value = in_rows(query), in_rows(key), in_rows(value)
-            program = self._forward(layout, extents, query, key, value)
-            places = query.data_ptr(), key.data_ptr(), value.data_ptr()
-        rows = program.bounds
+            program, rows = self._forward(layout, extents, query, key, value)
         if self._by_lengths:
             found = _rows_of(mask, query, key)
             if found is None:
@@ -111,32 +102,29 @@ class PlainCall:
         ):
             return StreamingAttention.apply(query, key, value, self, program, rows)
         context = torch.empty(program.shape, dtype=torch.float32, device=_CPU)
-        program.run(rows.lengths, *places, rows.bounds, context.data_ptr())
+        program.run({"query": query, "key": key, "value": value, "context": context, **rows.given})
         return context if query.dtype is torch.float32 else context.to(query.dtype)
 
     def _forward(
         self, layout: tuple[object, ...], extents: tuple[int, ...], *inputs: Tensor
-    ) -> Program:
+    ) -> tuple[Program, "KeySpans"]:
         """Return the program of the forward pass, and keep it for inputs that take no copy."""
-        program = self.program(_forward_program, *inputs)
+        problem = self.lowered(*inputs)
+        program = kept(lambda: _forward_program(problem), _forward_program, self._name, inputs)
+        rows = KeySpans(
+            torch.full((len(inputs[0]),), inputs[1].shape[2], device=_CPU), problem.recipe.bounds
+        )
         if layout[:3] == tuple(x.stride() for x in inputs):
             if len(self._by_strides) >= _MOST_BY_STRIDES:
                 self._by_strides.clear()
-            self._by_strides[layout] = program, extents
-        return program
+            self._by_strides[layout] = program, rows, extents
+        return program, rows
 
-    def program(
-        self, make: Callable[..., Program], *inputs: Tensor, gradient: tuple[Tensor, ...] = ()
-    ) -> Program:
-        """Return the program of a pass over such inputs, made by the first of such calls.
-
-        Args:
-            make: Makes it of the problem, and the gradient.
-            inputs: Query, key and value.
-            gradient: Of the context, in a backward pass.
-        """
+    def backward(self, gradient: Tensor, *inputs: Tensor) -> Program:
+        """Return the program of the backward pass, for the gradient of the context."""
         return kept(
-            lambda: make(self.lowered(*inputs), *gradient), make, self._name, inputs, gradient
+            lambda: _backward_program(self.lowered(*inputs), gradient),
+            *(_backward_program, self._name, inputs, gradient),
         )
 
     def lowered(
@@ -163,8 +151,9 @@ def _extents(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
 
 
 def serves(dim: int, value_dim: int) -> bool:
-    """Return whether vectors of such widths have plain calls."""
-    return _modes is not None and fills_tiles(dim, value_dim)
+    """Return whether vectors of such widths, which fill a product's tiles, have plain calls."""
+    width = columns_of(torch.float32.itemsize)
+    return _modes is not None and dim % width == value_dim % width == 0
 
 
 # Counts the modes that see the operators of this thread.
@@ -182,6 +171,24 @@ def _has_memory(x: Tensor) -> bool:
         return bool(x.data_ptr())
     except RuntimeError:
         return False
+
+
+class KeySpans:
+    """Keys that batch rows see.
+
+    Args:
+        lengths: The keys that there are, `[batch]`: none beyond are read.
+        bounds: The first key that each query sees, and the one after the last,
+            `[#batch, 2, queries]`.
+
+    Attributes:
+        lengths, bounds: As given.
+        given: The arrays of a program, by name.
+    """
+
+    def __init__(self, lengths: Tensor, bounds: Tensor) -> None:
+        self.lengths, self.bounds = lengths, bounds
+        self.given = {"lengths": lengths, "bounds": bounds, "offsets": _OFFSETS}
 
 
 # Layers of a model are padded alike: what was made for the last few lengths is kept.
@@ -204,7 +211,8 @@ def _rows_of(mask: Any, query: Tensor, key: Tensor) -> KeySpans | None:
     bounds[:, 1] = stops[:, None]
     if len(_ROWS) >= _MOST_ROWS:
         _ROWS.clear()
-    _ROWS[kind] = rows = KeySpans(np.broadcast_to(stops, batch).copy(), bounds)
+    of_batch = torch.from_numpy(np.broadcast_to(stops, batch).copy())
+    _ROWS[kind] = rows = KeySpans(of_batch, torch.from_numpy(bounds))
     return rows
 
 
@@ -228,14 +236,12 @@ class StreamingAttention(torch.autograd.Function):
         """Compute the context, and keep two numbers of each row."""
         context = torch.empty(program.shape, dtype=torch.float32, device=_CPU)
         stats = context.new_empty((*program.shape[:2], ROW_STATS, program.shape[2]))
-        program.run(
-            *(rows.lengths, query.data_ptr(), key.data_ptr(), value.data_ptr()),
-            *(rows.bounds, context.data_ptr(), stats.data_ptr()),
-        )
+        inputs = {"query": query, "key": key, "value": value}
+        program.run({**inputs, "context": context, "rows": stats, **rows.given})
         # These two are as far apart as no third one is.
         of_rows = stats[:, :, MAX_SCORE :: FACTOR - MAX_SCORE].contiguous()
         # What the operator saves, as a checkpoint may compute one and then the other.
-        ctx.save_for_backward(query, key, value, rows.tensor, _OFFSETS, of_rows)
+        ctx.save_for_backward(query, key, value, rows.bounds, _OFFSETS, of_rows)
         ctx.call, ctx.rows, ctx.shapes = call, rows, (query.shape, key.shape, value.shape)
         return context if query.dtype is torch.float32 else context.to(query.dtype)
 
@@ -285,7 +291,7 @@ class StreamingAttentionGradient(torch.autograd.Function):
 
 def _gradients(
     call: PlainCall,
-    lengths: int,
+    lengths: Tensor,
     gradient: Tensor,
     query: Tensor,
     key: Tensor,
@@ -294,40 +300,44 @@ def _gradients(
     row_stats: Tensor,
 ) -> tuple[Tensor, ...]:
     """Compute the gradients of query, key and value, in float32."""
-    program = call.program(_backward_program, query, key, value, gradient=(gradient,))
+    program = call.backward(gradient, query, key, value)
     of_query = torch.empty(query.shape, dtype=torch.float32, device=_CPU)
     # Sums over the queries: of each stripe by itself, and with the rows that fill up a panel.
-    shapes = [(*x.shape[:2], program.padded, x.shape[3]) for x in (key, value)]
-    sizes = [math.prod(shape) for shape in shapes]
-    sums = torch.zeros((program.stripes, sum(sizes)), dtype=torch.float32, device=_CPU)
-    place = sums.data_ptr()
-    program.run(
-        *(lengths, query.data_ptr(), key.data_ptr(), value.data_ptr(), bounds.data_ptr()),
-        *(gradient.data_ptr(), row_stats.data_ptr(), of_query.data_ptr()),
-        *(place, place + sums.itemsize * sizes[0]),
-    )
-    whole = sums[0] if program.stripes == 1 else sums.sum(0)
     of_key, of_value = (
-        part.view(shape)[:, :, : key.shape[2]].contiguous()
-        for part, shape in zip(whole.split_with_sizes(sizes), shapes, strict=True)
+        torch.zeros(
+            (program.stripes, *x.shape[:2], program.padded, x.shape[3]),
+            dtype=torch.float32,
+            device=_CPU,
+        )
+        for x in (key, value)
     )
-    return of_query, of_key, of_value
+    program.run(
+        {
+            "query": query,
+            "key": key,
+            "value": value,
+            "lengths": lengths,
+            "bounds": bounds,
+            "offsets": _OFFSETS,
+            "of_context": gradient,
+            "row_stats": row_stats,
+            "grad_query": of_query,
+            "grad_key": of_key,
+            "grad_value": of_value,
+        }
+    )
+    sums = (x[0] if program.stripes == 1 else x.sum(0) for x in (of_key, of_value))
+    return of_query, *(x[:, :, : key.shape[2]].contiguous() for x in sums)
 
 
 def _forward_program(problem: LoweredProblem) -> Program:
-    """Return the program of the context alone, with its bounds."""
-    cut = Schedule.of(problem, numbers=FORWARD_NUMBERS, shares=4, few=FEW_IN_CODE)
-    return forward_program(problem, cut, OutputSpec()).with_bounds(_rows_of_all(problem))
+    """Return the program of the context alone."""
+    cut = Schedule.of(problem, numbers=FORWARD_NUMBERS, shares=4)
+    return forward_program(problem, cut, OutputSpec())
 
 
 def _backward_program(problem: LoweredProblem, gradient: Tensor) -> Program:
     """Return the program of the gradients."""
-    cut = Schedule.of(problem, numbers=BACKWARD_NUMBERS, shares=1, few=FEW_IN_CODE)
-    return backward_program(problem, gradient, cut)
-
-
-def _rows_of_all(problem: LoweredProblem) -> KeySpans:
-    """Return what the batch rows of all calls see."""
-    bounds = problem.recipe.bounds.numpy()
-    lengths = np.full(len(problem.query), problem.key.shape[2], np.int64)
-    return KeySpans(lengths, bounds)
+    cut = Schedule.of(problem, numbers=BACKWARD_NUMBERS, shares=1)
+    given = GradOutputs(gradient, None, None, None, None)
+    return backward_program(problem, cut, given, GradInputs.allocate(problem, [False] * 3))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -52,9 +52,8 @@ def share(units: Sequence[_Unit], work: Callable[[Iterator[_Unit]], None], threa
         )
 
 
-# With fewer operations one thread computes alone: others would wait for Python, or, where machine
-# code shares the work, take longer to begin.
-FEW, FEW_IN_CODE = 50_000_000, 1_000_000
+# With fewer operations one thread computes alone, as others would take longer to begin.
+_FEW = 1_000_000
 
 
 _Run = Callable[[Callable[[], None], int], None]
@@ -208,14 +207,6 @@ FORWARD_NUMBERS, BACKWARD_NUMBERS = 2**21, 2**20
 _HEIGHT = 64
 
 
-class WorkItem(NamedTuple):
-    """Unit of work for a thread: every n-th block of some heads of one batch row."""
-
-    batch: int
-    heads: range
-    stripe: int
-
-
 @dataclass(frozen=True)
 class Schedule:
     """Division of the work into blocks of queries, stripes of blocks, and work items.
@@ -243,16 +234,13 @@ class Schedule:
     operations: int = field(compare=False)
 
     @classmethod
-    def of(
-        cls, problem: LoweredProblem, *, numbers: int, shares: int, few: int = FEW
-    ) -> "Schedule":
+    def of(cls, problem: LoweredProblem, *, numbers: int, shares: int) -> "Schedule":
         """Divide the work of a problem.
 
         Args:
             problem: The tensors, with the bounds of each query.
             numbers: The most scores of a block.
             shares: The least number of work items per thread.
-            few: With fewer operations the work is not divided.
         """
         query, bounds = problem.query, problem.recipe.bounds
         batch, heads, queries, dim = query.shape
@@ -260,7 +248,7 @@ class Schedule:
         width = columns_of(real_of(query).itemsize)
         seen = (bounds[:, 1] - bounds[:, 0]).clamp(min=0)
         operations = 4 * int(seen.sum()) * (batch // len(bounds)) * heads * dim
-        threads = 1 if operations < few else torch.get_num_threads()
+        threads = 1 if operations < _FEW else torch.get_num_threads()
         most = int(seen.max()) + _HEIGHT + 2 * width if seen.numel() else 1
         height = min(_HEIGHT, max(8, numbers // most), queries)
         rows = at_hand().tile.rows
@@ -291,19 +279,6 @@ class Schedule:
     def padded(self, length: int) -> int:
         """Round a length up to whole panels."""
         return -(-length // self.width) * self.width
-
-    def units(self) -> list[WorkItem]:
-        """Return all work items; the heads of one share their keys."""
-        return [
-            WorkItem(batch, range(head * self.group, (head + 1) * self.group), stripe)
-            for batch in range(self.batch)
-            for head in range(self.kv_heads)
-            for stripe in range(self.stripes)
-        ]
-
-    def rows(self, stripe: int) -> tuple[int, int]:
-        """Return the first row of a stripe, and the step to its next block."""
-        return stripe * self.height, self.stripes * self.height
 
 
 def _across(bounds: np.ndarray, keys: int, height: int) -> int:

@@ -163,8 +163,9 @@ class HeadCalls(NamedTuple):
 
     Attributes:
         words: The packed arguments of all calls, one after the other: addresses relative to a base.
-        moves: Of each word, the index of its base, and how far it moves from each batch row, key
-            head, head of a group and stripe to the next, `[words, 5]`.
+        moves: Of each word, the index of its base, how far it moves from each batch row, key
+            head, head of a group and stripe to the next, and whether it is the address of the word
+            that is meant, `[words, 6]`.
         calls: Of each call its kernel's address, its first word and the one after its last, whether
             it is made once a key head, and if it depends on the numbers, how, `[calls, 6]`.
         least: Where in a thread's memory the smallest sizes stand that decide it, `[4]`.
@@ -186,12 +187,14 @@ class HeadCalls(NamedTuple):
 
 
 # The words that one call of `share_heads` has of its own, by their places: 0 as the base of what is
-# no address, counters, the status of a kernel that failed, and addresses: of the memory of all
-# threads, each of which takes its own; of an integer for each batch row, which takes its own, too;
-# and others that follow.
-(ZERO, NEXT_THREAD, NEXT_UNIT, STATUS, SCRATCH, LENGTHS, FIRST_GIVEN) = range(7)
+# no address, counters, the unit that is taken no more, the status of a kernel that failed, the
+# address of the memory of all threads, each of which takes its own; the first row of the call, the
+# one after its last, and the place of pair (0, 0) among those of `visible`; and the addresses of
+# arrays.
+(ZERO, NEXT_THREAD, NEXT_UNIT, STOP, STATUS, SCRATCH) = range(6)
+(FIRST_ROW, LAST_ROW, FIRST_PAIR, FIRST_GIVEN) = range(6, 10)
 # The columns of `HeadCalls.moves`.
-(FROM, BY_BATCH, BY_KEY_HEAD, BY_HEAD, BY_STRIPE) = range(5)
+(FROM, BY_BATCH, BY_KEY_HEAD, BY_HEAD, BY_STRIPE, LOADED) = range(6)
 # Pairs of bfloat16 of at least these sizes, and products of sizes, multiply as float32 does.
 LEAST_NORMAL, LEAST_PRODUCT = 2.0**-126, 2.0**-110
 # A call that does not depend on whether pairs multiply exactly, as 0 and 1 do.
@@ -201,6 +204,7 @@ EITHER = -1
 _BLOCKS = (int,) * 5
 ENTRIES: dict[str, tuple[Any, ...]] = {
     "widen": (HalfMatrix, int, int, int, Reals),
+    "copy_rows": (Matrix, int, int, int, Reals),
     "pack": (Matrix, int, int, Reals),
     "pair_up": (HalfMatrix, int, HalfPairs, HalfPairs),
     "forward_blocks": (KernelRecipe, Matrix, OutputSpec, Results, Workspace, *_BLOCKS),

@@ -17,11 +17,12 @@ from glasshead.engines.streaming.kernels.arguments import (
     FROM,
     LEAST_NORMAL,
     LEAST_PRODUCT,
-    LENGTHS,
+    LOADED,
     NEXT_THREAD,
     NEXT_UNIT,
     SCRATCH,
     STATUS,
+    STOP,
 )
 from glasshead.engines.streaming.kernels.options import kernel
 from glasshead.engines.streaming.kernels.packing import single_of
@@ -70,9 +71,11 @@ def _call(typing_context: Any, function: Any, words: Any) -> Any:  # noqa: ARG00
 
 @kernel
 def _multiply_exactly(left, right):
-    """Return whether pairs whose smallest sizes these are multiply as float32 does.
+    """Return whether pairs whose smallest sizes these are multiply as float32 does, in every bit.
 
-    `Pairs.multiplies` gives the reason.
+    The processor's product of pairs rounds alike, but takes what is subnormal for 0, inputs and
+    sums. Numbers of 8 bits, of size x and y at least, have products that are multiples of
+    2⁻¹⁶ x y, and so are their sums: 0, or no less.
 
     Args:
         left, right: Addresses of the upper halves of two numbers of float32.
@@ -100,7 +103,7 @@ def share_heads(task, given):
     last = -1
     while True:
         unit = _next_of(given + 8 * NEXT_UNIT)
-        if unit >= task.batch * task.kv_heads * task.stripes:
+        if unit >= bases[STOP]:
             return
         place, stripe = unit // task.stripes, unit % task.stripes
         batch, kv_head = place // task.kv_heads, place % task.kv_heads
@@ -120,12 +123,8 @@ def share_heads(task, given):
                     continue
                 for w in range(first, stop):
                     moves = task.moves[w]
-                    base = bases[moves[FROM]]
-                    if moves[FROM] == SCRATCH:
-                        base = scratch
-                    elif moves[FROM] == LENGTHS:
-                        base = _words_at(base)[batch]
-                    block[w] = (
+                    base = scratch if moves[FROM] == SCRATCH else bases[moves[FROM]]
+                    word = (
                         task.words[w]
                         + base
                         + batch * moves[BY_BATCH]
@@ -133,6 +132,7 @@ def share_heads(task, given):
                         + head * moves[BY_HEAD]
                         + stripe * moves[BY_STRIPE]
                     )
+                    block[w] = _words_at(word)[0] if moves[LOADED] else word
                 status = _call(function, scratch + 8 * first)
                 if status != 0:
                     bases[STATUS] = status
