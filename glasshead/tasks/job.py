@@ -155,6 +155,11 @@ def check_columns(
         if not lacking or len(free) < len(lacking) or (alone and len(there) == 1):
             continue
         missing = named([columns[name] for name in lacking])
+        if same := _header_of_values(rows):
+            raise ValueError(
+                f"{shown(path)} has no header, as its first row has {same!r} like other rows: "
+                f"write a first line with the names of its columns, {' and '.join(columns)}."
+            )
         opening = (
             f"{shown(path)} has no column{'s' * (len(lacking) > 1)} {missing}, but {named(there)}"
         )
@@ -167,6 +172,15 @@ def check_columns(
             if name != column or name in lacking
         ]
         raise ValueError(f"{opening}: say which to take, as by --set {' '.join(settings)}.")
+
+
+def _header_of_values(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return a name of a column that is one of its values, as where a table has no header.
+
+    >>> _header_of_values([{"a fine film": "a dull one", "good": "bad"}, {"good": "good"}])
+    'good'
+    """
+    return next((name for name in rows[0] if any(row.get(name) == name for row in rows)), None)
 
 
 def _guessed(
