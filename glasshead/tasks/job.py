@@ -19,6 +19,7 @@ from glasshead.tasks.run_folder import RunFolder, leads
 from glasshead.tasks.run_settings import RunSettings, absolute
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.tokenizers.train_tokenizer import train_bpe, train_wordpiece, words
+from glasshead.tasks.tokenizers.words_and_letters import without_spaces
 from glasshead.tasks.training import Hardware, train
 from glasshead.tasks.training.task import ExampleSource, Task
 
@@ -30,7 +31,12 @@ _MAKE: dict[str, Callable[..., Tokenizer]] = {
 
 
 def made_tokenizer(
-    kind: str, texts: Iterable[str], vocabulary: int, *, lowercase: bool = False
+    kind: str,
+    texts: Iterable[str],
+    vocabulary: int,
+    *,
+    lowercase: bool = False,
+    composed: bool = False,
 ) -> Tokenizer:
     """Train a tokenizer on texts.
 
@@ -39,17 +45,81 @@ def made_tokenizer(
         texts: Training texts.
         vocabulary: Maximum vocabulary size.
         lowercase: Whether texts are lowercased.
+        composed: As of `train_bpe`; words and their pieces are always composed.
 
     Errors: a ValueError where there is no text, or the vocabulary is too small.
 
     >>> made_tokenizer("words", ["The sun and the sea"], 7).vocab_size
     7
     """
+    options = {"lowercase": lowercase}
+    if kind == "bpe":
+        options["composed"] = composed
     try:
-        return _MAKE[kind](texts, vocabulary, lowercase=lowercase)
+        return _MAKE[kind](texts, vocabulary, **options)
     except ValueError as error:
         # Use the name of the setting.
         raise ValueError(str(error).replace("vocab_size", "vocabulary")) from error
+
+
+# A word in so many that training has not seen is better read in pieces.
+_UNKNOWN_SHARE = 0.05
+# So are words whose stems, the first letters, have many forms: Turkish, Finnish.
+_STEM, _FORMS = 5, 3
+# One text of so many shows how many words of other texts are unknown, if there are at least so
+# many; more than the last number of them take long, and show no more.
+_ONE_IN, _LEAST, _ENOUGH = 10, 100, 2000
+# A smaller vocabulary has hardly any pieces beside the bytes.
+_LEAST_PIECES, _LEAST_OF_BPE = 512, 260
+# With more pieces most words would be whole again, and their forms would share none.
+_WORDS_OF_A_PIECE = 8
+_ALL_WORDS = 2**20
+
+
+@dataclass(frozen=True)
+class TokenizerChoice:
+    """A kind of tokenizer with its vocabulary, and why it was chosen, or "".
+
+    Attributes:
+        kind, vocabulary: As of `made_tokenizer`.
+        why: The reason.
+    """
+
+    kind: str
+    vocabulary: int
+    why: str = ""
+
+
+def chosen_tokenizer(texts: Sequence[str], vocabulary: int, *, lowercase: bool) -> TokenizerChoice:
+    """Choose words, or pieces of words (BPE), by the texts.
+
+    Args: as of `made_tokenizer`.
+
+    >>> chosen_tokenizer(["这部电影很好看"] * 7, 1000, lowercase=True).why
+    'each letter is a word, as Chinese has no spaces'
+    """
+    if script := without_spaces(texts):
+        why = f"each letter is a word, as {script} has no spaces"
+        return TokenizerChoice("words", vocabulary, why)
+    if len(texts) < _LEAST or vocabulary < _LEAST_PIECES:
+        why = "there are few texts, or a small vocabulary"
+        return TokenizerChoice("words", vocabulary, why)
+    texts = texts[:: max(1, len(texts) // _ENOUGH)]
+    others = [text for place, text in enumerate(texts) if place % _ONE_IN]
+    # Its words are sorted by how often they occur.
+    every = made_tokenizer("words", others, _ALL_WORDS, lowercase=lowercase)
+    found = [token for tokens in every.encode_batch(texts[::_ONE_IN]) for token in tokens]
+    unknown = sum(token == every.unknown_id or token >= vocabulary for token in found)
+    share = unknown / max(1, len(found))
+    long = [word for word in every.inner.get_vocab() if len(word) > _STEM]
+    forms = len(long) / max(1, len({word[:_STEM] for word in long}))
+    why = f"{share:.1%} of the words of another text would be unknown"
+    if forms > _FORMS:
+        why = f"{forms:.0f} words have the same first {_STEM} letters on average"
+    elif share <= _UNKNOWN_SHARE:
+        return TokenizerChoice("words", vocabulary, why)
+    pieces = _LEAST_OF_BPE + every.vocab_size // _WORDS_OF_A_PIECE
+    return TokenizerChoice("bpe", min(vocabulary, pieces), why)
 
 
 # Rows by which the columns of a table are told apart.
@@ -85,6 +155,11 @@ def check_columns(
         if not lacking or len(free) < len(lacking) or (alone and len(there) == 1):
             continue
         missing = named([columns[name] for name in lacking])
+        if same := _header_of_values(rows):
+            raise ValueError(
+                f"{shown(path)} has no header, as its first row has {same!r} like other rows: "
+                f"write a first line with the names of its columns, {' and '.join(columns)}."
+            )
         opening = (
             f"{shown(path)} has no column{'s' * (len(lacking) > 1)} {missing}, but {named(there)}"
         )
@@ -97,6 +172,15 @@ def check_columns(
             if name != column or name in lacking
         ]
         raise ValueError(f"{opening}: say which to take, as by --set {' '.join(settings)}.")
+
+
+def _header_of_values(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return a name of a column that is one of its values, as where a table has no header.
+
+    >>> _header_of_values([{"a fine film": "a dull one", "good": "bad"}, {"good": "good"}])
+    'good'
+    """
+    return next((name for name in rows[0] if any(row.get(name) == name for row in rows)), None)
 
 
 def _guessed(

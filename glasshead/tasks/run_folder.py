@@ -92,6 +92,11 @@ class RunFolder:
         return self.path / "alarms.jsonl"
 
     @property
+    def failure(self) -> Path:
+        """Why training diverged, where it did."""
+        return self.path / "failure.json"
+
+    @property
     def checkpoint(self) -> Path:
         """The checkpoint for resuming."""
         return self.path / "checkpoints" / "last.safetensors"
@@ -188,13 +193,14 @@ class RunFolder:
     def refusable(self) -> Iterator[None]:
         """Remove what `create` and the block have made if the block raises.
 
-        Once training has begun, everything stays, to be resumed; but where a ValueError ends it
-        before the first checkpoint, resuming would end there again.
+        Once training has begun, everything stays, to be resumed, or to see why training diverged;
+        but where another ValueError ends it before the first checkpoint, it would end so again.
         """
         try:
             yield
         except BaseException as error:
             begun = self.log.exists() and not isinstance(error, ValueError)
+            begun |= self.failure.exists()
             if not (begun or self.checkpoint.exists() or self.weights.exists()):
                 for path in self._made:
                     # A folder with other files stays.
@@ -238,6 +244,16 @@ class RunFolder:
         self.read_config()
         self._check_validated(self.metrics)
         return read_object(self.metrics, _ANEW)
+
+    def read_failure(self) -> dict[str, Any]:
+        """Read why training diverged: its `step` and the `error`; {} if it did not.
+
+        Errors: a ValueError for malformed JSON.
+        """
+        if not self.failure.exists():
+            return {}
+        found = {"step": 0, "error": ""} | read_object(self.failure, _ANEW)
+        return {"step": found["step"], "error": str(found["error"])}
 
     def check_weights(self) -> Path:
         """Return the path of the best model's weights.
@@ -309,6 +325,10 @@ class RunFolder:
                     opened.write(text)
 
     def _taken(self) -> FileExistsError:
+        if self.failure.exists():
+            return FileExistsError(
+                f"{self.path} has the logs of a run that failed: name another folder."
+            )
         return FileExistsError(
             f"{self.path} already has a run: go on with it by --resume, or name another folder."
         )
@@ -341,6 +361,15 @@ class RunFolder:
 
     def _check_validated(self, file: Path) -> None:
         if not file.exists():
+            if self.failure.exists():
+                raise FileNotFoundError(
+                    Message(
+                        "the run in {path} has no {file}, as training failed before it validated: "
+                        "train anew in another folder.",
+                        path=self.path,
+                        file=file.name,
+                    )
+                )
             raise FileNotFoundError(
                 Message(
                     "the run in {path} has no {file}, as training has not validated yet: "

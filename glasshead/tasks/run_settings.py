@@ -17,6 +17,8 @@ from glasshead.tasks.training import MAY_CHANGE, TrainingSettings
 from glasshead.tasks.training.checkpoints import changed_setting
 from glasshead.tasks.validated import Share, Texts, validated
 
+# A setting that is chosen when a run begins.
+AUTO = "auto"
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
 
 
@@ -259,7 +261,7 @@ class RunSettings:
             for name, value in own[section].items():
                 there = other[section][name]
                 moved = name in ("files", "held_out_files") and len(value) == len(there)
-                if value != there and not moved and name not in may_differ:
+                if there not in (AUTO, value) and not moved and name not in may_differ:
                     raise changed_setting(folder, name, value, there)
 
     def model_config(self, **found: int) -> Any:

@@ -1,5 +1,6 @@
 """Train a classifier: its labelled texts and their batches, settings, objective and job."""
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,8 +18,23 @@ from glasshead.models.config import closest
 from glasshead.tasks.data.batches import by_length, pad, shuffled
 from glasshead.tasks.data.files import Allowance, shown
 from glasshead.tasks.data.tables import read_rows, rows_of
-from glasshead.tasks.job import Job, Prepared, check_columns, made_tokenizer
-from glasshead.tasks.run_settings import MODERN, Preset, RunData, RunSettings, digest, typed
+from glasshead.tasks.job import (
+    Job,
+    Prepared,
+    TokenizerChoice,
+    check_columns,
+    chosen_tokenizer,
+    made_tokenizer,
+)
+from glasshead.tasks.run_settings import (
+    AUTO,
+    MODERN,
+    Preset,
+    RunData,
+    RunSettings,
+    digest,
+    typed,
+)
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.training.task import CrossEntropyObjective
 from glasshead.tasks.validated import (
@@ -42,9 +58,9 @@ class ClassifyData(RunData):
     Attributes:
         text: The column that holds the text.
         label: The column that holds the label.
-        tokenizer: "words", "bpe" or "wordpiece", trained on the texts.
+        tokenizer: "words", "bpe" or "wordpiece", trained on the texts; "auto" chooses by them.
         vocabulary: Maximum vocabulary size, at most 2²⁰.
-        lowercase: Whether texts are lowercased.
+        lowercase: Whether texts are lowercased, as their language does it.
         first: Tokens read from the beginning of a text.
         last: Tokens read from the end of a longer text.
         batch_tokens: Maximum tokens of a batch, including padding.
@@ -64,7 +80,7 @@ class ClassifyData(RunData):
 
     text: Column = "text"
     label: Column = "label"
-    tokenizer: Literal["words", "bpe", "wordpiece"] = "words"
+    tokenizer: Literal["auto", "words", "bpe", "wordpiece"] = AUTO
     vocabulary: Vocabulary = 30_000
     lowercase: bool = True
     first: Annotated[Whole, Field(ge=1, le=2**24)] = 200
@@ -194,10 +210,12 @@ class LabelledCorpus:
     Attributes:
         training: Texts to train on.
         held_out: Texts for validation.
+        tokenizer: The tokenizer that was chosen for the texts.
     """
 
     training: list[Labelled]
     held_out: list[Labelled]
+    tokenizer: TokenizerChoice | None = None
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -206,19 +224,21 @@ class LabelledCorpus:
 
     @property
     def found(self) -> dict[str, Any]:
-        """Facts about the data that a run records: `sha256`, `answers`, `texts`."""
+        """Facts about the data that a run records, and the chosen kind of tokenizer."""
         parts = [
             [row[of] for row in part] for part in (self.training, self.held_out) for of in (0, 1)
         ]
+        chosen = {} if self.tokenizer is None else {"tokenizer": self.tokenizer.kind}
         return {
             "sha256": digest(*parts),
             "answers": self.answers,
             "texts": len(self.training),
+            **chosen,
         }
 
 
 def read_corpus(data: ClassifyData) -> LabelledCorpus:
-    """Read the labelled texts of the files, or generate reviews, and split them.
+    """Read the labelled texts of the files, or generate reviews, split them, choose a tokenizer.
 
     Without held-out files, a share of the texts is held out: drawn at random with a fixed seed, or
     taken from the end of each of `blocks` blocks.
@@ -226,8 +246,15 @@ def read_corpus(data: ClassifyData) -> LabelledCorpus:
     Errors: an OSError or ValueError where a file cannot be read, there is only one label, or a
     held-out label does not occur in training.
     """
-    if not data.files:
-        return _made_up(data)
+    corpus = _of_files(data) if data.files else _made_up(data)
+    if data.tokenizer != AUTO:
+        return corpus
+    texts = [text for text, _ in corpus.training]
+    chosen = chosen_tokenizer(texts, data.vocabulary, lowercase=data.lowercase)
+    return dataclasses.replace(corpus, tokenizer=chosen)
+
+
+def _of_files(data: ClassifyData) -> LabelledCorpus:
     columns = (data.text, data.label)
     check_columns((*data.files, *data.held_out_files), {"text": data.text, "label": data.label})
     rows = read_labelled(data.files, *columns)
@@ -253,7 +280,8 @@ def read_corpus(data: ClassifyData) -> LabelledCorpus:
 def make_tokenizer(data: ClassifyData, corpus: LabelledCorpus) -> Tokenizer:
     """Train a tokenizer on the training texts."""
     texts = [text for text, _ in corpus.training]
-    return made_tokenizer(data.tokenizer, texts, data.vocabulary, lowercase=data.lowercase)
+    chosen = corpus.tokenizer or TokenizerChoice(data.tokenizer, data.vocabulary)
+    return made_tokenizer(chosen.kind, texts, chosen.vocabulary, lowercase=data.lowercase)
 
 
 def _held_out(count: int, data: ClassifyData) -> set[int]:
@@ -307,8 +335,15 @@ PRESETS = {
         | typed("validate_every=500 save_every=500 patience=5"),
     ),
     "course": Preset(
+<<<<<<< HEAD
         about="step 9 of the ladder, trained as in the course notebook, but with padding masked",
         data=typed("vocabulary=50002 first=200 last=0 batch_tokens=32800 held_out=0.1"),
+=======
+        about="rung 9 of the ladder, trained as in the course notebook, but with padding masked",
+        data=typed(
+            "tokenizer=words vocabulary=50002 first=200 last=0 batch_tokens=32800 held_out=0.1"
+        ),
+>>>>>>> files39
         model=typed("context_length=200 d_model=32 num_heads=2 num_layers=1 d_hidden=128")
         | typed("positions=sinusoidal norm=layer norm_eps=1e-6 order=post feed_forward=relu")
         | typed("qkv_bias=false dropout=0.0 pooling=max embedding_norm=true initial=torch"),
@@ -364,14 +399,19 @@ def prepare(
                 "higher, or first and last lower."
             )
     seed = settings.training.seed
+    about = (
+        f"{len(corpus.training):,} texts to train on, {len(corpus.held_out):,} held out, "
+        f"labelled {' or '.join(data.answers)}"
+    )
+    if corpus.tokenizer is not None:
+        about += f"\nTokenizer: {corpus.tokenizer.kind}, as {corpus.tokenizer.why}."
     return Prepared(
         settings=settings,
         config=config,
         task=ClassifyObjective(Classifier(config), settings.training.label_smoothing),
         source=LabelledBatches(tokenizer, corpus.training, data, seed),
         held_out=LabelledBatches(tokenizer, corpus.held_out, data),
-        about=f"{len(corpus.training):,} texts to train on, {len(corpus.held_out):,} held out, "
-        f"labelled {' or '.join(data.answers)}",
+        about=about,
     )
 
 

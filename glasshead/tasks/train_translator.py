@@ -247,7 +247,9 @@ def read_corpus(data: TranslateData) -> ParallelCorpus:
 def make_tokenizer(data: TranslateData, corpus: ParallelCorpus) -> Tokenizer:
     """Train a tokenizer on both sides of the training pairs."""
     texts = [text for pair in corpus.training for text in pair]
-    return made_tokenizer(data.tokenizer, texts, data.vocabulary, lowercase=data.lowercase)
+    return made_tokenizer(
+        data.tokenizer, texts, data.vocabulary, lowercase=data.lowercase, composed=True
+    )
 
 
 def _whole(pairs: Pairs) -> Pairs:

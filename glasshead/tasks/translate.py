@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
@@ -20,6 +21,7 @@ from glasshead.statistics import PooledMap
 from glasshead.tasks.data.batches import in_order, pad
 from glasshead.tasks.job import check_columns
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer, WholeWords, whole_words
+from glasshead.tasks.tokenizers.words_and_letters import without_spaces
 from glasshead.tasks.train_translator import (
     PRESETS,
     TRANSLATE,
@@ -285,7 +287,8 @@ def evaluate(
 ) -> TranslationEvaluation:
     """Compute BLEU and chrF by sacreBLEU on files, or on the held-out data.
 
-    For a lowercase model the comparison is lowercase, as the signatures say (`case:lc`).
+    For a lowercase model the comparison is lowercase, as the signatures say (`case:lc`). BLEU
+    splits references without spaces by their script, as Chinese and Thai (`tok:zh`, `tok:char`).
 
     Args:
         translator: The translator.
@@ -303,13 +306,14 @@ def evaluate(
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    lowercase = translator.settings.data.lowercase
+    lowercase, tokenizer = translator.settings.data.lowercase, translator.tokenizer
     pairs = _pairs(translator, files)
     name = partial(place_of, files) if files else "text {}".format
     translations = translator.translate([text for text, _ in pairs], strategy, progress, name)
-    expected = [text.lower() if lowercase else text for _, text in pairs]
+    expected = [tokenizer.normalized(text) if lowercase else text for _, text in pairs]
     written = [translation.text for translation in translations]
-    bleu, chrf = BLEU(lowercase=lowercase), CHRF(lowercase=lowercase)
+    bleu = BLEU(lowercase=lowercase, tokenize=bleu_tokenizer(expected))
+    chrf = CHRF(lowercase=lowercase)
     scores = [metric.corpus_score(written, [expected]).score for metric in (bleu, chrf)]
     return TranslationEvaluation(
         bleu=scores[0],
@@ -320,6 +324,22 @@ def evaluate(
         texts=len(pairs),
         translations=tuple(translations),
     )
+
+
+def bleu_tokenizer(references: Sequence[str]) -> str:
+    """Return the name of sacreBLEU's tokenizer for references, by their script.
+
+    >>> bleu_tokenizer(["这部电影很好看。"]), bleu_tokenizer(["หนังดี"]), bleu_tokenizer(["a film"])
+    ('zh', 'char', '13a')
+    """
+    match without_spaces(references):
+        case None:
+            return "13a"
+        case "Chinese":
+            return "zh"
+        case "Japanese" if find_spec("MeCab") and find_spec("ipadic"):
+            return "ja-mecab"
+    return "char"
 
 
 def _pairs(translator: TextTranslator, files: Sequence[str]) -> Pairs:

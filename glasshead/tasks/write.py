@@ -140,12 +140,14 @@ def _pretrained(place: Path, tokenizer: Tokenizer | None) -> Loaded:
             f"{name} has an encoder, which reads a text and does not go on with it: name a model "
             "such as GPT-2 or Llama."
         )
+    of_llama2c = tokenizer is not None
     tokenizer = huggingface_tokenizer(place) if tokenizer is None else tokenizer
-    # Vocabularies of models are often padded to a round number.
-    if tokenizer.vocab_size > model.config.vocab_size:
+    own, tokens = model.config.vocab_size, tokenizer.vocab_size
+    # Vocabularies of Hugging Face models are often padded to a round number.
+    if tokens > own or (of_llama2c and tokens < own):
         raise ValueError(
-            f"the tokenizer of {name} has {tokenizer.vocab_size} tokens, and the model "
-            f"{model.config.vocab_size}: take the one that it was trained with."
+            f"the tokenizer of {name} has {tokens} tokens, and the model {own}: "
+            f"take the one that it was trained with."
         )
     return model, tokenizer, None
 

@@ -13,6 +13,7 @@ from classified import SMALL, classified, table, texts
 from cli.lines_of_a_process import noted, talking
 from glasshead.cli.inputs.files import texts_of
 from glasshead.tasks.classify import TextClassifier
+from tasks.classify.grammars import reviews
 from translated import translated
 
 QUICK = [
@@ -55,6 +56,24 @@ def test_a_run_is_trained_used_and_evaluated(command, tmp_path):
     told = command("classify", folder, "Not bad at all.")
     assert (told.code, noted(told.err)) == (0, UNKNOWN[:3])
     assert re.fullmatch(r"(bad |good)  \d\.\d{3}  Not bad at all\.\n", told.out)
+
+
+def test_a_run_states_and_keeps_the_tokenizer_that_it_chose(command, tmp_path):
+    file = table(tmp_path / "zh.jsonl", reviews("zh", 53, held_out=False))
+    run = tmp_path / "run"
+    small = ("d_model=12", "num_heads=3", "num_layers=1", "warmup=0", "validate_every=2")
+    begin = ("train", "classify", file, "--run", run, "--preset", "tiny", "--set", *small)
+    done = command(*begin, "steps=2")
+    assert done.code == 0, done.err
+    assert "Tokenizer: words, as each letter is a word, as Chinese has no spaces." in done.err
+    assert json.loads((run / "config.json").read_text())["data"]["tokenizer"] == "words"
+    # The preset chooses, and so agrees with what was chosen.
+    assert command(*begin, "steps=4", "--resume").code == 0
+    other = command(*begin, "steps=6", "tokenizer=bpe", "--resume")
+    assert "has tokenizer 'words', and 'bpe' was asked for" in other.err
+    told = command("classify", run, "a fine film")
+    assert "3 of 3 words are unknown to this model: its training texts are in anoth" in told.err
+    assert "words are unknown" not in command("classify", run, "这部电影很好看 film").err
 
 
 def test_a_run_goes_on_with_what_it_began_with_alone(command, tmp_path):
@@ -135,7 +154,10 @@ def test_bad_files_are_told_by_name_and_line(command, tmp_path, name, content, s
         (["FILE", "label=mark"], "there is no file"),
         (["FILE", "--set", "label_smoothing=1"], "label_smoothing takes a share from 0 to below 1"),
         (["FILE", "--set", "held_out=2"], "held_out takes a share between 0 and 1"),
-        (["FILE", "--set", "tokenizer=xyz"], "tokenizer takes one of words, bpe, wordpiece, and"),
+        (
+            ["FILE", "--set", "tokenizer=xyz"],
+            "tokenizer takes one of auto, words, bpe, wordpiece, and",
+        ),
         (["FILE", "--set", "lowercase=maybe"], "lowercase takes true or false, and got 'maybe'"),
         (["FILE", "--set", "vocabulary=4"], "takes a whole number of at least 5, and got 4"),
         (["FILE", "--set", "context_length=9"], "context_length takes at least first + last"),

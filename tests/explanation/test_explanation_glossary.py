@@ -21,7 +21,8 @@ FORBIDDEN = {
     "tr": (
         r"[Ss]ert dikkat|[Kk]od çözücü|çevirmen model|[Ss]özcü|[Bb]asılı|Ne diyor|söner|kısaltıldı",
         r"Maske bir (pencere|önek)|üssü o skor|\byaygın\b|transformer model",
-        r"[Yy]anlılık|[Uu]ydurma|[İi]şlenmiş örnek|tarifi\b|[Bb]irini bırakın|seçeneği(ni)? bırakın",
+        r"[Yy]anlılık|[Uu]ydurma|[İi]şlenmiş örnek|tarifi\b",
+        r"[Bb]irini bırakın|seçeneği(ni)? bırakın",
     ),
     "es": (
         r"[Ff]rase|[Oo]rdenador|\b[Óó]rden(es)?\b|la orden|manuales|Suavización|\btraductor\b",

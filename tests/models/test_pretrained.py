@@ -281,6 +281,17 @@ class TestRefusals:
         with pytest.raises(ValueError, match="pytorch_model.bin alone, which is pickled"):
             gh.load_pretrained(llama)
 
+    @pytest.mark.parametrize("suffix", [".pth", ".pt", ".ckpt", ".pkl"])
+    def test_a_pickled_file_is_named_as_one(self, llama, suffix):
+        (llama / f"model{suffix}").write_bytes(pickle.dumps({}))
+        with pytest.raises(ValueError, match=f"model{suffix} has pickled weights, which may run"):
+            gh.load_pretrained(llama / f"model{suffix}")
+
+    def test_a_file_of_weights_leads_to_its_folder(self, llama):
+        with pytest.raises(ValueError, match="weights without the config of their model: name the"):
+            gh.load_pretrained(llama / "model.safetensors")
+        assert gh.load_pretrained(llama).config.num_layers
+
     def test_an_unknown_architecture(self, llama):
         changed(llama, architectures=["MambaForCausalLM"])
         with pytest.raises(ValueError, match="MambaForCausalLM, and glasshead has LlamaForCausalL"):

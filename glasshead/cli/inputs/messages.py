@@ -211,7 +211,7 @@ def check_task(folder: Path, task: str, command: str) -> None:
 def print_unknown(
     tokenizer: "Tokenizer", texts: Iterable[str], told: set[str], say: "Say | None" = None
 ) -> None:
-    """Print the words that become the unknown token, in one sentence, each once.
+    """Print the words that become the unknown token, each once, and why if they are most words.
 
     Args:
         tokenizer: The tokenizer; one of bytes knows every text.
@@ -219,7 +219,8 @@ def print_unknown(
         told: Those that were printed before; new ones are added.
         say: The translator of the sentence, where the command speaks languages.
     """
-    unknown = [word for word in tokenizer.unknown_words(texts) if word not in told]
+    found = tokenizer.unknown_words(texts)
+    unknown = [word for word in found.words if word not in told]
     if unknown:
         told.update(unknown)
         words = listed(map(quoted, unknown))
@@ -235,6 +236,35 @@ def print_unknown(
                 words=words,
             )
         print_stderr(sentence if say is None else say.told(sentence))
+        if 2 * found.count > found.total:
+            sentence = Message(
+                "{count} of {total} words are unknown to this model: {cause}",
+                count=found.count,
+                total=found.total,
+                cause=_cause(tokenizer, found.words),
+            )
+            print_stderr(sentence if say is None else say.told(sentence))
+
+
+def _cause(tokenizer: "Tokenizer", words: Iterable[str]) -> Message:
+    """Return why words are unknown, as far as the vocabulary shows it."""
+    from glasshead.tasks.tokenizers.tokenizer import SPECIAL
+    from glasshead.tasks.tokenizers.words_and_letters import script_of
+
+    tokens = {*tokenizer.inner.get_vocab()} - {*SPECIAL}
+    vocabulary = {letter for token in tokens for letter in token}
+    scripts = {*map(script_of, filter(str.isalpha, vocabulary))}
+    letters = dict.fromkeys(filter(str.isalpha, "".join(words)))
+    foreign = [letter for letter in letters if script_of(letter) not in scripts]
+    if 2 * len(foreign) > len(letters):
+        return Message(
+            "its training texts are in another script, without letters like {letters}; use a "
+            "model of this language.",
+            letters=listed(map(quoted, foreign), most=5),
+        )
+    if not tokenizer.unknown_words(word.lower() for word in words).words:
+        return Message("it distinguishes capital letters, and knows them in small letters.")
+    return Message("its training texts have few or none of them; use a model of texts like these.")
 
 
 def print_stderr(text: str) -> None:

@@ -21,6 +21,7 @@ from glasshead.models.pretrained.encoders import (
 )
 from glasshead.models.pretrained.folder import (
     ANEW,
+    PICKLED,
     ConfigValues,
     StoredTensors,
     TensorSource,
@@ -146,6 +147,17 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
             f"dtype takes torch.float32, bfloat16, float16 or float64, and got {dtype!r}."
         )
     if place.exists() and not place.is_dir():
+        if place.suffix in PICKLED and place.suffix != ".bin":
+            raise ValueError(
+                f"{printable(str(place))} has pickled weights, which may run code: load it by "
+                "PyTorch into its own model, and save that by save_pretrained(FOLDER) or look into "
+                "it by gh.watch(model)."
+            )
+        if place.suffix == ".safetensors":
+            raise ValueError(
+                f"{printable(str(place))} has weights without the config of their model: name the "
+                "folder that has its config.json."
+            )
         return load_llama2c(place).to(dtype)
     if not place.is_dir():
         raise FileNotFoundError(f"there is no {printable(str(place))}: check its name.")

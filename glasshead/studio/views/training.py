@@ -416,7 +416,8 @@ class TrainingLog:
         self._attention = FileCache(
             [run.attention, run.alarms], lambda: _attention_of(folder), (None, None)
         )
-        self._files = (self._config, self._metrics, self._rows, self._attention)
+        self._failure = FileCache([run.failure], run.read_failure, {})
+        self._files = (self._config, self._metrics, self._rows, self._attention, self._failure)
         self._cached_pace: tuple[str, dict[str, Any]] | None = None
 
     def told(
@@ -493,6 +494,8 @@ class TrainingLog:
     def _all(self, pace: dict[str, Any], smoothing: float, span: Span | None) -> dict[str, Any]:
         rows, (heads, raised) = self._rows.value, self._attention.value
         alarms = last_alarms(raised, heads)
+        problems = [file.problem for file in self._files]
+        problems.append(self._failure.value.get("error"))
         return {
             "pace": pace,
             "best": best_of(self._metrics.value),
@@ -502,7 +505,7 @@ class TrainingLog:
             "alarms": alarms,
             "groups": alarm_groups(raised),
             "notes": notes_of(rows, heads, alarms, len(raised or [])),
-            "problems": list(dict.fromkeys(file.problem for file in self._files if file.problem)),
+            "problems": [*filter(None, dict.fromkeys(problems))],
         }
 
     def _pace(self, state: str) -> dict[str, Any]:

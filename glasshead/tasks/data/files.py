@@ -8,6 +8,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -319,7 +320,7 @@ def _blocks(path: Path) -> Iterator[bytes]:
     """Read the unpacked blocks of a file."""
     try:
         with open_regular(path) as file:
-            yield from _unpacked(file, packing(path))
+            yield from _as_utf8(_unpacked(file, packing(path)))
     except _BROKEN as error:
         raise ValueError(
             Message(
@@ -331,6 +332,20 @@ def _blocks(path: Path) -> Iterator[bytes]:
         ) from error
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def _as_utf8(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Encode UTF-16 with a byte order mark, as Excel saves "Unicode text", as UTF-8."""
+    first = next(blocks, b"")
+    if not first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        yield from chain([first], blocks)
+        return
+    decoder = codecs.getincrementaldecoder("utf-16")(errors="surrogatepass")
+    for block in chain([first], blocks):
+        yield decoder.decode(block).encode(errors="surrogatepass")
+    # Half a character at the end is no UTF-8 either.
+    if decoder.getstate()[0]:
+        yield b"\xff"
 
 
 def _check(path: Path, decoder: codecs.IncrementalDecoder, block: bytes, line: int) -> None:

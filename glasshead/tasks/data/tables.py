@@ -3,12 +3,13 @@
 import csv
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from glasshead.drawing.printable import printable
 from glasshead.message import Message, _
@@ -26,6 +27,12 @@ from glasshead.tasks.data.files import (
 )
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
+# What else stands between cells: semicolons where a comma is the decimal point.
+_BETWEEN = (",", ";", "\t", "|")
+# Rows by which it is found.
+_LOOKED_AT = 100
+# A first line of Excel's, which names it.
+_NAMED = re.compile(r"\ufeff?sep=(.)\r?\n?")
 TABLES = (".jsonl", *DELIMITERS)
 
 # The line on which a row begins, and the row.
@@ -198,20 +205,33 @@ def _reason(error: ValueError | RecursionError) -> str:
 def _of_csv(path: Path, allowance: Allowance) -> Iterator[Row]:
     begin, taken = 1, 0
 
+    arriving = lines_of(path, allowance, newline="")
+    some = [*islice(arriving, _LOOKED_AT)]
+
     def lines() -> Iterator[str]:
         nonlocal taken
-        for line in lines_of(path, allowance, newline=""):
+        for line in chain(some, arriving):
             taken += len(line)
             if taken > LONGEST_LINE:
                 raise too_long(path, begin)
             yield line
 
     with _cells_of_any_length():
-        reader = csv.reader(lines(), delimiter=DELIMITERS[ending(path)], strict=True)
+        excel = _NAMED.fullmatch(some[0]) if some else None
+        if excel:
+            del some[0]
+        default = DELIMITERS[ending(path)]
+        between = excel[1] if excel else _delimiter(some, default)
+        reader = csv.reader(
+            lines(),
+            delimiter=between,
+            quoting=_quoting(some, between),
+            strict=True,
+        )
         header = None
         try:
             for cells in reader:
-                begin, end = reader.line_num + 1, begin
+                begin, end = reader.line_num + 1 + bool(excel), begin
                 taken = 0
                 if len(cells) <= 1 and not "".join(cells).strip():
                     continue
@@ -234,13 +254,41 @@ def _of_csv(path: Path, allowance: Allowance) -> Iterator[Row]:
             raise ValueError(
                 Message(
                     "{path}, line {begin}: expected cells that are quoted whole or not at "
-                    "all, and got what is not ({error}): write each quote inside a cell "
-                    "twice.",
+                    "all, and got what is not ({error}): put the cell in quotes, and write each "
+                    "quote inside it twice.",
                     path=shown(path),
                     begin=begin,
                     error=error,
                 )
             ) from error
+
+
+def _delimiter(lines: Sequence[str], default: str) -> str:
+    r"""Return what stands between the cells of lines: it splits the header, and most rows like it.
+
+    >>> _delimiter(["text;label\n", "a film, a fine one;good\n"], ",")
+    ';'
+    """
+
+    def agreeing(delimiter: str) -> tuple[float, bool]:
+        counts = [len(cells) for cells in csv.reader(lines, delimiter=delimiter) if cells]
+        whole = bool(counts) and counts[0] > 1
+        return whole * counts.count(counts[0]) / len(counts) if whole else 0, delimiter == default
+
+    return max((default, *_BETWEEN), key=agreeing)
+
+
+def _quoting(lines: Sequence[str], delimiter: str) -> Literal[0, 3]:
+    """Return how the csv module reads quotes; files with tabs often have them as letters."""
+    if delimiter == "\t":
+        try:
+            # The last row may go on after these lines.
+            for _ in csv.reader(lines, delimiter=delimiter, strict=True):
+                pass
+        except csv.Error as error:
+            if "unexpected end" not in str(error):
+                return csv.QUOTE_NONE
+    return csv.QUOTE_MINIMAL
 
 
 def _header(path: Path, names: list[str]) -> list[str]:

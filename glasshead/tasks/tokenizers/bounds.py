@@ -15,6 +15,7 @@ from typing import Any
 from tokenizers import Tokenizer as Inner
 
 from glasshead.files import TOKENIZER_BYTES, read_regular
+from glasshead.tasks.tokenizers.words_and_letters import ALONE, FINAL_SIGMA
 
 # The most characters that rules of replacement may make of one.
 _GROWTH = 16
@@ -41,6 +42,9 @@ LINEAR = {
     + _CASES % (f"{_UPPER}+", f"{_LOWER}*")
     + r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
+    # Those of glasshead.
+    ALONE,
+    FINAL_SIGMA,
     # Spaces and line breaks.
     *(" {2,}", r"\s+", r"\s{2,}|[\n\r\t]", r"[\n\r\t]", r"\n"),
 }

@@ -11,7 +11,9 @@ from itertools import islice
 from typing import Any
 
 from tokenizers import Tokenizer as Inner
-from tokenizers import normalizers, pre_tokenizers
+
+from glasshead.tasks.tokenizers.bounds import parts_of, rules_of
+from glasshead.tasks.tokenizers.words_and_letters import ALONE, FINAL_SIGMA
 
 _STDERR = 2
 _PANIC = "PanicException"
@@ -140,18 +142,10 @@ def cutting(inner: Inner) -> Callable[[str], list[str]]:
 
     Otherwise texts stay whole. The function raises a ValueError for a text too long to encode.
     """
-    kinds = (pre_tokenizers.ByteLevel, pre_tokenizers.BertPreTokenizer)
-    before: Any = inner.pre_tokenizer
+    rules, before = rules_of(inner), inner.pre_tokenizer
     # Other normalizers may prepend something.
-    letters_alone = isinstance(
-        inner.normalizer, normalizers.Lowercase | normalizers.BertNormalizer | None
-    )
-    seams = (
-        isinstance(before, kinds)
-        and not getattr(before, "add_prefix_space", False)
-        # Without its pattern, tokens span line breaks.
-        and getattr(before, "use_regex", True)
-    )
+    letters_alone = all(map(_changes_letters_alone, parts_of(rules["normalizer"])))
+    seams = before is not None and all(map(_splits_at_seams, parts_of(rules["pre_tokenizer"])))
     alone = before is None and '"merges":[]' in inner.to_str()
     # An added token that contains a space, or strips those beside it, may span a cut.
     apart = not any(
@@ -160,6 +154,29 @@ def cutting(inner: Inner) -> Callable[[str], list[str]]:
     )
     safe = letters_alone and (seams or alone) and apart
     return lambda text: check_length(chunks_of_text(text) if safe else [text])
+
+
+_LETTERS_ALONE = ("Sequence", "NFC", "Lowercase", "BertNormalizer")
+
+
+def _changes_letters_alone(part: dict[str, Any]) -> bool:
+    if part["type"] != "Replace":
+        return part["type"] in _LETTERS_ALONE
+    pattern, content = part["pattern"], part["content"]
+    letter = pattern.get("String", "") or "σ" * (pattern.get("Regex") == FINAL_SIGMA)
+    return len(letter) == 1 and (letter + content).isalpha()
+
+
+def _splits_at_seams(part: dict[str, Any]) -> bool:
+    match part["type"]:
+        case "Sequence" | "BertPreTokenizer":
+            return True
+        case "Split":
+            return part["pattern"] == {"Regex": ALONE}
+        case "ByteLevel":
+            # Without its pattern, tokens span line breaks.
+            return part["use_regex"] and not part["add_prefix_space"]
+    return False
 
 
 def encode_in_chunks(

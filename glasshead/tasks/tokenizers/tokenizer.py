@@ -49,6 +49,21 @@ class SpecialTokens:
     before: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class UnknownWords:
+    """The words of texts that become the unknown token.
+
+    Attributes:
+        words: Each once, in order.
+        count: Their number in the texts.
+        total: The number of all words.
+    """
+
+    words: tuple[str, ...]
+    count: int
+    total: int
+
+
 PAD, UNKNOWN, START, END = SPECIAL = ("<pad>", "<unk>", "<start>", "<end>")
 END_OF_TEXT = "<|endoftext|>"
 # The space in SentencePiece vocabularies.
@@ -137,14 +152,19 @@ class Tokenizer:
         encoded = self.inner.encode_batch_fast(chunks, add_special_tokens=False)
         return [each.ids for each in encoded]
 
-    def unknown_words(self, texts: Iterable[str]) -> list[str]:
-        """Return the parts of texts that become the unknown token, each once, in order.
+    def normalized(self, text: str) -> str:
+        """Return a text with its letters as the tokenizer reads them, such as lowercased."""
+        normalizer: Any = self.inner.normalizer
+        return text if normalizer is None else normalizer.normalize_str(_checked(text))
+
+    def unknown_words(self, texts: Iterable[str]) -> "UnknownWords":
+        """Find the parts of texts that become the unknown token.
 
         Errors: as for `encode_batch`.
         """
-        unknown, parts = self.unknown_id, dict[str, None]()
+        unknown, parts, count, total = self.unknown_id, dict[str, None](), 0, 0
         if unknown == self.end_id:
-            return []
+            return UnknownWords((), 0, 0)
         for text in map(_checked, texts):
             if self._trial is not None:
                 self._trial.check([text])
@@ -152,7 +172,11 @@ class Tokenizer:
                 encoding = self.inner.encode(text, add_special_tokens=False)
             pairs = zip(encoding.ids, encoding.offsets, strict=True)
             parts |= {text[slice(*span)]: None for token, span in pairs if token == unknown}
-        return [*parts]
+            # Without a pre-tokenizer each token is a word.
+            whole = self.inner.pre_tokenizer is None
+            total += len(encoding.ids if whole else {*encoding.word_ids})
+            count += encoding.ids.count(unknown)
+        return UnknownWords((*parts,), count, total)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Decode token ids to a text; special tokens are skipped, except the unknown token.

@@ -7,11 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 from tokenizers import Tokenizer as Inner
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.tokenizers.chunks import chunks_of_text, in_parallel
 from glasshead.tasks.tokenizers.tokenizer import SPECIAL, UNKNOWN, Tokenizer
+from glasshead.tasks.tokenizers.words_and_letters import same_letters, words_of_texts
 
 # Merging the pairs of a word takes quadratic time, so longer words are split into parts of so many
 # characters. For BPE a word is a run of one kind of characters; for WordPiece, the text between
@@ -37,13 +38,17 @@ def characters(texts: Iterable[str]) -> Tokenizer:
     return _complete(inner, decoders.Fuse())
 
 
-def train_bpe(texts: Iterable[str], vocab_size: int, *, lowercase: bool = False) -> Tokenizer:
+def train_bpe(
+    texts: Iterable[str], vocab_size: int, *, lowercase: bool = False, composed: bool = False
+) -> Tokenizer:
     """Train byte-level byte pair encoding (BPE), which encodes any text losslessly.
 
     Args:
         texts: Training texts.
         vocab_size: Maximum vocabulary size, at least 260: the bytes and the special tokens.
-        lowercase: Whether texts are lowercased.
+        lowercase: Whether texts are lowercased, as their language does it.
+        composed: Whether a letter and its marks are composed to one character (NFC), as they are
+            where texts are lowercased. Then a text comes back composed.
 
     Errors: a ValueError where there is no text, or vocab_size is too small.
 
@@ -57,8 +62,9 @@ def train_bpe(texts: Iterable[str], vocab_size: int, *, lowercase: bool = False)
     vocab_size = whole_number(vocab_size, "vocab_size", least=len(alphabet) + len(SPECIAL))
     inner = Inner(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    if lowercase:
-        inner.normalizer = normalizers.Lowercase()  # type: ignore[assignment]
+    texts = list(_checked(texts))
+    if lowercase or composed:
+        inner.normalizer = same_letters(texts, lowercase=lowercase)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIAL),
@@ -76,7 +82,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
     Args:
         texts: Training texts.
         vocab_size: Maximum vocabulary size; every character of the texts takes one or two tokens.
-        lowercase: Whether texts are lowercased.
+        lowercase: Whether texts are lowercased, as their language does it.
 
     Errors: a ValueError where there is no text, or vocab_size is too small.
 
@@ -89,10 +95,8 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
     texts = list(_checked(texts))
     vocab_size = whole_number(vocab_size, "vocab_size", least=len(SPECIAL) + 1)
     inner = Inner(models.WordPiece(vocab={}, unk_token=UNKNOWN))
-    inner.normalizer = normalizers.BertNormalizer(  # type: ignore[assignment]
-        clean_text=False, lowercase=lowercase, strip_accents=False
-    )
-    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # type: ignore[assignment]
+    inner.normalizer = same_letters(texts, lowercase=lowercase)
+    inner.pre_tokenizer = words_of_texts()
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         # The trainer itself would order the "##" characters nondeterministically.
@@ -110,12 +114,14 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
 
 
 def words(texts: Iterable[str], vocab_size: int, *, lowercase: bool = True) -> Tokenizer:
-    """Create a word tokenizer from the most frequent words and punctuation marks.
+    """Create a word tokenizer from the most frequent words, punctuation marks and emoji.
+
+    In scripts without spaces, such as Chinese, Japanese and Thai, each letter is a word.
 
     Args:
         texts: Texts in which words are counted.
         vocab_size: Maximum vocabulary size, including the special tokens.
-        lowercase: Whether texts are lowercased.
+        lowercase: Whether texts are lowercased, as their language does it.
 
     Errors: a ValueError where there is no text, or vocab_size is too small.
 
@@ -124,9 +130,9 @@ def words(texts: Iterable[str], vocab_size: int, *, lowercase: bool = True) -> T
     'the <unk> , the <unk>'
     """
     inner = Inner(models.WordLevel(vocab={}, unk_token=UNKNOWN))
-    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # type: ignore[assignment]
-    if lowercase:
-        inner.normalizer = normalizers.Lowercase()  # type: ignore[assignment]
+    texts = list(_checked(texts))
+    inner.pre_tokenizer = words_of_texts()
+    inner.normalizer = same_letters(texts, lowercase=lowercase)
     trainer = trainers.WordLevelTrainer(
         vocab_size=whole_number(vocab_size, "vocab_size", least=len(SPECIAL) + 1),
         special_tokens=list(SPECIAL),

@@ -336,8 +336,8 @@ def _seed(entropy: tuple[int, ...]) -> None:
 
 
 # The length of training and the intervals of validating, saving and logging. With more steps, the
-# learning rate continues on the longer schedule.
-MAY_CHANGE = {"steps", "patience", "validate_every", "save_every", "log_every"}
+# learning rate continues on the longer schedule, or by `cosine` and `after`.
+MAY_CHANGE = {"steps", "cosine", "after", "patience", "validate_every", "save_every", "log_every"}
 
 
 def identity(

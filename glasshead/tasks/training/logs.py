@@ -20,7 +20,7 @@ from torch import nn
 
 from glasshead.files import LOG_BYTES, read_regular
 from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.processes import on_rank_zero
+from glasshead.tasks.training.processes import Diverged, on_rank_zero
 from glasshead.tasks.training.settings import VALIDATION, TrainingSettings
 from glasshead.watching.alarms import Alarm, AlarmRule, HeadReading
 from glasshead.watching.alarms.probe import Every, Probe
@@ -165,6 +165,17 @@ class MetricsLog:
         self._since = time.monotonic()
         on_rank_zero(self._fabric, self._drop_after, step)
 
+    @contextmanager
+    def ended_by_divergence(self) -> Iterator[None]:
+        """Add the steps since the last row where the block ends as training diverged."""
+        try:
+            yield
+        except Diverged as error:
+            # The other ranks have ended.
+            if self._count:
+                self._write(self._row(error.step), draw=False)
+            raise
+
     def record(self, loss: float, rate: float) -> None:
         """Record loss and learning rate of a step."""
         self._sum += loss
@@ -178,18 +189,21 @@ class MetricsLog:
 
         The learning curve is drawn with the `last` one, and at validations once a minute.
         """
-        row = {
-            "step": str(step),
-            "loss": f"{self._sum / max(1, self._count):.8g}",
-            "learning_rate": f"{self._rate:.8g}",
-            "seconds": f"{self._total_seconds():.2f}",
-        }
+        row = self._row(step)
         row |= {f"{VALIDATION}{name}": f"{value:.8g}" for name, value in (metrics or {}).items()}
         self._sum, self._count = 0.0, 0
         due = metrics is not None and (last or time.monotonic() - self._drawn > _CURVE_SECONDS)
         on_rank_zero(self._fabric, self._write, row, due)
         figures = {name: float(value) for name, value in row.items() if name != "step"}
         self._fabric.log_dict(figures, step)
+
+    def _row(self, step: int) -> dict[str, str]:
+        return {
+            "step": str(step),
+            "loss": f"{self._sum / max(1, self._count):.8g}",
+            "learning_rate": f"{self._rate:.8g}",
+            "seconds": f"{self._total_seconds():.2f}",
+        }
 
     def _total_seconds(self) -> float:
         """Return the training time across resumptions."""

@@ -4,6 +4,7 @@ Fabric places the model on devices and processes, and casts to the precision; wh
 when it is evaluated, logged and saved, stands in `_loop`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from glasshead.tasks.training.checkpoints import Checkpoints
 from glasshead.tasks.training.logs import AttentionWriter, Progress
 from glasshead.tasks.training.optimizers import clip_gradient, optimizer_of
 from glasshead.tasks.training.processes import (
+    Diverged,
     Hardware,
     Interruption,
     any_of,
@@ -97,12 +99,19 @@ def train(
             checkpoints.check_resumable(checkpoint, identity, task.model, folder)
             checkpoints.check_unfinished(checkpoint, settings, folder)
             task.model.load_state_dict(checkpoint["model"])
+        failure = folder.read_failure()
+        if failure and checkpoint is None:
+            raise ValueError(_cannot_resume(failure, run))
         if resume and leads():
-            _print_resuming(0 if checkpoint is None else checkpoint["step"], run)
+            _print_resuming(checkpoint, run, failure)
+            folder.failure.unlink(missing_ok=True)
         with Interruption() as interruption:
             loggers = logs.loggers(folder)
             try:
                 return launch(hardware, loggers, _loop, run, identity, checkpoint, interruption)
+            except Diverged as error:
+                folder.write_json(folder.failure, {"step": error.step, "error": str(error)})
+                raise
             finally:
                 task.model.cpu()
 
@@ -159,10 +168,14 @@ def _loop(
     first = saved.restore(checkpoint)
     log.begin(first)
     console = Console(stderr=True)
+    _print_jump(console, first, optimizer.param_groups[0]["lr"], settings)
     heads = AttentionWriter(
         task.model if run.watch else None, fabric, folder, settings, console, first
     )
-    with Progress(console if fabric.is_global_zero else None, first, settings.steps) as progress:
+    with (
+        log.ended_by_divergence(),
+        Progress(console if fabric.is_global_zero else None, first, settings.steps) as progress,
+    ):
         for step in range(first + 1, settings.steps + 1):
             rate = learning_rate(settings, step - 1)
             loss = torch.zeros((), device=fabric.device)
@@ -206,14 +219,52 @@ def _loop(
     return best.figures
 
 
-def _print_resuming(step: int, run: _Run) -> None:
+def _print_resuming(
+    checkpoint: dict[str, Any] | None, run: _Run, failure: Mapping[str, Any]
+) -> None:
+    step = 0 if checkpoint is None else checkpoint["step"]
     why = "" if step else ", as it has no checkpoint yet"
+    line = f"Resuming {run.folder.path} at step {step} of {run.settings.steps}{why}."
+    if failure:
+        line += f" It failed at step {failure['step']}, and may fail there again: {_lower(run)}."
     Console(stderr=True).print(
-        f"Resuming {run.folder.path} at step {step} of {run.settings.steps}{why}.",
+        line,
         highlight=False,
         markup=False,
         soft_wrap=True,
     )
+
+
+# The ratio of learning rates beyond which resuming says so.
+_JUMP = 1.1
+
+
+def _print_jump(console: Console, step: int, before: float, settings: TrainingSettings) -> None:
+    after = learning_rate(settings, step)
+    # Without another schedule only the warmup rises.
+    if leads() and step > settings.warmup and after > _JUMP * before and settings.cosine is None:
+        console.print(
+            f"The learning rate jumps from {before:.2g} to {after:.2g}, on the cosine of "
+            f"{settings.steps} steps, and this is not the run of {settings.steps} steps. Keep the "
+            f"rate by --set cosine={step}, or restart the cosine by --set cosine={step} "
+            "after=restart.",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _cannot_resume(failure: Mapping[str, Any], run: _Run) -> str:
+    return (
+        f"the run in {run.folder.path} failed at step {failure['step']} and has no checkpoint, so "
+        f"that it would fail again: {_lower(run)}."
+    )
+
+
+def _lower(run: _Run) -> str:
+    rate, warmup = run.settings.learning_rate / 10, 2 * run.settings.warmup
+    longer = f" warmup={warmup}" if 0 < warmup < run.settings.steps else ""
+    return f"train anew in another folder, as by --set learning_rate={rate:g}{longer}"
 
 
 def _interrupted(step: int, run: _Run) -> Interrupted:

@@ -229,13 +229,20 @@ def told_by_the_first(fabric: "Fabric", error: Exception) -> BaseException:
     return error if fabric.is_global_zero else SystemExit(0)
 
 
-def not_finite(what: str, step: int, rate: float) -> ValueError:
-    """Return the error for a loss, a gradient, a weight or a metric that is NaN or infinite."""
-    return ValueError(
-        f"step {step}, with learning rate {rate:.3g}, has a {what} that is NaN or infinite: train "
-        f"anew with a lower learning rate or a longer warmup, in another folder if this one has a "
-        f"checkpoint."
-    )
+class Diverged(ValueError):  # noqa: N818 - the cause
+    """A loss, a gradient, a weight or a metric of a step is NaN or infinite.
+
+    Attributes:
+        step: The step.
+    """
+
+    def __init__(self, what: str, step: int, rate: float) -> None:
+        super().__init__(
+            f"step {step}, with learning rate {rate:.3g}, has a {what} that is NaN or infinite: "
+            "train anew with a lower learning rate or a longer warmup, in another folder. The logs "
+            "are kept."
+        )
+        self.step = step
 
 
 def check_numbers(fabric: "Fabric", step: int, rate: float, numbers: Mapping[str, float]) -> None:
@@ -245,7 +252,7 @@ def check_numbers(fabric: "Fabric", step: int, rate: float, numbers: Mapping[str
     """
     for what, number in numbers.items():
         if not math.isfinite(number):
-            raise told_by_the_first(fabric, not_finite(what, step, rate))
+            raise told_by_the_first(fabric, Diverged(what, step, rate))
 
 
 def check_weights(weights: Mapping[str, Tensor], step: int, rate: float) -> None:
@@ -255,7 +262,7 @@ def check_weights(weights: Mapping[str, Tensor], step: int, rate: float) -> None
     """
     for tensor in weights.values():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise not_finite("weight", step, rate)
+            raise Diverged("weight", step, rate)
 
 
 def leave_at_exit() -> None:

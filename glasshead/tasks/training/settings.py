@@ -27,6 +27,8 @@ class TrainingSettings:
         learning_rate: Peak learning rate.
         minimum_learning_rate: Learning rate at the end of the cosine.
         warmup: Steps of linear warmup from 0.
+        cosine: The step at which the cosine ends, or None for the last one.
+        after: What follows it: `constant`, its last rate; or `restart`, a second cosine.
         weight_decay: Weight decay of matrices; biases and norms have none.
         betas: Decay rates of AdamW's two averages; unused by SGD.
         clip: Maximum norm of the gradient, or None.
@@ -52,6 +54,8 @@ class TrainingSettings:
     learning_rate: Number = 1e-3
     minimum_learning_rate: Number = 0.0
     warmup: Annotated[Whole, Field(ge=0, le=_MOST)] = 0
+    cosine: Annotated[Whole | None, Field(ge=1, le=_MOST)] = None
+    after: Literal["constant", "restart"] = "constant"
     weight_decay: Number = 0.1
     betas: Annotated[
         tuple[Beta, Beta],
@@ -81,6 +85,10 @@ class TrainingSettings:
             raise ValueError(
                 f"warmup takes fewer steps than there are, {self.steps}, and got {self.warmup}."
             )
+        if self.cosine is not None and self.cosine <= self.warmup:
+            raise ValueError(
+                f"cosine must end after the warmup, {self.warmup}, and got {self.cosine}."
+            )
 
     def validates_at(self, step: int) -> bool:
         """Return whether there is a validation after a step."""
@@ -95,19 +103,28 @@ def learning_rate(settings: TrainingSettings, step: int) -> float:
     """Return the learning rate of a step, counted from 0: linear warmup, then cosine decay.
 
     It rises linearly, η (step + 1) / warmup, then decays along half a cosine to the minimum:
-    η_min + (η - η_min) (1 + cos π t) / 2, t = (step - warmup) / (steps - warmup).
+    η_min + (η - η_min) (1 + cos π t) / 2, t = (step - warmup) / (steps - warmup). What
+    follows the step `cosine`, if a run is made longer, is stated by `after`.
 
     Source: Loshchilov and Hutter 2017 (SGDR: stochastic gradient descent with warm restarts),
-    equation 5, here without restarts.
+    equation 5.
 
     >>> settings = TrainingSettings(steps=6, learning_rate=0.8, warmup=2)
     >>> [round(learning_rate(settings, step), 3) for step in range(6)]
     [0.4, 0.8, 0.8, 0.683, 0.4, 0.117]
+    >>> settings = TrainingSettings(steps=6, learning_rate=0.8, cosine=2)
+    >>> [round(learning_rate(settings, step), 3) for step in range(6)]
+    [0.8, 0.4, 0.4, 0.4, 0.4, 0.4]
     """
     high, low = settings.learning_rate, settings.minimum_learning_rate
+    end = settings.steps if settings.cosine is None else min(settings.cosine, settings.steps)
     if step < settings.warmup:
         return high * (step + 1) / settings.warmup
-    progress = (step - settings.warmup) / (settings.steps - settings.warmup)
+    begin = settings.warmup
+    if step >= end and settings.after == "restart":
+        begin, end = end, settings.steps
+    # Past the cosine the rate of its last step stays.
+    progress = (min(step, end - 1) - begin) / (end - begin)
     return low + (high - low) * (1 + math.cos(math.pi * min(1.0, progress))) / 2
 
 

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from glasshead.attention import io as files
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training.processes import (
+    Diverged,
     check_weights,
-    not_finite,
     on_rank_zero,
     summed,
     told_by_the_first,
@@ -295,7 +295,7 @@ class Best:
         cannot be written.
         """
         if not all(map(math.isfinite, metrics.values())):
-            raise told_by_the_first(self._fabric, not_finite("validation figure", step, rate))
+            raise told_by_the_first(self._fabric, Diverged("validation figure", step, rate))
         self._last = {"step": step, **metrics}
         new, old = metrics[self._task.monitor], self._best.get(self._task.monitor)
         if old is None or (new > old if self._task.higher_is_better else new < old):

@@ -394,7 +394,7 @@ def test_assignments_go_where_their_key_belongs():
         ),
         ("held_out=2", "held_out takes a share between 0 and 1, as in 0.1, and got 2."),
         ("held_out=0", "held_out takes a share between 0 and 1, as in 0.1, and got 0."),
-        ("tokenizer=xyz", "tokenizer takes one of words, bpe, wordpiece, and got 'xyz'."),
+        ("tokenizer=xyz", "tokenizer takes one of auto, words, bpe, wordpiece, and got 'xyz'."),
         ("lowercase=maybe", "lowercase takes true or false, and got 'maybe'."),
         ("vocabulary=0", "vocabulary takes a whole number of at least 1, and got 0"),
         ("first=0", "first takes a whole number of at least 1, and got 0"),

@@ -17,6 +17,7 @@ from glasshead.tasks.data import files
 from glasshead.tasks.data import tables as rows
 from glasshead.tasks.data.files import SETTING
 from glasshead.tasks.data.tables import read_lines, read_rows, read_texts
+from glasshead.tasks.job import check_columns
 from hypothesis_profiles import examples
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -328,3 +329,49 @@ def test_the_real_files(data_folder):
         read_lines(data_folder / "multi30k" / f"train.{language}.gz") for language in ("de", "en")
     )
     assert len(german) == len(english) == 29_000
+
+
+TABLES = Path(__file__).parents[2] / "data" / "tables"
+FILES = sorted(path.name for path in TABLES.iterdir() if path.suffix != ".md")
+REVIEWS = [
+    ("Ein feiner, alter Film; 3,5 Punkte", "good"),
+    ('A "dull" film', "bad"),
+    ("Çok iyi | 电影", "good"),
+]
+
+
+def test_there_are_tables_of_many_kinds():
+    assert len(FILES) >= 40
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_tables_are_read_as_people_have_them(name):
+    assert read_rows(TABLES / name, ["text", "label"]) == REVIEWS
+
+
+def test_quotes_are_letters_where_tabs_stand_between_cells(tmp_path):
+    file = tmp_path / "a.tsv"
+    file.write_text('text\tlabel\n"Great" film\tgood\nso "bad\tbad\n')
+    assert read_rows(file, ["text", "label"]) == [('"Great" film', "good"), ('so "bad', "bad")]
+
+
+def test_the_advice_on_quotes_makes_a_table_readable(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text('text,label\n"Great" film,good\n')
+    with pytest.raises(ValueError, match="put the cell in quotes, and write each quote inside it"):
+        read_rows(file, ["text", "label"])
+    file.write_text('text,label\n"""Great"" film",good\n')
+    assert read_rows(file, ["text", "label"]) == [('"Great" film', "good")]
+
+
+def test_a_table_without_a_header_is_named_as_one(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("a fine film;good\na dull film;bad\nan old film;good\n")
+    with pytest.raises(ValueError, match="no header, as its first row has 'good' like .*: write"):
+        check_columns([file], {"text": "text", "label": "label"})
+
+
+def test_half_a_character_of_utf16_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_bytes("\ufefftext,label\na,b\n".encode("utf-16-le") + b"\x61")
+    with pytest.raises(ValueError, match="expected UTF-8 text, and got the byte 0xff"):
+        read_rows(tmp_path / "a.csv", ["text", "label"])

@@ -72,9 +72,17 @@ def test_an_unknown_character_is_seen():
 )
 def test_words_that_become_the_unknown_token_are_named_once_as_they_are_written(kind, unknown):
     tokenizer = MAKERS[kind](["the sun, sees a tub"])
-    assert (
-        tokenizer.unknown_words(["the tub", "", "İstanbul: a Sun sees ΣΟΦΟΣ", "ΣΟΦΟΣ"]) == unknown
-    )
+    found = tokenizer.unknown_words(["the tub", "", "İstanbul: a Sun sees ΣΟΦΟΣ", "ΣΟΦΟΣ"])
+    assert list(found.words) == unknown
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "total"), [("words", 4, 11), ("wordpiece", 5, 11), ("characters", 14, 41)]
+)
+def test_unknown_words_are_counted_among_all(kind, count, total):
+    tokenizer = MAKERS[kind](["the sun, sees a tub"])
+    found = tokenizer.unknown_words(["the tub", "", "İstanbul: a Sun sees ΣΟΦΟΣ", "ΣΟΦΟΣ, a"])
+    assert (found.count, found.total) == (count, total)
 
 
 @every_kind

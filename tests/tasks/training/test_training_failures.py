@@ -6,9 +6,10 @@ import sys
 
 import pytest
 import torch
-from tiny_training import SETTINGS, Sequences, Tiny, everything, run
+from tiny_training import SETTINGS, Sequences, Tiny, everything, rows, run
 
 from glasshead.attention import io as files
+from glasshead.studio.views.training import TrainingLog
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import Hardware, TrainingSettings
 
@@ -72,6 +73,32 @@ def test_what_is_not_finite_ends_training_and_the_good_is_kept(tmp_path, task, s
     assert all(x.isfinite().all() for x in task.model.state_dict().values())
     whole = everything(run(tmp_path / "whole"))
     assert everything(run(tmp_path, resume=True)) == whole
+
+
+def test_a_run_that_diverged_early_keeps_its_logs_and_says_what_to_change(tmp_path):
+    late = dataclasses.replace(SETTINGS, save_every=50, validate_every=50)
+    with pytest.raises(ValueError, match=r"step 12, .* in another folder\. The logs are kept\."):
+        run(tmp_path, late, task=Spoilt("loss", 12))
+    folder = RunFolder(tmp_path)
+    assert not folder.checkpoint.exists()
+    assert [int(row["step"]) for row in rows(folder)][-2:] == [10, 12]
+    failure = folder.read_failure()
+    assert (failure["step"], "has a loss that is NaN" in failure["error"]) == (12, True)
+    shown = TrainingLog(tmp_path).told()
+    assert shown["problems"] == [failure["error"]]
+    assert shown["charts"]["loss"][0]["values"][-1] > 0
+    with pytest.raises(ValueError, match=r"failed at step 12 and has no ch.* --set learning_rate="):
+        run(tmp_path, late, resume=True)
+    with pytest.raises(FileExistsError, match="has the logs of a run that failed: name another"):
+        run(tmp_path, late)
+
+
+def test_resuming_before_a_divergence_says_where_it_was(tmp_path, capsys):
+    with pytest.raises(ValueError, match="step 8"):
+        run(tmp_path, task=Spoilt("loss", 8))
+    run(tmp_path, resume=True)
+    assert "at step 6 of 13. It failed at step 8, and may fail there" in capsys.readouterr().err
+    assert RunFolder(tmp_path).read_failure() == {}
 
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path):

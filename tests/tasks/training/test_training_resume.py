@@ -5,6 +5,7 @@ A run that is killed at any moment goes on, and ends as one that was not.
 
 import dataclasses
 import json
+import math
 import os
 import random
 import shutil
@@ -21,6 +22,7 @@ import systems
 from glasshead.attention import io as files
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training import Interrupted, checkpoints
+from glasshead.tasks.training.settings import learning_rate
 
 # A source collates three batches for its fingerprint, before the first step.
 BEFORE = 3
@@ -298,3 +300,30 @@ def test_runs_killed_at_many_moments_end_bit_identical(tmp_path):
     out = forked.Process(script, tmp_path).ended()
     assert out.returncode == 0, out.stderr
     assert out.stdout.strip() == "29"
+
+
+@pytest.mark.parametrize(
+    ("changes", "jumps", "rates"),
+    [
+        ({}, True, None),
+        # The rate of step 13, and the cosine from the peak 0.01 to 0 over the 7 steps after it.
+        ({"cosine": 13}, False, [learning_rate(SETTINGS, 12)] * 7),
+        (
+            {"cosine": 13, "after": "restart"},
+            False,
+            [0.01 * (1 + math.cos(math.pi * step / 7)) / 2 for step in range(7)],
+        ),
+    ],
+)
+def test_a_longer_run_says_that_the_rate_jumps_and_how_it_does_not(
+    tmp_path, capsys, changes, jumps, rates
+):
+    run(tmp_path)
+    more = dataclasses.replace(SETTINGS, steps=20, log_every=1, **changes)
+    folder = run(tmp_path, more, resume=True)
+    said = capsys.readouterr().err
+    assert ("Keep the rate by --set cosine=13, or restart the cosine by" in said) is jumps
+    if rates is None:
+        rates = [learning_rate(more, step) for step in range(13, 20)]
+    logged = [float(row["learning_rate"]) for row in rows(folder) if int(row["step"]) > 13]
+    assert logged == pytest.approx(rates)

@@ -1,11 +1,13 @@
 """Evaluating: BLEU and chrF are sacreBLEU's, of what the model writes."""
 
+from importlib.util import find_spec
+
 import pytest
 import sacrebleu
 
 from glasshead.models.decoding import Beam, Greedy
 from glasshead.tasks.data.sentences import pairs
-from glasshead.tasks.translate import TextTranslator, evaluate
+from glasshead.tasks.translate import TextTranslator, bleu_tokenizer, evaluate
 from translated import translated
 
 GERMAN = [pair.german for pair in pairs(5, seed=5)]
@@ -53,6 +55,28 @@ def test_figures_are_sacrebleus(translator, tmp_path, strategy):
     version = f"version:{sacrebleu.__version__}"
     assert found.bleu_signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|{version}"
     assert found.chrf_signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|{version}"
+
+
+@pytest.mark.parametrize(
+    ("texts", "name"),
+    [
+        (["这部电影非常好看，我很喜欢。", "我们昨天去的。"], "zh"),
+        (["這部電影非常好看。"], "zh"),
+        (["この映画が大好きです。"], "ja-mecab" if find_spec("MeCab") else "char"),
+        (["หนังเรื่องนี้ดีมาก"], "char"),
+        (["这部电影 is a fine film by him"], "13a"),
+        (["Işıl ışıl bir film."], "13a"),
+    ],
+)
+def test_bleu_splits_by_the_script_of_the_references(translator, tmp_path, texts, name):
+    assert bleu_tokenizer(texts) == name
+    expected = [texts[place % len(texts)] for place in range(len(GERMAN))]
+    found = evaluate(translator, files(tmp_path, expected), Greedy())
+    assert f"|tok:{name}" in found.bleu_signature
+    # A character less is a small mistake.
+    shorter = [text[1:] for text in texts]
+    score = sacrebleu.corpus_bleu(shorter, [texts], tokenize=bleu_tokenizer(texts)).score
+    assert score > 60
 
 
 def test_small_letters_are_compared_in_small_letters(lower, tmp_path):

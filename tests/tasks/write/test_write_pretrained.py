@@ -150,6 +150,11 @@ def other_tokenizer(folder):
     (folder / "tok.bin").write_bytes(packed([*TOKENS, ("zz", -99.0)]))
 
 
+def smaller_tokenizer(folder):
+    llama2c_files(folder)
+    (folder / "tok.bin").write_bytes(packed(TOKENS[:-1]))
+
+
 def only_tokenizer(folder):
     tokenizer_files(folder)
 
@@ -165,6 +170,7 @@ def only_tokenizer(folder):
         (several_tokenizers, FileNotFoundError, "beside it, .* and there are tok.bin, tok2.bin"),
         (several_models, ValueError, "has several models, model.bin and other.bin among them"),
         (other_tokenizer, ValueError, f"has {len(TOKENS) + 1} tokens, and the model {len(TOKENS)}"),
+        (smaller_tokenizer, ValueError, f"has {len(TOKENS) - 1} tokens, and the model "),
         (only_tokenizer, FileNotFoundError, "has no run: there is no config.json in it"),
     ],
 )
