@@ -335,15 +335,10 @@ PRESETS = {
         | typed("validate_every=500 save_every=500 patience=5"),
     ),
     "course": Preset(
-<<<<<<< HEAD
         about="step 9 of the ladder, trained as in the course notebook, but with padding masked",
-        data=typed("vocabulary=50002 first=200 last=0 batch_tokens=32800 held_out=0.1"),
-=======
-        about="rung 9 of the ladder, trained as in the course notebook, but with padding masked",
         data=typed(
             "tokenizer=words vocabulary=50002 first=200 last=0 batch_tokens=32800 held_out=0.1"
         ),
->>>>>>> files39
         model=typed("context_length=200 d_model=32 num_heads=2 num_layers=1 d_hidden=128")
         | typed("positions=sinusoidal norm=layer norm_eps=1e-6 order=post feed_forward=relu")
         | typed("qkv_bias=false dropout=0.0 pooling=max embedding_norm=true initial=torch"),
