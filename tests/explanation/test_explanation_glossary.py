@@ -21,6 +21,7 @@ FORBIDDEN = {
     "tr": (
         r"[Ss]ert dikkat|[Kk]od çözücü|çevirmen model|[Ss]özcü|[Bb]asılı|Ne diyor|söner|kısaltıldı",
         r"Maske bir (pencere|önek)|üssü o skor|\byaygın\b|transformer model",
+        r"[Yy]anlılık|[Uu]ydurma|[İi]şlenmiş örnek|tarifi\b|([Bb]irini|seçeneği(ni)?) bırakın",
     ),
     "es": (
         r"[Ff]rase|[Oo]rdenador|\b[Óó]rden(es)?\b|la orden|manuales|Suavización|\btraductor\b",
@@ -43,7 +44,7 @@ REQUIRED = {
         "Çok başlı dikkat (multi-head attention)",
         "scaled dot-product attention",
         "skor (puan)",
-        "yanlılık (bias)",
+        "sapma (bias)",
         "tümevarım (induction)",
         "Dikkat başları",
         "gradyan kaybolur",
