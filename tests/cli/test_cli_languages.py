@@ -117,7 +117,7 @@ def test_a_language_that_is_not_there_is_refused_in_the_one_of_the_environment(
     monkeypatch.setenv("LANG", "es_MX.UTF-8")
     outcome = command("explain", "--lang", "xx")
     assert outcome.code == 2
-    assert "--lang admite uno de en, tr, es, zh-Hant, zh-Hans y recibió 'xx'" in outcome.err
+    assert "--lang admite uno de en, tr, es, zh-Hant, zh-Hans y se indicó 'xx'" in outcome.err
 
 
 @pytest.mark.parametrize("lang", OTHERS)

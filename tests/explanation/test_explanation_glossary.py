@@ -21,14 +21,15 @@ FORBIDDEN = {
     "tr": (
         r"[Ss]ert dikkat|[Kk]od çözücü|çevirmen model|[Ss]özcü|[Bb]asılı|Ne diyor|söner|kısaltıldı",
         r"Maske bir (pencere|önek)|üssü o skor|\byaygın\b|transformer model",
-        r"[Yy]anlılık|[Uu]ydurma|[İi]şlenmiş örnek|tarifi\b",
-        r"[Bb]irini bırakın|seçeneği(ni)? bırakın",
+        r"[Yy]anlılık|[Uu]ydurma|[İi]şlenmiş örnek|tarifi\b|([Bb]irini|seçeneği(ni)?) bırakın",
     ),
     "es": (
         r"[Ff]rase|[Oo]rdenador|\b[Óó]rden(es)?\b|la orden|manuales|Suavización|\btraductor\b",
         r"\b[Ii]mpres[oa]s?\b|es una ventana:|es un prefijo:",
         r"\b[Hh]an? (mirado|encontrado|dado)\b",
         r"\b(tú|vosotros|vuestr[oa])\b",
+        r"[Ii]nventad[oa]s?\b|palabras? miradas?\b|qué tal|\breceta\b|\by (se )?recib(ió|ieron)\b",
+        r"\bun softmax\b|coma flotante|el (studio|estudio)\b|carpeta de una ejecución",
     ),
     "zh_Hant": (
         r"次方」|「分數」次方|印出|印成|配方|走過每一對|沒有動靜|要看頭|信息|視頻|默認",
