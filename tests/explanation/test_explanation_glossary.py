@@ -148,7 +148,7 @@ def test_the_context_of_values_is_pulled_and_not_in_their_midst():
     for language, pulled in {
         "tr": "ağırlığı en büyük olan değerler kendine çeker",
         "es": "tiran más de él los que tienen los pesos más grandes",
-        "zh_Hant": "權重愈大的值對它的牽引愈強",
+        "zh_Hant": "權重越大的值對它的牽引越強",
         "zh_Hans": "权重越大的值对它的牵引越强",
     }.items():
         assert any(pulled in text for text in translations(language).values())
