@@ -12,7 +12,7 @@ import systems
 from scripts import ROOT
 
 FOLDER = ROOT / "tests" / "engines"
-TESTS = ["gate", "overflow", "plain_calls", "streaming", "streaming_half"]
+TESTS = ["gate", "overflow", "plain_calls", "programs", "streaming", "streaming_half"]
 
 
 @pytest.fixture(scope="module")

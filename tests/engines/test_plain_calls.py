@@ -582,6 +582,17 @@ def test_the_memory_of_a_large_call_is_not_kept():
     assert kept.nbytes == 2**20
 
 
+@pytest.mark.parametrize("call", [{}, {"mask": gh.padding([41])}], ids=["causal", "padded"])
+def test_a_call_in_inference_mode_does_not_keep_later_ones_from_gradients(call):
+    inputs = inputs_of(1, 2, 2, 37, 41, 32, 32)
+    attention = gh.Attention(mask=None if call else gh.causal(), engine="streaming")
+    with torch.inference_mode():
+        expected = plainly(attention, *inputs, **call)
+    found = plainly(with_gradients, attention, inputs, **call)
+    assert torch.equal(found[0], expected)
+    assert_same(found, by_operator(with_gradients, attention, inputs, **call))
+
+
 def test_results_are_not_overwritten_by_the_next_call():
     attention = gh.Attention(engine="streaming")
     first, second = (inputs_of(1, 2, 2, 37, 41, 32, 32) for _ in range(2))

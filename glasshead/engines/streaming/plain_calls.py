@@ -31,8 +31,9 @@ from glasshead.private_names import private
 from glasshead.recipe.validation import check_memory, extent
 
 _CPU = torch.device("cpu")
-# The position of query 0, which nothing reads here.
-_OFFSETS = torch.zeros(1, dtype=torch.int64, device=_CPU)
+# The position of query 0, which nothing reads here. Autograd saves no tensor of inference mode.
+with torch.inference_mode(mode=False):
+    _OFFSETS = torch.zeros(1, dtype=torch.int64, device=_CPU)
 # How many programs a call finds by strides alone.
 _MOST_BY_STRIDES = 8
 
@@ -187,8 +188,11 @@ class KeySpans:
     """
 
     def __init__(self, lengths: Tensor, bounds: Tensor) -> None:
-        self.lengths, self.bounds = lengths, bounds
-        self.given = {"lengths": lengths, "bounds": bounds, "offsets": _OFFSETS}
+        self.lengths = lengths
+        # Autograd saves them, and would not if they were made in inference mode.
+        with torch.inference_mode(mode=False):
+            self.bounds = bounds.clone()
+        self.given = {"lengths": lengths, "bounds": self.bounds, "offsets": _OFFSETS}
 
 
 # Layers of a model are padded alike: what was made for the last few lengths is kept.
