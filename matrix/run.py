@@ -4,6 +4,7 @@ python matrix/run.py                    every cell of cells.toml that is not gre
 python matrix/run.py oldest newest      these
 python matrix/run.py --again --keep vllm    although it is green; its environment is kept
 python matrix/run.py --failed --keep vllm   what failed there before, after a mend
+python matrix/run.py --install vllm         its environment alone, which the next run uses
 
 An environment takes up to 8 GB, as PyTorch comes with CUDA for most versions, and is deleted when
 its tests have run, unless it is kept; one that was kept is used again while it is what the cell
@@ -318,6 +319,7 @@ def main() -> int:
     parser.add_argument("cells", nargs="*", help=f"cells; all if none: {', '.join(cells)}")
     parser.add_argument("--again", action="store_true", help="run those that are green, too")
     parser.add_argument("--failed", action="store_true", help="run only what failed before, again")
+    parser.add_argument("--install", action="store_true", help="only make the environments")
     parser.add_argument("--keep", action="store_true", help="keep the environments")
     parser.add_argument("--processes", type=int, default=2, help="processes that test (2)")
     asked = parser.parse_args()
@@ -327,6 +329,10 @@ def main() -> int:
     failed = False
     for cell in (cells[name] for name in asked.cells or cells):
         found = results().get(cell.name)
+        if asked.install:
+            BUILD.mkdir(parents=True, exist_ok=True)
+            install(cell, BUILD / cell.name)
+            continue
         if found and not found["failed"] and found["source"] == source() and not asked.again:
             print(f"{cell.name}: green already, on {found['date']}")
             continue
