@@ -1,18 +1,15 @@
 """A request is encoded once: few files are crossed, ranges and engine are computed once a call."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 import glasshead as gh
+from crossings import crossed
 from glasshead.attention import attention as module
 from glasshead.engines import STREAMING
 from glasshead.recipe.masks.kinds import Band, Dense, LengthMask
 from glasshead.statistics.reductions import Reduction
 
-PACKAGE = str(Path(gh.__file__).parent)
 MASKS = {
     "none": None,
     "causal": gh.causal(),
@@ -33,28 +30,6 @@ SIX = [
 def inputs(length=512):
     generator = torch.Generator().manual_seed(3)
     return torch.randn(3, 1, 4, length, 16, generator=generator).unbind(0)
-
-
-def crossed(call):
-    """The files of the package in which a Python function is called, once all is warm."""
-    files = set()
-
-    def note(frame, event, argument):
-        del argument
-        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
-            files.add(frame.f_code.co_filename.removeprefix(PACKAGE))
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    before = sys.getprofile()
-    try:
-        call()
-        sys.setprofile(note)
-        call()
-    finally:
-        sys.setprofile(before)
-        torch.set_num_threads(threads)
-    return files
 
 
 @pytest.mark.parametrize("length", [13, 211])

@@ -1,0 +1,42 @@
+"""The path of a watched call: the files that it crosses, from the model to the record."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import glasshead as gh
+from crossings import crossed
+
+
+class Fused(nn.Module):
+    def forward(self, x):
+        return F.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+class ByHand(nn.Module):
+    def forward(self, x):
+        return (x @ x.mT / 3.0).softmax(-1) @ x
+
+
+def path(attention):
+    """The files that a call crosses, once a whole pass has shown how the model attends."""
+    model, x = nn.Sequential(nn.Linear(7, 7), attention()), torch.randn(2, 3, 11, 7)
+    with torch.no_grad(), gh.watch(model, [gh.Entropy()]) as seen:
+        model(x)
+        files = crossed(lambda: model(x))
+    assert len(seen["1"]) == 3
+    return files
+
+
+@pytest.mark.parametrize(("attention", "most"), [(Fused, 38), (ByHand, 47)])
+def test_a_watched_call_crosses_few_files(attention, most):
+    files = path(attention)
+    assert 20 < len(files) <= most, files
+
+
+@pytest.mark.parametrize("attention", [Fused, ByHand])
+def test_a_call_passes_the_stages_in_their_order(attention):
+    names = ["interception/session", "watcher", "placing", "observing", "recording"]
+    stages = [f"/watching/{name}.py" for name in names]
+    assert [one for one in path(attention) if one in stages] == stages
