@@ -397,10 +397,10 @@ def test_what_it_does_not_serve_is_refused(make, match):
         attention(x, x, x)
 
 
-def test_an_error_in_a_thread_is_raised_where_the_call_was_made():
+def test_an_error_of_a_mask_is_raised_where_the_call_was_made():
     class Broken(gh.Mask):
         def visible(self, tile):
-            if tile.queries.start >= 64:
+            if tile.queries.stop > 512:
                 raise RuntimeError("asked too much")
             return tile.distance() >= 0
 

@@ -166,8 +166,10 @@ class Program:
                 moves = zip(
                     place.moves, (cut.batch, cut.kv_heads, cut.group, cut.stripes), strict=True
                 )
-                end = place.offset + sum(step * (count - 1) for step, count in moves) + size
-                self._needed[place.base] = max(end, self._needed.get(place.base, 0))
+                # An array of no numbers is read nowhere, whatever its steps are.
+                last = place.offset + sum(step * (count - 1) for step, count in moves)
+                needed = last + size if size else 0
+                self._needed[place.base] = max(needed, self._needed.get(place.base, 0))
         if len(words) > MOST_WORDS:
             raise ValueError(f"a program takes at most {MOST_WORDS} words, and got {len(words)}.")
         self._task = HeadCalls(
