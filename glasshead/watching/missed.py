@@ -56,7 +56,8 @@ class MissedAttention:
         self.others: dict[str, None] = {}
         self._why: dict[str, str] = {}
         self._compiled: dict[str, None] = {}
-        self._mixers = OtherMixers(names)
+        # Modules that have mixed tokens by a product of two tensors, or a sum along a text.
+        self._mixed: set[str] = set()
         # Softmaxes by hand: those that may still be observed, those that were not, and of these
         # the ones of attention by its name, and the ones that were followed and given up.
         self._waiting: list[tuple[str, int, HandSoftmax, bool]] = []
@@ -98,7 +99,7 @@ class MissedAttention:
         """Record that the module in progress has mixed tokens by a product or a sum."""
         module = calling(self._names)
         if module is not None:
-            self._mixers.record(self._names[module])
+            self._mixed.add(self._names[module])
 
     def record_compiled(self) -> None:
         """Record that a module is being compiled."""
@@ -163,7 +164,7 @@ class MissedAttention:
         Args:
             seen: Names of the attentions that were observed.
         """
-        found = self._mixers.found([*seen, *self.others])
+        found = OtherMixers(self._names).found([*seen, *self.others], self._mixed)
         return {name: Unobserved(kind, name in self._layers) for name, kind in found.items()}
 
     def check(self, seen: Collection[str]) -> None:

@@ -1,7 +1,7 @@
 """Layers that mix tokens by other means than attention, in stacks of which other layers attend."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -46,17 +46,13 @@ class OtherMixers:
 
     def __init__(self, names: dict[nn.Module, str]) -> None:
         self._modules = {name: module for module, name in names.items()}
-        self._mixed: set[str] = set()
 
-    def record(self, name: str) -> None:
-        """Record a module that has computed a product of two tensors, or a sum along a text."""
-        self._mixed.add(name)
-
-    def found(self, attending: Iterable[str]) -> dict[str, str]:
+    def found(self, attending: Iterable[str], mixed: Container[str]) -> dict[str, str]:
         """Return the names of these modules, and those of their classes.
 
         Args:
             attending: Names of the modules whose attention was seen, selected or not.
+            mixed: Names of the modules that have computed such a product or sum.
         """
         attending = set(attending)
         around = {outer for name in attending for outer in _outer(name)}
@@ -64,12 +60,12 @@ class OtherMixers:
         parents = {_parent(name) for name in attending}
         mixers: dict[str, str] = {}
         for name, module in self._modules.items():
-            if not (name in self._mixed or _mixes(module)):
+            if not (name in mixed or _mixes(module)):
                 continue
             within = [name, *_outer(name)]
             # A layer of a stack of which others attend, or a sibling of a module that does.
             layer = next((one for one in within if _parent(one) in stacks), None)
-            if layer is None and name in self._mixed and _parent(name) in parents:
+            if layer is None and name in mixed and _parent(name) in parents:
                 layer = name
             if layer is None or not attending.isdisjoint(within) or name in around:
                 continue

@@ -296,6 +296,21 @@ def test_tokens_are_known_by_any_name():
     assert seen["attention"][-1].real.tolist() == [[True], [False]]
 
 
+def test_texts_in_turn_without_a_cache_end_apart():
+    model, pasts = Own(), [torch.empty(2, 0, 6)] * 2
+    steps = ([[1, 2], [3, 4]], [[8, 5], [7, 9]]), ([[3], [3]], [[7], [1]]), ([[6], [6]], [[3], [5]])
+    counted = []
+    with torch.no_grad(), gh.watch(model, [gh.Received()], ended=3) as seen:
+        for step in steps:
+            for number, words in enumerate(step):
+                model.past = pasts[number]
+                model(torch.tensor(words))
+                pasts[number] = model.past
+                real = seen["attention"][-1].real
+                counted.append([True, True] if real is None else real[:, -1].tolist())
+    assert counted == [[True] * 2, [True] * 2, [False] * 2, [True] * 2, [False] * 2, [False, True]]
+
+
 @pytest.mark.parametrize(
     ("ended", "error", "sentence"),
     [

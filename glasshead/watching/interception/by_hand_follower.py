@@ -31,7 +31,9 @@ late: its softmaxes are of unknown scores, `LateWeights`, and one that is taken 
 
 What always holds:
 
-- A record refers to memory weakly. Only an open softmax keeps a tensor alive, its scores.
+- A record refers to the memory of its tensor weakly. What it keeps alive is scores: an open softmax
+  those that it is of, an exponential those that its result does not show; and, where a trace was
+  asked for, the operands of a product.
 - A tensor made of several has the greatest of their roles: STATIC < FEATURES < SCORES < WEIGHTS.
 - Products and softmaxes of a backward pass are not followed.
 - An axis that cannot be told is None, never a guess; what needs it is refused by the name of the
