@@ -491,6 +491,15 @@ def test_under_the_transforms_of_torch_func():
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_kernels_that_are_not_in_the_package_take_the_same_way(monkeypatch):
+    """As after an edit of their sources: they are compiled once."""
+    inputs = inputs_of(1, 2, 2, 37, 41, 32, 32)
+    expected = plainly(with_gradients, gh.Attention(engine="streaming"), inputs)
+    monkeypatch.setattr(machine_code, "in_package", lambda: False)
+    module._REMEMBERED.clear()
+    assert_same(plainly(with_gradients, gh.Attention(engine="streaming"), inputs), expected)
+
+
 def test_statistics_have_the_context_of_the_plain_call():
     inputs = [x.detach() for x in inputs_of(2, 6, 2, 131, 131, 64, 32)]
     attention = gh.Attention(mask=gh.causal(), engine="streaming")
