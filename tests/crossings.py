@@ -14,7 +14,6 @@ PACKAGE = str(Path(gh.__file__).parent)
 
 def crossed(call: Callable[[], Any]) -> list[str]:
     """The files of the package in which a Python function is called, in order, once all is warm."""
-    call()
     files: dict[str, None] = {}
 
     def note(frame, event, argument):
@@ -25,8 +24,10 @@ def crossed(call: Callable[[], Any]) -> list[str]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     before = sys.getprofile()
-    sys.setprofile(note)
     try:
+        # What is remembered is remembered by the number of threads.
+        call()
+        sys.setprofile(note)
         call()
     finally:
         sys.setprofile(before)
