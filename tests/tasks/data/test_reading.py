@@ -414,6 +414,20 @@ def test_a_row_without_a_header_is_refused_with_its_line(file):
         read_rows(path, ["1"])
 
 
+def test_the_advice_on_a_late_cell_that_opens_with_a_quote_is_enough(file):
+    rows = [[f"text {number}", "good"] for number in range(211)]
+    late = 150
+    for cell, quoted in (('"Great" film', '"""Great"" film"'), ('"so', '"""so"')):
+        rows[late] = [cell, "bad"]
+        content = lines(("text", "label"), *rows, between="\t")
+        with pytest.raises(
+            ValueError, match=f"line {late + 2}: .*put the cell in quotes, and write"
+        ):
+            read_rows(file("a.tsv", content), ["text", "label"])
+        table = file("a.tsv", content.replace(cell, quoted))
+        assert read_rows(table, ["text", "label"]) == [tuple(row) for row in rows]
+
+
 def test_a_header_may_come_again_and_its_names_may_be_values(file):
     header = ("review", "kind")
     again = file("a.csv", lines(header, *FILMS, header, *FILMS))
