@@ -129,7 +129,7 @@ class WriteData(RunData):
 
     found: ClassVar[tuple[str, ...]] = ("sha256", "texts")
 
-    field: Column | None = None
+    field: Annotated[Column | None, Field(description="the name of a column")] = None
     tokenizer: Literal["characters", "bpe", "wordpiece", "gpt2"] = "characters"
     vocabulary: Vocabulary = 4096
     gpt2: str | None = None
