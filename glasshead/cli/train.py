@@ -377,8 +377,8 @@ _add(
     "classify",
     about="Train a classifier: by default a tiny one, on little reviews, in a minute.",
     examples="Tables of texts and labels: .jsonl, .csv, .tsv; .gz and .xz too. Their columns are "
-    "text and label, or others by --set text=COLUMN label=COLUMN. Without any: little "
-    "reviews that are made up.",
+    "found by name or by what they hold, or set by --set text=COLUMN label=COLUMN. Without any: "
+    "little reviews that are made up.",
     presets="tiny: a minute on two cores; small: some minutes; base: for a GPU; course: step 9 of "
     "the ladder.",
 )
@@ -386,7 +386,7 @@ _add(
     "translate",
     about="Train a translator: by default a tiny one, of German, in two minutes.",
     examples="Two text files, line by line texts and their translations, as in train.de train.en; "
-    "or tables, .jsonl, .csv, .tsv, whose columns are source and target, or others by --set "
+    "or tables, .jsonl, .csv, .tsv, whose columns are found by name or by order, or set by --set "
     "source=COLUMN target=COLUMN; .gz and .xz too. Without any: German and English that is "
     "made up.",
     presets="tiny: two minutes on two cores; small: an hour or so; base: for a GPU.",

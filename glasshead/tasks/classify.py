@@ -13,7 +13,7 @@ from glasshead.extras import require
 from glasshead.models import Classifier
 from glasshead.statistics import Received
 from glasshead.tasks.data.batches import in_order
-from glasshead.tasks.job import check_columns
+from glasshead.tasks.data.columns import check_columns
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer, whole_words
 from glasshead.tasks.train_classifier import (
     CLASSIFY,

@@ -1,20 +1,16 @@
 """Jobs: start, resume and load the training runs of a task."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import nn
 
-from glasshead.drawing.printable import as_command
 from glasshead.models.config import TransformerConfig
 from glasshead.models.saving import check_fits, read_weights
-from glasshead.tasks.data.files import ending, existing, shown
-from glasshead.tasks.data.tables import TABLES, named, rows_of
 from glasshead.tasks.run_folder import RunFolder, leads
 from glasshead.tasks.run_settings import RunSettings, absolute
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
@@ -120,87 +116,6 @@ def chosen_tokenizer(texts: Sequence[str], vocabulary: int, *, lowercase: bool) 
         return TokenizerChoice("words", vocabulary, why)
     pieces = _LEAST_OF_BPE + every.vocab_size // _WORDS_OF_A_PIECE
     return TokenizerChoice("bpe", min(vocabulary, pieces), why)
-
-
-# Rows by which the columns of a table are told apart.
-_LOOKED_AT = 100
-
-
-def check_columns(
-    files: Iterable[str],
-    columns: Mapping[str, str],
-    *,
-    settable: bool = True,
-    alone: bool = False,
-) -> None:
-    """Check that tables have the columns that settings name.
-
-    Args:
-        files: The files; those that are no tables are passed over.
-        columns: The columns, by the setting that names each.
-        settable: Whether the settings can be changed; else the files have to be.
-        alone: Whether the only column of a table may have any name.
-
-    Errors: a ValueError that says which settings would take the file's own columns; those of
-    `rows_of`.
-    """
-    for path in (existing(file) for file in files):
-        if ending(path) not in TABLES:
-            continue
-        rows = [row for _, row in islice(rows_of(path), _LOOKED_AT)]
-        there = list(rows[0])
-        lacking = [name for name, column in columns.items() if column not in there]
-        free = [column for column in there if column not in columns.values()]
-        # The reader says what is wrong with rows that have too few columns.
-        if not lacking or len(free) < len(lacking) or (alone and len(there) == 1):
-            continue
-        missing = named([columns[name] for name in lacking])
-        if same := _header_of_values(rows):
-            raise ValueError(
-                f"{shown(path)} has no header, as its first row has {same!r} like other rows: "
-                f"write a first line with the names of its columns, {' and '.join(columns)}."
-            )
-        opening = (
-            f"{shown(path)} has no column{'s' * (len(lacking) > 1)} {missing}, but {named(there)}"
-        )
-        if not settable:
-            raise ValueError(f"{opening}: name its columns as those of the training files.")
-        taken = {**columns, **_guessed(rows, lacking, free)}
-        settings = [
-            as_command([f"{name}={column}"])
-            for name, column in taken.items()
-            if name != column or name in lacking
-        ]
-        raise ValueError(f"{opening}: say which to take, as by --set {' '.join(settings)}.")
-
-
-def _header_of_values(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return a name of a column that is one of its values, as where a table has no header.
-
-    >>> _header_of_values([{"a fine film": "a dull one", "good": "bad"}, {"good": "good"}])
-    'good'
-    """
-    return next((name for name in rows[0] if any(row.get(name) == name for row in rows)), None)
-
-
-def _guessed(
-    rows: Sequence[Mapping[str, Any]], settings: Sequence[str], columns: Sequence[str]
-) -> dict[str, str]:
-    """Guess the columns of settings: labels are those of few kinds, texts the longest."""
-
-    def length(column: str) -> int:
-        return sum(len(str(row.get(column, ""))) for row in rows)
-
-    def kinds(column: str) -> tuple[bool, int]:
-        count = len({str(row.get(column)) for row in rows})
-        return count < 2, count
-
-    texts = [name for name in settings if name != "label"]
-    longest = sorted(columns, key=length, reverse=True)[: len(texts)]
-    guessed = dict(zip(texts, filter(longest.__contains__, columns), strict=True))
-    if len(texts) < len(settings):
-        guessed["label"] = min((each for each in columns if each not in longest), key=kinds)
-    return guessed
 
 
 S = TypeVar("S", bound=RunSettings)

@@ -16,13 +16,13 @@ from glasshead.message import Message
 from glasshead.models import Classifier, ClassifierConfig
 from glasshead.models.config import closest
 from glasshead.tasks.data.batches import by_length, pad, shuffled
+from glasshead.tasks.data.columns import Columns, check_columns, found_columns
 from glasshead.tasks.data.files import Allowance, shown
 from glasshead.tasks.data.tables import read_rows, rows_of
 from glasshead.tasks.job import (
     Job,
     Prepared,
     TokenizerChoice,
-    check_columns,
     chosen_tokenizer,
     made_tokenizer,
 )
@@ -56,8 +56,8 @@ class ClassifyData(RunData):
     tokens, which say most about the topic.
 
     Attributes:
-        text: The column that holds the text.
-        label: The column that holds the label.
+        text: The column that holds the text; "auto" finds it by its name, else by its cells.
+        label: The column that holds the label, or "auto".
         tokenizer: "words", "bpe" or "wordpiece", trained on the texts; "auto" chooses by them.
         vocabulary: Maximum vocabulary size, at most 2²⁰.
         lowercase: Whether texts are lowercased, as their language does it.
@@ -78,8 +78,8 @@ class ClassifyData(RunData):
 
     found: ClassVar[tuple[str, ...]] = ("sha256", "answers", "texts")
 
-    text: Column = "text"
-    label: Column = "label"
+    text: Column = AUTO
+    label: Column = AUTO
     tokenizer: Literal["auto", "words", "bpe", "wordpiece"] = AUTO
     vocabulary: Vocabulary = 30_000
     lowercase: bool = True
@@ -124,17 +124,19 @@ def read_labelled(
     for file in files:
         rows: list[Labelled] = read_rows(file, [text, label], allowance)  # type: ignore[assignment]
         if known is not None:
-            _check_known(file, rows, label, known)
+            _check_known(file, rows, (text, label), known)
         labelled += rows
     return labelled
 
 
-def _check_known(file: str, rows: Sequence[Labelled], column: str, known: Collection[str]) -> None:
+def _check_known(
+    file: str, rows: Sequence[Labelled], columns: tuple[str, str], known: Collection[str]
+) -> None:
     for place, (_, label) in enumerate(rows):
         if label not in known:
-            line, _ = next(islice(rows_of(Path(file)), place, None))
+            line, _ = next(islice(rows_of(Path(file), asked=columns), place, None))
             raise ValueError(
-                f"{shown(Path(file))}, line {line}: expected a {column} that there was in "
+                f"{shown(Path(file))}, line {line}: expected a {columns[1]} that there was in "
                 f"training, and got {label!r}{closest(label, known)}"
             )
 
@@ -199,6 +201,7 @@ def collated(texts: Sequence[Sequence[int]], value: int) -> dict[str, Int[Tensor
     }
 
 
+_USUAL = Columns({"text": "text", "label": "label"})
 # Number of generated reviews that are held out.
 _MADE_UP = 1000
 
@@ -210,11 +213,13 @@ class LabelledCorpus:
     Attributes:
         training: Texts to train on.
         held_out: Texts for validation.
+        columns: The columns that were read.
         tokenizer: The tokenizer that was chosen for the texts.
     """
 
     training: list[Labelled]
     held_out: list[Labelled]
+    columns: Columns = _USUAL
     tokenizer: TokenizerChoice | None = None
 
     @property
@@ -224,7 +229,7 @@ class LabelledCorpus:
 
     @property
     def found(self) -> dict[str, Any]:
-        """Facts about the data that a run records, and the chosen kind of tokenizer."""
+        """Facts about the data that a run records, with the columns and the kind of tokenizer."""
         parts = [
             [row[of] for row in part] for part in (self.training, self.held_out) for of in (0, 1)
         ]
@@ -233,6 +238,7 @@ class LabelledCorpus:
             "sha256": digest(*parts),
             "answers": self.answers,
             "texts": len(self.training),
+            **self.columns.names,
             **chosen,
         }
 
@@ -255,26 +261,28 @@ def read_corpus(data: ClassifyData) -> LabelledCorpus:
 
 
 def _of_files(data: ClassifyData) -> LabelledCorpus:
-    columns = (data.text, data.label)
-    check_columns((*data.files, *data.held_out_files), {"text": data.text, "label": data.label})
+    found = found_columns(data.files, {"text": data.text, "label": data.label})
+    check_columns((*data.files, *data.held_out_files), found.names)
+    columns = (found.names["text"], found.names["label"])
     rows = read_labelled(data.files, *columns)
     labels = {label for _, label in rows}
     if len(labels) < 2:
         raise ValueError(
-            f"{', '.join(data.files)} has the {data.label} {labels.pop()!r} alone: a classifier "
+            f"{', '.join(data.files)} has the {columns[1]} {labels.pop()!r} alone: a classifier "
             f"takes texts of at least two; add some, or name the right column by --set "
             f"label=COLUMN."
         )
     if data.held_out_files:
-        return LabelledCorpus(rows, read_labelled(data.held_out_files, *columns, known=labels))
+        apart = read_labelled(data.held_out_files, *columns, known=labels)
+        return LabelledCorpus(rows, apart, found)
     apart = _held_out(len(rows), data)
     training = [row for place, row in enumerate(rows) if place not in apart]
     for label in sorted(labels - {label for _, label in training}):
         raise ValueError(
-            f"{', '.join(data.files)} has too few texts of the {data.label} {label!r}: all were "
+            f"{', '.join(data.files)} has too few texts of the {columns[1]} {label!r}: all were "
             f"held out; add some, or set a smaller held_out."
         )
-    return LabelledCorpus(training, [rows[place] for place in sorted(apart)])
+    return LabelledCorpus(training, [rows[place] for place in sorted(apart)], found)
 
 
 def make_tokenizer(data: ClassifyData, corpus: LabelledCorpus) -> Tokenizer:
@@ -398,6 +406,8 @@ def prepare(
         f"{len(corpus.training):,} texts to train on, {len(corpus.held_out):,} held out, "
         f"labelled {' or '.join(data.answers)}"
     )
+    if corpus.columns.about:
+        about += f"\n{corpus.columns.about}"
     if corpus.tokenizer is not None:
         about += f"\nTokenizer: {corpus.tokenizer.kind}, as {corpus.tokenizer.why}."
     return Prepared(

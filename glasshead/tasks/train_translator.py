@@ -14,10 +14,11 @@ from torch import Tensor
 from glasshead.message import Message
 from glasshead.models import Translator, TranslatorConfig
 from glasshead.tasks.data.batches import by_length, pad, shuffled
+from glasshead.tasks.data.columns import Columns, check_columns, found_columns
 from glasshead.tasks.data.files import Allowance, ending, shown
 from glasshead.tasks.data.tables import TABLES, read_lines, read_rows, rows_of
-from glasshead.tasks.job import Job, Prepared, check_columns, made_tokenizer
-from glasshead.tasks.run_settings import MODERN, Preset, RunData, RunSettings, digest, typed
+from glasshead.tasks.job import Job, Prepared, made_tokenizer
+from glasshead.tasks.run_settings import AUTO, MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.training.task import IGNORED, CrossEntropyObjective
 from glasshead.tasks.validated import BatchTokens, Column, Generated, Vocabulary, validated
@@ -33,7 +34,8 @@ class TranslateData(RunData):
     Without files, generated German and English sentences are used.
 
     Attributes:
-        source: The column of tables that holds the source text.
+        source: The column of tables that holds the source text; "auto" finds it by its name, else
+            by its cells.
         target: The column that holds its translation.
         tokenizer: "bpe", "wordpiece" or "words", trained on both languages together.
         vocabulary: Maximum vocabulary size, at most 2²⁰.
@@ -47,8 +49,8 @@ class TranslateData(RunData):
 
     found: ClassVar[tuple[str, ...]] = ("sha256", "pairs")
 
-    source: Column = "source"
-    target: Column = "target"
+    source: Column = AUTO
+    target: Column = AUTO
     tokenizer: Literal["bpe", "wordpiece", "words"] = "bpe"
     vocabulary: Vocabulary = 8000
     lowercase: bool = False
@@ -101,7 +103,9 @@ def read_pairs(files: Sequence[str], source: str = "source", target: str = "targ
     return pairs
 
 
-def place_of(files: Sequence[str], number: int) -> str:
+def place_of(
+    files: Sequence[str], number: int, source: str = "source", target: str = "target"
+) -> str:
     """Return the file and the line of a pair of `read_pairs`, counted from 1."""
     texts, tables = _kinds(files)
     for file in texts[::2]:
@@ -110,7 +114,7 @@ def place_of(files: Sequence[str], number: int) -> str:
             return f"{shown(Path(file))}, line {number}"
         number -= count
     for table in tables:
-        for line, _ in rows_of(Path(table)):
+        for line, _ in rows_of(Path(table), asked=(source, target)):
             number -= 1
             if not number:
                 return f"{shown(Path(table))}, line {line}"
@@ -184,6 +188,7 @@ class PairBatches:
         return sum(len(self.targets[index]) + 1 for index in indices)
 
 
+_USUAL = Columns({"source": "source", "target": "target"})
 # Number of generated pairs that are held out.
 _MADE_UP = 400
 
@@ -196,21 +201,23 @@ class ParallelCorpus:
         training: Pairs to train on.
         held_out: Pairs for validation.
         empty: Number of pairs dropped, as one side is empty.
+        columns: The columns of tables that were read.
     """
 
     training: Pairs
     held_out: Pairs
     empty: int = 0
+    columns: Columns = _USUAL
 
     @property
     def found(self) -> dict[str, Any]:
-        """Facts about the data that a run records: `sha256`, `pairs`."""
+        """Facts about the data that a run records: `sha256`, `pairs` and the columns."""
         sides = [
             [pair[side] for pair in part]
             for part in (self.training, self.held_out)
             for side in (0, 1)
         ]
-        return {"sha256": digest(*sides), "pairs": len(self.training)}
+        return {"sha256": digest(*sides), "pairs": len(self.training), **self.columns.names}
 
 
 def read_corpus(data: TranslateData) -> ParallelCorpus:
@@ -222,12 +229,12 @@ def read_corpus(data: TranslateData) -> ParallelCorpus:
     """
     if not data.files:
         return _made_up(data)
-    columns = {"source": data.source, "target": data.target}
-    check_columns((*data.files, *data.held_out_files), columns)
-    read = read_pairs(data.files, data.source, data.target)
+    columns = found_columns(data.files, {"source": data.source, "target": data.target})
+    check_columns((*data.files, *data.held_out_files), columns.names)
+    read = read_pairs(data.files, **columns.names)
     pairs = _whole(read)
     if data.held_out_files:
-        held_out = _whole(read_pairs(data.held_out_files, data.source, data.target))
+        held_out = _whole(read_pairs(data.held_out_files, **columns.names))
         training = pairs
     else:
         order = [place for batch in shuffled(len(pairs), 1, 0, 0) for place in batch]
@@ -241,7 +248,7 @@ def read_corpus(data: TranslateData) -> ParallelCorpus:
                 f"expected at least one pair of texts with words in both to {name}, and got none: "
                 "give more."
             )
-    return ParallelCorpus(training, held_out, len(read) - len(pairs))
+    return ParallelCorpus(training, held_out, len(read) - len(pairs), columns)
 
 
 def make_tokenizer(data: TranslateData, corpus: ParallelCorpus) -> Tokenizer:
@@ -364,6 +371,8 @@ def prepare(
     about = f"{len(corpus.training):,} pairs to train on, {len(corpus.held_out):,} held out"
     if corpus.empty:
         about += f", {corpus.empty:,} with an empty side left out"
+    if corpus.columns.about:
+        about += f"\n{corpus.columns.about}"
     return Prepared(
         settings=settings,
         config=config,

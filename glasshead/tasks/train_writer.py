@@ -13,14 +13,15 @@ from torch import Tensor
 
 from glasshead.message import Message
 from glasshead.models import LanguageModel, LanguageModelConfig
+from glasshead.tasks.data.columns import check_columns
 from glasshead.tasks.data.tables import TEXT_COLUMN, read_texts
-from glasshead.tasks.job import Job, Prepared, check_columns, made_tokenizer
+from glasshead.tasks.job import Job, Prepared, made_tokenizer
 from glasshead.tasks.run_settings import MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.pretrained import gpt2
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.tokenizers.train_tokenizer import characters
 from glasshead.tasks.training.task import IGNORED, CrossEntropyObjective
-from glasshead.tasks.validated import Generated, Vocabulary, Whole, validated
+from glasshead.tasks.validated import Column, Generated, Vocabulary, Whole, validated
 
 # Tokens of a validation batch, no more than a training step of a large model.
 _AT_ONCE = 8192
@@ -128,7 +129,7 @@ class WriteData(RunData):
 
     found: ClassVar[tuple[str, ...]] = ("sha256", "texts")
 
-    field: Annotated[str | None, Field(description="the name of a column")] = None
+    field: Annotated[Column | None, Field(description="the name of a column")] = None
     tokenizer: Literal["characters", "bpe", "wordpiece", "gpt2"] = "characters"
     vocabulary: Vocabulary = 4096
     gpt2: str | None = None

@@ -19,7 +19,7 @@ from glasshead.models.decoding import Beam, Hypothesis, Steps, Strategy, generat
 from glasshead.models.translator import TranslatorSteps
 from glasshead.statistics import PooledMap
 from glasshead.tasks.data.batches import in_order, pad
-from glasshead.tasks.job import check_columns
+from glasshead.tasks.data.columns import check_columns
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer, WholeWords, whole_words
 from glasshead.tasks.tokenizers.words_and_letters import without_spaces
 from glasshead.tasks.train_translator import (
@@ -308,7 +308,10 @@ def evaluate(
 
     lowercase, tokenizer = translator.settings.data.lowercase, translator.tokenizer
     pairs = _pairs(translator, files)
-    name = partial(place_of, files) if files else "text {}".format
+    data = translator.settings.data
+    name = "text {}".format
+    if files:
+        name = partial(place_of, files, source=data.source, target=data.target)
     translations = translator.translate([text for text, _ in pairs], strategy, progress, name)
     expected = [tokenizer.normalized(text) if lowercase else text for _, text in pairs]
     written = [translation.text for translation in translations]

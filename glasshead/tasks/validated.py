@@ -24,6 +24,11 @@ def _plain(value: Any) -> Any:
         return value
 
 
+def _name(value: Any) -> Any:
+    """Convert the number of a column to its name."""
+    return str(value) if type(value) is int else value
+
+
 Whole = Annotated[int, BeforeValidator(_plain)]
 """A whole number; True, "3" and 3.0 are none."""
 
@@ -33,7 +38,7 @@ Generated = Annotated[Whole, Field(ge=1, le=10**6)]
 """Number of generated examples, which are held in memory."""
 BatchTokens = Annotated[Whole, Field(ge=1, le=2**24)]
 """Maximum tokens of a batch, including padding."""
-Column = Annotated[str, Field(description="the name of a column")]
+Column = Annotated[str, BeforeValidator(_name), Field(description="the name of a column")]
 Share = Annotated[float, Field(gt=0, lt=1, description="a share between 0 and 1, as in 0.1")]
 Texts = Annotated[tuple[str, ...], Field(strict=False, description="a list of texts")]
 

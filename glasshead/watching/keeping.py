@@ -97,8 +97,8 @@ class Keeper:
             )
         if source.drops:
             raise UnfitError(
-                f"keep='gradients' takes attention without dropout, and {name!r} drops weights: "
-                f"call model.eval() before, or leave it out by layers=."
+                f"keep='gradients' takes attention without dropout, and {name or 'the model'!r} "
+                f"drops weights: call model.eval() before, or leave it out by layers=."
             )
         if not source.output.requires_grad:
             raise UnfitError(

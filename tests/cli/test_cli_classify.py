@@ -116,7 +116,7 @@ def test_what_was_wrong_leaves_nothing_in_the_way(command, tmp_path):
     [
         ("one.csv", b"text,label\na,good\nb,good\n", "one.csv has the label 'good' alone: a class"),
         ("few.csv", b"text,label\na,good\nb,bad\n", "few.csv has too few texts of the label"),
-        ("named.csv", b"review,label\na,good\nb,bad\n", "named.csv has no column 'text', but"),
+        ("named.csv", b"no,by\n1,2\n", "named.csv has no columns 'text', 'label', but"),
         ("one.jsonl", b'{"label": 1}\n', "one.jsonl has no column 'text', but 'label': name one"),
         ("hole.jsonl", b'{"text": "a", "label": 1}\n{"text": "b"}\n', "hole.jsonl, line 2: expect"),
         ("null.jsonl", b'{"text": "a", "label": null}\n', "null.jsonl, line 1: expected a text or"),
@@ -179,23 +179,41 @@ def test_bad_options_are_one_sentence(command, tmp_path, options, said):
     ("header", "settings"),
     [
         ("no\tmark\tset\treview", "text=review label=mark"),
-        ("no\tlabel\tset\tits text", "'text=its text'"),
-        ("no\tmark\tset\ttext", "label=mark"),
+        ("no\tlabel\tset\tits text", "'text=its text' label=label"),
+        ("no\tmark\tset\ttext", "text=text label=mark"),
+        ("", "text=4 label=2"),
     ],
 )
-def test_other_columns_are_told_with_the_settings_that_take_them(
+def test_other_columns_are_found_and_told_with_the_settings_that_take_them(
     command, tmp_path, header, settings
 ):
     rows = [f"{n}\t{label}\ta\t{text}" for n, (text, label) in enumerate(REVIEWS)]
     (tmp_path / "a.tsv").write_text("\n".join([header, *rows]))
+    begin = ("train", "classify", tmp_path / "a.tsv", *QUICK)
+    found = command(*begin, "--run", tmp_path / "found")
+    why = "" if header else ", counted as the table has no header"
+    said = f"Columns: {settings}{why}; --set text=COLUMN label=COLUMN takes others."
+    assert (found.code, said in found.err) == (0, True)
+    made = command(*begin, "--run", tmp_path / "set", "--set", *shlex.split(settings))
+    assert (made.code, "Columns:" in made.err) == (0, False)
+    assert ", labelled bad or good" in made.err
+    configs = [(tmp_path / run / "config.json").read_text() for run in ("found", "set")]
+    assert configs[0] == configs[1]
+    # A run knows its columns, also where it goes on or is evaluated.
+    again = command(*begin, "--run", tmp_path / "found", "--resume", "--set", "steps=6")
+    assert (again.code, "Columns:" in again.err) == (0, False)
+    assert command("evaluate", tmp_path / "found", tmp_path / "a.tsv").code == 0
+
+
+def test_a_table_that_has_its_columns_twice_is_refused_with_the_choices(command, tmp_path):
+    rows = [f"{text}\t{label}\t{label}" for text, label in REVIEWS]
+    (tmp_path / "a.tsv").write_text("\n".join(["text\tsentiment\trating", *rows]))
     begin = ("train", "classify", tmp_path / "a.tsv", "--run", tmp_path / "run", *QUICK)
     refused = command(*begin)
     assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
-    there = ", ".join(map(repr, header.split("\t")))
-    assert f", but {there}: say which to take, as by --set {settings}.\n" in refused.err
-    made = command(*begin, "--set", *shlex.split(settings))
-    assert made.code == 0
-    assert ", labelled bad or good" in made.err
+    assert "no column 'label', but 'text', 'sentiment', 'rating': say which" in refused.err
+    settings = refused.err.split("as by --set ")[1].removesuffix(".\n")
+    assert command(*begin, "--set", *shlex.split(settings)).code == 0
 
 
 def expected_of(run, some):

@@ -114,11 +114,11 @@ def test_what_was_wrong_leaves_nothing_in_the_way(command, tmp_path):
         ({"a.de": b"x\n"}, "expected text files in twos, of texts and of their translations, and"),
         ({"a.de": b"x\n", "a.en": b"y\n", "b.de": b"x\n"}, "b.de alone: name the other too"),
         (
-            {"a.csv": b"source,english\na,b\n"},
-            "'english': say which to take, as by --set target=eng",
+            {"a.csv": b"source,english,spanish\na,b,c\n"},
+            "'english', 'spanish': say which to take, as by --set target=eng",
         ),
         (
-            {"a.csv": b"no,de,en\n1,a b,a c\n"},
+            {"a.csv": b"no,de,en,es\n1,a bc,a cd,e fg\n"},
             "say which to take, as by --set source=de target=en.\n",
         ),
         ({"a.jsonl": b'{"source": "a"}\n'}, "a.jsonl has no column 'target', but 'source'"),

@@ -287,6 +287,27 @@ class TestRefusals:
         with pytest.raises(ValueError, match=f"model{suffix} has pickled weights, which may run"):
             gh.load_pretrained(llama / f"model{suffix}")
 
+    @pytest.mark.parametrize("zipped", [True, False])
+    @pytest.mark.parametrize("name", ["model.pth", "pytorch_model.bin"])
+    def test_the_advice_on_pickled_weights_is_enough(self, tmp_path, name, zipped):
+        first = hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA)).eval()
+        torch.save(first.state_dict(), tmp_path / name, _use_new_zipfile_serialization=zipped)
+        with pytest.raises(
+            ValueError, match=f"{name} has pickled weights.*: load it by PyT"
+        ) as said:
+            gh.load_pretrained(tmp_path / name)
+        model = hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA)).eval()
+        model.load_state_dict(torch.load(tmp_path / name, weights_only=True))
+        assert "save that by save_pretrained(FOLDER)" in str(said.value)
+        model.save_pretrained(tmp_path / "FOLDER")
+        tokens = torch.tensor([[3, 1, 4, 1, 5]])
+        ours = gh.load_pretrained(tmp_path / "FOLDER")(tokens)
+        torch.testing.assert_close(ours, first(tokens).logits, rtol=1e-4, atol=1e-5)
+        assert "look into it by gh.watch(model)" in str(said.value)
+        with gh.watch(model, [gh.Entropy()]) as seen:
+            model(tokens)
+        assert len(seen) == model.config.num_hidden_layers
+
     def test_a_file_of_weights_leads_to_its_folder(self, llama):
         with pytest.raises(ValueError, match="weights without the config of their model: name the"):
             gh.load_pretrained(llama / "model.safetensors")

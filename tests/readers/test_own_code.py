@@ -1,6 +1,7 @@
 """A reader's own class is explained in one call, watched, loaded, or refused in one sentence."""
 
 import pickle
+import re
 
 import pytest
 import torch
@@ -44,6 +45,12 @@ class ByExponentials(SelfAttention_v2):
         if self.causal:
             scores = scores.masked_fill(torch.ones(len(x), len(x)).triu(1).bool(), -torch.inf)
         return self.softmax(scores) @ self.W_value(x)
+
+
+class Drops(nn.Module):
+    def forward(self, x):
+        dropped = 0.5 if self.training else 0.0
+        return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=dropped)
 
 
 class TestExplain:
@@ -172,6 +179,41 @@ class TestRefused:
             ValueError, match=r"drops weights by chance: call .eval\(\) on the modu"
         ):
             gh.explain(module, inputs()[None])
+
+    @pytest.mark.parametrize(
+        ("module", "count"),
+        [
+            (lambda: CausalAttention(3, 2, 7, 0.5), 1),
+            (lambda: nn.MultiheadAttention(3, 1, dropout=0.5, batch_first=True), 3),
+            (lambda: nn.TransformerEncoderLayer(3, 1, 5, dropout=0.5, batch_first=True), 1),
+            (Drops, 1),
+        ],
+        ids=["class", "MultiheadAttention", "encoder", "function"],
+    )
+    def test_the_advice_for_a_module_in_training_is_enough(self, module, count):
+        module, x = module().train(), [inputs()[None]] * count
+        with pytest.raises(ValueError, match="drops weights by chance") as said:
+            gh.explain(module, *x)
+        (call,) = re.findall(r"call \.(\w+)\(\) on the module first", str(said.value))
+        assert all(part.training for part in module.modules())
+        getattr(module, call)()
+        told = traced(gh.explain(module, *x))
+        assert told["weights"]["weights"].sum(-1).allclose(torch.ones(len(WORDS)))
+
+    @pytest.mark.parametrize("keep", ["trace", "gradients"])
+    def test_the_advice_to_watch_a_module_in_training_is_enough(self, keep):
+        model, x = Drops().train(), inputs()[None].requires_grad_()
+
+        def watched():
+            with gh.watch(model, keep=keep) as seen:
+                model(x).sum().backward()
+            return seen
+
+        with pytest.raises(ValueError, match="'the model' drops weights") as said:
+            watched()
+        (call,) = re.findall(r"call model\.(\w+)\(\)", str(said.value))
+        getattr(model, call)()
+        assert len(watched()[""]) == 1
 
     def test_a_module_that_attends_twice(self):
         class Twice(nn.Module):

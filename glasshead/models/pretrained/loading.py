@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from glasshead.drawing.printable import printable
-from glasshead.files import read_object
+from glasshead.files import open_regular, read_object
 from glasshead.models.encoder import Encoder, MaskedLanguageModel
 from glasshead.models.language_model import LanguageModel
 from glasshead.models.pretrained.decoders import GPT2, OPT, DecoderFamily, Gemma, GPTNeoX, Llama
@@ -109,6 +109,18 @@ _ABSENT = {
 }
 
 
+# How files of torch.save begin: zipped, or in its older way.
+_PICKLES = (b"PK\x03\x04", b"\x80\x02\x8a\n")
+
+
+def _is_pickled(file: Path) -> bool:
+    if file.suffix != ".bin":
+        return file.suffix in PICKLED
+    # Those of llama2.c have the same ending.
+    with open_regular(file) as opened:
+        return opened.read(4) in _PICKLES
+
+
 def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Pretrained:
     """Load a published model as one of ours, ready to run.
 
@@ -147,7 +159,7 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
             f"dtype takes torch.float32, bfloat16, float16 or float64, and got {dtype!r}."
         )
     if place.exists() and not place.is_dir():
-        if place.suffix in PICKLED and place.suffix != ".bin":
+        if _is_pickled(place):
             raise ValueError(
                 f"{printable(str(place))} has pickled weights, which may run code: load it by "
                 "PyTorch into its own model, and save that by save_pretrained(FOLDER) or look into "

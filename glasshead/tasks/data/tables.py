@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -25,6 +25,7 @@ from glasshead.tasks.data.files import (
     shown,
     too_long,
 )
+from glasshead.tasks.data.headers import has_header, numbers
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 # What else stands between cells: semicolons where a comma is the decimal point.
@@ -50,8 +51,9 @@ def read_rows(
     labels do not depend on the kind of file.
 
     Args:
-        name: The file. A .csv and a .tsv have a header.
-        columns: Names of the columns, in the order of the returned rows.
+        name: The file.
+        columns: Names of the columns, in the order of the returned rows; numbers from 1 in a .csv
+            or .tsv without a header.
         allowance: Budget shared with other files; None: one for this file.
 
     Errors: an OSError where the file does not exist or cannot be read; a ValueError that names the
@@ -66,12 +68,17 @@ def read_rows(
     """
     path = existing(name)
     _check_is_table(path, TABLES)
-    values = read_columns(path, lambda _: columns, allowance=allowance)
+    values = read_columns(path, lambda _: columns, asked=columns, allowance=allowance)
     return list(zip(*values, strict=True))
 
 
 def read_columns(
-    path: Path, choose: Choice, *, texts_only: bool = False, allowance: Allowance | None = None
+    path: Path,
+    choose: Choice,
+    *,
+    asked: Collection[str] = (),
+    texts_only: bool = False,
+    allowance: Allowance | None = None,
 ) -> list[list[str]]:
     """Read selected columns of a table.
 
@@ -79,23 +86,29 @@ def read_columns(
         path: The file.
         choose: Selects from the column names of the first row; called again where the first row
             has one column and a later one has others.
+        asked: As of `rows_of`.
         texts_only: Whether numbers are refused.
         allowance: Budget shared with other files; None: one for this file.
 
     Errors: as for `read_rows`.
     """
-    rows = cells_of(path, choose, texts_only=texts_only, allowance=allowance)
+    rows = cells_of(path, choose, asked=asked, texts_only=texts_only, allowance=allowance)
     return [list(column) for column in zip(*rows, strict=True)]
 
 
 def cells_of(
-    path: Path, choose: Choice, *, texts_only: bool = False, allowance: Allowance | None = None
+    path: Path,
+    choose: Choice,
+    *,
+    asked: Collection[str] = (),
+    texts_only: bool = False,
+    allowance: Allowance | None = None,
 ) -> Iterator[list[str]]:
     """Iterate over the rows of a table, with the cells of selected columns, holding one at a time.
 
     Args and errors: as of `read_columns`.
     """
-    rows = rows_of(path, allowance)
+    rows = rows_of(path, allowance, asked)
     first = next(rows)
     there = [*first[1]]
     chosen = [*choose(there)]
@@ -117,17 +130,22 @@ def cells_of(
         yield [_text(path, line, row, name, texts_only) for name in chosen]
 
 
-def rows_of(path: Path, allowance: Allowance | None = None) -> Iterator[Row]:
+def rows_of(
+    path: Path, allowance: Allowance | None = None, asked: Collection[str] = ()
+) -> Iterator[Row]:
     """Iterate over the rows of a .jsonl, .csv or .tsv file, holding one at a time.
 
     Args:
         path: The file.
         allowance: Budget shared with other files; None: one for this file.
+        asked: Columns that are asked for, by which a header is known; none: by what it looks like.
+            Without a header, columns are numbered from 1.
 
     Errors: a ValueError that names the line of a malformed row, or where there is no row.
     """
     allowance = allowance or Allowance()
-    rows = _of_json(path, allowance) if ending(path) == ".jsonl" else _of_csv(path, allowance)
+    is_json = ending(path) == ".jsonl"
+    rows = _of_json(path, allowance) if is_json else _of_csv(path, allowance, asked)
     empty = True
     for row in rows:
         empty = False
@@ -202,7 +220,7 @@ def _reason(error: ValueError | RecursionError) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else "a number too long"
 
 
-def _of_csv(path: Path, allowance: Allowance) -> Iterator[Row]:
+def _of_csv(path: Path, allowance: Allowance, asked: Collection[str]) -> Iterator[Row]:
     begin, taken = 1, 0
 
     arriving = lines_of(path, allowance, newline="")
@@ -222,33 +240,22 @@ def _of_csv(path: Path, allowance: Allowance) -> Iterator[Row]:
             del some[0]
         default = DELIMITERS[ending(path)]
         between = excel[1] if excel else _delimiter(some, default)
-        reader = csv.reader(
-            lines(),
-            delimiter=between,
-            quoting=_quoting(some, between),
-            strict=True,
-        )
+        quoting = _quoting(some, between)
+        looked_at = csv.reader(some, delimiter=between, quoting=quoting)
+        is_named = has_header([cells for cells in looked_at if not _is_blank(cells)], asked)
+        reader = csv.reader(lines(), delimiter=between, quoting=quoting, strict=True)
         header = None
         try:
             for cells in reader:
                 begin, end = reader.line_num + 1 + bool(excel), begin
                 taken = 0
-                if len(cells) <= 1 and not "".join(cells).strip():
+                if _is_blank(cells):
                     continue
                 if header is None:
-                    header = _header(path, cells)
-                    continue
-                if len(cells) != len(header):
-                    raise ValueError(
-                        Message(
-                            "{path}, line {end}: expected {count} cells, as in the header, and got "
-                            "{count2}: correct the row, or quote its cells.",
-                            path=shown(path),
-                            end=end,
-                            count=len(header),
-                            count2=len(cells),
-                        )
-                    )
+                    header = _header(path, cells) if is_named else numbers(len(cells))
+                    if is_named:
+                        continue
+                _check_width(path, end, header, cells)
                 yield end, dict(zip(header, cells, strict=True))
         except csv.Error as error:
             raise ValueError(
@@ -261,6 +268,24 @@ def _of_csv(path: Path, allowance: Allowance) -> Iterator[Row]:
                     error=error,
                 )
             ) from error
+
+
+def _is_blank(cells: Sequence[str]) -> bool:
+    return len(cells) <= 1 and not "".join(cells).strip()
+
+
+def _check_width(path: Path, end: int, header: Sequence[str], cells: Sequence[str]) -> None:
+    if len(cells) != len(header):
+        raise ValueError(
+            Message(
+                "{path}, line {end}: expected {count} cells, as in the first row, and got "
+                "{count2}: correct the row, or quote its cells.",
+                path=shown(path),
+                end=end,
+                count=len(header),
+                count2=len(cells),
+            )
+        )
 
 
 def _delimiter(lines: Sequence[str], default: str) -> str:
@@ -501,6 +526,7 @@ def _texts_of_table(path: Path, field: str | None, allowance: Allowance) -> Iter
     yield from cells_of(
         path,
         lambda there: [_text_column(path, there, field)],
+        asked=[] if field is None else [field],
         texts_only=True,
         allowance=allowance,
     )

@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import lzma
+from pathlib import Path
 
 import pytest
 import torch
@@ -29,6 +30,7 @@ from glasshead.tasks.train_classifier import (
 from glasshead.tasks.training import TrainingSettings
 from tasks.objectives import assert_parts_sum_to_the_whole
 
+PEOPLES = Path(__file__).parents[2] / "data" / "tables"
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 
 
@@ -98,6 +100,25 @@ def test_a_number_is_the_label_that_it_is_written_as(tmp_path):
 
 
 MANY = [(f"text {number}", f"label {number % 3}") for number in range(101)]
+
+
+def test_tables_as_people_have_them_train_the_same_rows():
+    tables = [str(path) for path in PEOPLES.iterdir() if path.suffix != ".md"]
+    corpora = [read_corpus(ClassifyData(files=(file,), held_out_files=(file,))) for file in tables]
+    (rows,) = {tuple(corpus.training) for corpus in corpora}
+    assert [label for _, label in rows] == ["good", "bad", "good"]
+    assert len(tables) >= 40
+
+
+def test_held_out_files_have_the_columns_that_were_found(table):
+    train = table("a.csv", MANY, ("yorum", "etiket"))
+    held_out = table("b.csv", MANY[:3], ("yorum", "etiket"))
+    corpus = read_corpus(ClassifyData(files=(train,), held_out_files=(held_out,)))
+    assert (corpus.training, corpus.held_out) == (MANY, MANY[:3])
+    assert (corpus.found["text"], corpus.found["label"]) == ("yorum", "etiket")
+    other = table("c.csv", MANY[:3])
+    with pytest.raises(ValueError, match=r"c\.csv has no columns 'yorum', 'etiket', but"):
+        read_corpus(ClassifyData(files=(train,), held_out_files=(other,)))
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.1, 10), (0.25, 25), (0.005, 1)])
@@ -371,7 +392,7 @@ def test_assignments_go_where_their_key_belongs():
         ["b.csv"],
     )
     data = settings.data
-    assert (data.label, data.text, data.first, data.last) == ("stars", "text", 31, 7)
+    assert (data.label, data.text, data.first, data.last) == ("stars", "auto", 31, 7)
     assert [len(files) for files in (data.files, data.held_out_files)] == [1, 1]
     assert settings.training.label_smoothing == 0.2
     assert settings.model_config(vocab_size=7).word_dropout == 0.3
@@ -401,7 +422,7 @@ def test_assignments_go_where_their_key_belongs():
         ("last=-1", "last takes a whole number of at least 0, and got -1"),
         ("blocks=-1", "blocks takes a whole number of at least 0, and got -1"),
         ("batch_tokens=many", "batch_tokens takes a whole number of at least 1, and got 'many'"),
-        ("text=3", "text takes the name of a column, and got 3."),
+        ("text=true", "text takes the name of a column, and got True."),
         ("label=none", "label takes the name of a column, and got None."),
         ("num_answers=3", "--set knows no 'num_answers'"),
         ("answers=3", "--set knows no 'answers'"),

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
+from glasshead.drawing.printable import as_command
 from glasshead.tasks.data import files
 from glasshead.tasks.data import tables as rows
+from glasshead.tasks.data.columns import check_columns, found_columns
 from glasshead.tasks.data.files import SETTING
 from glasshead.tasks.data.tables import read_lines, read_rows, read_texts
-from glasshead.tasks.job import check_columns
 from hypothesis_profiles import examples
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -364,11 +365,147 @@ def test_the_advice_on_quotes_makes_a_table_readable(tmp_path):
     assert read_rows(file, ["text", "label"]) == [('"Great" film', "good")]
 
 
-def test_a_table_without_a_header_is_named_as_one(tmp_path):
-    file = tmp_path / "a.csv"
-    file.write_text("a fine film;good\na dull film;bad\nan old film;good\n")
-    with pytest.raises(ValueError, match="no header, as its first row has 'good' like .*: write"):
-        check_columns([file], {"text": "text", "label": "label"})
+@pytest.mark.parametrize("name", FILES)
+def test_the_columns_of_each_table_are_found(name):
+    found = found_columns([str(TABLES / name)], OPEN)
+    assert (found.names, found.about) == ({"text": "text", "label": "label"}, "")
+
+
+OPEN = {"text": "auto", "label": "auto"}
+FILMS = [("a fine film, or so", "good"), ("dull", "bad"), ("an old film", "good")]
+SAID = "--set text=COLUMN label=COLUMN takes others."
+
+
+def lines(*rows, between=";"):
+    return "".join(between.join(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize("between", ";\t|")
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_columns_of_a_table_without_a_header_are_numbered(file, ending, between):
+    path = file(f"a.{ending}", lines(*FILMS, between=between))
+    found = found_columns([str(path)], OPEN)
+    assert found.names == {"text": "1", "label": "2"}
+    assert found.about == (f"Columns: text=1 label=2, counted as the table has no header; {SAID}")
+    assert read_rows(path, ["1", "2"]) == FILMS
+    assert read_rows(path, ["2"]) == [(label,) for _, label in FILMS]
+    with pytest.raises(ValueError, match="has no column 'by', but '1', '2': name one of these"):
+        read_rows(path, ["by"])
+
+
+def test_the_first_row_is_data_where_no_cell_looks_like_a_name(file):
+    rows = [("I liked it.", "1"), ("Was it good?", "2"), ("No!", "3")]
+    path = file("a.csv", as_csv(rows[0], rows[1:], ","))
+    assert read_rows(path, ["1", "2"]) == rows
+    assert read_texts(file("b.csv", "It was a fine film.\nNo!\n")) == ["It was a fine film.", "No!"]
+
+
+def test_a_header_that_is_asked_for_is_one_and_numbers_say_that_there_is_none(file):
+    asked = ("What did you like?", "How many stars?")
+    path = file("a.csv", as_csv(asked, [("the end", "5"), ("all", "4")], ","))
+    assert read_rows(path, asked) == [("the end", "5"), ("all", "4")]
+    named = file("b.csv", lines(("text", "label"), *FILMS))
+    assert read_rows(named, ["2"])[0] == ("label",)
+
+
+def test_a_row_without_a_header_is_refused_with_its_line(file):
+    path = file("a.csv", lines(*FILMS, ("so",)))
+    with pytest.raises(ValueError, match="line 4: expected 2 cells, as in the first row, and got"):
+        read_rows(path, ["1"])
+
+
+def test_the_advice_on_a_late_cell_that_opens_with_a_quote_is_enough(file):
+    rows = [[f"text {number}", "good"] for number in range(211)]
+    late = 150
+    for cell, quoted in (('"Great" film', '"""Great"" film"'), ('"so', '"""so"')):
+        rows[late] = [cell, "bad"]
+        content = lines(("text", "label"), *rows, between="\t")
+        with pytest.raises(
+            ValueError, match=f"line {late + 2}: .*put the cell in quotes, and write"
+        ):
+            read_rows(file("a.tsv", content), ["text", "label"])
+        table = file("a.tsv", content.replace(cell, quoted))
+        assert read_rows(table, ["text", "label"]) == [tuple(row) for row in rows]
+
+
+def test_a_header_may_come_again_and_its_names_may_be_values(file):
+    header = ("review", "kind")
+    again = file("a.csv", lines(header, *FILMS, header, *FILMS))
+    assert read_rows(again, ["kind"])[:1] == [("good",)]
+    one_hot = file("b.csv", lines(("text", "0", "1"), ("a", "0", "1"), ("b", "1", "0")))
+    assert read_rows(one_hot, ["text", "1"]) == [("a", "1"), ("b", "0")]
+    kinds = file("c.csv", lines(("How?", "question"), ("So.", "comment"), ("When?", "question")))
+    assert read_rows(kinds, ["2"])[0] == ("question",)
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "names"),
+    [
+        (("no", "Yorum", "Etiket"), "{n};{text};{label}", ("Yorum", "Etiket")),
+        (("etiqueta", "reseña"), "{label};{text}", ("reseña", "etiqueta")),
+        (("標籤", "評論"), "{label};{text}", ("評論", "標籤")),
+        (("REVIEW", "İÇERİK", "Sentiment"), "{text};x;{label}", ("REVIEW", "Sentiment")),
+        # By what they hold: kinds repeat, texts are the longest, and the rest is neither.
+        (("no", "set", "mark", "words"), "{n};a;{label};{text}", ("words", "mark")),
+        (("at", "words", "mark"), "https://a.example/{n}/{n};{text};{label}", ("words", "mark")),
+        # A name counts for more than what the column holds.
+        (("label", "mark", "words"), "{n};{label};{text}", ("words", "label")),
+        (("comment", "review", "mark"), "so;{text};{label}", ("review", "mark")),
+    ],
+)
+def test_columns_are_found_by_names_and_by_what_they_hold(file, header, row, names):
+    rows = [row.format(n=n, text=text, label=label) for n, (text, label) in enumerate(FILMS)]
+    path = file("a.csv", "\n".join([";".join(header), *rows]))
+    found = found_columns([str(path)], OPEN)
+    assert tuple(found.names.values()) == names
+    taken = as_command([f"text={names[0]}", f"label={names[1]}"])
+    assert found.about == f"Columns: {taken}; {SAID}"
+
+
+def test_columns_that_are_set_are_taken(file):
+    path = file("a.csv", lines(("review", "comment", "mark"), *((a, a, b) for a, b in FILMS)))
+    with pytest.raises(ValueError, match="has no column"):
+        found_columns([str(path)], OPEN)
+    found = found_columns([str(path)], {**OPEN, "text": "comment"})
+    assert found.names == {"text": "comment", "label": "mark"}
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "lacking"),
+    [
+        ("sentiment;rating;text", "{label};{label};{text}", "column 'label'"),
+        ("a;b;mark", "{text};{text};{label}", "column 'text'"),
+        ("a;b", "{n};{text}", "column 'label'"),
+        ("a;b", "{n};{n}", "columns 'text', 'label'"),
+    ],
+)
+def test_a_table_of_which_several_columns_fit_or_none_is_refused(file, header, row, lacking):
+    rows = [row.format(n=n, text=text, label=label) for n, (text, label) in enumerate(FILMS)]
+    path = file("a.csv", "\n".join([header, *rows]))
+    names = ", ".join(map(repr, header.split(";")))
+    with pytest.raises(
+        ValueError, match=f"has no {lacking}, but {names}: say which to take"
+    ) as said:
+        found_columns([str(path)], OPEN)
+    settings = dict(each.split("=") for each in str(said.value).split("--set ")[1][:-1].split())
+    assert {*settings.values()} <= {*header.split(";")}
+    assert {**OPEN, **settings}.keys() == OPEN.keys()
+    check_columns([path], found_columns([str(path)], {**OPEN, **settings}).names)
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        (lines(("no", "de", "en"), ("1", "a b", "a c"), ("2", "d e", "f g")), ("de", "en")),
+        (lines(("a b.", "c d."), ("e.", "f.")), ("1", "2")),
+        (lines(("english", "source"), ("a", "b")), ("source", "english")),
+        (lines(("hedef", "kaynak", "by"), ("a", "b", "c")), ("kaynak", "hedef")),
+    ],
+)
+def test_columns_of_translations_are_found_in_order(file, content, names):
+    columns = {"source": "auto", "target": "auto"}
+    found = found_columns([str(file("a.csv", content))], columns)
+    assert tuple(found.names.values()) == names
 
 
 def test_half_a_character_of_utf16_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """Evaluating: BLEU and chrF are sacreBLEU's, of what the model writes."""
 
+import math
 from importlib.util import find_spec
 
 import pytest
@@ -7,7 +8,7 @@ import sacrebleu
 
 from glasshead.models.decoding import Beam, Greedy
 from glasshead.tasks.data.sentences import pairs
-from glasshead.tasks.translate import TextTranslator, bleu_tokenizer, evaluate
+from glasshead.tasks.translate import TextTranslator, Translation, bleu_tokenizer, evaluate
 from translated import translated
 
 GERMAN = [pair.german for pair in pairs(5, seed=5)]
@@ -77,6 +78,33 @@ def test_bleu_splits_by_the_script_of_the_references(translator, tmp_path, texts
     shorter = [text[1:] for text in texts]
     score = sacrebleu.corpus_bleu(shorter, [texts], tokenize=bleu_tokenizer(texts)).score
     assert score > 60
+
+
+CHINESE = ["我昨天晚上和好朋友去城里看新电影了", "他们明早坐火车从北京到南方老家过春节吧"]
+
+
+def test_a_missing_character_costs_chinese_as_much_as_sacrebleu_says(
+    translator, tmp_path, monkeypatch
+):
+    assert [len({*text}) for text in CHINESE] == [len(text) for text in CHINESE] == [17, 19]
+    written = [text[:8] + text[9:] for text in CHINESE]
+    monkeypatch.setattr(
+        TextTranslator,
+        "translate",
+        lambda *_: [Translation("", text) for text in written],
+    )
+    (tmp_path / "a.de").write_text("eins\nzwei\n")
+    (tmp_path / "a.zh").write_text("".join(f"{text}\n" for text in CHINESE))
+    found = evaluate(translator, [str(tmp_path / "a.de"), str(tmp_path / "a.zh")], Greedy())
+    theirs = sacrebleu.metrics.BLEU(tokenize="zh")
+    assert found.bleu == theirs.corpus_score(written, [CHINESE]).score
+    assert found.bleu_signature == str(theirs.get_signature())
+    # Of 34 characters all are right; of 32, 30 and 28 pieces of 2, 3 and 4 those around the gaps,
+    # 2, 4 and 6, are wrong; 36 characters were expected.
+    by_hand = 100 * math.exp(1 - 36 / 34) * (30 / 32 * 26 / 30 * 22 / 28) ** (1 / 4)
+    assert found.bleu == pytest.approx(by_hand)
+    # Whole lines as words have nothing in common.
+    assert sacrebleu.corpus_bleu(written, [CHINESE]).score < 1
 
 
 def test_small_letters_are_compared_in_small_letters(lower, tmp_path):

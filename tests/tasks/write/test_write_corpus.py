@@ -61,7 +61,7 @@ def test_assignments_go_where_their_key_belongs():
         ("held_out=2", "held_out takes a share between 0 and 1, as in 0.1, and got 2"),
         ("batch_size=0", "batch_size takes a whole number"),
         ("gpt2=3", "gpt2 takes a text, and got 3."),
-        ("field=3", "field takes the name of a column, and got 3"),
+        ("field=3.5", "field takes the name of a column, and got 3.5"),
     ],
 )
 def test_bad_assignments_are_told(assignment, said):

@@ -304,7 +304,7 @@ class TestErrors:
     def test_dropout(self):
         layer = nn.MultiheadAttention(WIDTH, HEADS, dropout=0.1, batch_first=True).train()
         for asks in (True, False):
-            with pytest.raises(ValueError, match="without dropout, and '' drops weights: call"):  # noqa: SIM117
+            with pytest.raises(ValueError, match="'the model' drops weights: call"):  # noqa: SIM117
                 with gh.watch(layer, keep="gradients"):
                     layer(text(), text(), text(), need_weights=asks)
 
