@@ -274,8 +274,8 @@ def _of_files(data: ClassifyData) -> LabelledCorpus:
     if len(labels) < 2:
         raise ValueError(
             f"{', '.join(data.files)} has the {_spoken(columns[1])} {labels.pop()!r} alone: "
-            f"a classifier takes texts of at least two; add some, or name the right column by --set "
-            f"label=COLUMN."
+            f"a classifier takes texts of at least two; add some, or name the right column by "
+            f"--set label=COLUMN."
         )
     if data.held_out_files:
         apart = read_labelled(data.held_out_files, *columns, known=labels)
