@@ -136,9 +136,14 @@ def _check_known(
         if label not in known:
             line, _ = next(islice(rows_of(Path(file), asked=columns), place, None))
             raise ValueError(
-                f"{shown(Path(file))}, line {line}: expected a {columns[1]} that there was in "
-                f"training, and got {label!r}{closest(label, known)}"
+                f"{shown(Path(file))}, line {line}: expected a {_spoken(columns[1])} that there "
+                f"was in training, and got {label!r}{closest(label, known)}"
             )
+
+
+def _spoken(column: str) -> str:
+    """Return what a label is called in a sentence, by the name of its column, if it has one."""
+    return "label" if column.isdecimal() else column
 
 
 class LabelledBatches:
@@ -268,9 +273,9 @@ def _of_files(data: ClassifyData) -> LabelledCorpus:
     labels = {label for _, label in rows}
     if len(labels) < 2:
         raise ValueError(
-            f"{', '.join(data.files)} has the {columns[1]} {labels.pop()!r} alone: a classifier "
-            f"takes texts of at least two; add some, or name the right column by --set "
-            f"label=COLUMN."
+            f"{', '.join(data.files)} has the {_spoken(columns[1])} {labels.pop()!r} alone: "
+            f"a classifier takes texts of at least two; add some, or name the right column by "
+            f"--set label=COLUMN."
         )
     if data.held_out_files:
         apart = read_labelled(data.held_out_files, *columns, known=labels)
@@ -279,8 +284,8 @@ def _of_files(data: ClassifyData) -> LabelledCorpus:
     training = [row for place, row in enumerate(rows) if place not in apart]
     for label in sorted(labels - {label for _, label in training}):
         raise ValueError(
-            f"{', '.join(data.files)} has too few texts of the {columns[1]} {label!r}: all were "
-            f"held out; add some, or set a smaller held_out."
+            f"{', '.join(data.files)} has too few texts of the {_spoken(columns[1])} {label!r}: "
+            f"all were held out; add some, or set a smaller held_out."
         )
     return LabelledCorpus(training, [rows[place] for place in sorted(apart)], found)
 

@@ -221,6 +221,13 @@ def test_a_label_that_training_never_saw_is_told_by_file_and_line(
     )
 
 
+def test_a_label_of_a_column_without_a_name_is_called_one(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("one;good\ntwo;godo\nthree;good\n")
+    with pytest.raises(ValueError, match="line 2: expected a label that there was in training, an"):
+        read_labelled([str(path)], "1", "2", known=("good",))
+
+
 WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]
 
 
