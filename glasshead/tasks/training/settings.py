@@ -123,8 +123,10 @@ def learning_rate(settings: TrainingSettings, step: int) -> float:
     begin = settings.warmup
     if step >= end and settings.after == "restart":
         begin, end = end, settings.steps
-    # Past the cosine the rate of its last step stays.
-    progress = (min(step, end - 1) - begin) / (end - begin)
+    elif settings.cosine is not None:
+        # Past the cosine the rate of its last step stays.
+        step = min(step, end - 1)
+    progress = (step - begin) / (end - begin)
     return low + (high - low) * (1 + math.cos(math.pi * min(1.0, progress))) / 2
 
 
