@@ -106,7 +106,7 @@ def test_faults_are_counted_as_the_language_counts(command, mask, titles, tmp_pa
 
 def test_the_environment_says_the_language_too(command, monkeypatch):
     monkeypatch.setenv("LANG", "tr_TR.UTF-8")
-    assert "0 ile 0 arasında bir baş alır" in command("explain", "--head", "1").err
+    assert "0 ile 0 arasında bir baş numarası olmalıdır" in command("explain", "--head", "1").err
     assert "debe" not in command("explain", "--head", "1", "--lang=es").err
     assert "admite una cabeza" in command("explain", "--head", "1", "--lang=es").err
 

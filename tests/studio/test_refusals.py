@@ -112,4 +112,4 @@ def test_a_streamed_refusal_is_translated_too(app):
     headers = (*HEADERS, ("accept-language", "tr"))
     answer = ask(app, "/api/heads/reading", query="text=abc", headers=headers)
     line = json.loads(answer.body.decode().splitlines()[-1])
-    assert (line["status"], line["error"]) == (410, "bu metin artık burada değil: Yeniden açın.")
+    assert (line["status"], line["error"]) == (410, "bu metin artık burada değil. Yeniden açın.")
