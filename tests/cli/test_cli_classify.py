@@ -329,8 +329,8 @@ def test_a_line_is_answered_in_json_and_a_bad_one_ends_the_process_at_once(run):
             assert json.loads(answer)["text"] == text
         talk.write(b"\xff\n")
         code, out, err = talk.left()
-    note, error = err.splitlines(keepends=True)
-    assert (code, out, noted(note)) == (2, "", UNKNOWN[:3])
+    *notes, error = err.splitlines(keepends=True)
+    assert (code, out, noted("".join(notes))) == (2, "", UNKNOWN[:3])
     assert "standard input, line 3: expected UTF-8 text" in error
 
 
