@@ -4,7 +4,7 @@ python matrix/run.py                    every cell of cells.toml that is not gre
 python matrix/run.py oldest newest      these
 python matrix/run.py --again --keep vllm    although it is green; its environment is kept
 python matrix/run.py --failed --keep vllm   what failed there before, after a mend
-python matrix/run.py --install vllm         its environment alone, which the next run uses
+python matrix/run.py --again --install vllm its environment alone, which the next run uses
 
 An environment takes up to 8 GB, as PyTorch comes with CUDA for most versions, and is deleted when
 its tests have run, unless it is kept; one that was kept is used again while it is what the cell
@@ -329,14 +329,14 @@ def main() -> int:
     failed = False
     for cell in (cells[name] for name in asked.cells or cells):
         found = results().get(cell.name)
-        if asked.install:
-            BUILD.mkdir(parents=True, exist_ok=True)
-            install(cell, BUILD / cell.name)
-            continue
         if found and not found["failed"] and found["source"] == source() and not asked.again:
             print(f"{cell.name}: green already, on {found['date']}")
             continue
         try:
+            if asked.install:
+                BUILD.mkdir(parents=True, exist_ok=True)
+                install(cell, BUILD / cell.name)
+                continue
             before = found if asked.failed and found and found["failed"] else None
             found = run(cell, library, processes=asked.processes, keep=asked.keep, before=before)
         except CellError as reason:
