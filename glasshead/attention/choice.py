@@ -49,7 +49,7 @@ def engine_name(name: Any) -> str:
     """Check the name of an engine, and return it."""
     if name not in ("auto", *NAMES):
         known = ", ".join(repr(known) for known in ("auto", *NAMES))
-        raise ValueError(f"engine takes one of {known}, and got {name!r}.")
+        raise ValueError(f"engine must be one of {known}, got {name!r}.")
     return name
 
 

@@ -71,7 +71,7 @@ def parse_recipe(
 def parse_dropout(written: str | None) -> float:
     """Parse a probability of dropout, 0 where none is written.
 
-    Errors: a ValueError where it is not a number from 0 on and below 1.
+    Errors: a ValueError if it is not a number from 0 on and below 1.
 
     >>> parse_dropout("0.5"), parse_dropout(None)
     (0.5, 0.0)
@@ -95,7 +95,7 @@ def parse_dropout(written: str | None) -> float:
 def parse_beta(written: str | None) -> float | str | None:
     """Parse β: a number, `math.inf`, "auto", or None where none is written.
 
-    Errors: a ValueError where it is nothing of these.
+    Errors: a ValueError if it is none of these.
 
     >>> parse_beta("0.5"), parse_beta("inf"), parse_beta("auto")
     (0.5, inf, 'auto')

@@ -186,9 +186,7 @@ class SnapKV(Policy):
                 f"budget={self.budget}: the window's keys are a part of the budget."
             )
         if self.kernel % 2 == 0:
-            raise ValueError(
-                f"SnapKV(kernel=…) takes an odd number of keys, and got {self.kernel}."
-            )
+            raise ValueError(f"SnapKV(kernel=…) must be an odd number of keys, got {self.kernel}.")
 
     def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads rows keys"]:
         # Pooling and sums are linear: the mean over a group may come first.

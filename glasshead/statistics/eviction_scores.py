@@ -64,9 +64,9 @@ def snapkv_scores(
     window = whole_number(window, "SnapKV(window=…)", least=1)
     kernel = whole_number(kernel, "SnapKV(kernel=…)", least=1)
     if kernel % 2 == 0:
-        raise ValueError(f"SnapKV(kernel=…) takes an odd number of keys, and got {kernel}.")
+        raise ValueError(f"SnapKV(kernel=…) must be an odd number of keys, got {kernel}.")
     if not isinstance(pooling, str) or pooling not in _POOLS:
-        raise ValueError(f"SnapKV(pooling=…) takes 'mean' or 'max', and got {pooling!r}.")
+        raise ValueError(f"SnapKV(pooling=…) must be 'mean' or 'max', got {pooling!r}.")
     before = max(received.shape[-1] - window, 0)
     scores = received.new_full(received.shape, torch.inf)
     if before:

@@ -349,7 +349,7 @@ class RunFolder:
     def _check_resumable(self) -> None:
         self._check_folder()
         there = {file.name for file in self.path.iterdir() if not file.name.startswith(".")}
-        # A run killed before its config was written has nothing to resume, and starts anew.
+        # A run killed before its config was written has nothing to resume, and starts again.
         if not self.config.exists() and there - _BEFORE - {"checkpoints"}:
             raise FileNotFoundError(
                 Message(

@@ -121,7 +121,7 @@ class EndFinder:
 
     def __init__(self, model: nn.Module, given: Ends | None) -> None:
         self._model, self._given = model, given
-        # By texts of the ledger; by decoding loops, which may read theirs anew each time.
+        # By texts of the ledger; by decoding loops, which may read theirs again each time.
         self._texts: dict[object, _Text] = {}
         self._pass: tuple[int, int] = (-1, 0)
         self._real: Tensor | None = None

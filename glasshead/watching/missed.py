@@ -38,7 +38,7 @@ class HandSoftmax:
 
 
 class MissedAttention:
-    """What ran of a model and was not observed.
+    """Attention of a model that ran and was not observed.
 
     Args:
         model: The model.

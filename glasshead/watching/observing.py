@@ -20,7 +20,7 @@ from glasshead.watching.single_query import QueryBatch, RowRule, single_query
 
 
 class ObservedCall(NamedTuple):
-    """What was computed of a call.
+    """The statistics of an observed call, and the axes that they share.
 
     Attributes:
         shape: The axes of its statistics before those of their own, `[batch, heads, queries]`.

@@ -123,7 +123,7 @@ def test_masks_that_do_not_fit(mask, error, match):
         (
             lambda: gh.Attention(engine="flash"),
             ValueError,
-            "'auto', 'fused', 'streaming', 'reference', and got",
+            "'auto', 'fused', 'streaming', 'reference', got",
         ),
         (lambda: gh.Attention(score=gh.Dot), TypeError, r"score takes a Score such as Dot\(\)"),
         (lambda: gh.Attention(normalizer="softmax"), TypeError, "normalizer takes a Normalizer"),
@@ -174,7 +174,7 @@ def test_an_engine_set_later_is_checked_as_one_given_at_once():
     attention = gh.Attention()
     attention.engine = "flash"
     with pytest.raises(
-        ValueError, match="engine takes one of 'auto', 'fused', 'streaming', 'reference'"
+        ValueError, match="engine must be one of 'auto', 'fused', 'streaming', 'reference'"
     ):
         attention(*inputs())
 

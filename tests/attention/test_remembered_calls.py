@@ -208,7 +208,7 @@ def test_arguments_that_do_not_fit_are_refused_as_ever():
         with pytest.raises(ValueError, match="one number a batch row"):
             gh.Attention()(*inputs, mask=gh.padding([5, 5, 5]))
     attention.engine = ["auto"]
-    with pytest.raises(ValueError, match="engine takes one of"):
+    with pytest.raises(ValueError, match="engine must be one of"):
         attention(*inputs)
 
 

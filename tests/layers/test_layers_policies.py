@@ -323,7 +323,7 @@ class TestErrors:
             (lambda: gh.TOVA(-1), r"TOVA\(budget=…\) takes a whole number of at least 1, and"),
             (lambda: gh.SnapKV(9, 0), r"SnapKV\(window=…\) takes a whole number of at least 1"),
             (lambda: gh.SnapKV(9, 9), "a window smaller than its budget, and got window=9 of budg"),
-            (lambda: gh.SnapKV(9, 3, 4), r"SnapKV\(kernel=…\) takes an odd number .*, and got 4"),
+            (lambda: gh.SnapKV(9, 3, 4), r"SnapKV\(kernel=…\) must be an odd number .*, got 4"),
             (lambda: gh.Sinks(-1, 3), r"Sinks\(first=…\) takes a whole number of at least 0"),
             (lambda: gh.Sinks(1, 0), r"Sinks\(window=…\) takes a whole number of at least 1"),
         ],

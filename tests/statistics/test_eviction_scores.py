@@ -73,12 +73,12 @@ def test_scores_of_a_batch_are_those_of_each_text(leading):
         ({"kv_heads": 2.0}, TypeError, "^kv_heads takes a whole number"),
         ({"window": 0}, ValueError, r"^SnapKV\(window=…\) takes a whole number of at least 1"),
         ({"kernel": 0}, ValueError, r"^SnapKV\(kernel=…\) takes a whole number of at least 1"),
-        ({"kernel": 4}, ValueError, r"^SnapKV\(kernel=…\) takes an odd number of keys, and got 4."),
-        ({"pooling": "sum"}, ValueError, r"^SnapKV\(pooling=…\) takes 'mean' or 'max', and got 's"),
+        ({"kernel": 4}, ValueError, r"^SnapKV\(kernel=…\) must be an odd number of keys, got 4."),
+        ({"pooling": "sum"}, ValueError, r"^SnapKV\(pooling=…\) must be 'mean' or 'max', got 's"),
         (
             {"pooling": ["max"]},
             ValueError,
-            r"^SnapKV\(pooling=…\) takes 'mean' or 'max', and got \[",
+            r"^SnapKV\(pooling=…\) must be 'mean' or 'max', got \[",
         ),
     ],
 )

@@ -94,8 +94,8 @@ class Packer:
             if type(part) is Place:
                 if len(part.shape) != axes:
                     raise TypeError(
-                        f"the kernel {self.entry} takes an array of {axes} axes, and got a place "
-                        f"of {len(part.shape)}."
+                        f"an array of the kernel {self.entry} must have {axes} axes, got "
+                        f"{len(part.shape)}."
                     )
                 words += (part, *part.shape)
             elif layout is None:

@@ -171,7 +171,7 @@ class Program:
                 needed = last + size if size else 0
                 self._needed[place.base] = max(needed, self._needed.get(place.base, 0))
         if len(words) > MOST_WORDS:
-            raise ValueError(f"a program takes at most {MOST_WORDS} words, and got {len(words)}.")
+            raise ValueError(f"a program must have at most {MOST_WORDS} words, got {len(words)}.")
         self._task = HeadCalls(
             words=np.array([_bits(word) for word in words], np.int64),
             moves=np.array([_moves(word) for word in words], np.int64),

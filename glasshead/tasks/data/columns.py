@@ -12,7 +12,7 @@ from glasshead.tasks.data.headers import NAMES, numbers, plain
 from glasshead.tasks.data.tables import TABLES, named, rows_of
 from glasshead.tasks.run_settings import AUTO
 
-# Rows by which the columns of a table are told apart.
+# Rows by which the columns of a table are distinguished.
 _LOOKED_AT = 100
 # Labels are of at most so many kinds.
 _KINDS = 20

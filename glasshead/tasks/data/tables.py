@@ -138,7 +138,7 @@ def rows_of(
     Args:
         path: The file.
         allowance: Budget shared with other files; None: one for this file.
-        asked: Columns that are asked for, by which a header is known; none: by what it looks like.
+        asked: Columns that are asked for, by which a header is known; none: by its look.
             Without a header, columns are numbered from 1.
 
     Errors: a ValueError that names the line of a malformed row, or where there is no row.

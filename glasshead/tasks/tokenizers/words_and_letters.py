@@ -39,7 +39,7 @@ _SCRIPTS = {
 _SHARE = 0.5
 # A twentieth of the letters of Turkish and Azerbaijani is the dotless i, which others lack.
 _DOTLESS = 0.01
-# Characters by which scripts and languages are told apart.
+# Characters by which scripts and languages are distinguished.
 _READ = 10**6
 
 

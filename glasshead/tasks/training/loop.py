@@ -93,7 +93,7 @@ def train(
             folder.check_untrained()
         identity = checkpoints.identity(settings, source, held_out)
         checkpoint = None
-        # A run that was killed before its first checkpoint starts anew.
+        # A run that was killed before its first checkpoint starts again.
         if resume and folder.checkpoint.exists():
             checkpoint = checkpoints.read_last(folder)
             checkpoints.check_resumable(checkpoint, identity, task.model, folder)
@@ -264,7 +264,7 @@ def _cannot_resume(failure: Mapping[str, Any], run: _Run) -> str:
 def _lower(run: _Run) -> str:
     rate, warmup = run.settings.learning_rate / 10, 2 * run.settings.warmup
     longer = f" warmup={warmup}" if 0 < warmup < run.settings.steps else ""
-    return f"train anew in another folder, as by --set learning_rate={rate:g}{longer}"
+    return f"train again in another folder, as by --set learning_rate={rate:g}{longer}"
 
 
 def _interrupted(step: int, run: _Run) -> Interrupted:

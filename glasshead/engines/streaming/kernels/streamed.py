@@ -98,7 +98,7 @@ class Streamed(NamedTuple):
         reduction: The name of its class.
         result: Takes its result from `Results`, for the reduction and its part of what is stacked.
         asked: What it asks for; None for what the kernels compute of every row.
-        arrays: What they fill for it, none of any size where it is not asked for.
+        arrays: What they fill for it, of no size if it is not asked for.
         operations: The cost of a pair beside its softmax, in operations of a product: measured on
             a processor with AVX-512 (benchmarks/observe.py).
     """

@@ -1,4 +1,4 @@
-"""Weights of a block: bias, mask and softmax of its scores, and what is told of each row."""
+"""Weights of a block: bias, mask and softmax of its scores, and the statistics of each row."""
 
 import math
 from typing import Any, NamedTuple
