@@ -49,7 +49,7 @@ def test_outputs_are_those_of_their_commands(pictures, monkeypatch, in_process):
     assert shown
 
 
-@pytest.mark.parametrize("file", TEXTS, ids=lambda file: file.name)
+@pytest.mark.parametrize("file", TEXTS, ids=lambda file: str(file.relative_to(ROOT)))
 def test_every_link_and_picture_is_there(file):
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", file.read_text(encoding="utf-8"))
     assert [link for link in links if not (file.parent / link).exists()] == []
@@ -77,7 +77,7 @@ def of_glasshead(words: list[str]) -> list[str] | None:
     return own[:end]
 
 
-@pytest.mark.parametrize("file", TEXTS, ids=lambda file: file.name)
+@pytest.mark.parametrize("file", TEXTS, ids=lambda file: str(file.relative_to(ROOT)))
 def test_every_command_that_is_shown_has_these_options(file):
     for words in commands(file):
         arguments = of_glasshead(words)
