@@ -55,7 +55,6 @@ NOT_YET = {
     "docs/how-to/corpus.md",
     "docs/how-to/diagnose.md",
     "docs/how-to/eviction.md",
-    "docs/how-to/extending.md",
     "docs/how-to/interventions.md",
     "docs/how-to/pictures.md",
     "docs/how-to/results.md",
