@@ -11,10 +11,23 @@ import glasshead as gh
 
 ROOT = catalogues.ROOT
 PAGES = {
-    "tr": ("README.tr.md", "docs/readers/a.tr.md", "docs/readers/d.tr.md", "docs/errata.tr.md"),
-    "es": ("README.es.md", "docs/readers/b.es.md", "docs/errata.es.md"),
-    "zh_Hant": ("README.zh-Hant.md", "docs/readers/c.zh-Hant.md", "docs/errata.zh-Hant.md"),
-    "zh_Hans": ("README.zh-Hans.md", "docs/readers/e.zh-Hans.md", "docs/errata.zh-Hans.md"),
+    "tr": (
+        "README.tr.md",
+        "docs/tutorials/readers/a.tr.md",
+        "docs/tutorials/readers/d.tr.md",
+        "docs/tutorials/errata.tr.md",
+    ),
+    "es": ("README.es.md", "docs/tutorials/readers/b.es.md", "docs/tutorials/errata.es.md"),
+    "zh_Hant": (
+        "README.zh-Hant.md",
+        "docs/tutorials/readers/c.zh-Hant.md",
+        "docs/tutorials/errata.zh-Hant.md",
+    ),
+    "zh_Hans": (
+        "README.zh-Hans.md",
+        "docs/tutorials/readers/e.zh-Hans.md",
+        "docs/tutorials/errata.zh-Hans.md",
+    ),
 }
 # What a reader of the field would not write, by language.
 FORBIDDEN = {

@@ -10,7 +10,7 @@ import glasshead as gh
 from glasshead import ladder
 from glasshead.cli import main
 
-PAGE = (Path(__file__).parents[2] / "docs" / "ladder.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "ladder.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"`glasshead (explain [^`]*)`", PAGE))))
