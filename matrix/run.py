@@ -244,7 +244,7 @@ def results() -> dict[str, Any]:
 
 def rendered(known: dict[str, Any], cells: Iterable[Cell]) -> str:
     """Return the cells that were green as a table of Markdown, and the others with the reason."""
-    head = ("cell", "Python", *SHOWN, "tests", "passed", "mended", "skipped", "date")
+    head = ("cell", "Python", *SHOWN, "tests", "passed", "fixed", "skipped", "date")
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     others = []
     for cell in cells:
