@@ -13,6 +13,7 @@ import forked
 import glasshead
 import glasshead.ladder
 from docs.conftest import BUILDER
+from glasshead.cli import main
 from scripts import ROOT, script
 
 LOCALES = ROOT / "docs" / "locales"
@@ -73,6 +74,16 @@ def test_every_module_of_public_names_is_on_a_page_of_the_reference():
     homes = [line for line in stub.body if isinstance(line, ast.ImportFrom)]
     assert {f"glasshead.{line.module}" if line.level else line.module for line in homes} == named
     assert any(".. public-names:: glasshead.ladder\n" in page for page in pages)
+
+
+def test_each_option_of_each_command_is_in_the_reference(with_sphinx, capsys):
+    reference = script("docs/building/commands.py")
+    for path, command in reference.commands():
+        assert main([*path.split()[1:], "--help"]) == 0
+        options = {*re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out)} - {"--help"}
+        section = "\n".join(reference.described(path, command))
+        assert options, path
+        assert [option for option in sorted(options) if option not in section] == [], path
 
 
 @pytest.mark.slow
