@@ -31,17 +31,16 @@ def groups() -> list[dict[str, Any]]:
 
 
 def page() -> str:
-    """Return the page, with a table for each group."""
-    head = ("term", "meaning", *(LANGUAGES[language] for language in OTHERS))
+    """Return the page, with the meanings and a table of the words for each group."""
+    head = ("English", *(LANGUAGES[language] for language in OTHERS))
     parts = [HEAD]
     for group in groups():
-        rows = [
-            (f"**{term['name']}**", term["means"], *(term[language][0] for language in OTHERS))
-            for term in group["term"]
-        ]
-        lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
-        lines.insert(1, "|---" * len(head) + "|")
-        parts.append("\n".join([f"## {group['title']}", "", *lines, ""]))
+        terms = group["term"]
+        meanings = [f"- **{term['name']}**: {term['means']}" for term in terms]
+        rows = [(term["name"], *(term[language][0] for language in OTHERS)) for term in terms]
+        table = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+        table.insert(1, "|---" * len(head) + "|")
+        parts.append("\n".join([f"## {group['title']}", "", *meanings, "", *table, ""]))
     return "\n".join(parts)
 
 
