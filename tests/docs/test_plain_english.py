@@ -20,7 +20,7 @@ BANNED = [
     r"by hand",
     r"unseen",
     r"plain calls?",
-    r"recipes?",
+    r"recipes?(?!/)",
     r"rungs?",
     r"what pads",
     r"(goes|gone|went) on with",

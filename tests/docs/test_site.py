@@ -100,8 +100,8 @@ def test_signatures_are_as_they_are_written(site):
 @pytest.mark.slow
 def test_names_in_the_guide_lead_to_their_entries(site):
     text = (site / "docs" / "start" / "watch.html").read_text(encoding="utf-8")
-    assert 'href="api/watching.html#glasshead.watch"' in text
-    assert 'href="../_modules/glasshead/models/language_model.html"' in (
+    assert 'href="../reference/api/watching.html#glasshead.watch"' in text
+    assert 'href="../../_modules/glasshead/models/language_model.html"' in (
         (site / "docs" / "reference" / "models.html").read_text(encoding="utf-8")
     )
 
