@@ -27,5 +27,5 @@ def test_a_name_is_there(name):
 
 @pytest.mark.parametrize("text", "ABCDE")
 def test_each_text_has_its_table(text):
-    titles = re.findall(r"^### (.*):", PAGE, flags=re.MULTILINE)
+    titles = re.findall(r"^## (.*):", PAGE, flags=re.MULTILINE)
     assert any(text in title.split() for title in titles)
