@@ -43,19 +43,6 @@ PHRASE = re.compile(
 NOT_PROSE = re.compile(
     r"^(`{3,}).*?^\1$|`[^`\n]+`|(?<=\])\([^)\s]*\)|<!--.*?-->", re.DOTALL | re.MULTILINE
 )
-# Pages that are not yet rewritten: a page leaves the list with its last banned phrase.
-NOT_YET = {
-    "docs/concepts/performance.md",
-    "docs/concepts/rollout.md",
-    "docs/how-to/diagnose.md",
-    "docs/how-to/eviction.md",
-    "docs/how-to/results.md",
-    "docs/reference/attention.md",
-    "docs/reference/masks.md",
-    "docs/reference/models.md",
-    "docs/reference/statistics.md",
-    "docs/reference/versions.md",
-}
 
 
 def pages() -> list[str]:
@@ -77,15 +64,7 @@ def test_a_page_has_no_banned_phrase(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     if page == "CHANGELOG.md":
         text = text.partition("\n## Unreleased\n")[2].partition("\n## ")[0]
-    found = [f"{page}:{fault}" for fault in faults(text)]
-    if page in NOT_YET:
-        assert found, f"{page} is plain now: remove it from NOT_YET"
-    else:
-        assert found == []
-
-
-def test_pages_that_are_not_yet_plain_are_there():
-    assert set(pages()) >= NOT_YET
+    assert [f"{page}:{fault}" for fault in faults(text)] == []
 
 
 @pytest.mark.parametrize(
