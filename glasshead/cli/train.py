@@ -319,14 +319,14 @@ def _alarms(folder: "RunFolder") -> str:
 
 # Commands that use a trained run, and what each does.
 _NEXT = {
-    "classify": {"classify {} TEXT": "tells what a text is"},
+    "classify": {"classify {} TEXT": "classifies a text"},
     "translate": {
         "translate {} TEXT": "translates a text",
         "translate {} TEXT --attention": "and shows which words it looked at",
     },
     "write": {
-        "write {} --prompt TEXT": "goes on with a text",
-        "near {} WORD": "shows what is like a word",
+        "write {} --prompt TEXT": "continues a text",
+        "near {} WORD": "lists the tokens nearest to a word",
     },
 }
 
