@@ -13,6 +13,7 @@ from glasshead.explanation.embeddings import Projection
 from glasshead.explanation.explain_trace import explain as explain_trace
 from glasshead.explanation.explain_trace import module_notes
 from glasshead.explanation.projected_input import ProjectedInput
+from glasshead.explanation.settings import ExplanationSettings
 from glasshead.ladder.worked_example import WorkedExample
 from glasshead.layers.torch_weights import named_weights
 from glasshead.recipe.problem import Trace
@@ -86,29 +87,26 @@ def explain(  # noqa: PLR0913 - each is an option of its own
     >>> explained["context"].numbers == explanation["context"].numbers
     True
     """
-    options = {
-        "tokens": tokens,
-        "query": query,
-        "lang": lang,
-        "keys": keys,
-        "index": index,
-        "printed": printed,
-        "columns": columns,
-    }
+    settings = ExplanationSettings(query=query, lang=lang, columns=columns)
+    words = {"tokens": tokens, "keys": keys, "index": index, "printed": printed}
     if not isinstance(explained, nn.Module):
         if inputs or layers is not None:
             raise TypeError(
                 f"explain takes inputs and layers= with a module, and got them with a "
                 f"{type(explained).__name__}: leave them out."
             )
-        return explain_trace(explained, projection=projection, **options)
+        return explain_trace(explained, settings, projection=projection, **words)
     if projection is not None:
         raise TypeError("explain reads the projection of a module by itself: leave it out.")
-    return _of_module(explained, inputs, layers, options)
+    return _of_module(explained, inputs, layers, settings, words)
 
 
 def _of_module(
-    module: nn.Module, inputs: Sequence[Any], layers: str | None, options: Mapping[str, Any]
+    module: nn.Module,
+    inputs: Sequence[Any],
+    layers: str | None,
+    settings: ExplanationSettings,
+    words: Mapping[str, Any],
 ) -> Explanation:
     """Run a module, and explain the one attention that it computed."""
     kind = type(module).__name__
@@ -120,17 +118,17 @@ def _of_module(
     given: dict[str, tuple[Any, ...]] = {}
     name, call, output = _run(module, inputs, layers, given)
     part, trace = module_of(module, name), cast("Trace", call.trace)
-    made = ProjectedInput.of(part, given.get(name, ()), trace, options["index"])
+    made = ProjectedInput.of(part, given.get(name, ()), trace, words["index"])
     explanation = None
     if made.projection is not None:
         # It is not that of the trace where queries are rotated before the product.
         with suppress(ValueError):
-            explanation = explain_trace(made.trace, projection=made.projection, **options)
+            explanation = explain_trace(made.trace, settings, projection=made.projection, **words)
     if explanation is None:
-        explanation = explain_trace(made.trace, **options)
+        explanation = explain_trace(made.trace, settings, **words)
     ends = _is_context(output, made.trace)
     for note in module_notes(
-        options["lang"],
+        settings,
         type(part).__name__,
         ends=ends,
         factors=made.factors,

@@ -198,8 +198,7 @@ class Steps {
     // What is being moved or typed is left alone.
     if (!this.isStale) this.settings.draw(data, query);
     this.drawNumbers();
-    const { normalizers } = data.options;
-    const normalizer = normalizers.find(({ name }) => name === data.normalizer)?.said;
+    const normalizer = data.options.normalizer.find(({ name }) => name === data.normalizer)?.said;
     this.walk.show(rowOf(data, query, normalizer ?? data.normalizer));
     this.at ??= this.strongestCell();
     reachByTab(this.cells.get(this.at));
