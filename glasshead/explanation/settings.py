@@ -60,6 +60,13 @@ class Setting:
         """Return what is known of a field."""
         return each.metadata["setting"]
 
+    @property
+    def numbers(self) -> range:
+        """The whole numbers within the limits; none without both."""
+        if self.least is None or self.most is None:
+            return range(0)
+        return range(self.least, self.most + 1)
+
 
 def setting(default: Any, **known: Any) -> Any:
     """Return the field of a setting.

@@ -97,8 +97,8 @@ def _recipe(subject: Subject) -> tuple[Block, ...]:
         Table([say("setting"), say("value")], choices, caption=say("The recipe of this attention")),
         Paragraph(
             say(
-                "Numbers are computed with more digits than the four decimals shown, so a sum of "
-                "shown numbers may differ in its last digit."
+                "Numbers are computed with more digits than are shown, so a sum of shown numbers "
+                "may differ in its last digit."
             )
         ),
     )

@@ -151,10 +151,7 @@ def _options(request: StepsRequest, made: Computed) -> dict[str, list[dict[str, 
         "query": [{"name": place, "said": word} for place, word in enumerate(words)],
     }
     others = (each for each in controls() if each.name not in ("text", *own))
-    return own | {
-        each.name: numbered(range(Setting.of(each).least or 0, (Setting.of(each).most or 0) + 1))
-        for each in others
-    }
+    return own | {each.name: numbered(Setting.of(each).numbers) for each in others}
 
 
 def _block(block: Block) -> dict[str, Any]:
