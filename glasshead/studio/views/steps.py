@@ -173,10 +173,11 @@ def _projection(projection: Projection) -> dict[str, list[list[float]]]:
 
 
 def _decimals(request: StepsRequest, words: int) -> int:
-    """Return the decimals that fit into a cell; the first example has no negative numbers."""
-    if request.worked is not None and request.worked.text == HELLO_SHINY_SUN.text:
-        return 3
-    return 2 if words <= _ROOMY else 0
+    """Return the decimals of a cell, as far as they fit."""
+    # The first example has no negative numbers.
+    is_narrow = request.worked is not None and request.worked.text == HELLO_SHINY_SUN.text
+    fitting = 3 if is_narrow else 2 if words <= _ROOMY else 0
+    return min(fitting, request.decimals)
 
 
 def _nearest(offered: list[dict[str, Any]], name: str, number: float) -> str:

@@ -17,7 +17,7 @@ import { subscript } from "./steps-sums.js";
  * have their colour alone.
  * @type {Record<number, string>}
  */
-const SIZES = { 3: "wide", 2: "close", 0: "dense" };
+const SIZES = { 3: "wide", 2: "close", 1: "close", 0: "dense" };
 // These have a row of numbers for each word; the others are of words and words.
 const VECTORS = ["queries", "keys", "values", "context"];
 
