@@ -52,7 +52,7 @@ def explain(
     check_width(width)
     if page_file is not None:
         check_target(page_file)
-        check_apart(page_file, (settings.vectors_file, settings.weights_file))
+        check_apart(page_file, (settings.file("vectors"), settings.file("weights")))
     explanation = explain_sentence(settings, json=json)
     if page_file is not None:
         write_page(page_file, explanation.html())
@@ -78,7 +78,7 @@ def explain_sentence(settings: CommandSettings, *, json: bool = False) -> "Expla
     from glasshead.cli.inputs.tensors import read_weights
     from glasshead.explanation.explain_trace import SentenceAttention
 
-    weights = settings.weights_file
+    weights = settings.file("weights")
     matrices = None if weights is None else read_weights(weights)
     if settings.dim is None and matrices is not None:
         settings = replace(settings, dim=matrices.d_in)

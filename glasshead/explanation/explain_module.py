@@ -63,11 +63,8 @@ def explain(  # noqa: PLR0913 - each is an option of its own
         printed: A worked example, whose printed numbers are compared with the exact ones.
         columns: Whether to show the result in columns too, H = XA, as some texts write it.
 
-    Errors: a TypeError where `explained` is neither a trace nor a module, or words are not strings;
-    a ValueError where the words are not as many as the queries or keys, where the query, the index
-    or the language is not there, where the projection or the printed example does not belong to the
-    trace, where a module attends several times or drops weights, and, as an `UnseenError` where it
-    is none of these, as of `watch`.
+    Errors: a TypeError or a ValueError if an argument does not fit the trace or the module, if a
+    module attends several times or drops weights, and, as an `UnseenError`, as of `watch`.
 
     >>> import torch
     >>> import glasshead as gh
@@ -79,13 +76,6 @@ def explain(  # noqa: PLR0913 - each is an option of its own
              + 0.4063·[0.53, 0.34, 0.98]
              + 0.3646·[0.29, 0.54, 0.93]
              = [0.3990, 0.3854, 0.8610]
-
-    >>> class MyAttention(torch.nn.Module):
-    ...     def forward(self, x):
-    ...         return torch.softmax(x @ x.T, dim=-1) @ x
-    >>> explained = gh.explain(MyAttention(), x, tokens=["Hello", "shiny", "sun"], query="shiny")
-    >>> explained["context"].numbers == explanation["context"].numbers
-    True
     """
     settings = ExplanationSettings(query=query, lang=lang, columns=columns)
     words = {"tokens": tokens, "keys": keys, "index": index, "printed": printed}

@@ -84,8 +84,7 @@ class Exponentials:
 
     def lines(self) -> tuple[str, ...]:
         """Format their sum, as powers and as numbers, and the share of each key in it."""
-        write = self.subject.write
-        scores = self.subject.row("masked")
+        write, scores = self.subject.write, self.subject.row("masked")
         keys = [key for key in self.subject.written if key in set(self.subject.seen)]
         left_out = len(self.subject.seen) - len(keys)
         terms = [*([] if self.sink is None else [self.sink]), *(scores[key] for key in keys)]
@@ -143,12 +142,8 @@ def tell_softmax(subject: Subject) -> NormalizerTelling:
 
 def _why(subject: Subject) -> str:
     """Explain by the two best keys that score differences become weight ratios."""
-    say, write, scores, weights = (
-        subject.say,
-        subject.write,
-        subject.row("masked"),
-        subject.row("weights"),
-    )
+    say, write = subject.say, subject.write
+    scores, weights = subject.row("masked"), subject.row("weights")
     best = [key for key in subject.by_weight if key in set(subject.seen)][:2]
     if len(best) < 2 or not weights[best[1]] > 0:
         return say(
@@ -326,12 +321,8 @@ def tell_sparsemax(subject: Subject) -> NormalizerTelling:
 
 def tell_entmax15(subject: Subject) -> NormalizerTelling:
     """Explain the 1.5-entmax: a threshold is subtracted from half of each score, and squared."""
-    say, write, scores, weights = (
-        subject.say,
-        subject.write,
-        subject.row("masked"),
-        subject.row("weights"),
-    )
+    say, write = subject.say, subject.write
+    scores, weights = subject.row("masked"), subject.row("weights")
     above = _above(subject)
     threshold = entmax15_threshold(scores, weights)
     return NormalizerTelling(
@@ -369,12 +360,8 @@ def _above(subject: Subject) -> list[int]:
 
 def tell_own(subject: Subject) -> NormalizerTelling:
     """Explain a custom normalizer by its results only."""
-    say, write, normalizer, weights = (
-        subject.say,
-        subject.write,
-        subject.problem.normalizer,
-        subject.row("weights"),
-    )
+    say, write = subject.say, subject.write
+    normalizer, weights = subject.problem.normalizer, subject.row("weights")
     return NormalizerTelling(
         intro=(say("The scores are turned into weights p, one for each key."),),
         formula=f"p_j = {formula_of(normalizer)}",

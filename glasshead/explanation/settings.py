@@ -390,22 +390,14 @@ class ExplanationSettings:
         most = math.inf if known.most is None else known.most
         if not isinstance(value, int) or least <= value <= most:
             return
-        option = self.named(name)
-        if known.most is None:
-            raise ValueError(
-                Message(
-                    "{option} must be at least {least}, got {value}.",
-                    option=option,
-                    least=least,
-                    value=value,
-                )
-            )
+        limits = Message("at least {least}", least=least)
+        if known.most is not None:
+            limits = Message("from {least} to {most}", least=least, most=most)
         raise ValueError(
             Message(
-                "{option} must be from {least} to {most}, got {value}.",
-                option=option,
-                least=least,
-                most=most,
+                "{option} must be {limits}, got {value}.",
+                option=self.named(name),
+                limits=limits,
                 value=value,
             )
         )

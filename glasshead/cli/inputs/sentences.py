@@ -29,7 +29,7 @@ def sentence_of(settings: CommandSettings, *, most: int | None = None) -> Senten
     if settings.worked is not None:
         return Sentence.of_the_texts(settings.worked)
     words = None if settings.text is None else _words(settings.text)
-    if (vectors := settings.vectors_file) is not None:
+    if (vectors := settings.file("vectors")) is not None:
         known = read_vectors(vectors, most=most if words is None else None)
         return Sentence(
             known if words is None else _looked_up(known, words, vectors), VectorSource.FILE

@@ -22,21 +22,12 @@ class CommandSettings(ExplanationSettings):
     def named(self, name: str) -> str:
         return _OPTIONS[name]
 
-    @property
-    def vectors_file(self) -> Path | None:
-        """The file of vectors.
+    def file(self, name: str) -> Path | None:
+        """Return the file that a setting names, if any.
 
         Errors: a ValueError where the name is empty.
         """
-        return input_file(self.vectors, self.named("vectors"))
-
-    @property
-    def weights_file(self) -> Path | None:
-        """The file of projections.
-
-        Errors: a ValueError where the name is empty.
-        """
-        return input_file(self.weights, self.named("weights"))
+        return input_file(getattr(self, name), self.named(name))
 
 
 _OPTIONS = {

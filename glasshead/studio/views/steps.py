@@ -90,8 +90,8 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
     queries, keys and values of them, or is None. `thresholds` has the threshold τ of each row for
     sparsemax and 1.5-entmax, and is None for the others.
 
-    `options` has those of each setting, as names and how they are said; a name whose `said` is
-    missing is said in the page's language.
+    `options` has those of each setting, as names and how they are said; without `said`, a name is
+    a number or is said in the page's language.
 
     Errors: as of `computed`.
 
@@ -122,7 +122,7 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
         "decimals": {"cells": _decimals(request, len(tokens)), "sums": request.decimals},
         "thresholds": thresholds(matrices, normalizer),
         "options": options,
-        "defaults": {each.name: each.default for each in controls()} | own,
+        "defaults": {each.name: each.default for each in controls() if each.name in options} | own,
     }
 
 
@@ -326,15 +326,10 @@ def _combinations(request: StepsRequest, choices: _Choices, dim: int) -> Iterato
 def _narrowed(data: dict[str, Any], choices: _Choices) -> dict[str, Any]:
     """Restrict the options of an answer to the stored settings."""
     stored = {
-        name: [each for each in options if each["name"] in _stored(choices, data, name)]
+        name: [each for each in options if each["name"] in getattr(choices, name, ())]
         for name, options in data["options"].items()
     }
     return {**data, "examples": [], "options": stored}
-
-
-def _stored(choices: _Choices, data: dict[str, Any], name: str) -> tuple[Any, ...]:
-    """Return the stored values of a setting; a report has one of the others."""
-    return getattr(choices, name, (data["chosen"].get(name),))
 
 
 def _parameters(request: StepsRequest) -> dict[str, Any]:

@@ -292,10 +292,10 @@ def normalizers() -> list[dict[str, Any]]:
 def numbered(numbers: Iterable[int]) -> list[dict[str, Any]]:
     """List numbers as options.
 
-    >>> numbered([4])
-    [{'name': 4, 'said': '4'}]
+    >>> numbered([3, 5])
+    [{'name': 3}, {'name': 5}]
     """
-    return [{"name": number, "said": str(number)} for number in numbers]
+    return [{"name": number} for number in numbers]
 
 
 def betas(request: StepsRequest, dim: int) -> list[dict[str, Any]]:

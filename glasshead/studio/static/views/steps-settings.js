@@ -100,10 +100,11 @@ export class Settings {
   control(name, options) {
     if (options.length < 2) return null;
     const chosen = (/** @type {string} */ value) => this.take(name, value);
+    /** @param {Option} option */
+    const saidOf = ({ name: value, said }) =>
+      said ?? (typeof value === "number" ? String(value) : this.t(`steps.${name}.${value}`));
     /** @type {[string, string][]} */
-    const pairs = options.map((each) => {
-      return [String(each.name), each.said ?? this.t(`steps.${name}.${each.name}`)];
-    });
+    const pairs = options.map((each) => [String(each.name), saidOf(each)]);
     return (CONTROLS[name] ?? menu)(this.t(`steps.${name}`), pairs, "", chosen);
   }
 

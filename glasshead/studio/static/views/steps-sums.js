@@ -27,8 +27,8 @@ import { decimal, range } from "../numbers.js";
  */
 
 /**
- * An option of a setting: what stands for it in an address, and how it is said; without that it is
- * said by its name.
+ * An option of a setting: what stands for it in an address, and how it is said; without that, it is
+ * a number, or said in the page's language.
  * @typedef {{name: string | number, said?: string, hardens?: boolean}} Option
  */
 
