@@ -40,21 +40,17 @@ def explain(  # noqa: PLR0913 - each is an option of its own
 ) -> Explanation:
     r"""Explain an attention in words: the formula of each step, its numbers, and the reason for it.
 
-    It is given as a trace, or as a module and what that is called with. The module may be any class
-    that writes its attention by hand, as a product, a softmax and a product, or that calls
-    `nn.MultiheadAttention`, `F.scaled_dot_product_attention` or eager `flex_attention`: it is run,
-    unchanged and without gradients, and the steps are those of its own numbers. Where its matrices
-    go by the texts' names, such as `W_query`, the projections are explained too.
+    It is given as a trace, or as a module and its inputs. The module writes its attention by hand,
+    as a product, a softmax and a product, or calls `nn.MultiheadAttention`,
+    `F.scaled_dot_product_attention` or eager `flex_attention`. It runs as it is, without gradients,
+    and the steps have its own numbers. Matrices named as `W_query` make the projections a step.
 
     Args:
         explained: The result of `Attention().trace(query, key, value)`, of any layout; or a module.
         inputs: What the module is called with.
-        tokens: The words of the queries, and in self-attention those of the keys; "1", "2" and so
-            on if not given.
-        query: The query to explain in detail, a word (its first occurrence) or a position; the
-            last if not given.
-        lang: The language: en, tr, es, zh-Hant or zh-Hans. A code such as "es_ES" or "zh-TW" will
-            do.
+        tokens: The words of the queries, and in self-attention of the keys; else "1", "2", …
+        query: The query to explain: a word (its first occurrence) or a position; else the last.
+        lang: The language: en, tr, es, zh-Hant or zh-Hans, or a code such as "es_ES" or "zh-TW".
         keys: The words of the keys where they differ, as in cross-attention.
         index: The index of the leading axes, (batch…, head); zeros if not given.
         layers: The name of the module that attends, or a pattern of it, where several do.

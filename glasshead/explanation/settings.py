@@ -226,6 +226,10 @@ class ExplanationSettings:
         """Return the name by which the user knows a setting, for errors."""
         return name
 
+    def _fault(self, name: str, sentence: str, **places: object) -> ValueError:
+        """Return the error of a setting, by a sentence that is marked for translation."""
+        return ValueError(Message(sentence, option=self.named(name), **places))
+
     @property
     def sentence(self) -> str | None:
         """The sentence; None: that of a worked example, or of the vectors."""
@@ -247,14 +251,11 @@ class ExplanationSettings:
         letter = self.source
         if letter is not None:
             letter = one_of(letter.strip().upper(), TEXTS, self.named("source"))
-        name = self.example or (example_of(self.sentence) if self.vectors is None else None)
-        if (
-            name is not None
-            and letter is not None
-            and self.sentence is None
-            and self.example is None
-        ):
-            name = next(known for known, texts in EXAMPLES.items() if letter in texts)
+        name = self.example
+        if name is None and self.vectors is None:
+            name = example_of(self.sentence)
+            if letter is not None and self.sentence is None:
+                name = next(known for known, texts in EXAMPLES.items() if letter in texts)
         if letter is not None:
             self._check_source(letter, name)
         if name is None:
@@ -265,36 +266,31 @@ class ExplanationSettings:
         one_of(example, EXAMPLES, self.named("example"))
         for name in ("text", "vectors"):
             if getattr(self, name) is not None:
-                raise ValueError(
-                    Message(
+                raise self._fault(
+                    "example",
+                    _(
                         "{option} has words and vectors of its own, and got {other} too: leave "
-                        "one of them out.",
-                        option=self.named("example"),
-                        other=self.named(name),
-                    )
+                        "one of them out."
+                    ),
+                    other=self.named(name),
                 )
 
     def _check_source(self, letter: str, example: str | None) -> None:
-        option = self.named("source")
         if example is None:
             sentences = Message.joined(
                 " or ", [repr(each.text) for each in (HELLO_SHINY_SUN, JOURNEY)]
             )
-            raise ValueError(
-                Message(
-                    "{option} needs the sentence of a worked example: {sentences}.",
-                    option=option,
-                    sentences=sentences,
-                )
+            raise self._fault(
+                "source",
+                _("{option} needs the sentence of a worked example: {sentences}."),
+                sentences=sentences,
             )
         if letter not in EXAMPLES[example]:
-            raise ValueError(
-                Message(
-                    "{option} must be one of {choices} for this sentence, got {got}.",
-                    option=option,
-                    choices=listed(EXAMPLES[example]),
-                    got=letter,
-                )
+            raise self._fault(
+                "source",
+                _("{option} must be one of {choices} for this sentence, got {got}."),
+                choices=listed(EXAMPLES[example]),
+                got=letter,
             )
 
     @property
@@ -315,13 +311,13 @@ class ExplanationSettings:
         one_of(normalizer, NORMALIZERS, self.named("normalizer"))
         if beta == math.inf:
             if normalizer not in HARDENING:
-                raise ValueError(
-                    Message(
+                raise self._fault(
+                    "beta",
+                    _(
                         "{option} inf is hard attention, which the normalizer {normalizer} never "
-                        "reaches; omit one of the two.",
-                        option=self.named("beta"),
-                        normalizer=normalizer,
-                    )
+                        "reaches; omit one of the two."
+                    ),
+                    normalizer=normalizer,
                 )
             beta, normalizer = None, "hardmax"
         return RecipeOptions(
@@ -335,31 +331,30 @@ class ExplanationSettings:
 
     def _beta(self) -> float | str | None:
         """Parse β: a number, `math.inf` or "auto", and None where it is the score's own."""
-        own = None if self.own_beta == "auto" else 1.0
-        if self.beta is None or self.beta == "auto":
-            return None if self.beta is None or own is None else "auto"
+        if self.beta in (None, self.own_beta):
+            return None
+        if self.beta == "auto":
+            return "auto"
         beta = _number(self.beta)
         if not beta > 0:
-            raise ValueError(
-                Message(
+            raise self._fault(
+                "beta",
+                _(
                     "{option} must be a number above 0, auto for 1/√d, or inf for hard attention, "
-                    "got {written}.",
-                    option=self.named("beta"),
-                    written=quoted(self.beta),
-                )
+                    "got {written}."
+                ),
+                written=quoted(self.beta),
             )
-        return None if beta == own else beta
+        return None if beta == 1 and self.own_beta == "1" else beta
 
     def _dropout(self) -> float:
         """Parse the probability of dropout."""
         rate = 0.0 if self.dropout is None else _number(self.dropout)
         if not 0 <= rate < 1:
-            raise ValueError(
-                Message(
-                    "{option} must be a number of at least 0 and below 1, got {written}.",
-                    option=self.named("dropout"),
-                    written=quoted(self.dropout),
-                )
+            raise self._fault(
+                "dropout",
+                _("{option} must be a number of at least 0 and below 1, got {written}."),
+                written=quoted(self.dropout),
             )
         return rate
 
@@ -368,21 +363,19 @@ class ExplanationSettings:
         for each in fields(self):
             self._check_limits(each.name, getattr(self, each.name), Setting.of(each))
         if not 0 <= self.head < self.heads:
-            raise ValueError(
-                Message(
-                    "{option} must be in 0..{most}, got {head}.",
-                    option=self.named("head"),
-                    most=self.heads - 1,
-                    head=self.head,
-                )
+            raise self._fault(
+                "head",
+                _("{option} must be in 0..{most}, got {head}."),
+                most=self.heads - 1,
+                head=self.head,
             )
         if self.dim is not None and (self.vectors is not None or self.worked is not None):
-            raise ValueError(
-                Message(
+            raise self._fault(
+                "dim",
+                _(
                     "{option} is the width of made-up vectors, and these are not made up: leave "
-                    "it out.",
-                    option=self.named("dim"),
-                )
+                    "it out."
+                ),
             )
 
     def _check_limits(self, name: str, value: Any, known: Setting) -> None:
@@ -393,13 +386,11 @@ class ExplanationSettings:
         limits = Message("at least {least}", least=least)
         if known.most is not None:
             limits = Message("from {least} to {most}", least=least, most=most)
-        raise ValueError(
-            Message(
-                "{option} must be {limits}, got {value}.",
-                option=self.named(name),
-                limits=limits,
-                value=value,
-            )
+        raise self._fault(
+            name,
+            _("{option} must be {limits}, got {value}."),
+            limits=limits,
+            value=value,
         )
 
 
