@@ -8,7 +8,7 @@ imported here, so that settings are checked without torch.
 import math
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from glasshead.explanation.choices import (
     HARDENING,
@@ -96,8 +96,6 @@ class ExplanationSettings:
     >>> settings.recipe().normalizer, settings.recipe().score
     ('hardmax', 'dot')
     """
-
-    decimals: ClassVar[int] = 4
 
     text: str | None = setting(
         None,
@@ -219,6 +217,16 @@ class ExplanationSettings:
         False,
         panel=OUTPUT,
         help="Show the result in columns too, H = XA, as text D writes it.",
+    )
+    decimals: int = setting(
+        4,
+        panel=OUTPUT,
+        option="--digits",
+        metavar="N",
+        help="Decimals shown, from 1 to 12; --json has each number in full.",
+        least=1,
+        most=12,
+        label=_("Decimals"),
     )
     lang: str = setting("en")
 

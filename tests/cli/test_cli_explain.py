@@ -222,6 +222,27 @@ def test_heads_split_the_vectors_and_one_is_told(handed_on):
     assert call["index"] == (0, 1)
 
 
+@pytest.mark.parametrize("digits", [1, 2, 7, 12])
+def test_digits_are_the_decimals_in_the_terminal_and_on_the_page(
+    command, explained, tmp_path, digits
+):
+    page = tmp_path / "page.html"
+    out = command("explain", "--digits", digits, "--html", page, "--width", 120).out
+    told = explained("--digits", digits)
+    assert told["data"] == explained()["data"]
+    line = next(step for step in told["steps"] if step["name"] == "context")["numbers"][-1]
+    assert line.endswith(f" = {told['data']['context']['context'][1][0]:.{digits}f}")
+    assert line in out
+    assert line in page.read_text()
+
+
+@pytest.mark.parametrize("digits", [0, 13])
+def test_digits_have_limits(command, digits):
+    outcome = command("explain", "--digits", digits)
+    assert outcome.code == 2
+    assert f"--digits must be from 1 to 12, got {digits}." in outcome.err
+
+
 @pytest.mark.parametrize("rung", [SelfAttentionV1, SelfAttentionV2])
 def test_weights_give_the_ladders_own_contexts(handed_on, tmp_path, rung):
     module = rung(3, 2)
