@@ -7,12 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from glasshead.cli.attention_options import (
-    DEFAULT,
-    STATISTICS,
-    StatisticOption,
-    parse_statistics,
-)
 from glasshead.cli.inputs.files import (
     STANDARD_INPUT,
     check_sentence,
@@ -21,7 +15,7 @@ from glasshead.cli.inputs.files import (
     read_text,
     shown,
 )
-from glasshead.cli.inputs.messages import check_task, one_of, print_stderr, quoted
+from glasshead.cli.inputs.messages import check_task, print_stderr
 from glasshead.cli.observe_options import (
     EngineOption,
     FilesFrom,
@@ -52,6 +46,13 @@ from glasshead.cli.output import (
     spoken,
     write_page,
 )
+from glasshead.cli.statistic_options import (
+    DEFAULT,
+    STATISTICS,
+    StatisticOption,
+    parse_statistics,
+)
+from glasshead.explanation.choices import one_of, quoted
 from glasshead.message import Message
 from glasshead.recipe.mask_text import check_mask_text
 from glasshead.tasks.run_folder import require_for_model

@@ -16,15 +16,15 @@ from rich.console import Console, RenderableType
 from typer import Option
 
 from glasshead.cli.inputs.files import STANDARD_INPUT, shown
-from glasshead.cli.inputs.messages import quoted, whole_number
+from glasshead.cli.inputs.messages import whole_number
+from glasshead.explanation.choices import quoted
+from glasshead.explanation.settings import OUTPUT
 from glasshead.files import whole_file
 from glasshead.message import Message
 
 if TYPE_CHECKING:
     from glasshead.drawing import Document
     from glasshead.explanation.translations import Say
-
-OUTPUT = "The output"
 
 Width = Annotated[
     int | None,

@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import input_file, output_file, read_text, shown
-from glasshead.cli.inputs.messages import print_stderr, quoted
+from glasshead.cli.inputs.messages import print_stderr
 from glasshead.cli.output import (
     OUTPUT,
     check_apart,
@@ -17,6 +17,7 @@ from glasshead.cli.output import (
     going_on,
     write_page,
 )
+from glasshead.explanation.choices import quoted
 from glasshead.message import Message
 from glasshead.tasks.run_folder import require_for_model
 

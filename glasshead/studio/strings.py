@@ -1,5 +1,8 @@
 """The strings of the page by name, translated to one of five languages."""
 
+from dataclasses import fields
+
+from glasshead.explanation.settings import ExplanationSettings, Setting
 from glasshead.explanation.translations import Say
 
 
@@ -102,21 +105,18 @@ PROMPT = {
 
 
 STEPS = {
+    **{
+        f"steps.{each.name}": Setting.of(each).label
+        for each in fields(ExplanationSettings)
+        if Setting.of(each).label
+    },
     "steps.title": _("Steps"),
-    "steps.sentence": _("A sentence of your own"),
     "steps.show": _("Show"),
     "steps.examples": _("The worked examples"),
-    "steps.source": _("As in the text"),
     "steps.choices": _("Choices"),
-    "steps.beta": _("Sharpness β: from soft to hard attention"),
-    "steps.mask": _("Mask"),
     "steps.mask.none": _("none"),
     "steps.mask.causal": _("causal"),
     "steps.mask.window": _("window"),
-    "steps.normalizer": _("Normalizer"),
-    "steps.heads": _("Heads"),
-    "steps.head": _("Head shown, from 0"),
-    "steps.query": _("Explained word"),
     "steps.matrices": _("The matrices, in the order in which they are computed"),
     "steps.queries": _("Queries"),
     "steps.keys": _("Keys"),

@@ -29,7 +29,11 @@ REQUESTS = {
     "a name that is none": ("/api/heads/reading", "text=-", ("text", "-")),
     "heads that do not divide": ("/api/steps", "heads=2", ("2", "1", "3")),
     "a head that is not there": ("/api/steps", "heads=3&head=3", ("0", "2", "3")),
-    "hard attention of a soft normalizer": ("/api/steps", "beta=inf&normalizer=sigmoid", ("∞",)),
+    "hard attention of a soft normalizer": (
+        "/api/steps",
+        "beta=inf&normalizer=sigmoid",
+        ("inf", "sigmoid"),
+    ),
     "a word that is not there": ("/api/steps/words", "query=9", ("0", "2", "9")),
     "no translator": ("/api/alignment", "sentence=ja", ()),
     "no run": ("/api/training", "", ()),

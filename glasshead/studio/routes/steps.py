@@ -1,10 +1,12 @@
 """The routes of the view `steps`, under `/api/steps`."""
 
+import dataclasses
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
+from glasshead.explanation.settings import Setting
 from glasshead.studio.answers import REFUSALS, run_reading_job
 from glasshead.studio.routes.parameters import (
     HAS_A_SIGN,
@@ -15,11 +17,11 @@ from glasshead.studio.routes.parameters import (
     Place,
     has_a_word,
 )
-from glasshead.studio.studio import Studio
+from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views import heads as view
 from glasshead.studio.views.steps import steps_data, steps_words
 from glasshead.studio.views.steps_cell import Cells
-from glasshead.studio.views.steps_request import Beta, Mask, Normalizer, Source, StepsRequest
+from glasshead.studio.views.steps_request import StepsRequest, controls
 
 
 def _add_cell(routes: APIRouter, studio: Studio) -> None:
@@ -47,25 +49,29 @@ def _add_cell(routes: APIRouter, studio: Studio) -> None:
         )
 
 
+def _query(limits: Limits) -> type[BaseModel]:
+    """Create the model of the parameters of the view: its settings, within their limits."""
+    bounds = {
+        "text": Field(max_length=limits.sentence, json_schema_extra=has_a_word(HAS_A_SIGN)),
+        "query": Field(ge=0, lt=limits.words),
+    }
+
+    def parameter(each: "dataclasses.Field[Any]") -> tuple[Any, Any]:
+        known = Setting.of(each)
+        bound = bounds.get(each.name, Field(ge=known.least, le=known.most))
+        return Annotated[each.type, bound], each.default
+
+    parameters: Any = {each.name: parameter(each) for each in controls()}
+    return create_model("Settings", **parameters)
+
+
 def steps_routes(studio: Studio) -> APIRouter:
     """Create the routes of the view `steps`."""
     routes = APIRouter(prefix="/steps", tags=["steps"], responses=REFUSALS)
     limits = studio.limits
 
-    class StepsQuery(BaseModel):
-        """The parameters of `StepsRequest`, within the limits of this studio."""
-
-        text: Annotated[
-            str | None,
-            Field(max_length=limits.sentence, json_schema_extra=has_a_word(HAS_A_SIGN)),
-        ] = None
-        source: Source | None = None
-        beta: Beta | None = None
-        mask: Mask = "none"
-        normalizer: Normalizer = "softmax"
-        heads: Annotated[int, Field(ge=1, le=4)] = 1
-        head: Annotated[int, Field(ge=0, le=3)] = 0
-        query: Annotated[int | None, Field(ge=0, lt=limits.words)] = None
+    class StepsQuery(_query(limits)):
+        """The settings of the view."""
 
     # FastAPI before 0.160 takes no other parameter beside a model of them.
     class WordsQuery(StepsQuery):

@@ -28,7 +28,7 @@ TOKENS = 31
 def _small() -> Iterator[None]:
     """Fewer steps and sentences than a report holds, so that tests are quick."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_STEPS_BYTES", 310_000)
+        patch.setattr(module, "_STEPS_BYTES", 320_000)
         patch.setattr(module, "_SENTENCES", 2)
         yield
 
