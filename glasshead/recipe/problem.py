@@ -104,7 +104,8 @@ class Problem:
         """Raise a ValueError where a part of the recipe does not fit the inputs."""
         shape, heads = self.scores_shape, self.query.shape[-3]
         self.score.check(heads, self.query.shape[-1])
-        self.normalizer.check(heads)
+        if self.normalizer.is_custom or not self.normalizer.is_softmax:
+            self.normalizer.check(heads)
         check_offset("offset", self.offset, shape)
         if self.mask is not None or self.biases:
             tile = self.tile()

@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from glasshead.attention.observe import StatisticRequest
 from glasshead.engines import reductions_of
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import UnfitError
 from glasshead.statistics import Statistic
+from glasshead.statistics.base import StatisticRequest
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 from glasshead.watching.placing import PlacedCall
 from glasshead.watching.recorded_call import names_keys
