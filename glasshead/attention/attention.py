@@ -33,7 +33,8 @@ from glasshead.recipe.validation import (
     whole_number,
 )
 from glasshead.statistics import Statistic
-from glasshead.statistics.base import StatisticRequest, normalize_statistics
+from glasshead.statistics.base import normalize_statistics
+from glasshead.statistics.reductions import StatisticRequest
 
 Statistics = Sequence[Statistic] | Mapping[str, Statistic]
 
@@ -186,7 +187,8 @@ class Attention(nn.Module):
         twice or has no gradient that could be kept, and where the budget does not suffice.
         """
         problem = self.problem(query, key, value, mask, bias, offset)
-        request = StatisticRequest(problem, normalize_statistics(statistics), gradient=gradient)
+        named = normalize_statistics(statistics)
+        request = StatisticRequest(problem, named, gradient=gradient)
         request.check()
         if query.device.type == "meta":
             raise ValueError(
@@ -196,8 +198,7 @@ class Attention(nn.Module):
         if not torch.compiler.is_compiling():
             _check_budget(problem, choice, request, whole_number(budget, "budget"))
         context, reduced = choice.engine.observe(problem, request.reductions, gradient=gradient)
-        values = request.finished(reduced)
-        return Observation(problem.as_given(context), request.statistics, values)
+        return Observation(problem.as_given(context), named, request.finished(reduced))
 
     def weights(
         self,

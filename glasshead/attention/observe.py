@@ -173,7 +173,7 @@ def _list(values: dict[str, Any]) -> str:
     return ", ".join(values) or "nothing"
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Observation(StatisticResults):
     """Context of an attention, and each statistic requested of its weights.
 

@@ -33,9 +33,9 @@ from glasshead.engines.reference import (
 from glasshead.engines.streaming import STREAMING
 from glasshead.engines.triton import TRITON
 from glasshead.private_names import private
-from glasshead.recipe.masks.base import Mask, visible_pairs
+from glasshead.recipe.masks.base import Mask
 from glasshead.recipe.masks.kinds import LengthMask
-from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
+from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen, visible_pairs
 from glasshead.recipe.tile import Span, Tile, four_axes
 from glasshead.recipe.validation import is_traced, is_transformed, without_autocast
 from glasshead.statistics.reductions import Reduction

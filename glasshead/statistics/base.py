@@ -1,4 +1,4 @@
-"""Base classes of statistics, and requests for some: by name, with the reductions they share."""
+"""Base class of statistics, and normalization of requests to a dict keyed by name."""
 
 import keyword
 import re
@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from glasshead.recipe.problem import Problem, Trace
@@ -78,71 +77,6 @@ class Statistic(ABC):
         raise ValueError(
             f"{self!r} of a whole does not follow from that of its chunks: observe it in one go."
         )
-
-
-class PerQuery(Statistic):
-    """Base class of statistics with one number per query, `[..., queries]`; chunks concatenate."""
-
-    def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
-        """Return the result of the only reduction."""
-        return reduced[0][0]
-
-    def joined(self, first: Tensor, second: Tensor) -> Tensor:
-        return torch.cat([first, second], -1)
-
-
-class StatisticRequest:
-    """Requested statistics by name, and the reductions that they share."""
-
-    def __init__(
-        self, problem: Problem, statistics: dict[str, Statistic], *, gradient: bool = False
-    ) -> None:
-        self.problem, self.statistics, self.gradient = problem, statistics, gradient
-        self._shared: list[Reduction] | None = None
-        self._places: dict[str, list[int]] = {}
-
-    def check(self) -> None:
-        """Raise a ValueError where a statistic does not fit the problem, or has no gradient."""
-        for one in self.statistics.values():
-            one.check(self.problem)
-            if self.gradient and not one.differentiable:
-                raise ValueError(
-                    "gradient=True takes statistics that have one, such as Entropy(), "
-                    f"and got {one!r}."
-                )
-
-    @property
-    def reductions(self) -> list[Reduction]:
-        """Return the reductions that an engine is to compute, each once."""
-        # Not a cached_property, whose lock torch.compile does not support.
-        if self._shared is None:
-            self._shared = self._share()
-        return self._shared
-
-    def _share(self) -> list[Reduction]:
-        """Collect the distinct reductions, and record which of them each statistic uses."""
-        reductions: list[Reduction] = []
-        for name, one in self.statistics.items():
-            self._places[name] = []
-            for reduction in one.reductions(self.problem):
-                reduction.check(self.problem, one)
-                # By `==` alone, as tensors within a reduction cannot be hashed.
-                same = [i for i, known in enumerate(reductions) if known == reduction]
-                at = same[0] if same else None
-                self._places[name].append(len(reductions) if at is None else at)
-                if at is None:
-                    reductions.append(reduction)
-        return reductions
-
-    def finished(self, reduced: list[tuple[Tensor, ...]]) -> dict[str, Any]:
-        """Finish each statistic by name, in the layout of the inputs."""
-        if not self.gradient:
-            reduced = [tuple(part.detach() for part in parts) for parts in reduced]
-        problem = self.problem
-        return {
-            name: problem.as_given(one.finish(problem, *(reduced[i] for i in self._places[name])))
-            for name, one in self.statistics.items()
-        }
 
 
 # Attributes of observations, which no statistic may be named after.

@@ -32,10 +32,16 @@ from glasshead.engines.streaming.operands import (
     results_of,
 )
 from glasshead.engines.streaming.operator import run
-from glasshead.recipe.biases import Bias, bias_values, by_diagonal
-from glasshead.recipe.masks.base import Mask, visible_pairs
+from glasshead.recipe.biases import Bias, by_diagonal
+from glasshead.recipe.masks.base import Mask
 from glasshead.recipe.masks.kinds import LengthMask
-from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
+from glasshead.recipe.problem import (
+    Problem,
+    bias_values,
+    clear_unseen,
+    sees_and_seen,
+    visible_pairs,
+)
 from glasshead.recipe.tile import Intervals, Tile, four_axes
 from glasshead.recipe.validation import is_traced, is_transformed, without_autocast
 from glasshead.statistics.reductions import Reduction
