@@ -24,11 +24,10 @@ from glasshead.attention.recompute import (
 )
 from glasshead.attention.weight_gradients import Elementwise
 from glasshead.engines import reductions_of
-from glasshead.recipe.biases import bias_values
 from glasshead.recipe.masks import Mask, dense
 from glasshead.recipe.normalizers import Normalizer
 from glasshead.recipe.part import HeadIndex
-from glasshead.recipe.problem import Problem
+from glasshead.recipe.problem import Problem, bias_values
 from glasshead.recipe.scores import Score
 from glasshead.recipe.tile import Span, with_heads
 from glasshead.recipe.validation import check_inputs, offset_of, softcap_of, whole_number

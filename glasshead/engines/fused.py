@@ -21,13 +21,21 @@ from glasshead.engines.direct import (
     is_softmax_of_products,
     pays_by_row,
 )
-from glasshead.engines.reference import Cost, Observed, by_rows
+from glasshead.engines.reference import (
+    IN_FULL,
+    SOFTMAX,
+    Cost,
+    Observed,
+    Price,
+    by_rows,
+    bytes_by_rows,
+)
 from glasshead.engines.streaming import STREAMING
 from glasshead.engines.triton import TRITON
 from glasshead.private_names import private
-from glasshead.recipe.masks.base import Mask, visible_pairs
+from glasshead.recipe.masks.base import Mask
 from glasshead.recipe.masks.kinds import LengthMask
-from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
+from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen, visible_pairs
 from glasshead.recipe.tile import Span, Tile, four_axes
 from glasshead.recipe.validation import is_traced, is_transformed, without_autocast
 from glasshead.statistics.reductions import Reduction
@@ -81,6 +89,21 @@ class Fused:
         if problem.dropout:
             extra += 3 * batch_and_heads * queries * keys * size
         return Cost(4 * batch_and_heads * seen * width, extra)
+
+    def price(self, problem: Problem, cost: Cost, reductions: Sequence[Reduction]) -> Price:
+        """Estimate what reductions cost: a pass of their own over the scores."""
+        del cost
+        bare, width = problem.without_dropout(), problem.query.shape[-1]
+        if problem.query.device.type == "cuda" and TRITON.refusal(bare) is None:
+            return TRITON.price(bare, reductions)
+        if STREAMING.refusal(bare) is not None:
+            whole = math.prod(problem.scores_shape)
+            sums = IN_FULL * (2 + len(reductions)) * whole
+            return Price(SOFTMAX * whole, 2 * whole * width, sums, bytes_by_rows(bare), 2)
+        cost = STREAMING.cost(bare)
+        plain, flops, sums, extra, passes = STREAMING.price(bare, cost, reductions)
+        pairs = plain // SOFTMAX
+        return Price(plain, flops + 2 * pairs * width, sums + plain, extra + cost.bytes, passes + 1)
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Compute the context, differentiably."""

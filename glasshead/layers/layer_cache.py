@@ -10,9 +10,9 @@ from torch import Tensor
 
 from glasshead.attention import Attention
 from glasshead.attention.followed_classes import CACHES, followed_as
-from glasshead.recipe.biases import Bias, bias_values
+from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Mask, as_mask, dense
-from glasshead.recipe.masks.base import visible_pairs
+from glasshead.recipe.problem import bias_values, visible_pairs
 from glasshead.recipe.tile import Span, Tile, three_axes
 
 _LEAST = 16

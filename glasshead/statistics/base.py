@@ -1,4 +1,4 @@
-"""Base classes of statistics, and normalization of requests to a dict keyed by name."""
+"""Base class of statistics, and normalization of requests to a dict keyed by name."""
 
 import keyword
 import re
@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from glasshead.recipe.problem import Problem, Trace
@@ -78,17 +77,6 @@ class Statistic(ABC):
         raise ValueError(
             f"{self!r} of a whole does not follow from that of its chunks: observe it in one go."
         )
-
-
-class PerQuery(Statistic):
-    """Base class of statistics with one number per query, `[..., queries]`; chunks concatenate."""
-
-    def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
-        """Return the result of the only reduction."""
-        return reduced[0][0]
-
-    def joined(self, first: Tensor, second: Tensor) -> Tensor:
-        return torch.cat([first, second], -1)
 
 
 # Attributes of observations, which no statistic may be named after.

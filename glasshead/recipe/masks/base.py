@@ -7,7 +7,6 @@ from functools import reduce
 from operator import and_, or_
 from typing import ClassVar
 
-import torch
 from jaxtyping import Bool
 from torch import Tensor
 
@@ -22,7 +21,7 @@ from glasshead.recipe.tile import (
     union,
     values_unavailable,
 )
-from glasshead.recipe.validation import check_gives, whole_number
+from glasshead.recipe.validation import whole_number
 
 SHADES = "·░▒▓■"
 
@@ -249,7 +248,7 @@ class OfHead(Mask):
         return self.whole.by_distance
 
     def visible(self, tile: Tile) -> Bool[Tensor, "#queries #keys"]:
-        return self.place.of_scores(visible_pairs(self.whole, self.place.whole(tile)))
+        return self.place.of_scores(self.whole.visible(self.place.whole(tile)))
 
     def key_range(self, tile: Tile) -> range:
         return self.whole.key_range(self.place.whole(tile))
@@ -260,29 +259,6 @@ class OfHead(Mask):
 
     def __repr__(self) -> str:
         return repr(self.whole)
-
-
-def visible_pairs(
-    mask: Mask, tile: Tile, leading: Sequence[int] | None = None
-) -> Bool[Tensor, "*#leading #queries #keys"]:
-    """Evaluate the mask on a tile.
-
-    Args:
-        mask: The mask.
-        tile: Some of the pairs.
-        leading: The batch axes and the heads of the scores, if they are known.
-
-    Errors: a TypeError or ValueError where a custom mask gives no booleans of these pairs.
-    """
-    visible = mask.visible(tile)
-    if visible.dtype != torch.bool:
-        raise TypeError(
-            f"visible() of a mask gives booleans, True = may attend, and {mask!r} gave "
-            f"{visible.dtype}: compare, or convert it with .bool()."
-        )
-    if leading is not None:
-        check_gives(mask, visible, (*leading, *tile.shape))
-    return visible
 
 
 def _members(mask: Mask, kind: "type[CompositeMask]") -> tuple[Mask, ...]:

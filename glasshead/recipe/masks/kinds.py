@@ -113,7 +113,7 @@ class Band(Mask):
         return Band(_least(self.before, other.before), _least(self.after, other.after), self.offset)
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        if self.offset is not None:
+        if isinstance(self.offset, Tensor):
             check_offset(f"the offset of {self}", self.offset, scores)
 
     def is_top_left_causal(self, tile: Tile) -> bool:
