@@ -35,7 +35,7 @@ from glasshead.engines.triton import TRITON
 from glasshead.private_names import private
 from glasshead.recipe.masks.base import Mask
 from glasshead.recipe.masks.kinds import LengthMask
-from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen, visible_pairs
+from glasshead.recipe.problem import Problem, clear_hidden, sees_and_seen, visible_pairs
 from glasshead.recipe.tile import Span, Tile, four_axes
 from glasshead.recipe.validation import is_traced, is_transformed
 from glasshead.statistics.reductions import Reduction
@@ -385,7 +385,7 @@ def _inputs(
         key, value = (x[..., : query.shape[-2], :] for x in (key, value))
     if visible is None or _pairs_each_with_its_own(problem):
         return query, key, value
-    return clear_unseen(query, key, value, *sees_and_seen(visible))
+    return clear_hidden(query, key, value, *sees_and_seen(visible))
 
 
 def _pairs_each_with_its_own(problem: Problem) -> bool:

@@ -380,7 +380,7 @@ def sees_and_seen(
     return visible.any(-1, keepdim=True), seen
 
 
-def clear_unseen(
+def clear_hidden(
     query: Tensor, key: Tensor, value: Tensor, sees: Tensor, seen: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the inputs, with 0 in queries that see no key and in keys that no query sees.

@@ -132,8 +132,8 @@ class AttentionMap(Drawn):
         if ending not in (".png", ".html"):
             raise ValueError(f"save takes a file named .png or .html, and got {str(file)!r}.")
         content = self.overlay.png() if ending == ".png" else self.html().encode()
-        with whole_file(Path(file)) as beside:
-            Path(beside).write_bytes(content)
+        with whole_file(Path(file)) as temporary:
+            Path(temporary).write_bytes(content)
 
     @property
     def overlay(self) -> Overlay:
@@ -142,8 +142,8 @@ class AttentionMap(Drawn):
 
     def document(self) -> Document:
         shares = {"patches": self.share} | dict(self.elsewhere)
-        told = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
-        blocks = [self.overlay, Paragraph(f"Sums by kind of key: {told}.")]
+        shown = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
+        blocks = [self.overlay, Paragraph(f"Sums by kind of key: {shown}.")]
         if self.removed:
             blocks.append(
                 Paragraph(f"Removed were keys of {self.removed:.3f}; the others sum to 1.")
@@ -260,9 +260,9 @@ def attention_map(
         removed = float(values[places].sum())
         values = values.index_fill(0, places, 0.0)
         values = values / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
-    told = "mean of all queries" if choice.query is None else f"query {choice.query}"
+    shown = "mean of all queries" if choice.query is None else f"query {choice.query}"
     of_heads = f"mean of {len(heads)} heads" if len(heads) > 1 else f"head {heads[0]}"
-    title = ", ".join([name or "the model", told, *([of_heads] if _has_heads(W) else [])])
+    title = ", ".join([name or "the model", shown, *([of_heads] if _has_heads(W) else [])])
     return placed(values, tokens, title=title, removed=removed)
 
 

@@ -59,13 +59,13 @@ class CausalEffect:
     def __repr__(self) -> str:
         largest = float(self.logit_change.abs().amax()) if self.clean.numel() else 0.0
         divergence = float(self.kl_divergence.mean()) if self.clean.numel() else 0.0
-        told = [f"largest logit change {largest:.4g}", f"mean KL divergence {divergence:.4g} nats"]
+        parts = [f"largest logit change {largest:.4g}", f"mean KL divergence {divergence:.4g} nats"]
         if self.clean_loss is not None and self.changed_loss is not None:
-            told.append(
+            parts.append(
                 f"loss {float(self.clean_loss):.4g} → {float(self.changed_loss):.4g} "
                 f"({float(self.loss_change):+.4g})"
             )
-        return f"CausalEffect: {', '.join(told)}"
+        return f"CausalEffect: {', '.join(parts)}"
 
 
 @torch.no_grad()

@@ -85,16 +85,16 @@ def _exchanged(own: list[_Part], group: Any) -> list[list[_Part]]:
     """Return the parts of each rank of a group, with tensors on the device of this one's."""
     tensors = (x for part in own for x in _tensors(part.call.values))
     device = next(tensors, torch.empty(0)).device
-    told: list[Any] = [None] * distributed.get_world_size(group)
+    gathered: list[Any] = [None] * distributed.get_world_size(group)
     written = io.BytesIO()
     torch.save([tuple(part) for part in own], written)
-    distributed.all_gather_object(told, written.getvalue(), group=group)
+    distributed.all_gather_object(gathered, written.getvalue(), group=group)
     return [
         [
             _Part(*part)
             for part in torch.load(io.BytesIO(one), map_location=device, weights_only=False)
         ]
-        for one in told
+        for one in gathered
     ]
 
 

@@ -105,7 +105,7 @@ class AttentionChange:
             return context
         return context.masked_fill(self._visible[2].unsqueeze(-1), 0.0)
 
-    def told(self, logsumexp: Tensor | None) -> CapturedCall:
+    def changed_call(self, logsumexp: Tensor | None) -> CapturedCall:
         """Return the changed call without its output, for the watchers.
 
         Args:
@@ -217,7 +217,7 @@ class Intervener:
         named = (ones for each, ones in self._interventions.items() if _matches(name, each))
         return calls if any(named) else []
 
-    def record_by_hand(self, name: str | None, *, done: bool) -> None:
+    def record_explicit(self, name: str | None, *, done: bool) -> None:
         """Record attention that is written by hand.
 
         Args:

@@ -389,9 +389,9 @@ class Seen(Mapping[str, Watched]):
             on = f"{queries} on {counted(last.keys, 'key')}"
             lines.append(f"{name or 'the model'}: {calls}, the last of {on}")
         lines = lines if len(lines) < 9 else [*lines[:4], "…", *lines[-3:]]
-        return "\n".join([*lines, *self._told_unobserved()])
+        return "\n".join([*lines, *self._unobserved_lines()])
 
-    def _told_unobserved(self) -> list[str]:
+    def _unobserved_lines(self) -> list[str]:
         """Describe the layers that mix tokens by other means, in a line."""
         found = self.unobserved
         if not found:
@@ -406,7 +406,7 @@ class Seen(Mapping[str, Watched]):
         ]
         table = Table(["layer", "calls", "queries of the last", "keys"], rows)
         blocks = [table, *self.summary().document().blocks] if rows else []
-        blocks = [*map(Paragraph, self._told_unobserved()), *blocks]
+        blocks = [*map(Paragraph, self._unobserved_lines()), *blocks]
         title = f"Seen: {counted(len(self), 'attention')}"
         return Document(blocks, title=title)._repr_html_()
 

@@ -216,8 +216,8 @@ def memory_of(call: NewCall) -> Memory | None:
         return None
     tile = problem.tile()
     # Of attention by hand the scores are a bias.
-    by_hand = problem.key.shape[-1] == 1
-    pairs = [] if by_hand else [bias_values(one, tile) for one in problem.biases]
+    explicit = problem.key.shape[-1] == 1
+    pairs = [] if explicit else [bias_values(one, tile) for one in problem.biases]
     if problem.mask is not None:
         pairs.append(problem.mask.visible(tile))
     if any(one.ndim > 1 and one.shape[-2] > 1 for one in pairs):

@@ -23,7 +23,7 @@ from glasshead.watching.interception.patches import (
     functions,
     scripting,
 )
-from glasshead.watching.interception.recompilation import check_compiled, compiling_anew
+from glasshead.watching.interception.recompilation import check_compiled, recompiling
 from glasshead.watching.interception.session import THREADS, Patch
 from glasshead.watching.interception.transformers_models import interface
 from glasshead.watching.intervener import Intervener
@@ -160,7 +160,7 @@ def watch(
 def observing(watcher: Watcher) -> AbstractContextManager[None]:
     """Return the block in which a watcher observes its model; it checks nothing at its end."""
     # A block may be left in another thread, as in a generator, and still belongs to this one.
-    patches = [*_patches(), *compiling_anew(), *calling_back()]
+    patches = [*_patches(), *recompiling(), *calling_back()]
     return watching(THREADS.session, watcher, patches, observing_operators())
 
 

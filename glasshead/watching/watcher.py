@@ -147,7 +147,7 @@ class Watcher:
             if not shards and has_ranks():
                 shards = self._shards(calls, own, captured.problem)
         except ShardError:
-            self.missed.record_unseen(SHARDED, own.module)
+            self.missed.record_unobserved(SHARDED, own.module)
             return
         if shards != captured.shards:
             captured = replace(captured, shards=shards)

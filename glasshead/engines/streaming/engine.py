@@ -38,7 +38,7 @@ from glasshead.recipe.masks.kinds import LengthMask
 from glasshead.recipe.problem import (
     Problem,
     bias_values,
-    clear_unseen,
+    clear_hidden,
     sees_and_seen,
     visible_pairs,
 )
@@ -252,7 +252,7 @@ def lower(problem: Problem) -> LoweredProblem:
         for pairs in (recipe.visible, recipe.bias)
     )
     parts = recipe.visible, recipe.bias, recipe.table, recipe.rule
-    query, key, value = _clear_unseen(
+    query, key, value = _clear_hidden(
         problem, recipe.bounds, simple=all(part is None for part in parts)
     )
     query, key, scale = problem.scaled_features(query, key)
@@ -382,7 +382,7 @@ def _sink(problem: Problem) -> Tensor | None:
     return sink.reshape(-1)
 
 
-def _clear_unseen(
+def _clear_hidden(
     problem: Problem, bounds: Tensor, *, simple: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Clear queries that see no key and keys that no query sees, where that is needed."""
@@ -409,7 +409,7 @@ def _clear_unseen(
         sees, seen = sees_and_seen(visible)
     else:
         sees, seen = _seen_by_blocks(problem)
-    return clear_unseen(query, key, value, sees, seen)
+    return clear_hidden(query, key, value, sees, seen)
 
 
 def _seen_by_bounds(bounds: Tensor, keys: int) -> tuple[Tensor, Tensor]:

@@ -86,7 +86,7 @@ def reduce(
             pass does; where the weights that it makes do not sum to 1, it is not used.
     """
     one = _Passes(problem, reductions)
-    if logsumexp is None or not one.beside(logsumexp):
+    if logsumexp is None or not one.sum_rows_and_columns(logsumexp):
         one.alone()
     return one.results()
 
@@ -113,7 +113,7 @@ class _Passes:
     def _zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         return torch.zeros(shape, dtype=dtype, device=self.query.device)
 
-    def beside(self, logsumexp: Tensor) -> bool:
+    def sum_rows_and_columns(self, logsumexp: Tensor) -> bool:
         """Sum rows and columns in one pass, and return whether the logsumexp is that of the rows.
 
         Rows where it is 0 or infinite are those that see nothing, of which kernels tell that.

@@ -290,8 +290,8 @@ def _prompt_of(call: Call, calls: Sequence[ModuleCall]) -> _Place | str | None:
     if call.crossing or isinstance(own.get("encoder_hidden_states"), Tensor):
         latents = _latents(whole)
         grid = _level(latents, call.queries)
-        told = f"{call.queries} queries are no level of latents of {latents}"
-        return told if grid is None else _Place(grid, 0, 0, tokens)
+        refusal = f"{call.queries} queries are no level of latents of {latents}"
+        return refusal if grid is None else _Place(grid, 0, 0, tokens)
     compiled = calls[0].compiled
     return "compiled code does not tell whether its keys are a prompt" if compiled else None
 

@@ -109,8 +109,8 @@ class Text:
         return self.call.queries, self.call.keys
 
     @property
-    def left_out(self) -> bool:
-        """Whether the watch left padding out of its sums over queries."""
+    def omits_padding(self) -> bool:
+        """Whether the watch omitted padding from its sums over queries."""
         real = self.call.real
         return real is not None and self.padding is not None and self.padding.as_if(Padding(real))
 
@@ -219,8 +219,8 @@ class Accumulator(ABC):
         """Return the statistic to request for a padded batch."""
         return self.watched
 
-    def left_out(self, padding: Padding) -> Statistic:
-        """Return the statistic to request from a watch that leaves padding out by itself."""
+    def without_padding(self, padding: Padding) -> Statistic:
+        """Return the statistic to request from a watch that omits padding by itself."""
         return self.watched
 
     @abstractmethod
@@ -372,7 +372,7 @@ class OnKeys(QueryMean):
         keys = self.statistic.keys
         return MaskedMassOn(keys, padding=padding) if padding.aside else self.statistic
 
-    def left_out(self, padding: Padding) -> Statistic:
+    def without_padding(self, padding: Padding) -> Statistic:
         return self.of_real(padding)
 
 
@@ -471,7 +471,7 @@ class OverMaps(Accumulator):
     def rest(self) -> tuple[int, ...]:
         return self.statistic.rows, self.statistic.columns
 
-    def left_out(self, padding: Padding) -> Statistic:
+    def without_padding(self, padding: Padding) -> Statistic:
         return self.of_real(padding)
 
     def of_real(self, padding: Padding) -> Statistic:

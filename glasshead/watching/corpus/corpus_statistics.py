@@ -172,8 +172,8 @@ class CorpusStatistics(Metric):
         sums = self._sums[name]
         expected = sums.watched if text.padding is None else sums.of_real(text.padding)
         known = text.call.statistics.get(name)
-        if text.left_out and known is not None and text.padding is not None:
-            plain = sums.left_out(text.padding)
+        if text.omits_padding and known is not None and text.padding is not None:
+            plain = sums.without_padding(text.padding)
             expected = plain if known == plain else expected
         if known is None or not _same(known, expected):
             how = "corpus.statistics" + ("" if text.padding is None else "_of(attention_mask)")

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from glasshead.watching.errors import FEATURES
 from glasshead.watching.interception.axes import Axis, Product, broadcast, reshaped, whole
-from glasshead.watching.interception.by_hand_operators import Operator
-from glasshead.watching.interception.by_hand_records import (
+from glasshead.watching.interception.explicit_operators import Operator
+from glasshead.watching.interception.explicit_records import (
     Change,
     HandWeights,
     HeadMixing,
@@ -410,8 +410,8 @@ def _has_logarithm(scores: Tensor) -> bool:
     if not scores.is_floating_point():
         return False
     scores, numbers = scores.detach(), torch.finfo(scores.dtype)
-    told = (scores > math.log(numbers.tiny)) & (scores < math.log(numbers.max))
-    return bool((told | scores.isneginf()).all())
+    in_range = (scores > math.log(numbers.tiny)) & (scores < math.log(numbers.max))
+    return bool((in_range | scores.isneginf()).all())
 
 
 _WORDS = {

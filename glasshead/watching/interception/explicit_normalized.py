@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from glasshead.watching.captured_call import tolerance_of
-from glasshead.watching.interception.by_hand_operators import Operator
-from glasshead.watching.interception.by_hand_records import Change, Record, TensorRole
+from glasshead.watching.interception.explicit_operators import Operator
+from glasshead.watching.interception.explicit_records import Change, Record, TensorRole
 
 _QUOTIENTS = {"aten::div", "aten::divide", "aten::true_divide"}
 _PRODUCTS = {"aten::mul", "aten::multiply"}

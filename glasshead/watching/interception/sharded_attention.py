@@ -90,10 +90,10 @@ def run_sharded(session: Session, original: _Function, *inputs: Any, **named: An
         try:
             parts = _parts(*args, **kwargs)
         except _UnplacedError as error:
-            session.record_unseen(str(error))
+            session.record_unobserved(str(error))
             return output
         except Exception as error:  # noqa: BLE001 - the model runs on
-            session.record_unseen(unreadable(error))
+            session.record_unobserved(unreadable(error))
             return output
         for part in parts:
             own = made[..., part.span.begin : part.span.end, :].detach()

@@ -128,7 +128,7 @@ def with_output(
     )
 
 
-def told_change(
+def capture_change(
     change: AttentionChange,
     output: Tensor,
     logsumexps: Sequence[Tensor] = (),
@@ -145,8 +145,8 @@ def told_change(
         drops: Whether weights were dropped.
         follows: Whether the output follows from the problem otherwise.
     """
-    told = change.told(of_rows(logsumexps, change.captured.problem))
-    return with_output(told, output, drops=drops, follows=follows)
+    changed = change.changed_call(of_rows(logsumexps, change.captured.problem))
+    return with_output(changed, output, drops=drops, follows=follows)
 
 
 def _capture_packed(
