@@ -58,8 +58,8 @@ def write(
     try:
         if not path.resolve().parent.is_dir():
             raise FileNotFoundError(f"there is no folder {path.parent}: make it first.")
-        with whole_file(path) as beside:
-            save_file(_separate(tensors), beside, metadata={_ENTRY: data})
+        with whole_file(path) as temporary:
+            save_file(_separate(tensors), temporary, metadata={_ENTRY: data})
     except (SafetensorError, RuntimeError) as error:
         raise OSError(f"{path} cannot be written ({error}): name another place.") from error
     except OSError as error:

@@ -86,14 +86,14 @@ def planned(
     plain = cost.flops + extra.plain
     # The operations of sums and softmax are of a CPU's.
     multiple = (plain + extra.flops + extra.sums) / plain if plain else 1.0
-    beside = reducer_of(problem, reductions) if engine is FUSED else None
+    reducer = reducer_of(problem, reductions) if engine is FUSED else None
     return replace(
         plan,
         flops=cost.flops + extra.flops,
         bytes=cost.bytes + extra.bytes + result_bytes(problem, reductions),
         passes=extra.passes,
         multiple=multiple if problem.query.device.type in ("cpu", "meta") else 1.0,
-        statistics=beside,
+        statistics=reducer,
     )
 
 

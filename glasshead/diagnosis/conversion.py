@@ -247,8 +247,8 @@ def with_blocks(case: Case, base: Structure) -> Structure | None:
     else:
         return None
     counts = torch.zeros_like(ids).scatter_add(-1, ids, torch.ones_like(ids))
-    size, beside = counts.gather(-1, ids), ids[..., 1:] == ids[..., :-1]
-    alone = ~(F.pad(beside, (1, 0)) | F.pad(beside, (0, 1)))
+    size, adjacent = counts.gather(-1, ids), ids[..., 1:] == ids[..., :-1]
+    alone = ~(F.pad(adjacent, (1, 0)) | F.pad(adjacent, (0, 1)))
     if int(size.max()) < _PICTURE or bool((alone & (size > 1)).any()):
         return None
     numbered = ids.unique(return_inverse=True)[1].cpu()

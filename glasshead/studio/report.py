@@ -40,12 +40,12 @@ class Answers:
 
     >>> answers = Answers()
     >>> answers.hold("words", {"lang": "en"}, {"shell.views": "Views"})
-    >>> answers.told
+    >>> answers.by_key
     {'words|lang=en': {'shell.views': 'Views'}}
     """
 
     def __init__(self) -> None:
-        self.told: dict[str, Any] = {}
+        self.by_key: dict[str, Any] = {}
         self.numbers: dict[str, dict[str, Any]] = {}
         self._keys: dict[str, str] = {}
 
@@ -61,7 +61,7 @@ class Answers:
         if isinstance(answer, Tensor):
             self.numbers[key] = self._deduplicated(key, answer)
         else:
-            self.told[key] = answer
+            self.by_key[key] = answer
 
     def hold_all(self, given: Iterable[tuple[str, Mapping[str, Any], Any]], work: Work) -> None:
         """Add answers one by one until the work is cancelled.
@@ -85,12 +85,12 @@ class Answers:
         Errors: a ValueError where a number in a plain answer is not finite.
         """
         try:
-            told = json.dumps(self.told, separators=(",", ":"), allow_nan=False).encode()
+            answers = json.dumps(self.by_key, separators=(",", ":"), allow_nan=False).encode()
         except ValueError as error:
             raise ValueError(
                 "the numbers of this model grow beyond all bounds: train it again, or name another."
             ) from error
-        return in_a_script({"missing": missing, "told": packed(told), "numbers": self.numbers})
+        return in_a_script({"missing": missing, "told": packed(answers), "numbers": self.numbers})
 
     def _deduplicated(self, key: str, values: Float[Tensor, "*shape"]) -> dict[str, Any]:
         data, shape = packed(float32(values)), list(values.shape)
@@ -182,7 +182,7 @@ def export_alignment(answers: Answers, content: ReportContent) -> list[str]:
     subject, limits = content.studio.subject, content.studio.limits
     found = stored_alignment(subject.translator(), content.text, limits, _SENTENCES)
     answers.hold_all(found, content.work)
-    count = len(answers.told["alignment/stored"]["sentences"])
+    count = len(answers.by_key["alignment/stored"]["sentences"])
     return (
         []
         if count == len(sentences_of(content.text))
@@ -235,7 +235,7 @@ def export_heads(answers: Answers, content: ReportContent) -> list[str]:
     answers.hold_all(
         stored_heads(content.studio, content.name, content.work, _MAPS_BYTES), content.work
     )
-    summary = answers.told[key_of("heads/reading", {"text": content.name})]
+    summary = answers.by_key[key_of("heads/reading", {"text": content.name})]
     whole, of = summary["whole"], sum(summary["heads"])
     return [] if whole is None else report_note(content, "heads", kept=len(whole), of=of)
 
@@ -374,8 +374,8 @@ class Report:
 
         Errors: an OSError where it cannot be written.
         """
-        with whole_file(Path(file)) as beside:
-            beside.write_text(self.html(), encoding="utf-8")
+        with whole_file(Path(file)) as temporary:
+            temporary.write_text(self.html(), encoding="utf-8")
 
     def _repr_html_(self) -> str:
         return framed(self.html(), self._title)
@@ -443,7 +443,7 @@ def _answers_of(content: ReportContent, spoken: dict[str, str]) -> tuple[Answers
             try:
                 notes[view] = hold(answers, content)
             except Refusal as error:
-                sentence = Say(content.lang).told(error)
+                sentence = Say(content.lang).translated(error)
                 views[view] = without_places(sentence, private_places(content.studio))
                 refused[view] = error
     of_the_model = [view for view in (*notes, *refused) if view != _WITHOUT_A_MODEL]
@@ -457,8 +457,8 @@ def _answers_of(content: ReportContent, spoken: dict[str, str]) -> tuple[Answers
 
 def _tokens(answers: Answers, text: str) -> dict[str, tuple[int, int]]:
     """Return the number of tokens that each view shows, and of the text."""
-    heads = answers.told.get(key_of("heads/reading", {"text": text}))
-    atlas = answers.told.get(key_of("atlas/read", {}))
+    heads = answers.by_key.get(key_of("heads/reading", {"text": text}))
+    atlas = answers.by_key.get(key_of("atlas/read", {}))
     shown = {} if heads is None else {"heads": (len(heads["tokens"]), heads["of"])}
     return shown if atlas is None else shown | {"atlas": (atlas["length"], atlas["of"])}
 

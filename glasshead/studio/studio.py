@@ -111,7 +111,7 @@ class Studio:
     Args:
         folder: A run or model folder; None: only the views that need no model.
         limits: Limits on requests and on concurrent work.
-        beside: Folders of further models and runs, to compare the first one with.
+        other_folders: Folders of further models and runs, to compare the first one with.
 
     Attributes:
         subject: What the folder holds.
@@ -126,11 +126,11 @@ class Studio:
         folder: Path | None = None,
         limits: Limits | None = None,
         *,
-        beside: Sequence[Path] = (),
+        other_folders: Sequence[Path] = (),
     ) -> None:
         self.limits = limits or Limits()
-        self.subject, self.beside = StudioSubject(folder), tuple(beside)
-        self.others = tuple(map(StudioSubject, self.beside))
+        self.subject, self.other_folders = StudioSubject(folder), tuple(other_folders)
+        self.others = tuple(map(StudioSubject, self.other_folders))
         self.texts = SentTexts(self.limits)
         self.readings: SizedCache[ModelPass] = SizedCache(self.limits.memory)
         self.slots = Slots(self.limits.jobs)
@@ -220,7 +220,7 @@ def about(studio: Studio, say: Say | None = None) -> dict[str, Any]:
     try:
         kind = subject.kind
     except (ValueError, OSError) as error:
-        problem = str(error) if say is None else say.told(error)
+        problem = str(error) if say is None else say.translated(error)
     return {
         "version": __version__,
         "id": studio.id,

@@ -20,7 +20,7 @@ from glasshead.message import Message
 # Files that precede `config.json`, whose presence makes a folder a run.
 _BEFORE = {"README.md", "tokenizer.json"}
 # Advice of errors where a file of a run is malformed, and where the folder may be no run.
-_ANEW, _OTHER = "train anew", "name another folder"
+_TRAIN_AGAIN, _OTHER = "train anew", "name another folder"
 _LOCK = ".lock"
 # Environment variables with the rank of a process; rank 0 has 0, or none is set.
 _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")
@@ -113,13 +113,13 @@ class RunFolder:
         """
         if not self.checkpoint.exists():
             return
-        with whole_file(self.previous_checkpoint) as beside:
-            beside.unlink()
+        with whole_file(self.previous_checkpoint) as temporary:
+            temporary.unlink()
             try:
-                beside.hardlink_to(self.checkpoint)
+                temporary.hardlink_to(self.checkpoint)
             except OSError:
                 # The file system has no hard links.
-                shutil.copyfile(self.checkpoint, beside)
+                shutil.copyfile(self.checkpoint, temporary)
 
     @contextmanager
     def locked(self, *, resume: bool = False) -> Iterator[None]:
@@ -234,7 +234,7 @@ class RunFolder:
                     file=self.config.name,
                 )
             )
-        return read_object(self.config, _ANEW)
+        return read_object(self.config, _TRAIN_AGAIN)
 
     def read_metrics(self) -> dict[str, Any]:
         """Read metrics.json, as returned by `train`.
@@ -243,7 +243,7 @@ class RunFolder:
         """
         self.read_config()
         self._check_validated(self.metrics)
-        return read_object(self.metrics, _ANEW)
+        return read_object(self.metrics, _TRAIN_AGAIN)
 
     def read_failure(self) -> dict[str, Any]:
         """Read why training diverged: its `step` and the `error`; {} if it did not.
@@ -252,7 +252,7 @@ class RunFolder:
         """
         if not self.failure.exists():
             return {}
-        found = {"step": 0, "error": ""} | read_object(self.failure, _ANEW)
+        found = {"step": 0, "error": ""} | read_object(self.failure, _TRAIN_AGAIN)
         return {"step": found["step"], "error": str(found["error"])}
 
     def check_weights(self) -> Path:
@@ -290,7 +290,7 @@ class RunFolder:
         made_by = say("Made by")
         resumed = say("and, where that was interrupted, the same command with `--resume`.")
         file, has = say("file"), say("what it has")
-        text = f"# {say.told(title)}\n\n{made_by}\n\n    {command}\n\n{resumed}\n\n"
+        text = f"# {say.translated(title)}\n\n{made_by}\n\n    {command}\n\n{resumed}\n\n"
         self.write_text(self.readme, f"{text}| {file} | {has} |\n|---|---|\n{rows}")
 
     def write_json(self, file: Path, value: Mapping[str, Any]) -> None:
@@ -308,8 +308,8 @@ class RunFolder:
         """Write bytes, replacing an older file atomically."""
         if not leads():
             return
-        with _write_errors(file), whole_file(file) as beside:
-            beside.write_bytes(content)
+        with _write_errors(file), whole_file(file) as temporary:
+            temporary.write_bytes(content)
 
     def append(self, file: Path, text: str) -> None:
         """Append to a file; a killed process may leave the last line incomplete.
@@ -382,8 +382,8 @@ class RunFolder:
     def _sweep(self) -> None:
         """Remove temporary files of a killed process."""
         for folder in (self.path, self.checkpoint.parent):
-            for beside in folder.glob(".*.tmp"):
-                beside.unlink(missing_ok=True)
+            for temporary in folder.glob(".*.tmp"):
+                temporary.unlink(missing_ok=True)
 
 
 def is_of_huggingface(folder: Path) -> bool:

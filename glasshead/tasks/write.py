@@ -126,7 +126,7 @@ def loaded(path: str | Path) -> Loaded:
     place = Path(path)
     file = llama2c_file(place)
     if file is not None:
-        return _pretrained(file, llama2c_tokenizer(_beside(file)))
+        return _pretrained(file, llama2c_tokenizer(_tokenizer_next_to(file)))
     if is_of_huggingface(place):
         return _pretrained(place, None)
     return WRITE.load(RunFolder(place).path)
@@ -152,7 +152,7 @@ def _pretrained(place: Path, tokenizer: Tokenizer | None) -> Loaded:
     return model, tokenizer, None
 
 
-def _beside(file: Path) -> Path:
+def _tokenizer_next_to(file: Path) -> Path:
     """Return the tokenizer file beside a llama2.c model file."""
     found = [one for one in sorted(file.parent.glob("tok*.bin")) if one != file]
     if len(found) == 1:

@@ -152,7 +152,7 @@ def _too_large(where: str, name: str, value: int) -> ValueError:
     )
 
 
-ANEW = "take it anew"
+FETCH_AGAIN = "take it anew"
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
@@ -209,7 +209,7 @@ def _places(folder: Path) -> dict[str, Path]:
 
 def _indexed(folder: Path) -> dict[str, Path]:
     index = folder / _INDEX
-    shards = read_object(index, ANEW).get("weight_map")
+    shards = read_object(index, FETCH_AGAIN).get("weight_map")
     if not isinstance(shards, dict) or not shards:
         raise ValueError(f"{printable(str(index))} takes a weight_map, and has none: take it anew.")
     known: dict[str, set[str]] = {}

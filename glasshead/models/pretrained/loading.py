@@ -20,7 +20,7 @@ from glasshead.models.pretrained.encoders import (
     RoBERTa,
 )
 from glasshead.models.pretrained.folder import (
-    ANEW,
+    FETCH_AGAIN,
     PICKLED,
     ConfigValues,
     StoredTensors,
@@ -176,7 +176,7 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     file = llama2c_file(place)
     if file is not None:
         return load_llama2c(file).to(dtype)
-    values = read_object(place / "config.json", ANEW)
+    values = read_object(place / "config.json", FETCH_AGAIN)
     architecture = _architecture(values, place)
     values |= {"model_type": _TYPES[architecture]}
     family = FAMILIES[architecture]

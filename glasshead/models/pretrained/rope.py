@@ -51,8 +51,8 @@ def rotary(
         rope.only("partial_rotary_factor", 1.0)
         values.only("partial_rotary_factor", 1.0)
     else:
-        told = values.number("partial_rotary_factor", share)
-        count = int(width * rope.number("partial_rotary_factor", told))
+        given = values.number("partial_rotary_factor", share)
+        count = int(width * rope.number("partial_rotary_factor", given))
         rotated = {} if count == width else {"rotary_dim": count}
     base = rope.number("rope_theta", values.number("rope_theta", base))
     kind = kind_of(rope)

@@ -83,7 +83,7 @@ def _add_comparison(routes: APIRouter, studio: Studio) -> None:
             raise Refusal(Message("a comparison takes two texts, and got one: name `minus`, too."))
         pair = await _of_readings(studio, request, of, lambda readings: readings)
         why = no_difference(*pair)
-        return compared(*pair) | {"refused": why and say_of(request.scope).told(why)}
+        return compared(*pair) | {"refused": why and say_of(request.scope).translated(why)}
 
     @routes.get("/roles", response_class=Response, responses=LINES)
     def roles(model: Annotated[int, Query(ge=0, le=255)] = 0) -> Response:

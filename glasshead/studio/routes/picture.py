@@ -36,9 +36,9 @@ def picture_routes(studio: Studio) -> APIRouter:
         return {"id": await run_job(request, lambda _: pictures.add(content))}
 
     @routes.get("")
-    async def told(request: Request, image: _Image = None) -> dict[str, Any]:
+    async def summary(request: Request, image: _Image = None) -> dict[str, Any]:
         """Return the layers, heads and patches of a picture; 404 where there is no vision model."""
-        return await run_job(request, lambda work: pictures.told(image, work))
+        return await run_job(request, lambda work: pictures.summary(image, work))
 
     @routes.get("/pixels", response_class=Response, responses=NUMBERS)
     async def pixels(request: Request, image: _Image = None) -> Response:

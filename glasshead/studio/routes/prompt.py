@@ -107,12 +107,12 @@ def model_routes(studio: Studio) -> APIRouter:
         ]
 
     @routes.get("")
-    async def told(request: Request, text: Prompt) -> dict[str, Any]:
+    async def summary(request: Request, text: Prompt) -> dict[str, Any]:
         """Return the layers, heads and tokens of a text, and what its heads are lit by.
 
         404 where there is no model.
         """
-        return await run_job(request, lambda work: whole.told(text, work))
+        return await run_job(request, lambda work: whole.summary(text, work))
 
     @routes.get("/writes", response_class=Response, responses=NUMBERS)
     async def writes(request: Request, text: Prompt) -> Response:

@@ -74,7 +74,7 @@ def training_routes(studio: Studio) -> APIRouter:
     """Create the routes of the view `training`."""
     routes = APIRouter(prefix="/training", tags=["training"], responses=REFUSALS)
     # Without a folder, `check_run` refuses.
-    runs = TrainingRuns(studio.subject.folder or Path(), studio.beside)
+    runs = TrainingRuns(studio.subject.folder or Path(), studio.other_folders)
 
     @routes.get("")
     def training(
@@ -94,7 +94,7 @@ def training_routes(studio: Studio) -> APIRouter:
         studio.subject.check_run()
         span = None if first is None or last is None else (first, last)
         chosen = None if over is None else [name for name in over.split(SEPARATOR) if name]
-        return runs.told(version, smoothing, span, chosen)
+        return runs.summary(version, smoothing, span, chosen)
 
     @routes.get("/head")
     async def head(

@@ -111,7 +111,7 @@ def _roles(reading: ModelPass, work: Work) -> gh.HeadRoles:
     """Compute the roles as `head_roles` does, reporting progress by layer."""
     masses = {}
     for done, name in enumerate(reading.layers):
-        work.tell("heads.naming", done, len(reading.layers))
+        work.report("heads.naming", done, len(reading.layers))
         layer = gh.Seen({name: reading.seen[name]})
         masses |= masses_of_layers(layer, reading.tokens[None])
     return roles_of(masses, THRESHOLDS)
@@ -193,7 +193,7 @@ def stored_heads(
     yield "heads/reading", {"text": text}, opened
     yield "heads/maps", {"text": text}, small_maps(reading)
     for done, (layer, head) in enumerate(chosen):
-        work.tell("heads.storing", done, len(chosen))
+        work.report("heads.storing", done, len(chosen))
         parameters = {"text": text, "layer": layer, "head": head}
         yield "heads/weights", parameters, whole_map(reading, layer, head)
         yield "heads/along", parameters, along(reading, layer, head)

@@ -128,14 +128,14 @@ class InductionTests:
     def _test(self, model: int, work: Work) -> dict[str, Any]:
         from glasshead.tasks.readers.find_roles import repeated, score_roles
 
-        work.tell("heads.opening", 0, 1)
+        work.report("heads.opening", 0, 1)
         reader = self._studio.model(model).reader()
         test = repeated(reader, None, 0)
         try:
             found = score_roles(
                 reader,
                 (test.tokens,),
-                progress=lambda done, of: work.tell("heads.testing", done, of),
+                progress=lambda done, of: work.report("heads.testing", done, of),
             ).roles
         except UnseenError as error:
             raise Refusal(str(error)) from error

@@ -81,7 +81,7 @@ class Pictures:
         self._pictures.put(name, opened(content))
         return name
 
-    def told(self, image: str | None, work: Work) -> dict[str, Any]:
+    def summary(self, image: str | None, work: Work) -> dict[str, Any]:
         """Describe a pass over a picture.
 
         Args:
@@ -113,7 +113,7 @@ class Pictures:
     ) -> Float[Tensor, "all_heads_and_one rows columns"]:
         """Return the weight of each patch for a query, in each head; last is the rollout's.
 
-        Errors: as of `told`, and a `Refusal` where there is no such query.
+        Errors: as of `summary`, and a `Refusal` where there is no such query.
         """
         return torch.stack([each.weights.float() for each in self._all(image, query, work)])
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from glasshead.extras import require
 from glasshead.files import JSON_BYTES, TOKENIZER_BYTES, check_regular, read_object
 from glasshead.message import Message
-from glasshead.models.pretrained.folder import ANEW, PICKLED, StoredTensors, check_numbers
+from glasshead.models.pretrained.folder import FETCH_AGAIN, PICKLED, StoredTensors, check_numbers
 from glasshead.models.saving import TooLargeError, built_on_meta
 from glasshead.tasks.data.files import shown
 from glasshead.tasks.readers.named_elsewhere import attention_of, check_names, hide_kernels
@@ -26,7 +26,7 @@ from glasshead.tasks.tokenizers.chunks import (
     check_length,
     cutting,
     encode_in_chunks,
-    told_panics,
+    panics_as_errors,
 )
 from glasshead.tasks.tokenizers.tokenizer import LEAST, read_checked
 from glasshead.tasks.tokenizers.trial import Trial, trial_of
@@ -154,7 +154,7 @@ def checked_shapes(folder: Path) -> dict[str, Sequence[int]]:
     with errors_in_a_sentence(folder, "the model"):
         shapes = StoredTensors(folder).shapes
     file = folder / "config.json"
-    check_numbers(read_object(file, ANEW), file, len(shapes))
+    check_numbers(read_object(file, FETCH_AGAIN), file, len(shapes))
     return shapes
 
 
@@ -260,7 +260,7 @@ def _tokenizer(folder: Path) -> Any:
     for file in folder.iterdir():
         if file.suffix in _SENTENCEPIECE:
             check_sentencepiece(file, shown(file))
-    with errors_in_a_sentence(folder, "the tokenizer"), told_panics(_file_of(folder)):
+    with errors_in_a_sentence(folder, "the tokenizer"), panics_as_errors(_file_of(folder)):
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
     # Of other files than tokenizer.json, transformers makes rules of its own.
     file = _file_of(folder)
@@ -268,7 +268,7 @@ def _tokenizer(folder: Path) -> Any:
         check_rules(rules_of(inner), file)
         if (trial := trial_of(inner, file)) is not None:
             trial.check([LEAST])
-    with errors_in_a_sentence(folder, "the tokenizer"), told_panics(file):
+    with errors_in_a_sentence(folder, "the tokenizer"), panics_as_errors(file):
         _around(tokenizer)
     return tokenizer
 
@@ -362,7 +362,7 @@ def _encoded(
     if trial is not None:
         trial.check(part for text in parts for part in text)
     encode = partial(tokenizer, add_special_tokens=False, verbose=False)
-    with told_panics(file):
+    with panics_as_errors(file):
         return encode_in_chunks(parts, lambda some: encode(some)["input_ids"])
 
 
@@ -374,7 +374,7 @@ def _file_of(folder: Path) -> str:
 
 def _written(file: str, tokenizer: Any, token: int) -> str:
     """Return the text of a token, with the space before it."""
-    with told_panics(file):
+    with panics_as_errors(file):
         written, piece = tokenizer.decode([token]), tokenizer.convert_ids_to_tokens(token)
     # SentencePiece strips it at the beginning of a text.
     if piece.startswith(_SPACES) and not written.startswith(" "):

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from glasshead.drawing.printable import printable
 from glasshead.files import read_object
-from glasshead.models.pretrained.folder import ANEW
+from glasshead.models.pretrained.folder import FETCH_AGAIN
 from glasshead.tasks.data.files import shown
 
 _READ = (
@@ -70,7 +70,7 @@ def check_names(folder: Path) -> None:
             "into the model and save that."
         )
     for file in (folder / name for name in _READ):
-        for key, value in _pairs(read_object(file, ANEW)) if file.exists() else ():
+        for key, value in _pairs(read_object(file, FETCH_AGAIN)) if file.exists() else ():
             if _leads_out(key, value):
                 raise ValueError(
                     f"{shown(file)} has {printable(f'{key}={value!r}'[:_SHOWN])}, which needs a "

@@ -246,7 +246,7 @@ class TextObserver:
             "tokens": counts.tokens,
             "pieces": counts.count,
             "length": counts.length,
-            "cut": {"texts": counts.left_out.texts, "tokens": counts.left_out.tokens},
+            "cut": {"texts": counts.omitted.texts, "tokens": counts.omitted.tokens},
         }
         return CorpusResult(
             self._sums.values(),
