@@ -25,7 +25,7 @@ class Plan:
         passes: The number of times the scores are computed.
         multiple: The time that is expected, as a multiple of the plain call's; 1 for the call, and
             on a GPU, where none was measured.
-        statistics: On a GPU, what computes the statistics beside the context, and why.
+        statistics: On a GPU, what computes the statistics next to the context, and why.
 
     >>> import torch, glasshead as gh
     >>> x = torch.empty(1, 8, 4096, 64, device="meta")

@@ -29,7 +29,7 @@ class WeightGradients(LazyMatrix):
         output_gradient: Gradient of the loss with respect to the context of each head,
             `[..., heads, queries, value_dim]`.
 
-    Errors: a TypeError or ValueError where these are not tensors of such shapes.
+    Errors: a TypeError or ValueError if these are not tensors of such shapes.
 
     >>> import glasshead as gh
     >>> G = gh.WeightGradients(torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[1.0], [10.0]]]))

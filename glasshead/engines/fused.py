@@ -155,7 +155,7 @@ class Fused:
         """Return what computes the problem by SDPA alone, from its inputs as they are.
 
         It computes all inputs of the same shapes, dtype and device, with a mask that is the same or
-        has other lengths. None where inputs have to be converted, cut or cleared.
+        has other lengths. None if inputs have to be converted, cut or cleared.
         """
         mask, is_causal = _mask(problem)
         by_length = type(mask) is LengthMask
@@ -349,7 +349,7 @@ def _spans_of_rows(
     """Return the keys that all queries of a batch row see, without a gap, one span for all or each.
 
     SDPA then needs no mask tensor, no copy without what it hides, and no scores of that, as in a
-    batch of padded texts, or in a cache longer than its text. None where the rows are others, or
+    batch of padded texts, or in a cache longer than its text. None if the rows are others, or
     too small.
     """
     *batch, _, _, keys = problem.scores_shape

@@ -49,7 +49,7 @@ class Reduction(ABC):
     """Base class of reductions of the weights P and the scores s.
 
     Attributes:
-        query_axis: The axis of the results along which those of further queries follow; None where
+        query_axis: The axis of the results along which those of further queries follow; None if
             they are merged.
         merged: How: "sum" or "max".
     """
@@ -58,7 +58,7 @@ class Reduction(ABC):
     merged: ClassVar[str] = "sum"
 
     def check(self, problem: Problem, owner: object) -> None:  # noqa: B027 - few have an operand
-        """Raise a ValueError where an operand does not fit; it names the `owner`, a statistic."""
+        """Raise a ValueError if an operand does not fit; it names the `owner`, a statistic."""
 
     @abstractmethod
     def of(self, rows: Rows) -> tuple[Tensor, ...]:
@@ -76,7 +76,7 @@ class Reducing(Protocol):
     differentiable: ClassVar[bool]
 
     def check(self, problem: Problem) -> None:
-        """Raise a ValueError where it does not fit the problem."""
+        """Raise a ValueError if it does not fit the problem."""
         ...
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
@@ -99,7 +99,7 @@ class StatisticRequest:
         self._places: dict[str, list[int]] = {}
 
     def check(self) -> None:
-        """Raise a ValueError where a statistic does not fit the problem, or has no gradient."""
+        """Raise a ValueError if a statistic does not fit the problem, or has no gradient."""
         for one in self.statistics.values():
             one.check(self.problem)
             if self.gradient and not one.differentiable:

@@ -70,7 +70,7 @@ class Answers:
             given: Path, parameters and answer of each.
             work: Checked for cancellation before each.
 
-        Errors: `Cancelled` where the work was cancelled.
+        Errors: `Cancelled` if the work was cancelled.
         """
         for path, parameters, answer in given:
             work.check()
@@ -82,7 +82,7 @@ class Answers:
         Args:
             missing: The page's message for a request without an answer.
 
-        Errors: a ValueError where a number in a plain answer is not finite.
+        Errors: a ValueError if a number in a plain answer is not finite.
         """
         try:
             answers = json.dumps(self.by_key, separators=(",", ":"), allow_nan=False).encode()
@@ -122,7 +122,7 @@ def packed(content: bytes) -> str:
 def in_a_script(value: Any) -> str:
     r"""Serialize a value to ASCII JSON that is safe inside a script element.
 
-    Errors: a ValueError where a number is not finite.
+    Errors: a ValueError if a number is not finite.
 
     >>> in_a_script("<!-- \u2028")
     '"\\u003c!-- \\u2028"'
@@ -177,7 +177,7 @@ _SENTENCES = 5
 def export_alignment(answers: Answers, content: ReportContent) -> list[str]:
     """Export the translations of the first sentences, with their cross-attention weights.
 
-    Errors: a `Refusal` where there is no sentence that can be translated.
+    Errors: a `Refusal` if there is no sentence that can be translated.
     """
     subject, limits = content.studio.subject, content.studio.limits
     found = stored_alignment(subject.translator(), content.text, limits, _SENTENCES)
@@ -200,7 +200,7 @@ _SIDE = 256
 def export_atlas(answers: Answers, content: ReportContent) -> list[str]:
     """Export the atlases of the heads that have a role, and of others as far as there is room.
 
-    Errors: a `Refusal` where the text cannot be read, or its attention cannot be observed.
+    Errors: a `Refusal` if the text cannot be read, or its attention cannot be observed.
     """
     atlases = Atlases(content.studio)
     opened = atlases.opened(content.name, content.work)
@@ -230,7 +230,7 @@ _MAPS_BYTES = 3_500_000
 def export_heads(answers: Answers, content: ReportContent) -> list[str]:
     """Export the maps of as much of the text as the model reads and a file has room for.
 
-    Errors: a `Refusal` where the text cannot be read, or its attention cannot be observed.
+    Errors: a `Refusal` if the text cannot be read, or its attention cannot be observed.
     """
     answers.hold_all(
         stored_heads(content.studio, content.name, content.work, _MAPS_BYTES), content.work
@@ -247,7 +247,7 @@ _STEPS_BYTES = 1_000_000
 def export_steps(answers: Answers, content: ReportContent) -> list[str]:
     """Export the matrices and explanations of the first sentence, for most settings.
 
-    Errors: a `Refusal` where the text has no word.
+    Errors: a `Refusal` if the text has no word.
     """
     whole = [part for part in sentences_of(composed(content.text)) if split(part)]
     if not whole:
@@ -295,9 +295,8 @@ class Report:
 
     It opens on the model's heads. It contains the steps of the text's first sentence, the heads and
     the atlas of as many of its tokens as a small file has room for, and, of a translator, the
-    alignment; each number as the library computes it. The page says which parts of the text it
-    leaves out, and why a view is missing; where no view of the model is possible, an error is
-    raised.
+    alignment; each number as the library computes it. The page states which parts of the text it
+    omits, and why a view is missing; if no view of the model is possible, an error is raised.
 
     Attributes:
         tokens: Tokens shown and tokens in all, by view.
@@ -310,10 +309,10 @@ class Report:
         text: The text to read; None: one that the run has held out, or for a model alone, one of
             the studio's own.
         lang: Language code of the page, as for `explain`.
-        work: Receives progress; where it is cancelled, `Cancelled` is raised.
+        work: Receives progress; if it is cancelled, `Cancelled` is raised.
 
-    Errors: a ValueError where the text has no word, the language is unknown, the model cannot be
-    loaded, or its attention cannot be observed; an OSError where there is no such folder.
+    Errors: a ValueError if the text has no word, the language is unknown, the model cannot be
+    loaded, or its attention cannot be observed; an OSError if there is no such folder.
 
     >>> report = Report(None, "Hello shiny sun!")
     >>> report
@@ -372,7 +371,7 @@ class Report:
     def save(self, file: str | Path) -> None:
         """Write the page to a file atomically.
 
-        Errors: an OSError where it cannot be written.
+        Errors: an OSError if it cannot be written.
         """
         with whole_file(Path(file)) as temporary:
             temporary.write_text(self.html(), encoding="utf-8")
@@ -432,7 +431,7 @@ def _title(studio: Studio) -> str:
 def _answers_of(content: ReportContent, spoken: dict[str, str]) -> tuple[Answers, dict[str, str]]:
     """Collect the answers of the shell and of each view, and the reasons of refused views.
 
-    Errors: a `Refusal` where all views of the model are refused.
+    Errors: a `Refusal` if all views of the model are refused.
     """
     answers, description = Answers(), about(content.studio)
     views: dict[str, str | None] = {view: description["views"][view] for view in HOLDING}

@@ -51,7 +51,7 @@ class ObservedStep(NamedTuple):
         )
 
     def captured_again(self, site: SiteCall, masks: MaskReader) -> CapturedCall | None:
-        """Capture the call of a later pass at the same place; None where it is of another kind.
+        """Capture the call of a later pass at the same place; None if it is of another kind.
 
         All but its tensors is fixed by that place.
         """
@@ -74,7 +74,7 @@ class ObservedStep(NamedTuple):
         return CapturedCall(problem, site=site)
 
     def row(self, site: SiteCall, masks: MaskReader) -> ScoreRow | None:
-        """Compute the row of another call of its pass; None where that has not all from it."""
+        """Compute the row of another call of its pass; None if that has not all from it."""
         own = self.captured.site
         if own is None or site.metadata != own.metadata:
             return None
@@ -147,7 +147,7 @@ class AlikeLayers:
 
 
 def _shared(captured: CapturedCall) -> tuple[Any, ...] | None:
-    """Return what a call has to share with another, of numbers and shapes; None where it cannot."""
+    """Return what a call has to share with another, of numbers and shapes; None if it cannot."""
     problem, site = captured.problem, captured.site
     plain = (
         site is not None

@@ -78,7 +78,7 @@ class AttentionMap(Drawn):
     Attributes:
         weights: The weight of each patch.
         title: What was looked at.
-        elsewhere: The weight of keys that are no patches, by what they are.
+        elsewhere: The weight of keys that are not patches, by kind.
         removed: The weight of the keys that were removed, before the others were scaled to sum to 1
             without them.
         picture: The picture to paint over; None: the weights alone.
@@ -115,7 +115,7 @@ class AttentionMap(Drawn):
         Args:
             picture: See `glasshead.drawing.Overlay`.
 
-        Errors: a TypeError or ValueError where it is no picture.
+        Errors: a TypeError or ValueError if it is not a picture.
         """
         Overlay([[0.0]], picture)
         return replace(self, picture=picture)
@@ -123,7 +123,7 @@ class AttentionMap(Drawn):
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write a picture, .png, or a page, .html.
 
-        Errors: a ValueError for another ending, an OSError where it cannot be written; then an
+        Errors: a ValueError for another ending, an OSError if it cannot be written; then an
         older file is left unchanged.
         """
         from glasshead.files import whole_file
@@ -170,7 +170,7 @@ def tokens_of(
         batch, image: The numbers of the text, and of the picture within it.
         grid: Rows and columns of patches that are its last keys; None: what is known of it.
 
-    Errors: a ValueError where they are not known.
+    Errors: a ValueError if they are not known.
     """
     if grid is not None:
         rows, columns = (whole_number(side, "grid", least=1) for side in grid)
@@ -322,7 +322,7 @@ def _queries(
 ) -> list[int] | None:
     """Return the numbers of the queries of a picture, counted window by window.
 
-    Errors: a TypeError or ValueError where one is not there.
+    Errors: a TypeError or ValueError if one is not there.
     """
     if query is None:
         return None

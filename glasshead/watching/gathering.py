@@ -38,7 +38,7 @@ class _Part(NamedTuple):
 def gathered(watched: Mapping[str, Watched]) -> dict[str, Watched]:
     """Return the calls of all ranks, joined by heads and then by queries; see `Seen.gather`.
 
-    Errors: a ValueError where ranks have seen other calls.
+    Errors: a ValueError if ranks have seen other calls.
     """
     whole = {name: [*calls] for name, calls in watched.items()}
     for name, place, parts in _of_all_ranks(whole, "heads"):
@@ -57,7 +57,7 @@ def _of_all_ranks(
 ) -> Iterator[tuple[str, int, list[_Part]]]:
     """Yield the name and place of each call that is spread along an axis, and its parts by rank.
 
-    Errors: a ValueError where ranks have seen other calls.
+    Errors: a ValueError if ranks have seen other calls.
     """
     own = [
         (shard.group, _Part(name, place, shard.first, call.moved(shards=()), call.arrived))

@@ -46,7 +46,7 @@ class Keeper:
             call: The call.
             problem: Its computation, at its position in its text.
 
-        Errors: an `UnfitError` where it has not what is to be kept.
+        Errors: an `UnfitError` if it has not what is to be kept.
         """
         if self.spent is not None:
             return {"missing": self.spent}
@@ -173,7 +173,7 @@ class Keeper:
     def _charge(self, name: str, needed: int) -> None:
         """Charge bytes of kept weights or steps to the budget.
 
-        Errors: a `BudgetError` where the total exceeds it.
+        Errors: a `BudgetError` if the total exceeds it.
         """
         self._bytes += needed
         if self._bytes > self._budget:
@@ -187,7 +187,7 @@ class Keeper:
 def steps_of(captured: CapturedCall, problem: Problem, name: str) -> Trace:
     """Compute the steps of a call of a function from its inputs, in their layout.
 
-    Errors: a ValueError where its output is another.
+    Errors: a ValueError if its output is another.
     """
     # A cache may be written to.
     inputs = {

@@ -71,7 +71,7 @@ class PaddingFinder:
     def real(
         self, call: AttentionCall, place: CallPosition
     ) -> Bool[Tensor, "batch queries"] | None:
-        """Return which queries are real tokens; None where all are, or the padding is unknown.
+        """Return which queries are real tokens; None if all are, or the padding is unknown.
 
         Args:
             call: The call.
@@ -103,7 +103,7 @@ class PaddingFinder:
         Args:
             seen: Names of the attentions that were seen.
 
-        Errors: an `UnseenError` where the given mask fitted no call; where no mask is known and a
+        Errors: an `UnseenError` if the given mask fitted no call; if no mask is known and a
         batch looks padded it is a warning.
         """
         if self._given is not None and seen and not self.fitted:
@@ -148,7 +148,7 @@ class PaddingFinder:
     def _called_with(
         self, attention: AttentionCall, position: int
     ) -> Bool[Tensor, "batch queries"] | None:
-        """Return the real queries by the arguments of the enclosing modules; None where unknown.
+        """Return the real queries by the arguments of the enclosing modules; None if unknown.
 
         The innermost mask that fits counts: further out the same argument may refer to other
         tokens, such as those of the encoder around a decoder.
@@ -304,7 +304,7 @@ def _by_columns(captured: CapturedCall) -> Bool[Tensor, "batch queries"] | None:
 def _real_queries(
     mask: Any, captured: CapturedCall, position: int, *, hides: bool
 ) -> Bool[Tensor, "batch queries"] | None:
-    """Return the columns of a token mask that belong to the queries; None where it does not fit."""
+    """Return the columns of a token mask that belong to the queries; None if it does not fit."""
     if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.shape[0] != captured.rows:
         return None
     end = position + captured.queries

@@ -158,7 +158,7 @@ def is_a_head(model: nn.Module, name: str) -> bool:
 
 
 def advice_for(model: nn.Module, name: str, softmax: LoneSoftmax) -> str | None:
-    """Return how to make the attention of a module visible; None where nothing is known to.
+    """Return how to make the attention of a module visible; None if nothing is known to.
 
     Args:
         model: The watched model.

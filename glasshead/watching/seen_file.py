@@ -87,7 +87,7 @@ def _watched(
 ) -> Watched:
     """Deserialize the calls of a layer.
 
-    Errors: a ValueError where there is none.
+    Errors: a ValueError if there is none.
     """
     if not calls:
         raise ValueError(f"{name!r} has no call")

@@ -203,7 +203,7 @@ def _is_readable(lengths: Tensor) -> bool:
 
 
 def _plain_bounds(problem: Problem) -> Tensor | None:
-    """Return the bounds of a mask of positions; None where others hide pairs, or rows see none."""
+    """Return the bounds of a mask of positions; None if others hide pairs, or rows see none."""
     return problem._once("plain bounds", lambda: _bounds_that_show_all(problem))  # noqa: SLF001
 
 
@@ -301,7 +301,7 @@ def lower_recipe(problem: Problem) -> RecipeTensors:
 def seen_pairs(problem: Problem) -> int | None:
     """Count the pairs within each query's first and last visible key, over batch and heads.
 
-    None where that cannot be known without evaluating every pair of the mask.
+    None if that cannot be known without evaluating every pair of the mask.
     """
     # A problem on the meta device has no numbers, but a mask has its own.
     on_meta = problem.query.device.type == "meta"

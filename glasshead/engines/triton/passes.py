@@ -336,12 +336,12 @@ def _contiguous(vectors: Tensor) -> Tensor:
 
 
 def _step(tensor: Tensor, axis: int) -> int:
-    """Return the stride of an axis, 0 where it broadcasts."""
+    """Return the stride of an axis, 0 if it broadcasts."""
     return tensor.stride(axis) if tensor.shape[axis] > 1 else 0
 
 
 def _steps(tensor: Tensor | None, axes: int) -> list[int]:
-    """Return the strides of the first axes, 0 where they broadcast or there is no tensor."""
+    """Return the strides of the first axes, 0 if they broadcast or there is no tensor."""
     return [0] * axes if tensor is None else [_step(tensor, axis) for axis in range(axes)]
 
 

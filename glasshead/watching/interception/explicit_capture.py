@@ -69,7 +69,7 @@ def _capture(
         heads: Number of heads, where these share an axis with the batch.
         crosses: Whether the keys belong to another text.
 
-    Errors: an `UnfollowedError` where the weights were changed after the softmax.
+    Errors: an `UnfollowedError` if the weights were changed after the softmax.
     """
     apart = partial(headed, heads=heads)
     scores, value = apart(taken.of_scores()), apart(taken.of_values())
@@ -166,7 +166,7 @@ def headed(tensor: Tensor, heads: int | None) -> Tensor:
 def _check_output(taken: TakenWeights, apart: Callable[[Tensor], Tensor]) -> None:
     """Check that the output is that of the weights which were taken, at the first and last query.
 
-    Errors: an `UnfollowedError` where it is another.
+    Errors: an `UnfollowedError` if it is another.
     """
     if taken.found.added:
         return
@@ -259,7 +259,7 @@ def _described(steps: Sequence[Change], *, hides: bool) -> list[str]:
 
 
 def _described_by_numbers(step: Change) -> str | None:
-    """Describe a step, "" for one that does nothing; None where its tensor is gone."""
+    """Describe a step, "" for one that does nothing; None if its tensor is gone."""
     if step.other is None:
         return step.words
     other = step.other()
@@ -286,7 +286,7 @@ def _check_whole(calls: Sequence[ModuleCall], shape: Sequence[int]) -> None:
         calls: The module calls in progress, innermost first.
         shape: The shape of the scores.
 
-    Errors: an `UnfollowedError` where the tokens of a text are in chunks.
+    Errors: an `UnfollowedError` if the tokens of a text are in chunks.
     """
     if len(shape) < 5:
         return
@@ -304,7 +304,7 @@ _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "hea
 
 
 def count_heads(calls: Sequence[ModuleCall], shape: Sequence[int]) -> int | None:
-    """Return the number of heads where these share an axis with the batch; None where none do.
+    """Return the number of heads where these share an axis with the batch; None if none do.
 
     Args:
         calls: The module calls in progress, innermost first.

@@ -168,7 +168,7 @@ class InterveneMode(ThreadMode, TorchFunctionMode):
     ) -> Tensor:
         """Run a product of weights with values, and change its result.
 
-        Errors: a ValueError where no watch has followed it.
+        Errors: a ValueError if no watch has followed it.
         """
         # Set by the watch that follows operators, while the product runs.
         session.followed = None

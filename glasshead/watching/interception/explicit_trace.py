@@ -24,7 +24,7 @@ _MIXES = "mixes the weights of its heads after the softmax"
 def trace_explicit(taken: TakenWeights) -> Trace:
     """Compute the steps of an attention written by hand, in the layout of its softmax.
 
-    Errors: an `UnfollowedError` where the scores are not products, scaled, with biases and masks.
+    Errors: an `UnfollowedError` if the scores are not products, scaled, with biases and masks.
     """
     if taken.weights.over_features:
         raise UnfollowedError(_FEATURES)
@@ -86,7 +86,7 @@ def score_of(beta: float, width: int) -> Score:
 
 
 def _mask(visible: Tensor) -> Mask | None:
-    """Return a mask, by its name where it is causal; None where it hides nothing."""
+    """Return a mask, by its name where it is causal; None if it hides nothing."""
     if bool(visible.all()):
         return None
     queries, keys = visible.shape[-2:]

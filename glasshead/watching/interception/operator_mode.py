@@ -124,7 +124,7 @@ _Operator = type(torch.ops.aten.mm.default)
 def observing_operators() -> "OperatorInterceptMode":
     """Return a mode that observes operators.
 
-    Errors: an `UnseenError` where this version of PyTorch has no such modes.
+    Errors: an `UnseenError` if this version of PyTorch has no such modes.
     """
     if _Mode is object:
         raise UnseenError(
@@ -450,7 +450,7 @@ def _has_parts(func: Any) -> bool:
 
 
 def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the arguments by their names in the operator's schema; None where it tells none."""
+    """Return the arguments by their names in the operator's schema; None if it tells none."""
     schema = getattr(func, "_schema", None)
     if schema is None:
         return None

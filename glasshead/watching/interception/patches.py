@@ -90,7 +90,7 @@ class _Scripting(Patch):
 def check_compiled_code_is_seen() -> None:
     """Check that no compiled code can have run that PyTorch does not show.
 
-    Errors: an `UnseenError` where the compiler is loaded, and its graphs cannot be intercepted.
+    Errors: an `UnseenError` if the compiler is loaded, and its graphs cannot be intercepted.
     """
     loaded = any(name.endswith("inductor.compile_fx") for name in sys.modules)
     if loaded and private(_COMPILED_GRAPH) is None:
@@ -106,7 +106,7 @@ def check_compiled_code_is_seen() -> None:
 def by_any_name() -> "InterveneMode":
     """Return a mode that intercepts `scaled_dot_product_attention` by any name.
 
-    Errors: an `UnseenError` where only another library's stand-in for that function can be found.
+    Errors: an `UnseenError` if only another library's stand-in for that function can be found.
     """
     # The original, whether patched or not.
     original = private(_SDPA) or inspect.unwrap(F.scaled_dot_product_attention)
@@ -191,7 +191,7 @@ def _changed_sdpa(
 
 
 def _heads(query: Tensor, *inputs: Any, **named: Any) -> int | None:
-    """Return the number of heads of a call of attention; None where it has no axis of heads."""
+    """Return the number of heads of a call of attention; None if it has no axis of heads."""
     named = dict(zip(("key", "value"), inputs, strict=False)) | named
     given = [query, named["key"], named["value"]]
     # Nested tensors have no size along that axis.
@@ -228,7 +228,7 @@ def _changed(
 ) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
     """Return the arguments of a call of our attention with interventions.
 
-    Errors: a ValueError where β scales no product of the queries.
+    Errors: a ValueError if β scales no product of the queries.
     """
     query, key, *others = inputs
     if change.scales:

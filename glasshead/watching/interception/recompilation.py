@@ -33,7 +33,7 @@ _IGNORES = "torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_intern
 def check_compiled(model: nn.Module) -> None:
     """Check that the compiled parts of a model, if it has any, can be watched.
 
-    Errors: a ValueError where this version of PyTorch does not let code be compiled anew.
+    Errors: a ValueError if this version of PyTorch does not let code be compiled anew.
     """
     parts = compiled_parts(model)
     if parts and (name := _lacks()):

@@ -146,7 +146,7 @@ class Session:
         Args:
             why: Why it takes none, the message.
 
-        Errors: a ValueError where there are some.
+        Errors: a ValueError if there are some.
         """
         if any(one.concerned_calls() for one in self.changing):
             raise ValueError(why)

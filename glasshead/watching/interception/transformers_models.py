@@ -135,7 +135,7 @@ def _run_changed(
 ) -> Any:
     """Run an attention function with interventions.
 
-    Errors: a ValueError where it takes no mask of pairs.
+    Errors: a ValueError if it takes no mask of pairs.
     """
     if change.hides:
         mask, keys = given.get("attention_mask"), given["key"].shape[-2]

@@ -355,7 +355,7 @@ def _parsed(place: str) -> tuple[Any, ...]:
 
 
 def _step_into(value: Any, attribute: str, quote: str, item: str) -> Any:
-    """Return an attribute or an item of a value; None where it has none."""
+    """Return an attribute or an item of a value; None if it has none."""
     try:
         return getattr(value, attribute) if attribute else value[item if quote else int(item)]
     except Exception:  # noqa: BLE001 - a property of the model may raise anything
@@ -373,7 +373,7 @@ def _stack(node: Node) -> Stack:
 
 
 def _function(node: Node) -> str | None:
-    """Return the name of the function or operator that a node calls; None where it calls none."""
+    """Return the name of the function or operator that a node calls; None if it calls none."""
     if node.op == "call_method":
         return str(node.target)
     if node.op != "call_function":
@@ -386,7 +386,7 @@ def _function(node: Node) -> str | None:
 
 
 def _unobserved_reason(node: Node, name: str) -> str | None:
-    """Return why the attention of a node cannot be seen; None where it has none."""
+    """Return why the attention of a node cannot be seen; None if it has none."""
     kind = private(_HIGHER_ORDER)
     if kind is not None and isinstance(node.target, kind):
         for x in (x for part in _parts(node) for x in part.graph.nodes):
@@ -471,5 +471,5 @@ def _writes(node: Node, value: Node) -> bool:
 
 
 def _address(output: Tensor) -> int | None:
-    """Return the address of a tensor's numbers; None where it has none."""
+    """Return the address of a tensor's numbers; None if it has none."""
     return output.data_ptr() if type(output) in (Tensor, nn.Parameter) else None
