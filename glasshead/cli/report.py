@@ -88,7 +88,7 @@ def report(
     language = chosen_language(lang, os.environ)
     with going_on("Reading…"):
         from glasshead.studio.report import Report
-        from glasshead.studio.strings import words
+        from glasshead.studio.shell import words
 
         made = Report(folder, content, lang=language)
         page = made.html()

@@ -24,7 +24,7 @@ from glasshead.explanation.translations import Say
 from glasshead.message import Message
 from glasshead.out_of_memory import is_out_of_memory
 from glasshead.studio.background_jobs import Cancelled, Work
-from glasshead.studio.page import float32
+from glasshead.studio.stored_answers import float32
 from glasshead.studio.studio import Studio
 
 # Status of a request whose client has disconnected (nginx); the page sees it when the studio ends.

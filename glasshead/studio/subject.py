@@ -17,10 +17,9 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.drawing import printable
 from glasshead.files import read_regular
-from glasshead.message import Message
+from glasshead.message import Message, _
 from glasshead.models.pretrained import is_llama2c, llama2c_file
 from glasshead.studio.background_jobs import NotThere, Refusal
-from glasshead.studio.strings import _
 from glasshead.tasks.data.reviews import held_out as held_out_reviews
 from glasshead.tasks.data.sentences import HELD_OUT
 from glasshead.tasks.data.stories import held_out as held_out_stories

@@ -5,15 +5,17 @@ import io
 import math
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 import glasshead as gh
-from glasshead.message import Message
+from glasshead.message import Message, _
 from glasshead.studio.background_jobs import Cache, Forgotten, Refusal, TooMuch, Work
+from glasshead.studio.panel import Panel
+from glasshead.studio.parameters import TEXT_NAME, Place
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import check_place
 from glasshead.watching import UnseenError
@@ -21,6 +23,34 @@ from glasshead.watching.attention_map import AttentionMap, ImageTokens
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from glasshead.studio.routes import Routes
+
+
+WORDS = {
+    "picture.title": _("Picture"),
+    "picture.none": _(
+        "No vision model loaded. Start the studio with the folder of one, such as ViT or DINOv2."
+    ),
+    "picture.file": _("A picture of yours, which stays on this machine"),
+    "picture.large": _(
+        "The limit is {most} bytes, and this picture has {size}: choose a smaller one."
+    ),
+    "picture.query": _("Where it looks from"),
+    "picture.patch": _("Patch at row {row}, column {column}"),
+    "picture.kind.class": _("class token"),
+    "picture.kind.registers": _("registers"),
+    "picture.kind.patches": _("patches"),
+    "picture.canvas": _(
+        "The picture; click a patch or move by arrow keys to see where the model looks from there"
+    ),
+    "picture.rollout": _("Rollout over all layers"),
+    "picture.all": _("All heads, one row per layer"),
+    "picture.sums": _("Weight by kind of token: {sums}."),
+    "picture.largest": _("Largest weight of a patch"),
+    "picture.table": _("Weight of each patch"),
+}
+
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 # Pixels of a picture that is opened; of a file of few bytes there may be many more.
@@ -238,3 +268,51 @@ def example() -> "Image":
     draw.ellipse((270, 310, 356, 396), (206, 44, 44))
     draw.ellipse((288, 324, 312, 346), (240, 150, 150))
     return picture
+
+
+_Image = Annotated[
+    str | None,
+    TEXT_NAME
+    | {
+        "description": "The name of a picture, as it was given when it was sent; without one, an "
+        "example."
+    },
+]
+
+
+def _add_routes(routes: "Routes") -> None:
+    pictures = Pictures(routes.studio)
+
+    @routes.json(method="POST")
+    def add(content: bytes) -> dict[str, str]:
+        """Store the picture of a file and return its name.
+
+        400 where it is none that can be opened, 413 where it is too large.
+        """
+        return {"id": pictures.add(content)}
+
+    @routes.json()
+    def told(work: Work, image: _Image = None) -> dict[str, Any]:
+        """Return the layers, heads and patches of a picture; 404 where there is no vision model."""
+        return pictures.told(image, work)
+
+    @routes.numbers("/pixels")
+    def pixels(work: Work, image: _Image = None) -> Tensor:
+        """Return the picture as the model is given it, [height, width, 3], from 0 to 1."""
+        return pictures.pixels(image, work)
+
+    @routes.numbers("/maps")
+    def maps(work: Work, query: Place, image: _Image = None) -> Tensor:
+        """Return the weights of the patches in each head and, last, in the rollout.
+
+        400 where there is no such query.
+        """
+        return pictures.maps(image, query, work)
+
+    @routes.json("/sums")
+    def sums(work: Work, query: Place, image: _Image = None) -> dict[str, list[float]]:
+        """Return the sums of the weights of all patches and of other tokens, as of the maps."""
+        return pictures.sums(image, query, work)
+
+
+PANEL = Panel(words=WORDS, routes=_add_routes)

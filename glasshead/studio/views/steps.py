@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.drawing import Block, Paragraph, Table
-from glasshead.explanation.embeddings import Projection, head_counts
+from glasshead.explanation.embeddings import Projection, composed, head_counts, split
 from glasshead.explanation.explain_trace import Sentence, SentenceAttention, names
 from glasshead.explanation.explanation import json_ready
 from glasshead.ladder.worked_example import (
@@ -21,10 +21,14 @@ from glasshead.ladder.worked_example import (
     example_of,
     text_of,
 )
-from glasshead.message import Message
+from glasshead.message import Message, _
 from glasshead.recipe.problem import Trace
 from glasshead.studio.background_jobs import Refusal, TooMuch
+from glasshead.studio.panel import Panel
+from glasshead.studio.parameters import HAS_A_SIGN, Language, text_limits
+from glasshead.studio.stored_answers import ReportContent, StoredAnswers, report_note
 from glasshead.studio.studio import Limits
+from glasshead.studio.views.alignment import sentences_of
 from glasshead.studio.views.steps_request import (
     MASKS,
     Beta,
@@ -40,6 +44,45 @@ from glasshead.studio.views.steps_request import (
     sums,
     thresholds,
 )
+
+if TYPE_CHECKING:
+    from glasshead.studio.routes import Routes
+
+
+WORDS = {
+    "steps.title": _("Steps"),
+    "steps.sentence": _("A sentence of your own"),
+    "steps.show": _("Show"),
+    "steps.examples": _("The worked examples"),
+    "steps.source": _("As in the text"),
+    "steps.choices": _("Choices"),
+    "steps.beta": _("Sharpness β: from soft to hard attention"),
+    "steps.mask": _("Mask"),
+    "steps.mask.none": _("none"),
+    "steps.mask.causal": _("causal"),
+    "steps.mask.window": _("window"),
+    "steps.normalizer": _("Normalizer"),
+    "steps.heads": _("Heads"),
+    "steps.head": _("Head shown, from 0"),
+    "steps.query": _("Explained word"),
+    "steps.matrices": _("The matrices, in the order in which they are computed"),
+    "steps.queries": _("Queries"),
+    "steps.keys": _("Keys"),
+    "steps.values": _("Values"),
+    "steps.scores": _("Scores"),
+    "steps.scaled": _("Scaled"),
+    "steps.masked": _("Masked"),
+    "steps.weights": _("Weights"),
+    "steps.context": _("Context"),
+    "steps.hint": _(
+        "Point at a cell, or walk with Tab and the arrow keys; Enter explains the word of the row."
+    ),
+    "steps.words": _("In words"),
+    "steps.legend": _("How the colours are read"),
+    "steps.hidden": _("hatched: hidden"),
+    "steps.made": _("framed: what the cell is made of"),
+}
+
 
 _SHOWN = ("queries", "keys", "values", "scores", "scaled", "masked", "weights", "context")
 # Maximum words whose cells have room for decimals.
@@ -367,3 +410,69 @@ def _parameters(request: StepsRequest) -> dict[str, Any]:
 
 def _size(answer: dict[str, Any]) -> int:
     return len(json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+# Bytes before compression, which is about twentyfold.
+_STEPS_BYTES = 1_000_000
+
+
+def export_steps(answers: StoredAnswers, content: ReportContent) -> list[str]:
+    """Export the matrices and explanations of the first sentence, for most settings.
+
+    Errors: a `Refusal` where the text has no word.
+    """
+    whole = [part for part in sentences_of(composed(content.text)) if split(part)]
+    if not whole:
+        raise Refusal(Message("Enter at least one word: a report takes a text."))
+    sentence = beginning(whole[0], MOST_WORDS)
+    limits = content.studio.limits
+    answers.hold_all(steps_stored(sentence, content.lang, limits, most=_STEPS_BYTES), content.work)
+    if len(whole) == 1 and sentence == whole[0]:
+        return []
+    return report_note(content, "sentence", count=len(split(sentence)))
+
+
+def beginning(sentence: str, most: int) -> str:
+    """Truncate a sentence after a number of words and punctuation marks.
+
+    >>> beginning("The  sun, the moon.", 4)
+    'The  sun, the'
+    """
+    end = 0
+    for token in split(sentence)[:most]:
+        end = sentence.index(token, end) + len(token)
+    return sentence if len(split(sentence)) <= most else sentence[:end]
+
+
+def _add_routes(routes: "Routes") -> None:
+    limits = routes.studio.limits
+
+    @dataclass(frozen=True, kw_only=True)
+    class Asked(StepsRequest):
+        """A request within the limits of this studio."""
+
+        text: Annotated[str | None, text_limits(HAS_A_SIGN, limits.sentence)] = None
+        heads: Annotated[int, {"ge": 1, "le": 4}] = 1
+        head: Annotated[int, {"ge": 0, "le": 3}] = 0
+        query: Annotated[int | None, {"ge": 0, "lt": limits.words}] = None
+
+    @routes.at_once()
+    def matrices(request: Asked) -> dict[str, Any]:
+        """Return the matrices of a sentence's attention at full precision, and the options.
+
+        400 where parameters do not fit each other: a text that does not work the example, heads
+        that do not divide the dimension, a head index out of range, or β = ∞ with a normalizer that
+        has no hard limit. 413 where the sentence has too many words and punctuation marks.
+        """
+        return steps_data(request, limits)
+
+    @routes.at_once("/words")
+    def explanation(request: Asked, lang: Language = "en") -> dict[str, Any]:
+        """Explain one word's attention step by step, in one of five languages.
+
+        400 and 413 as for the matrices, and 400 where the sentence has no word at `query`.
+        """
+        return steps_words(request, lang, limits)
+
+
+PANEL = Panel(words=WORDS, routes=_add_routes)

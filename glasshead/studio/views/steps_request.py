@@ -17,9 +17,45 @@ from glasshead.ladder.worked_example import (
     text_of,
     worked_example,
 )
-from glasshead.message import Message
+from glasshead.message import Message, _
 from glasshead.studio.background_jobs import Refusal, TooMuch
+from glasshead.studio.panel import Panel
 from glasshead.studio.studio import Limits
+
+WORDS = {
+    "steps.sum": _("The sum that made the cell"),
+    "steps.full": _("in full"),
+    "steps.of.queries": _("Number {number} of the query of “{word}”"),
+    "steps.of.keys": _("Number {number} of the key of “{word}”"),
+    "steps.of.values": _("Number {number} of the value of “{word}”"),
+    "steps.of.scores": _("Score: how well the key of “{key}” fits the query of “{query}”"),
+    "steps.of.scaled": _("Scaled score of “{query}” and “{key}”"),
+    "steps.of.masked": _("Score of “{query}” and “{key}” after masking"),
+    "steps.of.weights": _("Weight: how much “{query}” takes of “{key}”"),
+    "steps.of.context": _("Number {number} of the context of “{word}”"),
+    "steps.embedding": _("It is number {number} of the embedding x of the word, as it is."),
+    "steps.projected": _("It is the embedding x of the word times column {number} of the matrix."),
+    "steps.seen": _("The mask lets “{query}” see “{key}”: the score stays as it is."),
+    "steps.seen.none": _("There is no mask: the score stays as it is."),
+    "steps.hides.causal": _(
+        "“{key}” comes after “{query}”, and the causal mask hides what comes later."
+    ),
+    "steps.hides.window": _(
+        "“{key}” is more than one word away from “{query}”, and the window ends there."
+    ),
+    "steps.nothing": _("The key is hidden, and what is hidden gets no weight."),
+    "steps.largest": _("The score is the largest of the row, so its key gets all the weight."),
+    "steps.first": _("Ties go to the first, so its key gets all the weight."),
+    "steps.second": _("An equal score stands before it and wins, so this key gets nothing."),
+    "steps.smaller": _("A larger score stands in the row, so this key gets nothing."),
+    "steps.sparse": _("τ is chosen so that the weights of the row add up to 1."),
+    "steps.sink": _("The first term of Σ is the sink, which takes weight and gives no value."),
+    "steps.shifted": _(
+        "The largest score m = {largest} is subtracted from each score, which changes nothing."
+    ),
+    "steps.hard": _("β = ∞ gives all the weight to the largest score, as HardMax does."),
+}
+
 
 Beta = Literal[
     "auto", "0.05", "0.1", "0.2", "0.3", "0.5", "0.7", "1", "1.5", "2", "3", "5", "7", "10",
@@ -383,3 +419,6 @@ def betas(request: StepsRequest, dim: int) -> list[dict[str, Any]]:
     if request.normalizer in HARDENING:
         offered.append({"name": "inf", "value": None, "said": "∞"})
     return offered
+
+
+PANEL = Panel(words=WORDS)
