@@ -16,7 +16,8 @@ from glasshead.models import Translator, TranslatorConfig
 from glasshead.tasks.data.batches import by_length, pad, shuffled
 from glasshead.tasks.data.columns import Columns, check_columns, found_columns
 from glasshead.tasks.data.files import Allowance, ending, shown
-from glasshead.tasks.data.tables import TABLES, read_lines, read_rows, rows_of
+from glasshead.tasks.data.tables import TABLES, read_rows, rows_of
+from glasshead.tasks.data.texts import read_lines
 from glasshead.tasks.job import Job, Prepared, made_tokenizer
 from glasshead.tasks.run_settings import AUTO, MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer

@@ -14,8 +14,8 @@ import glasshead as gh
 from glasshead.drawing import visible
 from glasshead.message import Message, _
 from glasshead.statistics.reductions import membership
-from glasshead.studio.atlas import mark_hidden
 from glasshead.studio.background_jobs import Refusal, Work
+from glasshead.studio.hidden_blocks import mark_hidden
 from glasshead.studio.panel import Panel
 from glasshead.studio.parameters import TextName
 from glasshead.studio.stored_answers import ReportContent, StoredAnswers, key_of, report_note

@@ -164,10 +164,7 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
         "chosen": {
             "source": name and text_of(name, request.source),
             "beta": _nearest(offered, request.chosen_beta, made.beta),
-            "mask": request.mask,
-            "normalizer": request.normalizer,
-            "heads": request.heads,
-            "head": request.head,
+            **{each: getattr(request, each) for each in ("mask", "normalizer", "heads", "head")},
         },
         "beta": made.beta,
         "normalizer": normalizer,

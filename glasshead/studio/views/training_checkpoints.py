@@ -10,8 +10,8 @@ from torch import Tensor
 
 from glasshead.drawing import visible
 from glasshead.message import Message, _
-from glasshead.studio.atlas import mark_hidden
 from glasshead.studio.background_jobs import Cache, Refusal, Work
+from glasshead.studio.hidden_blocks import mark_hidden
 from glasshead.studio.panel import Panel
 from glasshead.studio.parameters import Place, TextName
 from glasshead.studio.studio import Studio
