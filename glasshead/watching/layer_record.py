@@ -441,17 +441,6 @@ class Watched(Sequence[Call]):
         return sorted([*super().__dir__(), *(dir(self._calls[0]) if self._calls else ())])
 
 
-def last_call(watched: Watched, run: int | None) -> Call | None:
-    """Return the last call of a run, whose statistics may still wait; None where there is none.
-
-    Args:
-        watched: The record of its attention, which may have statistics of any other name.
-        run: The number of the run; None: of any.
-    """
-    made = watched._made  # noqa: SLF001 - of this module
-    return next((call for call in reversed(made) if run in (None, call.run)), None)
-
-
 def close(watched: Watched) -> None:
     """Compute what waits in a record, and let go of what computes it."""
     len(watched)
