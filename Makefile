@@ -10,6 +10,9 @@ INDEX := $$($(BIN)/python -m pip config list | grep -q . || echo --extra-index-u
 # --group needs pip 25.1.
 NEWER := 'pip>=25.1'
 
+# Some containers forbid Python to store bytecode; each process would compile all sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo test test-all test-rest lint matrix bench docs pictures recording notebooks \
     translations kernels catalogues release-check clean
 

@@ -53,6 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             last = first + after.partition("\n## ")[0].count("\n")
             examples = item.dtest.examples
             item.dtest.examples = [one for one in examples if not first <= one.lineno <= last]
+            if not item.dtest.examples:
+                items.remove(item)
 
 
 def whole_page(item: DoctestItem) -> DoctestItem:

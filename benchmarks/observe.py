@@ -3,7 +3,7 @@
     python benchmarks/observe.py                        all of it, some minutes
     python benchmarks/observe.py --quick                less of it, to see that it runs
     python benchmarks/observe.py --only window memory   some sections; the others keep their results
-    python benchmarks/observe.py --page                 nothing measured: the results into the docs
+    python benchmarks/observe.py --page                 only writes the page of results
 
 Causal unless a row says otherwise, batch 1, 8 heads of 64, float32, without gradients.
 """
@@ -48,7 +48,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer pairs and shorter texts")
     parser.add_argument("--lengths", type=int, nargs="+", help="of the causal problems")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, help="these sections alone")
-    parser.add_argument("--page", action="store_true", help="write the results into the docs")
+    parser.add_argument("--page", action="store_true", help="only write the page of results")
     return parser.parse_args()
 
 

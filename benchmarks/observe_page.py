@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from pairs import Figure, Pair, ratio_text, seconds, value_text, verdict
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "benchmarks" / "results" / "observe.md"
 COPY = ROOT / "docs" / "pictures" / "observe.png"
 PLACE = re.compile(r"(<!-- figures -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 

@@ -30,6 +30,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "myst_nb",
     "building.accessible",
+    "building.commands",
     "building.public_names",
     "building.repository_links",
     "building.texts",

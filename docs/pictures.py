@@ -25,7 +25,7 @@ from tests.chromium import chromium
 from tests.studio.pictures.vision_folders import vit_folder
 
 ROOT = Path(__file__).parent.parent
-TEXTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+TEXTS = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 PICTURES = ROOT / "docs" / "pictures"
 OUTPUT = re.compile(
     r"(?P<start><!-- output of: (?P<command>[^;\n]+?)(; lines: (?P<lines>[^\n]+))? -->\n)"

@@ -9,7 +9,7 @@ python matrix/run.py --again --install vllm its environment alone, which the nex
 An environment takes up to 8 GB, as PyTorch comes with CUDA for most versions, and is deleted when
 its tests have run, unless it is kept; one that was kept is used again while it is what the cell
 asks for. What came out is kept in results.json after each cell, so that an interrupted run goes on
-where it was; docs/versions.md shows it.
+where it was; results.md shows it.
 """
 
 import argparse
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HERE = ROOT / "matrix"
 BUILD = ROOT / "build" / "matrix"
 RESULTS = HERE / "results.json"
-PAGE = ROOT / "docs" / "versions.md"
+PAGE = HERE / "results.md"
 EXTRAS = ("train", "hf", "studio")
 SHOWN = ("torch", "transformers", "numpy", "numba", "lightning", "fastapi", "typer", "rich")
 # What other libraries say of their own future is no failure with versions that are not pinned.
@@ -91,7 +91,6 @@ def lower_bounds() -> dict[str, str]:
 
 def source() -> str | None:
     """Return what tells one state of the code and its tests from another; None outside of git."""
-    # Without docs/versions.md, which a result changes itself.
     tested = ("glasshead", "tests", "examples", "README.md", "pyproject.toml")
     command = ["git", "-C", str(ROOT), "ls-files", "-s", *tested]
     try:
@@ -245,7 +244,7 @@ def results() -> dict[str, Any]:
 
 def rendered(known: dict[str, Any], cells: Iterable[Cell]) -> str:
     """Return the cells that were green as a table of Markdown, and the others with the reason."""
-    head = ("cell", "Python", *SHOWN, "tests", "passed", "mended", "skipped", "date")
+    head = ("cell", "Python", *SHOWN, "tests", "passed", "fixed", "skipped", "date")
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     others = []
     for cell in cells:
@@ -270,7 +269,7 @@ def rendered(known: dict[str, Any], cells: Iterable[Cell]) -> str:
 
 
 def page(text: str, known: dict[str, Any], cells: Iterable[Cell]) -> str:
-    """Return docs/versions.md with the table of these results."""
+    """Return the page with the table of these results."""
     return _TABLE.sub(lambda _: rendered(known, cells), text)
 
 

@@ -1,7 +1,7 @@
 """What runs on a GPU, tested where there is one.
 
-docs/performance.md lists these paths. Without a CUDA device each test is skipped, and says so. What
-only follows the device of a model is in test_on_each_device.py.
+Without a CUDA device each test is skipped. What only follows the device of a model is in
+test_on_each_device.py.
 """
 
 import subprocess

@@ -1,7 +1,7 @@
 """What follows the device of a model finds there what it finds on the CPU.
 
-docs/performance.md lists these paths. Each test compares a GPU with the CPU where there is one, and
-runs on the CPU alone elsewhere, so that it is known to run.
+Each test compares a GPU with the CPU where there is one, and runs on the CPU alone elsewhere, so
+that it is known to run.
 """
 
 import os

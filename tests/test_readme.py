@@ -49,7 +49,7 @@ def test_outputs_are_those_of_their_commands(pictures, monkeypatch, in_process):
     assert shown
 
 
-@pytest.mark.parametrize("file", TEXTS, ids=lambda file: file.name)
+@pytest.mark.parametrize("file", TEXTS, ids=lambda file: str(file.relative_to(ROOT)))
 def test_every_link_and_picture_is_there(file):
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", file.read_text(encoding="utf-8"))
     assert [link for link in links if not (file.parent / link).exists()] == []
@@ -74,10 +74,10 @@ def of_glasshead(words: list[str]) -> list[str] | None:
     # It may read what another command writes.
     own = words[words.index("glasshead") + 1 :]
     end = next((at for at, word in enumerate(own) if word in {">", "|", "&&", "<"}), len(own))
-    return own[:end]
+    return own[:end] or None
 
 
-@pytest.mark.parametrize("file", TEXTS, ids=lambda file: file.name)
+@pytest.mark.parametrize("file", TEXTS, ids=lambda file: str(file.relative_to(ROOT)))
 def test_every_command_that_is_shown_has_these_options(file):
     for words in commands(file):
         arguments = of_glasshead(words)
@@ -106,7 +106,7 @@ def test_an_option_that_is_not_there_is_found():
 
 
 # What is made or served elsewhere, takes minutes, or needs the network.
-NOT_RUN = ("python3", "pip", "make", "glasshead studio", "glasshead demo")
+NOT_RUN = ("git", "python3", "pip", "make", "glasshead studio", "glasshead demo")
 # What a name of a file looks like: a folder before it, or an ending.
 FILE = re.compile(r"[\w-]+(/[\w.-]+)+/?|[\w-]+\.(?!format)[a-z]{2,12}")
 
@@ -149,13 +149,37 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
     }
 
 
-def test_two_commands_come_first_and_three_install_and_explain():
-    *first, torch, package, explain = commands(README)[:5]
+def test_a_clone_and_two_commands_come_first_and_three_install_and_explain():
+    clone, *first, shown, torch, package, explain = commands(README)[:7]
+    assert clone[:2] == ["git", "clone"]
     assert first == [["make", "demo"], ["make", "test"]]
     assert torch[:3] == ["pip", "install", "torch"]
     assert package[:2] == ["pip", "install"]
-    assert explain == ["glasshead", "explain"]
+    assert shown == explain == ["glasshead", "explain"]
 
 
 def test_the_readme_is_a_page():
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 120
+
+
+WATCHED = re.compile(r"^```python\n(import glasshead as gh\n.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.glob("README*.md")), ids=lambda file: file.name)
+def test_what_the_readme_watches_has_the_shape_that_it_says(file, monkeypatch, capsys):
+    """On a GPT-2 of random weights, as the real one is downloaded."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(n_embd=24, n_layer=6, eos_token_id=None, pad_token_id=0)
+    made = transformers.GPT2LMHeadModel(config).eval()
+    # GPT-2 reads the sentence as five tokens.
+    prompt = {"input_ids": torch.tensor([[7575, 17607, 588, 281, 15452]])}
+    for name, value in (("ForCausalLM", made), ("Tokenizer", lambda *_, **__: prompt)):
+        kind = getattr(transformers, f"AutoModel{name}" if name != "Tokenizer" else "AutoTokenizer")
+        monkeypatch.setattr(kind, "from_pretrained", lambda _, value=value: value)
+    (code,) = WATCHED.findall(file.read_text(encoding="utf-8"))
+    exec(code, {})
+    shape, row = capsys.readouterr().out.splitlines()[0], code.count("[1, 12, 20]")
+    assert (shape, row) == ("torch.Size([1, 12, 20])", 1)

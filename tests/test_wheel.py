@@ -269,7 +269,7 @@ def test_a_wheel_of_an_sdist_and_a_clone_run_the_same_machine_code(
 
 @pytest.mark.slow
 def test_the_tests_run_from_an_sdist(installed, unpacked):
-    tests = ["tests/recipe/test_parts.py", "docs/statistics.md"]
+    tests = ["tests/recipe/test_parts.py", "docs/reference/statistics.md"]
     told = run(
         installed, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, cwd=unpacked
     )
@@ -286,7 +286,7 @@ def test_the_long_description_names_places_by_their_full_address(built):
     assert urls["Changelog"] == f"{ADDRESS}/blob/HEAD/CHANGELOG.md"
     written = description(found)
     assert f"]({ADDRESS}/raw/HEAD/docs/pictures/studio.gif)" in written
-    assert f"]({ADDRESS}/blob/HEAD/docs/watch.md)" in written
+    assert f"]({ADDRESS}/blob/HEAD/docs/start/watch.md)" in written
     elsewhere = [place for place in README_LINK.findall(written) if not place.startswith("http")]
     assert elsewhere == []
 
@@ -303,7 +303,7 @@ def test_without_an_address_a_wheel_is_built_without_links_and_pictures(unpacked
     assert found.get_all("Dynamic") is None
     written = description(found)
     assert "one example for each kind of model" in written
-    assert "docs/watch.md" not in written
+    assert "docs/start/watch.md" not in written
     assert "![" not in written
 
 
@@ -312,7 +312,7 @@ def test_a_wheel_of_an_sdist_has_the_address_of_the_sdist(unpacked, tmp_path):
     build(unpacked, tmp_path, "--wheel")
     found = metadata(tmp_path)
     assert f"Homepage, {ADDRESS}" in found.get_all("Project-URL")
-    assert f"{ADDRESS}/blob/HEAD/docs/watch.md" in description(found)
+    assert f"{ADDRESS}/blob/HEAD/docs/start/watch.md" in description(found)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ _CODE = re.compile(rf"[._-]({'|'.join(OTHERS)})(?:\.md|\.ipynb)?$", re.IGNORECAS
 def language_of(page: str) -> str:
     """Return the language of a page, by the code at the end of its name.
 
-    >>> language_of("docs/readers/a.tr.md"), language_of("docs/watch")
+    >>> language_of("docs/tutorials/readers/a.tr.md"), language_of("docs/start/watch")
     ('tr', 'en')
     """
     found = _CODE.search(page.replace("_", "-"))

@@ -12,17 +12,21 @@ from sphinx.util.osutil import relative_uri
 
 from .pages import LANDING, LANGUAGES, OTHERS, ROOT, address, pages_of
 
-_FOLDERS = ("docs/readers/", "notebooks/")
+_FOLDERS = ("docs/tutorials/readers/", "notebooks/")
 
 
 class Texts(TocTree):
-    """A toctree of the pages for readers in the language of the site; in English, of all."""
+    """A toctree of its own pages and those for readers in the language of the site.
+
+    The English one lists those of the other languages, too.
+    """
 
     def run(self) -> list[nodes.Node]:
         """Return the toctree, and below it the pages of the other languages."""
         language = self.config.html_context["language"]
         others = OTHERS if language == "en" else ()
-        self.content = StringList([f"/{page}" for page in pages_for_readers(language)], "texts")
+        pages = [f"/{page}" for page in pages_for_readers(language)]
+        self.content = StringList([*self.content, *pages], "texts")
         return super().run() + [item for code in others for item in self.listed(code)]
 
     def listed(self, code: str) -> list[nodes.Node]:

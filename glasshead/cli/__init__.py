@@ -73,17 +73,16 @@ def _run(arguments: Sequence[str] | None) -> int:
     # Imported late, so that an interruption meets `main` from the first moment on.
     import typer
 
-    from glasshead.cli.app import app
+    from glasshead.cli.app import program
 
-    program: Any = typer.main.get_command(app)
     try:
-        code = program.main(
+        code = program().main(
             args=None if arguments is None else list(arguments),
             prog_name="glasshead",
             standalone_mode=False,
         )
     except _usage_error() as error:
-        about = _command(error, arguments, program.commands)
+        about = _command(error, arguments, program().commands)
         return _refuse(_usage(error, about), arguments)
     except typer.Abort:
         return _INTERRUPTED

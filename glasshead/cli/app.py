@@ -1,6 +1,7 @@
 """Commands by name; heavy libraries are imported when a command runs."""
 
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -63,3 +64,9 @@ def _glasshead(
     del version
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+@cache
+def program() -> Any:
+    """Return the command that runs the app: all commands with their options, read once."""
+    return typer.main.get_command(app)

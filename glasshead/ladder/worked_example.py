@@ -43,7 +43,7 @@ class WorkedExample:
         printed_keys, printed_values: one vector a word.
 
     What a text does not print is empty. The printed numbers were rounded on the way; step 1 gives
-    the exact ones to set beside them, and ``docs/errata.md`` says where the two part.
+    the exact ones to set beside them, and ``docs/tutorials/errata.md`` says where the two part.
 
     >>> " ".join(HELLO_SHINY_SUN.tokens), HELLO_SHINY_SUN.query
     ('Hello shiny sun', 'shiny')

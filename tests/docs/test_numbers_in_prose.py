@@ -16,7 +16,7 @@ def prose(name):
     return " ".join((ROOT / name).read_text("utf-8").split())
 
 
-@pytest.mark.parametrize("page", ["cache", "models"])
+@pytest.mark.parametrize("page", ["how-to/eviction", "reference/models"])
 def test_a_window_of_w_tokens_is_the_same_on_each_page(page):
     said = "With a window of W tokens a query sees W keys, its own and the W - 1 before it"
     assert said in prose(f"docs/{page}.md")
@@ -50,3 +50,22 @@ def test_the_demo_takes_as_long_as_the_readme_says(lang):
     plan = _plan(Path("demo"), Say(lang))
     assert minutes in plan
     assert not re.search(r"by hand|elle |a mano|手算", plan)
+
+
+@pytest.mark.parametrize(
+    ("work", "measured"),
+    [
+        ("call, 4096 tokens", "call, streaming"),
+        ("call and six statistics in one pass, 4096 tokens", "observe SIX, streaming"),
+        ("six statistics in addition to the fused kernel, 4096 tokens", "observe SIX, fused"),
+    ],
+)
+def test_the_cost_of_statistics_is_the_one_that_was_measured(work, measured):
+    page = (ROOT / "docs" / "concepts" / "performance.md").read_text("utf-8")
+    results = (ROOT / "benchmarks" / "results" / "observe.md").read_text("utf-8")
+    columns, row = (
+        next(line.split("|") for line in results.splitlines() if line.startswith(f"| {start}"))
+        for start in ("| 1024 tokens", f"{measured} |")
+    )
+    stated = re.search(rf"AMD EPYC Zen 5.*?\| {re.escape(work)} \| ([\d.]+) \|", page, re.DOTALL)
+    assert row[columns.index(" 4096 tokens ")].split() == [stated[1], "×"]

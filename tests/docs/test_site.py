@@ -13,6 +13,7 @@ import forked
 import glasshead
 import glasshead.ladder
 from docs.conftest import BUILDER
+from glasshead.cli import main
 from scripts import ROOT, script
 
 LOCALES = ROOT / "docs" / "locales"
@@ -53,7 +54,7 @@ PUBLIC += [f"glasshead.ladder.{name}" for name in glasshead.ladder.__all__]
 
 @pytest.mark.slow
 def test_every_public_name_has_an_entry_with_its_docstring(site):
-    """One that is missing comes from a module that no page of docs/api names yet."""
+    """One that is missing comes from a module that no page of docs/reference/api names yet."""
     known = entries(site)
     assert [name for name in PUBLIC if name not in known] == []
     text = {}
@@ -64,7 +65,10 @@ def test_every_public_name_has_an_entry_with_its_docstring(site):
 
 
 def test_every_module_of_public_names_is_on_a_page_of_the_reference():
-    pages = [file.read_text(encoding="utf-8") for file in (ROOT / "docs" / "api").glob("*.rst")]
+    pages = [
+        file.read_text(encoding="utf-8")
+        for file in (ROOT / "docs" / "reference" / "api").glob("*.rst")
+    ]
     named = {name for page in pages for line in FROM.findall(page) for name in line.split()}
     stub = ast.parse((ROOT / "glasshead" / "__init__.pyi").read_text(encoding="utf-8"))
     homes = [line for line in stub.body if isinstance(line, ast.ImportFrom)]
@@ -72,12 +76,22 @@ def test_every_module_of_public_names_is_on_a_page_of_the_reference():
     assert any(".. public-names:: glasshead.ladder\n" in page for page in pages)
 
 
+def test_each_option_of_each_command_is_in_the_reference(with_sphinx, capsys):
+    reference = script("docs/building/commands.py")
+    for path, command in reference.commands():
+        assert main([*path.split()[1:], "--help"]) == 0
+        options = {*re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out)} - {"--help"}
+        section = "\n".join(reference.described(path, command))
+        assert options, path
+        assert [option for option in sorted(options) if option not in section] == [], path
+
+
 @pytest.mark.slow
 def test_signatures_are_as_they_are_written(site):
-    for page in (site / "docs" / "api").glob("*.html"):
+    for page in (site / "docs" / "reference" / "api").glob("*.html"):
         text = re.sub(r"<[^>]*>", "", page.read_text(encoding="utf-8"))
         assert re.findall(r"~?jaxtyping\.|&lt;(?:factory|class|function|object)", text) == [], page
-    text = (site / "docs" / "api" / "attention.html").read_text(encoding="utf-8")
+    text = (site / "docs" / "reference" / "api" / "attention.html").read_text(encoding="utf-8")
     shown = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", text))
     assert "forward( query: Float[Tensor, '... queries dim']" in shown
     assert "engine: str = 'auto'" in shown
@@ -85,10 +99,10 @@ def test_signatures_are_as_they_are_written(site):
 
 @pytest.mark.slow
 def test_names_in_the_guide_lead_to_their_entries(site):
-    text = (site / "docs" / "watch.html").read_text(encoding="utf-8")
-    assert 'href="api/watching.html#glasshead.watch"' in text
-    assert 'href="../_modules/glasshead/models/language_model.html"' in (
-        (site / "docs" / "models.html").read_text(encoding="utf-8")
+    text = (site / "docs" / "start" / "watch.html").read_text(encoding="utf-8")
+    assert 'href="../reference/api/watching.html#glasshead.watch"' in text
+    assert 'href="../../_modules/glasshead/models/language_model.html"' in (
+        (site / "docs" / "reference" / "models.html").read_text(encoding="utf-8")
     )
 
 
@@ -174,9 +188,9 @@ def test_the_catalogues_are_those_of_the_landing_page(with_sphinx, tmp_path):
 
 def test_the_language_of_a_page_is_the_code_at_the_end_of_its_name(pages):
     of = {
-        "docs/watch": "en",
-        "docs/readers/a.tr": "tr",
-        "docs/readers/c.zh-Hant.md": "zh-Hant",
+        "docs/start/watch": "en",
+        "docs/tutorials/readers/a.tr": "tr",
+        "docs/tutorials/readers/c.zh-Hant.md": "zh-Hant",
         "notebooks/e-zh-Hans.ipynb": "zh-Hans",
         "notebooks/es": "en",
         "README.zh_hant": "zh-Hant",

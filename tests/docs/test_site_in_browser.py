@@ -27,8 +27,8 @@ WORDS = {
 # What depends on colours takes axe long, and is the same on each page of a kind.
 CONTRAST = [
     "docs/index.html",
-    "docs/results.html",
-    "docs/api/biases.html",
+    "docs/how-to/results.html",
+    "docs/reference/api/biases.html",
     "search.html",
     "_modules/glasshead/recipe/biases.html",
 ]
@@ -38,7 +38,7 @@ def landing(language):
     return f"{'' if language == 'en' else f'{language}/'}docs/index.html"
 
 
-def one_of_a_kind(name, kinds=("_modules/", "docs/api/")):
+def one_of_a_kind(name, kinds=("_modules/", "docs/reference/api/")):
     """Whether a page is looked at: of code and of entries one is as the next."""
     return not name.startswith(kinds) or name in CONTRAST
 
@@ -71,7 +71,7 @@ def test_all_can_be_read(looking, served):
 
 def test_no_page_is_wider_than_its_window(looking, served):
     page = looking()
-    for name in [*CONTRAST, "docs/watch.html", *map(landing, LANGUAGES)]:
+    for name in [*CONTRAST, "docs/start/watch.html", *map(landing, LANGUAGES)]:
         page.goto(served + name)
         for width in (390, 820, 1440):
             looking(width)
@@ -114,7 +114,7 @@ def test_words_of_each_language_are_found(looking, served, language):
 
 def test_what_scrolls_is_reached_by_the_keyboard(looking, served):
     page = looking(390)
-    page.goto(served + "docs/watch.html")
+    page.goto(served + "docs/start/watch.html")
     wide = "one => one.scrollWidth > one.clientWidth && !one.matches('[tabindex]')"
     boxes = page.locator("pre")
     assert boxes.evaluate_all(f"all => all.filter({wide}).length") == 0

@@ -1,6 +1,7 @@
 """The terms of each language are those of its field, in catalogues and pages, and stay so."""
 
 import re
+import tomllib
 
 import catalogues
 import pytest
@@ -11,10 +12,23 @@ import glasshead as gh
 
 ROOT = catalogues.ROOT
 PAGES = {
-    "tr": ("README.tr.md", "docs/readers/a.tr.md", "docs/readers/d.tr.md", "docs/errata.tr.md"),
-    "es": ("README.es.md", "docs/readers/b.es.md", "docs/errata.es.md"),
-    "zh_Hant": ("README.zh-Hant.md", "docs/readers/c.zh-Hant.md", "docs/errata.zh-Hant.md"),
-    "zh_Hans": ("README.zh-Hans.md", "docs/readers/e.zh-Hans.md", "docs/errata.zh-Hans.md"),
+    "tr": (
+        "README.tr.md",
+        "docs/tutorials/readers/a.tr.md",
+        "docs/tutorials/readers/d.tr.md",
+        "docs/tutorials/errata.tr.md",
+    ),
+    "es": ("README.es.md", "docs/tutorials/readers/b.es.md", "docs/tutorials/errata.es.md"),
+    "zh_Hant": (
+        "README.zh-Hant.md",
+        "docs/tutorials/readers/c.zh-Hant.md",
+        "docs/tutorials/errata.zh-Hant.md",
+    ),
+    "zh_Hans": (
+        "README.zh-Hans.md",
+        "docs/tutorials/readers/e.zh-Hans.md",
+        "docs/tutorials/errata.zh-Hans.md",
+    ),
 }
 # What a reader of the field would not write, by language.
 FORBIDDEN = {
@@ -132,6 +146,59 @@ def test_terms_that_were_corrected_do_not_come_back(language):
 def test_the_fields_terms_are_said(language):
     texts = "\n".join(translations(language).values())
     assert [term for term in REQUIRED[language] if term not in texts] == []
+
+
+GLOSSARY = tomllib.loads((ROOT / "docs" / "reference" / "glossary.toml").read_text("utf-8"))
+
+
+def strayed(english, translated, language):
+    """The terms of an English sentence of which a translation has none of the glossary's forms.
+
+    A translation may keep an English word, as the names of arguments do.
+    """
+    for other in GLOSSARY["other"]:
+        english = english.replace(other["text"], " ")
+    english = re.sub(r"\{[^}]*\}", " ", english)
+    small = translated.replace("İ", "i").lower()
+    for term in (term for group in GLOSSARY["group"] for term in group["term"]):
+        found = term.get("found", [term["name"], f"{term['name']}s"])
+        words = rf"\b({'|'.join(map(re.escape, found))})\b"
+        forms = [form.lower() for form in term[language]]
+        if re.search(words, english, re.IGNORECASE) and not (
+            any(form in small for form in forms) or re.search(words, translated)
+        ):
+            yield term["name"]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_translations_have_the_terms_of_the_glossary(language):
+    wrong = [
+        (english, translated, terms)
+        for english, translated in translations(language).items()
+        if translated and (terms := [*strayed(english, translated, language.replace("_", "-"))])
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("english", "translated", "terms"),
+    [
+        ("The scores of two heads", "Las puntuaciones de dos cabezas", []),
+        ("The scores of two heads", "Las notas de dos cabezas", ["score"]),
+        ("Queries ask, {keys} answer", "Las preguntas se contestan", ["query"]),
+        ("query has 3 axes", "query tiene 3 ejes", []),
+        ("Use the arrow keys", "Use las flechas", []),
+    ],
+)
+def test_a_term_that_strays_is_found(english, translated, terms):
+    assert [*strayed(english, translated, "es")] == terms
+
+
+@pytest.mark.release
+def test_what_is_another_thing_is_said_with_its_reason():
+    said = "\n".join(catalogues.collected())
+    assert all(other["why"] for other in GLOSSARY["other"])
+    assert [other["text"] for other in GLOSSARY["other"] if other["text"] not in said] == []
 
 
 def test_english_has_one_term_for_each_thing():

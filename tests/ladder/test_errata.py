@@ -1,4 +1,4 @@
-"""Each slip that docs/errata.md names is one, and what it says instead is so."""
+"""Each slip that docs/tutorials/errata.md names is one, and what it says instead is so."""
 
 import math
 

@@ -419,7 +419,7 @@ class TestErrors:
 
 
 class TestSlipsOfTheNotebook:
-    """Those that docs/errata.md names."""
+    """Those that docs/tutorials/errata.md names."""
 
     # Best validation and test accuracy as printed, how many full batches, how many in the last.
     printed = ((0.8613821138211383, 15, 40), (0.8047465589787477, 152, 72))

@@ -10,7 +10,7 @@ import glasshead as gh
 from glasshead import ladder
 from glasshead.cli import main
 
-PAGE = (Path(__file__).parents[2] / "docs" / "ladder.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "ladder.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"`glasshead (explain [^`]*)`", PAGE))))
@@ -27,5 +27,5 @@ def test_a_name_is_there(name):
 
 @pytest.mark.parametrize("text", "ABCDE")
 def test_each_text_has_its_table(text):
-    titles = re.findall(r"^### (.*):", PAGE, flags=re.MULTILINE)
+    titles = re.findall(r"^## (.*):", PAGE, flags=re.MULTILINE)
     assert any(text in title.split() for title in titles)

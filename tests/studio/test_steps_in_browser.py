@@ -1,7 +1,7 @@
 """The view `steps` in a browser: its numbers, its sums, its controls, by mouse and by keyboard.
 
 The sums behind the cells of the view `steps`: each makes its cell, from those framed.
-The walk through the views that docs/studio.md takes, and its pictures.
+The walk through the views that docs/reference/studio.md takes, and its pictures.
 
 Models that nobody trained are walked through, and the pictures are thrown away. With the variables
 `GLASSHEAD_SHOWN`, a folder with what `SHOWN` names, and `GLASSHEAD_PICTURES`, those are shown, and

@@ -433,7 +433,7 @@ def corpus_of_one(model):
 
 def test_the_script_of_the_page_runs_as_it_stands(folder, tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
-    page = (ROOT / "docs" / "watch_corpus.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "ranks.md").read_text(encoding="utf-8")
     script = re.search(r"`heads\.py`:\n\n```python\n(.*?)```", page, re.DOTALL)[1]
     (tmp_path / "heads.py").write_text(script)
     (tmp_path / "models").mkdir()

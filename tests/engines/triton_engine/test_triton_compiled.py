@@ -2,7 +2,7 @@
 
 The limits: no number is spilled from the registers, of which a thread has 255; and at least two
 blocks fit the shared memory of a multiprocessor, which is 164 KiB for compute capability 8.0 and
-228 KiB for 9.0, beside what each block reserves. docs/performance.md names them.
+228 KiB for 9.0, beside what each block reserves.
 """
 
 import inspect

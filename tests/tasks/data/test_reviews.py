@@ -5,6 +5,7 @@ import hashlib
 import math
 import re
 from collections import Counter
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,6 @@ from hypothesis import strategies as st
 
 from glasshead.tasks.data.reviews import GRAMMAR, WORDS, held_out, reviews
 
-TOLD = reviews(20_000, seed=1)
-HELD_OUT = held_out(3_000, seed=1)
 OPPOSITE = {"positive": "negative", "negative": "positive"}
 MEANING = {
     word: label
@@ -21,6 +20,16 @@ MEANING = {
     for label, listed in zip(OPPOSITE, sides, strict=True)
     for word in listed.split(", ")
 }
+
+
+@cache
+def trained_on():
+    return reviews(20_000, seed=1)
+
+
+@cache
+def kept_out():
+    return held_out(3_000, seed=1)
 
 
 def words(text):
@@ -67,7 +76,7 @@ def judgement(review):
 @pytest.fixture(scope="module")
 def judged():
     """Reviews, those held out at the end, each with its judgement."""
-    return [(review, *judgement(review)) for review in [*TOLD[:5_000], *HELD_OUT]]
+    return [(review, *judgement(review)) for review in [*trained_on()[:5_000], *kept_out()]]
 
 
 def said(match):
@@ -86,9 +95,9 @@ def test_more_reviews_begin_with_the_same(count, seed):
 
 
 def test_they_are_many_short_and_in_few_words():
-    assert len({review.text for review in TOLD}) > 17_000
-    assert 200 < len(set.union(*map(lowered, TOLD))) < 260
-    for review in TOLD:
+    assert len({review.text for review in trained_on()}) > 17_000
+    assert 200 < len(set.union(*map(lowered, trained_on()))) < 260
+    for review in trained_on():
         assert 4 <= len(words(review.text)) <= 40
         assert re.fullmatch(r"([A-Z][\w ,']+[.?] ?)+", review.text)
         assert not re.search(r"  |\ba [aeiou]|\s$", review.text)
@@ -113,7 +122,7 @@ def test_they_are_many_short_and_in_few_words():
     ],
 )
 def test_what_a_review_means(sentence, label, negated):
-    found = [review for review in TOLD if sentence in review.text]
+    found = [review for review in trained_on() if sentence in review.text]
     assert {(review.label, *negating(review)) for review in found} == {(label, *negated)}
 
 
@@ -138,15 +147,17 @@ def test_what_is_said_of_one_thing_by_one_word_is_turned_by_the_negation_alone(j
 
 
 def test_labels_are_balanced_and_lengths_tell_nothing():
-    lengths = {label: [len(words(r.text)) for r in TOLD if r.label == label] for label in OPPOSITE}
+    lengths = {
+        label: [len(words(r.text)) for r in trained_on() if r.label == label] for label in OPPOSITE
+    }
     positive, negative = lengths.values()
-    assert len(positive) / len(TOLD) == pytest.approx(0.5, abs=0.01)
+    assert len(positive) / len(trained_on()) == pytest.approx(0.5, abs=0.01)
     assert sum(positive) / len(positive) == pytest.approx(sum(negative) / len(negative), abs=0.2)
 
 
 def test_every_word_is_in_both_labels(judged):
     counts = {
-        label: Counter(word for r in TOLD if r.label == label for word in lowered(r))
+        label: Counter(word for r in trained_on() if r.label == label for word in lowered(r))
         for label in OPPOSITE
     }
     shares = {}
@@ -163,7 +174,7 @@ def test_every_word_is_in_both_labels(judged):
 def test_what_negates_also_stands_where_it_judges_nothing(judged):
     beside = [
         [word.lower() for place, word in enumerate(words(r.text)) if place not in r.negation]
-        for r in TOLD
+        for r in trained_on()
     ]
     negations = {tuple(starred) for *_, starred, _ in judged if starred}
     assert len(negations) > 10
@@ -201,30 +212,30 @@ def accuracy(bag, told):
 
 
 def test_a_bag_of_words_knows_little_more_than_a_coin_where_words_are_negated():
-    assert accuracy(bag_of_words(TOLD), HELD_OUT) < 0.65
+    assert accuracy(bag_of_words(trained_on()), kept_out()) < 0.65
     # Without negation it is enough.
-    plain, unseen = ([r for r in told if not r.negation] for told in (TOLD, HELD_OUT))
+    plain, unseen = ([r for r in told if not r.negation] for told in (trained_on(), kept_out()))
     assert accuracy(bag_of_words(plain), unseen) > 0.98
 
 
 def test_what_is_held_out_is_never_told(judged):
-    never = {(line, *said(match)) for _, line, *_, match in judged[-len(HELD_OUT) :]}
+    never = {(line, *said(match)) for _, line, *_, match in judged[-len(kept_out()) :]}
     others = [judgement(review) for seed in (0, 5) for review in reviews(1_009, seed)]
-    told = {(line, *said(match)) for _, line, *_, match in judged[: -len(HELD_OUT)]}
+    told = {(line, *said(match)) for _, line, *_, match in judged[: -len(kept_out())]}
     told |= {(line, *said(match)) for line, *_, match in others}
     assert len(never) > 250
     assert len(told) > 2_500
     assert not told & never
-    assert not {r.text for r in TOLD} & {r.text for r in HELD_OUT}
+    assert not {r.text for r in trained_on()} & {r.text for r in kept_out()}
 
 
 def test_every_word_of_what_is_held_out_is_told():
-    assert set.union(*map(lowered, HELD_OUT)) <= set.union(*map(lowered, TOLD[:10_000]))
+    assert set.union(*map(lowered, kept_out())) <= set.union(*map(lowered, trained_on()[:10_000]))
 
 
 def test_every_line_of_the_grammar_is_told(judged):
     assert {(line, side) for _, line, side, *_ in judged} == {(x, y) for x, y, *_ in PATTERNS}
-    whole = " ".join(review.text for review in TOLD)
+    whole = " ".join(review.text for review in trained_on())
     for lines in GRAMMAR["rules"].values():
         for line in lines.strip().splitlines():
             assert re.search(re.sub(r"\\{\w+\\}", ".+", re.escape(line.strip())), whole)
@@ -249,7 +260,7 @@ def test_as_many_words_praise_as_blame_and_none_does_both():
 
 def test_a_review_stays_as_it_is():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        TOLD[0].label = "positive"
+        trained_on()[0].label = "positive"
 
 
 def test_numbers_that_are_none():

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections import Counter
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -10,10 +11,21 @@ from hypothesis import strategies as st
 
 from glasshead.tasks.data.sentences import GRAMMAR, HELD_OUT, held_out, pairs
 
-TOLD = pairs(20_000, seed=1)
-NEVER = held_out(3_000, seed=1)
-BOTH = [*TOLD, *NEVER]
-OTHERS = [pair for seed in (0, 3, 5) for pair in pairs(4_001, seed)]
+
+@cache
+def trained_on():
+    return pairs(20_000, seed=1)
+
+
+@cache
+def kept_out():
+    return held_out(3_000, seed=1)
+
+
+@cache
+def others():
+    return [pair for seed in (0, 3, 5) for pair in pairs(4_001, seed)]
+
 
 # Each English word, with the German words that it translates; a star marks the full verbs.
 EXPECTED = """
@@ -123,12 +135,19 @@ def facts(pair):
     return frame, LEMMAS[english[verb], particle], noun
 
 
-TOLD_OF, NEVER_OF = [facts(pair) for pair in TOLD], [facts(pair) for pair in NEVER]
+@cache
+def facts_trained_on():
+    return [facts(pair) for pair in trained_on()]
+
+
+@cache
+def facts_kept_out():
+    return [facts(pair) for pair in kept_out()]
 
 
 @pytest.mark.parametrize("german", GLOSSES)
 def test_sentences_translated_by_hand(german):
-    pair = next(pair for pair in [*TOLD, HELD_OUT] if pair.german == german)
+    pair = next(pair for pair in [*trained_on(), HELD_OUT] if pair.german == german)
     assert gloss(pair) == " ".join(GLOSSES[german].split())
 
 
@@ -145,15 +164,15 @@ def test_more_sentences_begin_with_the_same(count, seed):
 
 def test_a_german_sentence_has_one_english_and_one_alignment():
     found = {}
-    for pair in [*BOTH, *OTHERS]:
+    for pair in [*trained_on(), *kept_out(), *others()]:
         # Capital letters alone tell nothing apart.
         assert found.setdefault(pair.german.lower(), pair) == pair
     assert len(found) > 25_000
 
 
 def test_they_are_of_few_words_and_of_all_in_the_grammar():
-    german = {word.lower() for pair in TOLD for word in words(pair.german)}
-    english = {word.lower() for pair in TOLD for word in words(pair.english)}
+    german = {word.lower() for pair in trained_on() for word in words(pair.german)}
+    english = {word.lower() for pair in trained_on() for word in words(pair.english)}
     assert 200 < len(german) < 300
     assert 100 < len(english) < 160
     for table in (GRAMMAR["persons"], GRAMMAR["determiners"], GRAMMAR["times"], GRAMMAR["adverbs"]):
@@ -171,7 +190,7 @@ def test_every_word_is_aligned_that_says_something():
     others = {
         english: german for german, english in [*rows(GRAMMAR["adverbs"]), *rows(GRAMMAR["times"])]
     }
-    for pair in BOTH:
+    for pair in [*trained_on(), *kept_out()]:
         german = words(pair.german)
         assert len(pair.alignment) == len(words(pair.english))
         assert {place for places in pair.alignment for place in places} <= {*range(len(german))}
@@ -195,7 +214,9 @@ def test_every_word_is_aligned_that_says_something():
 
 def test_a_verb_goes_with_all_its_parts():
     parted = 0
-    for pair, (frame, verb, _) in zip(BOTH, [*TOLD_OF, *NEVER_OF], strict=True):
+    for pair, (frame, verb, _) in zip(
+        [*trained_on(), *kept_out()], [*facts_trained_on(), *facts_kept_out()], strict=True
+    ):
         prefix, _, stem = verb.rpartition("-")
         counterparts = [*aligned(pair)][pair.verbs[-1]][2]
         if frame in {"statement", "question", "time first"} and prefix:
@@ -218,7 +239,7 @@ def test_a_verb_goes_with_all_its_parts():
 def test_she_and_he_alone_have_verbs_with_an_s():
     third = re.compile(r"\b([Hh]e|[Ss]he) (?!must|can|should|has)(?!\w+s\b)")
     other = re.compile(r"\b(I|[Yy]ou|[Ww]e|[Tt]hey) (\w+s|has)\b")
-    for pair in BOTH:
+    for pair in [*trained_on(), *kept_out()]:
         after_question = re.sub(r"^\w+ \w+ ", "", pair.english)
         english = after_question if pair.english.endswith("?") else pair.english
         assert not third.search(english)
@@ -230,7 +251,9 @@ def test_she_and_he_alone_have_verbs_with_an_s():
 def test_nobody_helps_themselves():
     groups = {"i": 1, "me": 1, "we": 1, "us": 1, "you": 2}
     helped = Counter()
-    for pair, (frame, *_) in zip(BOTH, [*TOLD_OF, *NEVER_OF], strict=True):
+    for pair, (frame, *_) in zip(
+        [*trained_on(), *kept_out()], [*facts_trained_on(), *facts_kept_out()], strict=True
+    ):
         if frame in {"help", "help question"}:
             english = words(pair.english.lower())
             subject = english[frame == "help question"]
@@ -241,7 +264,7 @@ def test_nobody_helps_themselves():
 
 
 def test_to_several_nothing_is_said_of_what_is_of_one():
-    for pair in BOTH:
+    for pair in [*trained_on(), *kept_out()]:
         several = any(
             word.lower() == "you" and german[0].lower() in {"ihr", "euch"}
             for word, _, german in aligned(pair)
@@ -250,28 +273,28 @@ def test_to_several_nothing_is_said_of_what_is_of_one():
 
 
 def test_no_frame_is_rare():
-    shares = Counter(frame for frame, *_ in TOLD_OF)
+    shares = Counter(frame for frame, *_ in facts_trained_on())
     assert shares.keys() == FRAMES.keys()
     for share in shares.values():
-        assert 0.06 < share / len(TOLD) < 0.11
+        assert 0.06 < share / len(trained_on()) < 0.11
 
 
 def test_what_is_held_out_is_never_told():
-    never = {*NEVER_OF}
+    never = {*facts_kept_out()}
     assert len(never) > 100
-    assert not never & {facts(pair) for pair in OTHERS}
-    assert not never & {*TOLD_OF}
+    assert not never & {facts(pair) for pair in others()}
+    assert not never & {*facts_trained_on()}
     assert {facts(pair) for seed in (0, 3) for pair in held_out(211, seed)} <= never
 
 
 def test_what_is_held_out_is_told_of_in_other_sentences():
-    told = TOLD_OF[:5_000]
+    told = facts_trained_on()[:5_000]
     often = {(1,): 150, (2,): 100, (0, 1): 7, (0, 2): 3, (1, 2): 10}
     for parts, least in often.items():
         counts = Counter(tuple(fact[part] for part in parts) for fact in told)
-        for fact in NEVER_OF:
+        for fact in facts_kept_out():
             assert counts[tuple(fact[part] for part in parts)] >= least
-    counts = Counter(word.lower() for pair in TOLD[:5_000] for word in words(pair.german))
+    counts = Counter(word.lower() for pair in trained_on()[:5_000] for word in words(pair.german))
     for row in [*rows(GRAMMAR["persons"]), *rows(GRAMMAR["determiners"])]:
         for word in row[: 2 if len(row) == 5 else 3]:
             assert counts[word] > 80
@@ -280,11 +303,11 @@ def test_what_is_held_out_is_told_of_in_other_sentences():
 def test_the_sentence_of_the_texts_is_held_out():
     assert HELD_OUT in held_out(251, seed=251)
     assert facts(HELD_OUT) == ("help question", "übersetzen", "sentence")
-    assert facts(HELD_OUT) in NEVER_OF
-    for pair in [*TOLD, *OTHERS]:
+    assert facts(HELD_OUT) in facts_kept_out()
+    for pair in [*trained_on(), *others()]:
         assert pair != HELD_OUT
         assert not re.search(r"helfen, \w+ Satz zu übersetzen\?", pair.german)
-    assert any(re.search(r", diesen Satz zu übersetzen\.", pair.german) for pair in TOLD)
+    assert any(re.search(r", diesen Satz zu übersetzen\.", pair.german) for pair in trained_on())
 
 
 @pytest.mark.parametrize("told", [pairs, held_out])
