@@ -121,8 +121,8 @@ STATISTICS = (gh.Entropy(), gh.MeanDistance(), gh.Received())
 # Maximum rows and columns of a small map.
 SIDE = 32
 _SHORT = 256
-# Bytes that full-size maps may take in a report.
-_REPORT_BYTES = 2**24
+# Bytes of all full-size maps in a report before compression: 13 of 256 tokens.
+_MAPS_BYTES = 3_500_000
 # Roles, the most informative first.
 _ROLES = ("induction", "duplicate", "previous", "local", "first", "broad")
 
@@ -266,7 +266,7 @@ def along(reading: ModelPass, layer: int, head: int) -> Float[Tensor, "3 length"
 
 
 def stored_heads(
-    studio: Studio, text: str, work: Work, most: int = _REPORT_BYTES
+    studio: Studio, text: str, work: Work, most: int = _MAPS_BYTES
 ) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """Generate the answers of the view for a report, as (path, parameters, answer).
 
@@ -294,7 +294,7 @@ def stored_heads(
         yield "heads/along", parameters, along(reading, layer, head)
 
 
-def chosen_heads(reading: ModelPass, most: int = _REPORT_BYTES) -> list[tuple[int, int]]:
+def chosen_heads(reading: ModelPass, most: int) -> list[tuple[int, int]]:
     """Choose at least one head and at most those whose maps take `most` bytes, sorted by layer."""
     bytes_per_map = 4 * reading.length**2
     data = summary(reading)
@@ -323,18 +323,12 @@ def number(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-# Bytes of all full-size maps before compression: 13 of 256 tokens.
-_MAPS_BYTES = 3_500_000
-
-
 def export_heads(answers: StoredAnswers, content: ReportContent) -> list[str]:
     """Export the maps of as much of the text as the model reads and a file has room for.
 
     Errors: a `Refusal` where the text cannot be read, or its attention cannot be observed.
     """
-    answers.hold_all(
-        stored_heads(content.studio, content.name, content.work, _MAPS_BYTES), content.work
-    )
+    answers.hold_all(stored_heads(content.studio, content.name, content.work), content.work)
     summary = answers.told[key_of("heads/reading", {"text": content.name})]
     whole, of = summary["whole"], sum(summary["heads"])
     return [] if whole is None else report_note(content, "heads", kept=len(whole), of=of)
