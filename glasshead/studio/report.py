@@ -8,7 +8,6 @@ from typing import Any
 from glasshead.drawing.printable import printable
 from glasshead.explanation.translations import Say
 from glasshead.files import whole_file
-from glasshead.message import Message
 from glasshead.studio.background_jobs import Refusal, Work
 from glasshead.studio.page import document, framed, icon
 from glasshead.studio.shell import LANGUAGES, about, words
@@ -76,17 +75,15 @@ class Report:
         # Stored weights are refused here, rather than by an empty page.
         if studio.subject.kind == "weights":
             raise Refusal(
-                Message(
-                    "a report takes the folder of a run or a model, and {name} holds weights "
-                    "alone: open it by glasshead studio.",
-                    name=studio.subject.name,
-                )
+                "a report takes the folder of a run or a model, and {name} holds weights "
+                "alone: open it by glasshead studio.",
+                name=studio.subject.name,
             )
         folder = studio.subject.folder
         if folder is not None:
             require_for_model(folder, "a report of a model")
         elif text is None:
-            raise Refusal(Message("a report without a model takes a text, and got none: name one."))
+            raise Refusal("a report without a model takes a text, and got none: name one.")
         self.sample = studio.subject.sample() if text is None else Sample(text, "given")
         self._text = text = self.sample.text
         content = ReportContent(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakSet
 
-from glasshead.message import Message
 from glasshead.studio.background_jobs import (
     Cache,
     Forgotten,
@@ -75,15 +74,12 @@ class SentTexts:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         content = text.encode()
         if not text.strip():
-            raise Refusal(Message("Enter at least one word, or choose a text."))
+            raise Refusal("Enter at least one word, or choose a text.")
         if len(content) > self._limits.text:
             raise TooMuch(
-                Message(
-                    "The limit is {most:,} bytes, and this text has {count:,}: choose a shorter "
-                    "text.",
-                    most=self._limits.text,
-                    count=len(content),
-                )
+                "The limit is {most:,} bytes, and this text has {count:,}: choose a shorter text.",
+                most=self._limits.text,
+                count=len(content),
             )
         name = hashlib.sha256(content).hexdigest()[:16]
         self._texts.put(name, text)
@@ -96,7 +92,7 @@ class SentTexts:
         """
         text = self._texts.find(name)
         if text is None:
-            raise Forgotten(Message("this text is no longer here: open it again."))
+            raise Forgotten("this text is no longer here: open it again.")
         return text
 
 

@@ -145,12 +145,10 @@ def weights(
     room = translator.model.config.context_length
     if len(source) > room:
         raise TooMuch(
-            Message(
-                "this sentence has {count} tokens, and the model reads {room} at most: cut it "
-                "into sentences.",
-                count=len(source),
-                room=room,
-            )
+            "this sentence has {count} tokens, and the model reads {room} at most: cut it "
+            "into sentences.",
+            count=len(source),
+            room=room,
         )
     return cross_attention(
         translator, Translation(sentence, "", tuple(source), tuple(tokens))
@@ -188,11 +186,9 @@ def stored_alignment(
             break
     if not translated:
         raise Refusal(
-            Message(
-                "the text is to begin with a sentence of at most {most} words that the model can "
-                "read, and has none: choose another.",
-                most=limits.words,
-            )
+            "the text is to begin with a sentence of at most {most} words that the model can "
+            "read, and has none: choose another.",
+            most=limits.words,
         )
     yield "alignment/stored", {}, {"sentences": translated, "beam": width}
 
@@ -215,21 +211,16 @@ def check_sentence(sentence: str, limits: Limits) -> None:
         raise Refusal(_WORDLESS)
     if len(sentence) > limits.sentence:
         raise TooMuch(
-            Message(
-                "The limit is {most:,} characters, and this sentence has {count:,}: choose a "
-                "shorter one.",
-                most=limits.sentence,
-                count=len(sentence),
-            )
+            "The limit is {most:,} characters, and this sentence has {count:,}: choose a "
+            "shorter one.",
+            most=limits.sentence,
+            count=len(sentence),
         )
     if (count := len(sentence.split())) > limits.words:
         raise TooMuch(
-            Message(
-                "The limit is {most:,} words, and this sentence has {count:,}: choose a shorter "
-                "one.",
-                most=limits.words,
-                count=count,
-            )
+            "The limit is {most:,} words, and this sentence has {count:,}: choose a shorter one.",
+            most=limits.words,
+            count=count,
         )
 
 
@@ -237,22 +228,18 @@ def _check_tokens(translator: "TextTranslator", tokens: Sequence[int]) -> None:
     config = translator.model.config
     if len(tokens) > config.context_length:
         raise TooMuch(
-            Message(
-                "a translation has at most {most} tokens, and this has {count}: take one of the "
-                "candidates.",
-                most=config.context_length,
-                count=len(tokens),
-            )
+            "a translation has at most {most} tokens, and this has {count}: take one of the "
+            "candidates.",
+            most=config.context_length,
+            count=len(tokens),
         )
     unknown = [token for token in tokens if not 0 <= token < config.vocab_size]
     if unknown:
         raise Refusal(
-            Message(
-                "tokens are numbers from 0 to {most}, and one is {token}: take those of one of "
-                "the candidates.",
-                most=config.vocab_size - 1,
-                token=unknown[0],
-            )
+            "tokens are numbers from 0 to {most}, and one is {token}: take those of one of "
+            "the candidates.",
+            most=config.vocab_size - 1,
+            token=unknown[0],
         )
 
 

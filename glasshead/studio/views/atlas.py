@@ -14,7 +14,7 @@ from torch import Tensor
 
 import glasshead as gh
 from glasshead.drawing import printable
-from glasshead.message import Message, _
+from glasshead.message import _
 from glasshead.studio.atlas import Atlas, NotYetError, TileCache
 from glasshead.studio.background_jobs import Cache, NotYet, Refusal, Work
 from glasshead.studio.panel import Panel
@@ -230,9 +230,7 @@ class Atlases:
         try:
             return atlas.tile(*place, lambda: work.cancelled)
         except NotYetError as error:
-            raise NotYet(
-                Message("this part of the map takes an overview: have it made first.")
-            ) from error
+            raise NotYet("this part of the map takes an overview: have it made first.") from error
 
     def tokens(self, text: str | None, start: int, stop: int, work: Work) -> dict[str, Any]:
         """Return the text of the tokens in [start, stop), as far as they are known.
@@ -261,7 +259,7 @@ class Atlases:
         if self._studio.subject.kind == "weights":
             return self._studio.subject.weights()
         if text is None:
-            raise Refusal(Message("an atlas takes the name of a text: send one."))
+            raise Refusal("an atlas takes the name of a text: send one.")
         return read(self._studio, text, work, self._studio.limits.atlas)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import glasshead as gh
 from glasshead.drawing import visible
-from glasshead.message import Message, _
+from glasshead.message import _
 from glasshead.statistics.reductions import membership
 from glasshead.studio.background_jobs import Refusal, Work
 from glasshead.studio.hidden_blocks import mark_hidden
@@ -155,9 +155,7 @@ def summary(reading: ModelPass, work: Work | None = None) -> dict[str, Any]:
 def _summary(reading: ModelPass, work: Work) -> dict[str, Any]:
     entropies = [reading.call(layer).entropy for layer in range(len(reading.layers))]
     if not all(entropy.isfinite().all() for entropy in entropies):
-        raise Refusal(
-            Message("the scores grow beyond all numbers: train the model again, or name another.")
-        )
+        raise Refusal("the scores grow beyond all numbers: train the model again, or name another.")
     found = _roles(reading, work)
     tokens = [visible(word) for word in reading.words]
     summary = {

@@ -188,7 +188,7 @@ class InductionTests:
                 progress=lambda done, of: work.tell("heads.testing", done, of),
             ).roles
         except UnseenError as error:
-            raise Refusal(str(error)) from error
+            raise Refusal.of(error) from error
         rows, length = test.tokens.shape
         return {
             "layers": list(found.names),
@@ -272,7 +272,7 @@ def _add_routes(routes: "Routes") -> None:
         400 where no text to subtract is named.
         """
         if of.minus is None:
-            raise Refusal(Message("a comparison takes two texts, and got one: name `minus`, too."))
+            raise Refusal("a comparison takes two texts, and got one: name `minus`, too.")
         pair = of.readings(studio, work)
         why = no_difference(*pair)
         return compared(*pair) | {"refused": why and say.told(why)}

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import glasshead as gh
-from glasshead.message import Message, _
+from glasshead.message import _
 from glasshead.studio.background_jobs import Cache, Refusal, Work
 from glasshead.studio.panel import Panel
 from glasshead.studio.parameters import Place, Prompt
@@ -138,7 +138,7 @@ class WholeModel:
 
     def _pass(self, text: str, work: Work) -> tuple[ModelPass, ModelWrites]:
         if not text.strip():
-            raise Refusal(Message("Enter at least one word."))
+            raise Refusal("Enter at least one word.")
         key = self._studio.subject.version, text
         return self._passes.get(key, lambda: self._run(text, work), work.follow, work)
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import glasshead as gh
-from glasshead.message import Message, _
+from glasshead.message import _
 from glasshead.studio.background_jobs import Cache, Forgotten, Refusal, TooMuch, Work
 from glasshead.studio.panel import Panel
 from glasshead.studio.parameters import TEXT_NAME, Place
@@ -100,12 +100,10 @@ class Pictures:
         most = self._studio.limits.text
         if len(content) > most:
             raise TooMuch(
-                Message(
-                    "The limit is {most:,} bytes, and this picture has {count:,}: choose a "
-                    "smaller one.",
-                    most=most,
-                    count=len(content),
-                )
+                "The limit is {most:,} bytes, and this picture has {count:,}: choose a "
+                "smaller one.",
+                most=most,
+                count=len(content),
             )
         name = hashlib.sha256(content).hexdigest()[:16]
         self._pictures.put(name, opened(content))
@@ -164,7 +162,7 @@ class Pictures:
     def _pass(self, image: str | None, work: Work) -> PicturePass:
         picture = example() if image is None else self._pictures.find(image)
         if picture is None:
-            raise Forgotten(Message("this picture is no longer here: choose it again."))
+            raise Forgotten("this picture is no longer here: choose it again.")
         key = self._studio.subject.version, image
         return self._passes.get(key, lambda: self._run(picture, work), work.follow, work)
 
@@ -179,7 +177,7 @@ class Pictures:
             ):
                 reader.read(pixels)
         except UnseenError as error:
-            raise Refusal(str(error)) from error
+            raise Refusal.of(error) from error
         found = {
             name: watched
             for name, watched in seen.items()
@@ -190,10 +188,8 @@ class Pictures:
         }
         if not found:
             raise Refusal(
-                Message(
-                    "the patches of a picture are not known in this model's attention: watch it "
-                    "in Python, by gh.watch(model, keep='weights')."
-                )
+                "the patches of a picture are not known in this model's attention: watch it "
+                "in Python, by gh.watch(model, keep='weights')."
             )
         calls = [watched[0] for watched in found.values()]
         (tokens,) = calls[0].images[0]  # type: ignore[index, misc] - checked above
@@ -218,7 +214,7 @@ def opened(content: bytes) -> "Image":
     Errors: a `Refusal` where it is none that can be opened, or has too many pixels.
     """
     if find_spec("PIL") is None:
-        raise Refusal(Message("Pictures take Pillow, not installed here: pip install pillow."))
+        raise Refusal("Pictures take Pillow, not installed here: pip install pillow.")
     from PIL import Image, ImageOps
 
     try:
@@ -229,17 +225,13 @@ def opened(content: bytes) -> "Image":
     # What Pillow raises of a broken file is of many kinds.
     except Exception as error:
         raise Refusal(
-            Message(
-                "This file is no picture that can be opened: choose one in the format PNG, JPEG, "
-                "WebP, GIF or BMP."
-            )
+            "This file is no picture that can be opened: choose one in the format PNG, JPEG, "
+            "WebP, GIF or BMP."
         ) from error
     raise TooMuch(
-        Message(
-            "The limit is {most:,} pixels, and this picture has {count:,}: choose a smaller one.",
-            most=_MOST_PIXELS,
-            count=pixels,
-        )
+        "The limit is {most:,} pixels, and this picture has {count:,}: choose a smaller one.",
+        most=_MOST_PIXELS,
+        count=pixels,
     )
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import glasshead as gh
 from glasshead.drawing import visible
-from glasshead.message import Message, _
+from glasshead.message import _
 from glasshead.models import LanguageModel
 from glasshead.studio.background_jobs import Cache, Refusal, Work
 from glasshead.studio.panel import Panel
@@ -171,7 +171,7 @@ class Prompts:
         """
         studio, away = self._studio, tuple(sorted(set(without)))
         if not text.strip():
-            raise Refusal(Message("Enter at least one word."))
+            raise Refusal("Enter at least one word.")
         key = studio.subject.version, text, away
         return self._passes.get(key, lambda: self._run(text, away, work), work.follow, work)
 
@@ -321,7 +321,7 @@ def ablated_heads(reading: ModelPass, without: Sequence[Head]) -> Mapping[str, l
         name = reading.layers[layer]
         if "#" in name:
             raise Refusal(
-                Message("layers that share one attention cannot lose a head each: take none away.")
+                "layers that share one attention cannot lose a head each: take none away."
             )
         found.setdefault(name, []).append(head)
     return found

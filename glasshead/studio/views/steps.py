@@ -224,22 +224,18 @@ def _decimals(request: StepsRequest, words: int) -> int:
 def _check_heads(request: StepsRequest, width: int) -> None:
     if request.heads < 1 or width % request.heads:
         raise Refusal(
-            Message(
-                "vectors of dimension {width} are not divided evenly by {heads} heads: take a "
-                "divisor of {width} ({counts}).",
-                width=width,
-                heads=request.heads,
-                counts=Message.joined(", ", [*map(str, head_counts(width))]),
-            )
+            "vectors of dimension {width} are not divided evenly by {heads} heads: take a "
+            "divisor of {width} ({counts}).",
+            width=width,
+            heads=request.heads,
+            counts=Message.joined(", ", [*map(str, head_counts(width))]),
         )
     if not 0 <= request.head < request.heads:
         raise Refusal(
-            Message(
-                "{what} takes one from 0 to {most}, and got {number}: take another.",
-                what=Message("head"),
-                most=request.heads - 1,
-                number=request.head,
-            )
+            "{what} takes one from 0 to {most}, and got {number}: take another.",
+            what=Message("head"),
+            most=request.heads - 1,
+            number=request.head,
         )
 
 
@@ -345,12 +341,10 @@ def steps_stored(
     words = data["words"]
     if len(words) > MOST_WORDS:
         raise TooMuch(
-            Message(
-                "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
-                "shorter one.",
-                most=MOST_WORDS,
-                count=len(words),
-            )
+            "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
+            "shorter one.",
+            most=MOST_WORDS,
+            count=len(words),
         )
     choices = _fitting(request, data, steps_words(request, lang, limits), most)
     for each in _combinations(request, choices, len(data["matrices"]["queries"][0])):
@@ -420,7 +414,7 @@ def export_steps(answers: StoredAnswers, content: ReportContent) -> list[str]:
     """
     whole = [part for part in sentences_of(composed(content.text)) if split(part)]
     if not whole:
-        raise Refusal(Message("Enter at least one word: a report takes a text."))
+        raise Refusal("Enter at least one word: a report takes a text.")
     sentence = beginning(whole[0], MOST_WORDS)
     limits = content.studio.limits
     answers.hold_all(steps_stored(sentence, content.lang, limits, most=_STEPS_BYTES), content.work)

@@ -11,7 +11,7 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.drawing import visible as printed
 from glasshead.explanation.explanation import json_ready
-from glasshead.message import Message, _
+from glasshead.message import _
 from glasshead.recipe.normalizers import Softmax, SoftmaxOne
 from glasshead.recipe.problem import Problem, Trace
 from glasshead.recipe.scores import Dot, ScaledDot
@@ -184,18 +184,14 @@ def traced(reader: "Reader", reading: ModelPass, name: str, number: int, budget:
             reader.read(reading.tokens[None])
             if seen.missing:
                 raise TooMuch(
-                    Message(
-                        "the steps of this layer would take more memory than is allowed: choose a "
-                        "shorter text."
-                    )
+                    "the steps of this layer would take more memory than is allowed: choose a "
+                    "shorter text."
                 )
     except (UnseenError, ValueError) as error:
         raise Refusal(
-            Message(
-                "the steps of {layer} do not follow from queries, keys and values that it shows: "
-                "choose another layer.",
-                layer=name,
-            )
+            "the steps of {layer} do not follow from queries, keys and values that it shows: "
+            "choose another layer.",
+            layer=name,
         ) from error
     return seen[name][number].trace  # type: ignore[return-value] - it is kept, or refused above
 

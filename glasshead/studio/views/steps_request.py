@@ -17,7 +17,7 @@ from glasshead.ladder.worked_example import (
     text_of,
     worked_example,
 )
-from glasshead.message import Message, _
+from glasshead.message import _
 from glasshead.studio.background_jobs import Refusal, TooMuch
 from glasshead.studio.panel import Panel
 from glasshead.studio.studio import Limits
@@ -112,17 +112,13 @@ class StepsRequest:
         if self.source is not None and self.source not in EXAMPLES.get(name or "", ()):
             if name is None:
                 raise Refusal(
-                    Message(
-                        "no text works this sentence, and text {text} was asked for: leave it out.",
-                        text=self.source,
-                    )
-                )
-            raise Refusal(
-                Message(
-                    "this sentence is worked by the texts {texts}, and got {text}: take another.",
-                    texts=", ".join(EXAMPLES[name]),
+                    "no text works this sentence, and text {text} was asked for: leave it out.",
                     text=self.source,
                 )
+            raise Refusal(
+                "this sentence is worked by the texts {texts}, and got {text}: take another.",
+                texts=", ".join(EXAMPLES[name]),
+                text=self.source,
             )
         if name is None:
             return None
@@ -152,11 +148,9 @@ class StepsRequest:
         if beta == "inf":
             if normalizer not in HARDENING:
                 raise Refusal(
-                    Message(
-                        "β = ∞ is hard attention, which {normalizer} never reaches: leave one of "
-                        "the two out.",
-                        normalizer=NORMALIZERS[normalizer],
-                    )
+                    "β = ∞ is hard attention, which {normalizer} never reaches: leave one of "
+                    "the two out.",
+                    normalizer=NORMALIZERS[normalizer],
                 )
             beta, normalizer = self.default_beta, "hardmax"
         own = beta == self.default_beta
@@ -202,13 +196,11 @@ def query_of(request: StepsRequest, sentence: Sentence) -> int:
     count = len(sentence.embeddings.tokens)
     if not 0 <= request.query < count:
         raise Refusal(
-            Message(
-                "query must be a position from 0 to {most}, got {place}. Words in the sentence: "
-                "{count}.",
-                most=count - 1,
-                place=request.query,
-                count=count,
-            )
+            "query must be a position from 0 to {most}, got {place}. Words in the sentence: "
+            "{count}.",
+            most=count - 1,
+            place=request.query,
+            count=count,
         )
     return request.query
 
@@ -216,28 +208,22 @@ def query_of(request: StepsRequest, sentence: Sentence) -> int:
 def _words(text: str, limits: Limits) -> list[str]:
     if len(text) > limits.sentence:
         raise TooMuch(
-            Message(
-                "The limit is {most:,} characters, and this sentence has {count:,}: choose a "
-                "shorter one.",
-                most=limits.sentence,
-                count=len(text),
-            )
+            "The limit is {most:,} characters, and this sentence has {count:,}: choose a "
+            "shorter one.",
+            most=limits.sentence,
+            count=len(text),
         )
     if any(0xD800 <= ord(character) <= 0xDFFF for character in text):
-        raise Refusal(
-            Message("a sentence takes whole characters, and this has halves of some: retype it.")
-        )
+        raise Refusal("a sentence takes whole characters, and this has halves of some: retype it.")
     words = split(composed(text))
     if not words:
-        raise Refusal(Message("Enter at least one word."))
+        raise Refusal("Enter at least one word.")
     if len(words) > limits.words:
         raise TooMuch(
-            Message(
-                "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
-                "shorter one.",
-                most=limits.words,
-                count=len(words),
-            )
+            "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
+            "shorter one.",
+            most=limits.words,
+            count=len(words),
         )
     return words
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from glasshead.drawing.printable import printable
-from glasshead.message import Message, _
+from glasshead.message import _
 from glasshead.studio.background_jobs import NotThere
 from glasshead.studio.panel import Panel
 from glasshead.studio.views.training_heads import alarm_groups, alarms_of, heads_of, last_alarms
@@ -439,15 +439,13 @@ class TrainingLog:
         run = self._run
         if not run.path.is_dir():
             raise NotThere(
-                Message("there is no folder {name} at the moment.", name=printable(str(run.path)))
+                "there is no folder {name} at the moment.", name=printable(str(run.path))
             )
         if not run.config.exists():
             raise NotThere(
-                Message(
-                    "there is no run in {name} at the moment: it has no {file}.",
-                    name=printable(str(run.path)),
-                    file=run.config.name,
-                )
+                "there is no run in {name} at the moment: it has no {file}.",
+                name=printable(str(run.path)),
+                file=run.config.name,
             )
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.drawing import visible
-from glasshead.message import Message, _
+from glasshead.message import _
 from glasshead.studio.background_jobs import Cache, Refusal, Work
 from glasshead.studio.hidden_blocks import mark_hidden
 from glasshead.studio.panel import Panel
@@ -87,10 +87,8 @@ class Checkpoint:
                 reader.model.load_state_dict(weights)
             except RuntimeError as error:
                 raise Refusal(
-                    Message(
-                        "{file} is of another model than its run: train it again.",
-                        file=self.file.name,
-                    )
+                    "{file} is of another model than its run: train it again.",
+                    file=self.file.name,
                 ) from error
         return reader
 
@@ -163,19 +161,17 @@ class Comparisons:
         one, other = (self._read(text, name, work) for name in (first, second))
         if one.words != other.words or one.layers != other.layers or one.heads != other.heads:
             raise Refusal(
-                Message(
-                    "{first} and {second} do not read the same tokens by the same heads: compare "
-                    "checkpoints of one model.",
-                    first=first,
-                    second=second,
-                )
+                "{first} and {second} do not read the same tokens by the same heads: compare "
+                "checkpoints of one model.",
+                first=first,
+                second=second,
             )
         return one, other
 
     def _read(self, text: str, name: str, work: Work) -> ModelPass:
         checkpoint = self.checkpoints().get(name)
         if checkpoint is None:
-            raise Refusal(Message("there is no checkpoint {name} at the moment.", name=name))
+            raise Refusal("there is no checkpoint {name} at the moment.", name=name)
         key = ("checkpoint", name, mark_of(checkpoint.file), text)
         return self._studio.readings.get(
             key, lambda: self._passed(text, checkpoint, work), work.follow, work

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from glasshead.drawing.printable import printable
-from glasshead.message import Message, _
+from glasshead.message import _
 from glasshead.studio.background_jobs import Refusal, Work
 from glasshead.studio.panel import Panel
 from glasshead.studio.parameters import TextName
@@ -91,12 +91,9 @@ class TrainingRuns:
             names = [name for name, folder in offered.items() if folder.resolve() in given]
         if chosen is not None and len(names) > MOST_OVER:
             raise Refusal(
-                Message(
-                    "at most {most} other runs are drawn over one, and got {count}: leave some "
-                    "out.",
-                    most=MOST_OVER,
-                    count=len(names),
-                )
+                "at most {most} other runs are drawn over one, and got {count}: leave some out.",
+                most=MOST_OVER,
+                count=len(names),
             )
         others = {
             name: self._log_of(offered[name]) for name in names[:MOST_OVER] if name in offered
