@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from glasshead.drawing.printable import one_line
 from glasshead.message import Message
 
 
@@ -31,8 +32,8 @@ class Refusal(ValueError):  # noqa: N818 - it is no fault of the studio's
 
     @classmethod
     def of(cls, error: Exception) -> Self:
-        """Return the refusal of what an error says."""
-        return cls(Message.joined("", [str(error)]))
+        """Return a refusal that says what an error does, in one short line."""
+        return cls(Message.joined("", [one_line(str(error))]))
 
 
 class NotThere(Refusal):
