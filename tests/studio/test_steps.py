@@ -254,7 +254,7 @@ def test_the_query_is_told_of_and_changes_no_matrix():
             {"heads": 2},
             "dimension 3 are not divided evenly by 2 heads: take a divisor of 3 \\(1, 3\\)",
         ),
-        ({"text": SENTENCE, "heads": 2, "head": 2}, "head takes one from 0 to 1, and got 2"),
+        ({"text": SENTENCE, "heads": 2, "head": 2}, "head must be from 0 to 1, got 2"),
         ({"query": 3}, "query must be a position from 0 to 2, got 3. Words in the sentence: 3."),
         ({"beta": "inf", "normalizer": "sigmoid"}, "which Sigmoid never reaches: leave one"),
     ],

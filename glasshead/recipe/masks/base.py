@@ -51,13 +51,13 @@ def _band(
         band = band.expand(*band.shape[:-2], len(rows), tile.shape[1]).flatten(0, -3)
     except RuntimeError:
         raise ValueError(
-            f"picture takes the size that the mask was made for, and got {tile.shape[0]} queries "
-            f"and {tile.shape[1]} keys: give the size of its tensor."
+            f"the picture must have the size that the mask was made for, got {tile.shape[0]} "
+            f"queries and {tile.shape[1]} keys. Use the size of its tensor."
         ) from None
     if len(band) == 1:
         return band[0].split(block, dim=-1)  # the same for every row of the batch
     if index >= len(band):
-        raise ValueError(f"picture takes an index below {len(band)}, and got {index}.")
+        raise ValueError(f"the picture's index must be below {len(band)}, got {index}.")
     return band[index].split(block, dim=-1)
 
 
@@ -277,8 +277,8 @@ def visible_pairs(
     visible = mask.visible(tile)
     if visible.dtype != torch.bool:
         raise TypeError(
-            f"visible() of a mask gives booleans, True = may attend, and {mask!r} gave "
-            f"{visible.dtype}: compare, or convert it with .bool()."
+            f"visible() of a mask must return booleans, True = may attend, got {visible.dtype} "
+            f"from {mask!r}. Compare, or convert it with .bool()."
         )
     if leading is not None:
         check_gives(mask, visible, (*leading, *tile.shape))

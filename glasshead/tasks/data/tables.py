@@ -116,7 +116,7 @@ def cells_of(
         if name not in there and there:
             raise ValueError(
                 Message(
-                    "{path} has no column {name}, but {names}: name one of these.",
+                    "{path} has no column {name}, but {names}. Name one of these.",
                     path=shown(path),
                     name=repr(name),
                     names=named(there),
@@ -151,7 +151,7 @@ def rows_of(
         empty = False
         yield row
     if empty:
-        raise ValueError(Message("{path} has no row but its header: add some.", path=shown(path)))
+        raise ValueError(Message("{path} has no row but its header. Add some.", path=shown(path)))
 
 
 def named(names: Sequence[str], most: int = 12) -> str:
@@ -194,8 +194,8 @@ def _of_json(path: Path, allowance: Allowance) -> Iterator[Row]:
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 Message(
-                    "{path}, line {number}: expected a JSON object, and got what is no "
-                    "JSON ({reason}): correct it.",
+                    "{path}, line {number}: expected a JSON object, got invalid JSON ({reason}). "
+                    "Correct it.",
                     path=shown(path),
                     number=number,
                     reason=_reason(error),
@@ -204,8 +204,8 @@ def _of_json(path: Path, allowance: Allowance) -> Iterator[Row]:
         if not isinstance(row, dict):
             raise ValueError(  # noqa: TRY004 - the file is wrong, not the call
                 Message(
-                    '{path}, line {number}: expected a JSON object, as in {{"text": "…"}}, '
-                    "and got {got}: write one object a line.",
+                    '{path}, line {number}: expected a JSON object, as in {{"text": "…"}}, got '
+                    "{got}. Write one object a line.",
                     path=shown(path),
                     number=number,
                     got=kind(row),
@@ -260,9 +260,9 @@ def _of_csv(path: Path, allowance: Allowance, asked: Collection[str]) -> Iterato
         except csv.Error as error:
             raise ValueError(
                 Message(
-                    "{path}, line {begin}: expected cells that are quoted whole or not at "
-                    "all, and got what is not ({error}): put the cell in quotes, and write each "
-                    "quote inside it twice.",
+                    "{path}, line {begin}: expected cells that are quoted whole or not at all, "
+                    "got others ({error}). Put the cell in quotes, and write each quote inside it "
+                    "twice.",
                     path=shown(path),
                     begin=begin,
                     error=error,
@@ -278,8 +278,8 @@ def _check_width(path: Path, end: int, header: Sequence[str], cells: Sequence[st
     if len(cells) != len(header):
         raise ValueError(
             Message(
-                "{path}, line {end}: expected {count} cells, as in the first row, and got "
-                "{count2}: correct the row, or quote its cells.",
+                "{path}, line {end}: expected {count} cells, as in the first row, got {count2}. "
+                "Correct the row, or quote its cells.",
                 path=shown(path),
                 end=end,
                 count=len(header),
@@ -321,8 +321,8 @@ def _header(path: Path, names: list[str]) -> list[str]:
         if count > 1:
             raise ValueError(
                 Message(
-                    "{path}, line 1: expected a name for each column, and got {name} "
-                    "twice: rename one.",
+                    "{path}, line 1: expected a name for each column, got {name} twice. Rename "
+                    "one.",
                     path=shown(path),
                     name=repr(printable(name[:80])),
                 )
@@ -348,7 +348,7 @@ def _text(path: Path, line: int, row: dict[str, Any], name: str, texts_only: boo
         wanted = Message("a text") if texts_only else Message("a text or a whole number")
         raise ValueError(
             Message(
-                "{path}, line {line}: expected {wanted} as {name}, and got {got}: correct it.",
+                "{path}, line {line}: expected {wanted} as {name}, got {got}. Correct it.",
                 path=shown(path),
                 line=line,
                 wanted=wanted,
@@ -360,8 +360,8 @@ def _text(path: Path, line: int, row: dict[str, Any], name: str, texts_only: boo
     if not _is_unicode(text):
         raise ValueError(
             Message(
-                "{path}, line {line}: expected whole characters in {name}, and got "
-                "half of one, such as \\ud83d: correct it.",
+                "{path}, line {line}: expected whole characters in {name}, got half of one, such "
+                "as \\ud83d. Correct it.",
                 path=shown(path),
                 line=line,
                 name=repr(name),
@@ -372,7 +372,7 @@ def _text(path: Path, line: int, row: dict[str, Any], name: str, texts_only: boo
 
 def _lacking(path: Path, line: int, name: str) -> ValueError:
     return ValueError(
-        f"{shown(path)}, line {line}: expected {name!r}, and the row has none: add it."
+        f"{shown(path)}, line {line}: expected {name!r}, got a row without it. Add it."
     )
 
 
@@ -423,7 +423,7 @@ def read_texts(paths: FileName | Sequence[FileName], field: str | None = None) -
     """
     names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not names:
-        raise ValueError("expected at least one file of texts, and got none: name one.")
+        raise ValueError("expected at least one file of texts, got none.")
     allowance = Allowance()
     return [text for name in names for text in _texts(existing(name), field, allowance)]
 
@@ -466,7 +466,7 @@ def text_files(source: Path) -> list[Path]:
     if not found:
         raise ValueError(
             Message(
-                "{path} has no texts in it: name a folder with files that end in {endings}.",
+                "{path} has no texts in it. Name a folder with files that end in {endings}.",
                 path=shown(source),
                 endings=", ".join((*PLAIN, *TABLES)),
             )
@@ -513,8 +513,8 @@ def _check_is_table(path: Path, endings: Iterable[str]) -> None:
     if ending(path) not in TABLES:
         raise ValueError(
             Message(
-                "{path} ends in none of {endings}, with .gz or .xz where it is packed: "
-                "rename it to what it is.",
+                "{path} must have a name that ends in one of {endings}, with .gz or .xz if it is "
+                "packed. Rename it to what it is.",
                 path=shown(path),
                 endings=", ".join(endings),
             )
@@ -541,8 +541,8 @@ def _text_column(path: Path, there: Sequence[str], field: str | None) -> str:
         return there[0]
     raise ValueError(
         Message(
-            "{path} has no column {column}, but {names}: say which of them holds "
-            "the text, or call it {column}.",
+            "{path} has no column {column}, but {names}. Choose the column that holds the text, "
+            "or call it {column}.",
             path=shown(path),
             column=repr(TEXT_COLUMN),
             names=named(there),
