@@ -315,8 +315,8 @@ def _check_budget(
     needed += result_bytes(problem, reductions)
     if needed > budget:
         raise ValueError(
-            f"observe takes at most budget={budget} bytes, and would need {needed} on the "
-            f"{engine.name} engine: raise budget=, or observe fewer queries."
+            f"observe needs {needed} bytes on the {engine.name} engine, more than "
+            f"budget={budget}. Raise budget=, or observe fewer queries."
         )
 
 

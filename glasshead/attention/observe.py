@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -13,7 +13,6 @@ from glasshead.attention import io as saved
 from glasshead.attention.io import parts
 from glasshead.recipe.validation import in_float64
 from glasshead.statistics import Statistic
-from glasshead.statistics.base import KEY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,8 +111,8 @@ class StatisticResults:
             before: Tensors to list first, by name and shape alone.
         """
         rows = [
-            (name, str(list(tensor.shape)), "" if unit is None else _spread(tensor, unit))
-            for name, tensor, unit in _tensors(self, *before)
+            (one.name, str(list(one.tensor.shape)), "" if one.unit is None else _spread(one))
+            for one in _tensors(self, *before)
         ]
         wide = [max([0, *(len(row[column]) for row in rows)]) for column in range(2)]
         return [
@@ -132,37 +131,52 @@ def value_table(results: StatisticResults, *before: tuple[str, Tensor]) -> "Tabl
     from glasshead.drawing import Table
 
     rows = [
-        [name, str(list(tensor.shape)), *([""] * 4 if unit is None else _range(tensor, unit))]
-        for name, tensor, unit in _tensors(results, *before)
+        [one.name, str(list(one.tensor.shape)), *([""] * 4 if one.unit is None else _range(one))]
+        for one in _tensors(results, *before)
     ]
     return Table(["name", "shape", "least", "mean", "most", "unit"], rows)
 
 
-def _tensors(
-    results: StatisticResults, *before: tuple[str, Tensor]
-) -> list[tuple[str, Tensor, str | None]]:
-    """List the tensors, each with its name and the unit of its numbers; None has no range."""
-    rows: list[tuple[str, Tensor, str | None]] = [(*one, None) for one in before]
+class _Listed(NamedTuple):
+    """A tensor to list.
+
+    Attributes:
+        name: Its name.
+        tensor: The tensor.
+        unit: The unit of its numbers; None: its range is not shown.
+        has_mean: Whether its numbers have a mean.
+    """
+
+    name: str
+    tensor: Tensor
+    unit: str | None = None
+    has_mean: bool = True
+
+
+def _tensors(results: StatisticResults, *before: tuple[str, Tensor]) -> list[_Listed]:
+    """List the tensors of the results, after those given."""
+    rows = [_Listed(*one) for one in before]
     for name, value in results.values.items():  # noqa: PD011 - a dict
-        unit = results.statistics[name].unit
+        statistic = results.statistics[name]
         if isinstance(value, Tensor):
-            rows.append((name, value, unit))
+            rows.append(_Listed(name, value, statistic.unit, statistic.has_mean))
         else:
-            rows += [(f"{name}.{field}", part, "") for field, part in saved.parts(value)]
+            rows += [_Listed(f"{name}.{field}", part, "") for field, part in saved.parts(value)]
     return rows
 
 
-def _spread(tensor: Tensor, unit: str) -> str:
-    """Format minimum, maximum and mean of the finite numbers; key indices get none."""
-    least, mean, most, unit = _range(tensor, unit)
+def _spread(listed: _Listed) -> str:
+    """Format minimum, maximum and mean of the finite numbers; places of keys have none."""
+    least, mean, most, unit = _range(listed)
     return f"{least} … {most}  mean {mean}  {unit}".rstrip() if mean else least
 
 
-def _range(tensor: Tensor, unit: str) -> list[str]:
+def _range(listed: _Listed) -> list[str]:
     """Return minimum, mean and maximum of the finite numbers, and their unit, each as text."""
-    if not tensor.is_floating_point() or unit == KEY:
+    unit = listed.unit or ""
+    if not listed.tensor.is_floating_point() or not listed.has_mean:
         return ["", "", "", unit]
-    numbers = in_float64(tensor.detach())
+    numbers = in_float64(listed.tensor.detach())
     numbers = numbers[numbers.isfinite()]
     if not len(numbers):
         return ["nothing finite", "", "", unit]

@@ -129,10 +129,10 @@ def lookback(rule: Attention) -> int | None:
     255
     """
     mask = as_mask(rule.mask)
-    return mask.lookback if mask is not None and by_distance(rule) else None
+    return mask.lookback if mask is not None and depends_on_distance_alone(rule) else None
 
 
-def by_distance(rule: Attention) -> bool:
+def depends_on_distance_alone(rule: Attention) -> bool:
     """Return whether mask and bias depend on a pair's distance alone."""
     mask, bias = as_mask(rule.mask), rule.bias
     biased = bias is not None and not (isinstance(bias, Bias) and bias.by_distance)

@@ -26,8 +26,8 @@ class Bias(Part, nn.Module):
     Attributes:
         hides: Whether the bias may be -inf, which hides a pair as a mask does. One that
             never is may say so, and is not searched for -inf.
-        by_distance: Whether the bias depends on i + offset - j alone. One that says
-            so is evaluated once per distance, not once per pair.
+        by_distance: Whether the bias depends on i + offset - j alone. Such a bias is evaluated once
+            per distance, not once per pair.
     """
 
     hides: ClassVar[bool] = True

@@ -11,9 +11,6 @@ from torch import Tensor
 from glasshead.recipe.problem import Problem, Trace
 from glasshead.statistics.reductions import Reduction, Rows
 
-# The unit of key indices.
-KEY = "key"
-
 
 class Statistic(ABC):
     """Base class of statistics of attention weights, computed without keeping the weights.
@@ -23,9 +20,10 @@ class Statistic(ABC):
     whole matrix is in memory.
 
     Attributes:
-        unit: Of the numbers, as text; "key" where they are the places of keys.
+        unit: The unit of the numbers, as text.
         axes: The names of its value's axes, after those of batch and heads: "query", "key", or
             a name of its own.
+        gives_keys: Whether the numbers are places of keys, which have no mean.
         differentiable: Whether it can be observed with `gradient=True`.
         reads_positions: Whether it reads the positions of tokens: their distance, or numbers that
             it was given.
@@ -33,13 +31,14 @@ class Statistic(ABC):
 
     unit: ClassVar[str]
     axes: ClassVar[tuple[str, ...]] = ("query",)
+    gives_keys: ClassVar[bool] = False
     differentiable: ClassVar[bool] = False
     reads_positions: ClassVar[bool] = False
 
     @property
     def has_mean(self) -> bool:
-        """Return whether a mean is meaningful; that of key indices is not."""
-        return self.unit != KEY
+        """Return whether the numbers have a mean."""
+        return not self.gives_keys
 
     def of(self, trace: Trace) -> Any:
         """Compute the statistic from the full matrix, in the inputs' layout.

@@ -128,6 +128,7 @@ class ArgMax(PerQuery):
     """
 
     unit = "key"
+    gives_keys = True
     axes = ("query",)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
