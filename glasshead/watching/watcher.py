@@ -18,6 +18,7 @@ range, is raised in the model's run. Any other error ends in `MissedAttention`: 
 and the end of the block raises an `UnseenError`.
 
 In compiled code a layer may take the result of placing from the first of its pass: `AlikeLayers`.
+docs/concepts/watched_call.md draws the path.
 """
 
 import warnings
