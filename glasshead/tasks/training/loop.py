@@ -266,7 +266,7 @@ def _print_jump(console: Console, step: int, before: float, settings: TrainingSe
         console.print(
             f"The learning rate jumps from {before:.2g} to {after:.2g}, on the cosine of "
             f"{settings.steps} steps, and this is not the run of {settings.steps} steps. Keep the "
-            f"rate by --set cosine={step}, or restart the cosine by --set cosine={step} "
+            f"rate with --set cosine={step}, or restart the cosine with --set cosine={step} "
             "after=restart.",
             highlight=False,
             markup=False,
@@ -284,11 +284,11 @@ def _cannot_resume(failure: Mapping[str, Any], run: _Run) -> str:
 def _lower(run: _Run) -> str:
     rate, warmup = run.settings.learning_rate / 10, 2 * run.settings.warmup
     longer = f" warmup={warmup}" if 0 < warmup < run.settings.steps else ""
-    return f"train again in another folder, as by --set learning_rate={rate:g}{longer}"
+    return f"train again in another folder, as in --set learning_rate={rate:g}{longer}"
 
 
 def _interrupted(step: int, run: _Run) -> Interrupted:
     return Interrupted(
         f"training was interrupted after step {step} of {run.settings.steps}, and is saved in "
-        f"{run.folder.path}: go on by the same command with --resume."
+        f"{run.folder.path}. Resume it with the same command and --resume."
     )
