@@ -37,7 +37,7 @@ class StatisticResults:
         values = self.__dict__.get("values", {})
         if name in values:
             return values[name]
-        raise AttributeError(f"nothing named {name!r} was observed; there is {_list(values)}.")
+        raise AttributeError(f"{name!r} was not observed. There is {_list(values)}.")
 
     def __getitem__(self, statistic: "str | Statistic") -> Any:
         return self.values[self.name_of(statistic)]
@@ -48,7 +48,7 @@ class StatisticResults:
         if not isinstance(statistic, str):
             name = next((n for n, one in self.statistics.items() if one == statistic), None)
         if not isinstance(name, str) or name not in self.values:
-            raise KeyError(f"{statistic!r} was not observed; there is {_list(self.values)}.")
+            raise KeyError(f"{statistic!r} was not observed. There is {_list(self.values)}.")
         return name
 
     def __dir__(self) -> list[str]:
@@ -66,7 +66,7 @@ class StatisticResults:
                 one.joined(None, None)
         if self.statistics != other.statistics:
             raise ValueError(
-                "observations of the same statistics can be added, and these are of "
+                "observations must be of the same statistics to be added, got "
                 f"{_list(self.statistics)} and {_list(other.statistics)}."
             )
         return {name: one.joined(self[name], other[name]) for name, one in self.statistics.items()}
@@ -299,8 +299,8 @@ def frame(
     ]
     if not names:
         raise ValueError(
-            "to_frame() takes what has one number a query, and nothing of the kind was observed: "
-            f"name one of {', '.join(values) or 'nothing'}."
+            "to_frame() needs a statistic with one number a query, and none was observed. Name "
+            f"one of {', '.join(values) or 'nothing'}."
         )
     columns = {
         column: _numbers(tensor)
@@ -324,7 +324,9 @@ def import_pandas() -> Any:
     try:
         import pandas as pd
     except ImportError as error:
-        raise ImportError("to_frame needs pandas, which is missing: pip install pandas.") from error
+        raise ImportError(
+            "to_frame needs pandas, which is not installed: pip install pandas."
+        ) from error
     return pd
 
 
@@ -358,14 +360,15 @@ def _common(
             for column, shape in shapes.items()
         )
         raise ValueError(
-            f"to_frame takes statistics of the same axes together, and got {shown}: ask for each "
-            f"on its own."
+            f"the statistics of to_frame must have the same axes, got {shown}. Convert each on "
+            "its own."
         )
     axes, shape = axes_of[names[0]], next(iter(shapes.values()))
     if len(shape) != leading + len(axes):
         raise ValueError(
-            f"{statistics[names[0]]!r} says that its axes are {_axes(axes)}, after {leading} of "
-            f"batch and heads, and its value is {list(shape)}: set axes in its class."
+            f"the value of {statistics[names[0]]!r} must have the axes that it states, "
+            f"{_axes(axes)}, after {leading} of batch and heads, got {list(shape)}. Set axes in "
+            "its class."
         )
     return axes, shape
 

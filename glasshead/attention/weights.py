@@ -81,8 +81,8 @@ class Weights(LazyMatrix):
     ) -> None:
         if problem.query.is_meta:
             raise ValueError(
-                "weights takes queries and keys with numbers in them, and these are on the meta "
-                "device: make them on another, or ask plan(…) what it would cost."
+                "weights needs queries and keys with numbers, got some on the meta device. Create "
+                "them on another, or call plan(…) for the cost."
             )
         # Copied, as a cache may be written to later; contiguous, as when read from a file, so
         # that the same numbers round alike.

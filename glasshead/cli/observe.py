@@ -199,26 +199,13 @@ def _observe_model(
     from glasshead.tasks.readers.distributed import world_size
 
     folder = Path(run or "")
-    kept = outputs.partial
 
     def checked_statistics() -> tuple[StatisticOption, ...]:
-        if not run:
-            raise ValueError(
-                Message(
-                    "--text takes the folder of a run whose model reads it: name it, as in "
-                    "glasshead "
-                    "observe RUN --text {path}.",
-                    path=shown(options.texts[0]),
-                )
-            )
+        _check_names_a_run(run, options)
         check_given()
         asked = _model_statistics(statistics)
         options.check(head)
-        from glasshead.tasks.readers.texts import files_of
-
-        read = [file for text in options.texts for file in files_of(text)]
-        outputs.check(head, [*read, *_model_files(folder)])
-        _check_partial(kept, resume=options.resume)
+        _check_files(folder, options, head, outputs)
         require_for_model(folder, "glasshead observe MODEL", "torchmetrics")
         check_task(folder, "write", "observe")
         return asked
@@ -243,12 +230,34 @@ def _observe_model(
         length=options.length,
         truncate=options.truncate,
         choice=HeadChoice(options.layer, head),
-        partial=kept,
+        partial=outputs.partial,
     )
     if observed is not None:
         outputs.write(report(observed), partial(save, observed))
         for sentence in (*places(observed), *omitted(observed.pieces, observed.reader)):
             print_stderr(spoken(outputs.lang).translated(sentence))
+
+
+def _check_names_a_run(run: str | None, options: _ModelOptions) -> None:
+    if not run:
+        raise ValueError(
+            Message(
+                "--text takes the folder of a run whose model reads it: name it, as in glasshead "
+                "observe RUN --text {path}.",
+                path=shown(options.texts[0]),
+            )
+        )
+
+
+def _check_files(
+    folder: Path, options: _ModelOptions, head: int | None, outputs: "_Outputs"
+) -> None:
+    """Check that what is written replaces nothing that is read."""
+    from glasshead.tasks.readers.texts import files_of
+
+    read = [file for text in options.texts for file in files_of(text)]
+    outputs.check(head, [*read, *_model_files(folder)])
+    _check_partial(outputs.partial, resume=options.resume)
 
 
 def _text_files(text: list[str] | None, files_from: str | None) -> list[Path]:

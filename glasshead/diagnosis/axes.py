@@ -63,8 +63,7 @@ def infer_axes(given: MaskInput, hints: AxisHints) -> InferredAxes:
         "error",
         Message(
             "The mask has {own_queries} queries and {own_keys} keys, and the attention {queries} "
-            "and {keys}: make it anew for these lengths; with a cache, the keys count what is "
-            "cached too.",
+            "and {keys}: create it for these lengths; with a cache, cached keys count, too.",
             own_queries=own_queries,
             own_keys=own_keys,
             queries=queries,
@@ -104,8 +103,8 @@ def _by_key(given: MaskInput, hints: AxisHints) -> InferredAxes:
                 "length",
                 "error",
                 Message(
-                    "The mask has {size} keys, and the attention {keys}: make it anew for all "
-                    "keys; with a cache, those that are cached count too.",
+                    "The mask has {size} keys, and the attention {keys}: create it for all keys; "
+                    "with a cache, cached keys count, too.",
                     size=shape[-1],
                     keys=keys,
                 ),

@@ -21,7 +21,7 @@ from glasshead.engines.direct import (
     is_softmax_of_products,
     pays_by_row,
 )
-from glasshead.engines.reducing import reduce_by_fastest
+from glasshead.engines.reducing import of_rows, reduce_by_fastest
 from glasshead.engines.reference import (
     IN_FULL,
     SOFTMAX,
@@ -315,23 +315,6 @@ class _Recorder(_Mode):
         if func.name() in LOGSUMEXP_KERNELS:
             self.logsumexps.append(output[1])
         return output
-
-
-def of_rows(
-    logsumexps: Sequence[Tensor], problem: Problem
-) -> Float[Tensor, "*batch heads queries"] | None:
-    """Return the logsumexp of the only kernel, in the layout of the problem; None of several.
-
-    Kernels may pack grouped heads into the queries, and pad the rows. Without a gradient some give
-    none.
-    """
-    shape = problem.query.shape[:-1]
-    if len(logsumexps) != 1 or logsumexps[0] is None or logsumexps[0].numel() == 0:
-        return None
-    (known,) = logsumexps
-    if known.numel() == shape.numel():
-        return known.reshape(shape)
-    return known[..., : shape[-1]].reshape(shape) if known.shape[:-1] == shape[:-1] else None
 
 
 def _mask(problem: Problem) -> tuple[Mask | None, bool]:

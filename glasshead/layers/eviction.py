@@ -182,8 +182,8 @@ class SnapKV(Policy):
             whole_number(getattr(self, name), f"SnapKV({name}=…)", least=1)
         if self.window >= self.budget:
             raise ValueError(
-                f"SnapKV takes a window smaller than its budget, and got window={self.window} of "
-                f"budget={self.budget}: the window's keys are a part of the budget."
+                "the window of SnapKV must be smaller than its budget, which includes it, got "
+                f"window={self.window} of budget={self.budget}."
             )
         if self.kernel % 2 == 0:
             raise ValueError(f"SnapKV(kernel=…) must be an odd number of keys, got {self.kernel}.")

@@ -26,7 +26,7 @@ from glasshead.message import Message
 from glasshead.out_of_memory import is_out_of_memory
 from glasshead.refusals import is_refusal
 from glasshead.studio.background_jobs import Cancelled, Work
-from glasshead.studio.page import float32
+from glasshead.studio.stored_answers import float32
 from glasshead.studio.studio import Studio
 
 # Status of a request whose client has disconnected (nginx); the page sees it when the studio ends.

@@ -57,7 +57,7 @@ CASES = [
         "--seed must be from 0 to 9223372036854775807, got -",
     ),
     (["explain", SENTENCE, "--seed", str(2**63)], "--seed must be from 0 to 9223372036854775807"),
-    (["explain", SENTENCE, "--seed", "x"], "'--seed': it takes a whole number, and got 'x'; see"),
+    (["explain", SENTENCE, "--seed", "x"], "'--seed': it must be a whole number, got 'x'; see"),
     (["explain", SENTENCE, "--dim", "0"], "--dim must be from 1 to 4096, got 0."),
     (["explain", SENTENCE, "--dim", "5000"], "--dim must be from 1 to 4096, got 5000."),
     (["explain", "--dim", "4"], "--dim is the width of made-up vectors, and these are not made up"),
@@ -65,9 +65,9 @@ CASES = [
     (["explain", "two", "texts"], "Got unexpected extra argument"),
     (["explain", "a " * 4097, "--dim", "4096"], "are too many: give at most 4,096 tokens, or a"),
     # Files of vectors
-    (["explain", "--vectors", "none.csv"], "there is no file none.csv: check its name."),
+    (["explain", "--vectors", "none.csv"], "there is no file none.csv. Check its name."),
     (["explain", "--vectors", "no/none.csv"], "no file no/none.csv: there is no folder no either."),
-    (["explain", "--vectors", "folder"], "folder is a folder: name a file in it."),
+    (["explain", "--vectors", "folder"], "folder is a folder. Name a file in it."),
     (["explain", "--vectors", "good.csv/x"], "good.csv/x cannot be read: Not a directory."),
     (
         ["explain", "--vectors", "ragged.csv"],
@@ -76,7 +76,7 @@ CASES = [
     (["explain", "--vectors", "empty.csv"], "empty.csv has no vectors: give it a token and its"),
     (["explain", "--vectors", "nan.csv"], "nan.csv, line 2: expected finite numbers, and got nan"),
     (["explain", "--vectors", "words.csv"], "words.csv, line 2: expected a number for 'sun', and"),
-    (["explain", "--vectors", "bytes.csv"], "bytes.csv, line 2: expected UTF-8 text, and got the"),
+    (["explain", "--vectors", "bytes.csv"], "bytes.csv, line 2: expected UTF-8 text, got the"),
     (["explain", "--vectors", "broken.json"], "broken.json, line 2: malformed JSON"),
     (["explain", "--vectors", "huge.csv"], "the scores grow beyond all numbers: take smaller"),
     (
@@ -92,7 +92,7 @@ CASES = [
     (["explain", "--mask", "casual"], "mask must be none, causal, window:BEFORE or window:BEFORE:"),
     (["explain", "--mask", "casual"], "got 'casual': did you mean causal?"),
     (["explain", "--mask", "window"], "write how many tokens before its own a word sees, as in"),
-    (["explain", "--mask", "window:-1"], "got 'window:-1': write how many"),
+    (["explain", "--mask", "window:-1"], "got how many. Write how many"),
     (["explain", "--mask", "causal+none"], "got 'causal+none': none stands alone."),
     (["explain", "--mask", ""], "got '': try causal."),
     (
@@ -126,7 +126,7 @@ CASES = [
         "--head must be in 0..2, got 3.",
     ),
     (["explain", "--weights", "none.safetensors"], "there is no file none.safetensors"),
-    (["explain", "--weights", "folder"], "folder is a folder: name a file in it."),
+    (["explain", "--weights", "folder"], "folder is a folder. Name a file in it."),
     (["explain", "--weights", "good.csv"], "good.csv is no safetensors file"),
     (
         ["explain", "--weights", "w3.safetensors", "--vectors", "good.csv"],

@@ -146,8 +146,8 @@ def test_the_conventions_are_those_of_the_library():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["none.csv"], "there is no file none.csv: check its name."),
-        (["."], ". is a folder: name a file in it."),
+        (["none.csv"], "there is no file none.csv. Check its name."),
+        (["."], ". is a folder. Name a file in it."),
         (["mask.pt"], "mask.pt may be a pickle, which could run anything, and is not read"),
         (["objects.npy"], "objects.npy holds pickled Python objects, which could run anything"),
         (["objects.npz"], "objects.npz holds pickled Python objects, which could run anything"),
@@ -169,7 +169,7 @@ def test_the_conventions_are_those_of_the_library():
         ),
         (["gap.csv"], "gap.csv, line 1: expected a number, true, false or -inf, and got an empty"),
         (["empty.csv"], "empty.csv has no mask: give it a row of numbers a query."),
-        (["zero.csv"], "zero.csv, line 1: expected UTF-8 text, and got the byte 0x00"),
+        (["zero.csv"], "zero.csv, line 1: expected UTF-8 text, got the byte 0x00"),
         (["broken.json"], "broken.json, line 2: malformed JSON"),
         (["object.json"], "object.json: expected nested lists of numbers"),
         (["null.json"], "null.json: expected nested lists of numbers"),
@@ -180,7 +180,7 @@ def test_the_conventions_are_those_of_the_library():
             ["causal.npy", "--queries", "0"],
             "--queries takes a whole number from 1 to 2^31, and got",
         ),
-        (["causal.npy", "--keys", "x"], "it takes a whole number, and got 'x'"),
+        (["causal.npy", "--keys", "x"], "it must be a whole number, and got 'x'"),
         (["causal.npy", "--offset", str(2**40)], "--offset takes a whole number of at most 2^31"),
         (["causal.npy", "--convention", "atend"], "--convention takes one of attend, hidden,"),
         (["causal.npy", "--convention", "atend"], "did you mean 'attend'?"),

@@ -186,10 +186,10 @@ def test_runs_that_are_none_or_anothers(
             ["clasify", classify_run],
             "there is no task or folder 'clasify': did you mean 'classify'?",
         ),
-        (["nowhere"], "there is no folder nowhere: check its name."),
-        (["empty"], "empty has no run: there is no config.json in it; check its name."),
+        (["nowhere"], "there is no folder nowhere. Check its name."),
+        (["empty"], "empty has no run: there is no config.json in it. Check its name."),
         (["broken"], "config.json is broken JSON in line 1"),
-        (["--json", "nowhere"], "there is no folder nowhere: check its name."),
+        (["--json", "nowhere"], "there is no folder nowhere. Check its name."),
         ([classify_run, "--beam", "2"], no_such_option("--beam")),
     ]:
         outcome = command("evaluate", *arguments)
@@ -205,7 +205,7 @@ def test_runs_that_are_none_or_anothers(
             b'text,label\n"two\nlines",positive\nx,good\n',
             "a.csv, line 4: expected a label",
         ),
-        ("a.jsonl", b'{"text": "a", "label": 1}\n', "a.jsonl, line 1: expected a label that there"),
+        ("a.jsonl", b'{"text": "a", "label": 1}\n', "a.jsonl, line 1: expected a label of the"),
         (
             "a.csv",
             b"text,mark\na,positive\n",
@@ -228,7 +228,7 @@ def test_bad_files_of_a_classifier_are_one_sentence(
 @pytest.mark.parametrize(
     ("files", "options", "said"),
     [
-        ({"a.de": b"x\ny\n", "a.en": b"y\n"}, [], "a.en ends after line 1, and the file beside it"),
+        ({"a.de": b"x\ny\n", "a.en": b"y\n"}, [], "a.en ends after line 1"),
         ({"a.de": b"x\n"}, [], "expected text files in twos"),
         ({"a.csv": b"de,en\nx,y\n"}, [], "a.csv has no columns 'source', 'target', but 'de'"),
         ({"a.de": b"x\n", "a.en": b"\xff\n"}, [], "a.en, line 1: expected UTF-8 text"),

@@ -362,7 +362,7 @@ def test_a_bias_is_added_to_every_row_of_its_own():
         (
             {"W_key": W_KEY.long()},
             TypeError,
-            "W_key takes a tensor of floating-point numbers, and got",
+            "W_key must be a tensor of floating-point numbers, got",
         ),
         ({"W_key": W_KEY.double()}, TypeError, "W_key takes the type of the inputs, torch.float32"),
         ({"W_key": W_KEY[0]}, ValueError, "W_key takes the shape [d_in, d_out], and got [2]"),
@@ -448,7 +448,7 @@ def test_look_up_names_what_is_missing_and_what_is_twice():
             TypeError,
             "vectors takes a tensor of floating-point numbers, and got list",
         ),
-        (("a",), torch.ones(1, 2).long(), TypeError, "and got torch.int64"),
+        (("a",), torch.ones(1, 2).long(), TypeError, "got torch.int64"),
         (("a",), torch.ones(2), ValueError, "one row for each of the 1 tokens, and got shape [2]"),
         (("a",), torch.ones(2, 3), ValueError, "and got shape [2, 3]"),
         (("a", "b"), torch.tensor([[1.0], [torch.nan]]), ValueError, "and got others for row 1"),
@@ -460,7 +460,7 @@ def test_what_is_no_embedding_is_refused(tokens, vectors, error, sentence):
 
 
 def test_a_vector_without_numbers_cannot_be_made_up():
-    with pytest.raises(ValueError, match="dim takes a whole number of at least 1, and got 0"):
+    with pytest.raises(ValueError, match="dim must be a whole number of at least 1, and got 0"):
         Embeddings.generated(["a"], dim=0)
 
 

@@ -438,7 +438,8 @@ def test_a_row_that_is_none_is_named_by_file_and_line(hostile_place):
         rows.write_text('{"text": "a", "label": "b"}\n\n' + line + "\n")
     code = (
         "import sys; sys.modules['datasets'] = None\n"
-        "from glasshead.tasks.data.tables import read_rows, read_texts\n"
+        "from glasshead.tasks.data.tables import read_rows\n"
+        "from glasshead.tasks.data.texts import read_texts\n"
         f"for number in range({len(JSON)}):\n"
         "    for read in (read_texts, lambda file: read_rows(file, ['text', 'label'])):\n"
         "        try:\n            read(f'{number}.jsonl')\n"
@@ -456,7 +457,7 @@ def test_a_row_that_is_none_is_named_by_file_and_line(hostile_place):
 @pytest.mark.parametrize("name", sorted(TABLES))
 def test_commands_name_the_row_that_is_none(reading, hostile_place, name):
     (hostile_place / "rows.jsonl").write_text("\nnull\n" * 3)
-    check_refused(reading(name, "rows.jsonl"), r"rows\.jsonl, line 2: .* and got null")
+    check_refused(reading(name, "rows.jsonl"), r"rows\.jsonl, line 2: .* got null")
 
 
 @pytest.mark.parametrize("name", ["classify", "translate"])
@@ -473,7 +474,7 @@ def test_a_training_that_is_refused_leaves_no_folder(command, hostile_place):
         (["missing.txt"], "missing.txt"),
         (["text.txt", "--set", "tokenizer=gpt2", "--set", "gpt2=nowhere"], "nowhere"),
         (["text.txt", "--set", "tokenizer=bpe", "--set", "vocabulary=3"], "vocabulary"),
-        (["text.txt", "--set", "context_length=100003"], "takes at least 100004 tokens"),
+        (["text.txt", "--set", "context_length=100003"], "must be at least 100004"),
         (
             ["text.txt", "--preset", "nano", "--devices", "997", "--accelerator", "gpu"],
             "hardware|gpu|GPU",
@@ -507,14 +508,14 @@ def test_a_mask_on_a_device_is_refused(command, hostile_place):
 
 def test_settings_of_texts_are_told_where_they_are_no_number(command, hostile_place, monkeypatch):
     monkeypatch.setenv("GLASSHEAD_MAX_TEXT_BYTES", "2 GiB")
-    sentence = "GLASSHEAD_MAX_TEXT_BYTES takes a whole number of bytes, as in 1073741824, and got"
+    sentence = "GLASSHEAD_MAX_TEXT_BYTES must be a whole number of bytes, as in 1073741824, got"
     check_refused(command("train", "write", "text.txt", "--run", "run"), sentence)
 
 
 def test_tables_are_read_without_other_libraries(hostile_place):
     (hostile_place / "rows.jsonl").write_text(json.dumps({"text": "sun"}) + "\n")
     code = (
-        "import sys; from glasshead.tasks.data.tables import read_texts; read_texts('rows.jsonl')\n"
+        "import sys; from glasshead.tasks.data.texts import read_texts; read_texts('rows.jsonl')\n"
         "print(sorted({'datasets', 'pandas', 'pyarrow', 'torch'} & {*sys.modules}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

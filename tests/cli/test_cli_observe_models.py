@@ -576,10 +576,10 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (without("config.json"), "llama has no run: there is no config.json in it; check its name"),
+        (without("config.json"), "llama has no run: there is no config.json in it. Check its name"),
         (without("model.safetensors"), "llama has no weights: there is no model.safetensors in it"),
         (pickled, "llama has its weights in pytorch_model.bin alone, which is pickled and could"),
-        (without(*TOKENIZER), "llama has no tokenizer: there is no tokenizer.json in it; save"),
+        (without(*TOKENIZER), "llama has no tokenizer: there is no tokenizer.json in it. Save"),
         (configured(model_type="nonesuch"), "config.json in llama cannot be loaded ("),
         (configured(num_hidden_layers=3), "the weights in llama are not those of LlamaForCausal"),
         (configured(hidden_size=12), "the weights in llama are not those of LlamaForCausalLM, as"),
@@ -605,9 +605,9 @@ def refused(command, sentence, *arguments):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--text", "empty.txt"], "empty.txt is empty: name a file with text in it."),
+        (["--text", "empty.txt"], "empty.txt is empty. Name a file with text in it."),
         (["--text", "nothing.jsonl"], "nothing.jsonl has no text in it: name a file that has some"),
-        (["--text", "none"], "none has no texts in it: name a folder with files that end in .txt"),
+        (["--text", "none"], "none has no texts in it. Name a folder with files that end in .txt"),
         (["--text", "text.txt", "--layer", "2"], "--layer takes a layer from 0 to 1, and got 2"),
         (
             ["--text", "text.txt", "--layer", "1", "--head", "3"],
@@ -623,7 +623,7 @@ def refused(command, sentence, *arguments):
         ),
         (
             ["--text", "text.txt", "--length", "1"],
-            "--length takes at least 2 tokens, as 1 stand ar",
+            "--length must be at least 2, as 1 stand ar",
         ),
         (
             ["--text", "text.txt", "--length", "12"],
@@ -631,7 +631,7 @@ def refused(command, sentence, *arguments):
         ),
         (
             ["--text", "text.txt", "--length", "whole"],
-            "at once, and a piece would have 25: take --",
+            "at once, got 25 for a piece. Use --",
         ),
         (["--text", "text.txt", "--stat", "mass-on:11"], "keys below the number of them, 11, and"),
         (

@@ -290,7 +290,7 @@ REFUSED = [
     (["run", "--stat", "top-k:2"], "--stat top-k:2 names the keys of one text, and a model reads"),
     (["run", "--stat", "entropi"], "and got 'entropi': did you mean 'entropy'?"),
     (["run", "--stat", "mass-on:11"], "takes keys below the number of them, 11, and got 11"),
-    (["run", "--stat", "received:12"], "Received(last=12) takes at least 12 queries, and got 11"),
+    (["run", "--stat", "received:12"], "Received(last=12) needs at least 12 queries, got 11"),
     (["run", "--vectors", "x.csv"], "--vectors does not go with --text, as the model makes its"),
     (["run", "--mask", "none"], "--mask does not go with --text, as the model has its own mask"),
     (["run", "--engine", "auto"], "--engine does not go with --text, as the model chooses its own"),
@@ -305,9 +305,9 @@ REFUSED = [
     (["run", "--html", "a", "--save", "a"], "--html and --save take a file each, and both got a"),
     ([], "--text takes the folder of a run whose model reads it: name it, as in glasshead observe"),
     ([""], "--text takes the folder of a run whose model reads it: name it, as in glasshead obser"),
-    (["none"], "there is no folder none: check its name."),
-    (["text.txt"], "a run is a folder, and text.txt is a file: name the folder of the run."),
-    (["."], ". has no run: there is no config.json in it; check its name."),
+    (["none"], "there is no folder none. Check its name."),
+    (["text.txt"], "a run must be a folder, got the file text.txt. Name the folder of the run."),
+    (["."], ". has no run: there is no config.json in it. Check its name."),
 ]
 
 
@@ -324,8 +324,8 @@ def test_what_does_not_fit_is_refused_in_one_sentence(command, place, arguments,
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("none.txt", "there is no file none.txt: check its name."),
-        ("empty.txt", "empty.txt is empty: name a file with text in it."),
+        ("none.txt", "there is no file none.txt. Check its name."),
+        ("empty.txt", "empty.txt is empty. Name a file with text in it."),
         ("-", "standard input is not read, name a file."),
         ("", "--text takes a file, and got nothing: name one, or leave it out."),
         ("text.bin", "text.bin ends in none of .txt, .text, .md, .jsonl, .csv, .tsv, with .gz or"),
@@ -399,9 +399,9 @@ def test_a_list_of_files_comes_from_another_command(command, place, typed):
     ("given", "sentence"),
     [
         (["--files-from", "names"], "--files-from takes the names of files, one a line, and names"),
-        (["--files-from", "none"], "there is no file none: check its name."),
+        (["--files-from", "none"], "there is no file none. Check its name."),
         (["--files-from", ""], "--files-from takes a file, and got nothing: name one, or leave it"),
-        (["--text", "corpus/*.md"], "corpus/*.md matches no file: check the pattern, or the folde"),
+        (["--text", "corpus/*.md"], "corpus/*.md matches no file. Check the pattern, or the folde"),
         (["--text", "text.txt", "--save", "text.txt"], "--save takes another place than text.txt"),
         (["--text", "corpus/*", "--save", "corpus/b.txt"], "--save takes another place than corpu"),
     ],

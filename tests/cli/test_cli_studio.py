@@ -239,7 +239,7 @@ def test_further_models_stand_beside_the_first(served, tmp_path):
     folders = [written(tmp_path / name).path for name in ("early", "late")]
     studio([*map(str, folders)])
     of = served["of"]
-    assert (of.subject.folder, of.beside) == (folders[0], (folders[1],))
+    assert (of.subject.folder, of.other_folders) == (folders[0], (folders[1],))
     assert [of.model(number).folder for number in range(2)] == folders
 
 

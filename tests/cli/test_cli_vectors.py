@@ -122,11 +122,11 @@ def test_a_large_table_is_read_whole(tmp_path):
             "a,1,2,\nb,1,2,\n",
             "and got an empty cell at the end: remove the delimiter there (a comma), or add a",
         ),
-        ("v.csv", "a,1\n".encode("utf-16-le"), "v.csv, line 1: expected UTF-8 text, and got the "),
+        ("v.csv", "a,1\n".encode("utf-16-le"), "v.csv, line 1: expected UTF-8 text, got the "),
         (
             "v.csv",
             "a,1\nb\0,2\n",
-            "v.csv, line 2: expected UTF-8 text, and got the byte 0x00: save",
+            "v.csv, line 2: expected UTF-8 text, got the byte 0x00. Save",
         ),
         (
             "v.csv",
@@ -158,7 +158,7 @@ def test_a_large_table_is_read_whole(tmp_path):
         (
             "v.csv",
             b"a,1,2\nb\xff,1,2\n",
-            "v.csv, line 2: expected UTF-8 text, and got the byte 0xff",
+            "v.csv, line 2: expected UTF-8 text, got the byte 0xff",
         ),
         ("v.csv", "a,1\n".encode("utf-16"), "v.csv, line 1: expected UTF-8 text"),
         ("v.json", "", "v.json, line 1: malformed JSON (Expecting value, column 1)"),

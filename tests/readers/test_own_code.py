@@ -312,7 +312,7 @@ class TestFromModule:
             gh.MultiHeadAttention.from_module(Other())
 
     def test_refuses_a_class_without_known_names(self):
-        with pytest.raises(TypeError, match="W_query, W_key and W_value, and got Linear: copy"):
+        with pytest.raises(TypeError, match=r"W_query, W_key and W_value, got Linear\. Copy"):
             gh.MultiHeadAttention.from_module(nn.Linear(3, 3))
 
 

@@ -230,7 +230,7 @@ def test_the_end_of_the_studio_is_the_end_of_its_work(doing, way):
 
 
 def test_what_is_blamed_on_a_request_is_one_short_line():
-    status, sentence = refusal_of(TooMuch("a\nb\x1b[31m\u202e" + "x" * 5000))
+    status, sentence = refusal_of(TooMuch.of(ValueError("a\nb\x1b[31m\u202e" + "x" * 5000)))
     assert status == 413
     assert sentence.startswith("a b\\x1b[31m\\u202e")
     assert len(sentence) < 510

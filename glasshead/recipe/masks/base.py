@@ -50,13 +50,13 @@ def _blocks(
         pairs = pairs.expand(*pairs.shape[:-2], len(rows), tile.shape[1]).flatten(0, -3)
     except RuntimeError:
         raise ValueError(
-            f"picture takes the size that the mask was made for, and got {tile.shape[0]} queries "
-            f"and {tile.shape[1]} keys: give the size of its tensor."
+            f"the picture must have the size that the mask was made for, got {tile.shape[0]} "
+            f"queries and {tile.shape[1]} keys. Use the size of its tensor."
         ) from None
     if len(pairs) == 1:
         return pairs[0].split(block, dim=-1)  # the same for every row of the batch
     if index >= len(pairs):
-        raise ValueError(f"picture takes an index below {len(pairs)}, and got {index}.")
+        raise ValueError(f"the picture's index must be below {len(pairs)}, got {index}.")
     return pairs[index].split(block, dim=-1)
 
 

@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import Field, asdict, dataclass, field, make_dataclass, replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.drawing import Block, Paragraph, Table
-from glasshead.explanation.embeddings import Projection, head_counts
+from glasshead.explanation.embeddings import Projection, composed, head_counts, split
 from glasshead.explanation.explain_trace import Sentence, SentenceAttention, names
 from glasshead.explanation.explanation import json_ready
 from glasshead.explanation.settings import Setting
@@ -22,10 +22,14 @@ from glasshead.ladder.worked_example import (
     example_of,
     text_of,
 )
-from glasshead.message import Message
+from glasshead.message import _
 from glasshead.recipe.problem import Trace
-from glasshead.studio.background_jobs import TooMuch
+from glasshead.studio.background_jobs import Refusal, TooMuch
+from glasshead.studio.panel import Panel
+from glasshead.studio.parameters import HAS_A_SIGN, Language, text_limits
+from glasshead.studio.stored_answers import ReportContent, StoredAnswers, report_note
 from glasshead.studio.studio import Limits
+from glasshead.studio.views.alignment import sentences_of
 from glasshead.studio.views.steps_request import (
     MASKS,
     Beta,
@@ -43,6 +47,38 @@ from glasshead.studio.views.steps_request import (
     sums,
     thresholds,
 )
+
+if TYPE_CHECKING:
+    from glasshead.studio.routes import Routes
+
+
+WORDS = {
+    **{f"steps.{each.name}": Setting.of(each).label for each in controls()},
+    "steps.title": _("Steps"),
+    "steps.show": _("Show"),
+    "steps.examples": _("The worked examples"),
+    "steps.choices": _("Choices"),
+    "steps.mask.none": _("none"),
+    "steps.mask.causal": _("causal"),
+    "steps.mask.window": _("window"),
+    "steps.matrices": _("The matrices, in the order in which they are computed"),
+    "steps.queries": _("Queries"),
+    "steps.keys": _("Keys"),
+    "steps.values": _("Values"),
+    "steps.scores": _("Scores"),
+    "steps.scaled": _("Scaled"),
+    "steps.masked": _("Masked"),
+    "steps.weights": _("Weights"),
+    "steps.context": _("Context"),
+    "steps.hint": _(
+        "Point at a cell, or walk with Tab and the arrow keys; Enter explains the word of the row."
+    ),
+    "steps.words": _("In words"),
+    "steps.legend": _("How the colours are read"),
+    "steps.hidden": _("hatched: hidden"),
+    "steps.made": _("framed: what the cell is made of"),
+}
+
 
 _SHOWN = ("queries", "keys", "values", "scores", "scaled", "masked", "weights", "context")
 # Maximum words whose cells have room for decimals.
@@ -282,12 +318,10 @@ def steps_stored(
     words = data["words"]
     if len(words) > MOST_WORDS:
         raise TooMuch(
-            Message(
-                "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
-                "shorter one.",
-                most=MOST_WORDS,
-                count=len(words),
-            )
+            "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
+            "shorter one.",
+            most=MOST_WORDS,
+            count=len(words),
         )
     choices = _fitting(request, data, steps_words(request, lang, limits), most)
     for each in _combinations(request, choices, len(data["matrices"]["queries"][0])):
@@ -339,3 +373,79 @@ def _parameters(request: StepsRequest) -> dict[str, Any]:
 
 def _size(answer: dict[str, Any]) -> int:
     return len(json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+# Bytes before compression, which is about twentyfold.
+_STEPS_BYTES = 1_000_000
+
+
+def export_steps(answers: StoredAnswers, content: ReportContent) -> list[str]:
+    """Export the matrices and explanations of the first sentence, for most settings.
+
+    Errors: a `Refusal` where the text has no word.
+    """
+    whole = [part for part in sentences_of(composed(content.text)) if split(part)]
+    if not whole:
+        raise Refusal("Enter at least one word: a report takes a text.")
+    sentence = beginning(whole[0], MOST_WORDS)
+    limits = content.studio.limits
+    answers.hold_all(steps_stored(sentence, content.lang, limits, most=_STEPS_BYTES), content.work)
+    if len(whole) == 1 and sentence == whole[0]:
+        return []
+    return report_note(content, "sentence", count=len(split(sentence)))
+
+
+def beginning(sentence: str, most: int) -> str:
+    """Truncate a sentence after a number of words and punctuation marks.
+
+    >>> beginning("The  sun, the moon.", 4)
+    'The  sun, the'
+    """
+    end = 0
+    for token in split(sentence)[:most]:
+        end = sentence.index(token, end) + len(token)
+    return sentence if len(split(sentence)) <= most else sentence[:end]
+
+
+def _parameters_within(limits: Limits) -> type[Any]:
+    """Create the dataclass of the parameters of the view: its settings, within their limits."""
+    bounds = {
+        "text": text_limits(HAS_A_SIGN, limits.sentence),
+        "query": {"ge": 0, "lt": limits.words},
+    }
+
+    def parameter(each: "Field[Any]") -> tuple[str, Any, Any]:
+        known = Setting.of(each)
+        bound = bounds.get(each.name, {"ge": known.least, "le": known.most})
+        return each.name, Annotated[each.type, bound], field(default=each.default)
+
+    return make_dataclass("Parameters", map(parameter, controls()), frozen=True)
+
+
+def _add_routes(routes: "Routes") -> None:
+    limits = routes.studio.limits
+
+    @dataclass(frozen=True)
+    class Asked(_parameters_within(limits)):
+        """The settings of the view."""
+
+    @routes.at_once()
+    def matrices(asked: Asked) -> dict[str, Any]:
+        """Return the matrices of a sentence's attention at full precision, and the options.
+
+        400 where parameters do not fit each other: a text that does not work the example, heads
+        that do not divide the dimension, a head index out of range, or β = ∞ with a normalizer that
+        has no hard limit. 413 where the sentence has too many words and punctuation marks.
+        """
+        return steps_data(StepsRequest(**asdict(asked)), limits)
+
+    @routes.at_once("/words")
+    def explanation(asked: Asked, lang: Language = "en") -> dict[str, Any]:
+        """Explain one word's attention step by step, in one of five languages.
+
+        400 and 413 as for the matrices, and 400 where the sentence has no word at `query`.
+        """
+        return steps_words(StepsRequest(**asdict(asked)), lang, limits)
+
+
+PANEL = Panel(words=WORDS, routes=_add_routes)

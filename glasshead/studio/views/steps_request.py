@@ -14,9 +14,45 @@ from glasshead.explanation.figures import figure
 from glasshead.explanation.normalizers import entmax15_threshold, sparsemax_threshold
 from glasshead.explanation.settings import ExplanationSettings, Setting, known_of
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN
-from glasshead.message import Message
+from glasshead.message import _
 from glasshead.studio.background_jobs import Refusal, TooMuch
+from glasshead.studio.panel import Panel
 from glasshead.studio.studio import Limits
+
+WORDS = {
+    "steps.sum": _("The sum that made the cell"),
+    "steps.full": _("in full"),
+    "steps.of.queries": _("Number {number} of the query of “{word}”"),
+    "steps.of.keys": _("Number {number} of the key of “{word}”"),
+    "steps.of.values": _("Number {number} of the value of “{word}”"),
+    "steps.of.scores": _("Score: how well the key of “{key}” fits the query of “{query}”"),
+    "steps.of.scaled": _("Scaled score of “{query}” and “{key}”"),
+    "steps.of.masked": _("Score of “{query}” and “{key}” after masking"),
+    "steps.of.weights": _("Weight: how much “{query}” takes of “{key}”"),
+    "steps.of.context": _("Number {number} of the context of “{word}”"),
+    "steps.embedding": _("It is number {number} of the embedding x of the word, as it is."),
+    "steps.projected": _("It is the embedding x of the word times column {number} of the matrix."),
+    "steps.seen": _("The mask lets “{query}” see “{key}”: the score stays as it is."),
+    "steps.seen.none": _("There is no mask: the score stays as it is."),
+    "steps.hides.causal": _(
+        "“{key}” comes after “{query}”, and the causal mask hides what comes later."
+    ),
+    "steps.hides.window": _(
+        "“{key}” is more than one word away from “{query}”, and the window ends there."
+    ),
+    "steps.nothing": _("The key is hidden, and what is hidden gets no weight."),
+    "steps.largest": _("The score is the largest of the row, so its key gets all the weight."),
+    "steps.first": _("Ties go to the first, so its key gets all the weight."),
+    "steps.second": _("An equal score stands before it and wins, so this key gets nothing."),
+    "steps.smaller": _("A larger score stands in the row, so this key gets nothing."),
+    "steps.sparse": _("τ is chosen so that the weights of the row add up to 1."),
+    "steps.sink": _("The first term of Σ is the sink, which takes weight and gives no value."),
+    "steps.shifted": _(
+        "The largest score m = {largest} is subtracted from each score, which changes nothing."
+    ),
+    "steps.hard": _("β = ∞ gives all the weight to the largest score, as HardMax does."),
+}
+
 
 Beta = Literal[
     "auto", "0.05", "0.1", "0.2", "0.3", "0.5", "0.7", "1", "1.5", "2", "3", "5", "7", "10",
@@ -103,13 +139,11 @@ def query_of(request: StepsRequest, sentence: Sentence) -> int:
     count = len(sentence.embeddings.tokens)
     if not 0 <= request.query < count:
         raise Refusal(
-            Message(
-                "query must be a position from 0 to {most}, got {place}. Words in the sentence: "
-                "{count}.",
-                most=count - 1,
-                place=request.query,
-                count=count,
-            )
+            "query must be a position from 0 to {most}, got {place}. Words in the sentence: "
+            "{count}.",
+            most=count - 1,
+            place=request.query,
+            count=count,
         )
     return request.query
 
@@ -117,28 +151,22 @@ def query_of(request: StepsRequest, sentence: Sentence) -> int:
 def _words(text: str, limits: Limits) -> list[str]:
     if len(text) > limits.sentence:
         raise TooMuch(
-            Message(
-                "The limit is {most:,} characters, and this sentence has {count:,}: choose a "
-                "shorter one.",
-                most=limits.sentence,
-                count=len(text),
-            )
+            "The limit is {most:,} characters, and this sentence has {count:,}: choose a "
+            "shorter one.",
+            most=limits.sentence,
+            count=len(text),
         )
     if any(0xD800 <= ord(character) <= 0xDFFF for character in text):
-        raise Refusal(
-            Message("a sentence takes whole characters, and this has halves of some: retype it.")
-        )
+        raise Refusal("a sentence takes whole characters, and this has halves of some: retype it.")
     words = split(composed(text))
     if not words:
-        raise Refusal(Message("Enter at least one word."))
+        raise Refusal("Enter at least one word.")
     if len(words) > limits.words:
         raise TooMuch(
-            Message(
-                "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
-                "shorter one.",
-                most=limits.words,
-                count=len(words),
-            )
+            "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
+            "shorter one.",
+            most=limits.words,
+            count=len(words),
         )
     return words
 
@@ -322,3 +350,6 @@ def betas(request: StepsRequest, dim: int) -> list[dict[str, Any]]:
     if request.normalizer in HARDENING:
         offered.append({"name": "inf", "value": None, "said": "∞"})
     return offered
+
+
+PANEL = Panel(words=WORDS)

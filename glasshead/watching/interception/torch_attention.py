@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.engines.fused import of_rows
+from glasshead.engines.reducing import of_rows
 from glasshead.recipe.masks import Mask, causal, dense, padding
 from glasshead.recipe.validation import cast_inputs
 from glasshead.watching.captured_call import (

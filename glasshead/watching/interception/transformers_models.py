@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from glasshead.engines.fused import of_rows
+from glasshead.engines.reducing import of_rows
 from glasshead.recipe.masks import Mask, causal, combined, from_huggingface, window
 from glasshead.recipe.tile import Tile
 from glasshead.recipe.validation import cast_inputs

@@ -11,7 +11,8 @@ from PIL import Image
 import glasshead as gh
 from glasshead.studio.app import application
 from glasshead.studio.background_jobs import Forgotten, Refusal, TooMuch, Work
-from glasshead.studio.studio import Limits, Studio, first_view
+from glasshead.studio.shell import first_view
+from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views.picture import Pictures, example
 from glasshead.studio.views.prompt import described
 from glasshead.tasks.run_folder import reads_pictures
@@ -129,7 +130,7 @@ def test_what_is_too_large_or_forgotten_is_refused(folders):
         Pictures(Studio(folders["vit"])).add(wide.getvalue())
     with pytest.raises(Forgotten, match=r"no longer here: choose it again"):
         Pictures(Studio(folders["vit"])).summary("0" * 16, Work())
-    with pytest.raises(Refusal, match=r"query takes one from 0 to 20, and got 21"):
+    with pytest.raises(Refusal, match=r"query must be from 0 to 20, got 21"):
         Pictures(Studio(folders["vit"])).maps(None, 21, Work())
 
 

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 import glasshead as gh
-from glasshead.studio.report import key_of
-from glasshead.studio.strings import words
+from glasshead.studio.shell import words
+from glasshead.studio.stored_answers import key_of
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data
 from glasshead.studio.views.steps_request import StepsRequest

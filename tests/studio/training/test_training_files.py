@@ -9,7 +9,8 @@ import math
 import pytest
 
 from glasshead.studio.background_jobs import NotThere
-from glasshead.studio.views.training import TrainingLog, alarms_of, heads_of, last_alarms, notes_of
+from glasshead.studio.views.training import TrainingLog, notes_of
+from glasshead.studio.views.training_heads import alarms_of, heads_of, last_alarms
 from glasshead.studio.views.training_log import NO_ROWS, buckets, downsampled, smoothed
 from glasshead.tasks.training.logs import line_of, text_of
 from glasshead.watching.alarms import Alarm, HeadReading
@@ -263,7 +264,7 @@ def test_an_alarm_of_another_type_is_a_sentence_each_time(run, log, change):
     for _ in range(2):
         told = log.summary()
         assert len(told["problems"]) == 1
-        assert "alarms.jsonl is broken in line 2: mend it" in told["problems"][0]
+        assert "alarms.jsonl is broken in line 2. Fix it" in told["problems"][0]
 
 
 def test_a_log_too_large_is_refused_before_it_is_read(run, log):
