@@ -13,7 +13,7 @@ from glasshead.models.pretrained.folder import StoredTensors
 from glasshead.studio.subject import stored_tokens
 from glasshead.studio.views.training import TrainingLog
 from glasshead.tasks.classify import TextClassifier
-from glasshead.tasks.data.tables import read_lines, read_texts
+from glasshead.tasks.data.texts import read_lines, read_texts
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.tokenizers.pretrained import gpt2, huggingface_tokenizer, llama2c_tokenizer
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer

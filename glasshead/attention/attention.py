@@ -7,13 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glasshead.attention.choice import choose, engine_name
-from glasshead.attention.observe import Observation, StatisticRequest
+from glasshead.attention.choice import EngineChoice, choose, engine_name
+from glasshead.attention.observe import Observation
 from glasshead.attention.plan import Plan, planned
 from glasshead.attention.weights import Weights
 from glasshead.engines import FUSED, REFERENCE, STREAMING, Engine
 from glasshead.engines.direct import ORDINARY, Direct
 from glasshead.engines.streaming.engine import is_differentiated_otherwise
+from glasshead.engines.streaming.operands import result_bytes
 from glasshead.recipe.biases import Bias, as_bias
 from glasshead.recipe.masks import Mask, as_mask, combined
 from glasshead.recipe.masks.base import AllOf
@@ -33,6 +34,7 @@ from glasshead.recipe.validation import (
 )
 from glasshead.statistics import Statistic
 from glasshead.statistics.base import normalize_statistics
+from glasshead.statistics.reductions import StatisticRequest
 
 Statistics = Sequence[Statistic] | Mapping[str, Statistic]
 
@@ -185,7 +187,8 @@ class Attention(nn.Module):
         twice or has no gradient that could be kept, and where the budget does not suffice.
         """
         problem = self.problem(query, key, value, mask, bias, offset)
-        request = StatisticRequest(problem, normalize_statistics(statistics), gradient=gradient)
+        named = normalize_statistics(statistics)
+        request = StatisticRequest(problem, named, gradient=gradient)
         request.check()
         if query.device.type == "meta":
             raise ValueError(
@@ -193,9 +196,9 @@ class Attention(nn.Module):
             )
         choice = choose(problem, self.engine)
         if not torch.compiler.is_compiling():
-            request.check_budget(choice, whole_number(budget, "budget"))
-        found = choice.engine.observe(problem, request.reductions, gradient=gradient)
-        return request.observation(*found)
+            _check_budget(problem, choice, request, whole_number(budget, "budget"))
+        context, reduced = choice.engine.observe(problem, request.reductions, gradient=gradient)
+        return Observation(problem.as_given(context), named, request.finished(reduced))
 
     def weights(
         self,
@@ -300,6 +303,21 @@ class Attention(nn.Module):
         if self.dropout:
             shown.append(f"dropout={self.dropout:g}")
         return ", ".join([*shown, f"engine={self.engine!r}"])
+
+
+def _check_budget(
+    problem: Problem, choice: EngineChoice, request: StatisticRequest, budget: int
+) -> None:
+    """Raise a ValueError where observing would take more than `budget` bytes."""
+    engine, reductions = choice.engine, request.reductions
+    cost = engine.cost(problem)
+    needed = cost.bytes + engine.price(problem, cost, reductions).bytes
+    needed += result_bytes(problem, reductions)
+    if needed > budget:
+        raise ValueError(
+            f"observe needs {needed} bytes on the {engine.name} engine, more than "
+            f"budget={budget}. Raise budget=, or observe fewer queries."
+        )
 
 
 def _part(given: Any, name: str, kind: type, default: type) -> Any:

@@ -303,12 +303,13 @@ class UnknownStatistic(Statistic):
 
     Attributes:
         name: The name of its class.
-        unit, axes: As of any statistic.
+        unit, axes, gives_keys: As of any statistic.
     """
 
     name: str
     unit: str  # type: ignore[misc]
     axes: tuple[str, ...]  # type: ignore[misc]
+    gives_keys: bool = False  # type: ignore[misc]
     differentiable: ClassVar[bool] = False
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
@@ -401,7 +402,12 @@ def _describe(statistic: Statistic) -> dict[str, Any]:
     kind = type(statistic)
     if isinstance(statistic, UnknownStatistic) or _OWN.get(kind.__name__) is not kind:
         name = statistic.name if isinstance(statistic, UnknownStatistic) else kind.__name__
-        return {"class": name, "unit": statistic.unit, "axes": list(statistic.axes)}
+        return {
+            "class": name,
+            "unit": statistic.unit,
+            "axes": list(statistic.axes),
+            "gives_keys": statistic.gives_keys,
+        }
     # Every built-in statistic is a dataclass.
     named = fields(statistic)  # type: ignore[arg-type]
     return {
@@ -412,9 +418,9 @@ def _describe(statistic: Statistic) -> dict[str, Any]:
 
 def _statistic(data: Mapping[str, Any]) -> Statistic:
     if "fields" not in data:
-        return UnknownStatistic(
-            str(data["class"]), str(data["unit"]), tuple(map(str, data["axes"]))
-        )
+        name, unit, axes = str(data["class"]), str(data["unit"]), tuple(map(str, data["axes"]))
+        # Earlier files mark places of keys by their unit alone.
+        return UnknownStatistic(name, unit, axes, bool(data.get("gives_keys", unit == "key")))
     kind = _OWN[data["class"]]
     return kind(**{name: from_json(value) for name, value in data["fields"].items()})
 

@@ -2,21 +2,17 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.attention import io as saved
-from glasshead.attention.choice import EngineChoice
 from glasshead.attention.io import parts
-from glasshead.attention.price import memory_of
-from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import in_float64
 from glasshead.statistics import Statistic
-from glasshead.statistics.base import KEY
-from glasshead.statistics.reductions import Reduction
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,15 +29,9 @@ class StatisticResults:
         values: Their values, by name.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        statistics: dict[str, Statistic],
-        values: dict[str, Any],
-    ) -> None:
-        self.shape = shape
-        self.statistics = statistics
-        self.values = values
+    shape: tuple[int, ...]
+    statistics: dict[str, Statistic]
+    values: dict[str, Any]
 
     def __getattr__(self, name: str) -> Any:
         values = self.__dict__.get("values", {})
@@ -121,8 +111,8 @@ class StatisticResults:
             before: Tensors to list first, by name and shape alone.
         """
         rows = [
-            (name, str(list(tensor.shape)), "" if unit is None else _spread(tensor, unit))
-            for name, tensor, unit in _tensors(self, *before)
+            (one.name, str(list(one.tensor.shape)), "" if one.unit is None else _spread(one))
+            for one in _tensors(self, *before)
         ]
         wide = [max([0, *(len(row[column]) for row in rows)]) for column in range(2)]
         return [
@@ -141,37 +131,52 @@ def value_table(results: StatisticResults, *before: tuple[str, Tensor]) -> "Tabl
     from glasshead.drawing import Table
 
     rows = [
-        [name, str(list(tensor.shape)), *([""] * 4 if unit is None else _range(tensor, unit))]
-        for name, tensor, unit in _tensors(results, *before)
+        [one.name, str(list(one.tensor.shape)), *([""] * 4 if one.unit is None else _range(one))]
+        for one in _tensors(results, *before)
     ]
     return Table(["name", "shape", "least", "mean", "most", "unit"], rows)
 
 
-def _tensors(
-    results: StatisticResults, *before: tuple[str, Tensor]
-) -> list[tuple[str, Tensor, str | None]]:
-    """List the tensors, each with its name and the unit of its numbers; None has no range."""
-    rows: list[tuple[str, Tensor, str | None]] = [(*one, None) for one in before]
+class _Listed(NamedTuple):
+    """A tensor to list.
+
+    Attributes:
+        name: Its name.
+        tensor: The tensor.
+        unit: The unit of its numbers; None: its range is not shown.
+        has_mean: Whether its numbers have a mean.
+    """
+
+    name: str
+    tensor: Tensor
+    unit: str | None = None
+    has_mean: bool = True
+
+
+def _tensors(results: StatisticResults, *before: tuple[str, Tensor]) -> list[_Listed]:
+    """List the tensors of the results, after those given."""
+    rows = [_Listed(*one) for one in before]
     for name, value in results.values.items():  # noqa: PD011 - a dict
-        unit = results.statistics[name].unit
+        statistic = results.statistics[name]
         if isinstance(value, Tensor):
-            rows.append((name, value, unit))
+            rows.append(_Listed(name, value, statistic.unit, statistic.has_mean))
         else:
-            rows += [(f"{name}.{field}", part, "") for field, part in saved.parts(value)]
+            rows += [_Listed(f"{name}.{field}", part, "") for field, part in saved.parts(value)]
     return rows
 
 
-def _spread(tensor: Tensor, unit: str) -> str:
-    """Format minimum, maximum and mean of the finite numbers; key indices get none."""
-    least, mean, most, unit = _range(tensor, unit)
+def _spread(listed: _Listed) -> str:
+    """Format minimum, maximum and mean of the finite numbers; places of keys have none."""
+    least, mean, most, unit = _range(listed)
     return f"{least} … {most}  mean {mean}  {unit}".rstrip() if mean else least
 
 
-def _range(tensor: Tensor, unit: str) -> list[str]:
+def _range(listed: _Listed) -> list[str]:
     """Return minimum, mean and maximum of the finite numbers, and their unit, each as text."""
-    if not tensor.is_floating_point() or unit == KEY:
+    unit = listed.unit or ""
+    if not listed.tensor.is_floating_point() or not listed.has_mean:
         return ["", "", "", unit]
-    numbers = in_float64(tensor.detach())
+    numbers = in_float64(listed.tensor.detach())
     numbers = numbers[numbers.isfinite()]
     if not len(numbers):
         return ["nothing finite", "", "", unit]
@@ -182,6 +187,7 @@ def _list(values: dict[str, Any]) -> str:
     return ", ".join(values) or "nothing"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Observation(StatisticResults):
     """Context of an attention, and each statistic requested of its weights.
 
@@ -210,12 +216,13 @@ class Observation(StatisticResults):
     """
 
     context: Float[Tensor, "... queries value_dim"]
+    statistics: dict[str, Statistic]
+    values: dict[str, Any]
 
-    def __init__(
-        self, context: Tensor, statistics: dict[str, Statistic], values: dict[str, Any]
-    ) -> None:
-        super().__init__(tuple(context.shape[:-1]), statistics, values)
-        self.context = context
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[reportIncompatibleVariableOverride]
+        """`(*leading, queries)`."""
+        return tuple(self.context.shape[:-1])
 
     def __add__(self, other: "Observation") -> "Observation":
         """Concatenate with the observation of the next queries.
@@ -266,73 +273,6 @@ class Observation(StatisticResults):
 
         title = f"Observation of {self.context.shape[-2]} queries"
         return Document([value_table(self, ("context", self.context))], title=title)._repr_html_()
-
-
-class StatisticRequest:
-    """Requested statistics by name, and the reductions that they share."""
-
-    def __init__(
-        self, problem: Problem, statistics: dict[str, Statistic], *, gradient: bool = False
-    ) -> None:
-        self.problem, self.statistics, self.gradient = problem, statistics, gradient
-        self._shared: list[Reduction] | None = None
-        self._places: dict[str, list[int]] = {}
-
-    def check(self) -> None:
-        """Raise a ValueError where a statistic does not fit the problem, or has no gradient."""
-        for one in self.statistics.values():
-            one.check(self.problem)
-            if self.gradient and not one.differentiable:
-                raise ValueError(
-                    "gradient=True needs statistics that have a gradient, such as Entropy(), got "
-                    f"{one!r}."
-                )
-
-    @property
-    def reductions(self) -> list[Reduction]:
-        """Return the reductions that an engine is to compute, each once."""
-        # Not a cached_property, whose lock torch.compile does not support.
-        if self._shared is None:
-            self._shared = self._share()
-        return self._shared
-
-    def _share(self) -> list[Reduction]:
-        """Collect the distinct reductions, and record which of them each statistic uses."""
-        reductions: list[Reduction] = []
-        for name, one in self.statistics.items():
-            self._places[name] = []
-            for reduction in one.reductions(self.problem):
-                reduction.check(self.problem, one)
-                # By `==` alone, as tensors within a reduction cannot be hashed.
-                same = [i for i, known in enumerate(reductions) if known == reduction]
-                at = same[0] if same else None
-                self._places[name].append(len(reductions) if at is None else at)
-                if at is None:
-                    reductions.append(reduction)
-        return reductions
-
-    def check_budget(self, choice: EngineChoice, budget: int) -> None:
-        """Raise a ValueError where observing would take more than `budget` bytes."""
-        needed = memory_of(self.problem, choice.engine, self.reductions)
-        if needed > budget:
-            raise ValueError(
-                f"observe needs {needed} bytes on the {choice.engine.name} engine, more than "
-                f"budget={budget}. Raise budget=, or observe fewer queries."
-            )
-
-    def observation(self, context: Tensor, reduced: list[tuple[Tensor, ...]]) -> Observation:
-        """Finish an engine's results as an observation, in the layout of the inputs."""
-        return Observation(self.problem.as_given(context), self.statistics, self.finished(reduced))
-
-    def finished(self, reduced: list[tuple[Tensor, ...]]) -> dict[str, Any]:
-        """Finish each statistic by name, in the layout of the inputs."""
-        if not self.gradient:
-            reduced = [tuple(part.detach() for part in parts) for parts in reduced]
-        problem = self.problem
-        return {
-            name: problem.as_given(one.finish(problem, *(reduced[i] for i in self._places[name])))
-            for name, one in self.statistics.items()
-        }
 
 
 def frame(

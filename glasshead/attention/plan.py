@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from glasshead.attention.choice import EngineChoice
-from glasshead.attention.price import price
-from glasshead.engines import FUSED, reduced_by
+from glasshead.engines import FUSED, reducer_of
+from glasshead.engines.streaming.operands import result_bytes
 from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import Reduction
 
@@ -82,15 +82,15 @@ def planned(
     plan = Plan(engine.name, engine.about, choice.reason, choice.refused, cost.flops, cost.bytes)
     if reductions is None:
         return plan
-    extra = price(problem, engine, cost, reductions)
+    extra = engine.price(problem, cost, reductions)
     plain = cost.flops + extra.plain
     # The operations of sums and softmax are of a CPU's.
     multiple = (plain + extra.flops + extra.sums) / plain if plain else 1.0
-    beside = reduced_by(problem, reductions) if engine is FUSED else None
+    beside = reducer_of(problem, reductions) if engine is FUSED else None
     return replace(
         plan,
         flops=cost.flops + extra.flops,
-        bytes=cost.bytes + extra.bytes,
+        bytes=cost.bytes + extra.bytes + result_bytes(problem, reductions),
         passes=extra.passes,
         multiple=multiple if problem.query.device.type in ("cpu", "meta") else 1.0,
         statistics=beside,

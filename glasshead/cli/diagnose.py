@@ -7,7 +7,7 @@ import typer
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import input_file, output_file, shown
-from glasshead.cli.inputs.messages import number_option, one_of, print_stderr
+from glasshead.cli.inputs.messages import number_option, print_stderr
 from glasshead.cli.output import (
     Html,
     Lang,
@@ -21,6 +21,7 @@ from glasshead.cli.output import (
     spoken,
     write_page,
 )
+from glasshead.explanation.choices import one_of
 from glasshead.message import Message
 
 CONVENTIONS = ("attend", "hidden", "additive", "tokenizer")

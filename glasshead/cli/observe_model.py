@@ -14,7 +14,6 @@ from torch import Tensor
 
 import glasshead as gh
 from glasshead.attention.io import describe_values, write
-from glasshead.cli.attention_options import StatisticOption
 from glasshead.cli.inputs.files import titled
 from glasshead.cli.inputs.messages import as_option, print_stderr, unseen_as_value_error
 from glasshead.cli.observe_tables import (
@@ -29,6 +28,7 @@ from glasshead.cli.observe_tables import (
     receiving_table,
 )
 from glasshead.cli.output import Counter
+from glasshead.cli.statistic_options import StatisticOption
 from glasshead.drawing import (
     Block,
     Document,

@@ -16,15 +16,15 @@ from rich.console import Console, RenderableType
 from typer import Option
 
 from glasshead.cli.inputs.files import STANDARD_INPUT, shown
-from glasshead.cli.inputs.messages import quoted, whole_number
+from glasshead.cli.inputs.messages import whole_number
+from glasshead.explanation.choices import quoted
+from glasshead.explanation.settings import OUTPUT
 from glasshead.files import whole_file
 from glasshead.message import Message
 
 if TYPE_CHECKING:
     from glasshead.drawing import Document
     from glasshead.explanation.translations import Say
-
-OUTPUT = "The output"
 
 Width = Annotated[
     int | None,
@@ -273,19 +273,7 @@ def check_target(path: Path, kind: Kind = PAGE) -> None:
         there = path.exists()
     except OSError as error:
         raise _refusal(path, error, kind) from error
-    own = Path(kind.example).suffix
-    if path.suffix.lower() in _SUFFIXES - {own}:
-        raise ValueError(
-            Message(
-                "{option} writes a file that ends in {own}, and {path} is to end in {suffix}: name "
-                "it {given}.",
-                option=kind.option,
-                own=own,
-                path=shown(path),
-                suffix=path.suffix,
-                given=shown(path.with_suffix(own)),
-            )
-        )
+    _check_ending(path, kind)
     if path.is_dir():
         raise IsADirectoryError(
             Message(
@@ -322,6 +310,23 @@ def check_target(path: Path, kind: Kind = PAGE) -> None:
                 option=kind.option,
                 path=shown(path),
                 above=shown(above),
+            )
+        )
+
+
+def _check_ending(path: Path, kind: Kind) -> None:
+    """Raise a ValueError where a name ends as that of another kind of file."""
+    own = Path(kind.example).suffix
+    if path.suffix.lower() in _SUFFIXES - {own}:
+        raise ValueError(
+            Message(
+                "{option} writes a file that ends in {own}, and {path} is to end in {suffix}: name "
+                "it {given}.",
+                option=kind.option,
+                own=own,
+                path=shown(path),
+                suffix=path.suffix,
+                given=shown(path.with_suffix(own)),
             )
         )
 

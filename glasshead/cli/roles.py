@@ -120,7 +120,7 @@ def roles(
         )
     check_width(width)
     check_language(lang)
-    from glasshead.tasks.data.tables import text_files
+    from glasshead.tasks.data.texts import text_files
 
     texts = [] if text_file is None else text_files(text_file)
     own = list(folder.iterdir()) if folder.is_dir() else []

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from glasshead.cli.inputs.messages import quoted, whole_number
+from glasshead.cli.inputs.messages import whole_number
+from glasshead.explanation.choices import quoted
 from glasshead.extras import require
 from glasshead.message import Message
 from glasshead.tasks.run_folder import require_for_model

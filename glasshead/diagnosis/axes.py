@@ -14,10 +14,10 @@ from glasshead.diagnosis.mask_input import (
     MaskInput,
     Meaning,
     RowSummary,
-    bands,
     last_edge,
     marks_of,
     own_keys_seen,
+    rows_in_chunks,
 )
 from glasshead.message import Message
 
@@ -166,7 +166,7 @@ def _is_causal(marks: Bool[Tensor, "queries keys"]) -> bool:
 def _edges(marks: Bool[Tensor, "rows keys"]) -> Tensor | None:
     """Return row and column of each change, `[rows that do, 2]`; None if a row has two."""
     changes = marks[:, 1:] != marks[:, :-1]
-    if any(bool((band.sum(-1) > 1).any()) for band in bands(changes)):
+    if any(bool((chunk.sum(-1) > 1).any()) for chunk in rows_in_chunks(changes)):
         return None
     return changes.nonzero()
 

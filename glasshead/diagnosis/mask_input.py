@@ -347,10 +347,10 @@ class RowSummary:
     def of(cls, visible: Bool[Tensor, "*leading queries keys"]) -> "RowSummary":
         """Summarize the rows of a mask."""
         parts: tuple[list[Tensor], ...] = ([], [], [])
-        for band in bands(visible):
-            count = band.sum(-1)
-            first = band.view(torch.uint8).argmax(-1)
-            last = visible.shape[-1] - 1 - band.flip(-1).view(torch.uint8).argmax(-1)
+        for chunk in rows_in_chunks(visible):
+            count = chunk.sum(-1)
+            first = chunk.view(torch.uint8).argmax(-1)
+            last = visible.shape[-1] - 1 - chunk.flip(-1).view(torch.uint8).argmax(-1)
             for part, numbers in zip(parts, (count, first, last * (count > 0)), strict=True):
                 part.append(numbers)
         return cls(*(torch.cat(part, -1) for part in parts))
@@ -438,8 +438,8 @@ def stretches(cells: Bool[Tensor, "*leading queries keys"]) -> Iterator[range]:
         yield range(start, min(start + step, queries))
 
 
-def bands(cells: Bool[Tensor, "*leading queries keys"]) -> Iterator[Tensor]:
-    """Yield bands of rows of bounded size: torch counts booleans in eight bytes each."""
+def rows_in_chunks(cells: Bool[Tensor, "*leading queries keys"]) -> Iterator[Tensor]:
+    """Yield chunks of rows of bounded size: torch counts booleans in eight bytes each."""
     for rows in stretches(cells):
         yield cells[..., rows.start : rows.stop, :]
 
@@ -448,7 +448,7 @@ def total(cells: Bool[Tensor, "..."]) -> int:
     """Count the True cells."""
     if cells.ndim < 2:
         return int(cells.sum())
-    return sum(int(band.sum()) for band in bands(cells))
+    return sum(int(chunk.sum()) for chunk in rows_in_chunks(cells))
 
 
 def places(cells: Bool[Tensor, "..."], most: int = MOST_PLACES) -> tuple[tuple[int, ...], ...]:

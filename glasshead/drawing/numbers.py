@@ -9,7 +9,7 @@ from typing import Any
 from glasshead.drawing.block import ENGLISH, Words
 
 # A float32 carries about seven digits: a number nearer than this to a short decimal was typed as
-# one.
+# one, unless more digits are asked for.
 _TYPED = 1e-7
 
 
@@ -100,15 +100,17 @@ def _special(value: float) -> str:
 
 def _is_plain(value: float, digits: int) -> bool:
     """Say whether a number reads well without a power of ten."""
-    return (value.is_integer() and abs(value) < 1e15) or 10.0 ** (1 - digits) <= abs(value) < 1e6
+    least = min(10.0 ** (1 - digits), 0.1)
+    return (value.is_integer() and abs(value) < 1e15) or least <= abs(value) < 1e6
 
 
 def _decimals(value: float, digits: int) -> int:
     """Return how many decimals a number gets: no more than it needs, nor than `digits` allows."""
     whole = max(0, math.floor(math.log10(abs(value)))) if abs(value) >= 1 else -1
     most = max(0, digits - 1 - whole)
+    near = min(_TYPED, 10.0**-digits) * abs(value)
     for fewer in range(most):
-        if abs(round(value, fewer) - value) <= _TYPED * abs(value):
+        if abs(round(value, fewer) - value) <= near:
             return fewer
     return most
 

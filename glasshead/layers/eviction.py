@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.engines import REFERENCE, reductions_of
+from glasshead.engines import REFERENCE, reduce_by_fastest
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span
 from glasshead.recipe.validation import whole_number
@@ -134,7 +134,7 @@ class H2O(Policy):
 
     def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads 1 keys"]:
         received = Received()
-        reduced = reductions_of(problem, received.reductions(problem))
+        reduced = reduce_by_fastest(problem, received.reductions(problem))
         mass = received.finish(problem, *reduced)
         return h2o_scores(mass, problem.key.shape[-3])[..., None, :]
 

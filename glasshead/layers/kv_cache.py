@@ -16,8 +16,8 @@ from glasshead.layers.layer_cache import (
     KeysAndValues,
     KeyValueCache,
     Places,
-    by_distance,
     check_fits,
+    depends_on_distance_alone,
     hides_by_band,
     taken,
 )
@@ -173,7 +173,7 @@ class EvictingCache(KeyValueCache):
 
 
 def _check(rule: Attention) -> None:
-    if not (by_distance(rule) and hides_by_band(rule)):
+    if not (depends_on_distance_alone(rule) and hides_by_band(rule)):
         raise ValueError(
             "The attention of a cache that evicts must have a mask that is an intersection of "
             "causal() and window(), and a bias that depends on distance alone, such as "

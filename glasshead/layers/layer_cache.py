@@ -10,9 +10,9 @@ from torch import Tensor
 
 from glasshead.attention import Attention
 from glasshead.attention.followed_classes import CACHES, followed_as
-from glasshead.recipe.biases import Bias, bias_values
+from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Mask, as_mask, dense
-from glasshead.recipe.masks.base import visible_pairs
+from glasshead.recipe.problem import bias_values, visible_pairs
 from glasshead.recipe.tile import Span, Tile, three_axes
 
 _LEAST = 16
@@ -129,10 +129,10 @@ def lookback(rule: Attention) -> int | None:
     255
     """
     mask = as_mask(rule.mask)
-    return mask.lookback if mask is not None and by_distance(rule) else None
+    return mask.lookback if mask is not None and depends_on_distance_alone(rule) else None
 
 
-def by_distance(rule: Attention) -> bool:
+def depends_on_distance_alone(rule: Attention) -> bool:
     """Return whether mask and bias depend on a pair's distance alone."""
     mask, bias = as_mask(rule.mask), rule.bias
     biased = bias is not None and not (isinstance(bias, Bias) and bias.by_distance)

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glasshead.recipe.part import Description, HeadIndex, Part
 from glasshead.recipe.tile import Span, Tile
-from glasshead.recipe.validation import check_covers, check_gives, check_heads, whole_number
+from glasshead.recipe.validation import check_gives, check_heads, whole_number
 
 ANY_BIAS = Description(
     "A bias is added to every score: a number for each pair of words that does not depend on their "
@@ -26,8 +26,8 @@ class Bias(Part, nn.Module):
     Attributes:
         hides: Whether the bias may be -inf, which hides a pair as a mask does. One that
             never is may say so, and is not searched for -inf.
-        by_distance: Whether the bias depends on i + offset - j alone. One that says
-            so is evaluated once per distance, not once per pair.
+        by_distance: Whether the bias depends on i + offset - j alone. Such a bias is evaluated once
+            per distance, not once per pair.
     """
 
     hides: ClassVar[bool] = True
@@ -77,7 +77,10 @@ def by_diagonal(
     """
     queries, keys = tile.shape
     row = replace(tile, queries=Span(queries - 1, queries), keys=Span(0, queries + keys - 1))
-    return bias_values(bias, row, leading)
+    values = bias(row)
+    if leading is not None:
+        check_gives(bias, values, (*leading, *row.shape))
+    return values
 
 
 def as_bias(bias: Any) -> Bias | Tensor | None:
@@ -95,45 +98,6 @@ def as_bias(bias: Any) -> Bias | Tensor | None:
             "attend, goes to mask=."
         )
     return bias
-
-
-def bias_values(
-    bias: Bias | Tensor, tile: Tile, leading: Sequence[int] | None = None
-) -> Float[Tensor, "*#leading #queries #keys"]:
-    """Evaluate a bias object, or slice a bias tensor, for the pairs of a tile.
-
-    Args:
-        bias: The bias.
-        tile: Some of the pairs.
-        leading: The batch axes and the heads of the scores, if they are known.
-
-    Errors: a ValueError where a custom bias gives no numbers of these pairs.
-    """
-    values = bias(tile) if isinstance(bias, Bias) else tile.cut(bias)
-    if leading is not None:
-        check_gives(bias, values, (*leading, *tile.shape))
-    return values
-
-
-def bias_shows(
-    bias: Bias | Tensor, values: Float[Tensor, "*shape"]
-) -> Bool[Tensor, "*shape"] | None:
-    """Return which pairs a bias leaves visible (not -inf), or None if it never hides."""
-    return None if isinstance(bias, Bias) and not bias.hides else ~values.isneginf()
-
-
-def check_bias(bias: Bias | Tensor, tile: Tile, scores: tuple[int, ...]) -> None:
-    """Check that `bias` covers scores `[*batch, heads, queries, keys]`, else raise a ValueError."""
-    if isinstance(bias, Bias):
-        bias.check(tile, scores)
-        return
-    layout = scores if tile.headed else (*scores[:-3], *scores[-2:])
-    check_covers("bias=", bias.shape, layout)
-
-
-def select_head(bias: Bias | Tensor, place: HeadIndex) -> Bias | Tensor:
-    """Select one head of a bias object, or of a bias tensor, without its gradient."""
-    return bias.select_head(place) if isinstance(bias, Bias) else place.of_given(bias.detach())
 
 
 class Diagonals(Bias):

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from glasshead.recipe.biases import Bias, bias_shows, bias_values, check_bias, select_head
-from glasshead.recipe.masks.base import Mask, combined, visible_pairs
+from glasshead.recipe.biases import Bias
+from glasshead.recipe.masks.base import Mask, combined
 from glasshead.recipe.normalizers import Normalizer
 from glasshead.recipe.part import HeadIndex
 from glasshead.recipe.scores import Dot, InnerProduct, Score
@@ -22,7 +22,7 @@ from glasshead.recipe.tile import (
     three_axes,
     values_unavailable,
 )
-from glasshead.recipe.validation import check_gives, check_offset, named
+from glasshead.recipe.validation import check_covers, check_gives, check_offset, named
 
 _Made = TypeVar("_Made")
 
@@ -104,7 +104,8 @@ class Problem:
         """Raise a ValueError where a part of the recipe does not fit the inputs."""
         shape, heads = self.scores_shape, self.query.shape[-3]
         self.score.check(heads, self.query.shape[-1])
-        self.normalizer.check(heads)
+        if self.normalizer.is_custom or not self.normalizer.is_softmax:
+            self.normalizer.check(heads)
         check_offset("offset", self.offset, shape)
         if self.mask is not None or self.biases:
             tile = self.tile()
@@ -284,6 +285,68 @@ def split(
                 _check_ranges(one, intervals, tile, batch)
             ranges.append(intervals)
     return (reduce(intersect, ranges) if ranges else None), (combined(rest) if rest else None)
+
+
+def bias_values(
+    bias: Bias | Tensor, tile: Tile, leading: Sequence[int] | None = None
+) -> Float[Tensor, "*#leading #queries #keys"]:
+    """Evaluate a bias object, or slice a bias tensor, for the pairs of a tile.
+
+    Args:
+        bias: The bias.
+        tile: Some of the pairs.
+        leading: The batch axes and the heads of the scores, if they are known.
+
+    Errors: a ValueError where a custom bias gives no numbers of these pairs.
+    """
+    values = bias(tile) if isinstance(bias, Bias) else tile.cut(bias)
+    if leading is not None:
+        check_gives(bias, values, (*leading, *tile.shape))
+    return values
+
+
+def bias_shows(
+    bias: Bias | Tensor, values: Float[Tensor, "*shape"]
+) -> Bool[Tensor, "*shape"] | None:
+    """Return which pairs a bias leaves visible (not -inf), or None if it never hides."""
+    return None if isinstance(bias, Bias) and not bias.hides else ~values.isneginf()
+
+
+def check_bias(bias: Bias | Tensor, tile: Tile, scores: tuple[int, ...]) -> None:
+    """Check that `bias` covers scores `[*batch, heads, queries, keys]`, else raise a ValueError."""
+    if isinstance(bias, Bias):
+        bias.check(tile, scores)
+        return
+    layout = scores if tile.headed else (*scores[:-3], *scores[-2:])
+    check_covers("bias=", bias.shape, layout)
+
+
+def select_head(bias: Bias | Tensor, place: HeadIndex) -> Bias | Tensor:
+    """Select one head of a bias object, or of a bias tensor, without its gradient."""
+    return bias.select_head(place) if isinstance(bias, Bias) else place.of_given(bias.detach())
+
+
+def visible_pairs(
+    mask: Mask, tile: Tile, leading: Sequence[int] | None = None
+) -> Bool[Tensor, "*#leading #queries #keys"]:
+    """Evaluate the mask on a tile.
+
+    Args:
+        mask: The mask.
+        tile: Some of the pairs.
+        leading: The batch axes and the heads of the scores, if they are known.
+
+    Errors: a TypeError or ValueError where a custom mask gives no booleans of these pairs.
+    """
+    visible = mask.visible(tile)
+    if visible.dtype != torch.bool:
+        raise TypeError(
+            f"visible() of a mask must return booleans, True = may attend, got {visible.dtype} "
+            f"from {mask!r}. Compare, or convert it with .bool()."
+        )
+    if leading is not None:
+        check_gives(mask, visible, (*leading, *tile.shape))
+    return visible
 
 
 def _check_ranges(mask: Mask, ranges: Intervals, tile: Tile, batch: Sequence[int]) -> None:

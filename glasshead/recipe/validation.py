@@ -279,11 +279,13 @@ def check_gives(
     if torch.compiler.is_compiling():
         return  # Broadcasting checks it, and the operator that runs in the end.
     shape = tuple(result.shape)
+    if shape == tuple(wanted):
+        return
     aligned = tuple(wanted)[max(0, len(wanted) - len(shape)) :]
     fits = len(shape) == len(aligned) and all(
         size in (1, whole) for size, whole in zip(shape, aligned, strict=True)
     )
-    if shape != tuple(wanted) if exactly else not fits:
+    if exactly or not fits:
         how = "have the shape" if exactly else "have a shape that broadcasts to"
         raise ValueError(
             f"the {what} of {named(part)} must {how} {list(wanted)}, got {list(shape)}."

@@ -1,4 +1,4 @@
-"""Base classes of statistics, and normalization of requests to a dict keyed by name."""
+"""Base class of statistics, and normalization of requests to a dict keyed by name."""
 
 import keyword
 import re
@@ -6,14 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from glasshead.recipe.problem import Problem, Trace
 from glasshead.statistics.reductions import Reduction, Rows
-
-# The unit of key indices.
-KEY = "key"
 
 
 class Statistic(ABC):
@@ -24,9 +20,10 @@ class Statistic(ABC):
     whole matrix is in memory.
 
     Attributes:
-        unit: Of the numbers, as text; "key" where they are the places of keys.
+        unit: The unit of the numbers, as text.
         axes: The names of its value's axes, after those of batch and heads: "query", "key", or
             a name of its own.
+        gives_keys: Whether the numbers are places of keys, which have no mean.
         differentiable: Whether it can be observed with `gradient=True`.
         reads_positions: Whether it reads the positions of tokens: their distance, or numbers that
             it was given.
@@ -34,13 +31,14 @@ class Statistic(ABC):
 
     unit: ClassVar[str]
     axes: ClassVar[tuple[str, ...]] = ("query",)
+    gives_keys: ClassVar[bool] = False
     differentiable: ClassVar[bool] = False
     reads_positions: ClassVar[bool] = False
 
     @property
     def has_mean(self) -> bool:
-        """Return whether a mean is meaningful; that of key indices is not."""
-        return self.unit != KEY
+        """Return whether the numbers have a mean."""
+        return not self.gives_keys
 
     def of(self, trace: Trace) -> Any:
         """Compute the statistic from the full matrix, in the inputs' layout.
@@ -78,17 +76,6 @@ class Statistic(ABC):
         raise ValueError(
             f"{self!r} of a whole does not follow from its chunks. Observe it in one go."
         )
-
-
-class PerQuery(Statistic):
-    """Base class of statistics with one number per query, `[..., queries]`; chunks concatenate."""
-
-    def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
-        """Return the result of the only reduction."""
-        return reduced[0][0]
-
-    def joined(self, first: Tensor, second: Tensor) -> Tensor:
-        return torch.cat([first, second], -1)
 
 
 # Attributes of observations, which no statistic may be named after.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import whole_number
-from glasshead.statistics.base import PerQuery, Statistic
+from glasshead.statistics.base import Statistic
 from glasshead.statistics.reductions import (
     DistanceSum,
     EntropySum,
@@ -20,6 +20,17 @@ from glasshead.statistics.reductions import (
     Reduction,
     TimesKeys,
 )
+
+
+class PerQuery(Statistic):
+    """Base class of statistics with one number per query, `[..., queries]`; chunks concatenate."""
+
+    def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
+        """Return the result of the only reduction."""
+        return reduced[0][0]
+
+    def joined(self, first: Tensor, second: Tensor) -> Tensor:
+        return torch.cat([first, second], -1)
 
 
 @dataclass(frozen=True)
@@ -117,6 +128,7 @@ class ArgMax(PerQuery):
     """
 
     unit = "key"
+    gives_keys = True
     axes = ("query",)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:

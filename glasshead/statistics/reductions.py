@@ -2,12 +2,13 @@
 
 Each reduction says what it is on complete rows of weights; how the kernels stream it is a row of
 the table in `engines/streaming/kernels/streamed.py`. A custom reduction is computed from complete
-rows, a block of queries at a time.
+rows, a block of queries at a time. A `StatisticRequest` collects those that statistics share.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from jaxtyping import Bool, Float
@@ -62,6 +63,82 @@ class Reduction(ABC):
     @abstractmethod
     def of(self, rows: Rows) -> tuple[Tensor, ...]:
         """Compute the results for these rows, `[*batch, heads, …]` each."""
+
+
+class Reducing(Protocol):
+    """Interface of a statistic to a request: what it needs, and what it makes of that.
+
+    Attributes:
+        differentiable: Whether it can be observed with a gradient.
+    """
+
+    differentiable: ClassVar[bool]
+
+    def check(self, problem: Problem) -> None:
+        """Raise a ValueError where it does not fit the problem."""
+        ...
+
+    def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
+        """Return the reductions that `finish` needs."""
+        ...
+
+    def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
+        """Compute it from the results of each reduction."""
+        ...
+
+
+class StatisticRequest:
+    """Requested statistics by name, and the reductions that they share."""
+
+    def __init__(
+        self, problem: Problem, statistics: Mapping[str, Reducing], *, gradient: bool = False
+    ) -> None:
+        self.problem, self.statistics, self.gradient = problem, statistics, gradient
+        self._shared: list[Reduction] | None = None
+        self._places: dict[str, list[int]] = {}
+
+    def check(self) -> None:
+        """Raise a ValueError where a statistic does not fit the problem, or has no gradient."""
+        for one in self.statistics.values():
+            one.check(self.problem)
+            if self.gradient and not one.differentiable:
+                raise ValueError(
+                    "gradient=True needs statistics that have a gradient, such as Entropy(), got "
+                    f"{one!r}."
+                )
+
+    @property
+    def reductions(self) -> list[Reduction]:
+        """Return the reductions that an engine is to compute, each once."""
+        # Not a cached_property, whose lock torch.compile does not support.
+        if self._shared is None:
+            self._shared = self._share()
+        return self._shared
+
+    def _share(self) -> list[Reduction]:
+        """Collect the distinct reductions, and record which of them each statistic uses."""
+        reductions: list[Reduction] = []
+        for name, one in self.statistics.items():
+            self._places[name] = []
+            for reduction in one.reductions(self.problem):
+                reduction.check(self.problem, one)
+                # By `==` alone, as tensors within a reduction cannot be hashed.
+                same = [i for i, known in enumerate(reductions) if known == reduction]
+                at = same[0] if same else None
+                self._places[name].append(len(reductions) if at is None else at)
+                if at is None:
+                    reductions.append(reduction)
+        return reductions
+
+    def finished(self, reduced: list[tuple[Tensor, ...]]) -> dict[str, Any]:
+        """Finish each statistic by name, in the layout of the inputs."""
+        if not self.gradient:
+            reduced = [tuple(part.detach() for part in parts) for parts in reduced]
+        problem = self.problem
+        return {
+            name: problem.as_given(one.finish(problem, *(reduced[i] for i in self._places[name])))
+            for name, one in self.statistics.items()
+        }
 
 
 @dataclass(frozen=True)

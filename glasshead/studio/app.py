@@ -31,9 +31,11 @@ from glasshead.studio.page import (
     static,
     typeface,
 )
-from glasshead.studio.routes import ROUTES
+from glasshead.studio.routes import Routes
 from glasshead.studio.security import Guard, RequestLimits
+from glasshead.studio.shell import shell_routes
 from glasshead.studio.studio import Studio
+from glasshead.studio.views.table import VIEWS
 from glasshead.tasks.validated import sentence
 
 _LONGEST = 200
@@ -60,8 +62,14 @@ def application(
         redirect_slashes=False,
     )
     app.state.studio = studio
-    for routes in ROUTES:
-        app.include_router(routes(studio), prefix="/api")
+    shared = Routes(studio, "shell", "")
+    shell_routes(shared)
+    app.include_router(shared.router, prefix="/api")
+    for view in VIEWS:
+        routes = Routes(studio, view.name, f"/{view.name}")
+        for panel in view.panels:
+            panel.routes(routes)
+        app.include_router(routes.router, prefix="/api")
     _add_page(app)
     app.add_exception_handler(HTTPException, _not_served)
     app.add_exception_handler(RequestValidationError, _malformed)

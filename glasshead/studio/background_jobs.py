@@ -5,8 +5,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
+from glasshead.drawing.printable import one_line
 from glasshead.message import Message
 
 
@@ -15,9 +16,24 @@ class Refusal(ValueError):  # noqa: N818 - it is no fault of the studio's
 
     Attributes:
         status: As HTTP numbers it.
+
+    Args:
+        sentence: As of `Message`, or a message itself.
+        places: The values of its placeholders.
+
+    >>> str(Refusal("there is no head {head}.", head=7))
+    'there is no head 7.'
     """
 
     status = 400
+
+    def __init__(self, sentence: str, /, **places: object) -> None:
+        super().__init__(sentence if isinstance(sentence, Message) else Message(sentence, **places))
+
+    @classmethod
+    def of(cls, error: Exception) -> Self:
+        """Return a refusal that says what an error does, in one short line."""
+        return cls(Message.joined("", [one_line(str(error))]))
 
 
 class NotThere(Refusal):
@@ -140,11 +156,9 @@ class Slots:
         """
         if not self._free.acquire(blocking=False):
             raise Busy(
-                Message(
-                    "as much work is under way already as is allowed at once ({count}): wait for "
-                    "some of it.",
-                    count=self._count,
-                )
+                "as much work is under way already as is allowed at once ({count}): wait for "
+                "some of it.",
+                count=self._count,
             )
 
     def give_back(self) -> None:
@@ -319,18 +333,14 @@ class SizedCache(Cache[_S]):
         """
         if size > self.limit:
             raise TooMuch(
-                Message(
-                    "queries and keys of this text would take {size:,} bytes, and {limit:,} are "
-                    "allowed: choose a shorter text.",
-                    size=size,
-                    limit=self.limit,
-                )
+                "queries and keys of this text would take {size:,} bytes, and {limit:,} are "
+                "allowed: choose a shorter text.",
+                size=size,
+                limit=self.limit,
             )
         with self._changed:
             if size + self._reserved > self.limit:
-                raise Busy(
-                    Message("another text is being read, which takes the memory: wait for it.")
-                )
+                raise Busy("another text is being read, which takes the memory: wait for it.")
             self._evict(size)
             self._reserved += size
         try:

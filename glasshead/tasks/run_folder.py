@@ -17,6 +17,9 @@ from glasshead.extras import require
 from glasshead.files import check_regular, read_object, whole_file
 from glasshead.message import Message
 
+VALIDATION = "validation_"
+"""What the names of validation metrics begin with in log.csv."""
+
 # Files that precede `config.json`, whose presence makes a folder a run.
 _BEFORE = {"README.md", "tokenizer.json"}
 # Advice of errors where a file of a run is malformed, and where the folder may be no run.

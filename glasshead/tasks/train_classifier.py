@@ -15,7 +15,7 @@ from torch import Tensor
 from glasshead.message import Message
 from glasshead.models import Classifier, ClassifierConfig
 from glasshead.models.config import closest
-from glasshead.tasks.data.batches import by_length, pad, shuffled
+from glasshead.tasks.data.batches import by_length, held_out_places, pad, split
 from glasshead.tasks.data.columns import Columns, check_columns, found_columns
 from glasshead.tasks.data.files import Allowance, shown
 from glasshead.tasks.data.tables import read_rows, rows_of
@@ -280,14 +280,13 @@ def _of_files(data: ClassifyData) -> LabelledCorpus:
     if data.held_out_files:
         apart = read_labelled(data.held_out_files, *columns, known=labels)
         return LabelledCorpus(rows, apart, found)
-    apart = _held_out(len(rows), data)
-    training = [row for place, row in enumerate(rows) if place not in apart]
+    training, apart = split(rows, _held_out(len(rows), data))
     for label in sorted(labels - {label for _, label in training}):
         raise ValueError(
             f"{', '.join(data.files)} has too few texts of the {_spoken(columns[1])} {label!r}: "
             "all were held out. Add some, or set a smaller held_out."
         )
-    return LabelledCorpus(training, [rows[place] for place in sorted(apart)], found)
+    return LabelledCorpus(training, apart, found)
 
 
 def make_tokenizer(data: ClassifyData, corpus: LabelledCorpus) -> Tokenizer:
@@ -300,8 +299,7 @@ def make_tokenizer(data: ClassifyData, corpus: LabelledCorpus) -> Tokenizer:
 def _held_out(count: int, data: ClassifyData) -> set[int]:
     """Return the indices of the held-out texts."""
     if not data.blocks:
-        order = [place for batch in shuffled(count, 1, 0, 0) for place in batch]
-        return set(order[: max(1, round(count * data.held_out))])
+        return held_out_places(count, data.held_out)
     most = max(1, round(count * data.held_out))
     blocks = min(data.blocks, most)
     ends = [count * (block + 1) // blocks for block in range(blocks)]

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from glasshead.message import Message
 from glasshead.models import Translator, TranslatorConfig
-from glasshead.tasks.data.batches import by_length, pad, shuffled
+from glasshead.tasks.data.batches import by_length, held_out_places, pad, split
 from glasshead.tasks.data.columns import Columns, check_columns, found_columns
 from glasshead.tasks.data.files import Allowance, ending, shown
-from glasshead.tasks.data.tables import TABLES, read_lines, read_rows, rows_of
+from glasshead.tasks.data.tables import TABLES, read_rows, rows_of
+from glasshead.tasks.data.texts import read_lines
 from glasshead.tasks.job import Job, Prepared, made_tokenizer
 from glasshead.tasks.run_settings import AUTO, MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
@@ -234,14 +235,9 @@ def read_corpus(data: TranslateData) -> ParallelCorpus:
     read = read_pairs(data.files, **columns.names)
     pairs = _whole(read)
     if data.held_out_files:
-        held_out = _whole(read_pairs(data.held_out_files, **columns.names))
-        training = pairs
+        training, held_out = pairs, _whole(read_pairs(data.held_out_files, **columns.names))
     else:
-        order = [place for batch in shuffled(len(pairs), 1, 0, 0) for place in batch]
-        count = max(1, round(len(pairs) * data.held_out))
-        apart = set(order[:count])
-        held_out = [pairs[place] for place in sorted(apart)]
-        training = [pair for place, pair in enumerate(pairs) if place not in apart]
+        training, held_out = split(pairs, held_out_places(len(pairs), data.held_out))
     for name, part in (("train on", training), ("hold out", held_out)):
         if not part:
             raise ValueError(

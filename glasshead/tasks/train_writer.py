@@ -14,7 +14,7 @@ from torch import Tensor
 from glasshead.message import Message
 from glasshead.models import LanguageModel, LanguageModelConfig
 from glasshead.tasks.data.columns import check_columns
-from glasshead.tasks.data.tables import TEXT_COLUMN, read_texts
+from glasshead.tasks.data.texts import TEXT_COLUMN, read_texts
 from glasshead.tasks.job import Job, Prepared, made_tokenizer
 from glasshead.tasks.run_settings import MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.pretrained import gpt2

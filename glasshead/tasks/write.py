@@ -14,7 +14,7 @@ from glasshead.models.pretrained import llama2c_file, load_pretrained
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.data.batches import in_order, pad
 from glasshead.tasks.data.files import shown
-from glasshead.tasks.data.tables import read_texts
+from glasshead.tasks.data.texts import read_texts
 from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
 from glasshead.tasks.tokenizers.pretrained import huggingface_tokenizer, llama2c_tokenizer
 from glasshead.tasks.tokenizers.tokenizer import StreamDecoder, Tokenizer

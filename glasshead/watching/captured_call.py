@@ -4,13 +4,12 @@ import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn import functional as F
 
 from glasshead.engines import REFERENCE
 from glasshead.recipe.biases import Bias
@@ -130,17 +129,17 @@ class CapturedCall:
     shards: tuple[Shard, ...] = ()
     site: SiteCall | None = None
 
-    @property
+    @cached_property
     def queries(self) -> int:
         """Number of queries."""
         return self.problem.scores_shape[-2]
 
-    @property
+    @cached_property
     def batch(self) -> tuple[int, ...]:
         """Shape of the axes before heads and queries."""
         return self.problem.scores_shape[:-3]
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Number of rows of the batch."""
         return math.prod(self.batch)
@@ -228,33 +227,6 @@ def first_keys(problem: Problem, count: int) -> Problem:
     )
     key, value = (x[..., :count, :] for x in (problem.key, problem.value))
     return replace(problem, key=key, value=value, mask=mask, biases=cut)
-
-
-def keys_before(problem: Problem, count: int) -> Problem:
-    """Prepend `count` hidden keys, so that the keys are numbered as in the text.
-
-    These stand for the keys that a sliding cache has evicted.
-    """
-    if not count:
-        return problem
-    key, value = (F.pad(x, (0, 0, count, 0)) for x in (problem.key, problem.value))
-    queries, keys = problem.scores_shape[-2:]
-    shown = torch.ones(queries, keys, dtype=torch.bool, device=problem.query.device)
-    if problem.mask is not None:
-        shown = shown & problem.mask.visible(problem.tile())
-    biases = tuple(
-        F.pad(bias.expand(*bias.shape[:-1], keys), (count, 0))
-        for bias in problem.biases
-        if isinstance(bias, Tensor)
-    )
-    return replace(
-        problem,
-        key=key,
-        value=value,
-        mask=dense(F.pad(shown, (count, 0))),
-        biases=biases,
-        offset=problem.offset + count,
-    )
 
 
 @dataclass(eq=False)
@@ -364,6 +336,14 @@ def _read(tensor: Tensor) -> ConvertedMask:
     return ConvertedMask(
         None if bool(visible.all()) else dense(visible), bias if bool(bias.any()) else None, visible
     )
+
+
+def hidden_scores(scores: Tensor, lowest: torch.dtype) -> Tensor:
+    """Return which scores hide a key, by -inf or by the lowest number of a type.
+
+    A mask of that number may have been scaled since.
+    """
+    return scores <= torch.finfo(lowest).min / (2 if lowest == torch.float16 else 1e6)
 
 
 # Tolerances of a model's output, relative to the largest value.

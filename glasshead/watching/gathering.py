@@ -11,10 +11,9 @@ from torch import Tensor, distributed
 
 from glasshead.attention.weight_gradients import WeightGradients
 from glasshead.attention.weights import Weights
-from glasshead.recipe.biases import bias_values
 from glasshead.recipe.masks import Mask, dense
 from glasshead.recipe.normalizers import Normalizer, SoftmaxOne
-from glasshead.recipe.problem import Problem
+from glasshead.recipe.problem import Problem, bias_values
 from glasshead.watching.layer_record import Watched
 from glasshead.watching.recorded_call import Call
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from glasshead.watching.attention_map import Images, ImageTokens
 from glasshead.watching.captured_call import AttentionCall, CapturedCall
 from glasshead.watching.foreign import attribute
-from glasshead.watching.module_calls import ModuleCall
+from glasshead.watching.module_calls import ModuleCall, may_be_given
 
 # Parameters that are tokens before the patches, in the order that models put them there.
 _BEFORE = {
@@ -26,6 +26,17 @@ _AFTER = {"detection": ("detection_tokens",)}
 _STRIDES = (2, 4, 8, 16, 32, 64)
 # Pictures that may wait for a text.
 _MOST = 1024
+
+
+# What shows a picture, or a text that may have some, by the name of an argument.
+_SHOWING = frozenset({"grid_thw", "input_dimensions", "input_ids", "pixel_values"})
+
+
+def takes_pictures(modules: Iterable[nn.Module]) -> bool:
+    """Return whether a module of a model may be given a picture, or a text that has some."""
+    return any(
+        attribute(one, "patch_embed") is not None or may_be_given(one, _SHOWING) for one in modules
+    )
 
 
 class ImageFinder:
@@ -74,8 +85,6 @@ class ImageFinder:
         Returns: None where the model was given no picture, a clause where its patches are not
         known.
         """
-        if call.captured.over_features:
-            return "its keys are features, and not patches"
         try:
             return self._images(call.captured, call.calls)
         except Exception as error:  # noqa: BLE001 - as of other things of these names

@@ -22,7 +22,7 @@ from glasshead.watching.module_calls import (
     names_of,
 )
 from glasshead.watching.sequences import CallPosition, SequenceLedger
-from glasshead.watching.sharding import Shard, ShardError, head_shard, shares_heads
+from glasshead.watching.sharding import Shard, ShardError, has_ranks, head_shard
 
 
 class AttentionChange:
@@ -236,7 +236,7 @@ class Intervener:
 
         Errors: a ValueError where that is not known.
         """
-        if not shares_heads():
+        if not has_ranks():
             return None
         modules = [call.module for call in calls[calls.index(own) :]]
         try:

@@ -46,7 +46,7 @@ class Watched(Sequence[Call]):
 
     Args:
         name: Name of the module; of a run `name#run`.
-        calls: Its calls.
+        calls: Its calls, or what makes them when they are read; a watch adds to the list.
         settle: Computes the statistics that calls wait for; None: none waits.
 
     >>> import torch
@@ -64,10 +64,14 @@ class Watched(Sequence[Call]):
     """
 
     def __init__(
-        self, name: str, calls: Sequence[Call] = (), settle: Callable[[], None] | None = None
+        self,
+        name: str,
+        calls: Sequence[Call | Callable[[], Call]] = (),
+        settle: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
-        self._made = list(calls)
+        self._made: list[Any] = calls if isinstance(calls, list) else [*calls]
+        self._known = 0
         self._settle = settle
         self._together: dict[str, Any] = {}
 
@@ -75,22 +79,29 @@ class Watched(Sequence[Call]):
     def _calls(self) -> list[Call]:
         if self._settle is not None:
             self._settle()
-        return self._made
+        return self._read()
+
+    def _read(self) -> list[Call]:
+        """Return the calls, of which some statistics may still wait to be computed."""
+        made, many = self._made, len(self._made)
+        if self._known < many:
+            for place in range(self._known, many):
+                # Another thread may read, too.
+                if not isinstance(one := made[place], Call):
+                    made[place] = one()
+            self._known, self._together = many, {}
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy has what was seen so far.
         return {**vars(self), "_made": [*self._calls], "_settle": None}
 
-    def add(self, call: Call) -> None:
-        """Append a call."""
-        self._made.append(call)
-        self._together = {}
-
     def crop(self, text: tuple[int, ...], left: int) -> None:
         """Record that a text has lost its last tokens, and how many are left."""
-        last = next((call for call in reversed(self._made) if call.text == text), None)
+        made = self._read()
+        last = next((call for call in reversed(made) if call.text == text), None)
         if last is not None:
-            self._made[self._made.index(last)] = last.stopped(left)
+            made[made.index(last)] = last.stopped(left)
             self._together = {}
 
     @property
@@ -439,17 +450,6 @@ class Watched(Sequence[Call]):
 
     def __dir__(self) -> list[str]:
         return sorted([*super().__dir__(), *(dir(self._calls[0]) if self._calls else ())])
-
-
-def last_call(watched: Watched, run: int | None) -> Call | None:
-    """Return the last call of a run, whose statistics may still wait; None where there is none.
-
-    Args:
-        watched: The record of its attention, which may have statistics of any other name.
-        run: The number of the run; None: of any.
-    """
-    made = watched._made  # noqa: SLF001 - of this module
-    return next((call for call in reversed(made) if run in (None, call.run)), None)
 
 
 def close(watched: Watched) -> None:

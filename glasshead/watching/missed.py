@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from glasshead.watching.errors import NOT_TAKEN, NUMBERLESS, OF_A_PROJECTION, TRACED, UnseenError
-from glasshead.watching.module_calls import Layers, attention_name, calling, calls_in_progress
+from glasshead.watching.layer_patterns import Layers
+from glasshead.watching.module_calls import attention_name, calling, calls_in_progress
 from glasshead.watching.other_mixers import OtherMixers, Unobserved
 from glasshead.watching.reasons import (
     LoneSoftmax,

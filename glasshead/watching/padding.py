@@ -341,7 +341,8 @@ def _looks_padded(captured: CapturedCall) -> bool:
     if captured.crossing or queries != keys or queries < 2:
         return False
     # Masks by position show every token to itself.
-    return any(part.hides_a_key(keys) for part in _operands(captured.problem))
+    shown = (part for part in _operands(captured.problem) if part.is_dense)
+    return any(part.hides_a_key(keys) for part in shown)
 
 
 def _operands(problem: Problem) -> tuple[Mask, ...]:

@@ -113,7 +113,7 @@ class Call(StatisticResults):
         arrived: Callable[[], WeightGradients | None] | None = None,
         missing: str | None = None,
     ) -> None:
-        super().__init__(shape, statistics, values)
+        self.shape, self.statistics, self.values = shape, statistics, values
         self._info, self._weights, self._trace, self._context = info, weights, trace, context
         self._arrived, self.missing = arrived, missing
         self.position, self.first_key, self.keys = info.position, info.first_key, info.keys

@@ -1,7 +1,7 @@
 """Shards: which heads or queries of an attention this rank computes, of those of all ranks."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -36,9 +36,8 @@ class Shard:
     requested: tuple[int, ...] | None = None
 
 
-def shares_heads() -> bool:
-    """Return whether there are ranks that may share the heads of an attention."""
-    return distributed.is_available() and distributed.is_initialized()
+# Whether there are ranks that may share an attention; PyTorch may be built without any.
+has_ranks: Callable[[], bool] = getattr(distributed, "is_initialized", bool)
 
 
 def head_shard(modules: Sequence[nn.Module], problem: Problem) -> Shard | None:
@@ -54,7 +53,7 @@ def head_shard(modules: Sequence[nn.Module], problem: Problem) -> Shard | None:
 
     Errors: a `ShardError` where weights are sharded and neither fits.
     """
-    if not shares_heads():
+    if not has_ranks():
         return None
     module = next((one for one in modules if next(one.parameters(), None) is not None), None)
     heads = problem.query.shape[-3]
@@ -83,7 +82,7 @@ def is_tensor_parallel(model: nn.Module) -> bool:
     if (attribute(model, "_tp_size") or 1) > 1:
         return True
     # FSDP shards rows alone.
-    return shares_heads() and any(one.dim == 1 for one in _sharded_weights(model))
+    return has_ranks() and any(one.dim == 1 for one in _sharded_weights(model))
 
 
 class _ShardedWeight(NamedTuple):

@@ -39,11 +39,11 @@ from glasshead.watching.captured_call import (
 from glasshead.watching.ends import EndFinder, Ends
 from glasshead.watching.errors import SHARDED, UnseenError
 from glasshead.watching.keeping import Keeper
+from glasshead.watching.layer_patterns import Layers
 from glasshead.watching.layer_record import Watched
 from glasshead.watching.mask_checks import MaskChecks
 from glasshead.watching.missed import MissedAttention
 from glasshead.watching.module_calls import (
-    Layers,
     ModuleCall,
     attention_name,
     calls_in_progress,
@@ -56,7 +56,7 @@ from glasshead.watching.padding import PaddingFinder
 from glasshead.watching.placing import Placer
 from glasshead.watching.recorded_call import Call
 from glasshead.watching.recording import Recorder
-from glasshead.watching.sharding import Shard, ShardError, head_shard
+from glasshead.watching.sharding import Shard, ShardError, has_ranks, head_shard
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,7 @@ class Watcher:
         self.model, self.choice, self.names = uncompiled(model), choice, names_of(model)
         names, statistics = self.names.values(), choice.statistics
         self.layers = Layers(layers, names)
+        self._selected = frozenset(name for name in names if name in self.layers)
         self.missed = MissedAttention(self.model, self.names, self.layers)
         self.placer = Placer()
         ends = EndFinder(self.model, choice.ended)
@@ -110,6 +111,7 @@ class Watcher:
         masks = MaskChecks(choice.expect, names)
         self.recorder = Recorder(self.names, statistics, keeper, masks)
         self.watched = self.recorder.watched
+        self._calls: dict[str, list[Any]] = {}
         self._alike = AlikeLayers()
 
     def observe(self, module: nn.Module | None, capture: Callable[[], CapturedCall]) -> None:
@@ -129,8 +131,9 @@ class Watcher:
         own = next((call for call in calls if call.module is module), calls[0])
         name = attention_name(self.names, own.module)
         run = self.placer.forward_pass.run(name, calls, own)
-        self.recorder.images.note(calls)
-        if name not in self.layers:
+        if self.recorder.images is not None:
+            self.recorder.images.note(calls)
+        if name not in self._selected:
             self.missed.others[name] = None
             try:
                 self.placer.pass_over(capture, calls, run)
@@ -140,7 +143,9 @@ class Watcher:
             return
         captured = capture()
         try:
-            shards = captured.shards or self._shards(calls, own, captured.problem)
+            shards = captured.shards
+            if not shards and has_ranks():
+                shards = self._shards(calls, own, captured.problem)
         except ShardError:
             self.missed.record_unseen(SHARDED, own.module)
             return
@@ -161,11 +166,11 @@ class Watcher:
         placed = self.placer.place(call)
         observed = self.observer.observe(placed, first=first)
         info = self.recorder.info(placed, observed)
-        made = self.recorder.call(placed, observed, info)
+        make = self.recorder.call(placed, observed, info)
         rule = observed.rule
         if rule is not None and self.choice.keep is None and not self.recorder.masks.compares:
             self._alike.learn(ObservedStep(captured, rule, info, observed.shape), calls)
-        self.record(name, made)
+        self.record(name, make)
 
     def observe_alike(self, site: SiteCall, masks: MaskReader) -> bool:
         """Observe an attention call by what it shares with one of its pass, if it does.
@@ -197,16 +202,18 @@ class Watcher:
         self.record(name, self.recorder.made(first.shape, values, info))
         return True
 
-    def record(self, name: str, made: Call) -> None:
+    def record(self, name: str, make: Callable[[], Call]) -> None:
         """Add a call to the record of its attention, while its module is in progress.
 
         Args:
             name: Name of the attention.
-            made: The record of the call.
+            make: Makes the record of the call, once it is read.
         """
-        if name not in self.watched:
-            self.watched[name] = Watched(name, settle=self.observer.singles.settle)
-        self.watched[name].add(made)
+        calls = self._calls.get(name)
+        if calls is None:
+            calls = self._calls[name] = []
+            self.watched[name] = Watched(name, calls, self.observer.singles.settle)
+        calls.append(make)
 
     def cropped(self, cache: Any, count: int | None) -> None:
         """Record that the last tokens of a cache were removed, as `SequenceLedger.cropped` does."""

@@ -27,6 +27,7 @@ class Own(gh.Statistic):
 
     unit = "queries"
     axes = ()
+    gives_keys = True
 
     def of(self, trace):
         return trace.weights.sum((-2, -1))
@@ -136,6 +137,7 @@ def test_an_own_statistic_is_kept_by_its_name(file):
     assert torch.equal(back.pair[1], seen.pair[1])
     assert repr(back) == repr(seen)
     assert repr(back.statistics["own"]) == "Own(…)"
+    assert not back.statistics["own"].has_mean
     assert back.to_frame("own").equals(seen.to_frame("own"))
     sentence = r"Own was saved by its name alone, .*\. Observe it again, and add before saving"
     for first, second in ((back, back), (back, seen), (seen, back)):

@@ -15,11 +15,12 @@ import torch
 from safetensors.torch import save_file
 
 import glasshead as gh
-from glasshead.cli.attention_options import parse_recipe
 from glasshead.cli.inputs.sentences import query_position
+from glasshead.explanation import explain_trace
 from glasshead.explanation.choices import NORMALIZERS, SCORES, RecipeOptions
 from glasshead.explanation.embeddings import Embeddings, Projection, composed
 from glasshead.explanation.explain_trace import Sentence, VectorSource
+from glasshead.explanation.settings import ExplanationSettings
 from glasshead.ladder import HELLO_SHINY_SUN, SelfAttentionV1, SelfAttentionV2
 from glasshead.recipe.mask_text import parse_mask
 
@@ -38,11 +39,11 @@ def handed_on(command, monkeypatch):
     """What the command hands to `explain`, beside what comes of it."""
     calls = []
 
-    def watched(trace, **options):
+    def watched(trace, settings, **options):
         calls.append({"trace": trace, **options})
-        return explain(trace, **options)
+        return explain(trace, settings, **options)
 
-    explain = gh.explain
+    explain = explain_trace.explain
     monkeypatch.setattr("glasshead.explanation.explain_trace.explain", watched)
 
     def run(*arguments):
@@ -221,6 +222,27 @@ def test_heads_split_the_vectors_and_one_is_told(handed_on):
     assert call["index"] == (0, 1)
 
 
+@pytest.mark.parametrize("digits", [1, 2, 7, 12])
+def test_digits_are_the_decimals_in_the_terminal_and_on_the_page(
+    command, explained, tmp_path, digits
+):
+    page = tmp_path / "page.html"
+    out = command("explain", "--digits", digits, "--html", page, "--width", 120).out
+    told = explained("--digits", digits)
+    assert told["data"] == explained()["data"]
+    line = next(step for step in told["steps"] if step["name"] == "context")["numbers"][-1]
+    assert line.endswith(f" = {told['data']['context']['context'][1][0]:.{digits}f}")
+    assert line in out
+    assert line in page.read_text()
+
+
+@pytest.mark.parametrize("digits", [0, 13])
+def test_digits_have_limits(command, digits):
+    outcome = command("explain", "--digits", digits)
+    assert outcome.code == 2
+    assert f"--digits must be from 1 to 12, got {digits}." in outcome.err
+
+
 @pytest.mark.parametrize("rung", [SelfAttentionV1, SelfAttentionV2])
 def test_weights_give_the_ladders_own_contexts(handed_on, tmp_path, rung):
     module = rung(3, 2)
@@ -242,7 +264,8 @@ def test_weights_serve_the_worked_example_in_heads(handed_on, tmp_path):
 
 
 def test_parsing_an_option_needs_no_torch_and_gives_a_recipe():
-    recipe = parse_recipe(score="dot", beta="auto", mask="window:2", heads=3)
+    settings = ExplanationSettings(score="dot", beta="auto", mask="window:2", heads=3)
+    recipe = settings.recipe()
     assert recipe == RecipeOptions(score="dot", beta="auto", mask="window:2", heads=3)
     assert not recipe.is_that_of(HELLO_SHINY_SUN)
 

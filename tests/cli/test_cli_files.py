@@ -438,7 +438,8 @@ def test_a_row_that_is_none_is_named_by_file_and_line(hostile_place):
         rows.write_text('{"text": "a", "label": "b"}\n\n' + line + "\n")
     code = (
         "import sys; sys.modules['datasets'] = None\n"
-        "from glasshead.tasks.data.tables import read_rows, read_texts\n"
+        "from glasshead.tasks.data.tables import read_rows\n"
+        "from glasshead.tasks.data.texts import read_texts\n"
         f"for number in range({len(JSON)}):\n"
         "    for read in (read_texts, lambda file: read_rows(file, ['text', 'label'])):\n"
         "        try:\n            read(f'{number}.jsonl')\n"
@@ -514,7 +515,7 @@ def test_settings_of_texts_are_told_where_they_are_no_number(command, hostile_pl
 def test_tables_are_read_without_other_libraries(hostile_place):
     (hostile_place / "rows.jsonl").write_text(json.dumps({"text": "sun"}) + "\n")
     code = (
-        "import sys; from glasshead.tasks.data.tables import read_texts; read_texts('rows.jsonl')\n"
+        "import sys; from glasshead.tasks.data.texts import read_texts; read_texts('rows.jsonl')\n"
         "print(sorted({'datasets', 'pandas', 'pyarrow', 'torch'} & {*sys.modules}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 import glasshead as gh
 from glasshead.attention.choice import NAMES
 from glasshead.cli import output as progress
-from glasshead.cli.attention_options import DEFAULT, STATISTICS
 from glasshead.cli.inputs.tensors import is_tensors_file
 from glasshead.cli.observe import ENGINES
 from glasshead.cli.observe_tables import WeightsMap
+from glasshead.cli.statistic_options import DEFAULT, STATISTICS
 
 TEXT = "the quick brown fox jumps"
 # A type that the first versions of safetensors do not know either.

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from glasshead.studio import report as module
 from glasshead.studio.background_jobs import Refusal
 from glasshead.studio.report import HOLDING
+from glasshead.studio.views import steps
 from glasshead.tasks.write import Writer
 from glasshead.watching import UnseenError
 from pretrained_folders import llama2c_files
@@ -18,7 +18,7 @@ TEXT = "Ein Hund sieht eine Katze. Die Katze schläft."
 
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
-    monkeypatch.setattr(module, "_STEPS_BYTES", 100_000)
+    monkeypatch.setattr(steps, "_STEPS_BYTES", 100_000)
 
 
 @pytest.fixture(scope="module")

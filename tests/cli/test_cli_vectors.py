@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from glasshead.cli.inputs.sentences import read_vectors
 from glasshead.cli.inputs.tensors import read_weights
+from glasshead.cli.inputs.vectors import read_vectors
 from glasshead.ladder import SelfAttentionV1, SelfAttentionV2
 
 TOKENS = ("Hello", "sun")

@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import gc
 import os
-import struct
 import threading
 import time
 import weakref
@@ -758,12 +757,13 @@ def test_a_kernel_that_fails_is_told():
 
 
 def test_a_call_that_fails_is_told(monkeypatch):
-    def failing(kernel, packed, threads):
-        del kernel, threads
-        (address,) = struct.unpack("q", packed[-8:])
-        (ctypes.c_int64 * FIRST_GIVEN).from_address(address)[STATUS] = 7
+    packed = programs.Program._task_with
 
-    monkeypatch.setattr(programs, "call_in_threads", failing)
+    def failing(program, words):
+        words[STATUS] = 7
+        return packed(program, words)
+
+    monkeypatch.setattr(programs.Program, "_task_with", failing)
     inputs = inputs_of(1, 2, 2, 37, 41, 32, 32)
     with pytest.raises(RuntimeError, match=r"ended with status 7\. Use Attention"):
         gh.Attention(engine="streaming")(*inputs)

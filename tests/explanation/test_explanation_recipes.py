@@ -16,6 +16,7 @@ from explanation_told import (
     OwnNormalizer,
     OwnScore,
     all_text,
+    figure,
     sides,
     traced,
     two_decimals,
@@ -25,7 +26,6 @@ from explanation_told import (
 import glasshead as gh
 from glasshead.explanation.embeddings import Projection
 from glasshead.explanation.steps.sharpness import derivative, largest_derivative
-from glasshead.explanation.subject import figure
 from glasshead.recipe.part import Description
 
 SCORES = (

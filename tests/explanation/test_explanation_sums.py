@@ -11,11 +11,10 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 import torch
-from explanation_told import OwnNormalizer, all_text, sides, traced, value, worked_example
+from explanation_told import OwnNormalizer, all_text, figure, sides, traced, value, worked_example
 from hypothesis import given
 
 import glasshead as gh
-from glasshead.explanation.subject import figure
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, WorkedExample
 from hypothesis_profiles import examples
 

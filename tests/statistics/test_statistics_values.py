@@ -178,6 +178,7 @@ def test_a_map_of_every_pair_is_the_weights():
 )
 def test_units_and_gradients_are_told(statistic, unit, differentiable):
     assert statistic.unit == unit
+    assert statistic.has_mean == (statistic != ArgMax())
     assert statistic.differentiable == differentiable
 
 

@@ -15,8 +15,8 @@ import glasshead as gh
 from glasshead.explanation.embeddings import split
 from glasshead.studio.app import application
 from glasshead.studio.background_jobs import Refusal
-from glasshead.studio.routes.parameters import HAS_A_SIGN, HAS_A_WORD, words_of
-from glasshead.studio.strings import words
+from glasshead.studio.parameters import HAS_A_SIGN, HAS_A_WORD, words_of
+from glasshead.studio.shell import words
 from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views.alignment import check_sentence
 from hypothesis_profiles import examples

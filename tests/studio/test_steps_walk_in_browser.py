@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from glasshead.studio.background_jobs import Work
-from glasshead.studio.strings import words
+from glasshead.studio.shell import words
 from glasshead.studio.studio import Limits
 from glasshead.studio.views import heads
 from glasshead.studio.views.steps import computed

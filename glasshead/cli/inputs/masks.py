@@ -13,9 +13,10 @@ import numpy as np
 from numpy.lib import format as npy
 
 from glasshead.cli.inputs.files import STANDARD_INPUT, ParseError, read_bytes, read_text, shown
-from glasshead.cli.inputs.messages import listed, malformed_json, quoted
+from glasshead.cli.inputs.messages import malformed_json
 from glasshead.cli.inputs.tensors import is_tensors_file, read_tensors
 from glasshead.drawing.printable import nearest
+from glasshead.explanation.choices import listed, quoted
 from glasshead.message import Message
 
 _MOST_BYTES = 2**30

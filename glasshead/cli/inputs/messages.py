@@ -1,4 +1,4 @@
-"""Error messages: choices, near misses, missing libraries."""
+"""Error messages: options, files of models, unknown words."""
 
 import re
 import sys
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from glasshead.drawing.printable import as_command, nearest
+from glasshead.drawing.printable import as_command
+from glasshead.explanation.choices import listed, quoted
 from glasshead.message import Message
 
 if TYPE_CHECKING:
@@ -18,30 +19,6 @@ if TYPE_CHECKING:
     from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
-
-
-def listed(names: Iterable[str], most: int = 12) -> str:
-    """Join names with commas; of many, the first few and the number of the rest.
-
-    >>> listed(["a", "b", "c", "d"], most=2)
-    'a, b and 2 more'
-    """
-    names = list(names)
-    first, more = Message.joined(", ", names[:most]), len(names) - most
-    return first if more <= 0 else Message("{words} and {more:,} more", words=first, more=more)
-
-
-def quoted(value: object, most: int = 60) -> str:
-    """Return the repr of a value; a long one is elided in the middle.
-
-    >>> quoted("sun"), quoted("s" * 99, most=9)
-    ("'sun'", "'sss…sss'")
-    """
-    written = repr(value)
-    if len(written) <= most:
-        return written
-    half = (most - 1) // 2
-    return f"{written[:half]}…{written[-half:]}"
 
 
 def malformed_json(error: JSONDecodeError) -> Message:
@@ -90,33 +67,6 @@ def number_option(description: str, panel: str | None = None, *, metavar: str = 
     """Create the option of a whole number; a default of None is not shown."""
     return typer.Option(
         metavar=metavar, parser=whole_number, rich_help_panel=panel, help=description
-    )
-
-
-def one_of(value: str, choices: Iterable[str], option: str) -> str:
-    """Return `value` if it is one of the choices.
-
-    Errors: a ValueError that lists the choices and suggests the nearest.
-
-    >>> one_of("dott", ["dot", "cosine"], "--score")
-    Traceback (most recent call last):
-    ValueError: --score takes one of dot, cosine, and got 'dott': did you mean 'dot'?
-    """
-    choices = list(choices)
-    if value in choices:
-        return value
-    alike = nearest(value, choices)
-    hint = Message("take one of the list.")
-    if alike:
-        hint = Message("did you mean {name}?", name=repr(alike))
-    raise ValueError(
-        Message(
-            "{option} takes one of {choices}, and got {value}: {hint}",
-            option=option,
-            choices=Message.joined(", ", choices),
-            value=quoted(value),
-            hint=hint,
-        )
     )
 
 

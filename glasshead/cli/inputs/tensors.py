@@ -11,7 +11,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from glasshead.cli.inputs.files import STANDARD_INPUT, read_bytes, shown
-from glasshead.cli.inputs.messages import listed
+from glasshead.explanation.choices import listed
 from glasshead.explanation.embeddings import Projection
 from glasshead.files import read_regular
 from glasshead.message import Message

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,7 +143,7 @@ class Kernel:
 
     Attributes:
         pack: The packer of its arguments.
-        function, unused: Its C function, which takes packed arguments after what is unused.
+        run: Calls it with packed arguments, and returns its status.
         address: Where its machine code is.
         in_thread: Where that is which takes the address of packed arguments alone, or 0.
     """
@@ -160,11 +160,11 @@ class Kernel:
         self.address = address
         self.in_thread = self._engine.get_function_address(f"glasshead_{entry}_in_thread")
         kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
-        self.function, self._entry = kind(address), entry
-        self.unused = (ctypes.c_int64 * 4)()
+        unused = (ctypes.c_int64 * 4)()
+        self.run, self._entry = partial(kind(address), unused, unused), entry
 
     def __call__(self, *arguments: Any) -> None:
-        status = self.function(self.unused, self.unused, self.pack(arguments))
+        status = self.run(self.pack(arguments))
         if status:
             raise RuntimeError(f"the kernel {self._entry} ended with status {status}.")
 

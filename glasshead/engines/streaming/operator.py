@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glasshead.engines.streaming.gate import check_backward, check_forward
 from glasshead.engines.streaming.kernels.streamed import (
     ARRAYS,
     ENTROPY,
@@ -26,6 +25,8 @@ from glasshead.engines.streaming.operands import (
     RecipeTensors,
     VisibleRule,
     allocated,
+    check_backward,
+    check_forward,
 )
 
 _numbers = itertools.count(1)

@@ -17,8 +17,13 @@ from glasshead.engines.streaming.operands import (
     LoweredProblem,
     allocated,
 )
-from glasshead.engines.streaming.programs import Program, kept
-from glasshead.engines.streaming.threads import BACKWARD_NUMBERS, FORWARD_NUMBERS, Schedule
+from glasshead.engines.streaming.programs import (
+    BACKWARD_NUMBERS,
+    FORWARD_NUMBERS,
+    Program,
+    Schedule,
+    kept,
+)
 
 _CPU = torch.device("cpu")
 # The pairs of a rule that are evaluated at a time, but for one block of each stripe at least.

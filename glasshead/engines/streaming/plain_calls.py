@@ -25,8 +25,13 @@ from glasshead.engines.streaming.operands import (
     in_rows,
 )
 from glasshead.engines.streaming.operator import no_second_gradient, streaming_backward
-from glasshead.engines.streaming.programs import Program, kept
-from glasshead.engines.streaming.threads import BACKWARD_NUMBERS, FORWARD_NUMBERS, Schedule
+from glasshead.engines.streaming.programs import (
+    BACKWARD_NUMBERS,
+    FORWARD_NUMBERS,
+    Program,
+    Schedule,
+    kept,
+)
 from glasshead.private_names import private
 from glasshead.recipe.validation import check_memory, extent
 

@@ -1,14 +1,17 @@
 """Programs: the kernel calls of a pass for every head, as machine code makes them by itself.
 
+A `Schedule` divides the work of a problem into blocks, stripes and threads.
 A program is made once for inputs of the same shapes and strides. It holds the arguments of each
 kernel, with a `Place` for each array that a call gives by name or that lies in a thread's memory;
 `share_heads` completes them, head by head, in each thread.
 """
 
 import ctypes
+import math
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,16 +32,16 @@ from glasshead.engines.streaming.kernels.arguments import (
     ZERO,
     HeadCalls,
 )
-from glasshead.engines.streaming.kernels.streamed import (
-    ASKED,
-    Results,
-)
+from glasshead.engines.streaming.kernels.processor import at_hand, columns_of
+from glasshead.engines.streaming.kernels.streamed import ASKED, Results
 from glasshead.engines.streaming.machine_code import Place, kernel
 from glasshead.engines.streaming.operands import (
     GradInputs,
+    LoweredProblem,
     RecipeTensors,
+    real_of,
 )
-from glasshead.engines.streaming.threads import Schedule, call_in_threads, share
+from glasshead.engines.streaming.threads import call_in_threads, share
 
 _CPU = torch.device("cpu")
 # The arrays that a call gives, by name. Those of a backward pass follow: gradients that arrive, and
@@ -87,6 +90,98 @@ def _layout(part: Any) -> Any:
     if isinstance(part, Tensor):
         return part.dtype, part.shape, part.stride()
     return tuple(map(_layout, part)) if isinstance(part, tuple) else part
+
+
+# The most scores of a block: a few megabytes, however long the text. The backward pass holds two
+# blocks, and may take no more memory.
+FORWARD_NUMBERS, BACKWARD_NUMBERS = 2**21, 2**20
+# With fewer operations one thread computes alone, as others would take longer to begin.
+_FEW = 1_000_000
+# Queries per block; fewer where the block's scores would not stay in cache.
+_HEIGHT = 64
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Division of the work into blocks of queries, stripes of blocks, and work items.
+
+    Attributes:
+        batch, heads, kv_heads, queries, keys: The sizes of the problem.
+        width: The keys of a panel.
+        height: The queries of a block.
+        across: The most keys that a block spans, in whole panels.
+        stripes: In how many parts the queries are divided.
+        threads: How many take part.
+        operations: Of the products, by which the work is divided.
+    """
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    width: int
+    height: int
+    across: int
+    stripes: int
+    threads: int
+    operations: int = field(compare=False)
+
+    @classmethod
+    def of(cls, problem: LoweredProblem, *, numbers: int, shares: int) -> "Schedule":
+        """Divide the work of a problem.
+
+        Args:
+            problem: The tensors, with the bounds of each query.
+            numbers: The most scores of a block.
+            shares: The least number of work items per thread.
+        """
+        query, bounds = problem.query, problem.recipe.bounds
+        batch, heads, queries, dim = query.shape
+        kv_heads, keys = problem.key.shape[1:3]
+        width = columns_of(real_of(query).itemsize)
+        seen = (bounds[:, 1] - bounds[:, 0]).clamp(min=0)
+        operations = 4 * int(seen.sum()) * (batch // len(bounds)) * heads * dim
+        threads = 1 if operations < _FEW else torch.get_num_threads()
+        most = int(seen.max()) + _HEIGHT + 2 * width if seen.numel() else 1
+        height = min(_HEIGHT, max(8, numbers // most), queries)
+        rows = at_hand().tile.rows
+        height = -(-height // rows) * rows
+        sets, stripes = batch * kv_heads, 1
+        if threads > 1:
+            blocks = -(-queries // height)
+            stripes = max(1, min(blocks, math.ceil(shares * threads / sets)))
+        return cls(
+            batch=batch,
+            heads=heads,
+            kv_heads=kv_heads,
+            queries=queries,
+            keys=keys,
+            width=width,
+            height=height,
+            across=_across(bounds.numpy(), keys, height) + 2 * width,
+            stripes=stripes,
+            threads=min(threads, sets * stripes),
+            operations=operations,
+        )
+
+    @property
+    def group(self) -> int:
+        """Return how many heads share keys."""
+        return self.heads // self.kv_heads
+
+    def padded(self, length: int) -> int:
+        """Round a length up to whole panels."""
+        return -(-length // self.width) * self.width
+
+
+def _across(bounds: np.ndarray, keys: int, height: int) -> int:
+    """Return the most keys that a block of queries spans."""
+    starts, stops = bounds.swapaxes(0, 1)
+    seeing, firsts = starts < stops, range(0, bounds.shape[-1], height)
+    low = np.minimum.reduceat(np.where(seeing, starts, keys), firsts, axis=-1)
+    high = np.maximum.reduceat(np.where(seeing, stops, 0), firsts, axis=-1)
+    return max(0, int((high - low).max()))
 
 
 # Those of a backward pass in bfloat16, the most, are half as many.
@@ -221,7 +316,11 @@ class Program:
             if array is not None:
                 words[_AT[name]] = array.data_ptr()
         if parts == 1:
-            call_in_threads(self._share, self._task_with(words), self._threads)
+            packed = self._task_with(words)
+            if self._threads == 1:
+                self._share.run(packed)
+            else:
+                call_in_threads(self._share, packed, self._threads)
             self._check_status(words)
         else:
             share(range(self._units), lambda units: self._take(units, words, parts), self._threads)
@@ -241,7 +340,7 @@ class Program:
             for row in range(first, last, step):
                 own[FIRST_ROW], own[LAST_ROW] = row, min(row + step, last)
                 own[NEXT_THREAD], own[NEXT_UNIT], own[STOP] = 0, unit, unit + 1
-                call_in_threads(self._share, self._task_with(own), 1)
+                self._share.run(self._task_with(own))
                 self._check_status(own)
 
     def _task_with(self, words: Any) -> bytes:

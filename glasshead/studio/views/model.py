@@ -8,8 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import glasshead as gh
-from glasshead.message import Message
+from glasshead.message import _
 from glasshead.studio.background_jobs import Cache, Refusal, Work
+from glasshead.studio.panel import Panel
+from glasshead.studio.parameters import Place, Prompt
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import ModelPass, check_place
 from glasshead.studio.views import heads
@@ -19,7 +21,41 @@ from glasshead.watching import UnseenError
 from glasshead.watching.reasons import attends
 
 if TYPE_CHECKING:
+    from glasshead.studio.routes import Routes
     from glasshead.tasks.readers.reader import Reader
+
+
+WORDS = {
+    "model.title": _("Model"),
+    "model.none": _("No model loaded. Start the studio with a model folder."),
+    "model.help": _(
+        "Click a head or a token; drag to move, the wheel or + and − to zoom. With the keyboard, "
+        "arrow keys go from head to head, Enter opens one, and Esc shows the whole model."
+    ),
+    "model.at": _("At the token “{query}”"),
+    "model.writes": _("Norm of what it writes"),
+    "model.context": _("Norm of its context vector"),
+    "model.context_why": _(
+        "The output projection of this model cannot be told apart by heads, which are therefore "
+        "lit by the norm of their context vectors."
+    ),
+    "model.share": _("Share of its layer’s attention output"),
+    "model.rank": _("Rank among all heads"),
+    "model.of": _("{rank} of {count} heads"),
+    "model.reads": _("Reads most from"),
+    "model.lines": _(
+        "Lines down: share of the layer’s attention output, orange where a head works against it. "
+        "Lines from the tokens: attention weights."
+    ),
+    "model.take": _("Take it away"),
+    "model.as_table": _("The same as a table"),
+    "model.table.writes": _("Norm of what each head writes at “{query}”"),
+    "model.table.context": _("Norm of each head’s context vector at “{query}”"),
+    "model.layer": _("Layer {layer}"),
+    "model.head": _("Head {head}"),
+    "model.mlp": _("MLP"),
+}
+
 
 # Passes that are remembered, such as those of a text while it is typed.
 _PASSES = 4
@@ -102,7 +138,7 @@ class WholeModel:
 
     def _pass(self, text: str, work: Work) -> tuple[ModelPass, ModelWrites]:
         if not text.strip():
-            raise Refusal(Message("Enter at least one word."))
+            raise Refusal("Enter at least one word.")
         key = self._studio.subject.version, text
         return self._passes.get(key, lambda: self._run(text, work), work.follow, work)
 
@@ -186,3 +222,36 @@ def mlps(model: nn.Module, attention: str, projection: str) -> list[str]:
 
 def _has_matrices(module: nn.Module) -> bool:
     return any(parameter.ndim > 1 for parameter in module.parameters())
+
+
+def _add_routes(routes: "Routes") -> None:
+    whole = WholeModel(routes.studio)
+
+    @routes.json()
+    def told(work: Work, text: Prompt) -> dict[str, Any]:
+        """Return the layers, heads and tokens of a text, and what its heads are lit by.
+
+        404 where there is no model.
+        """
+        return whole.told(text, work)
+
+    @routes.numbers("/writes")
+    def writes(work: Work, text: Prompt) -> Tensor:
+        """Return the norm and the share of what each head writes, [2, heads, queries]."""
+        return whole.writes(text, work)
+
+    @routes.numbers("/reads")
+    def reads(work: Work, text: Prompt, query: Place) -> Tensor:
+        """Return the weights of a query in all heads, [heads, keys]; 400 where it is not there."""
+        return whole.reads(text, query, work)
+
+    @routes.numbers("/map")
+    def map_of_head(work: Work, text: Prompt, layer: Place, head: Place) -> Tensor:
+        """Return the weights of one head; −0 where the mask hides.
+
+        400 where there is no such layer or head.
+        """
+        return whole.map(text, layer, head, work)
+
+
+PANEL = Panel(words=WORDS, routes=_add_routes)

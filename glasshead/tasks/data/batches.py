@@ -1,7 +1,7 @@
 """Batching examples: shuffling, grouping by length, and padding."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Container, Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from glasshead.recipe.validation import one_of, whole_number, whole_numbers
+
+_Row = TypeVar("_Row")
 
 
 def pad(
@@ -33,6 +35,28 @@ def pad(
     one_of(side, "side", ("left", "right"))
     tensors = [torch.as_tensor(row, dtype=torch.long) for row in rows]
     return pad_sequence(tensors, batch_first=True, padding_value=value, padding_side=side)
+
+
+def held_out_places(count: int, share: float) -> set[int]:
+    """Draw the indices of a share of examples, at least one, with a fixed seed.
+
+    >>> sorted(held_out_places(7, share=0.3))
+    [2, 4]
+    """
+    order = generator(0, 0).permutation(count)
+    return set(order[: max(1, round(count * share))].tolist())
+
+
+def split(rows: Sequence[_Row], apart: Container[int]) -> tuple[list[_Row], list[_Row]]:
+    """Split rows into those to train on and those at indices that are held out, in order.
+
+    >>> split("abcd", apart={2})
+    (['a', 'b', 'd'], ['c'])
+    """
+    parts: tuple[list[_Row], list[_Row]] = [], []
+    for place, row in enumerate(rows):
+        parts[place in apart].append(row)
+    return parts
 
 
 def shuffled(

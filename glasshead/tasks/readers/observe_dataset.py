@@ -18,7 +18,7 @@ from glasshead.attention.attention import Statistics
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Statistic, normalize_statistics
 from glasshead.tasks.data.files import Allowance
-from glasshead.tasks.data.tables import text_parts
+from glasshead.tasks.data.texts import text_parts
 from glasshead.tasks.readers.chunk_sums import ChunkSums
 from glasshead.tasks.readers.distributed import default_device
 from glasshead.tasks.readers.open_reader import reader_of_model

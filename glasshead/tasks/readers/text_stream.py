@@ -13,7 +13,7 @@ from torch import Tensor
 
 from glasshead.message import Message
 from glasshead.recipe.validation import whole_number
-from glasshead.tasks.data.tables import TextPart
+from glasshead.tasks.data.texts import TextPart
 from glasshead.tasks.readers.reader import Reader
 from glasshead.tasks.readers.texts import Texts
 

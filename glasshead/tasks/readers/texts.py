@@ -10,7 +10,7 @@ from pathlib import Path
 
 from glasshead.message import Message
 from glasshead.tasks.data.files import Allowance, packing, shown
-from glasshead.tasks.data.tables import TextPart, text_files, text_parts
+from glasshead.tasks.data.texts import TextPart, text_files, text_parts
 
 FileName = str | os.PathLike[str]
 # Longer strings are no names of files.

@@ -19,9 +19,9 @@ from rich.progress import Progress as Bar
 from torch import nn
 
 from glasshead.files import LOG_BYTES, read_regular
-from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.run_folder import VALIDATION, RunFolder
 from glasshead.tasks.training.processes import Diverged, on_rank_zero
-from glasshead.tasks.training.settings import VALIDATION, TrainingSettings
+from glasshead.tasks.training.settings import TrainingSettings
 from glasshead.watching.alarms import Alarm, AlarmRule, HeadReading
 from glasshead.watching.alarms.probe import Every, Probe
 from glasshead.watching.alarms.rule import Kind

@@ -12,9 +12,6 @@ Steps = Annotated[Whole, Field(ge=1, le=_MOST)]
 Number = Annotated[float, Field(ge=0, description="a number from 0")]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
-# What the names of validation metrics begin with in log.csv.
-VALIDATION = "validation_"
-
 
 @validated
 class TrainingSettings:

@@ -1,7 +1,7 @@
 """Head writes: what each head adds to the output of its attention, by the output projection."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -221,7 +221,8 @@ class _WritesWatcher(Watcher):
         self._pending: _Waiting | None = None
         self._thread, self._probing = threading.get_ident(), False
 
-    def record(self, name: str, made: Call) -> None:
+    def record(self, name: str, make: Callable[[], Call]) -> None:
+        made = make()
         check_whole(name, [made], "head_writes")
         self.settle()
         context = made.context

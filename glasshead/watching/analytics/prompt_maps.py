@@ -1,6 +1,6 @@
 """Prompt maps: where in a picture a diffusion model looks at each word of its prompt."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any, NamedTuple
@@ -16,8 +16,9 @@ from glasshead.watching.analytics.stacks import with_enclosing
 from glasshead.watching.attention_map import AttentionMap
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.interception.patches import check_compiled_code_is_seen
+from glasshead.watching.layer_patterns import Layers
 from glasshead.watching.layer_record import Call, Watched, check_whole
-from glasshead.watching.module_calls import Layers, ModuleCall, calls_in_progress
+from glasshead.watching.module_calls import ModuleCall, calls_in_progress
 from glasshead.watching.watch_and_intervene import observing
 from glasshead.watching.watcher import WatchChoices, Watcher
 
@@ -228,7 +229,8 @@ class _PromptWatcher(Watcher):
         self._step: object = None
         self._steps = -1
 
-    def record(self, name: str, made: Call) -> None:
+    def record(self, name: str, make: Callable[[], Call]) -> None:
+        made = make()
         check_whole(name, [made], "prompt_maps")
         calls = calls_in_progress(self.names)
         whole = calls[-1]

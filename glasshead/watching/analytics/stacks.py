@@ -10,8 +10,8 @@ from torch import Tensor
 
 from glasshead.attention import JoinedWeights, Weights
 from glasshead.recipe.validation import whole_number
+from glasshead.watching.layer_patterns import Layers
 from glasshead.watching.layer_record import Watched, check_of_tokens, check_whole
-from glasshead.watching.module_calls import Layers
 from glasshead.watching.other_mixers import interrupts
 from glasshead.watching.seen import Seen, named
 

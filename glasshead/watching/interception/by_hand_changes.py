@@ -17,11 +17,10 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from glasshead.watching.errors import BY_HAND
-from glasshead.watching.interception.by_hand_capture import count_heads, headed
+from glasshead.watching.interception.by_hand_capture import capture_scores, count_heads, headed
 from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.interception.session import THREADS, Session
 from glasshead.watching.interception.thread_modes import ThreadMode
-from glasshead.watching.interception.torch_attention import capture_scores
 from glasshead.watching.intervener import AttentionChange
 from glasshead.watching.module_calls import ModuleCall
 

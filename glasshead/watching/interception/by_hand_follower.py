@@ -20,7 +20,7 @@ What an operator does to roles:
   next, and of no concern if none does.
 - A softmax of SCORES makes WEIGHTS, whether it is one operator or an exponential, a sum and a
   division (`by_hand_normalized.py`). Its axis is that of the keys.
-- A product of WEIGHTS takes them to values (`by_hand_products.py`).
+- A product of WEIGHTS takes them to values (`by_hand_derived.py`).
 - Any other operator hands on the greatest role among its inputs, with the axes as far as they can
   be told and its words, such as "times 0.5" (`by_hand_derived.py`).
 
@@ -56,20 +56,22 @@ from glasshead.watching.interception.axes import (
     product,
     whole,
 )
-from glasshead.watching.interception.by_hand_capture import steps_of_product
-from glasshead.watching.interception.by_hand_derived import TOGETHER, derive, tensors_among
-from glasshead.watching.interception.by_hand_normalized import normalized
-from glasshead.watching.interception.by_hand_operators import Operator, operator_of
-from glasshead.watching.interception.by_hand_products import (
+from glasshead.watching.interception.by_hand_derived import (
+    TOGETHER,
     are_heads,
     convolved_heads,
+    derive,
     features_of,
     head_mixing,
     mixed_axes,
     mixes,
+    steps_of_product,
     taken_by,
+    tensors_among,
     weighed_values,
 )
+from glasshead.watching.interception.by_hand_normalized import normalized
+from glasshead.watching.interception.by_hand_operators import Operator, operator_of
 from glasshead.watching.interception.by_hand_records import (
     MIXED,
     Change,
@@ -295,6 +297,10 @@ class HandFollower:
         output: Any,
     ) -> bool:
         """Follow a softmax that is written otherwise, if an operator completes one."""
+        if not (
+            operator.exponential or any(step.exponential for one, _ in known for step in one.steps)
+        ):
+            return False
         if in_backward():
             return False
         found = normalized(operator, known, args, output)

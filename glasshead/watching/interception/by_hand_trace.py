@@ -10,10 +10,9 @@ from glasshead.attention import Attention
 from glasshead.recipe.masks import Mask, causal, dense
 from glasshead.recipe.problem import Trace
 from glasshead.recipe.scores import Dot, ScaledDot, Score
-from glasshead.watching.captured_call import with_own_context, within
+from glasshead.watching.captured_call import hidden_scores, with_own_context, within
 from glasshead.watching.errors import UnfollowedError
 from glasshead.watching.interception.by_hand_records import HandWeights, TakenWeights
-from glasshead.watching.interception.torch_attention import hidden_scores
 
 _UNTOLD = "made its scores of queries and keys in a way that is not to be told"
 _OTHERWISE = "changes its scores otherwise"

@@ -11,10 +11,10 @@ from torch.fx import GraphModule
 
 from glasshead.private_names import lacking, private
 from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.interception.by_hand_capture import capture_scores
 from glasshead.watching.interception.by_hand_trace import trace_of_scores
 from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.interception.session import Session
-from glasshead.watching.interception.torch_attention import capture_scores
 
 # Higher-order operators that run their functions unchanged, any number of times.
 _RUNNING = {

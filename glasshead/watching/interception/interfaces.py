@@ -89,9 +89,15 @@ class GraphRun(Protocol):
 
 
 class SharedMode(Protocol):
-    """Interface of a mode of PyTorch that the blocks of a thread share to their session."""
+    """Interface of a mode of PyTorch that the blocks of a thread share to their session.
+
+    Attributes:
+        closed: Whether the last block that used it is closed.
+        is_aside: Whether it does less than it could.
+    """
 
     closed: bool
+    is_aside: bool
 
     def __enter__(self) -> Any: ...
 

@@ -39,6 +39,7 @@ from glasshead.watching.interception.torch_layers import (
     told_multi_head,
 )
 from glasshead.watching.intervener import AttentionChange
+from glasshead.watching.sharding import has_ranks
 
 _Function = Callable[..., Any]
 _SDPA = "torch._C._nn.scaled_dot_product_attention"
@@ -129,7 +130,7 @@ def _sdpa_by_another_name(
 
 
 def _sdpa(session: Session, original: _Function, *inputs: Any, **named: Any) -> Tensor:
-    if is_sharded(original, inputs[0] if inputs else named["query"]):
+    if has_ranks() and is_sharded(original, inputs[0] if inputs else named["query"]):
         return run_sharded(session, original, *inputs, **named)
     if session.changes:
         before = partial(capture_sdpa, *inputs, **named, context=session.context(None))

@@ -17,6 +17,7 @@ from torch.fx import GraphModule
 from glasshead.private_names import lacking, private
 from glasshead.watching.errors import STANCE
 from glasshead.watching.interception.circumstances import compiles_for_operator
+from glasshead.watching.interception.operator_mode import CompilerCallback
 from glasshead.watching.interception.session import THREADS, Patch, Session
 from glasshead.watching.interception.watched_graph import WatchedGraph
 from glasshead.watching.module_calls import compiled_parts
@@ -53,23 +54,7 @@ def _lacks() -> str | None:
 def compiling_anew() -> list[Patch]:
     """Return the patch by which code is compiled anew for a watch."""
     home, _, name = _STANCE.rpartition(".")
-    return [] if _lacks() else [_CallbackPatch(private(home), name, _run)]
-
-
-class _CallbackPatch(Patch):
-    """A patch of the function that returns the compiler's callback for what is about to run."""
-
-    def standing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def standing(callback: Any) -> Any:
-            # PyTorch asks around each operator that our modes see, too.
-            if callback is None and original(None) is None:
-                return None
-            session = THREADS.session
-            if not session.compiles_anew:
-                return original(callback)
-            return self.stand_in(session, original, callback)
-
-        return standing
+    return [] if _lacks() else [CompilerCallback(private(home), name, _run)]
 
 
 def _run(session: Session, original: Callable[..., Any], callback: Any) -> Any:

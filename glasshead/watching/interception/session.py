@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from glasshead.watching.captured_call import CapturedCall, MaskReader, SiteCall
 from glasshead.watching.errors import MEANT, TRACED, unreadable
 from glasshead.watching.interception.circumstances import (
+    OpenBlocks,
     checkpointing,
     compiles_for_operator,
     hidden_from_modes,
@@ -28,7 +29,6 @@ from glasshead.watching.interception.interfaces import (
     Intervening,
     SharedMode,
 )
-from glasshead.watching.interception.open_blocks import OpenBlocks
 from glasshead.watching.interception.replaced_functions import ReplacedFunction
 from glasshead.watching.interception.selected_operators import end, hidden
 from glasshead.watching.intervener import AttentionChange
@@ -77,6 +77,7 @@ class Session:
         graph: The run of compiled code in progress; None: there is none.
         pending: Number of operators for which to check whether a watched model runs.
         begun: Number of calls of the model's own functions that replacements have begun.
+        inside: Whether interception is suspended, so that kernels belong to the call in progress.
     """
 
     def __init__(self) -> None:
@@ -89,13 +90,13 @@ class Session:
         self.band: BandRun | None = None
         self.graph: GraphRun | None = None
         self.pending = self.begun = 0
-        self._inside = False
+        self.inside = False
         self._retraces = 0
         self._logsumexps: list[Tensor] = []
 
     def forget_calls(self) -> None:
         """Forget the calls in progress, which an interrupt may have ended at any line."""
-        self._inside, self._retraces, self._logsumexps = False, 0, []
+        self.inside, self._retraces, self._logsumexps = False, 0, []
         self.crosses, self.band, self.graph = _never, None, None
 
     def leave_modes(self) -> None:
@@ -120,7 +121,7 @@ class Session:
 
         False within an attention that is being observed already, and within our own computations.
         """
-        return not self._inside and bool(self.watchers or self.changing)
+        return not self.inside and bool(self.watchers or self.changing)
 
     def check_not_again(self) -> None:
         """Check that what a mode has intercepted to be changed does not run again unseen.
@@ -158,7 +159,7 @@ class Session:
     @property
     def compiles_anew(self) -> bool:
         """Whether code is to be compiled anew for the watchers."""
-        return bool(self.watchers) and not self._inside
+        return bool(self.watchers) and not self.inside
 
     @property
     def changing(self) -> Sequence[Intervening]:
@@ -194,19 +195,20 @@ class Session:
             # Modes are those of a thread.
             yield
             return
-        with self.suspended(), hidden_from_modes(), hidden():
+        aside = any(mode.is_aside for mode in self.modes)
+        with self.suspended(), hidden_from_modes(), hidden() if aside else nullcontext():
             yield
 
     def enter(self, logsumexps: list[Tensor]) -> tuple[bool, list[Tensor]]:
         """Suspend interception, and return what `leave` restores."""
-        outer = self._inside, self._logsumexps
-        self._inside, self._logsumexps = True, logsumexps
+        outer = self.inside, self._logsumexps
+        self.inside, self._logsumexps = True, logsumexps
         self.begun += 1
         return outer
 
     def leave(self, outer: tuple[bool, list[Tensor]]) -> None:
         """Restore whether interception was suspended before, and where logsumexps were kept."""
-        self._inside, self._logsumexps = outer
+        self.inside, self._logsumexps = outer
 
     @contextmanager
     def in_graph(self, run: GraphRun, *, higher_order: bool) -> Iterator[None]:
@@ -264,7 +266,7 @@ class Session:
         """Record the output of a kernel, and the logsumexp of its rows."""
         if self.graph is not None:
             self.graph.record_kernel(output, logsumexp)
-        elif self._inside:
+        elif self.inside:
             self._logsumexps.append(logsumexp)
 
     def observe(
@@ -339,7 +341,8 @@ class Session:
         """Let modes do less, where each watcher has seen a whole pass of what runs."""
         if self.graph is None and all(one.runs_again for one in self.watches.every):
             for mode in self.modes:
-                mode.may_step_aside(output)
+                if not mode.is_aside:
+                    mode.may_step_aside(output)
 
     def record_unseen(
         self, why: str, module: nn.Module | None = None, *, within: bool = False
@@ -396,7 +399,7 @@ class Session:
 
     def notify_other_threads(self) -> None:
         """Tell the watchers of other threads that an unobserved attention has run here."""
-        if not (self.watchers or self._inside):
+        if not (self.watchers or self.inside):
             for session in THREADS.sessions():
                 for watcher in session.watches.every:
                     watcher.missed.update_running(elsewhere=True)

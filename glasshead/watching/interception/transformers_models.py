@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from glasshead.watching.foreign import answer, attribute, holds, is_a
 from glasshead.watching.interception.session import Patch, Session, intercepted
 from glasshead.watching.interception.torch_attention import hide, told_change
 from glasshead.watching.intervener import AttentionChange
-from glasshead.watching.key_sources import crosses_by_arguments, crosses_by_variables
+from glasshead.watching.module_calls import crosses_by_arguments, lengths_of, other_texts
 
 _Function = Callable[..., Any]
 # Inspecting a signature takes longer than a small attention.
@@ -382,3 +382,32 @@ class RuleMask(Mask):
 
     def __repr__(self) -> str:
         return f"RuleMask({getattr(self.rule, '__name__', self.rule)})"
+
+
+# By these names it is given the keys of its own text from earlier calls.
+_CACHES = ("past_key_values", "past_key_value", "layer_past")
+
+
+def crosses_by_variables(
+    module: nn.Module, variables: Mapping[str, Any], keys: int, cache: type
+) -> bool | None:
+    """Return whether the keys of a module of transformers belong to another text.
+
+    Args:
+        module: The module.
+        variables: The local variables of its method.
+        keys: Number of keys.
+        cache: The class of caches.
+
+    Returns: None if its variables do not say.
+    """
+    others = other_texts(variables)
+    if any(one is variables.get("hidden_states") for one in others):
+        return False
+    told = variables.get("is_cross_attention", attribute(module, "is_cross_attention"))
+    if type(told) is bool:
+        return told
+    if "cross" in type(module).__name__.lower() or any(keys in lengths_of(one) for one in others):
+        return True
+    cached = any(variables.get(name) is not None for name in _CACHES)
+    return False if cached or any(is_a(one, cache) for one in variables.values()) else None

@@ -294,7 +294,7 @@ class WatchedRun:
             return site.capture(values, session.context(output, logsumexps), module)
 
         if self._around is None:
-            self._around = [*calls_on_stack()]
+            self._around = calls_on_stack()
         with within_traced(calls, self._around):
             call = site.call(values)
             if call is None or not session.observe_alike(call):

@@ -19,7 +19,8 @@ from glasshead.cli.studio import check_options
 from glasshead.studio.app import application
 from glasshead.studio.atlas import Atlas, Cancelled, run_parallel
 from glasshead.studio.background_jobs import NotThere, Refusal, Work
-from glasshead.studio.studio import Studio, about
+from glasshead.studio.shell import about
+from glasshead.studio.studio import Studio
 from glasshead.studio.subject import stored_tokens
 from glasshead.studio.views import atlas as module
 from glasshead.studio.views.atlas import TOKENS, Atlases, stored_atlas

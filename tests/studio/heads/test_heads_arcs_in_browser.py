@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 import glasshead as gh
 from glasshead.studio.background_jobs import Work
-from glasshead.studio.strings import words
+from glasshead.studio.shell import words
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
 from studio.conftest import LANGUAGES, address, quickly

@@ -10,7 +10,8 @@ from fastapi.testclient import TestClient
 import glasshead as gh
 from glasshead.studio.app import application
 from glasshead.studio.background_jobs import Cancelled, Refusal, Work
-from glasshead.studio.studio import Studio, about
+from glasshead.studio.shell import about
+from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
 from glasshead.studio.views.heads_compared import (
     InductionTests,

@@ -9,7 +9,8 @@ import glasshead as gh
 from classified import classified
 from glasshead.studio.app import application
 from glasshead.studio.background_jobs import Cancelled, Refusal, Work
-from glasshead.studio.studio import Limits, Studio, first_view, why_not
+from glasshead.studio.shell import first_view, why_not
+from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views import model as view
 from glasshead.studio.views.model import WholeModel, mlps
 from glasshead.tasks.write import Writer

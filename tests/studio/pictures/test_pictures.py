@@ -11,7 +11,8 @@ from PIL import Image
 import glasshead as gh
 from glasshead.studio.app import application
 from glasshead.studio.background_jobs import Forgotten, Refusal, TooMuch, Work
-from glasshead.studio.studio import Limits, Studio, first_view
+from glasshead.studio.shell import first_view
+from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views.picture import Pictures, example
 from glasshead.studio.views.prompt import described
 from glasshead.tasks.run_folder import reads_pictures

@@ -10,7 +10,7 @@ import torch
 import forked
 import glasshead as gh
 from glasshead.studio.background_jobs import Cancelled, Refusal, Work
-from glasshead.studio.report import key_of
+from glasshead.studio.stored_answers import key_of
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.reading import tokens_of
 from glasshead.studio.views.steps import steps_data, steps_words

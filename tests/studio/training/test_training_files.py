@@ -9,7 +9,8 @@ import math
 import pytest
 
 from glasshead.studio.background_jobs import NotThere
-from glasshead.studio.views.training import TrainingLog, alarms_of, heads_of, last_alarms, notes_of
+from glasshead.studio.views.training import TrainingLog, notes_of
+from glasshead.studio.views.training_heads import alarms_of, heads_of, last_alarms
 from glasshead.studio.views.training_log import NO_ROWS, buckets, downsampled, smoothed
 from glasshead.tasks.training.logs import line_of, text_of
 from glasshead.watching.alarms import Alarm, HeadReading

@@ -3,13 +3,8 @@
 import pytest
 
 from glasshead.studio.background_jobs import NotThere, Refusal
-from glasshead.studio.views.training import (
-    TrainingLog,
-    alarm_groups,
-    alarms_of,
-    charts_of,
-    heads_of,
-)
+from glasshead.studio.views.training import TrainingLog, charts_of
+from glasshead.studio.views.training_heads import alarm_groups, alarms_of, heads_of
 from glasshead.studio.views.training_log import read_rows
 from glasshead.studio.views.training_runs import MOST_OVER, TrainingRuns
 from glasshead.watching.alarms import Alarm, AlarmRule, HeadReading

@@ -18,7 +18,8 @@ from glasshead.tasks.data import files
 from glasshead.tasks.data import tables as rows
 from glasshead.tasks.data.columns import check_columns, found_columns
 from glasshead.tasks.data.files import SETTING
-from glasshead.tasks.data.tables import read_lines, read_rows, read_texts
+from glasshead.tasks.data.tables import read_rows
+from glasshead.tasks.data.texts import read_lines, read_texts
 from hypothesis_profiles import examples
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
