@@ -59,6 +59,7 @@ from glasshead.watching.observing import Observer
 from glasshead.watching.other_mixers import Unobserved
 from glasshead.watching.padding import PaddingFinder
 from glasshead.watching.placing import Placer
+from glasshead.watching.recorded_call import Call
 from glasshead.watching.recording import Recorder
 from glasshead.watching.sharding import Shard, ShardError, has_ranks, head_shard
 
@@ -174,7 +175,7 @@ class Watcher:
         rule = observed.rule
         if rule is not None and self.choice.keep is None and not self.recorder.masks.compares:
             self._alike.learn(ObservedStep(captured, rule, info, observed.shape), calls)
-        self.recorder.add(name, make)
+        self.record(name, make)
 
     def observe_alike(self, site: SiteCall, masks: MaskReader) -> bool:
         """Observe an attention call by what it shares with one of its pass, if it does.
@@ -203,8 +204,12 @@ class Watcher:
         self.placer.place_single(name, info.position, run)
         values: dict[str, Any] = {}
         self.observer.singles.add_row(row, info.real, values)
-        self.recorder.add(name, self.recorder.made(first.shape, values, info))
+        self.record(name, self.recorder.made(first.shape, values, info))
         return True
+
+    def record(self, name: str, make: Callable[[], Call]) -> None:
+        """Record a call of an attention; a watcher of another kind uses it up instead."""
+        self.recorder.add(name, make)
 
     def cropped(self, cache: Any, count: int | None) -> None:
         """Record that the last tokens of a cache were removed, as `SequenceLedger.cropped` does."""

@@ -86,7 +86,7 @@ def test_a_run_goes_on_with_what_it_began_with_alone(command, tmp_path):
     for options, said in [
         (["--set", "pooling=max"], "pooling must be 'both', got 'max'"),
         (["--set", "label=mark"], "label must be 'label', got 'mark'"),
-        (["--held-out", train], "has held_out_files"),
+        (["--held-out", train], "held_out_files must be ()"),
         (["--preset", "course"], "vocabulary must be 300, got 50002"),
     ]:
         other = command("train", "classify", "--run", folder, "--resume", *options)
@@ -95,7 +95,7 @@ def test_a_run_goes_on_with_what_it_began_with_alone(command, tmp_path):
     table(train, REVIEWS[1:])
     other = command("train", "classify", "--run", folder, "--resume", "--set", "steps=8")
     assert (other.code, other.err.count("\n")) == (2, 1)
-    assert "the texts are not those that the run in" in other.err
+    assert "the texts must be those that the run in" in other.err
     # A run of another task is none to go on with.
     other = command("train", "translate", "--run", folder, "--resume")
     assert f"train translate --resume needs a translator, and {folder} holds a class" in other.err
@@ -107,7 +107,7 @@ def test_what_was_wrong_leaves_nothing_in_the_way(command, tmp_path):
     begin = ("train", "classify", train, "--run", folder, *QUICK)
     assert "" in command(*begin).err
     table(train, REVIEWS)
-    assert "first + last, which is 64" in command(*begin, "--set", "context_length=9").err
+    assert "first + last, 64" in command(*begin, "--set", "context_length=9").err
     assert command(*begin).code == 0
 
 
@@ -127,7 +127,11 @@ def test_what_was_wrong_leaves_nothing_in_the_way(command, tmp_path):
         ("lines.csv", b"\n\n \n", "lines.csv is empty"),
         ("header.csv", b"text,label\n", "header.csv has no row but its header"),
         ("nothing.csv", b"text,label\n,1\n ,2\n,1\n,2\n", "at least one text with a word in it"),
-        ("texts.txt", b"good\n", "texts.txt ends in none of .jsonl, .csv, .tsv"),
+        (
+            "texts.txt",
+            b"good\n",
+            "texts.txt must have a name that ends in one of .jsonl, .csv, .tsv",
+        ),
         ("packed.csv.gz", b"text,label\n", "packed.csv.gz is not a whole .gz file"),
     ],
 )
@@ -143,13 +147,13 @@ def test_bad_files_are_told_by_name_and_line(command, tmp_path, name, content, s
     ("options", "said"),
     [
         (["--held-out", "FILE"], "--held-out needs files to train on"),
-        (["FILE", "--held-out", "nowhere.csv"], "nowhere.csv. Check its name."),
+        (["FILE", "--held-out", "nowhere.csv"], "nowhere.csv: check its name."),
         (["FILE", "--held-out", "OTHER"], "other.jsonl, line 2: expected a label of the training"),
         (
             ["FILE", "--set", "text=review"],
             "but 'text', 'label'. Choose columns, as in --set te",
         ),
-        (["FILE", "--set", "text=text", "label=mark"], "as by --set label=label.\n"),
+        (["FILE", "--set", "text=text", "label=mark"], "as in --set label=label.\n"),
         (["FILE", "--set", "steps=4", "stepz=3"], "--set has no 'stepz': did you mean 'steps'?"),
         (["FILE", "label=mark"], "there is no file"),
         (
@@ -159,7 +163,7 @@ def test_bad_files_are_told_by_name_and_line(command, tmp_path, name, content, s
         (["FILE", "--set", "held_out=2"], "held_out must be a share between 0 and 1"),
         (
             ["FILE", "--set", "tokenizer=xyz"],
-            "tokenizer must be one of auto, words, bpe, wordpiece, and",
+            "tokenizer must be one of auto, words, bpe, wordpiece, got",
         ),
         (["FILE", "--set", "lowercase=maybe"], "lowercase must be true or false, got 'maybe'"),
         (["FILE", "--set", "vocabulary=4"], "must be a whole number of at least 5, got 4"),
@@ -214,8 +218,8 @@ def test_a_table_that_has_its_columns_twice_is_refused_with_the_choices(command,
     begin = ("train", "classify", tmp_path / "a.tsv", "--run", tmp_path / "run", *QUICK)
     refused = command(*begin)
     assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
-    assert "no column 'label', but 'text', 'sentiment', 'rating'. Choose the" in refused.err
-    settings = refused.err.split("as by --set ")[1].removesuffix(".\n")
+    assert "no column 'label', but 'text', 'sentiment', 'rating'. Choose columns" in refused.err
+    settings = refused.err.split("as in --set ")[1].removesuffix(".\n")
     assert command(*begin, "--set", *shlex.split(settings)).code == 0
 
 
@@ -288,7 +292,7 @@ def test_bytes_that_are_no_text_are_told_by_line(command, run, typed, content, l
     typed(content)
     outcome = command("classify", run)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    said = f"standard input, line {line}: expected UTF-8 text, and got the byte 0x{byte}"
+    said = f"standard input, line {line}: expected UTF-8 text, got the byte 0x{byte}"
     assert said in outcome.err
 
 
@@ -306,7 +310,7 @@ def test_runs_that_are_none(command, run, tmp_path):
         ),
         (tmp_path, f"{tmp_path} has no run: there is no config.json in it"),
         ("nowhere", "there is no folder nowhere. Check its name."),
-        (run / "config.json", "a run is a folder, and"),
+        (run / "config.json", "a run must be a folder, got"),
     ]:
         outcome = command("classify", place, "good")
         assert (outcome.code, outcome.err.count("\n"), outcome.out) == (2, 1, "")

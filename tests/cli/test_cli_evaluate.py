@@ -209,11 +209,11 @@ def test_runs_that_are_none_or_anothers(
         (
             "a.csv",
             b"text,mark\na,positive\n",
-            "a.csv has no column 'label', but 'text', 'mark': name its",
+            "a.csv has no column 'label', but 'text', 'mark'. Name its",
         ),
         ("a.csv", b"text,label\na,positive\n\xff,positive\n", "a.csv, line 3: expected UTF-8"),
         ("a.csv", b"\n\n", "a.csv is empty"),
-        ("a.txt", b"good\n", "a.txt ends in none of .jsonl, .csv, .tsv"),
+        ("a.txt", b"good\n", "a.txt must have a name that ends in one of .jsonl, .csv, .tsv"),
     ],
 )
 def test_bad_files_of_a_classifier_are_one_sentence(
@@ -229,11 +229,11 @@ def test_bad_files_of_a_classifier_are_one_sentence(
     ("files", "options", "said"),
     [
         ({"a.de": b"x\ny\n", "a.en": b"y\n"}, [], "a.en ends after line 1"),
-        ({"a.de": b"x\n"}, [], "expected text files in twos"),
+        ({"a.de": b"x\n"}, [], "text files must come in pairs"),
         ({"a.csv": b"de,en\nx,y\n"}, [], "a.csv has no columns 'source', 'target', but 'de'"),
         ({"a.de": b"x\n", "a.en": b"\xff\n"}, [], "a.en, line 1: expected UTF-8 text"),
         ({"a.de": b"x\n" + b"und " * 65, "a.en": b"y\nz\n"}, [], "a.de, line 2"),
-        ({"a.de": b"x\n", "a.en": b"y\n"}, ["--beam", "0"], "takes a whole number of at least 1"),
+        ({"a.de": b"x\n", "a.en": b"y\n"}, ["--beam", "0"], "must be a whole number of at least 1"),
         ({"a.de": b"x\n", "a.en": b"y\n"}, ["--save", "/"], "--save takes a file to write, and /"),
     ],
     ids=lambda value: None if isinstance(value, str) else "-".join(value),

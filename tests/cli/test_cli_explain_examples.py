@@ -162,11 +162,14 @@ class TestColumns:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--example", "jorney"], "--example takes one of shiny, journey, .* did you mean 'journ"),
-        (["--text", "F"], "--text takes one of A, B, C, D, E, and got 'F'"),
+        (
+            ["--example", "jorney"],
+            "--example must be one of shiny, journey, .* did you mean 'journ",
+        ),
+        (["--text", "F"], "--text must be one of A, B, C, D, E, got 'F'"),
         (["a sentence", "--text", "A"], "--text needs the sentence of a worked example: 'Hello"),
-        (["a sentence", "--example", "shiny"], "words and vectors of its own, and got TEXT too"),
-        (["--example", "shiny", "--vectors", "-"], "of its own, and got --vectors too: leave"),
+        (["a sentence", "--example", "shiny"], "words and vectors of its own, got TEXT too"),
+        (["--example", "shiny", "--vectors", "-"], "of its own, got --vectors too. Omit"),
         (
             ["--example", "shiny", "--text", "E"],
             "--text must be one of A, B, D for this",

@@ -85,8 +85,8 @@ def test_a_run_goes_on_with_what_it_began_with_alone(command, tmp_path):
     for options, said in [
         (["--set", "label_smoothing=0"], "label_smoothing must be 0.1, got 0.0"),
         (["--set", "lowercase=true"], "lowercase must be False, got True"),
-        ([*train[::-1]], "the texts are not those that the run in"),
-        (["--held-out", train[0], "--held-out", train[1]], "has held_out_files"),
+        ([*train[::-1]], "the texts must be those that the run in"),
+        (["--held-out", train[0], "--held-out", train[1]], "held_out_files must be ()"),
     ]:
         other = command(*go_on, *options)
         assert (other.code, other.err.count("\n")) == (2, 1)
@@ -94,7 +94,7 @@ def test_a_run_goes_on_with_what_it_began_with_alone(command, tmp_path):
     parallel(tmp_path, PAIRS[::-1])
     other = command(*go_on, "--set", "steps=8")
     assert (other.code, other.err.count("\n")) == (2, 1)
-    assert "the texts are not those that the run in" in other.err
+    assert "the texts must be those that the run in" in other.err
 
 
 def test_what_was_wrong_leaves_nothing_in_the_way(command, tmp_path):
@@ -111,7 +111,10 @@ def test_what_was_wrong_leaves_nothing_in_the_way(command, tmp_path):
     ("files", "said"),
     [
         ({"a.de": b"x\n", "a.en": b"y\nz\n"}, "a.de ends after line 1"),
-        ({"a.de": b"x\n"}, "expected text files in twos, of texts and of their translations, and"),
+        (
+            {"a.de": b"x\n"},
+            "text files must come in pairs, of texts and of their translations, got",
+        ),
         ({"a.de": b"x\n", "a.en": b"y\n", "b.de": b"x\n"}, "b.de alone. Name the other too"),
         (
             {"a.csv": b"source,english,spanish\na,b,c\n"},
@@ -119,7 +122,7 @@ def test_what_was_wrong_leaves_nothing_in_the_way(command, tmp_path):
         ),
         (
             {"a.csv": b"no,de,en,es\n1,a bc,a cd,e fg\n"},
-            "say which to take, as by --set source=de target=en.\n",
+            "Choose columns, as in --set source=de target=en.\n",
         ),
         ({"a.jsonl": b'{"source": "a"}\n'}, "a.jsonl has no column 'target', but 'source'"),
         ({"a.tsv": b"source\ttarget\na\tb\nc\n"}, "a.tsv, line 3: expected 2 cells"),
@@ -128,7 +131,7 @@ def test_what_was_wrong_leaves_nothing_in_the_way(command, tmp_path):
         ({"a.de": b"", "a.en": b"y\n"}, "a.de is empty"),
         ({"a.de": b"\n \n", "a.en": b"\n\n"}, "a.de is empty"),
         ({"a.de": b"x\n\n", "a.en": b"\ny\n"}, "at least one pair of texts with words in both"),
-        ({"a.de": b"x\n", "a.en": b"y\n"}, "pair of texts with words in both to train on, and"),
+        ({"a.de": b"x\n", "a.en": b"y\n"}, "pair of texts with words in both to train on, got"),
         ({"a.de.xz": b"x\n", "a.en": b"y\n"}, "a.de.xz is not a whole .xz file"),
     ],
     ids=lambda value: None if isinstance(value, str) else "-".join(value),
@@ -147,8 +150,11 @@ def test_bad_files_are_told_by_name_and_line(command, tmp_path, files, said):
     ("options", "said"),
     [
         (["--held-out", "DE", "--held-out", "EN"], "--held-out needs files to train"),
-        (["DE", "EN", "--held-out", "DE"], "text files in twos, of texts and of their translation"),
-        (["DE", "EN", "--held-out", "nowhere.csv"], "nowhere.csv. Check its name."),
+        (
+            ["DE", "EN", "--held-out", "DE"],
+            "text files must come in pairs, of texts and of their translation",
+        ),
+        (["DE", "EN", "--held-out", "nowhere.csv"], "nowhere.csv: check its name."),
         (["DE", "EN", "--set", "label_smoothing=1"], "label_smoothing must be a share from 0"),
         (["DE", "EN", "--set", "held_out=2"], "held_out must be a share between 0 and 1"),
         (["DE", "EN", "--set", "tokenizer=xyz"], "tokenizer must be one of bpe, wordpiece, words"),
@@ -241,9 +247,9 @@ def test_attention_is_a_page_that_holds_the_words(command, run, translator, tmp_
         (["--attention", "--layer", 2], "layer must be from 0 to 1, got 2."),
         (["--attention", "--layer", -1], "layer must be from 0 to 1, got -1."),
         (["--attention", "--head", 3], "head must be from 0 to 2, got 3."),
-        (["--attention", "--head", "first"], "it must be a whole number, and got 'first'"),
+        (["--attention", "--head", "first"], "it must be a whole number, got 'first'"),
         (["--beam", 0], "error: --beam must be a whole number of at least 1, got 0"),
-        (["--beam", "wide"], "it must be a whole number, and got 'wide'"),
+        (["--beam", "wide"], "it must be a whole number, got 'wide'"),
         (["--length-penalty", "x"], "'--length-penalty': it must be a number, got 'x'; see"),
         (
             ["--length-penalty", -1],
@@ -267,7 +273,7 @@ def test_a_line_that_is_too_long_is_told_by_its_number(command, run, typed):
     typed(b"\n" * 130 + b"und " * 65 + b"\n")
     outcome = command("translate", run)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert re.search(r"standard input, line 131\b.*65 tokens", outcome.err)
+    assert re.search(r"standard input, line 131\b.*got 65", outcome.err)
 
 
 def test_bytes_that_are_no_text_are_told_by_line(command, run, typed):
