@@ -248,9 +248,9 @@ def test_further_models_stand_beside_the_first(served, tmp_path):
 
 def test_an_address_with_a_token_is_said_to_open_for_others(served, capsys):
     studio()
-    served["told"]("http://127.0.0.1:5/")
+    served["announce"]("http://127.0.0.1:5/")
     assert capsys.readouterr().out == "The studio is at http://127.0.0.1:5/\nCtrl-C ends it.\n"
-    served["told"]("http://192.168.0.7:5/?token=x")
+    served["announce"]("http://192.168.0.7:5/?token=x")
     assert capsys.readouterr().out == (
         "The studio is at http://192.168.0.7:5/?token=x\n"
         "Whoever has this address can open it, from other machines too.\nCtrl-C ends it.\n"
