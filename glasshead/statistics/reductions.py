@@ -8,7 +8,7 @@ rows, a block of queries at a time. A `StatisticRequest` collects those that sta
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol
 
 import torch
 from jaxtyping import Bool, Float
@@ -65,7 +65,6 @@ class Reduction(ABC):
         """Compute the results for these rows, `[*batch, heads, …]` each."""
 
 
-@runtime_checkable
 class Reducing(Protocol):
     """Interface of a statistic to a request: what it needs, and what it makes of that.
 
