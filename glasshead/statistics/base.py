@@ -2,17 +2,17 @@
 
 import keyword
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from glasshead.recipe.problem import Problem, Trace
-from glasshead.statistics.reductions import Reduction, Rows
+from glasshead.statistics.reductions import Reducing, Reduction, Rows
 
 
-class Statistic(ABC):
+class Statistic(Reducing):
     """Base class of statistics of attention weights, computed without keeping the weights.
 
     A statistic is a frozen dataclass of numbers and tuples. `reductions` and `finish` compute it
@@ -65,7 +65,7 @@ class Statistic(ABC):
     def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
         """Compute the statistic, `[*batch, heads, …]`, from the results of each reduction."""
 
-    def check(self, problem: Problem) -> None:  # noqa: B027 - most statistics fit all
+    def check(self, problem: Problem) -> None:
         """Raise a ValueError if the statistic does not fit the problem; values are not read."""
 
     def joined(self, first: Any, second: Any) -> Any:

@@ -8,7 +8,7 @@ rows, a block of queries at a time. A `StatisticRequest` collects those that sta
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -65,7 +65,7 @@ class Reduction(ABC):
         """Compute the results for these rows, `[*batch, heads, …]` each."""
 
 
-class Reducing(Protocol):
+class Reducing(ABC):
     """Interface of a statistic to a request: what it needs, and what it makes of that.
 
     Attributes:
@@ -74,17 +74,17 @@ class Reducing(Protocol):
 
     differentiable: ClassVar[bool]
 
+    @abstractmethod
     def check(self, problem: Problem) -> None:
         """Raise a ValueError if it does not fit the problem."""
-        ...
 
+    @abstractmethod
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         """Return the reductions that `finish` needs."""
-        ...
 
+    @abstractmethod
     def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
         """Compute it from the results of each reduction."""
-        ...
 
 
 class StatisticRequest:
