@@ -105,7 +105,7 @@ def output_file(written: str | None, option: str) -> Path | None:
     if written.endswith(("/", os.sep)):
         raise ValueError(
             Message(
-                "{option} takes a file to write, and {written} is a folder: name a file in it.",
+                "{option} must be a file to write, got the folder {written}. Name a file in it.",
                 option=option,
                 written=written,
             )
