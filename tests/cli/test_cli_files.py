@@ -58,7 +58,7 @@ def place(tmp_path, monkeypatch):
         (["--weights", ""], "--weights must be a file, got an empty name. Name one"),
         (["--html", ""], "--html must be a file, got an empty name. Name one"),
         (["--html", "new/"], "--html takes a file to write, and new/ is a folder: name a file"),
-        (["--html", "other/"], "and other/ is a folder: name a file in it."),
+        (["--html", "other/"], "got the folder other/. Name a file in it."),
         (["--html", "-"], "and - is standard output, which has the text: name a file, as in"),
         (["--vectors", "pipe"], "expected a file, and pipe is a pipe into which nobody writes"),
         (["--vectors", "./-"], "there is no file "),

@@ -89,7 +89,7 @@ def output_file(written: str | None, option: str) -> Path | None:
 
     >>> output_file("new/", "--html")
     Traceback (most recent call last):
-    ValueError: --html takes a file to write, and new/ is a folder: name a file in it.
+    ValueError: --html must be a file to write, got the folder new/. Name a file in it.
     """
     if written is None:
         return None
