@@ -152,8 +152,8 @@ class Attention(nn.Module):
         needed = REFERENCE.cost(problem).bytes
         if needed > whole_number(budget, "budget"):
             raise ValueError(
-                f"trace takes at most budget={budget} bytes, and would need {needed} for scores of "
-                f"shape {list(problem.scores_shape)}: raise budget=, or trace fewer queries."
+                f"trace needs {needed} bytes for scores of shape {list(problem.scores_shape)}, "
+                f"more than budget={budget}. Raise budget=, or trace fewer queries."
             )
         trace = REFERENCE.trace(problem)
         steps = {name: problem.as_given(step) for name, step in trace.steps()}
@@ -192,7 +192,7 @@ class Attention(nn.Module):
         request.check()
         if query.device.type == "meta":
             raise ValueError(
-                "observe takes tensors with numbers, and got some on the meta device: take plan()."
+                "observe needs tensors with numbers, got some on the meta device. Use plan()."
             )
         choice = choose(problem, self.engine)
         if not torch.compiler.is_compiling():
@@ -219,8 +219,8 @@ class Attention(nn.Module):
         problem = self.problem(query, key, key, mask, bias, offset)
         if not problem.normalizer.exponential:
             raise ValueError(
-                "weights takes a normalizer with a logsumexp, Softmax() or SoftmaxOne(), and got "
-                f"{type(problem.normalizer).__name__}: take trace(…).weights, the whole matrix."
+                "weights needs a normalizer with a logsumexp, Softmax() or SoftmaxOne(), got "
+                f"{type(problem.normalizer).__name__}. Use trace(…).weights, the whole matrix."
             )
         with torch.no_grad():
             return Weights(problem.detached())
@@ -315,8 +315,8 @@ def _check_budget(
     needed += result_bytes(problem, reductions)
     if needed > budget:
         raise ValueError(
-            f"observe takes at most budget={budget} bytes, and would need {needed} on the "
-            f"{engine.name} engine: raise budget=, or observe fewer queries."
+            f"observe needs {needed} bytes on the {engine.name} engine, more than "
+            f"budget={budget}. Raise budget=, or observe fewer queries."
         )
 
 
@@ -325,7 +325,7 @@ def _part(given: Any, name: str, kind: type, default: type) -> Any:
         return default()
     if not isinstance(given, kind):
         hint = f"{default.__name__}()" if not isinstance(given, type) else f"{given.__name__}()"
-        raise TypeError(f"{name} takes a {kind.__name__} such as {hint}, and got {given!r}.")
+        raise TypeError(f"{name} must be a {kind.__name__} such as {hint}, got {given!r}.")
     return given
 
 

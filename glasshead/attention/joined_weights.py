@@ -53,22 +53,24 @@ class JoinedWeights(LazyMatrix):
             parts, first_keys = list(parts), list(first_keys)
         except TypeError:
             raise TypeError(
-                f"JoinedWeights takes a list of Weights and one of their first keys, and got "
+                "JoinedWeights needs a list of Weights and one of their first keys, got "
                 f"{type(parts).__name__} and {type(first_keys).__name__}."
             ) from None
         for part in parts:
             if not isinstance(part, Weights):
-                raise TypeError(f"JoinedWeights takes Weights, and got {type(part).__name__}.")
+                raise TypeError(
+                    f"the parts of JoinedWeights must be Weights, got {type(part).__name__}."
+                )
         if not parts or len(parts) != len(first_keys):
             raise ValueError(
-                f"JoinedWeights takes one part at least and a first key for each, and got "
+                "JoinedWeights needs at least one part and a first key for each, got "
                 f"{len(parts)} parts and {len(first_keys)} first keys."
             )
         kinds = {f"{list(part.shape[:-2])} {part.dtype} on {part.device}" for part in parts}
         if len(kinds) > 1:
             raise ValueError(
-                f"JoinedWeights takes parts of the same leading axes, dtype and device, and got "
-                f"{' and '.join(sorted(kinds))}."
+                "the parts of JoinedWeights must have the same leading axes, dtype and device, "
+                f"got {' and '.join(sorted(kinds))}."
             )
         # Each call with its queries and its keys in the text.
         self._calls: list[tuple[Weights, range, range]] = []

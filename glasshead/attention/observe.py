@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -13,7 +13,6 @@ from glasshead.attention import io as saved
 from glasshead.attention.io import parts
 from glasshead.recipe.validation import in_float64
 from glasshead.statistics import Statistic
-from glasshead.statistics.base import KEY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +37,7 @@ class StatisticResults:
         values = self.__dict__.get("values", {})
         if name in values:
             return values[name]
-        raise AttributeError(f"nothing named {name!r} was observed; there is {_list(values)}.")
+        raise AttributeError(f"{name!r} was not observed. There is {_list(values)}.")
 
     def __getitem__(self, statistic: "str | Statistic") -> Any:
         return self.values[self.name_of(statistic)]
@@ -49,7 +48,7 @@ class StatisticResults:
         if not isinstance(statistic, str):
             name = next((n for n, one in self.statistics.items() if one == statistic), None)
         if not isinstance(name, str) or name not in self.values:
-            raise KeyError(f"{statistic!r} was not observed; there is {_list(self.values)}.")
+            raise KeyError(f"{statistic!r} was not observed. There is {_list(self.values)}.")
         return name
 
     def __dir__(self) -> list[str]:
@@ -67,7 +66,7 @@ class StatisticResults:
                 one.joined(None, None)
         if self.statistics != other.statistics:
             raise ValueError(
-                "observations of the same statistics can be added, and these are of "
+                "observations must be of the same statistics to be added, got "
                 f"{_list(self.statistics)} and {_list(other.statistics)}."
             )
         return {name: one.joined(self[name], other[name]) for name, one in self.statistics.items()}
@@ -112,8 +111,8 @@ class StatisticResults:
             before: Tensors to list first, by name and shape alone.
         """
         rows = [
-            (name, str(list(tensor.shape)), "" if unit is None else _spread(tensor, unit))
-            for name, tensor, unit in _tensors(self, *before)
+            (one.name, str(list(one.tensor.shape)), "" if one.unit is None else _spread(one))
+            for one in _tensors(self, *before)
         ]
         wide = [max([0, *(len(row[column]) for row in rows)]) for column in range(2)]
         return [
@@ -132,37 +131,52 @@ def value_table(results: StatisticResults, *before: tuple[str, Tensor]) -> "Tabl
     from glasshead.drawing import Table
 
     rows = [
-        [name, str(list(tensor.shape)), *([""] * 4 if unit is None else _range(tensor, unit))]
-        for name, tensor, unit in _tensors(results, *before)
+        [one.name, str(list(one.tensor.shape)), *([""] * 4 if one.unit is None else _range(one))]
+        for one in _tensors(results, *before)
     ]
     return Table(["name", "shape", "least", "mean", "most", "unit"], rows)
 
 
-def _tensors(
-    results: StatisticResults, *before: tuple[str, Tensor]
-) -> list[tuple[str, Tensor, str | None]]:
-    """List the tensors, each with its name and the unit of its numbers; None has no range."""
-    rows: list[tuple[str, Tensor, str | None]] = [(*one, None) for one in before]
+class _Listed(NamedTuple):
+    """A tensor to list.
+
+    Attributes:
+        name: Its name.
+        tensor: The tensor.
+        unit: The unit of its numbers; None: its range is not shown.
+        has_mean: Whether its numbers have a mean.
+    """
+
+    name: str
+    tensor: Tensor
+    unit: str | None = None
+    has_mean: bool = True
+
+
+def _tensors(results: StatisticResults, *before: tuple[str, Tensor]) -> list[_Listed]:
+    """List the tensors of the results, after those given."""
+    rows = [_Listed(*one) for one in before]
     for name, value in results.values.items():  # noqa: PD011 - a dict
-        unit = results.statistics[name].unit
+        statistic = results.statistics[name]
         if isinstance(value, Tensor):
-            rows.append((name, value, unit))
+            rows.append(_Listed(name, value, statistic.unit, statistic.has_mean))
         else:
-            rows += [(f"{name}.{field}", part, "") for field, part in saved.parts(value)]
+            rows += [_Listed(f"{name}.{field}", part, "") for field, part in saved.parts(value)]
     return rows
 
 
-def _spread(tensor: Tensor, unit: str) -> str:
-    """Format minimum, maximum and mean of the finite numbers; key indices get none."""
-    least, mean, most, unit = _range(tensor, unit)
+def _spread(listed: _Listed) -> str:
+    """Format minimum, maximum and mean of the finite numbers; places of keys have none."""
+    least, mean, most, unit = _range(listed)
     return f"{least} … {most}  mean {mean}  {unit}".rstrip() if mean else least
 
 
-def _range(tensor: Tensor, unit: str) -> list[str]:
+def _range(listed: _Listed) -> list[str]:
     """Return minimum, mean and maximum of the finite numbers, and their unit, each as text."""
-    if not tensor.is_floating_point() or unit == KEY:
+    unit = listed.unit or ""
+    if not listed.tensor.is_floating_point() or not listed.has_mean:
         return ["", "", "", unit]
-    numbers = in_float64(tensor.detach())
+    numbers = in_float64(listed.tensor.detach())
     numbers = numbers[numbers.isfinite()]
     if not len(numbers):
         return ["nothing finite", "", "", unit]
@@ -285,8 +299,8 @@ def frame(
     ]
     if not names:
         raise ValueError(
-            "to_frame() takes what has one number a query, and nothing of the kind was observed: "
-            f"name one of {', '.join(values) or 'nothing'}."
+            "to_frame() needs a statistic with one number a query, and none was observed. Name "
+            f"one of {', '.join(values) or 'nothing'}."
         )
     columns = {
         column: _numbers(tensor)
@@ -310,7 +324,9 @@ def import_pandas() -> Any:
     try:
         import pandas as pd
     except ImportError as error:
-        raise ImportError("to_frame needs pandas, which is missing: pip install pandas.") from error
+        raise ImportError(
+            "to_frame needs pandas, which is not installed: pip install pandas."
+        ) from error
     return pd
 
 
@@ -344,14 +360,15 @@ def _common(
             for column, shape in shapes.items()
         )
         raise ValueError(
-            f"to_frame takes statistics of the same axes together, and got {shown}: ask for each "
-            f"on its own."
+            f"the statistics of to_frame must have the same axes, got {shown}. Convert each on "
+            "its own."
         )
     axes, shape = axes_of[names[0]], next(iter(shapes.values()))
     if len(shape) != leading + len(axes):
         raise ValueError(
-            f"{statistics[names[0]]!r} says that its axes are {_axes(axes)}, after {leading} of "
-            f"batch and heads, and its value is {list(shape)}: set axes in its class."
+            f"the value of {statistics[names[0]]!r} must have the axes that it states, "
+            f"{_axes(axes)}, after {leading} of batch and heads, got {list(shape)}. Set axes in "
+            "its class."
         )
     return axes, shape
 

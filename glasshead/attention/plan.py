@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from glasshead.attention.choice import EngineChoice
-from glasshead.engines import FUSED, reduced_by
+from glasshead.engines import FUSED, reducer_of
 from glasshead.engines.streaming.operands import result_bytes
 from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import Reduction
@@ -86,7 +86,7 @@ def planned(
     plain = cost.flops + extra.plain
     # The operations of sums and softmax are of a CPU's.
     multiple = (plain + extra.flops + extra.sums) / plain if plain else 1.0
-    beside = reduced_by(problem, reductions) if engine is FUSED else None
+    beside = reducer_of(problem, reductions) if engine is FUSED else None
     return replace(
         plan,
         flops=cost.flops + extra.flops,

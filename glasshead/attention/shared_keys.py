@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glasshead.attention.recompute import KnownRows, unmasked_scores
 from glasshead.attention.weights import Weights
-from glasshead.engines import reductions_of
+from glasshead.engines import reduce_by_fastest
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import Dot
 from glasshead.statistics.reductions import Largest, LogSum
@@ -251,7 +251,7 @@ class SharedWeights(Weights):
         self._about = replace(problem, query=query, key=nothing, value=nothing, dropout=0.0)
         rows = None
         if logsumexp is None:
-            found = reductions_of(self._problem, [LogSum(), Largest()])
+            found = reduce_by_fastest(self._problem, [LogSum(), Largest()])
             (logsumexp,), (weight, _, score) = found
             rows = KnownRows(score, weight)
         self._logsumexp, self._known = logsumexp, rows

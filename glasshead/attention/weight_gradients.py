@@ -50,7 +50,7 @@ class WeightGradients(LazyMatrix):
             if not isinstance(given, Tensor) or not given.is_floating_point():
                 got = given.dtype if isinstance(given, Tensor) else type(given).__name__
                 raise TypeError(
-                    f"WeightGradients({name}) takes a floating-point tensor, and got {got}."
+                    f"WeightGradients({name}) must be a floating-point tensor, got {got}."
                 )
         # Query heads share key heads in groups.
         fits = 2 <= value.ndim == gradient.ndim and value.shape[:-3] == gradient.shape[:-3]
@@ -60,9 +60,9 @@ class WeightGradients(LazyMatrix):
             fits = heads == kv_heads or (kv_heads > 0 and heads % kv_heads == 0)
         if not fits:
             raise ValueError(
-                "WeightGradients takes value [..., kv_heads, keys, value_dim] and output_gradient "
-                f"[..., heads, queries, value_dim], and got {list(value.shape)} and "
-                f"{list(gradient.shape)}: take those of one call."
+                "WeightGradients needs value [..., kv_heads, keys, value_dim] and output_gradient "
+                f"[..., heads, queries, value_dim] of one call, got {list(value.shape)} and "
+                f"{list(gradient.shape)}."
             )
 
     @property
@@ -142,8 +142,8 @@ class Elementwise(LazyMatrix):
     ) -> None:
         if weights.shape != other.shape:
             raise ValueError(
-                f"W * G takes matrices of one shape, and got {list(weights.shape)} and "
-                f"{list(other.shape)}: take those of one call."
+                f"the matrices of W * G must have one shape, got {list(weights.shape)} and "
+                f"{list(other.shape)}. Use those of one call."
             )
         self._weights, self._other, self._function, self._told = weights, other, function, told
 

@@ -23,7 +23,7 @@ from glasshead.attention.recompute import (
     scores_are_coarse,
 )
 from glasshead.attention.weight_gradients import Elementwise
-from glasshead.engines import reductions_of
+from glasshead.engines import reduce_by_fastest
 from glasshead.recipe.masks import Mask, dense
 from glasshead.recipe.normalizers import Normalizer
 from glasshead.recipe.part import HeadIndex
@@ -80,8 +80,8 @@ class Weights(LazyMatrix):
     ) -> None:
         if problem.query.is_meta:
             raise ValueError(
-                "weights takes queries and keys with numbers in them, and these are on the meta "
-                "device: make them on another, or ask plan(…) what it would cost."
+                "weights needs queries and keys with numbers, got some on the meta device. Create "
+                "them on another, or call plan(…) for the cost."
             )
         # Copied, as a cache may be written to later; contiguous, as when read from a file, so
         # that the same numbers round alike.
@@ -89,7 +89,7 @@ class Weights(LazyMatrix):
         query, key = (x.detach().clone(memory_format=whole) for x in (problem.query, problem.key))
         self._problem = problem = replace(problem, query=query, key=key, value=key, dropout=0.0)
         if logsumexp is None:
-            (logsumexp,), (weight, _, score) = reductions_of(problem, [LogSum(), Largest()])
+            (logsumexp,), (weight, _, score) = reduce_by_fastest(problem, [LogSum(), Largest()])
             rows = KnownRows(score, weight)
         self._logsumexp, self._known = logsumexp, rows
 
@@ -195,7 +195,7 @@ class Weights(LazyMatrix):
         if self._known is None:
             if not self._coarse:
                 return KnownRows(self._logsumexp)
-            ((weight, _, score),) = reductions_of(self._problem, [Largest()])
+            ((weight, _, score),) = reduce_by_fastest(self._problem, [Largest()])
             self._known = KnownRows(score, weight)
         return self._known
 
@@ -269,12 +269,12 @@ class Weights(LazyMatrix):
     def _left_product(self, left: Tensor) -> Tensor:
         problem = self._problem
         left = with_heads(left, headed=problem.axes > 3)
-        ((result,),) = reductions_of(problem, [TimesQueries(left)], self._logsumexp)
+        ((result,),) = reduce_by_fastest(problem, [TimesQueries(left)], self._logsumexp)
         return problem.as_given(result)
 
     def _pooled(self, rows: int, columns: int) -> Tensor:
         wanted = [BlockSum(rows, columns)]
-        ((result,),) = reductions_of(self._problem, wanted, self._logsumexp)
+        ((result,),) = reduce_by_fastest(self._problem, wanted, self._logsumexp)
         return self._problem.as_given(result)
 
     def save(self, file: str | os.PathLike[str]) -> None:

@@ -148,7 +148,7 @@ class _ModelOptions:
             )
         if self.layer is not None and self.layer < 0:
             raise ValueError(
-                Message("--layer takes a layer, counted from 0, and got {layer}.", layer=self.layer)
+                Message("--layer must be a layer, counted from 0, got {layer}.", layer=self.layer)
             )
 
     def check_none_given(self) -> None:
@@ -341,7 +341,7 @@ class _Outputs:
         """
         if head is not None and head < 0:
             raise ValueError(
-                Message("--head takes a head, counted from 0, and got {head}.", head=head)
+                Message("--head must be a head, counted from 0, got {head}.", head=head)
             )
         check_width(self.width)
         check_outputs([(PAGE, self.html), (OBSERVATION, self.save)], sources)
@@ -424,7 +424,7 @@ def _length(written: str | None) -> int | str | None:
     if not re.fullmatch("[0-9]{1,9}", written) or int(written) == 0:
         raise ValueError(
             Message(
-                "--length takes a number of tokens, or whole, and got {written}.",
+                "--length must be a number of tokens, or whole, got {written}.",
                 written=quoted(written),
             )
         )

@@ -74,7 +74,7 @@ def check_language(asked: str | None) -> None:
     except ValueError:
         raise ValueError(
             Message(
-                "--lang takes one of {languages}, and got {got}: take one of the list.",
+                "--lang must be one of {languages}, got {got}.",
                 languages=Message.joined(", ", LANGUAGES),
                 got=quoted(asked),
             )
@@ -140,8 +140,8 @@ def check_width(width: int | None) -> None:
     if width is not None and not NARROWEST <= width <= WIDEST:
         raise ValueError(
             Message(
-                "--width takes {narrowest} to {widest} columns, and got {width}: leave it out for "
-                "the width of the terminal.",
+                "--width must be {narrowest} to {widest} columns, got {width}. Omit it for the "
+                "width of the terminal.",
                 narrowest=NARROWEST,
                 widest=WIDEST,
                 width=width,

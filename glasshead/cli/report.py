@@ -73,9 +73,7 @@ def report(
     text_file = input_file(text, "--text")
     page_file: Path = output_file(html, "--html")  # type: ignore[assignment] - it is given
     if not model:
-        raise ValueError(
-            Message("RUN_OR_HF_DIR takes the folder of a model, and got nothing: name it.")
-        )
+        raise ValueError(Message("RUN_OR_HF_DIR must be the folder of a model, got an empty name."))
     check_language(lang)
     is_file = folder.suffix == ".bin" and folder.is_file()
     if not (folder.is_dir() or is_file):

@@ -109,15 +109,13 @@ def roles(
     folder, text_file = Path(model), input_file(text, "--text")
     picture_file, scores_file = output_file(png, "--png"), output_file(json, "--json")
     if not model:
-        raise ValueError(Message("MODEL takes the folder of a model, and got nothing: name one."))
+        raise ValueError(Message("MODEL must be the folder of a model, got an empty name."))
     if period is not None and period < 2:
         raise ValueError(
-            Message("--period takes a number of tokens from 2, and got {period}.", period=period)
+            Message("--period must be a number of tokens from 2, got {period}.", period=period)
         )
     if not 0 <= seed <= _LARGEST_SEED:
-        raise ValueError(
-            Message("--seed takes a number from 0 to 2^32, and got {seed}.", seed=seed)
-        )
+        raise ValueError(Message("--seed must be a number from 0 to 2^32, got {seed}.", seed=seed))
     check_width(width)
     check_language(lang)
     from glasshead.tasks.data.texts import text_files

@@ -97,7 +97,7 @@ def parse_statistics(written: Sequence[str]) -> tuple[StatisticOption, ...]:
         if any((one.form, one.numbers) == (other.form, other.numbers) for other in asked):
             raise ValueError(
                 Message(
-                    "--stat takes each statistic once, and got {written} twice.",
+                    "--stat must have each statistic once, got {written} twice.",
                     written=one.written,
                 )
             )
@@ -116,7 +116,7 @@ def _parsed(written: str) -> StatisticOption:
     if form.argument is None and colon:
         raise ValueError(
             Message(
-                "--stat {name} takes nothing after its name, and got {written}.",
+                "--stat {name} must have nothing after its name, got {written}.",
                 name=name,
                 written=quoted(written),
             )
@@ -127,7 +127,7 @@ def _parsed(written: str) -> StatisticOption:
     if form.argument is None or not form.argument.fullmatch(argument):
         raise ValueError(
             Message(
-                "--stat {name} takes numbers as in {name}:{value}, and got {written}.",
+                "--stat {name} must have numbers as in {name}:{value}, got {written}.",
                 name=name,
                 value=form.example or 16,
                 written=quoted(written),

@@ -100,7 +100,7 @@ def check_options(model: str | None, host: str, port: int) -> None:
     if port not in _PORTS:
         raise ValueError(
             Message(
-                "--port takes a number from 0 to {largest}, and got {port}: take 0.",
+                "--port must be a number from 0 to {largest}, got {port}. Use 0 for a free one.",
                 largest=_PORTS[-1],
                 port=port,
             )
@@ -108,8 +108,7 @@ def check_options(model: str | None, host: str, port: int) -> None:
     if not host.strip():
         raise ValueError(
             Message(
-                "--host takes an address of this machine, and got none: take 0.0.0.0 "
-                "for all of them."
+                "--host must be an address of this machine, got none. Use 0.0.0.0 for all of them."
             )
         )
     if model is not None and not _is_one(Path(model)):

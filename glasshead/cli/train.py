@@ -204,7 +204,9 @@ def _train_task(
     from glasshead.tasks.run_folder import RunFolder, leads
 
     if not run:
-        raise ValueError("--run takes a folder, and got nothing: name one, as in --run runs/first.")
+        raise ValueError(
+            "--run must be a folder, got an empty name. Name one, as in --run runs/first."
+        )
     folder = RunFolder(run)
     command = _reproducing_command(task, run, preset or _DEFAULT_PRESET, assigned)
     say = spoken(None)

@@ -154,12 +154,12 @@ def alignment_map(alignment: "Alignment", say: "Say") -> "HeatMap":
 
 def alignment_blocks(alignment: "Alignment", say: "Say") -> "list[Block]":
     """Draw an alignment as bands and a heat map; nothing for a translation without a word."""
-    from glasshead.drawing import Bands
+    from glasshead.drawing import WordBands
 
     if not alignment.target:
         return []
     caption = say("Each word of the translation, and the words it looked at")
-    bands = Bands(alignment.weights, alignment.target, alignment.source, caption=caption)
+    bands = WordBands(alignment.weights, alignment.target, alignment.source, caption=caption)
     return [bands, alignment_map(alignment, say)]
 
 

@@ -80,7 +80,7 @@ def of_each_row(numbers: Tensor, axes: int) -> Tensor | None:
     return numbers[..., 0]
 
 
-def band(case: Case) -> Structure | None:
+def band_without_padding(case: Case) -> Structure | None:
     """Propose the band that would be seen if no key were padding, not compared yet.
 
     None where all queries see the same keys, and where the ends follow no diagonal.
@@ -281,7 +281,7 @@ def reads_as_a_rule(inferred: InferredAxes, meaning: Meaning) -> bool:
 
 def _candidates(case: Case) -> Iterator[Structure]:
     """Yield candidate structures, simple ones first."""
-    diagonal, cut = band(case), padded(case)
+    diagonal, cut = band_without_padding(case), padded(case)
     yield from (one for one in (diagonal, cut) if one is not None)
     if diagonal is not None and cut is not None:
         yield diagonal & cut

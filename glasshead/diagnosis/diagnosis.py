@@ -397,10 +397,9 @@ def _check_size(layout: Layout) -> None:
     if prod(spread) > max(MOST_PAIRS, prod(layout.shape)):
         raise ValueError(
             Message(
-                "diagnose(mask) looks at every pair, at most {most:,} where a mask is "
-                "spread over more than it has, and a mask of shape {shape} would be "
-                "spread over {pairs:,}: give fewer queries= or keys=, or leave them "
-                "out.",
+                "diagnose(mask) must have at most {most:,} pairs if a mask is spread over more "
+                "axes than it has, got {pairs:,} from a mask of shape {shape}. Use fewer queries= "
+                "or keys=, or omit them.",
                 most=MOST_PAIRS,
                 shape=list(layout.shape),
                 pairs=prod(spread),
@@ -412,8 +411,8 @@ def _hints(queries: Any, keys: Any, convention: Any, offset: Any) -> AxisHints:
     if convention is not None and convention not in STATED:
         raise ValueError(
             Message(
-                "diagnose(convention=…) takes one of {choices}, and got {convention}: "
-                "leave it out to have it guessed.",
+                "diagnose(convention=…) must be one of {choices}, got {convention}. Omit it to "
+                "have it guessed.",
                 choices=Message.joined(", ", STATED),
                 convention=repr(convention),
             )
@@ -431,8 +430,8 @@ def _of_mask(mask: Mask, hints: AxisHints) -> InferredAxes:
     if hints.queries is None or hints.keys is None:
         raise ValueError(
             Message(
-                "diagnose(mask) takes queries= and keys= beside a glasshead mask such "
-                "as {mask}, and got none: say how many there will be.",
+                "diagnose(mask) needs queries= and keys= with a glasshead mask such as {mask}, "
+                "got none.",
                 mask=repr(mask),
             )
         )
@@ -446,8 +445,8 @@ def _of_mask(mask: Mask, hints: AxisHints) -> InferredAxes:
     except (RuntimeError, ValueError):
         raise ValueError(
             Message(
-                "diagnose(mask) takes the size that the mask was made for, and {mask} "
-                "does not fit {queries} queries and {keys} keys.",
+                "{mask} must be diagnosed with the size that it was made for, got {queries} "
+                "queries and {keys} keys.",
                 mask=repr(mask),
                 queries=hints.queries,
                 keys=hints.keys,

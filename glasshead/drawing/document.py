@@ -82,9 +82,7 @@ class Heading(_TextBlock):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.level not in range(6):
-            raise ValueError(
-                f"Heading level must be 0 to 5, got {self.level!r}; leave it out for 1."
-            )
+            raise ValueError(f"Heading level must be 0 to 5, got {self.level!r}; omit it for 1.")
 
     def lines(self, canvas: Canvas) -> Iterator[Text]:
         """Draw the title in bold, the upper levels on a rule."""

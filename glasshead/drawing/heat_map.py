@@ -283,8 +283,8 @@ class HeatMap(Block):
         check_row(self.highlight_row, len(rows), "HeatMap")
         if self.top is not None and not 0 < self.top < math.inf:
             raise ValueError(
-                f"HeatMap top must be above 0 and finite, got {self.top}; "
-                "leave it out for the largest weight."
+                f"HeatMap top must be above 0 and finite, got {self.top}; omit it for the largest "
+                "weight."
             )
         for name, value in (("values", matrix), ("rows", rows), ("columns", columns)):
             object.__setattr__(self, name, value)

@@ -67,7 +67,7 @@ def vector(values: Any, limit: int = 8, digits: int = 4, words: Words = ENGLISH)
     """
     _check_digits(digits)
     if limit < 2:
-        raise ValueError(f"vector expects a limit of at least 2, got {limit}; leave it out for 8.")
+        raise ValueError(f"vector expects a limit of at least 2, got {limit}; omit it for 8.")
     numbers = _floats(values)
     half = limit // 2
     shown = numbers if len(numbers) <= limit else numbers[: limit - half] + numbers[-half:]
@@ -151,7 +151,7 @@ def _floats(values: Any) -> list[float]:
 def _check_digits(digits: int) -> None:
     """Refuse a number of digits that shows nothing."""
     if digits < 1:
-        raise ValueError(f"digits must be at least 1, got {digits}; leave it out for 4.")
+        raise ValueError(f"digits must be at least 1, got {digits}; omit it for 4.")
 
 
 _NUMBER = re.compile(

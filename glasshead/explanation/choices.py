@@ -134,7 +134,7 @@ def one_of(value: str, choices: Iterable[str], option: str) -> str:
         hint = Message("did you mean {name}?", name=repr(alike))
     raise ValueError(
         Message(
-            "{option} takes one of {choices}, and got {value}: {hint}",
+            "{option} must be one of {choices}, got {value}: {hint}",
             option=option,
             choices=Message.joined(", ", choices),
             value=quoted(value),

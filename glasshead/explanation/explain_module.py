@@ -78,8 +78,8 @@ def explain(  # noqa: PLR0913 - each is an option of its own
     if not isinstance(explained, nn.Module):
         if inputs or layers is not None:
             raise TypeError(
-                f"explain takes inputs and layers= with a module, and got them with a "
-                f"{type(explained).__name__}: leave them out."
+                "explain needs a module with inputs and layers=, got them with a "
+                f"{type(explained).__name__}. Omit them."
             )
         return explain_trace(explained, settings, projection=projection, **words)
     if projection is not None:
@@ -98,8 +98,8 @@ def _of_module(
     kind = type(module).__name__
     if not inputs:
         raise TypeError(
-            f"explain takes a Trace, as Attention().trace(query, key, value) gives, or a module "
-            f"and what it is called with, and got {kind} alone: give it its input."
+            "explain needs a Trace, as Attention().trace(query, key, value) returns, or a module "
+            f"and its inputs, got {kind} alone."
         )
     given: dict[str, tuple[Any, ...]] = {}
     name, call, output = _run(module, inputs, layers, given)

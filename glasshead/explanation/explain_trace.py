@@ -39,22 +39,22 @@ def check_trace(trace: Any) -> None:
     """Check that a trace has at least one query and one key."""
     if not isinstance(trace, Trace):
         raise TypeError(
-            "explain takes a Trace, as Attention().trace(query, key, value) gives, or a module and "
-            f"its inputs, and got {type(trace).__name__}."
+            "explain needs a Trace, as Attention().trace(query, key, value) returns, or a module "
+            f"and its inputs, got {type(trace).__name__}."
         )
     queries, keys = trace.scores.shape[-2:]
     for count, name in ((queries, "query"), (keys, "key")):
         if not count:
             raise ValueError(
-                f"explain takes a trace of at least one {name}, and got none: "
-                f"trace inputs with a word in them (scores have shape {list(trace.scores.shape)})."
+                f"explain needs a trace of at least one {name}, got none. Trace inputs with a "
+                f"word in them (scores have shape {list(trace.scores.shape)})."
             )
 
 
 def _check_kind(name: str, given: Any, kind: type, example: str) -> None:
     if given is not None and not isinstance(given, kind):
         raise TypeError(
-            f"{name} takes a {kind.__name__} such as {example}, and got {type(given).__name__}."
+            f"{name} must be a {kind.__name__} such as {example}, got {type(given).__name__}."
         )
 
 
@@ -67,14 +67,14 @@ def words(given: Any, count: int, argument: str, of_what: str) -> tuple[str, ...
         return tuple(str(place + 1) for place in range(count))
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise TypeError(
-            f"{argument} takes a list of words, and got {given!r}: split a text, as with .split()."
+            f"{argument} must be a list of words, got {given!r}. Split a text, as with .split()."
         )
     for word in given:
         if not isinstance(word, str):
-            raise TypeError(f"{argument} takes words as strings, and got {word!r} among them.")
+            raise TypeError(f"{argument} must be words as strings, got {word!r} among them.")
     if len(given) != count:
         raise ValueError(
-            f"{argument} takes one word for each of the {count} {of_what}, and got {len(given)}."
+            f"{argument} must have one word for each of the {count} {of_what}, got {len(given)}."
         )
     return tuple(given)
 
@@ -107,14 +107,14 @@ def position(query: Any, given: Sequence[str], shown: Sequence[str]) -> int:
                 return places.index(query)
         near = nearest(query, given)
         hint = f": did you mean {near!r}?" if near else "."
-        raise ValueError(f"query takes one of the words {_listed(given)}, and got {query!r}{hint}")
+        raise ValueError(f"query must be one of the words {_listed(given)}, got {query!r}{hint}")
     if isinstance(query, bool) or not hasattr(query, "__index__"):
-        raise TypeError(f"query takes a word or its position, and got {query!r}.")
+        raise TypeError(f"query must be a word or its position, got {query!r}.")
     place = int(query)
     if not -len(given) <= place < len(given):
         raise ValueError(
-            f"query takes a position from 0 to {len(given) - 1}, or a negative one from the end, "
-            f"and got {query!r}."
+            f"query must be a position from 0 to {len(given) - 1}, or a negative one from the "
+            f"end, got {query!r}."
         )
     return place % len(given)
 
@@ -130,17 +130,17 @@ def leading(index: Any, trace: Trace) -> tuple[int, ...]:
     elif hasattr(index, "__index__"):
         index = (index,)
     if not isinstance(index, Sequence) or isinstance(index, str):
-        raise TypeError(f"index takes a tuple of positions (batch…, head), and got {index!r}.")
+        raise TypeError(f"index must be a tuple of positions (batch…, head), got {index!r}.")
     index = tuple(index)
     for place in index:
         if isinstance(place, bool) or not hasattr(place, "__index__"):
-            raise TypeError(f"index takes whole numbers, and got {place!r} among them.")
+            raise TypeError(f"index must be whole numbers, got {place!r} among them.")
     if len(index) != len(axes) or not all(
         -size <= place < size for place, size in zip(index, axes, strict=True)
     ):
         raise ValueError(
-            f"index takes a position in each leading axis (batch…, head) of the scores, which are "
-            f"{list(axes)}, and got {index}."
+            "index must have a position in each leading axis (batch…, head) of the scores, which "
+            f"are {list(axes)}, got {index}."
         )
     return tuple(int(place) % size for place, size in zip(index, axes, strict=True))
 

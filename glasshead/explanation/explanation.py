@@ -143,7 +143,7 @@ class Explanation(Drawn):
         Errors: a TypeError where the note is not a string.
         """
         if not isinstance(text, str):
-            raise TypeError(f"with_note takes a text, and got {type(text).__name__}.")
+            raise TypeError(f"with_note must be given a text, got {type(text).__name__}.")
         return replace(self, notes=(*self.notes, text))
 
     def document(self) -> Document:
@@ -159,7 +159,7 @@ class Explanation(Drawn):
             if step.name == name:
                 return step
         known = ", ".join(step.name for step in self.steps)
-        raise KeyError(f"the steps of this explanation are {known}, and got {name!r}.")
+        raise KeyError(f"the step must be one of {known}, got {name!r}.")
 
     def __repr__(self) -> str:
         steps = ", ".join(step.name for step in self.steps)

@@ -117,6 +117,6 @@ def _check_count(name: str, given: int, exact: int) -> None:
     """Check that an example belongs to the trace."""
     if given != exact:
         raise ValueError(
-            f"printed takes an example of the trace, which has {exact} numbers or rows in {name}, "
-            f"and got {given}."
+            f"printed must be an example of the trace, which has {exact} numbers or rows in "
+            f"{name}, got {given}."
         )

@@ -281,8 +281,8 @@ class ExplanationSettings:
                 raise self._fault(
                     "example",
                     _(
-                        "{option} has words and vectors of its own, and got {other} too: leave "
-                        "one of them out."
+                        "{option} has words and vectors of its own, got {other} too. Omit one of "
+                        "them."
                     ),
                     other=self.named(name),
                 )

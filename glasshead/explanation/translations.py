@@ -116,4 +116,4 @@ def catalogue(language: str) -> NullTranslations:
 
 
 def _refusal(lang: object) -> str:
-    return f"lang takes one of {', '.join(LANGUAGES)}, and got {lang!r}."
+    return f"lang must be one of {', '.join(LANGUAGES)}, got {lang!r}."

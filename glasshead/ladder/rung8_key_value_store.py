@@ -139,7 +139,7 @@ class KeyValueStore:
                 large for finite weights, or ``top`` is less than 1.
         """
         if top is not None and top < 1:
-            raise ValueError(f"top must be at least 1, got {top}; leave it out for every answer")
+            raise ValueError(f"top must be at least 1, got {top}; omit it for every answer")
         vector = self._vector(query)  # [d]
         if vector.shape != self.keys.shape[1:]:
             raise ValueError(

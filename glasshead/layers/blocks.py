@@ -264,8 +264,8 @@ class EncoderBlock(nn.Module):
         super().__init__()
         if parallel and not issubclass(residual, PreNorm):
             raise ValueError(
-                "a parallel block takes a residual that adds updates, such as PreNorm, and got "
-                f"{residual.__name__}: take another residual, or parallel=False."
+                "a parallel block needs a residual that adds updates, such as PreNorm, got "
+                f"{residual.__name__}. Use another residual, or parallel=False."
             )
         self.attention = attention
         self.feed_forward = feed_forward
@@ -420,4 +420,4 @@ def _copy_norms(layer: _TorchLayer, *around: PostNorm) -> None:
 
 def _check_is(layer: nn.Module, kind: type[nn.Module]) -> None:
     if not isinstance(layer, kind):
-        raise TypeError(f"from_torch takes nn.{kind.__name__}, and got {type(layer).__name__}.")
+        raise TypeError(f"from_torch needs an nn.{kind.__name__}, got {type(layer).__name__}.")

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.engines import REFERENCE, reductions_of
+from glasshead.engines import REFERENCE, reduce_by_fastest
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span
 from glasshead.recipe.validation import whole_number
@@ -134,7 +134,7 @@ class H2O(Policy):
 
     def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads 1 keys"]:
         received = Received()
-        reduced = reductions_of(problem, received.reductions(problem))
+        reduced = reduce_by_fastest(problem, received.reductions(problem))
         mass = received.finish(problem, *reduced)
         return h2o_scores(mass, problem.key.shape[-3])[..., None, :]
 
@@ -182,8 +182,8 @@ class SnapKV(Policy):
             whole_number(getattr(self, name), f"SnapKV({name}=…)", least=1)
         if self.window >= self.budget:
             raise ValueError(
-                f"SnapKV takes a window smaller than its budget, and got window={self.window} of "
-                f"budget={self.budget}: the window's keys are a part of the budget."
+                "the window of SnapKV must be smaller than its budget, which includes it, got "
+                f"window={self.window} of budget={self.budget}."
             )
         if self.kernel % 2 == 0:
             raise ValueError(f"SnapKV(kernel=…) must be an odd number of keys, got {self.kernel}.")

@@ -16,8 +16,8 @@ from glasshead.layers.layer_cache import (
     KeysAndValues,
     KeyValueCache,
     Places,
-    by_distance,
     check_fits,
+    depends_on_distance_alone,
     hides_by_band,
     taken,
 )
@@ -69,7 +69,7 @@ class EvictingCache(KeyValueCache):
         Errors: a ValueError where there are none.
         """
         if self._held is None:
-            raise ValueError("this cache is empty: run the attention with it first.")
+            raise ValueError("this cache is empty. Run the attention with it first.")
         return self._held
 
     @property
@@ -173,11 +173,11 @@ class EvictingCache(KeyValueCache):
 
 
 def _check(rule: Attention) -> None:
-    if not (by_distance(rule) and hides_by_band(rule)):
+    if not (depends_on_distance_alone(rule) and hides_by_band(rule)):
         raise ValueError(
-            f"The attention of a cache that evicts must have a mask that is an intersection of "
-            f"causal() and window(), and a bias that depends on distance alone, such as "
-            f"ALiBi(heads), got {rule.extra_repr()}. Give others with each call."
+            "The attention of a cache that evicts must have a mask that is an intersection of "
+            "causal() and window(), and a bias that depends on distance alone, such as "
+            f"ALiBi(heads), got {rule.extra_repr()}. Pass others with each call."
         )
 
 
@@ -231,7 +231,7 @@ class KVCache:
     def __init__(self, policy: Policy | None = None) -> None:
         if not isinstance(policy, Policy | None):
             raise TypeError(
-                f"KVCache(policy=…) takes a policy such as TOVA(budget=256), and got {policy!r}."
+                f"KVCache(policy=…) must be a policy such as TOVA(budget=256), got {policy!r}."
             )
         self.policy = policy
         self.own: defaultdict[int, KeyValueCache] = defaultdict(self._new)

@@ -43,7 +43,7 @@ class GrowableBuffer:
     def held(self) -> Shaped[Tensor, "batch *heads length dim"]:
         """Return what was appended and not forgotten."""
         if self._buffer is None:
-            raise ValueError("this cache is empty: run the attention with it first.")
+            raise ValueError("this cache is empty. Run the attention with it first.")
         return self._buffer[..., self._first : self._stop, :]
 
     def append(self, new: Shaped[Tensor, "batch *heads new dim"]) -> None:
@@ -89,8 +89,8 @@ def check_fits(held: Tensor, new: Tensor) -> None:
     (*_, heads, _, width), (*_, fed, _, wide) = held.shape, new.shape
     if (heads, width) != (fed, wide):
         raise ValueError(
-            f"a cache of {heads} heads of {width} numbers takes as many, and got {fed} of {wide}: "
-            "begin a new cache for another model."
+            f"this cache must be used with {heads} heads of {width} numbers, got {fed} of {wide}. "
+            "Begin a new cache for another model."
         )
 
 
@@ -98,8 +98,8 @@ def check_rows(held: int, new: int) -> None:
     """Raise a ValueError where the number of new rows differs from that held."""
     if held != new:
         raise ValueError(
-            f"a cache of {held} rows takes as many, and got {new}: begin a new cache, or bring its "
-            "rows in order by reorder()."
+            f"this cache must be used with {held} rows, got {new}. Begin a new cache, or reorder "
+            "its rows with reorder()."
         )
 
 
@@ -110,12 +110,12 @@ def taken(tensor: Shaped[Tensor, " batch *rest"], rows: Any) -> Shaped[Tensor, "
     """
     if not isinstance(rows, Tensor) or rows.dtype not in (torch.int64, torch.int32):
         got = rows.dtype if isinstance(rows, Tensor) else type(rows).__name__
-        raise TypeError(f"reorder takes rows as a tensor of whole numbers, and got {got}.")
+        raise TypeError(f"the rows of reorder must be a tensor of whole numbers, got {got}.")
     try:
         return tensor.index_select(0, rows)
     except IndexError as error:
         raise ValueError(
-            f"reorder takes rows of the {len(tensor)} that there are, and got {rows.tolist()}."
+            f"the rows of reorder must be from 0 to {len(tensor) - 1}, got {rows.tolist()}."
         ) from error
 
 
@@ -129,10 +129,10 @@ def lookback(rule: Attention) -> int | None:
     255
     """
     mask = as_mask(rule.mask)
-    return mask.lookback if mask is not None and by_distance(rule) else None
+    return mask.lookback if mask is not None and depends_on_distance_alone(rule) else None
 
 
-def by_distance(rule: Attention) -> bool:
+def depends_on_distance_alone(rule: Attention) -> bool:
     """Return whether mask and bias depend on a pair's distance alone."""
     mask, bias = as_mask(rule.mask), rule.bias
     biased = bias is not None and not (isinstance(bias, Bias) and bias.by_distance)

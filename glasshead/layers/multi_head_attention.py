@@ -171,8 +171,8 @@ def _named_by_texts(build: Callable[_Arguments, None]) -> Callable[_Arguments, N
         meant = _of_texts(args[1:], options)
         if meant is not None:
             raise TypeError(
-                f"gh.MultiHeadAttention takes d_model and num_heads, and got the arguments of a "
-                f"text's class: call glasshead.ladder.{meant}."
+                "gh.MultiHeadAttention needs d_model and num_heads, got the arguments of a "
+                f"tutorial's class. Use glasshead.ladder.{meant}."
             )
         build(*args, **options)
 
@@ -338,8 +338,8 @@ class MultiHeadAttention(nn.Module):
         _check_inputs(given, self.projections.inputs)
         if crosses and cache is not None and self.rotary is not None:
             raise ValueError(
-                "a cache of cross-attention takes no rotary, as it does not know at which "
-                "positions its queries stand: build it without rotary."
+                "a cache of cross-attention needs an attention without rotary: the positions of "
+                "its queries are not known."
             )
         if crosses and cache is not None and cache.length:
             (q,) = self.projections(query)
@@ -434,7 +434,7 @@ def _check_is(part: Any, kind: type[_Part]) -> _Part:
     """Check the type of a module, and return it."""
     if not isinstance(part, kind):
         name = kind.__name__
-        raise TypeError(f"{name.lower()} takes an object of {name}, and got {part!r}: build one.")
+        raise TypeError(f"{name.lower()} must be an object of {name}, got {part!r}.")
     return part
 
 
@@ -446,8 +446,7 @@ def _three_widths(given: Any) -> tuple[int, ...]:
     widths = tuple(given) if isinstance(given, list | tuple) else (given,) * 3
     if len(widths) != 3:
         raise ValueError(
-            f"d_input takes one width, or those of query, key and value, and got {given}: name "
-            "three."
+            f"d_input must be one width, or those of query, key and value, got {given}."
         )
     return tuple(whole_number(width, "d_input", least=1) for width in widths)
 
@@ -458,11 +457,11 @@ def _check_inputs(given: Sequence[Tensor], widths: Sequence[int]) -> None:
         if not isinstance(x, Tensor) or not x.is_floating_point():
             kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
             raise TypeError(
-                f"{name} takes a tensor of floating-point numbers, and got {kind}: embed the "
-                "tokens first."
+                f"{name} must be a tensor of floating-point numbers, got {kind}. Embed the tokens "
+                "first."
             )
         if x.ndim != 3 or x.shape[-1] != width:
             raise ValueError(
-                f"{name} takes [batch, length, {width}], and got {list(x.shape)}: give one text as "
+                f"{name} must be [batch, length, {width}], got {list(x.shape)}. Pass one text as "
                 f"{name}[None], or build with d_input equal to its width."
             )

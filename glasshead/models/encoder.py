@@ -84,13 +84,13 @@ class Encoder(nn.Module):
         if segments is not None:
             if config.segments is None:
                 raise ValueError(
-                    "segments takes a model with segments, and got one without: leave them out, or "
-                    "build it with segments=2."
+                    "segments needs a model with segments, got one without. Omit it, or build the "
+                    "model with segments=2."
                 )
             check_tokens(segments, "segments", config.segments, config.context_length)
             if segments.shape != tokens.shape:
                 raise ValueError(
-                    f"segments takes a number for each token, {list(tokens.shape)}, and got "
+                    f"segments must have a number for each token, {list(tokens.shape)}, got "
                     f"{list(segments.shape)}."
                 )
         mask = None if lengths is None else padding(one_each(lengths, "lengths", tokens))

@@ -61,8 +61,8 @@ def bounded_by(shapes: Mapping[str, Sequence[int]], config: str) -> Iterator[Non
         made, held = made + 1, held + tensor.numel()
         if made > most[0] or held > most[1]:
             raise TooLargeError(
-                f"{printable(config)} tells of a larger model than the weights beside it, "
-                f"{len(shapes)} tensors of {numbers:,} numbers: take the weights and the "
+                f"{printable(config)} states a larger model than the weights next to it, "
+                f"{len(shapes)} tensors of {numbers:,} numbers. Use the weights and the "
                 "config.json of one model."
             )
 
@@ -95,8 +95,8 @@ def built_on_meta(
             return build(config)
     except RuntimeError as error:
         raise ValueError(
-            f"{printable(str(where))} tells of a model that no memory holds ({error}): take the "
-            "config.json that belongs to the weights."
+            f"{printable(str(where))} states a model that needs more memory than any machine has "
+            f"({error}). Use the config.json that belongs to the weights."
         ) from error
 
 
@@ -135,8 +135,8 @@ def read_weights(module: nn.Module, path: Path) -> None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise ValueError(
-                f"{printable(str(path))} takes finite weights, and {printable(name)} has NaN or "
-                "infinity: train the model again."
+                f"the weights in {printable(str(path))} must be finite, got NaN or infinity in "
+                f"{printable(name)}. Train the model again."
             )
     module.load_state_dict(tensors)
 
@@ -149,14 +149,14 @@ def _check_shapes(
     surplus = sorted(shapes.keys() - expected.keys())
     if missing or surplus:
         raise ValueError(
-            f"{printable(str(path))} does not fit the model: it {differences(missing, surplus)}: "
-            "take the weights that belong to its config."
+            f"{printable(str(path))} does not fit the model: it {differences(missing, surplus)}. "
+            "Use the weights that belong to its config."
         )
     for name, shape in shapes.items():
         if shape != expected[name]:
             raise ValueError(
-                f"{printable(str(path))} does not fit the model: {printable(name)} is {shape} and "
-                f"has to be {expected[name]}: take the weights and the tokenizer that belong to "
+                f"{printable(str(path))} does not fit the model: {printable(name)} must be "
+                f"{expected[name]}, got {shape}. Use the weights and the tokenizer that belong to "
                 "its config."
             )
 

@@ -37,8 +37,8 @@ class TranslatorConfig(TransformerConfig):
         super().__post_init__()
         if self.order == "parallel" or self.local is not None:
             raise ValueError(
-                "a translator takes blocks one sublayer after another that see whole texts, and "
-                f"got order={self.order!r} and local={self.local}: leave these out."
+                "a translator needs order='pre' or 'post', and no local layers, got "
+                f"order={self.order!r} and local={self.local}."
             )
 
     @property

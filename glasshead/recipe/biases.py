@@ -26,8 +26,8 @@ class Bias(Part, nn.Module):
     Attributes:
         hides: Whether the bias may be -inf, which hides a pair as a mask does. One that
             never is may say so, and is not searched for -inf.
-        by_distance: Whether the bias depends on i + offset - j alone. One that says
-            so is evaluated once per distance, not once per pair.
+        by_distance: Whether the bias depends on i + offset - j alone. Such a bias is evaluated once
+            per distance, not once per pair.
     """
 
     hides: ClassVar[bool] = True
@@ -89,13 +89,13 @@ def as_bias(bias: Any) -> Bias | Tensor | None:
         return bias
     if not isinstance(bias, Tensor):
         raise TypeError(
-            "bias= takes a floating-point tensor or a bias such as ALiBi(heads), and got "
+            "bias= must be a floating-point tensor or a bias such as ALiBi(heads), got "
             f"{type(bias).__name__}."
         )
     if not bias.is_floating_point():
         raise TypeError(
-            f"bias= takes a floating-point tensor, and got {bias.dtype}: "
-            "a boolean one, True = may attend, goes to mask=."
+            f"bias= must be a floating-point tensor, got {bias.dtype}. A boolean one, True = may "
+            "attend, goes to mask=."
         )
     return bias
 
@@ -125,8 +125,8 @@ class Diagonals(Bias):
         expected = [queries + keys - 1 if queries and keys else 0]
         if self.queries != queries or list(self.table.shape) != expected:
             raise ValueError(
-                f"a bias by distance takes a number for each diagonal, {expected}, "
-                f"and got {list(self.table.shape)}."
+                f"a bias by distance must have a number for each diagonal, {expected}, got "
+                f"{list(self.table.shape)}."
             )
 
 

@@ -71,7 +71,7 @@ class Normalizer(Part, nn.Module):
         Errors: an `UnfitError` where this normalizer has none.
         """
         raise UnfitError(
-            f"a logsumexp takes a normalizer of exponentials, Softmax() or SoftmaxOne(), and got "
+            "a logsumexp needs a normalizer of exponentials, Softmax() or SoftmaxOne(), got "
             f"{type(self).__name__}."
         )
 

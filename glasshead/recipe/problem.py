@@ -341,8 +341,8 @@ def visible_pairs(
     visible = mask.visible(tile)
     if visible.dtype != torch.bool:
         raise TypeError(
-            f"visible() of a mask gives booleans, True = may attend, and {mask!r} gave "
-            f"{visible.dtype}: compare, or convert it with .bool()."
+            f"visible() of a mask must return booleans, True = may attend, got {visible.dtype} "
+            f"from {mask!r}. Compare, or convert it with .bool()."
         )
     if leading is not None:
         check_gives(mask, visible, (*leading, *tile.shape))

@@ -361,7 +361,7 @@ class Additive(Score):
         super().check(heads, dim)
         if dim != self.dim:
             raise ValueError(
-                f"Additive(dim={self.dim}) takes queries and keys of that width, and got {dim}."
+                f"Additive(dim={self.dim}) must have queries and keys of that width, got {dim}."
             )
 
     def extra_repr(self) -> str:

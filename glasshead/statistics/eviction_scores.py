@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.recipe.validation import whole_number
+from glasshead.recipe.validation import one_of, whole_number
 
 _POOLS = {"mean": F.avg_pool1d, "max": F.max_pool1d}
 
@@ -65,8 +65,7 @@ def snapkv_scores(
     kernel = whole_number(kernel, "SnapKV(kernel=…)", least=1)
     if kernel % 2 == 0:
         raise ValueError(f"SnapKV(kernel=…) must be an odd number of keys, got {kernel}.")
-    if not isinstance(pooling, str) or pooling not in _POOLS:
-        raise ValueError(f"SnapKV(pooling=…) must be 'mean' or 'max', got {pooling!r}.")
+    one_of(pooling, "SnapKV(pooling=…)", _POOLS)
     before = max(received.shape[-1] - window, 0)
     scores = received.new_full(received.shape, torch.inf)
     if before:
@@ -106,7 +105,7 @@ def _mean_of_groups(
     kv_heads = whole_number(kv_heads, "kv_heads", least=1)
     if scores.shape[-2] % kv_heads:
         raise ValueError(
-            f"eviction scores take heads that are a multiple of the key heads, and got "
+            "the heads of eviction scores must be a multiple of the key heads, got "
             f"{scores.shape[-2]} for {kv_heads}."
         )
     return scores.unflatten(-2, (kv_heads, -1)).mean(-2)

@@ -70,8 +70,8 @@ class Received(Statistic):
     def check(self, problem: Problem) -> None:
         if self._first(problem) < 0:
             raise ValueError(
-                f"{self!r} takes at least {self.last} queries, and got "
-                f"{problem.scores_shape[-2]}: ask for a smaller last."
+                f"{self!r} needs at least {self.last} queries, got {problem.scores_shape[-2]}. "
+                "Use a smaller last."
             )
 
     def joined(self, first: Tensor, second: Tensor) -> Tensor:
@@ -157,16 +157,18 @@ def _rising(edges: Any) -> tuple[float, ...]:
         given = list(edges)
     except TypeError:
         raise TypeError(
-            f"{name} takes a list of numbers such as [0, 1, 8], and got {edges!r}."
+            f"{name} must be a list of numbers such as [0, 1, 8], got {edges!r}."
         ) from None
     *begins, end = given or (0.0,)
     unbounded = isinstance(end, float) and end == math.inf
     numbers = (
-        *(finite(edge, f"{name}, its last one aside,") for edge in begins),
+        *(finite(edge, f"{name} without the last one") for edge in begins),
         math.inf if unbounded else finite(end, name),
     )
     if len(given) < 2 or any(low >= high for low, high in pairwise(numbers)):
-        raise ValueError(f"{name} takes two numbers or more, each above the last, and got {given}.")
+        raise ValueError(
+            f"{name} must be two numbers or more, each above the one before it, got {given}."
+        )
     return numbers
 
 
@@ -216,6 +218,6 @@ class PooledMap(Statistic):
         queries, keys = problem.scores_shape[-2:]
         if self.rows > queries or self.columns > keys:
             raise ValueError(
-                f"{self!r} takes at least as many queries and keys, and got {queries} and {keys}: "
-                f"ask for a smaller map."
+                f"{self!r} needs at least as many queries and keys, got {queries} and {keys}. Ask "
+                "for a smaller map."
             )

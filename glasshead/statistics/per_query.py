@@ -87,8 +87,8 @@ class LogSumExp(PerQuery):
     def check(self, problem: Problem) -> None:
         if not problem.normalizer.exponential:
             raise ValueError(
-                f"{self!r} takes weights that are exponentials, of Softmax() or SoftmaxOne(), and "
-                f"got those of {problem.normalizer}: leave it out, or take another normalizer."
+                f"{self!r} needs the weights of Softmax() or SoftmaxOne(), got those of "
+                f"{problem.normalizer}."
             )
 
 
@@ -128,6 +128,7 @@ class ArgMax(PerQuery):
     """
 
     unit = "key"
+    gives_keys = True
     axes = ("query",)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
@@ -218,8 +219,7 @@ class MassOn(PerQuery):
         keys = problem.scores_shape[-1]
         if self.keys and max(self.keys) >= keys:
             raise ValueError(
-                f"MassOn(keys) takes keys below the number of them, {keys}, and got "
-                f"{max(self.keys)}: keys are counted from 0."
+                f"MassOn(keys) must be keys from 0 to {keys - 1}, got {max(self.keys)}."
             )
 
 
@@ -228,12 +228,12 @@ def _distinct(keys: Any) -> tuple[int, ...]:
         given = list(keys)
     except TypeError:
         raise TypeError(
-            f"MassOn(keys) takes the keys in a list, and got {keys!r}: write MassOn([{keys!r}])."
+            f"MassOn(keys) must be a list of keys, got {keys!r}. Write MassOn([{keys!r}])."
         ) from None
     numbers = tuple(whole_number(key, "MassOn(keys)") for key in given)
     twice = sorted({key for key in numbers if numbers.count(key) > 1})
     if twice:
-        raise ValueError(f"MassOn(keys) takes each key once, and got {twice[0]} twice or more.")
+        raise ValueError(f"MassOn(keys) must have each key once, got {twice[0]} twice or more.")
     return numbers
 
 
@@ -318,9 +318,7 @@ class TopK(Statistic):
     def check(self, problem: Problem) -> None:
         keys = problem.scores_shape[-1]
         if self.k > keys:
-            raise ValueError(
-                f"{self!r} takes at least {self.k} keys, and got {keys}: ask for a smaller k."
-            )
+            raise ValueError(f"{self!r} needs at least {self.k} keys, got {keys}. Use a smaller k.")
 
     def joined(self, first: TopKeys, second: TopKeys) -> TopKeys:
         weights, keys = (torch.cat(both, -2) for both in zip(first, second, strict=True))

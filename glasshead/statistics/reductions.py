@@ -103,8 +103,8 @@ class StatisticRequest:
             one.check(self.problem)
             if self.gradient and not one.differentiable:
                 raise ValueError(
-                    "gradient=True takes statistics that have one, such as Entropy(), "
-                    f"and got {one!r}."
+                    "gradient=True needs statistics that have a gradient, such as Entropy(), got "
+                    f"{one!r}."
                 )
 
     @property

@@ -136,8 +136,8 @@ def _check_known(
         if label not in known:
             line, _ = next(islice(rows_of(Path(file), asked=columns), place, None))
             raise ValueError(
-                f"{shown(Path(file))}, line {line}: expected a {_spoken(columns[1])} that there "
-                f"was in training, and got {label!r}{closest(label, known)}"
+                f"{shown(Path(file))}, line {line}: expected a {_spoken(columns[1])} of the "
+                f"training texts, got {label!r}{closest(label, known)}"
             )
 
 
@@ -273,9 +273,9 @@ def _of_files(data: ClassifyData) -> LabelledCorpus:
     labels = {label for _, label in rows}
     if len(labels) < 2:
         raise ValueError(
-            f"{', '.join(data.files)} has the {_spoken(columns[1])} {labels.pop()!r} alone: "
-            f"a classifier takes texts of at least two; add some, or name the right column by "
-            f"--set label=COLUMN."
+            f"a classifier needs texts of at least two values of {_spoken(columns[1])}, got "
+            f"{labels.pop()!r} alone in {', '.join(data.files)}. Add some, or choose the column "
+            "with --set label=COLUMN."
         )
     if data.held_out_files:
         apart = read_labelled(data.held_out_files, *columns, known=labels)
@@ -284,7 +284,7 @@ def _of_files(data: ClassifyData) -> LabelledCorpus:
     for label in sorted(labels - {label for _, label in training}):
         raise ValueError(
             f"{', '.join(data.files)} has too few texts of the {_spoken(columns[1])} {label!r}: "
-            f"all were held out; add some, or set a smaller held_out."
+            "all were held out. Add some, or set a smaller held_out."
         )
     return LabelledCorpus(training, apart, found)
 
@@ -401,8 +401,8 @@ def prepare(
     ):
         if read > room:
             raise ValueError(
-                f"{name} takes at least first + last, which is {read}, and got {room}: set it "
-                "higher, or first and last lower."
+                f"{name} must be at least first + last, {read}, got {room}. Raise it, or lower "
+                "first and last."
             )
     seed = settings.training.seed
     about: list[str] = [

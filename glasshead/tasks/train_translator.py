@@ -89,8 +89,8 @@ def read_pairs(files: Sequence[str], source: str = "source", target: str = "targ
     texts, tables = _kinds(files)
     if len(texts) % 2:
         raise ValueError(
-            f"expected text files in twos, of texts and of their translations, and got "
-            f"{len(texts)}, with {shown(Path(texts[-1]))} alone: name the other too, or a table "
+            "text files must come in pairs, of texts and of their translations, got "
+            f"{len(texts)}, with {shown(Path(texts[-1]))} alone. Name the other too, or a table "
             f"({', '.join(TABLES)}) that has both."
         )
     allowance = Allowance()
@@ -134,9 +134,9 @@ def _lines(source: str, target: str, allowance: Allowance) -> Pairs:
         few = source if len(texts) < len(translations) else target
         least = min(len(texts), len(translations))
         raise ValueError(
-            f"{shown(Path(few))} ends after line {least}, and the file beside it goes on: expected "
-            f"as many lines in {shown(Path(source))} ({len(texts):,}) as in {shown(Path(target))} "
-            f"({len(translations):,}); give each text its translation."
+            f"{shown(Path(few))} ends after line {least}: expected as many lines in "
+            f"{shown(Path(source))} ({len(texts):,}) as in {shown(Path(target))} "
+            f"({len(translations):,}). Give each text its translation."
         )
     return list(zip(texts, translations, strict=True))
 
@@ -241,8 +241,8 @@ def read_corpus(data: TranslateData) -> ParallelCorpus:
     for name, part in (("train on", training), ("hold out", held_out)):
         if not part:
             raise ValueError(
-                f"expected at least one pair of texts with words in both to {name}, and got none: "
-                "give more."
+                f"expected at least one pair of texts with words in both to {name}, got none. Add "
+                "some."
             )
     return ParallelCorpus(training, held_out, len(read) - len(pairs), columns)
 
@@ -361,8 +361,8 @@ def prepare(
         for name, room in (("context_length", config.context_length), ("batch_tokens", tokens)):
             if part.longest > room:
                 raise ValueError(
-                    f"{name} takes at least {part.longest}, the tokens of the longest text, and "
-                    f"got {room}: set it higher, or leave that text out."
+                    f"{name} must be at least {part.longest}, the tokens of the longest text, got "
+                    f"{room}. Raise it, or omit that text."
                 )
     places = {"count": len(corpus.training), "held_out": len(corpus.held_out)}
     about: list[str] = [Message("{count:,} pairs to train on, {held_out:,} held out", **places)]

@@ -106,12 +106,12 @@ def checked_stop(stop: Any) -> tuple[str, ...]:
     Errors: a TypeError or ValueError where they are not a sequence of non-empty texts.
     """
     if isinstance(stop, str) or not isinstance(stop, Sequence):
-        raise TypeError(f"stop takes several texts, and got {stop!r}: put one into a list.")
+        raise TypeError(f"stop must be several texts, got {stop!r}. Put one into a list.")
     for one in stop:
         if not isinstance(one, str):
-            raise TypeError(f"stop takes texts, and got {type(one).__name__} {one!r}.")
+            raise TypeError(f"stop must be texts, got {type(one).__name__} {one!r}.")
         if not one:
-            raise ValueError("stop takes texts of a character at least, and got ''.")
+            raise ValueError("stop must be texts of at least one character, got ''.")
     return tuple(stop)
 
 
@@ -137,8 +137,8 @@ def _pretrained(place: Path, tokenizer: Tokenizer | None) -> Loaded:
     name = shown(place)
     if not isinstance(model, LanguageModel):
         raise ValueError(  # noqa: TRY004 - the folder's content is wrong, not an argument's type
-            f"{name} has an encoder, which reads a text and does not go on with it: name a model "
-            "such as GPT-2 or Llama."
+            f"{name} must be a model that continues a text, such as GPT-2 or Llama, got one with "
+            "an encoder."
         )
     of_llama2c = tokenizer is not None
     tokenizer = huggingface_tokenizer(place) if tokenizer is None else tokenizer
@@ -146,8 +146,8 @@ def _pretrained(place: Path, tokenizer: Tokenizer | None) -> Loaded:
     # Vocabularies of Hugging Face models are often padded to a round number.
     if tokens > own or (of_llama2c and tokens < own):
         raise ValueError(
-            f"the tokenizer of {name} has {tokens} tokens, and the model {own}: "
-            f"take the one that it was trained with."
+            f"the tokenizer of {name} has {tokens} tokens, and the model {own}. Use the tokenizer "
+            "that it was trained with."
         )
     return model, tokenizer, None
 
@@ -157,10 +157,10 @@ def _beside(file: Path) -> Path:
     found = [one for one in sorted(file.parent.glob("tok*.bin")) if one != file]
     if len(found) == 1:
         return found[0]
-    there = f"there are {', '.join(one.name for one in found)}" if found else "there is none"
+    there = ", ".join(one.name for one in found) or "none"
     raise FileNotFoundError(
-        f"{shown(file)} takes one tokenizer beside it, such as tok512.bin, and {there}: "
-        "put the one there that it was trained with."
+        f"{shown(file)} must have one tokenizer next to it, such as tok512.bin, got {there}. Put "
+        "the one there that it was trained with."
     )
 
 
@@ -234,7 +234,7 @@ class Writer:
         Errors: as of `write`; a TypeError for one prompt alone.
         """
         if isinstance(prompts, str):
-            raise TypeError("prompts takes several texts, and got one: put it into a list.")
+            raise TypeError("prompts must be several texts, got one. Put it into a list.")
         encoded = [self._encoded(prompt) for prompt in prompts]
         stop = checked_stop(stop)
         texts = [""] * len(encoded)
@@ -301,7 +301,7 @@ class Writer:
         parts = [*dict.fromkeys(prompt), *prompt.split()]
         wrong = next((part for part in parts if unknown in self.tokenizer.encode(part)), prompt)
         lacking = "the texts of this run never had" if self.settings else "no token stands for"
-        raise ValueError(f"the prompt has {wrong!r}, which {lacking}: leave it out.")
+        raise ValueError(f"the prompt has {wrong!r}, which {lacking}. Omit it.")
 
     def _first_token(self) -> int:
         """Return the token that stands for an empty prompt: an end token or a line break."""
@@ -363,12 +363,12 @@ def evaluate(
     if files:
         texts = tuple(read_texts(files, field or (None if data is None else data.field)))
     elif data is None:
-        raise ValueError("a model of others has held out no text: name a FILE to evaluate on.")
+        raise ValueError("only the runs of glasshead hold out a text. Name a FILE to evaluate on.")
     else:
         texts = WRITE.held_out(data)
     tokens = tokenized(writer.tokenizer, texts)
     if len(tokens.ids) < 2:
-        raise ValueError(f"a text takes at least two tokens, and has {len(tokens.ids)}: give more.")
+        raise ValueError(f"a text must have at least two tokens, got {len(tokens.ids)}.")
     length = writer.model.config.context_length
     windows = HeldOutWindows(tokens.ids, length)
     task = LanguageModelObjective(writer.model, tokens.characters)

@@ -1,4 +1,8 @@
-"""A captured attention call: its inputs, masks of other libraries read, its output compared."""
+"""A captured attention call, the result of the second of the stages of a call.
+
+Here its inputs become a `Problem`, masks of other libraries are read, and its output is compared.
+What captures the call of a function is next to what intercepts it, in interception/.
+"""
 
 import math
 import weakref

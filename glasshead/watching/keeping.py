@@ -77,7 +77,7 @@ class Keeper:
                 f"{type(problem.normalizer).__name__}: leave it out by layers=."
             )
         charge = partial(self._charge, name)
-        store = self._stores.setdefault((name, run.place), KeyStore())
+        store = self._stores.setdefault((name, run.repeat), KeyStore())
         shared = self._snapshots.of(problem, charge)
         return store.weights(shared, _logsumexp(captured, problem), charge)
 

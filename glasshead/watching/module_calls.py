@@ -238,13 +238,13 @@ class ModuleRun(NamedTuple):
 
     Attributes:
         forward: Number of the forward pass.
-        place: Index of the run of the module in it.
+        repeat: How many runs of the module came before in it.
         interleaved: Whether other attention ran since the last run.
         beside: Whether the last run was in the same call of the module.
     """
 
     forward: int
-    place: int = 0
+    repeat: int = 0
     interleaved: bool = False
     beside: bool = False
 

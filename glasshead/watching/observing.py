@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from glasshead.engines import reductions_of
+from glasshead.engines import reduce_by_fastest
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import UnfitError
 from glasshead.statistics import Statistic
@@ -166,7 +166,7 @@ def _computed(
         if found is not None:
             return found
     request = StatisticRequest(problem, statistics)
-    return request.finished(reductions_of(problem, request.reductions, logsumexp))
+    return request.finished(reduce_by_fastest(problem, request.reductions, logsumexp))
 
 
 def _reads_positions(statistic: Statistic) -> bool:

@@ -108,7 +108,7 @@ class Placer:
     def _in_text(self, call: AttentionCall) -> tuple[AttentionCall, CallPosition]:
         """Return a call with the run that it belongs to, and its place in the ledger."""
         captured, run, place = call.captured, call.run, None
-        last = self._last.get((call.name, None if captured.crossing else run.place))
+        last = self._last.get((call.name, None if captured.crossing else run.repeat))
         if captured.crossing:
             place = self.sequences.place(call)
         if (
@@ -142,7 +142,7 @@ class Placer:
         )
 
     def _note(self, name: str, end: int, run: ModuleRun) -> None:
-        self._last[name, None] = self._last[name, run.place] = _LastCall(end, run)
+        self._last[name, None] = self._last[name, run.repeat] = _LastCall(end, run)
 
 
 def merged_position(queries: int, keys: int, own: ModuleCall) -> int | None:

@@ -26,6 +26,7 @@ class Recorder:
         statistics: Statistics by name.
         keeper: Keeps what was asked for beside these; None: nothing was.
         masks: Checks the masks by which the model runs.
+        settle: Computes the statistics that calls wait for.
 
     Attributes:
         watched: The records of the observed attentions, by name, in order of execution.
@@ -39,11 +40,13 @@ class Recorder:
         statistics: dict[str, Statistic],
         keeper: Keeper | None,
         masks: MaskChecks,
+        settle: Callable[[], None],
     ) -> None:
         self.watched: dict[str, Watched] = {}
+        self._calls: dict[str, list[Any]] = {}
         self.keeper, self.masks = keeper, masks
         self.images = ImageFinder(names) if takes_pictures(names) else None
-        self._statistics = statistics
+        self._statistics, self._settle = statistics, settle
 
     def info(self, placed: PlacedCall, observed: ObservedCall) -> CallInfo:
         """Return what is known of a call beside its statistics."""
@@ -57,7 +60,7 @@ class Recorder:
             heads=observed.heads,
             real=observed.real,
             forward=call.run.forward,
-            run=call.run.place,
+            run=call.run.repeat,
             interleaved=call.run.interleaved,
             beside=call.run.beside,
             merged=merged,
@@ -99,3 +102,16 @@ class Recorder:
             kept: What is kept, by the names of `Call`.
         """
         return partial(Call, shape, self._statistics, values, info, **kept)
+
+    def add(self, name: str, make: Callable[[], Call]) -> None:
+        """Add a call to the record of its attention.
+
+        Args:
+            name: Name of the attention.
+            make: Makes the record of the call, once it is read.
+        """
+        calls = self._calls.get(name)
+        if calls is None:
+            calls = self._calls[name] = []
+            self.watched[name] = Watched(name, calls, self._settle)
+        calls.append(make)

@@ -24,7 +24,7 @@ _MOST = 64
 def single_query(problem: Problem, statistics: Mapping[str, Statistic]) -> dict[str, Any] | None:
     """Compute the statistics of a problem of one query, without gradients.
 
-    Returns: their values by name, as of `reductions_of`; None for a problem of another kind.
+    Returns: their values by name, as of `reduce_by_fastest`; None for a problem of another kind.
 
     >>> import glasshead as gh
     >>> query, key = torch.zeros(1, 2), torch.zeros(3, 2)

@@ -127,7 +127,7 @@ class NewCall:
         captured, problem = call.captured, call.captured.problem
         offset = problem.offset
         # Cross-attention reads one text in all runs of its module.
-        self.key = call.name, _CROSSING if captured.crossing else call.run.place
+        self.key = call.name, _CROSSING if captured.crossing else call.run.repeat
         self.captured, self.owner, self.forward = captured, owner, call.run.forward
         self.before = offset if isinstance(offset, int) else 0
         self.keys, self.rows = problem.scores_shape[-1], captured.rows

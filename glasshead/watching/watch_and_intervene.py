@@ -13,7 +13,7 @@ from glasshead.recipe.masks import Mask
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import normalize_statistics
 from glasshead.watching.ends import check_ends
-from glasshead.watching.interception.banded_attention import bands
+from glasshead.watching.interception.banded_attention import banded_attention
 from glasshead.watching.interception.cache_rows import cache_rows
 from glasshead.watching.interception.opening import intervening, watching
 from glasshead.watching.interception.operator_mode import calling_back, observing_operators
@@ -165,7 +165,7 @@ def observing(watcher: Watcher) -> AbstractContextManager[None]:
 
 
 def _patches() -> list[Patch]:
-    return [*functions(), *interface(), *bands(), *scripting(), *cache_rows()]
+    return [*functions(), *interface(), *banded_attention(), *scripting(), *cache_rows()]
 
 
 def _heads(heads: Any) -> tuple[int, ...] | None:

@@ -1,18 +1,24 @@
-"""Watcher: the observer of one `watch`, through whose stages each attention call of a model passes.
+"""Watcher: what one `watch` does with each attention call of a model, in five stages.
 
     intercept   interception/       Session      A function of a library, a module or an operator of
                                                  attention runs as ever, and is reported with a
                                                  function that captures it.
     capture     captured_call.py    CapturedCall Its inputs, mask and output, whatever library they
                                                  are of, as one `Problem`.
-    place       placing.py          Placer       Which run of which layer it is, which text it goes
-                                                 on with, and where.
+    place       placing.py          Placer       Which text it continues, and where.
     observe     observing.py        Observer     Its statistics, without padding.
     record      recording.py        Recorder     What is known of it and what is kept, in the
                                                  `Watched` of its layer.
 
-A call that cannot take this way ends in `MissedAttention`, and the end of the block says so. In
-compiled code a layer may take the result of placing from the first of its pass: `AlikeLayers`.
+Before a call is captured, `Watcher.observe` finds its layer, and which run of it this is. A layer
+that is not selected is not captured.
+
+Errors leave in two places. An `UnfitError`, for a request that does not fit, such as a head out of
+range, is raised in the model's run. Any other error ends in `MissedAttention`: the model runs on,
+and the end of the block raises an `UnseenError`.
+
+In compiled code a layer may take the result of placing from the first of its pass: `AlikeLayers`.
+docs/concepts/watched_call.md draws the path.
 """
 
 import warnings
@@ -40,7 +46,6 @@ from glasshead.watching.ends import EndFinder, Ends
 from glasshead.watching.errors import SHARDED, UnseenError
 from glasshead.watching.keeping import Keeper
 from glasshead.watching.layer_patterns import Layers
-from glasshead.watching.layer_record import Watched
 from glasshead.watching.mask_checks import MaskChecks
 from glasshead.watching.missed import MissedAttention
 from glasshead.watching.module_calls import (
@@ -84,7 +89,7 @@ class WatchChoices:
 
 
 class Watcher:
-    """Observer of the attention calls of a model.
+    """What one `watch` does with the attention calls of a model.
 
     Attributes:
         model, choice, names, layers: The model, the options, the modules of the model by name, and
@@ -109,9 +114,9 @@ class Watcher:
         self.observer = Observer(statistics, choice.heads, padding)
         keeper = None if choice.keep is None else Keeper(choice.keep, choice.budget)
         masks = MaskChecks(choice.expect, names)
-        self.recorder = Recorder(self.names, statistics, keeper, masks)
+        settle = self.observer.singles.settle
+        self.recorder = Recorder(self.names, statistics, keeper, masks, settle)
         self.watched = self.recorder.watched
-        self._calls: dict[str, list[Any]] = {}
         self._alike = AlikeLayers()
 
     def observe(self, module: nn.Module | None, capture: Callable[[], CapturedCall]) -> None:
@@ -152,10 +157,10 @@ class Watcher:
         if shards != captured.shards:
             captured = replace(captured, shards=shards)
         with torch.no_grad(), without_autocast(captured.problem.query.device):
-            self._observe(AttentionCall(name, captured, calls, run))
+            self._through_stages(AttentionCall(name, captured, calls, run))
 
-    def _observe(self, call: AttentionCall) -> None:
-        """Let a captured call pass through the stages."""
+    def _through_stages(self, call: AttentionCall) -> None:
+        """Place, observe and record a captured call."""
         name, captured, calls, _ = call
         first = name not in self.watched
         if first and (other := output_mismatch(captured)):
@@ -194,8 +199,8 @@ class Watcher:
         own, info = calls[0], first.info
         name = attention_name(self.names, own.module)
         run = self.placer.forward_pass.run(name, calls, own)
-        if run.place or run.interleaved:
-            info = info._replace(run=run.place, interleaved=run.interleaved)
+        if run.repeat or run.interleaved:
+            info = info._replace(run=run.repeat, interleaved=run.interleaved)
         self.placer.place_single(name, info.position, run)
         values: dict[str, Any] = {}
         self.observer.singles.add_row(row, info.real, values)
@@ -203,17 +208,8 @@ class Watcher:
         return True
 
     def record(self, name: str, make: Callable[[], Call]) -> None:
-        """Add a call to the record of its attention, while its module is in progress.
-
-        Args:
-            name: Name of the attention.
-            make: Makes the record of the call, once it is read.
-        """
-        calls = self._calls.get(name)
-        if calls is None:
-            calls = self._calls[name] = []
-            self.watched[name] = Watched(name, calls, self.observer.singles.settle)
-        calls.append(make)
+        """Record a call of an attention; a watcher of another kind uses it up instead."""
+        self.recorder.add(name, make)
 
     def cropped(self, cache: Any, count: int | None) -> None:
         """Record that the last tokens of a cache were removed, as `SequenceLedger.cropped` does."""

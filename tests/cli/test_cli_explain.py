@@ -356,28 +356,36 @@ def test_a_bias_is_added_to_every_row_of_its_own():
         (
             {"inputs": [[1.0]]},
             TypeError,
-            "inputs takes a tensor of floating-point numbers, and got list: convert it with .float",
+            "inputs must be a tensor of floating-point numbers, got list. Convert it with .float",
         ),
-        ({"inputs": X[0]}, ValueError, "inputs takes the shape [tokens, d_in], and got [3]"),
+        ({"inputs": X[0]}, ValueError, "inputs must have the shape [tokens, d_in], got [3]"),
         (
             {"W_key": W_KEY.long()},
             TypeError,
-            "W_key takes a tensor of floating-point numbers, and got",
+            "W_key must be a tensor of floating-point numbers, got",
         ),
-        ({"W_key": W_KEY.double()}, TypeError, "W_key takes the type of the inputs, torch.float32"),
-        ({"W_key": W_KEY[0]}, ValueError, "W_key takes the shape [d_in, d_out], and got [2]"),
-        ({"W_query": W_QUERY.T}, ValueError, "of 3 numbers, and got [2, 3]: transpose it."),
-        ({"W_value": W_VALUE[:2]}, ValueError, "W_value takes [3, d_out] for vectors of 3 numbers"),
-        ({"W_key": torch.ones(3, 4)}, ValueError, "and got [3, 2] and [3, 4]."),
+        (
+            {"W_key": W_KEY.double()},
+            TypeError,
+            "W_key must have the type of the inputs, torch.float32",
+        ),
+        ({"W_key": W_KEY[0]}, ValueError, "W_key must have the shape [d_in, d_out], got [2]"),
+        ({"W_query": W_QUERY.T}, ValueError, "of 3 numbers, got [2, 3]: transpose it."),
+        (
+            {"W_value": W_VALUE[:2]},
+            ValueError,
+            "W_value must be [3, d_out] for vectors of 3 numbers",
+        ),
+        ({"W_key": torch.ones(3, 4)}, ValueError, "got [3, 2] and [3, 4]."),
         (
             {"b_query": torch.ones(3)},
             ValueError,
-            "b_query takes 2 numbers, one a column of W_query, and",
+            "b_query must have 2 numbers, one a column of W_query",
         ),
         (
             {"b_query": torch.ones(1, 2)},
             ValueError,
-            "b_query takes the shape [d_out], and got [1, 2]",
+            "b_query must have the shape [d_out], got [1, 2]",
         ),
     ],
 )
@@ -441,17 +449,17 @@ def test_look_up_names_what_is_missing_and_what_is_twice():
 @pytest.mark.parametrize(
     ("tokens", "vectors", "error", "sentence"),
     [
-        ("ab", torch.ones(2, 3), TypeError, "tokens takes a sequence of strings, and got 'ab'"),
+        ("ab", torch.ones(2, 3), TypeError, "tokens must be a sequence of strings, got 'ab'"),
         (
             ("a",),
             [[1.0]],
             TypeError,
-            "vectors takes a tensor of floating-point numbers, and got list",
+            "vectors must be a tensor of floating-point numbers, got list",
         ),
-        (("a",), torch.ones(1, 2).long(), TypeError, "and got torch.int64"),
-        (("a",), torch.ones(2), ValueError, "one row for each of the 1 tokens, and got shape [2]"),
-        (("a",), torch.ones(2, 3), ValueError, "and got shape [2, 3]"),
-        (("a", "b"), torch.tensor([[1.0], [torch.nan]]), ValueError, "and got others for row 1"),
+        (("a",), torch.ones(1, 2).long(), TypeError, "got torch.int64"),
+        (("a",), torch.ones(2), ValueError, "one row for each of the 1 tokens, got shape [2]"),
+        (("a",), torch.ones(2, 3), ValueError, "got shape [2, 3]"),
+        (("a", "b"), torch.tensor([[1.0], [torch.nan]]), ValueError, "got others for row 1"),
     ],
 )
 def test_what_is_no_embedding_is_refused(tokens, vectors, error, sentence):
@@ -460,7 +468,7 @@ def test_what_is_no_embedding_is_refused(tokens, vectors, error, sentence):
 
 
 def test_a_vector_without_numbers_cannot_be_made_up():
-    with pytest.raises(ValueError, match="dim takes a whole number of at least 1, and got 0"):
+    with pytest.raises(ValueError, match="dim must be a whole number of at least 1, got 0"):
         Embeddings.made_up(["a"], dim=0)
 
 

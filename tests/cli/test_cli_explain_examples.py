@@ -162,14 +162,17 @@ class TestColumns:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--example", "jorney"], "--example takes one of shiny, journey, .* did you mean 'journ"),
-        (["--tutorial", "F"], "--tutorial takes one of A, B, C, D, E, and got 'F'"),
+        (
+            ["--example", "jorney"],
+            "--example must be one of shiny, journey, .* did you mean 'journ",
+        ),
+        (["--tutorial", "F"], "--tutorial must be one of A, B, C, D, E, got 'F'"),
         (
             ["a sentence", "--tutorial", "A"],
             "--tutorial needs the sentence of a worked example: 'Hello",
         ),
-        (["a sentence", "--example", "shiny"], "words and vectors of its own, and got TEXT too"),
-        (["--example", "shiny", "--vectors", "-"], "of its own, and got --vectors too: leave"),
+        (["a sentence", "--example", "shiny"], "words and vectors of its own, got TEXT too"),
+        (["--example", "shiny", "--vectors", "-"], "of its own, got --vectors too. Omit"),
         (
             ["--example", "shiny", "--tutorial", "E"],
             "--tutorial must be one of A, B, D for this",

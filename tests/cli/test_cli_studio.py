@@ -43,9 +43,12 @@ def taken():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--port", "65536"], "--port takes a number from 0 to 65535, and got 65536: take 0."),
+        (
+            ["--port", "65536"],
+            "--port must be a number from 0 to 65535, got 65536. Use 0 for a free one.",
+        ),
         (["--port", "x"], "--port"),
-        (["--host", " "], "--host takes an address of this machine, and got none"),
+        (["--host", " "], "--host must be an address of this machine, got none"),
         (["no/such"], "glasshead studio takes the folder of a run or a model, a .bin file"),
         (["--host", "no.such.host.invalid"], "the studio cannot listen on no.such.host.invalid"),
         (["--host", "192.0.2.1"], "the studio cannot listen on 192.0.2.1, port 0 ("),

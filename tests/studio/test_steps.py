@@ -355,4 +355,4 @@ def test_the_server_refuses_in_one_sentence(serving, given, status):
 def test_a_language_that_is_not_there_is_refused(serving):
     status, told = answer_to(serving(None), "steps/words", lang="xx")
     assert status == 400
-    assert "lang takes one of en" in told["detail"]
+    assert "lang must be one of en" in told["detail"]

@@ -1,5 +1,7 @@
 """The path of a watched call: the files that it crosses, from the model to the record."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from torch.nn import functional as F
 
 import glasshead as gh
 from crossings import crossed
+from scripts import ROOT
 
 
 class Fused(nn.Module):
@@ -35,7 +38,7 @@ def path(attention):
     return files
 
 
-@pytest.mark.parametrize(("attention", "most"), [(Fused, 25), (Masked, 25), (ByHand, 28)])
+@pytest.mark.parametrize(("attention", "most"), [(Fused, 26), (Masked, 26), (ByHand, 28)])
 def test_a_watched_call_crosses_few_files(attention, most):
     files = path(attention)
     assert 20 < len(files) <= most, files
@@ -46,3 +49,16 @@ def test_a_call_passes_the_stages_in_their_order(attention):
     names = ["interception/session", "watcher", "placing", "observing", "recording"]
     stages = [f"/watching/{name}.py" for name in names]
     assert [one for one in path(attention) if one in stages] == stages
+
+
+def test_the_page_on_the_path_and_its_figure_name_the_classes_of_the_code():
+    page, figure = (
+        (ROOT / "docs" / file).read_text(encoding="utf-8")
+        for file in ("concepts/watched_call.md", "pictures/watched_call.svg")
+    )
+    files = dict(re.findall(r"\[`(\w+)`\]\(\.\./\.\./(glasshead/\S+\.py)\)", page))
+    drawn = re.findall(r'class="code class"[^>]*>(\w+)<', figure)
+    assert [*files] == [*drawn, "MissedAttention"]
+    assert "MissedAttention" in figure
+    for name, file in files.items():
+        assert f"\nclass {name}" in (ROOT / file).read_text(encoding="utf-8"), name

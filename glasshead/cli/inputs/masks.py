@@ -168,8 +168,8 @@ def table_mask(text: str) -> list[np.ndarray]:
         if rows and len(row) != len(rows[0]):
             raise ParseError(
                 Message(
-                    ", line {number}: expected {count} numbers as on line {first}, and got "
-                    "{count2}: fill up the shorter rows.",
+                    ", line {number}: expected {count} numbers as on line {first}, got {count2}. "
+                    "Fill up the shorter rows.",
                     number=number,
                     count=len(rows[0]),
                     first=first,
@@ -197,14 +197,12 @@ def json_mask(text: str) -> list[Any]:
     except json.JSONDecodeError as error:
         raise ParseError(malformed_json(error)) from error
     except RecursionError as error:
-        raise ParseError(
-            Message(": expected lists of numbers, and got too many brackets.")
-        ) from error
+        raise ParseError(Message(": expected lists of numbers, got too many brackets.")) from error
     except ParseError:
         raise
     except ValueError as error:
         raise ParseError(
-            Message(": expected numbers of at most 4,300 digits, and got a longer one.")
+            Message(": expected numbers of at most 4,300 digits, got a longer one.")
         ) from error
 
 
@@ -213,7 +211,7 @@ def _lists(value: Any) -> list[Any]:
         written = json.dumps(value, ensure_ascii=False)[:40]
         raise ParseError(
             Message(
-                ": expected nested lists of numbers, as in [[1, 0], [1, 1]], and got {written}.",
+                ": expected nested lists of numbers, as in [[1, 0], [1, 1]], got {written}.",
                 written=written,
             )
         )
@@ -243,8 +241,8 @@ def _number(cell: str, line: int | None) -> float | bool:
     got = quoted(cell) if cell else Message("an empty cell")
     raise ParseError(
         Message(
-            "{where}: expected a number, true, false or -inf, and got {got}: write "
-            "a row of them a query.",
+            "{where}: expected a number, true, false or -inf, got {got}. Write a row of them a "
+            "query.",
             where=where,
             got=got,
         )

@@ -42,7 +42,7 @@ def whole_number(written: str | int) -> int:
     """
     if not _WHOLE_NUMBER.fullmatch(str(written)):
         raise typer.BadParameter(
-            Message("it takes a whole number, and got {written}", written=quoted(written))
+            Message("it must be a whole number, got {written}", written=quoted(written))
         )
     return int(written)
 
@@ -59,7 +59,7 @@ def number(written: str | float) -> float:
         return float(written)
     except ValueError:
         raise typer.BadParameter(
-            Message("it takes a number, and got {written}", written=quoted(written))
+            Message("it must be a number, got {written}", written=quoted(written))
         ) from None
 
 

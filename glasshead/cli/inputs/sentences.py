@@ -40,15 +40,13 @@ def sentence_of(settings: CommandSettings, *, most: int | None = None) -> Senten
 
 def _words(text: str) -> list[str]:
     if any(0xD800 <= ord(character) <= 0xDFFF for character in text):
-        raise ValueError(
-            Message("TEXT takes UTF-8, and got other bytes: set the terminal to UTF-8.")
-        )
+        raise ValueError(Message("TEXT must be UTF-8, got other bytes. Set the terminal to UTF-8."))
     words = split(composed(text))
     if not words:
         raise ValueError(
             Message(
-                "TEXT takes a sentence, and got {text}, which has no word: write one, as in "
-                '"Hello shiny sun!", or leave TEXT out.',
+                'TEXT must be a sentence, got {text}, which has no word. Write one, as in "Hello '
+                'shiny sun!", or omit TEXT.',
                 text=quoted(text),
             )
         )

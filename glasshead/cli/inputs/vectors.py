@@ -50,7 +50,7 @@ def json_rows(text: str) -> Iterator[Row]:
         raise ValueError(malformed_json(error)) from error
     except RecursionError as error:
         raise ValueError(
-            Message(", line 1: expected lists of numbers, and got too many brackets.")
+            Message(", line 1: expected lists of numbers, got too many brackets.")
         ) from error
     if not isinstance(whole, dict | list):
         raise ValueError(Message(", line 1: {form}", form=_form(whole)))  # noqa: TRY004 - as of any malformed file
@@ -112,8 +112,8 @@ def _numbers(line: int, token: str, numbers: Any) -> list[float]:
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise ValueError(  # noqa: TRY004 - as above
                 Message(
-                    ", line {line}: expected a number for {token}, and got {value}: write it as "
-                    "in 0.34.",
+                    ", line {line}: expected a number for {token}, got {value}. Write it as in "
+                    "0.34.",
                     line=line,
                     token=quoted(token),
                     value=json.dumps(number, ensure_ascii=False)[:40],
@@ -127,7 +127,7 @@ def _form(got: Any) -> str:
     shortened = written if len(written) <= 40 else f"{written[:39]}…"
     forms = '{"token": […], …}, [["token", […]], …] or [{"token": …, "vector": […]}, …]'
     return Message(
-        "expected {forms}, and got {got}: write it in one of them.", forms=forms, got=shortened
+        "expected {forms}, got {got}. Write it in one of them.", forms=forms, got=shortened
     )
 
 
@@ -179,7 +179,7 @@ def _records(text: str, delimiter: str) -> Iterator[Record]:
             raise ValueError(
                 Message(
                     ", line {line_num}: expected cells of at most {field_size_limit:,} "
-                    "characters, and got a longer one: close its quotes, or shorten it.",
+                    "characters, got a longer one. Close its quotes, or shorten it.",
                     line_num=reader.line_num,
                     field_size_limit=csv.field_size_limit(),
                 )
@@ -238,8 +238,8 @@ def _row(record: Record, delimiter: str) -> Row:
             if cell is cells[-1] and not cell.strip() and len(cells) > 1:
                 raise ValueError(
                     Message(
-                        ", line {line}: expected a number for {token}, and got an empty cell at "
-                        "the end: remove the delimiter there ({named}), or add a number.",
+                        ", line {line}: expected a number for {token}, got an empty cell at the "
+                        "end. Remove the delimiter there ({named}), or add a number.",
                         line=line,
                         token=quoted(token),
                         named=_named(delimiter),
@@ -248,7 +248,7 @@ def _row(record: Record, delimiter: str) -> Row:
             got = quoted(cell.strip()) if cell.strip() else "an empty cell"
             raise ValueError(
                 Message(
-                    ", line {line}: expected a number for {token}, and got {got}: write it as in "
+                    ", line {line}: expected a number for {token}, got {got}. Write it as in "
                     "0.34, or put quotes around a token with {named} in it.",
                     line=line,
                     token=quoted(token),
@@ -321,14 +321,12 @@ def _checked(rows: Iterable[Row]) -> Iterator[Row]:
         where = Message(", line {line}: ", line=row.line)
         if not row.token:
             raise ValueError(
-                Message(
-                    "{where}expected a token, and got an empty one: give it a name.", where=where
-                )
+                Message("{where}expected a token, got an empty one. Give it a name.", where=where)
             )
         if not row.numbers:
             raise ValueError(
                 Message(
-                    "{where}expected numbers after {token}, and got none: add them.",
+                    "{where}expected numbers after {token}, got none. Add them.",
                     where=where,
                     token=quoted(row.token),
                 )
@@ -336,8 +334,8 @@ def _checked(rows: Iterable[Row]) -> Iterator[Row]:
         if len(row.numbers) != len(first.numbers):
             raise ValueError(
                 Message(
-                    "{where}expected a vector of dimension {count} as on line {line}, and got "
-                    "{count2} for {token}: give every token a vector of one dimension.",
+                    "{where}expected a vector of dimension {count} as on line {line}, got "
+                    "{count2} for {token}. Give every token a vector of one dimension.",
                     where=where,
                     count=len(first.numbers),
                     line=first.line,
@@ -349,8 +347,8 @@ def _checked(rows: Iterable[Row]) -> Iterator[Row]:
             if not math.isfinite(number):
                 raise ValueError(
                     Message(
-                        "{where}expected finite numbers, and got {number} for {token}: correct "
-                        "the number or leave the token out.",
+                        "{where}expected finite numbers, got {number} for {token}. Correct the "
+                        "number or omit the token.",
                         where=where,
                         number=number,
                         token=quoted(row.token),

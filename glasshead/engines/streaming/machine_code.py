@@ -105,8 +105,8 @@ class Packer:
             else:
                 if part.dtype != layout[0] or part.ndim != axes or not part.flags.c_contiguous:
                     raise TypeError(
-                        f"the kernel {self.entry} takes contiguous arrays of {layout[0]} and "
-                        f"{axes} axes, and got {part.dtype}{list(part.shape)}."
+                        f"the kernel {self.entry} needs contiguous arrays of {layout[0]} and "
+                        f"{axes} axes, got {part.dtype}{list(part.shape)}."
                     )
                 words += (part.ctypes.data, *part.shape)
         return words

@@ -264,8 +264,8 @@ class StreamingAttention(torch.autograd.Function):
             or (bounds.dtype, of_rows.dtype) != (torch.int64, torch.float32)
         ):
             raise TypeError(
-                "a hook of saved tensors returns them in the shape and dtype that they had, and "
-                f"returned {[(list(x.shape), x.dtype) for x in (query, key, value)]}."
+                "a hook of saved tensors must return them in their own shape and dtype, got "
+                f"{[(list(x.shape), x.dtype) for x in (query, key, value)]}."
             )
         for name, x in zip(_SAVED, (query, key, value, bounds, of_rows, gradient), strict=True):
             check_memory(name, x)

@@ -350,7 +350,7 @@ class Program:
     def _check_status(self, words: Any) -> None:
         if words[STATUS]:
             raise RuntimeError(
-                f"a kernel of the streaming engine ended with status {words[STATUS]}: take "
+                f"a kernel of the streaming engine ended with status {words[STATUS]}. Use "
                 "Attention(engine='fused')."
             )
 

@@ -291,8 +291,8 @@ def _check_printed(printed: WorkedExample, subject: Subject, terms: _Matrix) -> 
     given = (len(rows), len(rows[0]) if rows else 0)
     if shape != given or len(printed.printed_context) != shape[0]:
         raise ValueError(
-            f"printed takes an example of {shape[0]} numbers by {shape[1]} words, as the trace "
-            f"has, and got {given[0]} by {given[1]}."
+            f"printed must be an example of {shape[0]} numbers by {shape[1]} words, as the trace "
+            f"has, got {given[0]} by {given[1]}."
         )
 
 

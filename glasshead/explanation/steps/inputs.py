@@ -211,8 +211,8 @@ class _Made:
         width = result.shape[-1]
         if matrix.shape[-1] not in (width, heads * width):
             raise ValueError(
-                f"projection.W_{role} takes {width} columns, one for each number of a {role}, or "
-                f"{heads * width} for {heads} heads, and got {matrix.shape[-1]}."
+                f"projection.W_{role} must have {width} columns, one for each number of a {role}, "
+                f"or {heads * width} for {heads} heads, got {matrix.shape[-1]}."
             )
         columns = slice(head * width, (head + 1) * width)
         if matrix.shape[-1] == width:
@@ -237,7 +237,7 @@ class _Made:
             result.double(), self.result.double(), rtol=1e-2, atol=1e-3
         ):
             raise ValueError(
-                f"projection takes the inputs and matrices that the trace was made from, and got "
+                "projection must have the inputs and matrices that the trace was made from, got "
                 f"others: its W_{role} does not give the {role} vectors of the trace."
             )
 

@@ -193,15 +193,15 @@ class Beam(Strategy):
         name = "Beam(length_penalty=…)"
         if not 0 <= finite(self.length_penalty, name) <= _LARGEST_PENALTY:
             raise ValueError(
-                f"{name} takes a number from 0 to {_LARGEST_PENALTY:g}, "
-                f"and got {self.length_penalty!r}."
+                f"{name} must be a number from 0 to {_LARGEST_PENALTY:g}, got "
+                f"{self.length_penalty!r}."
             )
         object.__setattr__(self, "length_penalty", float(self.length_penalty))
         candidates = whole_number(self.candidates, "Beam(candidates=…)", least=1)
         if candidates > self.width:
             raise ValueError(
-                f"Beam(candidates=…) takes at most the width, {self.width}, and got {candidates}: "
-                "widen the beam."
+                f"Beam(candidates=…) must be at most the width, {self.width}, got {candidates}. "
+                "Widen the beam."
             )
         object.__setattr__(self, "candidates", candidates)
 
@@ -250,6 +250,6 @@ class Beam(Strategy):
 
     def turns(self, request: Request) -> Iterator[Turn]:
         raise ValueError(
-            f"stream takes a strategy that chooses token by token, Greedy() or Sampling(), and got "
-            f"{self!r}, which knows no token before the whole text: call generate()."
+            "stream needs a strategy that chooses token by token, Greedy() or Sampling(), got "
+            f"{self!r}. Call generate(), which returns the whole text."
         )

@@ -321,15 +321,13 @@ def _nucleus(
 
 def _temperature(value: Any) -> float:
     if finite(value, "Sampling(temperature=…)") < 0:
-        raise ValueError(
-            f"Sampling(temperature=…) takes a number of at least 0, and got {value!r}."
-        )
+        raise ValueError(f"Sampling(temperature=…) must be at least 0, got {value!r}.")
     return float(value)
 
 
 def _mass(value: Any) -> float | None:
     if value is not None and not 0 < finite(value, "Sampling(top_p=…)") <= 1:
-        raise ValueError(f"Sampling(top_p=…) takes a mass above 0 up to 1, and got {value!r}.")
+        raise ValueError(f"Sampling(top_p=…) must be above 0 and at most 1, got {value!r}.")
     return None if value is None else float(value)
 
 

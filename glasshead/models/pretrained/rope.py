@@ -80,7 +80,7 @@ def rope_of(values: ConfigValues, layers: str) -> ConfigValues:
     if isinstance(given, dict) and not given.keys().isdisjoint(_KINDS):
         given = given.get(layers) or {}
     if not isinstance(given, dict):
-        raise ValueError(f"{values.where} takes rope_parameters as an object, and has {given!r}.")  # noqa: TRY004 - what the file has is a value
+        raise ValueError(f"rope_parameters in {values.where} must be an object, got {given!r}.")  # noqa: TRY004 - what the file has is a value
     return ConfigValues(given, f"{values.where}, rope_parameters")
 
 
@@ -121,8 +121,9 @@ def sliding_layers(values: ConfigValues, default: Sequence[bool]) -> list[bool]:
     count = values.whole("num_hidden_layers")
     if not isinstance(given, list) or len(given) != count or not set(given) <= set(_KINDS):
         raise ValueError(
-            f"{values.where} takes layer_types as a list of {count} names, {' or '.join(_KINDS)}, "
-            f"and has {given!r}: watch the model of transformers itself, by gh.watch(model, …)."
+            f"layer_types in {values.where} must be a list of {count} names, "
+            f"{' or '.join(_KINDS)}, got {given!r}. Load the model with transformers and use "
+            "gh.watch(model, …)."
         )
     return [one == "sliding_attention" for one in given]
 

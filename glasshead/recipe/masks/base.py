@@ -29,35 +29,35 @@ SHADES = "·░▒▓■"
 def picture(visible: Callable[[Tile], Tensor], tile: Tile, index: int, width: int) -> str:
     """Draw `visible` over `tile`, at most `width` columns wide; blocks show their mean shade.
 
-    Only one band of rows is looked at at a time, so that a long mask can be drawn too.
+    It evaluates one row of blocks at a time, so that a long mask can be drawn too.
     """
     queries, keys = tile.shape
     block = -(-max(queries, keys) // width)
     lines = []
     for start in range(0, queries, block):
         rows = range(start, min(start + block, queries))
-        shares = [part.float().mean().item() for part in _band(visible, tile, rows, index, block)]
+        shares = [part.float().mean().item() for part in _blocks(visible, tile, rows, index, block)]
         lines.append("".join(_shade(share) for share in shares))
     return "\n".join(lines)
 
 
-def _band(
+def _blocks(
     visible: Callable[[Tile], Tensor], tile: Tile, rows: range, index: int, block: int
 ) -> tuple[Tensor, ...]:
-    """Evaluate a band of rows, and split it into blocks of columns."""
-    band = three_axes(visible(replace(tile, queries=rows)))
+    """Evaluate some rows, and split them into blocks of columns."""
+    pairs = three_axes(visible(replace(tile, queries=rows)))
     try:
-        band = band.expand(*band.shape[:-2], len(rows), tile.shape[1]).flatten(0, -3)
+        pairs = pairs.expand(*pairs.shape[:-2], len(rows), tile.shape[1]).flatten(0, -3)
     except RuntimeError:
         raise ValueError(
-            f"picture takes the size that the mask was made for, and got {tile.shape[0]} queries "
-            f"and {tile.shape[1]} keys: give the size of its tensor."
+            f"the picture must have the size that the mask was made for, got {tile.shape[0]} "
+            f"queries and {tile.shape[1]} keys. Use the size of its tensor."
         ) from None
-    if len(band) == 1:
-        return band[0].split(block, dim=-1)  # the same for every row of the batch
-    if index >= len(band):
-        raise ValueError(f"picture takes an index below {len(band)}, and got {index}.")
-    return band[index].split(block, dim=-1)
+    if len(pairs) == 1:
+        return pairs[0].split(block, dim=-1)  # the same for every row of the batch
+    if index >= len(pairs):
+        raise ValueError(f"the picture's index must be below {len(pairs)}, got {index}.")
+    return pairs[index].split(block, dim=-1)
 
 
 def _shade(share: float) -> str:
@@ -85,7 +85,7 @@ class Mask(Part, ABC):
         is_dense: Whether every pair is in memory already, so that `visible` only slices.
         conjuncts: The masks whose intersection it is; none where it is no intersection.
         shows_own_key: Whether each query is known to see the key at its own position.
-        by_distance: Whether visibility depends on i + offset - j alone, as of a bias.
+        by_distance: Whether visibility depends on i + offset - j alone.
     """
 
     is_dense: ClassVar[bool] = False

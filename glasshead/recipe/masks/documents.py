@@ -64,8 +64,8 @@ class Documents(Mask):
         expected = (*scores[:-3], scores[-1])
         if not self.ids.ndim or self.ids.shape[-1] != scores[-1]:
             raise ValueError(
-                f"documents(ids) takes one number a key, {list(expected)}, "
-                f"and got {list(self.ids.shape)}."
+                f"documents(ids) must have one number a key, {list(expected)}, got "
+                f"{list(self.ids.shape)}."
             )
         check_covers("documents(ids), one number a key,", self.ids.shape, expected)
 

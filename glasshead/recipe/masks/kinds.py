@@ -298,16 +298,16 @@ def dense(tensor: Bool[Tensor, "..."]) -> Mask:
 
 def _boolean(tensor: Any) -> Tensor:
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"dense(tensor) takes a boolean tensor, and got {type(tensor).__name__}.")
+        raise TypeError(f"dense(tensor) must be a boolean tensor, got {type(tensor).__name__}.")
     if tensor.is_floating_point():
         raise TypeError(
-            f"dense(tensor) takes a boolean tensor, and got {tensor.dtype}: "
-            "a float mask is a bias, pass it as bias=, or convert it with from_additive(tensor)."
+            f"dense(tensor) must be a boolean tensor, got {tensor.dtype}. A float mask is a bias: "
+            "pass it as bias=, or convert it with from_additive(tensor)."
         )
     if tensor.dtype != torch.bool:
         raise TypeError(
-            f"dense(tensor) takes a boolean tensor, True = may attend, and got {tensor.dtype}: "
-            "convert it with .bool() if 1 means visible."
+            f"dense(tensor) must be a boolean tensor, True = may attend, got {tensor.dtype}. "
+            "Convert it with .bool() if 1 means visible."
         )
     return tensor
 
@@ -319,7 +319,7 @@ def as_mask(mask: Any) -> Mask | None:
     if isinstance(mask, Tensor):
         return dense(mask)
     raise TypeError(
-        f"mask= takes a mask such as causal() or a boolean tensor, and got {type(mask).__name__}."
+        f"mask= must be a mask such as causal() or a boolean tensor, got {type(mask).__name__}."
     )
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from glasshead.recipe.validation import whole_number, whole_numbers
+from glasshead.recipe.validation import one_of, whole_number, whole_numbers
 
 _Row = TypeVar("_Row")
 
@@ -31,9 +31,8 @@ def pad(
             [0, 0, 8]])
     """
     if not len(rows):
-        raise ValueError("rows takes at least one row, and got none.")
-    if side not in {"left", "right"}:
-        raise ValueError(f"side takes 'left' or 'right', and got {side!r}.")
+        raise ValueError("rows must have at least one row, got none.")
+    one_of(side, "side", ("left", "right"))
     tensors = [torch.as_tensor(row, dtype=torch.long) for row in rows]
     return pad_sequence(tensors, batch_first=True, padding_value=value, padding_side=side)
 
@@ -135,16 +134,15 @@ def _cut(order: np.ndarray, sizes: np.ndarray, tokens: int) -> list[list[int]]:
 def _checked(lengths: Sequence[int] | Tensor, tokens: int) -> np.ndarray:
     sizes = whole_numbers(lengths, "lengths").cpu().numpy().astype(np.int64)
     if sizes.ndim != 1:
-        raise ValueError(f"lengths takes one number an example, and got shape {[*sizes.shape]}.")
+        raise ValueError(f"lengths must have one number an example, got shape {[*sizes.shape]}.")
     for wrong, problem in (
-        (sizes < 1, "at least 1 token: leave empty examples out."),
-        (sizes > tokens, f"at most tokens={tokens}: raise tokens, or cut the example."),
+        (sizes < 1, "at least 1. Omit empty examples."),
+        (sizes > tokens, f"at most tokens={tokens}. Raise tokens, or cut the example."),
     ):
         if wrong.any():
             place = int(wrong.argmax())
             raise ValueError(
-                f"lengths: example {place} has {sizes[place]} tokens, and a batch takes examples "
-                f"of {problem}"
+                f"example {place} of lengths has {sizes[place]} tokens, but must have {problem}"
             )
     return sizes
 

@@ -113,7 +113,7 @@ def cells_of(
         if name not in there and there:
             raise ValueError(
                 Message(
-                    "{path} has no column {name}, but {names}: name one of these.",
+                    "{path} has no column {name}, but {names}. Name one of these.",
                     path=shown(path),
                     name=repr(name),
                     names=named(there),
@@ -148,7 +148,7 @@ def rows_of(
         empty = False
         yield row
     if empty:
-        raise ValueError(Message("{path} has no row but its header: add some.", path=shown(path)))
+        raise ValueError(Message("{path} has no row but its header. Add some.", path=shown(path)))
 
 
 def check_is_table(path: Path, endings: Iterable[str]) -> None:
@@ -156,8 +156,8 @@ def check_is_table(path: Path, endings: Iterable[str]) -> None:
     if ending(path) not in TABLES:
         raise ValueError(
             Message(
-                "{path} ends in none of {endings}, with .gz or .xz where it is packed: "
-                "rename it to what it is.",
+                "{path} must have a name that ends in one of {endings}, with .gz or .xz if it is "
+                "packed. Rename it to what it is.",
                 path=shown(path),
                 endings=", ".join(endings),
             )
@@ -204,8 +204,8 @@ def _of_json(path: Path, allowance: Allowance) -> Iterator[Row]:
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 Message(
-                    "{path}, line {number}: expected a JSON object, and got what is no "
-                    "JSON ({reason}): correct it.",
+                    "{path}, line {number}: expected a JSON object, got invalid JSON ({reason}). "
+                    "Correct it.",
                     path=shown(path),
                     number=number,
                     reason=_reason(error),
@@ -214,8 +214,8 @@ def _of_json(path: Path, allowance: Allowance) -> Iterator[Row]:
         if not isinstance(row, dict):
             raise ValueError(  # noqa: TRY004 - the file is wrong, not the call
                 Message(
-                    '{path}, line {number}: expected a JSON object, as in {{"text": "…"}}, '
-                    "and got {got}: write one object a line.",
+                    '{path}, line {number}: expected a JSON object, as in {{"text": "…"}}, got '
+                    "{got}. Write one object a line.",
                     path=shown(path),
                     number=number,
                     got=kind(row),
@@ -270,9 +270,9 @@ def _of_csv(path: Path, allowance: Allowance, asked: Collection[str]) -> Iterato
         except csv.Error as error:
             raise ValueError(
                 Message(
-                    "{path}, line {begin}: expected cells that are quoted whole or not at "
-                    "all, and got what is not ({error}): put the cell in quotes, and write each "
-                    "quote inside it twice.",
+                    "{path}, line {begin}: expected cells that are quoted whole or not at all, "
+                    "got others ({error}). Put the cell in quotes, and write each quote inside it "
+                    "twice.",
                     path=shown(path),
                     begin=begin,
                     error=error,
@@ -288,8 +288,8 @@ def _check_width(path: Path, end: int, header: Sequence[str], cells: Sequence[st
     if len(cells) != len(header):
         raise ValueError(
             Message(
-                "{path}, line {end}: expected {count} cells, as in the first row, and got "
-                "{count2}: correct the row, or quote its cells.",
+                "{path}, line {end}: expected {count} cells, as in the first row, got {count2}. "
+                "Correct the row, or quote its cells.",
                 path=shown(path),
                 end=end,
                 count=len(header),
@@ -331,8 +331,8 @@ def _header(path: Path, names: list[str]) -> list[str]:
         if count > 1:
             raise ValueError(
                 Message(
-                    "{path}, line 1: expected a name for each column, and got {name} "
-                    "twice: rename one.",
+                    "{path}, line 1: expected a name for each column, got {name} twice. Rename "
+                    "one.",
                     path=shown(path),
                     name=repr(printable(name[:80])),
                 )
@@ -358,7 +358,7 @@ def _text(path: Path, line: int, row: dict[str, Any], name: str, texts_only: boo
         wanted = Message("a text") if texts_only else Message("a text or a whole number")
         raise ValueError(
             Message(
-                "{path}, line {line}: expected {wanted} as {name}, and got {got}: correct it.",
+                "{path}, line {line}: expected {wanted} as {name}, got {got}. Correct it.",
                 path=shown(path),
                 line=line,
                 wanted=wanted,
@@ -370,8 +370,8 @@ def _text(path: Path, line: int, row: dict[str, Any], name: str, texts_only: boo
     if not _is_unicode(text):
         raise ValueError(
             Message(
-                "{path}, line {line}: expected whole characters in {name}, and got "
-                "half of one, such as \\ud83d: correct it.",
+                "{path}, line {line}: expected whole characters in {name}, got half of one, such "
+                "as \\ud83d. Correct it.",
                 path=shown(path),
                 line=line,
                 name=repr(name),
@@ -382,7 +382,7 @@ def _text(path: Path, line: int, row: dict[str, Any], name: str, texts_only: boo
 
 def _lacking(path: Path, line: int, name: str) -> ValueError:
     return ValueError(
-        f"{shown(path)}, line {line}: expected {name!r}, and the row has none: add it."
+        f"{shown(path)}, line {line}: expected {name!r}, got a row without it. Add it."
     )
 
 

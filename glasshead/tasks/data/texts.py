@@ -44,7 +44,7 @@ def read_texts(paths: FileName | Sequence[FileName], field: str | None = None) -
     """
     names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not names:
-        raise ValueError("expected at least one file of texts, and got none: name one.")
+        raise ValueError("expected at least one file of texts, got none.")
     allowance = Allowance()
     return [text for name in names for text in _texts(existing(name), field, allowance)]
 
@@ -87,7 +87,7 @@ def text_files(source: Path) -> list[Path]:
     if not found:
         raise ValueError(
             Message(
-                "{path} has no texts in it: name a folder with files that end in {endings}.",
+                "{path} has no texts in it. Name a folder with files that end in {endings}.",
                 path=shown(source),
                 endings=", ".join((*PLAIN, *TABLES)),
             )
@@ -149,8 +149,8 @@ def _text_column(path: Path, there: Sequence[str], field: str | None) -> str:
         return there[0]
     raise ValueError(
         Message(
-            "{path} has no column {column}, but {names}: say which of them holds "
-            "the text, or call it {column}.",
+            "{path} has no column {column}, but {names}. Choose the column that holds the text, "
+            "or call it {column}.",
             path=shown(path),
             column=repr(TEXT_COLUMN),
             names=named(there),

@@ -37,8 +37,8 @@ def _from_environment(name: str, default: str = "") -> int:
     value = os.environ.get(name, default)
     if not value.isdecimal():
         raise ValueError(
-            f"the launcher tells a whole number by {name}, and it is {value!r}: start with "
-            f"torchrun."
+            f"{name} must be a whole number, set by the launcher, got {value!r}. Start with "
+            "torchrun."
         )
     return int(value)
 
@@ -170,8 +170,7 @@ def _others() -> Iterator[None]:
         if not known and "gloo" not in str(error).lower() and "Connection" not in str(error):
             raise
         raise OSError(
-            "another process of this command has ended: see what it said, or start all of them "
-            "again."
+            "another process of this command has ended. See its error, or start all of them again."
         ) from error
 
 

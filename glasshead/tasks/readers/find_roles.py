@@ -78,8 +78,8 @@ def repeated(
             reads = Message(" and reads {context} at once", context=reader.context)
         raise ValueError(
             Message(
-                "the test repeats two tokens at least, and {name} knows "
-                "{known}{reads}: name another model.",
+                "the test repeats at least two tokens, and {name} knows {known}{reads}. Name "
+                "another model.",
                 name=reader.name,
                 known=known,
                 reads=reads,
@@ -88,8 +88,8 @@ def repeated(
     if asked is not None and asked > most:
         raise ValueError(
             Message(
-                "{option} takes at most {most} tokens, and got {asked}: {name} knows "
-                "{known:,}, and two periods stand in what it reads at once.",
+                "{option} must be at most {most}, got {asked}: {name} knows {known:,} tokens, and "
+                "must read two periods at once.",
                 option=spell("period"),
                 most=most,
                 asked=asked,
@@ -139,8 +139,8 @@ def chunks_for_roles(
     if counts.length < _LEAST:
         raise ValueError(
             Message(
-                "a head has a role among {least} tokens at least, and {name} has "
-                "{length}: name a longer text.",
+                "a text must have at least {least} tokens to find roles, got {length} in {name}. "
+                "Name a longer text.",
                 least=_LEAST,
                 name=texts.name,
                 length=counts.length,
@@ -206,7 +206,7 @@ def score_roles(
                 masses[name] = masses[name] + one if name in masses else one
     if any(one.sums.isnan().any() for one in masses.values()):
         raise ValueError(
-            Message("the scores grow beyond all numbers: train the model again, or name another.")
+            Message("the scores overflow to infinity. Train the model again, or name another.")
         )
     return RolesOnTexts(roles_of(masses, required), sees_later)
 
@@ -263,9 +263,11 @@ def find_roles(
     """
     near, required = whole_number(near, "near"), thresholds_of(thresholds)
     if texts is None and length is not None:
-        raise ValueError("length cuts texts into chunks, and got no texts: give some, or period.")
+        raise ValueError(
+            "length needs texts to cut into chunks, got none. Pass texts, or use period."
+        )
     if texts is not None and period is not None:
-        raise ValueError("period is that of random tokens, and got texts too: leave one out.")
+        raise ValueError("period needs random tokens, got texts. Omit one of them.")
     reader = reader_of_model(model, tokenizer, default_device())
     if texts is None:
         if period is not None:

@@ -140,9 +140,7 @@ def observe_dataset(
     >>> result.documents, result["blocks.0.attention"].received.shape
     (5, torch.Size([3, 5]))
     """
-    requested = normalize_statistics(statistics)
-    if not requested:
-        raise ValueError("observe_dataset takes statistics such as [gh.Entropy()], and got none.")
+    requested = normalize_statistics(statistics, needed_by="observe_dataset")
     rows, workers = whole_number(rows, "rows", least=1), whole_number(workers, "workers", least=1)
     if length is not None:
         length = whole_number(length, "length", least=1)
@@ -157,7 +155,7 @@ def observe_dataset(
             sums.add(part.state)
         chunks, tokens = chunks + part.chunks, tokens + part.tokens
     if not chunks:
-        raise ValueError("observe_dataset takes rows with a text, and none has a word in it.")
+        raise ValueError("observe_dataset needs rows with a text, got none with a word in it.")
     own = vars(reader)["reader"]
     source = {own.kind: own.name, "tokens": tokens, "pieces": chunks, "length": reader.length}
     return CorpusResult(sums.values(), requested, chunks, source=source)
@@ -170,8 +168,8 @@ def _texts(dataset: Any, column: str | None) -> Iterator[str]:
     """
     if isinstance(dataset, str) or not isinstance(dataset, Iterable):
         raise TypeError(
-            f"observe_dataset takes a ray.data.Dataset, or an iterable of texts, rows and Paths, "
-            f"and got {type(dataset).__name__}: give a list of them."
+            "observe_dataset needs a ray.data.Dataset, or an iterable of texts, rows and Paths, "
+            f"got {type(dataset).__name__}. Pass a list of them."
         )
     for row in dataset:
         if isinstance(row, os.PathLike):
@@ -194,18 +192,18 @@ def _text_of(row: Any, column: str) -> str:
     """
     if not isinstance(row, Mapping):
         raise TypeError(
-            f"observe_dataset takes rows such as {{'text': 'the cat sat'}}, texts and Paths, and "
-            f"got {type(row).__name__}: give these."
+            "the rows of observe_dataset must be texts, Paths or dicts such as {'text': 'the cat "
+            f"sat'}}, got {type(row).__name__}."
         )
     if column not in row:
         raise ValueError(
-            f"observe_dataset takes rows with a column {column!r}, and one has "
-            f"{', '.join(map(repr, row)) or 'none'}: name that of the text by column=."
+            f"the rows of observe_dataset must have a column {column!r}, got "
+            f"{', '.join(map(repr, row)) or 'none'}. Name the text's column with column=."
         )
     if not isinstance(row[column], str):
         raise TypeError(
-            f"observe_dataset takes texts, and column {column!r} has {type(row[column]).__name__}: "
-            f"name that of the text by column=."
+            f"the column {column!r} of observe_dataset must hold texts, got "
+            f"{type(row[column]).__name__}. Name the text's column with column=."
         )
     return row[column]
 

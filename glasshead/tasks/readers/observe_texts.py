@@ -83,8 +83,8 @@ class PartialFile:
     def other(self, names: Sequence[str]) -> ValueError:
         """Return the error for inputs that are not those of the file."""
         return ValueError(
-            f"{self.path} holds the sums of a run with another {' and '.join(names)}: read "
-            "what it was begun with, or delete it to begin anew."
+            f"{self.path} holds the sums of a run with another {' and '.join(names)}. Read what "
+            "it began with, or delete it to begin again."
         )
 
     def save(self, partial: PartialSums) -> None:
@@ -225,8 +225,7 @@ class TextObserver:
             self._stream.check(self._counts)
         elif self._counts.digest != self._counted.digest:
             raise ValueError(
-                f"{self._stream.name} has changed while it was read, so that the statistics are "
-                "of no text: leave it as it is, and read it again."
+                f"{self._stream.name} has changed while it was read. Read it again, unchanged."
             )
 
     def remove_partial(self) -> None:
@@ -400,14 +399,12 @@ def observe_texts(
     >>> result["blocks.0.attention"].received.shape, result.source["tokens"]
     (torch.Size([3, 5]), 11)
     """
-    requested = normalize_statistics(statistics)
-    if not requested:
-        raise ValueError("observe_texts takes statistics such as [gh.Entropy()], and got none.")
+    requested = normalize_statistics(statistics, needed_by="observe_texts")
     if isinstance(model, nn.Module) and is_tensor_parallel(model):
         raise ValueError(
-            f"observe_texts gives each rank texts of its own, and the ranks share the heads of "
-            f"{type(model).__name__}: watch it by gh.watch, and give a CorpusStatistics "
-            f"seen.gather()."
+            f"observe_texts needs the whole {type(model).__name__} in each rank, got one whose "
+            "heads the ranks share. Watch it with gh.watch, and give a CorpusStatistics "
+            "seen.gather()."
         )
     with connected_ranks() as ranks:
         with ranks.together():

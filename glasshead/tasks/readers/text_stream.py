@@ -152,7 +152,7 @@ class TextStream:
         if truncate and length != WHOLE:
             raise ValueError(
                 Message(
-                    "{truncate} cuts texts that are read whole: add {length}, or leave it out.",
+                    "{truncate} cuts texts that are read whole. Add {length}, or omit it.",
                     truncate=spell("truncate", True),
                     length=spell("length", WHOLE),
                 )
@@ -160,8 +160,8 @@ class TextStream:
         if length == WHOLE and not texts.lasting:
             raise ValueError(
                 Message(
-                    "{length} takes texts that can be read twice, as the longest is looked for "
-                    "first, and got an iterator: give a list, or Paths of files.",
+                    "{length} needs texts that can be read twice, to find the longest first, got "
+                    "an iterator. Pass a list, or Paths of files.",
                     length=spell("length", WHOLE),
                 )
             )
@@ -213,9 +213,9 @@ class TextStream:
             reader, room = self._reader, self._room or 0
             raise ValueError(
                 Message(
-                    "{name} reads at most {context:,} tokens at once, and a piece would "
-                    "have {longest:,}: take {truncate} too, which cuts {count:,} of {of:,} "
-                    "texts, or {shorter}, which cuts all into pieces.",
+                    "{name} reads at most {context:,} tokens at once, got a piece of {longest:,}. "
+                    "Add {truncate}, which cuts {count:,} of {of:,} texts, or {shorter}, which "
+                    "cuts all into pieces.",
                     name=reader.name,
                     context=reader.context,
                     longest=counts.longest,
@@ -402,8 +402,8 @@ def chunk_length(
     if reader.context is not None and length > reader.context:
         raise ValueError(
             Message(
-                "{name} reads at most {context:,} tokens at once, and a piece would "
-                "have {length:,}: take {shorter}, or another up to {context}.",
+                "{name} reads at most {context:,} tokens at once, got {length:,} for a piece. Use "
+                "{shorter}, or another up to {context}.",
                 name=reader.name,
                 context=reader.context,
                 length=length,
@@ -414,8 +414,8 @@ def chunk_length(
     if length < least:
         raise ValueError(
             Message(
-                "{option} takes at least {least} tokens, as {around} stand around each "
-                "piece, and got {asked}.",
+                "{option} must be at least {least}, as {around} stand around each piece, got "
+                "{asked}.",
                 option=spell("length"),
                 least=least,
                 around=least - 1,

@@ -209,8 +209,8 @@ class Tokenizer:
         if len(tokens) and not 0 <= min(tokens) <= max(tokens) < self.vocab_size:
             wrong = next(number for number in tokens if not 0 <= number < self.vocab_size)
             raise ValueError(
-                f"tokens takes numbers from 0 to {self.vocab_size - 1}, and got {wrong}: take the "
-                f"tokenizer that goes with the model."
+                f"tokens must be numbers from 0 to {self.vocab_size - 1}, got {wrong}. Use the "
+                "tokenizer that belongs to the model."
             )
 
     def save(self, name: FileName) -> None:
@@ -224,7 +224,7 @@ class Tokenizer:
                 beside.write_text(self.inner.to_str(pretty=True), encoding="utf-8")
         except OSError as error:
             raise type(error)(
-                f"{shown(path)} cannot be written ({error.strerror}): name another place."
+                f"{shown(path)} cannot be written ({error.strerror}). Name another place."
             ) from error
 
     @classmethod
@@ -270,8 +270,8 @@ def read_checked(path: Path) -> str:
         told = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"{shown(path)}, line {error.lineno}: expected the JSON of a tokenizer, and got "
-            f"what is no JSON ({error.msg}): save it anew."
+            f"{shown(path)}, line {error.lineno}: expected the JSON of a tokenizer, got invalid "
+            f"JSON ({error.msg}). Save it again."
         ) from error
     except RecursionError as error:
         raise ValueError(f"{shown(path)} is nested too deeply to be a tokenizer.") from error
@@ -297,8 +297,8 @@ LEAST = "a"
 
 def _unusable(path: Path, error: Exception) -> ValueError:
     return ValueError(
-        f"{shown(path)} holds no tokenizer that can be used ({error}): name a tokenizer.json, or "
-        f"make one anew."
+        f"{shown(path)} does not hold a tokenizer that can be used ({error}). Name a "
+        "tokenizer.json, or make a new one."
     )
 
 
@@ -321,13 +321,13 @@ def _found(inner: Inner) -> SpecialTokens:
 
 def _checked(text: str) -> str:
     if not isinstance(text, str):
-        raise TypeError(f"a tokenizer takes texts, and got {type(text).__name__}.")
+        raise TypeError(f"a text must be a string, got {type(text).__name__}.")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"a tokenizer takes whole characters, and got half of one, {text[error.start]!r}, at "
-            f"position {error.start}: leave it out."
+            f"a text must have whole characters, got half of one, {text[error.start]!r}, at "
+            f"position {error.start}."
         ) from error
     return text
 

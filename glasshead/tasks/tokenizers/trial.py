@@ -71,7 +71,7 @@ class Trial:
             much = f"{seconds:.0f} s" if late else f"{_MEMORY / 2**30:g} GB of memory"
             raise ValueError(
                 f"{self._where} has a tokenizer that takes more than {much} for {len(text):,} "
-                "characters: take one whose regular expressions are simpler, or another text."
+                "characters. Use one whose regular expressions are simpler, or another text."
             )
 
     def _started(self) -> subprocess.Popen[str]:

@@ -67,13 +67,13 @@ def check_hardware(hardware: Hardware, optimizer: str, *, resume: bool) -> None:
     there["gpu"] = any(there.values())
     if not there.get(hardware.accelerator, True):
         raise ValueError(
-            f"accelerator {hardware.accelerator} is not to be had here: take auto, or cpu."
+            f"accelerator {hardware.accelerator} is not available here. Use auto, or cpu."
         )
     cores = max(2, os.cpu_count() or 1)
     if hardware.devices > cores and (hardware.accelerator == "cpu" or not there["gpu"]):
         raise ValueError(
-            f"devices takes at most {cores} on this CPU, a process for each core, and got "
-            f"{hardware.devices}: ask for fewer."
+            f"devices must be at most {cores} on this CPU, a process for each core, got "
+            f"{hardware.devices}."
         )
     if hardware.strategy == "fsdp":
         _check_sharding(there["cuda"] and hardware.accelerator != "cpu", optimizer, resume=resume)
@@ -81,20 +81,17 @@ def check_hardware(hardware: Hardware, optimizer: str, *, resume: bool) -> None:
 
 def _check_sharding(gpu: bool, optimizer: str, *, resume: bool) -> None:
     if not gpu:
-        raise ValueError(
-            "strategy fsdp takes a GPU, as Lightning has it for nothing else, and there is none to "
-            "be used: take ddp."
-        )
+        raise ValueError("strategy fsdp needs a GPU, and none is available. Use ddp.")
     if optimizer == "muon":
         raise ValueError(
-            "strategy fsdp takes the optimizer adamw or sgd, as muon needs whole matrices: set "
+            "strategy fsdp needs the optimizer adamw or sgd, as muon needs whole matrices. Set "
             "optimizer=adamw."
         )
     if resume:
         # For FSDP Lightning reads checkpoints itself, and only pickled ones.
         raise ValueError(
-            "strategy fsdp cannot go on from a checkpoint, as Lightning would unpickle it: train "
-            "anew in another folder, or take ddp for a run that began with it."
+            "strategy fsdp cannot resume from a checkpoint, as Lightning would unpickle it. Train "
+            "in another folder, or use ddp for a run that began with it."
         )
 
 
@@ -122,7 +119,7 @@ def launch(
             )
         except (MisconfigurationException, RuntimeError, ValueError) as error:
             raise ValueError(
-                f"{hardware} is not to be had here ({error}): ask for what the machine has."
+                f"{hardware} is not available here ({error}). Use what the machine has."
             ) from error
         leave_at_exit()
         status = "failed"
@@ -244,9 +241,9 @@ class Diverged(ValueError):  # noqa: N818 - the cause
 
     def __init__(self, what: str, step: int, rate: float) -> None:
         super().__init__(
-            f"step {step}, with learning rate {rate:.3g}, has a {what} that is NaN or infinite: "
-            "train anew with a lower learning rate or a longer warmup, in another folder. The logs "
-            "are kept."
+            f"step {step}, with learning rate {rate:.3g}, has a {what} that is NaN or infinite. "
+            "Train again with a lower learning rate or a longer warmup, in another folder; the "
+            "logs are kept."
         )
         self.step = step
 

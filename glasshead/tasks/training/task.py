@@ -144,7 +144,7 @@ def check_batches(source: ExampleSource, name: str) -> None:
     """
     batches: Sequence[Any] = source.batches(0)
     if not len(batches) or not all(len(batch) for batch in batches):
-        raise ValueError(f"{name} has no examples, or a batch without any: give it some.")
+        raise ValueError(f"{name} must have examples, and batches that are not empty.")
 
 
 # Target index that is ignored in the loss.

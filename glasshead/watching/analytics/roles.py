@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from glasshead.attention.weights import Weights
-from glasshead.engines import reductions_of
+from glasshead.engines import reduce_by_fastest
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span
 from glasshead.recipe.validation import in_float64, whole_number
@@ -172,7 +172,7 @@ def masses_of(
 
 def _entropy(problem: Problem) -> Float[Tensor, "batch heads queries"]:
     entropy = Entropy()
-    found = entropy.finish(problem, *reductions_of(problem, entropy.reductions(problem)))
+    found = entropy.finish(problem, *reduce_by_fastest(problem, entropy.reductions(problem)))
     return found.reshape(-1, *found.shape[-2:])
 
 

@@ -37,7 +37,7 @@ _OTHERWISE = "lays its band out otherwise than is known of transformers"
 _BY_HEADS = "multiplies its weights by a head_mask"
 
 
-def bands() -> list[Patch]:
+def banded_attention() -> list[Patch]:
     """Return the patches of the classes that attend within a band, where these are imported."""
     known = [(sys.modules.get(module), name) for module, name in _CLASSES.items()]
     kinds = [getattr(module, name, None) for module, name in known]

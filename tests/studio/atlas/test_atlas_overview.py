@@ -283,7 +283,7 @@ def test_tokens_with_a_number_beyond_all_measure_are_told(tmp_path):
     (tmp_path / "kept.tokens.json").write_text("[" + "7" * 5000 + "]")
     words, trouble = stored_tokens(tmp_path / "kept.safetensors", 1)
     assert words == ()
-    assert "and has broken JSON" in trouble
+    assert "got broken JSON" in trouble
 
 
 def test_a_text_is_read_up_to_the_models_context(run):

@@ -152,9 +152,9 @@ def test_layers_that_share_a_module_are_told_apart():
 def test_what_is_not_to_be_had_is_refused_in_a_sentence(whole, folder):
     with pytest.raises(Refusal, match=r"Enter at least one word"):
         whole.told(" \n", Work())
-    with pytest.raises(Refusal, match=r"query takes one from 0 to \d+, and got 99"):
+    with pytest.raises(Refusal, match=r"query must be from 0 to \d+, got 99"):
         whole.reads(TEXT, 99, Work())
-    with pytest.raises(Refusal, match=r"head takes one from 0 to 2, and got 3"):
+    with pytest.raises(Refusal, match=r"head must be from 0 to 2, got 3"):
         whole.map(TEXT, 0, 3, Work())
     gone = Work()
     gone.cancel()

@@ -130,7 +130,7 @@ def test_what_is_too_large_or_forgotten_is_refused(folders):
         Pictures(Studio(folders["vit"])).add(wide.getvalue())
     with pytest.raises(Forgotten, match=r"no longer here: choose it again"):
         Pictures(Studio(folders["vit"])).told("0" * 16, Work())
-    with pytest.raises(Refusal, match=r"query takes one from 0 to 20, and got 21"):
+    with pytest.raises(Refusal, match=r"query must be from 0 to 20, got 21"):
         Pictures(Studio(folders["vit"])).maps(None, 21, Work())
 
 

@@ -264,7 +264,7 @@ def test_an_alarm_of_another_type_is_a_sentence_each_time(run, log, change):
     for _ in range(2):
         told = log.told()
         assert len(told["problems"]) == 1
-        assert "alarms.jsonl is broken in line 2: mend it" in told["problems"][0]
+        assert "alarms.jsonl is broken in line 2. Fix it" in told["problems"][0]
 
 
 def test_a_log_too_large_is_refused_before_it_is_read(run, log):

@@ -78,7 +78,7 @@ def test_a_text_without_a_place_to_cut_it_has_a_bound(monkeypatch):
     tokenizer = train_bpe(SEEN, 307)
     assert len(tokenizer.encode("s" * 20_011)) == 20_011
     assert tokenizer.encode(("sun " * 11_003).strip())
-    with pytest.raises(ValueError, match="at most 20,011 characters where there is no place"):
+    with pytest.raises(ValueError, match="at most 20,011 characters without a place"):
         tokenizer.encode("s" * 20_012)
 
 
