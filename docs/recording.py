@@ -128,7 +128,7 @@ def prompt(film: Film) -> None:
     for away in (small(page, 1, 0), page.locator("button.layer").nth(0)):
         film.point(away)
         film.shoot(LOOK)
-    film.point(page.get_by_role("button", name="Restore all"))
+    film.point(page.get_by_role("button", name="Restore all", exact=True))
     page.evaluate("scrollTo(0, 0)")
     film.shoot(GLANCE)
 

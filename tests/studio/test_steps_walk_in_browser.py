@@ -253,7 +253,7 @@ def test_titles_of_the_stage_are_whole_on_a_telephone(looking, serving):
     for language in LANGUAGES:
         look.speak(language)
         names = words(language)
-        page.get_by_label(names["walk.at"]).evaluate(FRAMES)
+        page.get_by_label(names["walk.at"], exact=True).evaluate(FRAMES)
         written = page.evaluate("() => window.written.splice(0)")
         for name in ("keys", "scores", "scaled", "masked", "weights", "values"):
             assert names[f"steps.{name}"] in written

@@ -289,8 +289,9 @@ def _print_jump(
         console.print(
             say(
                 "The learning rate jumps from {before:.2g} to {after:.2g}, on the cosine of "
-                "{steps} steps, and this is not the run of {steps} steps. Keep the rate by --set "
-                "cosine={step}, or restart the cosine by --set cosine={step} after=restart.",
+                "{steps} steps, and this is not the run of {steps} steps. Keep the rate with "
+                "--set cosine={step}, or restart the cosine with --set cosine={step} "
+                "after=restart.",
                 before=before,
                 after=after,
                 steps=settings.steps,
@@ -313,7 +314,7 @@ def _lower(run: _Run) -> Message:
     rate, warmup = run.settings.learning_rate / 10, 2 * run.settings.warmup
     longer = f" warmup={warmup}" if 0 < warmup < run.settings.steps else ""
     return Message(
-        "train again in another folder, as by {options}",
+        "train again in another folder, as in {options}",
         options=f"--set learning_rate={rate:g}{longer}",
     )
 

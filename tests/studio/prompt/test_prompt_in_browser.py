@@ -103,7 +103,7 @@ def test_a_head_is_taken_away_and_put_back(looking, serving, folder, prompts):
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(".undoing")).not_to_contain_text("Layer 0")
     drawn(page)
-    page.get_by_role("button", name="Restore all").click()
+    page.get_by_role("button", name="Restore all", exact=True).click()
     expect(page.locator(".undoing p")).to_have_count(0)
     drawn(page)
     assert numbers(page) == [one["p"] for one in before["likely"]]
