@@ -121,8 +121,8 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with whole_file(Path(folder) / "words.txt") as beside:
-    ...         _ = beside.write_text("Hello shiny sun!")
+    ...     with whole_file(Path(folder) / "words.txt") as temporary:
+    ...         _ = temporary.write_text("Hello shiny sun!")
     ...     [file.name for file in Path(folder).iterdir()]
     ['words.txt']
     """
@@ -131,27 +131,27 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise OSError(errno.ELOOP, "its links lead in a circle", str(path))
     if place.exists() and not (place.is_file() or place.is_dir()):
         raise OSError(errno.EINVAL, "a file that is not regular is there", str(path))
-    beside = place.with_name(f".{os.urandom(8).hex()}.tmp")
+    temporary = place.with_name(f".{os.urandom(8).hex()}.tmp")
     try:
-        beside.touch()
-        mode = stat.S_IMODE((place if place.exists() else beside).stat().st_mode)
-        yield beside
-        beside.chmod(mode)
-        _move(beside, place)
+        temporary.touch()
+        mode = stat.S_IMODE((place if place.exists() else temporary).stat().st_mode)
+        yield temporary
+        temporary.chmod(mode)
+        _move(temporary, place)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def _move(beside: Path, place: Path) -> None:
+def _move(temporary: Path, place: Path) -> None:
     """Move a file to its place; on Windows, wait for those who read the older one, but not long."""
     for pause in _PAUSES if sys.platform == "win32" else ():
         try:
-            beside.replace(place)
+            temporary.replace(place)
         except PermissionError:
             time.sleep(pause)
         else:
             return
-    beside.replace(place)
+    temporary.replace(place)
 
 
 def read_object(file: Path, otherwise: str) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def test_a_run_is_not_added_to_where_a_pipe_stands(tmp_path):
 def test_the_studio_tells_what_is_no_file_of_a_training(tmp_path, file):
     (tmp_path / "config.json").write_text('{"training": {"steps": 40}}')
     systems.make_pipe(tmp_path / file)
-    (problem,) = TrainingLog(tmp_path).told()["problems"]
+    (problem,) = TrainingLog(tmp_path).summary()["problems"]
     assert f"{file} cannot be read (it is a named pipe, not a regular file)" in problem
 
 

@@ -53,7 +53,7 @@ def engine_name(name: Any) -> str:
 def choose(problem: Problem, name: str) -> EngineChoice:
     """Choose the engine for a problem.
 
-    Errors: a ValueError where the engine `name` cannot compute the problem.
+    Errors: a ValueError if the engine `name` cannot compute the problem.
     """
     if name == "auto":
         order, reason = _by_speed(problem)

@@ -49,7 +49,7 @@ def write(
         description: A description in JSON.
         tensors: The numbers, by names that the description refers to.
 
-    Errors: an OSError where the file cannot be written; nothing is left behind.
+    Errors: an OSError if the file cannot be written; nothing is left behind.
     """
     path = Path(file)
     if path.is_dir():
@@ -82,7 +82,7 @@ def read(
         kinds: The accepted kinds; the description names the one found, as "kind".
         check: Called with the shape of each tensor before any is read; what it raises is raised.
 
-    Errors: an OSError where the file cannot be read, or is no regular file; a ValueError where it
+    Errors: an OSError if the file cannot be read, or is no regular file; a ValueError if it
     is not safetensors, was written by something else, or holds another kind, with the class that
     reads that.
     """
@@ -248,7 +248,7 @@ def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
 def deserialize(data: Any, place: str, tensors: Mapping[str, Tensor]) -> Any:
     """Rebuild the value that `serialize` has described.
 
-    Errors: any, where the description was not made by `serialize`.
+    Errors: any, if the description was not made by `serialize`.
     """
     if isinstance(data, list):
         return tuple(
@@ -376,7 +376,7 @@ def found(
 ) -> tuple[dict[str, Statistic], dict[str, Any]]:
     """Rebuild statistics and their values by name.
 
-    Errors: any, where the description is corrupted.
+    Errors: any, if the description is corrupted.
     """
     statistics = {name: _statistic(one) for name, one in data.items()}
     for name, statistic in statistics.items():

@@ -22,16 +22,17 @@ _KIND = "joined weights"
 class JoinedWeights(LazyMatrix):
     """The lazy matrix P, `[..., queries, keys]`, of consecutive calls on one text.
 
-    Each call has its own lazy `Weights`: P_ij of the rows i of a call is that of its own matrix at
-    key j - first_key. Keys outside a call, later ones and those that a sliding cache has evicted,
-    have weight 0. A watch joins the calls of a text in this way; the verbs are those of `Weights`.
+    Each call has its own lazy `Weights`: in the rows i of a call, P_ij is the weight in the call's
+    matrix at key j - first_key. Keys outside a call, later ones and those that a sliding cache has
+    evicted, have weight 0. A watch joins the calls of a text in this way; it has the operations of
+    `Weights`.
 
     Args:
         parts: The weights of each call, in order.
         first_keys: For each call, the position in the text of its first key.
 
-    Errors: a TypeError where the parts are no `Weights` or the positions no whole numbers, a
-    ValueError where there is no part, not one position a part, or parts differ in their leading
+    Errors: a TypeError if the parts are not `Weights` or the positions not whole numbers, a
+    ValueError if there is no part, not one position a part, or parts differ in their leading
     axes, dtype or device.
 
     >>> import glasshead as gh
@@ -101,13 +102,13 @@ class JoinedWeights(LazyMatrix):
 
     @property
     def offset(self) -> int | Tensor:
-        """Return the position of the first query among the keys; a tensor where rows differ."""
+        """Return the position of the first query among the keys; a tensor if rows differ."""
         part, _, keys = self._calls[0]
         return keys.start + part.offset
 
     @property
     def logsumexp(self) -> Float[Tensor, "... queries"]:
-        """Return ln Σ_j exp s_ij of each row, in nats; -inf where a query sees nothing."""
+        """Return ln Σ_j exp s_ij of each row, in nats; -inf if a query sees nothing."""
         return torch.cat([part.logsumexp for part, _, _ in self._calls], -1)
 
     def _parts_of(self, rows: range) -> Iterator[tuple[Weights, range, range]]:
@@ -183,7 +184,7 @@ class JoinedWeights(LazyMatrix):
     def load(cls, file: str | os.PathLike[str]) -> Self:
         """Read what `save` has written; nothing in the file is executed, and nothing computed.
 
-        Errors: an OSError where the file cannot be read; a ValueError where it holds no joined
+        Errors: an OSError if the file cannot be read; a ValueError if it holds no joined
         weights.
         """
         description, tensors = read(file, _KIND)

@@ -38,7 +38,7 @@ class LazyMatrix(ABC):
     @property
     @abstractmethod
     def dtype(self) -> torch.dtype:
-        """Return the dtype of the weights: float32, or float64 where the inputs are."""
+        """Return the dtype of the weights: float32, or float64 if the inputs are."""
 
     @property
     @abstractmethod
@@ -68,7 +68,7 @@ class LazyMatrix(ABC):
     def tile(self, rows: range, columns: range) -> Float[Tensor, "... rows columns"]:
         """Compute the weights of a range of queries on a range of keys.
 
-        Errors: a TypeError or ValueError where these are not ranges of step 1 in the matrix.
+        Errors: a TypeError or ValueError if these are not ranges of step 1 in the matrix.
         """
         rows = checked_range(rows, self.shape[-2], "tile(rows)")
         return self._tile(rows, checked_range(columns, self.shape[-1], "tile(columns)"))
@@ -76,22 +76,22 @@ class LazyMatrix(ABC):
     def seen(self, rows: range) -> range:
         """Return the range of keys that these queries may see; others have weight 0.
 
-        Errors: a TypeError or ValueError where this is not a range of step 1 in the matrix.
+        Errors: a TypeError or ValueError if this is not a range of step 1 in the matrix.
         """
         return self._seen(checked_range(rows, self.shape[-2], "seen(rows)"))
 
     def head(self, *index: int) -> Self:
         """Select one head, `[queries, keys]`: `W.head(0, 3)` is `W[0, 3]`, as lazy as W.
 
-        Its parts are computed without those of other heads, but where the score or the normalizer
-        is custom. Queries, keys and logsumexp are not copied; numbers per head or distance,
-        such as those of a learned β or a RelativeBias, are taken as they are now.
+        Its parts are computed without other heads, unless the score or the normalizer is custom.
+        Queries, keys and logsumexp are not copied; numbers per head or distance, such as a learned
+        β or a RelativeBias, are taken as they are now.
 
         Args:
             index: A place along each axis before the queries.
 
         Errors: a TypeError for another index, a ValueError for more or fewer than these axes, an
-        IndexError where it lies outside of them.
+        IndexError if it lies outside of them.
 
         >>> import torch
         >>> import glasshead as gh
@@ -122,8 +122,8 @@ class LazyMatrix(ABC):
         It takes whole numbers, slices that go forwards, and an ellipsis. The rows and columns are
         computed for every head, whichever are indexed; `head` computes one.
 
-        Errors: a TypeError for another index, an IndexError where it lies outside of the matrix, a
-        ValueError where the part would take more than 2 GiB.
+        Errors: a TypeError for another index, an IndexError if it lies outside of the matrix, a
+        ValueError if the part would take more than 2 GiB.
         """
         index = full_index(index, len(self.shape))
         leading = tuple(
@@ -136,9 +136,9 @@ class LazyMatrix(ABC):
         return self.tile(rows, columns)[(*leading, row_index, column_index)]
 
     def dense(self, budget: int = _BUDGET) -> Float[Tensor, "... queries keys"]:
-        """Compute the whole matrix.
+        """Compute the full matrix.
 
-        Errors: a ValueError where it would take more than `budget` bytes.
+        Errors: a ValueError if it would take more than `budget` bytes.
         """
         rows, columns = map(range, self.shape[-2:])
         budget = whole_number(budget, "budget")
@@ -149,7 +149,7 @@ class LazyMatrix(ABC):
     def __matmul__(self, right: Tensor) -> Float[Tensor, "... queries r"]:
         """Compute P·R for R `[..., keys, r]`, without materializing P.
 
-        Errors: a TypeError or ValueError where R is not a tensor of that shape.
+        Errors: a TypeError or ValueError if R is not a tensor of that shape.
         """
         return self._right_product(self._operand(right))
 
@@ -159,7 +159,7 @@ class LazyMatrix(ABC):
 
         Of the transpose, sum over blocks of queries and average over blocks of keys.
 
-        Errors: a TypeError or ValueError where rows and columns are not whole numbers of at least
+        Errors: a TypeError or ValueError if rows and columns are not whole numbers of at least
         1, or there are fewer queries than rows, or fewer keys than columns.
         """
         for name, parts, length in zip(

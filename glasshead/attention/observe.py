@@ -43,7 +43,7 @@ class StatisticResults:
         return self.values[self.name_of(statistic)]
 
     def name_of(self, statistic: "str | Statistic") -> str:
-        """Return the name of a statistic; raise a KeyError where it was not observed."""
+        """Return the name of a statistic; raise a KeyError if it was not observed."""
         name = statistic
         if not isinstance(statistic, str):
             name = next((n for n, one in self.statistics.items() if one == statistic), None)
@@ -57,8 +57,8 @@ class StatisticResults:
     def _joined(self, other: "StatisticResults") -> dict[str, Any]:
         """Concatenate the values with those of further queries.
 
-        Errors: a ValueError where they are not of the same statistics, or where a statistic of
-        the whole does not follow from those of its chunks.
+        Errors: a ValueError if they are not of the same statistics, or if a statistic does not
+        follow from its chunks.
         """
         # Statistics known by name only cannot be compared.
         for one in (*self.statistics.values(), *other.statistics.values()):
@@ -82,8 +82,8 @@ class StatisticResults:
             names: Names, or statistics, of the same axes; without any, all that have one number a
                 query.
 
-        Errors: a KeyError for what was not observed, a ValueError where the axes differ, an
-        ImportError where there is no pandas.
+        Errors: a KeyError for what was not observed, a ValueError if the axes differ, an
+        ImportError if there is no pandas.
 
         >>> import torch
         >>> import glasshead as gh
@@ -193,8 +193,8 @@ class Observation(StatisticResults):
 
     Read a statistic by name, `seen.entropy`, or by object, `seen[gh.Entropy()]`.
 
-    `+` puts an observation of some queries and one of the next together: rows follow each other,
-    sums over queries are added, the shorter filled up with 0 where the keys have grown.
+    `+` joins an observation with the observation of the next queries: rows follow each other,
+    sums over queries are added, the shorter filled up with 0 if the keys have grown.
 
     Attributes:
         context: As a call gives it, bit for bit, with its gradient.
@@ -227,8 +227,8 @@ class Observation(StatisticResults):
     def __add__(self, other: "Observation") -> "Observation":
         """Concatenate with the observation of the next queries.
 
-        Errors: a ValueError where they are not of the same statistics, or where a statistic of
-        the whole does not follow from those of its chunks.
+        Errors: a ValueError if they are not of the same statistics, or if a statistic does not
+        follow from its chunks.
         """
         if not isinstance(other, Observation):
             return NotImplemented
@@ -241,7 +241,7 @@ class Observation(StatisticResults):
 
         A value of several tensors is written as `name.field` each. Gradients are not kept.
 
-        Errors: an OSError where the file cannot be written; then an older one is as it was.
+        Errors: an OSError if the file cannot be written; then an older one is as it was.
 
         >>> import tempfile
         >>> from pathlib import Path
@@ -257,10 +257,10 @@ class Observation(StatisticResults):
     def load(cls, file: str | os.PathLike[str]) -> "Observation":
         """Read what `save` has written; nothing in the file is executed.
 
-        A custom statistic is kept by its name: its value is there, but it cannot be added
-        to that of further queries.
+        A custom statistic is kept by its name: its value is there, but further queries cannot be
+        added.
 
-        Errors: an OSError where the file cannot be read; a ValueError where it is no observation.
+        Errors: an OSError if the file cannot be read; a ValueError if it is not an observation.
         """
         return cls(*saved.load_observation(file))
 
@@ -350,7 +350,7 @@ def _common(
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the axes that all statistics share, and their sizes, leading axes included.
 
-    Errors: a ValueError where they differ, or a statistic's own axes are not those of its value.
+    Errors: a ValueError if they differ, or a statistic's own axes are not those of its value.
     """
     axes_of = {name: statistics[name].axes for name in names}
     shapes = {column: tuple(tensor.shape) for column, tensor in columns.items()}

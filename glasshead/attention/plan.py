@@ -25,7 +25,7 @@ class Plan:
         passes: The number of times the scores are computed.
         multiple: The time that is expected, as a multiple of the plain call's; 1 for the call, and
             on a GPU, where none was measured.
-        statistics: On a GPU, what computes the statistics beside the context, and why.
+        statistics: On a GPU, what computes the statistics next to the context, and why.
 
     >>> import torch, glasshead as gh
     >>> x = torch.empty(1, 8, 4096, 64, device="meta")
@@ -86,14 +86,14 @@ def planned(
     plain = cost.flops + extra.plain
     # The operations of sums and softmax are of a CPU's.
     multiple = (plain + extra.flops + extra.sums) / plain if plain else 1.0
-    beside = reducer_of(problem, reductions) if engine is FUSED else None
+    reducer = reducer_of(problem, reductions) if engine is FUSED else None
     return replace(
         plan,
         flops=cost.flops + extra.flops,
         bytes=cost.bytes + extra.bytes + result_bytes(problem, reductions),
         passes=extra.passes,
         multiple=multiple if problem.query.device.type in ("cpu", "meta") else 1.0,
-        statistics=beside,
+        statistics=reducer,
     )
 
 

@@ -133,7 +133,7 @@ def scores_are_coarse(problem: Problem, scores: Float[Tensor, "..."]) -> bool:
 def _exponentials(
     scores: Float[Tensor, "*shape"], weight: Float[Tensor, "*rows 1"] | None
 ) -> Float[Tensor, "*shape"]:
-    """Compute weight · exp(s) in place, 0 where it is at or below the smallest normal number.
+    """Compute weight · exp(s) in place, 0 if it is at or below the smallest normal number.
 
     PyTorch's exp takes ten times as long, for all of them, where one falls below that, which is
     1e-38 in float32.

@@ -153,7 +153,7 @@ class KeyStore:
             charge: Called with bytes before they are taken; it may raise.
             instead: Bytes of what the caller can keep instead of a copy; None: nothing.
 
-        Returns: the kept keys; None where what the caller keeps instead is to be preferred.
+        Returns: the kept keys; None if what the caller keeps instead is to be preferred.
         """
         # A tensor of inference mode could not be appended to outside of it.
         with torch.inference_mode(mode=False), torch.no_grad():
@@ -175,7 +175,7 @@ class KeyStore:
 def _continued(
     known: KeptKeys, key: Tensor, queries: int, charge: Callable[[int], None]
 ) -> KeptKeys | None:
-    """Return the keys of a call within those of an earlier one; None where they are others."""
+    """Return the keys of a call within those of an earlier one; None if they are others."""
     buffer, count = known.buffer, key.shape[-2]
     if (
         key.shape[1:-2] != known.shape[1:-2]
@@ -205,7 +205,7 @@ def _continued(
 
 
 def _rows_of(part: KeptKeys, key: Tensor) -> Int[Tensor, " batch"] | None:
-    """Return which rows of a batch of kept keys equal these keys; None where some row has none."""
+    """Return which rows of a batch of kept keys equal these keys; None if some row has none."""
     last = part.part(len(part.span) - 1, len(part.span)).tensor()
     mine = key[..., -1:, :]
     if last.shape == mine.shape and torch.equal(last, mine) and torch.equal(part.tensor(), key):

@@ -184,7 +184,7 @@ def _refuse(sentence: str, arguments: Sequence[str] | None = None) -> int:
         line = f"glasshead: error: {one_line(sentence)}"
         if isinstance(sentence, Message):
             say = _spoken(sys.argv[1:] if arguments is None else arguments)
-            line = say("glasshead: error: {sentence}", sentence=one_line(say.told(sentence)))
+            line = say("glasshead: error: {sentence}", sentence=one_line(say.translated(sentence)))
         sys.stderr.write(f"{line}\n")
     return _BAD_INPUT
 

@@ -216,8 +216,8 @@ def _observe_model(
     asked = () if processes else checked_statistics()
     from glasshead.cli.observe_model import (
         HeadChoice,
-        left_out,
         observe_model,
+        omitted,
         places,
         report,
         save,
@@ -234,8 +234,8 @@ def _observe_model(
     )
     if observed is not None:
         outputs.write(report(observed), partial(save, observed))
-        for sentence in (*places(observed), *left_out(observed.pieces, observed.reader)):
-            print_stderr(spoken(outputs.lang).told(sentence))
+        for sentence in (*places(observed), *omitted(observed.pieces, observed.reader)):
+            print_stderr(spoken(outputs.lang).translated(sentence))
 
 
 def _check_names_a_run(run: str | None, options: _ModelOptions) -> None:

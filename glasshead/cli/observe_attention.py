@@ -28,7 +28,7 @@ from glasshead.cli.observe_tables import (
 from glasshead.cli.statistic_options import StatisticOption, default_statistics
 from glasshead.drawing import Block, Document, Note, Paragraph, Table, number
 from glasshead.explanation.choices import quoted
-from glasshead.explanation.embeddings import MADE_UP_SEED
+from glasshead.explanation.embeddings import GENERATED_SEED
 from glasshead.explanation.explain_trace import Sentence, VectorSource
 from glasshead.message import Message, _
 from glasshead.recipe.mask_text import parse_mask
@@ -42,10 +42,10 @@ _NOTES = {
     VectorSource.TEXTS: Message(
         "The vectors are those of the worked example, as printed in the tutorials."
     ),
-    VectorSource.MADE_UP: Message(
+    VectorSource.GENERATED: Message(
         "The embeddings are random (seed {seed}) and have no meaning: what the words attend "
         "to here says nothing about the words. The computation is real.",
-        seed=MADE_UP_SEED,
+        seed=GENERATED_SEED,
     ),
 }
 

@@ -116,19 +116,19 @@ def spoken(asked: str | None) -> "Say":
 
 def in_language(document: "Document", say: "Say") -> "Document":
     """Translate the messages of a document, in each of its blocks."""
-    return replace(_told(document, say), language=say.language, words=say.words())
+    return replace(_translated(document, say), language=say.language, words=say.words())
 
 
-def _told(part: Any, say: "Say") -> Any:
+def _translated(part: Any, say: "Say") -> Any:
     from glasshead.drawing import Block, Document
 
     if isinstance(part, str):
-        return say.told(part)
+        return say.translated(part)
     if isinstance(part, list | tuple):
-        return type(part)(_told(one, say) for one in part)
+        return type(part)(_translated(one, say) for one in part)
     if isinstance(part, Block | Document) and is_dataclass(part):
         own = [field.name for field in fields(part) if field.init]
-        return replace(part, **{name: _told(getattr(part, name), say) for name in own})
+        return replace(part, **{name: _translated(getattr(part, name), say) for name in own})
     return part
 
 
@@ -387,8 +387,8 @@ def write_bytes(path: Path, content: bytes, kind: Kind) -> None:
     check_target(path, kind)
     try:
         Path(realpath(path)).parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as beside:
-            beside.write_bytes(content)
+        with whole_file(path) as temporary:
+            temporary.write_bytes(content)
     except OSError as error:
         raise _refusal(path, error, kind) from error
 

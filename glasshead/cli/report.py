@@ -107,9 +107,9 @@ def _print_gaps(made: "Report", text: str, say: "Say") -> None:
 
     if made.sample.origin != "given":
         origin = words(say.language)[f"shell.origin.{made.sample.origin}"]
-        print_stderr(origin.format(why=say.told(made.sample.why)))
+        print_stderr(origin.format(why=say.translated(made.sample.why)))
     for view, why in made.refused.items():
-        print_stderr(say("It has no view {view}: {why}", view=view, why=say.told(why)))
+        print_stderr(say("It has no view {view}: {why}", view=view, why=say.translated(why)))
     for view, (count, of) in made.tokens.items():
         if count < of:
             sentence = say(

@@ -16,7 +16,7 @@ from glasshead.cli.inputs.messages import (
     as_option,
     check_task,
     print_stderr,
-    unseen_as_value_error,
+    unobserved_as_value_error,
     whole_number,
 )
 from glasshead.cli.output import (
@@ -359,7 +359,7 @@ def score_texts(
         tests.append((shown(text), _description(chunks.counts), chunks.groups))
     scores = []
     for name, description, groups in tests:
-        with Counter(f"reading {name}") as counter, unseen_as_value_error():
+        with Counter(f"reading {name}") as counter, unobserved_as_value_error():
             found = score_roles(reader, groups, progress=counter.show)
         tokens = sum(group.numel() for group in groups)
         scores.append(RoleScores(name, description, tokens, *found))

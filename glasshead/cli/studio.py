@@ -61,18 +61,18 @@ def studio(
     model, *others = models or [None]
     for each in (model, *others):
         check_options(each, host, port)
-    beside = [Path(other) for other in others if other is not None]
+    other_folders = [Path(other) for other in others if other is not None]
     from glasshead.studio.app import serve
     from glasshead.studio.studio import Studio
 
-    served = Studio(_folder(model), beside=beside)
-    if beside:
+    served = Studio(_folder(model), other_folders=other_folders)
+    if other_folders:
         _check_all_read(served)
     # What cannot be shown is refused here, before a page opens to say it.
     if served.subject.kind == "weights":
         served.subject.weights()
     with _exiting_at_once():
-        serve(served, host=host, port=port, opens=opens, told=_print_address)
+        serve(served, host=host, port=port, opens=opens, announce=_print_address)
 
 
 def _check_all_read(served: "Studio") -> None:

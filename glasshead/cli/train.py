@@ -314,12 +314,12 @@ def train_run(
 
     if leads():
         count = sum(parameter.numel() for parameter in prepared.task.model.parameters())
-        about = say.told(prepared.about)
+        about = say.translated(prepared.about)
         print_stderr(say("{count:,} parameters, {about}", count=count, about=about))
     try:
         return prepared.train(folder, hardware, resume=resume, watch=watch, lang=say.language)
     except Interrupted as interrupted:
-        print_stderr(say.told(interrupted))
+        print_stderr(say.translated(interrupted))
         raise typer.Abort from None
 
 
@@ -336,7 +336,7 @@ def _alarms(folder: "RunFolder", say: "Say") -> str:
     return say(
         "{raised} of {heads} heads raised an alarm, the first at {first}",
         **places,
-        first=say.told(log.alarms[0].sentence),
+        first=say.translated(log.alarms[0].sentence),
     )
 
 

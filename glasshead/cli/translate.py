@@ -134,10 +134,10 @@ def _translations(
     translator: "TextTranslator", texts: Iterable[str], strategy: "Strategy", say: "Say"
 ) -> "Iterator[Translation]":
     """Translate the texts, or standard input; a warning names words that have no token."""
-    told: set[str] = set()
+    printed: set[str] = set()
     for lines in texts_of(tuple(texts)):
         translations = translator.translate(lines.texts, strategy, name=lines.name)
-        print_unknown(translator.tokenizer, lines.texts, told, say)
+        print_unknown(translator.tokenizer, lines.texts, printed, say)
         yield from translations
 
 

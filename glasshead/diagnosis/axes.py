@@ -24,7 +24,7 @@ from glasshead.message import Message
 
 @dataclass(frozen=True)
 class AxisHints:
-    """Hints from the caller about the attention and the mask; None where nothing was stated."""
+    """Hints from the caller about the attention and the mask; None if nothing was stated."""
 
     queries: int | None = None
     keys: int | None = None

@@ -20,7 +20,7 @@ class Evidence:
     """Evidence that True means "may attend" (above 0) or "hidden" (below 0).
 
     Attributes:
-        balance: From about -3 to 3; 0 where undecided.
+        balance: From about -3 to 3; 0 if undecided.
         reason: The evidence in words.
     """
 

@@ -84,8 +84,8 @@ class Meaning:
     """Interpretation of a mask in one convention.
 
     Attributes:
-        convention: Its name, or None where it could not be decided.
-        visible: Which cells are visible, in the mask's own axes; None where that is not decided.
+        convention: Its name, or None if it could not be decided.
+        visible: Which cells are visible, in the mask's own axes; None if that is not decided.
         hiding: The numbers it hides by, where it is additive.
         shows: Of a mask of two values, whether the one other than 0 is visible.
         findings: Findings of the interpretation.
@@ -105,9 +105,9 @@ class Layout:
     Attributes:
         shape: The mask's own.
         by_key: Whether its last axis is the only one of queries or keys: `[keys]`, `[batch, keys]`.
-        queries: The attention's number of queries; None where that is not known.
+        queries: The attention's number of queries; None if that is not known.
         keys: The attention's number of keys.
-        offset: The position of query 0 among the keys, or None where it is not stated.
+        offset: The position of query 0 among the keys, or None if it is not stated.
     """
 
     shape: tuple[int, ...]
@@ -176,7 +176,7 @@ class MaskInput:
         values: The numbers.
         source: Python code for this tensor, where the input is called `mask`.
         typed: Whether its dtype was chosen, as of a tensor; not so of a list.
-        convention: The convention of its type; None where it has none.
+        convention: The convention of its type; None if it has none.
     """
 
     values: Shaped[Tensor, "..."]
@@ -337,7 +337,7 @@ _CELLS = 2**22
 
 @dataclass(frozen=True, eq=False)
 class RowSummary:
-    """Number, first and last of the keys that each query sees; 0 where it sees none."""
+    """Number, first and last of the keys that each query sees; 0 if it sees none."""
 
     count: Int[Tensor, "*leading queries"]
     first: Int[Tensor, "*leading queries"]
@@ -412,7 +412,7 @@ class Edge:
 
 
 def last_edge(rows: RowSummary) -> Edge | None:
-    """Find the diagonal that cuts a mask on the right; None where no query tells."""
+    """Find the diagonal that cuts a mask on the right; None if no query tells."""
     highest = rows.last.amax(-1, keepdim=True)
     telling = rows.alive & (rows.last < highest)
     queries = torch.arange(rows.last.shape[-1], device=rows.last.device)

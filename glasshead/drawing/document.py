@@ -342,7 +342,7 @@ class Drawn(ABC):
     def text(self, width: int = 80) -> str:
         """Return plain text, at most `width` cells wide except for code that cannot be broken.
 
-        Errors: a ValueError where the width is below 20.
+        Errors: a ValueError if the width is below 20.
         """
         return self.document().text(width)
 

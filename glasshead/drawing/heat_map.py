@@ -42,7 +42,7 @@ class _Layout:
         grid: The cells, pooled as needed.
         name: Cells of the terminal for the names of rows.
         cell: Cells of the terminal for one weight.
-        figures: The width of the widest number, or 0 where there is no room for numbers.
+        figures: The width of the widest number, or 0 if there is no room for numbers.
         top: The weight of the deepest colour.
     """
 
@@ -337,7 +337,7 @@ def _check_row(row: Any, place: int) -> tuple[Value, ...]:
 
 
 def _weight(value: Any, row: int, column: int) -> Value:
-    """Return one weight, or None where it is hidden."""
+    """Return one weight, or None if it is hidden."""
     if value is None:
         return None
     try:

@@ -21,7 +21,7 @@ from glasshead.engines.direct import (
     is_softmax_of_products,
     pays_by_row,
 )
-from glasshead.engines.reducing import reduce_by_fastest
+from glasshead.engines.reducing import of_rows, reduce_by_fastest
 from glasshead.engines.reference import (
     IN_FULL,
     SOFTMAX,
@@ -35,7 +35,7 @@ from glasshead.engines.triton import TRITON
 from glasshead.private_names import private
 from glasshead.recipe.masks.base import Mask
 from glasshead.recipe.masks.kinds import LengthMask
-from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen, visible_pairs
+from glasshead.recipe.problem import Problem, clear_hidden, sees_and_seen, visible_pairs
 from glasshead.recipe.tile import Span, Tile, four_axes
 from glasshead.recipe.validation import is_traced, is_transformed
 from glasshead.statistics.reductions import Reduction
@@ -155,7 +155,7 @@ class Fused:
         """Return what computes the problem by SDPA alone, from its inputs as they are.
 
         It computes all inputs of the same shapes, dtype and device, with a mask that is the same or
-        has other lengths. None where inputs have to be converted, cut or cleared.
+        has other lengths. None if inputs have to be converted, cut or cleared.
         """
         mask, is_causal = _mask(problem)
         by_length = type(mask) is LengthMask
@@ -317,23 +317,6 @@ class _Recorder(_Mode):
         return output
 
 
-def of_rows(
-    logsumexps: Sequence[Tensor], problem: Problem
-) -> Float[Tensor, "*batch heads queries"] | None:
-    """Return the logsumexp of the only kernel, in the layout of the problem; None of several.
-
-    Kernels may pack grouped heads into the queries, and pad the rows. Without a gradient some give
-    none.
-    """
-    shape = problem.query.shape[:-1]
-    if len(logsumexps) != 1 or logsumexps[0] is None or logsumexps[0].numel() == 0:
-        return None
-    (known,) = logsumexps
-    if known.numel() == shape.numel():
-        return known.reshape(shape)
-    return known[..., : shape[-1]].reshape(shape) if known.shape[:-1] == shape[:-1] else None
-
-
 def _mask(problem: Problem) -> tuple[Mask | None, bool]:
     """Simplify the mask, and return whether SDPA's own `is_causal` expresses it."""
     mask = problem.simplified_mask()
@@ -349,7 +332,7 @@ def _spans_of_rows(
     """Return the keys that all queries of a batch row see, without a gap, one span for all or each.
 
     SDPA then needs no mask tensor, no copy without what it hides, and no scores of that, as in a
-    batch of padded texts, or in a cache longer than its text. None where the rows are others, or
+    batch of padded texts, or in a cache longer than its text. None if the rows are others, or
     too small.
     """
     *batch, _, _, keys = problem.scores_shape
@@ -385,7 +368,7 @@ def _inputs(
         key, value = (x[..., : query.shape[-2], :] for x in (key, value))
     if visible is None or _pairs_each_with_its_own(problem):
         return query, key, value
-    return clear_unseen(query, key, value, *sees_and_seen(visible))
+    return clear_hidden(query, key, value, *sees_and_seen(visible))
 
 
 def _pairs_each_with_its_own(problem: Problem) -> bool:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.engines.reference import by_rows
@@ -42,6 +43,23 @@ def reduce_by_fastest(
             return TRITON.reduce(bare, reductions, logsumexp)
     with without_autocast(problem.query.device):
         return by_rows(bare, reductions)
+
+
+def of_rows(
+    logsumexps: Sequence[Tensor], problem: Problem
+) -> Float[Tensor, "*batch heads queries"] | None:
+    """Return the logsumexp of the only kernel, in the layout of the problem; None of several.
+
+    Kernels may pack grouped heads into the queries, and pad the rows. Without a gradient some give
+    none.
+    """
+    shape = problem.query.shape[:-1]
+    if len(logsumexps) != 1 or logsumexps[0] is None or logsumexps[0].numel() == 0:
+        return None
+    (known,) = logsumexps
+    if known.numel() == shape.numel():
+        return known.reshape(shape)
+    return known[..., : shape[-1]].reshape(shape) if known.shape[:-1] == shape[:-1] else None
 
 
 def reducer_of(problem: Problem, reductions: Sequence[Reduction]) -> str | None:

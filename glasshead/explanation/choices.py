@@ -123,21 +123,18 @@ def one_of(value: str, choices: Iterable[str], option: str) -> str:
 
     >>> one_of("dott", ["dot", "cosine"], "--score")
     Traceback (most recent call last):
-    ValueError: --score takes one of dot, cosine, and got 'dott': did you mean 'dot'?
+    ValueError: --score must be one of dot, cosine, got 'dott': did you mean 'dot'?
     """
     choices = list(choices)
     if value in choices:
         return value
-    alike = nearest(value, choices)
-    hint = Message("take one of the list.")
-    if alike:
-        hint = Message("did you mean {name}?", name=repr(alike))
-    raise ValueError(
-        Message(
-            "{option} must be one of {choices}, got {value}: {hint}",
-            option=option,
-            choices=Message.joined(", ", choices),
-            value=quoted(value),
-            hint=hint,
-        )
+    wrong = Message(
+        "{option} must be one of {choices}, got {value}",
+        option=option,
+        choices=Message.joined(", ", choices),
+        value=quoted(value),
     )
+    alike = nearest(value, choices)
+    if alike:
+        raise ValueError(Message("{wrong}: did you mean {name}?", wrong=wrong, name=repr(alike)))
+    raise ValueError(Message("{wrong}.", wrong=wrong))

@@ -111,9 +111,9 @@ def _kind(character: str) -> str:
     return next((kind for kind, fits in kinds.items() if fits), "w")
 
 
-MADE_UP_DIM = 4
+GENERATED_DIM = 4
 """Small enough to follow by hand, and divisible into 1, 2 or 4 heads."""
-MADE_UP_SEED = 123
+GENERATED_SEED = 123
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,8 +165,8 @@ class Embeddings:
         return cls(example.tokens, torch.tensor(example.embeddings, dtype=torch.float64))
 
     @classmethod
-    def made_up(
-        cls, tokens: Iterable[str], *, dim: int = MADE_UP_DIM, seed: int = MADE_UP_SEED
+    def generated(
+        cls, tokens: Iterable[str], *, dim: int = GENERATED_DIM, seed: int = GENERATED_SEED
     ) -> "Embeddings":
         """Make up meaningless vectors from the tokens' spelling and a seed.
 
@@ -181,7 +181,7 @@ class Embeddings:
 
         Errors: a ValueError where `dim` is below 1.
 
-        >>> Embeddings.made_up(["sun", "moon", "sun"], dim=2).vectors
+        >>> Embeddings.generated(["sun", "moon", "sun"], dim=2).vectors
         tensor([[ 0.6400, -0.0600],
                 [-1.4800,  0.7700],
                 [ 0.6400, -0.0600]], dtype=torch.float64)
@@ -189,7 +189,7 @@ class Embeddings:
         if dim < 1:
             raise ValueError(f"dim must be a whole number of at least 1, got {dim}.")
         tokens = tuple(tokens)
-        known = {token: _made_up(token, dim, seed) for token in dict.fromkeys(tokens)}
+        known = {token: _generated(token, dim, seed) for token in dict.fromkeys(tokens)}
         rows = [known[token] for token in tokens]
         return cls(tokens, torch.tensor(rows, dtype=torch.float64).reshape(len(tokens), dim))
 
@@ -231,7 +231,7 @@ def composed(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def _made_up(token: str, dim: int, seed: int) -> list[float]:
+def _generated(token: str, dim: int, seed: int) -> list[float]:
     """Draw numbers by a hash, which unlike a generator is stable across releases."""
     drawn = hashlib.shake_256(f"{seed}:{token}".encode(errors="surrogatepass")).digest(8 * dim)
     places = (int.from_bytes(drawn[start : start + 8]) >> 12 for start in range(0, 8 * dim, 8))

@@ -40,8 +40,8 @@ def explain(  # noqa: PLR0913 - each is an option of its own
 ) -> Explanation:
     r"""Explain an attention in words: the formula of each step, its numbers, and the reason for it.
 
-    It is given as a trace, or as a module and its inputs. The module writes its attention by hand,
-    as a product, a softmax and a product, or calls `nn.MultiheadAttention`,
+    It is given as a trace, or as a module and its inputs. The module computes explicit attention: a
+    product, a softmax and a product; or calls `nn.MultiheadAttention`,
     `F.scaled_dot_product_attention` or eager `flex_attention`. It runs as it is, without gradients,
     and the steps have its own numbers. Matrices named as `W_query` make the projections a step.
 
@@ -51,13 +51,13 @@ def explain(  # noqa: PLR0913 - each is an option of its own
         tokens: The words of the queries, and in self-attention of the keys; else "1", "2", …
         query: The query to explain: a word (its first occurrence) or a position; else the last.
         lang: The language: en, tr, es, zh-Hant or zh-Hans, or a code such as "es_ES" or "zh-TW".
-        keys: The words of the keys where they differ, as in cross-attention.
+        keys: The words of the keys if they differ, as in cross-attention.
         index: The index of the leading axes, (batch…, head); zeros if not given.
-        layers: The name of the module that attends, or a pattern of it, where several do.
+        layers: The name of the module that attends, or a pattern of it, if several do.
         projection: The embeddings and the matrices that gave queries, keys and values of a trace;
             they are explained in a first step.
         printed: A worked example, whose printed numbers are compared with the exact ones.
-        columns: Whether to show the result in columns too, H = XA, as some texts write it.
+        columns: Whether to show the result in columns too, H = XA, as some tutorials write it.
 
     Errors: a TypeError or a ValueError if an argument does not fit the trace or the module, if a
     module attends several times or drops weights, and, as an `UnseenError`, as of `watch`.
@@ -136,7 +136,7 @@ def _run(
         module, inputs, layers: As of `explain`.
         given: Filled with what its modules are called with, by name.
 
-    Errors: a ValueError where its attention does not follow from queries, keys and values.
+    Errors: a ValueError if its attention does not follow from queries, keys and values.
     """
     kind = type(module).__name__
     try:
@@ -205,7 +205,7 @@ def _keep(given: dict[str, tuple[Any, ...]], name: str) -> Any:
 def _one_call(seen: Seen, kind: str) -> tuple[str, Call]:
     """Return the name and the call of the one attention that was seen.
 
-    Errors: a ValueError where there are several, and where its weights were changed on their way.
+    Errors: a ValueError if there are several, and if its weights were changed on their way.
     """
     if len(seen) > 1:
         named = ", ".join(map(repr, seen))

@@ -22,7 +22,7 @@ from glasshead.explanation.embeddings import (
 from glasshead.explanation.explanation import Explanation
 from glasshead.explanation.figures import figure
 from glasshead.explanation.settings import ExplanationSettings
-from glasshead.explanation.steps import TELLERS
+from glasshead.explanation.steps import EXPLAINERS
 from glasshead.explanation.subject import Subject, formula_of, part_name
 from glasshead.explanation.translations import Say
 from glasshead.explanation.undefined import undefined_notes
@@ -213,7 +213,7 @@ def explain(
         projection=projection,
         printed=printed,
     )
-    steps = [tell(subject) for tell in TELLERS]
+    steps = [explainer(subject) for explainer in EXPLAINERS]
     return Explanation(
         title=_title(subject),
         language=say.language,
@@ -283,7 +283,7 @@ class VectorSource(Enum):
     """The origin of a sentence's vectors."""
 
     TEXTS = "the worked example of the texts"
-    MADE_UP = "made up from a seed"
+    GENERATED = "made up from a seed"
     FILE = "the user's file"
 
 
@@ -304,7 +304,7 @@ class Sentence:
     def default_query(self) -> int:
         """Position of the word explained where none is asked for: that of the texts, or the last.
 
-        >>> Sentence(Embeddings.made_up(["A", "sun", "!"]), VectorSource.MADE_UP).default_query
+        >>> Sentence(Embeddings.generated(["A", "sun", "!"]), VectorSource.GENERATED).default_query
         1
         """
         return last_word(self.embeddings.tokens) if self.example is None else self.example.position
@@ -413,9 +413,9 @@ class SentenceAttention:
                 "The matrices are drawn as in the tutorial: torch.manual_seed({seed}), then "
                 "{classes}.",
                 seed=example.matrices.seed,
-                classes=say.told(Message.joined(", ", example.matrices.classes)),
+                classes=say.translated(Message.joined(", ", example.matrices.classes)),
             )
-        if self.sentence.source is VectorSource.MADE_UP:
+        if self.sentence.source is VectorSource.GENERATED:
             yield say(
                 "The embeddings are random (seed {seed}) and have no meaning: what the words "
                 "attend to here says nothing about the words. The computation is real.",

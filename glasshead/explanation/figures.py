@@ -60,19 +60,19 @@ class Figures:
         more = ", …" if len(values) > len(shown) else ""
         return f"[{', '.join(map(self.figure, shown))}{more}]"
 
-    def total(self, terms: Sequence[str], left_out: int = 0) -> str:
+    def total(self, terms: Sequence[str], omitted: int = 0) -> str:
         """Join terms by +; of many only the first, with the number of the others.
 
         Args:
             terms: The formatted terms.
-            left_out: Number of further terms.
+            omitted: Number of further terms.
 
         >>> write = Figures(Say("en"), decimals=4)
         >>> write.total(["1", "2"]), write.total(["1"] * 768)
         ('1 + 2', '1 + 1 + 1 + … (765 more)')
         """
-        shown = terms if len(terms) <= MOST_TERMS and not left_out else terms[:_FIRST]
-        more = len(terms) - len(shown) + left_out
+        shown = terms if len(terms) <= MOST_TERMS and not omitted else terms[:_FIRST]
+        more = len(terms) - len(shown) + omitted
         return " + ".join([*shown, *self.and_more(more)]) or "0"
 
     def and_more(self, count: int) -> list[str]:

@@ -9,7 +9,7 @@ from glasshead.explanation.subject import Column, Subject, formula_of
 from glasshead.recipe import normalizers
 
 
-class NormalizerTelling(NamedTuple):
+class NormalizerExplanation(NamedTuple):
     """The explanation of a normalizer: its description, formula, numbers and reason.
 
     `columns` are its intermediate values between scores and weights, one per key.
@@ -86,10 +86,10 @@ class Exponentials:
         """Format their sum, as powers and as numbers, and the share of each key in it."""
         write, scores = self.subject.write, self.subject.row("masked")
         keys = [key for key in self.subject.written if key in set(self.subject.seen)]
-        left_out = len(self.subject.seen) - len(keys)
+        omitted = len(self.subject.seen) - len(keys)
         terms = [*([] if self.sink is None else [self.sink]), *(scores[key] for key in keys)]
-        powers = write.total([self.written(score) for score in terms], left_out)
-        figures = write.total([write.figure(_exp(score - self.shift)) for score in terms], left_out)
+        powers = write.total([self.written(score) for score in terms], omitted)
+        figures = write.total([write.figure(_exp(score - self.shift)) for score in terms], omitted)
         sink = 0.0 if self.sink is None else _exp(self.sink - self.shift)
         whole = write.figure(sum([*self.powers, sink]))
 
@@ -119,11 +119,11 @@ def _exp(exponent: float) -> float:
         return math.inf
 
 
-def tell_softmax(subject: Subject) -> NormalizerTelling:
+def explain_softmax(subject: Subject) -> NormalizerExplanation:
     """Explain the softmax: powers of e, and the share of each in their sum."""
     say, exponentials = subject.say, Exponentials.of(subject)
     above = exponentials.above
-    return NormalizerTelling(
+    return NormalizerExplanation(
         intro=(
             say(
                 "Scores can be of any size, positive or negative. The softmax turns them into "
@@ -165,12 +165,12 @@ def _why(subject: Subject) -> str:
     )
 
 
-def tell_softmax_one(subject: Subject) -> NormalizerTelling:
+def explain_softmax_one(subject: Subject) -> NormalizerExplanation:
     """Explain the softmax with a sink: one more power in the sum, which belongs to no key."""
     say, write, sink = subject.say, subject.write, _sink(subject)
     exponentials = Exponentials.of(subject, sink)
     above = exponentials.above
-    return NormalizerTelling(
+    return NormalizerExplanation(
         intro=(
             say(
                 "This softmax has one place more than there are keys: a sink, with the score "
@@ -198,14 +198,14 @@ def _sink(subject: Subject) -> float:
     return subject.of_head(getattr(subject.problem.normalizer, "sink", 0.0))
 
 
-def tell_hard_max(subject: Subject) -> NormalizerTelling:
+def explain_hard_max(subject: Subject) -> NormalizerExplanation:
     """Explain hard attention: the largest score takes all."""
     say, write, scores = subject.say, subject.write, subject.row("masked")
     keys = [key for key in subject.written if key in set(subject.seen)]
     listed = ", ".join(write.figure(scores[key]) for key in keys)
     more = ", …" if len(keys) < len(subject.seen) else ""
     largest = max((scores[key] for key in subject.seen), default=0.0)
-    return NormalizerTelling(
+    return NormalizerExplanation(
         intro=(
             say(
                 "Hard attention does not share: the key with the largest score gets the whole "
@@ -241,7 +241,7 @@ def _compared(subject: Subject, largest: float) -> tuple[str, ...]:
     return subject.by_key("p", line)
 
 
-def tell_sigmoid(subject: Subject) -> NormalizerTelling:
+def explain_sigmoid(subject: Subject) -> NormalizerExplanation:
     """Explain the sigmoid at each score."""
     say, write = subject.say, subject.write
 
@@ -249,7 +249,7 @@ def tell_sigmoid(subject: Subject) -> NormalizerTelling:
         power = math.exp(min(-score, 700.0))
         return f"1 / (1 + e^{write.factor(-score)}) = 1 / (1 + {write.figure(power)})"
 
-    return NormalizerTelling(
+    return NormalizerExplanation(
         intro=(
             say(
                 "The sigmoid looks at each key by itself: a very negative score gives a weight p "
@@ -286,13 +286,13 @@ def entmax15_threshold(scores: Sequence[float], weights: Sequence[float]) -> flo
     return scores[best] / 2 - math.sqrt(weights[best])
 
 
-def tell_sparsemax(subject: Subject) -> NormalizerTelling:
+def explain_sparsemax(subject: Subject) -> NormalizerExplanation:
     """Explain the sparsemax: a threshold is subtracted from all scores."""
     say, write, scores = subject.say, subject.write, subject.row("masked")
     above = _above(subject)
     terms = [write.factor(scores[key]) for key in above]
     threshold = sparsemax_threshold(scores, subject.row("weights"))
-    return NormalizerTelling(
+    return NormalizerExplanation(
         intro=(
             say(
                 "The sparsemax subtracts one threshold τ (tau) from every score. What is left "
@@ -319,13 +319,13 @@ def tell_sparsemax(subject: Subject) -> NormalizerTelling:
     )
 
 
-def tell_entmax15(subject: Subject) -> NormalizerTelling:
+def explain_entmax15(subject: Subject) -> NormalizerExplanation:
     """Explain the 1.5-entmax: a threshold is subtracted from half of each score, and squared."""
     say, write = subject.say, subject.write
     scores, weights = subject.row("masked"), subject.row("weights")
     above = _above(subject)
     threshold = entmax15_threshold(scores, weights)
-    return NormalizerTelling(
+    return NormalizerExplanation(
         intro=(
             say(
                 "This is 1.5-entmax, halfway between softmax and sparsemax: one threshold τ (tau) "
@@ -358,11 +358,11 @@ def _above(subject: Subject) -> list[int]:
     return [key for key, weight in enumerate(subject.row("weights")) if weight > 0]
 
 
-def tell_own(subject: Subject) -> NormalizerTelling:
+def explain_own(subject: Subject) -> NormalizerExplanation:
     """Explain a custom normalizer by its results only."""
     say, write = subject.say, subject.write
     normalizer, weights = subject.problem.normalizer, subject.row("weights")
-    return NormalizerTelling(
+    return NormalizerExplanation(
         intro=(say("The scores are turned into weights p, one for each key."),),
         formula=f"p_j = {formula_of(normalizer)}",
         numbers=subject.by_key("p", lambda key: write.figure(weights[key])),
@@ -376,19 +376,19 @@ def tell_own(subject: Subject) -> NormalizerTelling:
 
 
 # Keyed by method, not by class: a subclass that computes something else is not its base.
-_TELLERS = {
-    normalizers.Softmax.normalize: tell_softmax,
-    normalizers.SoftmaxOne.normalize: tell_softmax_one,
-    normalizers.HardMax.normalize: tell_hard_max,
-    normalizers.Sparsemax.normalize: tell_sparsemax,
-    normalizers.Entmax15.normalize: tell_entmax15,
-    normalizers.Sigmoid.normalize: tell_sigmoid,
+_EXPLAINERS = {
+    normalizers.Softmax.normalize: explain_softmax,
+    normalizers.SoftmaxOne.normalize: explain_softmax_one,
+    normalizers.HardMax.normalize: explain_hard_max,
+    normalizers.Sparsemax.normalize: explain_sparsemax,
+    normalizers.Entmax15.normalize: explain_entmax15,
+    normalizers.Sigmoid.normalize: explain_sigmoid,
 }
 
 
-def tell_normalizer(subject: Subject) -> NormalizerTelling:
+def explain_normalizer(subject: Subject) -> NormalizerExplanation:
     """Explain the normalizer of the subject's recipe."""
-    return _TELLERS.get(type(subject.problem.normalizer).normalize, tell_own)(subject)
+    return _EXPLAINERS.get(type(subject.problem.normalizer).normalize, explain_own)(subject)
 
 
 def why_hidden(subject: Subject) -> str:

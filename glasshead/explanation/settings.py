@@ -312,7 +312,9 @@ class ExplanationSettings:
 
     @property
     def _score(self) -> str:
-        return self.score or (self.worked.score if self.worked else "scaled-dot")
+        if self.score is not None:
+            return self.score
+        return self.worked.score if self.worked else "scaled-dot"
 
     def recipe(self) -> RecipeOptions:
         """Return the attention.

@@ -66,7 +66,7 @@ class EvictingCache(KeyValueCache):
     def held(self) -> KeysAndValues:
         """Return the keys and the values, in the order of the text.
 
-        Errors: a ValueError where there are none.
+        Errors: a ValueError if there are none.
         """
         if self._held is None:
             raise ValueError("this cache is empty. Run the attention with it first.")
@@ -113,7 +113,7 @@ class EvictingCache(KeyValueCache):
     ) -> Float[Tensor, "batch heads queries head_dim"]:
         """Attend from the new queries to the held keys, then evict by the policy.
 
-        Errors: a ValueError where the attention's own mask is no intersection of bands or its own
+        Errors: a ValueError if the attention's own mask is no intersection of bands or its own
         bias depends on more than distance, and cannot be evaluated at the key's position.
         """
         _check(attention)
@@ -213,7 +213,7 @@ class KVCache:
         policy: Which keys of each self-attention are kept, for each layer, row and key head by
             itself: `H2O`, `SnapKV`, `TOVA` or `Sinks`. None: all that a later query can see.
 
-    Errors: a TypeError where the policy is none.
+    Errors: a TypeError if the policy is not an eviction policy.
 
     >>> import torch
     >>> import glasshead as gh
@@ -225,7 +225,7 @@ class KVCache:
 
     Attributes:
         own: The caches of self-attentions, by layer.
-        crossed: Those of cross-attentions, which keep all of the source.
+        crossed: The caches of cross-attentions, which keep all of the source.
     """
 
     def __init__(self, policy: Policy | None = None) -> None:

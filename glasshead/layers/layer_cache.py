@@ -84,7 +84,7 @@ class GrowableBuffer:
 
 
 def check_fits(held: Tensor, new: Tensor) -> None:
-    """Raise a ValueError where new rows, heads or widths differ from those held."""
+    """Raise a ValueError if new rows, heads or widths differ from those held."""
     check_rows(len(held), len(new))
     (*_, heads, _, width), (*_, fed, _, wide) = held.shape, new.shape
     if (heads, width) != (fed, wide):
@@ -95,7 +95,7 @@ def check_fits(held: Tensor, new: Tensor) -> None:
 
 
 def check_rows(held: int, new: int) -> None:
-    """Raise a ValueError where the number of new rows differs from that held."""
+    """Raise a ValueError if the number of new rows differs from that held."""
     if held != new:
         raise ValueError(
             f"this cache must be used with {held} rows, got {new}. Begin a new cache, or reorder "
@@ -106,7 +106,7 @@ def check_rows(held: int, new: int) -> None:
 def taken(tensor: Shaped[Tensor, " batch *rest"], rows: Any) -> Shaped[Tensor, " rows *rest"]:
     """Select rows: row i of the result is row `rows[i]`.
 
-    Errors: a TypeError or ValueError where `rows` are no rows of the tensor.
+    Errors: a TypeError or ValueError if `rows` are no rows of the tensor.
     """
     if not isinstance(rows, Tensor) or rows.dtype not in (torch.int64, torch.int32):
         got = rows.dtype if isinstance(rows, Tensor) else type(rows).__name__
@@ -250,7 +250,7 @@ class KeyValueCache:
     def held(self) -> KeysAndValues:
         """Return the keys and the values.
 
-        Errors: a ValueError where there are none.
+        Errors: a ValueError if there are none.
         """
         return self._keys.held, self._values.held
 
@@ -267,7 +267,7 @@ class KeyValueCache:
             reach: The most keys before its own that a query sees; None: all. Only that many older
                 keys are held from now on.
 
-        Errors: a ValueError where the new ones are of another number of rows.
+        Errors: a ValueError if the new ones are of another number of rows.
         """
         self._keys.append(key)
         self._values.append(value)

@@ -142,7 +142,7 @@ class QueryKeyNorm(nn.Module):
     def queries(
         self, query: Float[Tensor, "batch heads queries head_dim"]
     ) -> Float[Tensor, "batch heads queries head_dim"]:
-        """Normalize queries alone, where the keys are in a cache."""
+        """Normalize queries alone, if the keys are in a cache."""
         return self._normalized(query, self.query)
 
     def _normalized(self, heads: Tensor, norm: nn.Module) -> Tensor:
@@ -194,17 +194,17 @@ class MultiHeadAttention(nn.Module):
             given. Query head i reads head i // (num_heads / num_kv_heads).
         head_dim: The width of a head; d_model / num_heads if not given.
         d_input: The width of all three inputs, or of each; `d_model` if not given.
-        attention: The recipe: score, mask, normalizer, …; `Attention()` if not given.
+        attention: The attention settings: score, mask, normalizer, …; `Attention()` if not given.
         rotary: Rotary position embedding of queries and keys.
         query_key_norm: Norms of queries and keys, before they are rotated.
         bias: Whether the projections add biases.
 
-    Errors: a ValueError where the numbers of heads and widths do not divide; a TypeError where an
-    argument is of another type, or it is called as the class of a text by this name, which is
+    Errors: a ValueError if the numbers of heads and widths do not divide; a TypeError if an
+    argument is of another type, or it is called as the tutorial's class by this name, which is
     `glasshead.ladder.MultiHeadAttention`.
 
     Source: Vaswani et al. 2017, section 3.2.2; shared keys and values: Ainslie et al. 2023 (GQA),
-    section 2.2. Heads as wide as the model, which one text on encoders has, are
+    section 2.2. Heads as wide as the model, which one tutorial on encoders has, are
     `head_dim=d_model`.
 
     >>> import torch
@@ -266,15 +266,15 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             query: The queries' input.
-            key: The keys' input; that of the queries if not given: self-attention.
-            value: The values' input; that of the keys if not given.
+            key: The keys' input; the queries' input if not given: self-attention.
+            value: The values' input; the keys' input if not given.
             mask: Of this call, and-ed with the attention's own.
             bias: Of this call, added to the attention's own.
             cache: Of self-attention, holds the keys and values of the tokens before these, and
-                takes in those of these; of cross-attention, is filled once, and read from then on.
+                takes in their own; of cross-attention, is filled once, and read from then on.
                 Masks and biases count all tokens that were fed, whichever keys are left.
 
-        Errors: a TypeError or ValueError where an input is no numbers, or has not three axes or not
+        Errors: a TypeError or ValueError if an input is not numeric, or has not three axes or not
         its width, and as for a call of `Attention`; a ValueError for a cache of cross-attention
         with a rotary, and for a policy with a rule that reads more than distances.
         """
@@ -353,11 +353,11 @@ class MultiHeadAttention(nn.Module):
 
     @classmethod
     def from_module(cls, module: nn.Module, *, mask: Mask | None = None) -> Self:
-        """Copy `nn.MultiheadAttention`, or a class of a text, with its weights.
+        """Copy `nn.MultiheadAttention`, or a tutorial's class, with its weights.
 
-        A class of a text is one of the ladder, or your own with matrices by the texts' names, such
-        as `W_query`, `W_key`, `W_value` and `out_proj`: linear layers, or parameters that are
-        applied as x @ W. Your own is run on random numbers, which tell its score and its mask.
+        A tutorial's class is one of the ladder, or your own with matrices by the tutorials' names,
+        such as `W_query`, `W_key`, `W_value` and `out_proj`: linear layers, or parameters that are
+        applied as x @ W. Your own is run on random numbers, which show its score and its mask.
         Classes without an output projection have none here. A mask is and-ed with the module's own.
 
         Errors: a TypeError for another module; a ValueError for a setting that there is none of
@@ -441,7 +441,7 @@ def _check_is(part: Any, kind: type[_Part]) -> _Part:
 def _three_widths(given: Any) -> tuple[int, ...]:
     """Return the widths of query, key and value from one width or three.
 
-    Errors: a TypeError or ValueError where `given` is neither one width nor three.
+    Errors: a TypeError or ValueError if `given` is neither one width nor three.
     """
     widths = tuple(given) if isinstance(given, list | tuple) else (given,) * 3
     if len(widths) != 3:

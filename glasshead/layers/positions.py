@@ -148,7 +148,7 @@ KINDS = {"linear": LinearScaling, "llama3": Llama3Scaling, "yarn": YarnScaling}
 def scaling_of(values: Any) -> RotaryScaling:
     """Build the scaling that a config describes, as in `{"kind": "linear", "factor": 4.0}`.
 
-    Errors: a ValueError or TypeError where it names none.
+    Errors: a ValueError or TypeError if it names none.
 
     >>> scaling_of({"kind": "linear", "factor": 4.0})
     LinearScaling(factor=4.0)
@@ -244,7 +244,7 @@ class Rotary(nn.Module):
         pairing: "halves" or "neighbours".
         scaling: Scales the frequencies for longer texts; None: no scaling.
 
-    Errors: a ValueError where the number is odd or above the width, the width not that of the
+    Errors: a ValueError if the number is odd or above the width, the width not that of the
     heads, or the pairing unknown.
 
     Source: Su et al. 2021 (RoFormer), section 3.2.2; a part of the numbers: Black et al. 2022

@@ -146,7 +146,7 @@ class _Proof:
         *,
         train: bool = False,
     ) -> bool | None:
-        """Return whether an output is that of the weights; None where the class gives none."""
+        """Return whether an output is that of the weights; None if the class gives none."""
         weight = read.maps[0][0]
         self.module.train(train)
         batch = 1 if train or length > _LENGTHS[-1] else _BATCH
@@ -201,7 +201,7 @@ def _first(output: Any) -> Any:
 
 
 def _output(module: nn.Module, way: _Way, words: Tensor) -> Tensor | None:
-    """Return what a module makes of sentences; None where it takes no such inputs."""
+    """Return what a module makes of sentences; None if it takes no such inputs."""
     try:
         output = _first(way(module, words))
     except _FAILURES:

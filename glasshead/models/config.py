@@ -213,7 +213,7 @@ class TransformerConfig:
     def from_json(cls, values: Any) -> Self:
         """Build a config from the data of `to_json`.
 
-        Errors: a ValueError or TypeError where a value is missing, unknown or invalid.
+        Errors: a ValueError or TypeError if a value is missing, unknown or invalid.
         """
         if not isinstance(values, dict):
             kind = type(values).__name__

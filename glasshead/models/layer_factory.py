@@ -107,7 +107,7 @@ class LayerFactory:
         return layer
 
     def _query_key_norm(self) -> layers.QueryKeyNorm | None:
-        """Build the norms of queries and keys; None where the config has none."""
+        """Build the norms of queries and keys; None if the config has none."""
         config = self.config
         if config.query_key_norm == "none":
             return None
@@ -117,7 +117,7 @@ class LayerFactory:
         return layers.QueryKeyNorm(*map(self.norm, widths), joined=joined)
 
     def feed_forward(self) -> nn.Module | None:
-        """Build a feed-forward; None where the config has none."""
+        """Build a feed-forward; None if the config has none."""
         config = self.config
         if config.feed_forward == "none":
             return None
@@ -130,7 +130,7 @@ class LayerFactory:
         return _ACTIVATIONS[self.config.feed_forward]
 
     def positions(self) -> nn.Module | None:
-        """Build the position embedding; None where positions are not added to embeddings."""
+        """Build the position embedding; None if positions are not added to embeddings."""
         if self.config.positions == "learned":
             return layers.Learned(self.config.context_length, self.config.d_model)
         return (
@@ -279,7 +279,7 @@ def check_tokens(tokens: Tensor, name: str, vocab_size: int, room: int) -> None:
 def one_each(counts: Any, name: str, tokens: Tensor) -> Int[Tensor, " batch"]:
     """Return `counts` as a tensor of one whole number per text of `tokens`.
 
-    Errors: a TypeError or ValueError where they are not.
+    Errors: a TypeError or ValueError if they are not.
     """
     numbers = whole_numbers(counts, name).to(tokens.device)
     # Elsewhere the values are unknown, or would need a synchronization.
@@ -297,7 +297,7 @@ def one_each(counts: Any, name: str, tokens: Tensor) -> Int[Tensor, " batch"]:
 def cached_length(cache: Any, count: int) -> int:
     """Return the number of tokens in the cache of a model with so many layers.
 
-    Errors: a TypeError where it is no cache of a model; a ValueError where the layers differ in
+    Errors: a TypeError if it is no cache of a model; a ValueError if the layers differ in
     their number of tokens, as in the cache of another model, or after an interrupted call.
     """
     if cache is None:

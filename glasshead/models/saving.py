@@ -29,7 +29,7 @@ class TooLargeError(ValueError):
 def shapes_of(path: Path) -> dict[str, Sequence[int]]:
     """Read the names and shapes of the tensors of a safetensors file, without their values.
 
-    Errors: a SafetensorError or an OSError where the file cannot be read.
+    Errors: a SafetensorError or an OSError if the file cannot be read.
     """
     check_regular(path)
     with safe_open(path, framework="pt") as opened:
@@ -88,7 +88,7 @@ def built_on_meta(
         shapes: Shapes of the stored tensors.
         where: The file of the config, for errors.
 
-    Errors: a ValueError where the config describes a far larger model, or one of any size.
+    Errors: a ValueError if the config describes a far larger model, or one of any size.
     """
     try:
         with torch.device("meta"), bounded_by(shapes, str(where)):
@@ -101,7 +101,7 @@ def built_on_meta(
 
 
 def check_fits(build: Any, config: Any, weights: Path, where: Path) -> None:
-    """Raise a ValueError where a config describes a far larger model than a file of weights.
+    """Raise a ValueError if a config describes a far larger model than a file of weights.
 
     Args:
         build: Builds the model of a config; it is called on the meta device.
@@ -119,7 +119,7 @@ def check_fits(build: Any, config: Any, weights: Path, where: Path) -> None:
 def write_weights(module: nn.Module, path: Path) -> None:
     """Write the weights of a module; an older file stays as it was until the new one is whole.
 
-    Errors: an OSError where the file cannot be written.
+    Errors: an OSError if the file cannot be written.
     """
     write(path, _KIND, {}, {name: x.detach() for name, x in module.state_dict().items()})
 
@@ -127,7 +127,7 @@ def write_weights(module: nn.Module, path: Path) -> None:
 def read_weights(module: nn.Module, path: Path) -> None:
     """Load the weights of a file into a module.
 
-    Errors: an OSError where it cannot be read; a ValueError that names missing or unexpected
+    Errors: an OSError if it cannot be read; a ValueError that names missing or unexpected
     tensors, or those of another shape; the module is left unchanged then.
     """
     expected = {name: list(tensor.shape) for name, tensor in module.state_dict().items()}

@@ -21,7 +21,7 @@ from glasshead.recipe.masks import Mask, causal, padding
 
 @dataclass(frozen=True, kw_only=True)
 class TranslatorConfig(TransformerConfig):
-    """The config of a `Translator`, in addition to that of every model.
+    """The config of a `Translator`, in addition to the config of every model.
 
     Source and target share one vocabulary, its embedding, and the output matrix.
 
@@ -99,8 +99,8 @@ class Translator(nn.Module):
             lengths: Number of real tokens of each source text.
             target: Token ids of the translations so far, padded on the right.
 
-        Errors: a TypeError or ValueError where tokens are outside the vocabulary, or more than
-        `context_length`, and where the lengths are not one number per text.
+        Errors: a TypeError or ValueError if tokens are outside the vocabulary, or more than
+        `context_length`, and if the lengths are not one number per text.
         """
         return self.decode(target, self.encode(source, lengths), lengths)
 

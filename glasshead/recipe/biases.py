@@ -24,8 +24,8 @@ class Bias(Part, nn.Module):
     """Base class of biases b_ij, added to the scores after the softcap and before the mask.
 
     Attributes:
-        hides: Whether the bias may be -inf, which hides a pair as a mask does. One that
-            never is may say so, and is not searched for -inf.
+        hides: Whether the bias may be -inf, which hides a pair as a mask does. A bias that never is
+            may state False, and is not searched for -inf.
         by_distance: Whether the bias depends on i + offset - j alone. Such a bias is evaluated once
             per distance, not once per pair.
     """
@@ -41,15 +41,15 @@ class Bias(Part, nn.Module):
         return ANY_BIAS
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        """Raise a ValueError where the bias cannot cover scores `[*batch, heads, queries, keys]`.
+        """Raise a ValueError if the bias cannot cover scores `[*batch, heads, queries, keys]`.
 
-        The tile is the whole problem's.
+        The tile covers the problem.
         """
 
     def select_head(self, place: HeadIndex) -> "Bias":
         """Select one head, as a bias without batch and heads axes.
 
-        Of a bias by distance, the numbers are computed once.
+        The numbers of a bias by distance are computed once.
 
         >>> place = HeadIndex(Tile(range(3), range(7)), (1,), 1)
         >>> ALiBi(4).select_head(place)(Tile(range(3), range(3)))
@@ -156,7 +156,8 @@ class ALiBi(Bias):
     """Attention with linear biases: b_ij = -slope · |i + offset - j|, one fixed slope per head.
 
     For n heads, n a power of two, the slopes are 2^(-8/n), 2^(-16/n), …, 2^(-8). For another n
-    they are those of the power of two below it, then every other one of the power of two above.
+    they are the slopes for the power of two below it, then every other slope for the power of two
+    above.
 
     Args:
         heads: The number of query heads.

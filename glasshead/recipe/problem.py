@@ -101,7 +101,7 @@ class Problem:
         return self._known["tile"]
 
     def check(self) -> None:
-        """Raise a ValueError where a part of the recipe does not fit the inputs."""
+        """Raise a ValueError if a part of the recipe does not fit the inputs."""
         shape, heads = self.scores_shape, self.query.shape[-3]
         self.score.check(heads, self.query.shape[-1])
         if self.normalizer.is_custom or not self.normalizer.is_softmax:
@@ -171,7 +171,7 @@ class Problem:
         return query * (scale.to(query) if isinstance(scale, Tensor) else scale), key, 1.0
 
     def simplified_mask(self) -> Mask | None:
-        """Return the simplest equivalent mask, or None where nothing is hidden."""
+        """Return the simplest equivalent mask, or None if nothing is hidden."""
         mask = self.mask
         return None if mask is None else self._once("mask", lambda: mask.simplified(self.tile()))
 
@@ -211,7 +211,7 @@ class Problem:
     def select_head(self, batch: tuple[int, ...], head: int) -> "Problem | None":
         """Select one head, `[queries, dim]`, with its own part of β, biases, mask and sink.
 
-        Queries and keys are views. None where the score or the normalizer is custom, and may read
+        Queries and keys are views. None if the score or the normalizer is custom, and may read
         across heads.
 
         Args:
@@ -264,7 +264,7 @@ def split(
         tile: Some of the pairs.
         batch: The batch axes of the scores.
 
-    Errors: a ValueError where the ranges of a custom mask are no ranges of the tile's keys.
+    Errors: a ValueError if the ranges of a custom mask are no ranges of the tile's keys.
 
     >>> import glasshead as gh
     >>> mask = gh.causal() & gh.documents([0, 1, 0]) & gh.padding(2)
@@ -297,7 +297,7 @@ def bias_values(
         tile: Some of the pairs.
         leading: The batch axes and the heads of the scores, if they are known.
 
-    Errors: a ValueError where a custom bias gives no numbers of these pairs.
+    Errors: a ValueError if a custom bias gives no numbers of these pairs.
     """
     values = bias(tile) if isinstance(bias, Bias) else tile.cut(bias)
     if leading is not None:
@@ -336,7 +336,7 @@ def visible_pairs(
         tile: Some of the pairs.
         leading: The batch axes and the heads of the scores, if they are known.
 
-    Errors: a TypeError or ValueError where a custom mask gives no booleans of these pairs.
+    Errors: a TypeError or ValueError if a custom mask gives no booleans of these pairs.
     """
     visible = mask.visible(tile)
     if visible.dtype != torch.bool:
@@ -350,7 +350,7 @@ def visible_pairs(
 
 
 def _check_ranges(mask: Mask, ranges: Intervals, tile: Tile, batch: Sequence[int]) -> None:
-    """Raise an error where ranges are no whole numbers of the tile's keys, or no ranges."""
+    """Raise an error if ranges are no whole numbers of the tile's keys, or no ranges."""
     for side in ranges:
         check_gives(mask, side, (*batch, 1, tile.shape[0], 1), what="intervals")
         if side.dtype != torch.int64:
@@ -380,7 +380,7 @@ def sees_and_seen(
     return visible.any(-1, keepdim=True), seen
 
 
-def clear_unseen(
+def clear_hidden(
     query: Tensor, key: Tensor, value: Tensor, sees: Tensor, seen: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the inputs, with 0 in queries that see no key and in keys that no query sees.
@@ -413,7 +413,7 @@ class Trace:
     """Every step of an attention; a step that does nothing repeats the one before it.
 
     The steps are in the layout of the inputs. Those between `values` and `context` are as they
-    were computed: in float32 where the inputs are of half precision.
+    were computed: in float32 if the inputs have half precision.
 
     Attributes:
         queries, keys, values: The inputs.
@@ -424,7 +424,7 @@ class Trace:
         weights: After the normalizer, before dropout.
         dropped: After dropout.
         context: The result, dropped @ values.
-        problem: The recipe and the inputs that it was computed from.
+        problem: The attention settings and the inputs that it was computed from.
 
     >>> import torch
     >>> import glasshead as gh

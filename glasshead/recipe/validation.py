@@ -81,7 +81,7 @@ def offset_of(value: Any, name: str) -> int | Tensor:
 
 
 def check_divides(name: str, divisor: int, of: str, number: int) -> None:
-    """Raise a ValueError where `divisor` does not divide `number`."""
+    """Raise a ValueError if `divisor` does not divide `number`."""
     if number % divisor:
         raise ValueError(f"{name} must divide {of}={number}, got {divisor}.")
 
@@ -125,7 +125,7 @@ _LEAST_SOFTCAP, _LARGEST_SOFTCAP = 1e-30, 1e30
 
 
 def softcap_of(value: Any) -> float | None:
-    """Check a softcap, and return it; None where there is none, or it changes no finite score."""
+    """Check a softcap, and return it; None if there is none, or it changes no finite score."""
     if value is None or positive(value, "softcap") > _LARGEST_SOFTCAP:
         return None
     if value < _LEAST_SOFTCAP:

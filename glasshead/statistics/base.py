@@ -2,26 +2,26 @@
 
 import keyword
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from glasshead.recipe.problem import Problem, Trace
-from glasshead.statistics.reductions import Reduction, Rows
+from glasshead.statistics.reductions import Reducing, Reduction, Rows
 
 
-class Statistic(ABC):
+class Statistic(Reducing):
     """Base class of statistics of attention weights, computed without keeping the weights.
 
     A statistic is a frozen dataclass of numbers and tuples. `reductions` and `finish` compute it
-    from sums that every engine can compute in one pass; `of` is the same on a trace, where the
-    whole matrix is in memory.
+    from sums that every engine can compute in one pass; `of` is the same on a trace, which has the
+    full matrix in memory.
 
     Attributes:
         unit: The unit of the numbers, as text.
-        axes: The names of its value's axes, after those of batch and heads: "query", "key", or
+        axes: The names of its value's axes, after batch and heads: "query", "key", or
             a name of its own.
         gives_keys: Whether the numbers are places of keys, which have no mean.
         differentiable: Whether it can be observed with `gradient=True`.
@@ -43,7 +43,7 @@ class Statistic(ABC):
     def of(self, trace: Trace) -> Any:
         """Compute the statistic from the full matrix, in the inputs' layout.
 
-        Errors: a ValueError where it does not fit the problem.
+        Errors: a ValueError if it does not fit the problem.
         """
         problem = trace.problem
         self.check(problem)
@@ -65,13 +65,13 @@ class Statistic(ABC):
     def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
         """Compute the statistic, `[*batch, heads, …]`, from the results of each reduction."""
 
-    def check(self, problem: Problem) -> None:  # noqa: B027 - most statistics fit all
-        """Raise a ValueError where the statistic does not fit the problem; values are not read."""
+    def check(self, problem: Problem) -> None:
+        """Raise a ValueError if the statistic does not fit the problem; values are not read."""
 
     def joined(self, first: Any, second: Any) -> Any:
-        """Merge the statistic of one chunk of queries with that of the next.
+        """Merge the statistics of one chunk of queries and the next.
 
-        Errors: a ValueError where it does not follow from those of the chunks.
+        Errors: a ValueError if it does not follow from the chunks.
         """
         raise ValueError(
             f"{self!r} of a whole does not follow from its chunks. Observe it in one go."
@@ -188,7 +188,7 @@ def _check_statistic(statistic: Any) -> None:
 
 
 def check_name(name: Any, statistic: Statistic) -> None:
-    """Raise a ValueError where the name cannot be an attribute of an observation."""
+    """Raise a ValueError if the name cannot be an attribute of an observation."""
     if (
         not isinstance(name, str)
         or not name.isidentifier()

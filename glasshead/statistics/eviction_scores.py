@@ -21,7 +21,7 @@ def h2o_scores(
         received: The weight that each key has received, as of `Received()`.
         kv_heads: The number of key heads; query head i reads key head i // (heads / kv_heads).
 
-    Errors: a ValueError where the heads are not a multiple of the key heads.
+    Errors: a ValueError if the heads are not a multiple of the key heads.
 
     Source: Zhang et al. 2023 (H2O), section 4, algorithm 1.
 
@@ -52,8 +52,8 @@ def snapkv_scores(
         kernel: The pooling width, an odd number; 1: no pooling.
         pooling: "mean" or "max".
 
-    Errors: a TypeError or ValueError where window or kernel are not whole numbers of at least 1 or
-    the kernel is even, where pooling is another word, and where the heads do not fit.
+    Errors: a TypeError or ValueError if window or kernel are not whole numbers of at least 1 or
+    the kernel is even, if pooling is another word, and if the heads do not fit.
 
     Source: Li et al. 2024 (SnapKV), section 4 and listing 1; the mean of 5 is that of the authors'
     code, the maximum of 7 one of section 5.
@@ -86,7 +86,7 @@ def tova_scores(
         last: The weights of the last query, as of `Received(last=1)`.
         kv_heads: The number of key heads.
 
-    Errors: a ValueError where the heads are not a multiple of the key heads.
+    Errors: a ValueError if the heads are not a multiple of the key heads.
 
     Source: Oren et al. 2024 (Transformers are multi-state RNNs), section 3.3.
 

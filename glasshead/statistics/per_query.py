@@ -38,8 +38,8 @@ class Entropy(PerQuery):
     """Entropy of each query's weights: -Σ_j P_ij ln P_ij, `[..., queries]`, in nats.
 
     From 0, all weight on one key, to ln(keys), the same weight on each. 0 ln 0 is 0, and so is the
-    entropy where a query sees nothing. Of weights that do not sum to 1 (`SoftmaxOne`, `Sigmoid`)
-    it is the same sum.
+    entropy of a query that sees nothing. If weights do not sum to 1 (`SoftmaxOne`, `Sigmoid`), it
+    is the same sum.
 
     Source: Shannon 1948 (A mathematical theory of communication), section 6; Zhai et al. 2023
     (Stabilizing transformer training by preventing attention entropy collapse), of attention.
@@ -63,10 +63,10 @@ class Entropy(PerQuery):
 class LogSumExp(PerQuery):
     """Logsumexp of each query's scores: ln Σ_j exp s_ij, `[..., queries]`, sink included.
 
-    With it in hand any weight is exact on its own: P_ij = exp(s_ij - lse_i). It is -inf where a
-    query sees nothing.
+    It makes any weight exact on its own: P_ij = exp(s_ij - lse_i). It is -inf if a query sees
+    nothing.
 
-    Errors: a ValueError where the normalizer is not one of exponentials, `Softmax` or `SoftmaxOne`.
+    Errors: a ValueError if the normalizer is not one of exponentials, `Softmax` or `SoftmaxOne`.
 
     Source: Dao 2024 (FlashAttention-2), section 3.1, which keeps it for the backward pass.
 
@@ -94,7 +94,7 @@ class LogSumExp(PerQuery):
 
 @dataclass(frozen=True)
 class MaxWeight(PerQuery):
-    """Largest weight of each query: max_j P_ij, `[..., queries]`; 0 where it sees nothing.
+    """Largest weight of each query: max_j P_ij, `[..., queries]`; 0 if it sees nothing.
 
     Source: Voita et al. 2019 (Analyzing multi-head self-attention), section 4, whose mean over the
     queries is the confidence of a head.
@@ -116,7 +116,7 @@ class MaxWeight(PerQuery):
 class ArgMax(PerQuery):
     """Key with the largest weight: argmax_j P_ij, `[..., queries]`; -1 where none is visible.
 
-    Of weights that are equal the larger score decides, and of equal scores the lower key.
+    Among equal weights the larger score decides, and among equal scores the lower key.
 
     Source: Voita et al. 2019 (Analyzing multi-head self-attention), section 5.1, which finds
     positional heads by it.
@@ -182,8 +182,8 @@ class MassOn(PerQuery):
     Args:
         keys: The keys j, counted from 0.
 
-    Errors: a TypeError or ValueError where the keys are not distinct whole numbers of at least 0,
-    and a ValueError where there is no such key.
+    Errors: a TypeError or ValueError if the keys are not distinct whole numbers of at least 0,
+    and a ValueError if there is no such key.
 
     Source: Xiao et al. 2024 (StreamingLLM), section 3.1, attention sinks.
 
@@ -241,7 +241,7 @@ def _distinct(keys: Any) -> tuple[int, ...]:
 class MeanDistance(PerQuery):
     """Mean attention distance: Σ_j P_ij |i + offset - j|, `[..., queries]`, in positions.
 
-    0 where a query sees nothing. Weights that sum to less than 1 are not scaled up.
+    0 if a query sees nothing. Weights that sum to less than 1 are not scaled up.
 
     Source: Vig and Belinkov 2019 (Analyzing the structure of attention in a transformer language
     model), attention distance; Dosovitskiy et al. 2021 (ViT), appendix D.7.
@@ -265,7 +265,7 @@ class TopKeys(NamedTuple):
     """Largest weights of each query, in descending order, and their keys.
 
     Attributes:
-        weights: The weights; 0 where fewer keys have any.
+        weights: The weights; 0 if fewer keys have any.
         keys: The keys; -1 there.
     """
 
@@ -277,14 +277,14 @@ class TopKeys(NamedTuple):
 class TopK(Statistic):
     """The k largest weights P_ij of each query and their keys j, twice `[..., queries, k]`.
 
-    Of equal weights the lower key comes first. A weight of 0 is not listed: missing entries are
+    Among equal weights the lower key comes first. A weight of 0 is not listed: missing entries are
     weight 0 and key -1.
 
     Args:
         k: The number of weights.
 
-    Errors: a TypeError or ValueError where k is not a whole number of at least 1, and a ValueError
-    where there are fewer keys.
+    Errors: a TypeError or ValueError if k is not a whole number of at least 1, and a ValueError
+    if there are fewer keys.
 
     Source: Gupta et al. 2021 (Memory-efficient transformers via top-k attention), section 2.
 

@@ -8,7 +8,7 @@ rows, a block of queries at a time. A `StatisticRequest` collects those that sta
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -49,7 +49,7 @@ class Reduction(ABC):
     """Base class of reductions of the weights P and the scores s.
 
     Attributes:
-        query_axis: The axis of the results along which those of further queries follow; None where
+        query_axis: The axis of the results along which those of further queries follow; None if
             they are merged.
         merged: How: "sum" or "max".
     """
@@ -58,14 +58,14 @@ class Reduction(ABC):
     merged: ClassVar[str] = "sum"
 
     def check(self, problem: Problem, owner: object) -> None:  # noqa: B027 - few have an operand
-        """Raise a ValueError where an operand does not fit; it names the `owner`, a statistic."""
+        """Raise a ValueError if an operand does not fit; it names the `owner`, a statistic."""
 
     @abstractmethod
     def of(self, rows: Rows) -> tuple[Tensor, ...]:
         """Compute the results for these rows, `[*batch, heads, …]` each."""
 
 
-class Reducing(Protocol):
+class Reducing(ABC):
     """Interface of a statistic to a request: what it needs, and what it makes of that.
 
     Attributes:
@@ -74,17 +74,17 @@ class Reducing(Protocol):
 
     differentiable: ClassVar[bool]
 
+    @abstractmethod
     def check(self, problem: Problem) -> None:
-        """Raise a ValueError where it does not fit the problem."""
-        ...
+        """Raise a ValueError if it does not fit the problem."""
 
+    @abstractmethod
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
         """Return the reductions that `finish` needs."""
-        ...
 
+    @abstractmethod
     def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
         """Compute it from the results of each reduction."""
-        ...
 
 
 class StatisticRequest:
@@ -98,7 +98,7 @@ class StatisticRequest:
         self._places: dict[str, list[int]] = {}
 
     def check(self) -> None:
-        """Raise a ValueError where a statistic does not fit the problem, or has no gradient."""
+        """Raise a ValueError if a statistic does not fit the problem, or has no gradient."""
         for one in self.statistics.values():
             one.check(self.problem)
             if self.gradient and not one.differentiable:

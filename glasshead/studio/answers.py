@@ -34,7 +34,7 @@ LEFT = 499
 _LONGEST = 300
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     """Write a line to standard error."""
     if sys.stderr is not None:
         sys.stderr.write(f"glasshead: {line}\n")
@@ -45,11 +45,11 @@ class Faults:
 
     Args:
         app: The ASGI application.
-        told: Receives one line about each error.
+        report: Receives one line about each error.
     """
 
-    def __init__(self, app: ASGIApp, told: Callable[[str], None] = tell) -> None:
-        self._app, self._report = app, told
+    def __init__(self, app: ASGIApp, report: Callable[[str], None] = print_line) -> None:
+        self._app, self._report = app, report
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
@@ -177,15 +177,15 @@ _LINES = "application/x-ndjson"
 _NUMBERS = "application/octet-stream"
 
 
-class Told(BaseModel):
+class ErrorResponse(BaseModel):
     """An error response: the reason in one sentence."""
 
     detail: str
 
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"description": told, "model": Told}
-    for status, told in (
+    status: {"description": reason, "model": ErrorResponse}
+    for status, reason in (
         (400, "What was asked for is not to be had: there is no such head, or parts do not fit."),
         (401, "The address lacks the studio's token."),
         (403, "Another page asks than the studio's own."),
@@ -234,7 +234,7 @@ def say_of(scope: Scope) -> Say:
 
 def refused(scope: Scope, status: int, sentence: str, **of: Any) -> JSONResponse:
     """Return an error response in the language of the request."""
-    return JSONResponse({"detail": say_of(scope).told(sentence)}, status, **of)
+    return JSONResponse({"detail": say_of(scope).translated(sentence)}, status, **of)
 
 
 def refusal_of(error: BaseException) -> tuple[int, str] | None:
@@ -349,7 +349,7 @@ async def _lines(
         if refusal is None:
             raise
         status, sentence = refusal
-        yield _line({"error": say.told(sentence), "status": status})
+        yield _line({"error": say.translated(sentence), "status": status})
 
 
 def numbers(values: Float[Tensor, "*shape"]) -> Response:

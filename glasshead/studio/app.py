@@ -164,7 +164,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 0,
     opens: bool = True,
-    told: Callable[[str], None] = print,
+    announce: Callable[[str], None] = print,
 ) -> None:
     """Serve a studio until interrupted, which raises a KeyboardInterrupt.
 
@@ -173,7 +173,7 @@ def serve(
         host: Address to listen on; with any but a loopback address the page's URL has a token.
         port: TCP port; 0: any free one.
         opens: Whether to open the browser.
-        told: Called with the page's URL once the server answers.
+        announce: Called with the page's URL once the server answers.
 
     Errors: an OSError where the address is not one of this machine's, or the port is in use.
     """
@@ -183,7 +183,7 @@ def serve(
         names = () if token is None else (host, own, socket.gethostname())
         app = application(studio, hosts=names or (host,), token=token)
         url = _url(own, listening.getsockname()[1], token)
-        server = Server(configured(app), studio, lambda: _open(url, told, opens=opens))
+        server = Server(configured(app), studio, lambda: _open(url, announce, opens=opens))
         server.run(sockets=[listening])
 
 
@@ -234,8 +234,8 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _open(url: str, told: Callable[[str], None], *, opens: bool) -> None:
-    told(url)
+def _open(url: str, announce: Callable[[str], None], *, opens: bool) -> None:
+    announce(url)
     if opens:
         threading.Thread(target=_browse, args=(url,), daemon=True).start()
 

@@ -78,7 +78,7 @@ class Work:
     """Progress and cancellation of one job, shared by its thread and the one that waits.
 
     >>> work = Work()
-    >>> work.tell("reading", 3, 7)
+    >>> work.report("reading", 3, 7)
     >>> work.news()
     {'stage': 'reading', 'done': 3, 'of': 7}
     >>> work.cancel()
@@ -92,7 +92,7 @@ class Work:
         self._progress: dict[str, Any] | None = None
         self._reported = 0.0
 
-    def tell(self, stage: str, done: int, of: int) -> None:
+    def report(self, stage: str, done: int, of: int) -> None:
         """Report progress, from the thread that does the work.
 
         Args:
@@ -114,7 +114,7 @@ class Work:
         """
         self.check()
         if other is not None and (progress := other.news()) is not None:
-            self.tell(**progress)
+            self.report(**progress)
 
     def news(self) -> dict[str, Any] | None:
         """Return the progress that was reported last."""

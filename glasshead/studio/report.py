@@ -35,9 +35,8 @@ class Report:
 
     It opens on the model's heads. It contains the steps of the text's first sentence, the heads and
     the atlas of as many of its tokens as a small file has room for, and, of a translator, the
-    alignment; each number as the library computes it. The page says which parts of the text it
-    leaves out, and why a view is missing; where no view of the model is possible, an error is
-    raised.
+    alignment; each number as the library computes it. The page states which parts of the text it
+    omits, and why a view is missing; if no view of the model is possible, an error is raised.
 
     Attributes:
         tokens: Tokens shown and tokens in all, by view.
@@ -50,10 +49,10 @@ class Report:
         text: The text to read; None: one that the run has held out, or for a model alone, one of
             the studio's own.
         lang: Language code of the page, as for `explain`.
-        work: Receives progress; where it is cancelled, `Cancelled` is raised.
+        work: Receives progress; if it is cancelled, `Cancelled` is raised.
 
-    Errors: a ValueError where the text has no word, the language is unknown, the model cannot be
-    loaded, or its attention cannot be observed; an OSError where there is no such folder.
+    Errors: a ValueError if the text has no word, the language is unknown, the model cannot be
+    loaded, or its attention cannot be observed; an OSError if there is no such folder.
 
     >>> report = Report(None, "Hello shiny sun!")
     >>> report
@@ -110,10 +109,10 @@ class Report:
     def save(self, file: str | Path) -> None:
         """Write the page to a file atomically.
 
-        Errors: an OSError where it cannot be written.
+        Errors: an OSError if it cannot be written.
         """
-        with whole_file(Path(file)) as beside:
-            beside.write_text(self.html(), encoding="utf-8")
+        with whole_file(Path(file)) as temporary:
+            temporary.write_text(self.html(), encoding="utf-8")
 
     def _repr_html_(self) -> str:
         return framed(self.html(), self._title)
@@ -172,7 +171,7 @@ def _answers_of(
 ) -> tuple[StoredAnswers, dict[str, str]]:
     """Collect the answers of the shell and of each view, and the reasons of refused views.
 
-    Errors: a `Refusal` where all views of the model are refused.
+    Errors: a `Refusal` if all views of the model are refused.
     """
     answers, description = StoredAnswers(), about(content.studio)
     views: dict[str, str | None] = {view: description["views"][view] for view in HOLDING}
@@ -183,7 +182,7 @@ def _answers_of(
             try:
                 notes[view] = hold(answers, content)
             except Refusal as error:
-                sentence = Say(content.lang).told(error)
+                sentence = Say(content.lang).translated(error)
                 views[view] = without_places(sentence, private_places(content.studio))
                 refused[view] = error
     of_the_model = [view for view in (*notes, *refused) if view != _WITHOUT_A_MODEL]
@@ -197,8 +196,8 @@ def _answers_of(
 
 def _tokens(answers: StoredAnswers, text: str) -> dict[str, tuple[int, int]]:
     """Return the number of tokens that each view shows, and of the text."""
-    heads = answers.told.get(key_of("heads/reading", {"text": text}))
-    atlas = answers.told.get(key_of("atlas/read", {}))
+    heads = answers.by_key.get(key_of("heads/reading", {"text": text}))
+    atlas = answers.by_key.get(key_of("atlas/read", {}))
     shown = {} if heads is None else {"heads": (len(heads["tokens"]), heads["of"])}
     return shown if atlas is None else shown | {"atlas": (atlas["length"], atlas["of"])}
 

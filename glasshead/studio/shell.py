@@ -134,7 +134,7 @@ def about(studio: Studio, say: Say | None = None) -> dict[str, Any]:
     try:
         kind = subject.kind
     except (ValueError, OSError) as error:
-        problem = str(error) if say is None else say.told(error)
+        problem = str(error) if say is None else say.translated(error)
     return {
         "version": __version__,
         "id": studio.id,

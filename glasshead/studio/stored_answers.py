@@ -47,12 +47,12 @@ class StoredAnswers:
 
     >>> answers = StoredAnswers()
     >>> answers.hold("words", {"lang": "en"}, {"shell.views": "Views"})
-    >>> answers.told
+    >>> answers.by_key
     {'words|lang=en': {'shell.views': 'Views'}}
     """
 
     def __init__(self) -> None:
-        self.told: dict[str, Any] = {}
+        self.by_key: dict[str, Any] = {}
         self.numbers: dict[str, dict[str, Any]] = {}
         self._keys: dict[str, str] = {}
 
@@ -68,7 +68,7 @@ class StoredAnswers:
         if isinstance(answer, Tensor):
             self.numbers[key] = self._deduplicated(key, answer)
         else:
-            self.told[key] = answer
+            self.by_key[key] = answer
 
     def hold_all(self, given: Iterable[tuple[str, Mapping[str, Any], Any]], work: Work) -> None:
         """Add answers one by one until the work is cancelled.
@@ -92,12 +92,12 @@ class StoredAnswers:
         Errors: a ValueError where a number in a plain answer is not finite.
         """
         try:
-            told = json.dumps(self.told, separators=(",", ":"), allow_nan=False).encode()
+            answers = json.dumps(self.by_key, separators=(",", ":"), allow_nan=False).encode()
         except ValueError as error:
             raise ValueError(
                 "the numbers of this model grow beyond all bounds: train it again, or name another."
             ) from error
-        return in_a_script({"missing": missing, "told": packed(told), "numbers": self.numbers})
+        return in_a_script({"missing": missing, "told": packed(answers), "numbers": self.numbers})
 
     def _deduplicated(self, key: str, values: Float[Tensor, "*shape"]) -> dict[str, Any]:
         data, shape = packed(float32(values)), list(values.shape)

@@ -102,7 +102,7 @@ class Studio:
     Args:
         folder: A run or model folder; None: only the views that need no model.
         limits: Limits on requests and on concurrent work.
-        beside: Folders of further models and runs, to compare the first one with.
+        other_folders: Folders of further models and runs, to compare the first one with.
 
     Attributes:
         subject: What the folder holds.
@@ -117,11 +117,11 @@ class Studio:
         folder: Path | None = None,
         limits: Limits | None = None,
         *,
-        beside: Sequence[Path] = (),
+        other_folders: Sequence[Path] = (),
     ) -> None:
         self.limits = limits or Limits()
-        self.subject, self.beside = StudioSubject(folder), tuple(beside)
-        self.others = tuple(map(StudioSubject, self.beside))
+        self.subject, self.other_folders = StudioSubject(folder), tuple(other_folders)
+        self.others = tuple(map(StudioSubject, self.other_folders))
         self.texts = SentTexts(self.limits)
         self.readings: SizedCache[ModelPass] = SizedCache(self.limits.memory)
         self.slots = Slots(self.limits.jobs)

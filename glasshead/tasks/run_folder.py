@@ -116,13 +116,13 @@ class RunFolder:
         """
         if not self.checkpoint.exists():
             return
-        with whole_file(self.previous_checkpoint) as beside:
-            beside.unlink()
+        with whole_file(self.previous_checkpoint) as temporary:
+            temporary.unlink()
             try:
-                beside.hardlink_to(self.checkpoint)
+                temporary.hardlink_to(self.checkpoint)
             except OSError:
                 # The file system has no hard links.
-                shutil.copyfile(self.checkpoint, beside)
+                shutil.copyfile(self.checkpoint, temporary)
 
     @contextmanager
     def locked(self, *, resume: bool = False) -> Iterator[None]:
@@ -297,7 +297,7 @@ class RunFolder:
         made_by = say("Made by")
         resumed = say("and, if it was interrupted, the same command with `--resume`.")
         file, has = say("file"), say("content")
-        text = f"# {say.told(title)}\n\n{made_by}\n\n    {command}\n\n{resumed}\n\n"
+        text = f"# {say.translated(title)}\n\n{made_by}\n\n    {command}\n\n{resumed}\n\n"
         self.write_text(self.readme, f"{text}| {file} | {has} |\n|---|---|\n{rows}")
 
     def write_json(self, file: Path, value: Mapping[str, Any]) -> None:
@@ -315,8 +315,8 @@ class RunFolder:
         """Write bytes, replacing an older file atomically."""
         if not leads():
             return
-        with _write_errors(file), whole_file(file) as beside:
-            beside.write_bytes(content)
+        with _write_errors(file), whole_file(file) as temporary:
+            temporary.write_bytes(content)
 
     def append(self, file: Path, text: str) -> None:
         """Append to a file; a killed process may leave the last line incomplete.
@@ -389,8 +389,8 @@ class RunFolder:
     def _sweep(self) -> None:
         """Remove temporary files of a killed process."""
         for folder in (self.path, self.checkpoint.parent):
-            for beside in folder.glob(".*.tmp"):
-                beside.unlink(missing_ok=True)
+            for temporary in folder.glob(".*.tmp"):
+                temporary.unlink(missing_ok=True)
 
 
 def is_of_huggingface(folder: Path) -> bool:

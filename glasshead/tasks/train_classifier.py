@@ -208,7 +208,7 @@ def collated(texts: Sequence[Sequence[int]], value: int) -> dict[str, Int[Tensor
 
 _USUAL = Columns({"text": "text", "label": "label"})
 # Number of generated reviews that are held out.
-_MADE_UP = 1000
+_HELD_OUT = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +257,7 @@ def read_corpus(data: ClassifyData) -> LabelledCorpus:
     Errors: an OSError or ValueError where a file cannot be read, there is only one label, or a
     held-out label does not occur in training.
     """
-    corpus = _of_files(data) if data.files else _made_up(data)
+    corpus = _of_files(data) if data.files else _generated(data)
     if data.tokenizer != AUTO:
         return corpus
     texts = [text for text, _ in corpus.training]
@@ -310,12 +310,12 @@ def _held_out(count: int, data: ClassifyData) -> set[int]:
     }
 
 
-def _made_up(data: ClassifyData) -> LabelledCorpus:
+def _generated(data: ClassifyData) -> LabelledCorpus:
     from glasshead.tasks.data.reviews import held_out, reviews
 
     return LabelledCorpus(
         [(review.text, review.label) for review in reviews(data.made_up)],
-        [(review.text, review.label) for review in held_out(_MADE_UP)],
+        [(review.text, review.label) for review in held_out(_HELD_OUT)],
     )
 
 

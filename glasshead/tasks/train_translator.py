@@ -191,7 +191,7 @@ class PairBatches:
 
 _USUAL = Columns({"source": "source", "target": "target"})
 # Number of generated pairs that are held out.
-_MADE_UP = 400
+_HELD_OUT = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +229,7 @@ def read_corpus(data: TranslateData) -> ParallelCorpus:
     Errors: an OSError or ValueError where a file cannot be read, or there are too few pairs.
     """
     if not data.files:
-        return _made_up(data)
+        return _generated(data)
     columns = found_columns(data.files, {"source": data.source, "target": data.target})
     check_columns((*data.files, *data.held_out_files), columns.names)
     read = read_pairs(data.files, **columns.names)
@@ -259,10 +259,10 @@ def _whole(pairs: Pairs) -> Pairs:
     return [pair for pair in pairs if all(text.strip() for text in pair)]
 
 
-def _made_up(data: TranslateData) -> ParallelCorpus:
+def _generated(data: TranslateData) -> ParallelCorpus:
     from glasshead.tasks.data.sentences import held_out, pairs
 
-    return ParallelCorpus(_typed(pairs(data.made_up)), _typed(held_out(_MADE_UP)))
+    return ParallelCorpus(_typed(pairs(data.made_up)), _typed(held_out(_HELD_OUT)))
 
 
 # The punctuation that generated pairs lack, in turn: none of it in half of them.

@@ -103,7 +103,7 @@ class StoppedText:
 def checked_stop(stop: Any) -> tuple[str, ...]:
     """Check stop strings and return them as a tuple.
 
-    Errors: a TypeError or ValueError where they are not a sequence of non-empty texts.
+    Errors: a TypeError or ValueError if they are not a sequence of non-empty texts.
     """
     if isinstance(stop, str) or not isinstance(stop, Sequence):
         raise TypeError(f"stop must be several texts, got {stop!r}. Put one into a list.")
@@ -121,12 +121,12 @@ Loaded = tuple[LanguageModel, Tokenizer, WriteSettings | None]
 def loaded(path: str | Path) -> Loaded:
     """Load a language model from a run folder, a Hugging Face folder or a llama2.c file.
 
-    Errors: an OSError or ValueError where it is none of these, incomplete, or no language model.
+    Errors: an OSError or ValueError if it is none of these, incomplete, or no language model.
     """
     place = Path(path)
     file = llama2c_file(place)
     if file is not None:
-        return _pretrained(file, llama2c_tokenizer(_beside(file)))
+        return _pretrained(file, llama2c_tokenizer(_tokenizer_next_to(file)))
     if is_of_huggingface(place):
         return _pretrained(place, None)
     return WRITE.load(RunFolder(place).path)
@@ -152,7 +152,7 @@ def _pretrained(place: Path, tokenizer: Tokenizer | None) -> Loaded:
     return model, tokenizer, None
 
 
-def _beside(file: Path) -> Path:
+def _tokenizer_next_to(file: Path) -> Path:
     """Return the tokenizer file beside a llama2.c model file."""
     found = [one for one in sorted(file.parent.glob("tok*.bin")) if one != file]
     if len(found) == 1:
@@ -187,10 +187,10 @@ class Writer:
         """Load a language model from a run folder, a Hugging Face folder or a llama2.c file.
 
         A Hugging Face folder has config.json, safetensors, and tokenizer.json or GPT-2's
-        vocab.json and merges.txt. A llama2.c file, such as stories260K.bin, has its tokenizer
-        beside it, such as tok512.bin. Nothing is unpickled, and no remote code is run.
+        vocab.json and merges.txt. A llama2.c file, such as stories260K.bin, has its tokenizer next
+        to it, such as tok512.bin. Nothing is unpickled, and no remote code is run.
 
-        Errors: an OSError where it is none of these, or incomplete; a ValueError where it is of
+        Errors: an OSError if it is none of these, or incomplete; a ValueError if it is of
         another task, no language model, or its parts do not fit each other.
         """
         return cls(*loaded(path))
@@ -200,7 +200,7 @@ class Writer:
     ) -> Iterator[str]:
         r"""Generate the continuation of a prompt, streamed in pieces.
 
-        Beam search returns it as a whole at the end, truncated at a stop string.
+        Beam search returns all of it at the end, truncated at a stop string.
 
         Args:
             prompt: The prompt.
@@ -208,7 +208,7 @@ class Writer:
             max_tokens: Maximum number of new tokens.
             stop: Stop strings, such as "\n\n"; generation ends at the first, which is not included.
 
-        Errors: a ValueError where the prompt contains unknown tokens.
+        Errors: a ValueError if the prompt contains unknown tokens.
         """
         encoded = [self._encoded(prompt)]
         pieces = self._pieces(encoded, strategy, (0,), max_tokens, checked_stop(stop))
@@ -356,7 +356,7 @@ def evaluate(
         field: The column of tables that holds the text; by default that of the run.
         progress: Called with the number of batches done and in all.
 
-    Errors: an OSError or ValueError where a file cannot be read or has less than two tokens, the
+    Errors: an OSError or ValueError if a file cannot be read or has less than two tokens, the
     held-out text has changed, or there is neither a file nor a run.
     """
     data = None if writer.settings is None else writer.settings.data

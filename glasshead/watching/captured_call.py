@@ -104,16 +104,16 @@ class CapturedCall:
         real: Which queries are real tokens, `[batch, queries]`, and not padding, where its module
             was told; None: that is to be found.
         logsumexp: Logsumexp of each row, `[*batch, heads, queries]`, where the kernel returned it.
-        output: The model's own output, to compare ours with; None where dropout or a projection
+        output: The model's own output, to compare ours with; None if dropout or a projection
             comes between.
         follows: Compares the model's own output with ours, where the problem has not its values;
             None: `output` is compared.
-        gradient: Where the gradient of its output arrives; None where that is not to be had.
-        context: Returns the output of its heads, dropout included; None where it is not to be had.
+        gradient: Where the gradient of its output arrives; None if that is not to be had.
+        context: Returns the output of its heads, dropout included; None if it is not to be had.
         by_hand: The steps of attention that is written by hand, in words.
-        trace: Computes every step of it; None where it was not asked for, or is not by hand.
+        trace: Computes every step of it; None if it was not asked for, or is not by hand.
         shards: Which of its heads and queries this rank computes, where its inputs tell.
-        site: Where it is in compiled code; None where it is not, or takes other arguments.
+        site: Where it is in compiled code; None if it is not, or takes other arguments.
     """
 
     problem: Problem
@@ -380,7 +380,7 @@ def agrees(theirs: Tensor, ours: Tensor) -> bool:
 
 
 def with_own_context(trace: Trace, made: Tensor | None) -> Trace | None:
-    """Return a trace whose context is NaN where the model's is; None where that is another.
+    """Return a trace whose context is NaN where the model's is; None if that is another.
 
     For a query that sees no key, models give 0, NaN or the mean of the values; any of these is
     taken as it is.

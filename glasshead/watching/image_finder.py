@@ -82,7 +82,7 @@ class ImageFinder:
         Args:
             call: The call.
 
-        Returns: None where the model was given no picture, a clause where its patches are not
+        Returns: None if the model was given no picture, a clause where its patches are not
         known.
         """
         try:
@@ -182,7 +182,7 @@ def _sides(size: Any) -> tuple[int, int]:
 
 
 def _patch_grid(module: nn.Module, pixels: Tensor) -> tuple[int, int] | None:
-    """Return the grid of patches; None where the model has no patches of one size."""
+    """Return the grid of patches; None if the model has no patches of one size."""
     known = (*module.modules(), attribute(module, "config"))
     sizes = (attribute(one, "patch_size") for one in known)
     size = next((one for one in sizes if one is not None), None)
@@ -276,6 +276,6 @@ def _packed(module: nn.Module, sizes: Tensor, keys: int) -> Images | str:
 
 
 def _of(module: nn.Module, name: str) -> Any:
-    """Return a number of a module, or else of its config; None where neither has it."""
+    """Return a number of a module, or else of its config; None if neither has it."""
     own = attribute(module, name)
     return attribute(attribute(module, "config"), name) if own is None else own

@@ -146,7 +146,7 @@ class Watched(Sequence[Call]):
     def prefill(self) -> Call:
         """The first call of the last text.
 
-        Errors: a ValueError where the module runs several times in a forward pass.
+        Errors: a ValueError if the module runs several times in a forward pass.
         """
         return self._last_calls[0]
 
@@ -154,7 +154,7 @@ class Watched(Sequence[Call]):
     def steps(self) -> list[Call]:
         """The calls of the last text after the prefill, such as the decoding steps.
 
-        Errors: a ValueError where the module runs several times in a forward pass.
+        Errors: a ValueError if the module runs several times in a forward pass.
         """
         return self._last_calls[1:]
 
@@ -162,7 +162,7 @@ class Watched(Sequence[Call]):
     def joined(self) -> Call:
         """The calls of the last text, joined.
 
-        Errors: a ValueError where a statistic of the whole does not follow from its parts, or the
+        Errors: a ValueError if a statistic of the whole does not follow from its parts, or the
         module runs several times in a forward pass.
         """
         return _sum(self.last_text)
@@ -171,7 +171,7 @@ class Watched(Sequence[Call]):
     def weights(self) -> Weights | JoinedWeights:
         """The lazy matrix of the last text, over all of its calls.
 
-        Errors: a ValueError where they were not kept, or the module runs several times in a
+        Errors: a ValueError if they were not kept, or the module runs several times in a
         forward pass.
         """
         calls = self.last_text
@@ -190,14 +190,14 @@ class Watched(Sequence[Call]):
 
     @property
     def by_hand(self) -> str | None:
-        """The steps of the last call, in words; None where it was left to a function."""
+        """The steps of the last call, in words; None if it was left to a function."""
         return self._calls[-1].by_hand if self._calls else None
 
     @property
     def trace(self) -> Trace:
         """Every step of the last call of the last text, for `gh.explain`.
 
-        Errors: a ValueError where it was not kept, or the module runs several times in a forward
+        Errors: a ValueError if it was not kept, or the module runs several times in a forward
         pass.
         """
         trace = self._last_calls[-1].trace
@@ -237,7 +237,7 @@ class Watched(Sequence[Call]):
             sinks: Also remove keys that receive more than this of the weight of the mean query,
                 such as 0.3 (Gu et al. 2025, When attention sink emerges, section 3).
 
-        Errors: a TypeError or ValueError where an argument is invalid, the weights were not kept or
+        Errors: a TypeError or ValueError if an argument is invalid, the weights were not kept or
         the patches are not known.
         """
         if grid is None and isinstance(self._calls[-1].images, str):
@@ -267,7 +267,7 @@ class Watched(Sequence[Call]):
             batch, image, grid: As of `image`.
             title: The title; None: the name of the attention.
 
-        Errors: a TypeError or ValueError where an argument is invalid or the patches are not known.
+        Errors: a TypeError or ValueError if an argument is invalid or the patches are not known.
 
         >>> import torch
         >>> import glasshead as gh
@@ -302,7 +302,7 @@ class Watched(Sequence[Call]):
         tensor([[[[0.0000, 0.5000],
                   [0.0000, 0.0000]]]])
 
-        Errors: a ValueError where they were not kept, no backward pass has reached them, or the
+        Errors: a ValueError if they were not kept, no backward pass has reached them, or the
         text has several calls or the module several runs in a forward pass.
         """
         calls = self.last_text
@@ -317,7 +317,7 @@ class Watched(Sequence[Call]):
     def context(self) -> Float[Tensor, "*batch heads queries value_dim"]:
         """The output of the heads over the last text, before the output projection.
 
-        Errors: a ValueError where it was not kept, or the module runs several times in a forward
+        Errors: a ValueError if it was not kept, or the module runs several times in a forward
         pass.
         """
         kept = [call.context for call in self.last_text if call.context is not None]
@@ -329,9 +329,9 @@ class Watched(Sequence[Call]):
 
     @property
     def real(self) -> Bool[Tensor, "batch tokens"] | None:
-        """Which tokens of the last text are real; None where all are, or the padding is unknown.
+        """Which tokens of the last text are real; None if all are, or the padding is unknown.
 
-        Errors: a ValueError where the module runs several times in a forward pass.
+        Errors: a ValueError if the module runs several times in a forward pass.
         """
         calls = self.last_text
         known = next((call.real for call in calls if call.real is not None), None)
@@ -345,7 +345,7 @@ class Watched(Sequence[Call]):
     def last_text(self) -> list[Call]:
         """The calls of the last text, without tokens that were rejected after they were read.
 
-        Errors: a ValueError where they cannot be joined, or the module runs several times in a
+        Errors: a ValueError if they cannot be joined, or the module runs several times in a
         forward pass.
         """
         return whole(self.name, self._last_calls)
@@ -354,7 +354,7 @@ class Watched(Sequence[Call]):
     def _last_calls(self) -> list[Call]:
         """The calls of the last text, as they ran.
 
-        Errors: a ValueError where the module runs several times in a forward pass.
+        Errors: a ValueError if the module runs several times in a forward pass.
         """
         runs = self.runs
         if any(run[0].beside for run in runs[1:]):
@@ -392,7 +392,7 @@ class Watched(Sequence[Call]):
     def kept(self) -> list[tuple[int, Call]]:
         """The number of each call, and the call without tokens that were rejected later.
 
-        Errors: a ValueError where rows of a text changed places.
+        Errors: a ValueError if rows of a text changed places.
         """
         found: dict[int, Call] = {}
         places = {id(call): place for place, call in enumerate(self._calls)}
@@ -459,7 +459,7 @@ def close(watched: Watched) -> None:
 
 
 def check_whole(name: str, calls: Sequence[Call], what: str) -> None:
-    """Raise a ValueError where ranks share an attention that a function takes whole.
+    """Raise a ValueError if ranks share an attention that a function takes whole.
 
     Args:
         name: Name of the attention.
@@ -475,7 +475,7 @@ def check_whole(name: str, calls: Sequence[Call], what: str) -> None:
 
 
 def check_of_tokens(name: str, calls: Sequence[Call], what: str) -> None:
-    """Raise a ValueError where an attention weighs features, and not tokens.
+    """Raise a ValueError if an attention weighs features, and not tokens.
 
     Args:
         name: Name of the attention.

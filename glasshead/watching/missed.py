@@ -77,7 +77,9 @@ class MissedAttention:
             self.ran, self._elsewhere = not elsewhere, self._elsewhere or elsewhere
         return self.ran
 
-    def record_unseen(self, why: str, module: nn.Module | None, *, within: bool = False) -> None:
+    def record_unobserved(
+        self, why: str, module: nn.Module | None, *, within: bool = False
+    ) -> None:
         """Record an attention that cannot be observed, to report it at the end of the block.
 
         Args:

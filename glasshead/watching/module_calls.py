@@ -213,7 +213,7 @@ def names_of(model: nn.Module) -> dict[nn.Module, str]:
     An `Attention` goes by the name of the module that calls it, as several may share one, and so
     does a softmax. What is compiled or wrapped by FSDP goes by the name of what was given to it.
 
-    Errors: an `UnseenError` where this version of PyTorch does not show which module runs.
+    Errors: an `UnseenError` if this version of PyTorch does not show which module runs.
     """
     if not {"self", "args", "kwargs"} <= set(getattr(_CALL, "co_varnames", ())):
         raise UnseenError(

@@ -96,7 +96,7 @@ class Observer:
     def _check_without_positions(self, name: str) -> None:
         """Check that no statistic reads the positions of tokens, as features have none.
 
-        Errors: a ValueError where one does.
+        Errors: a ValueError if one does.
         """
         for one in self._statistics.values():
             if one.reads_positions:
@@ -132,7 +132,7 @@ class Observer:
     ) -> tuple[list[int], tuple[int, ...] | None]:
         """Return the requested heads by their places on this rank, and by their numbers.
 
-        The numbers are None where all heads are requested, and this rank computes all.
+        The numbers are None if all heads are requested, and this rank computes all.
 
         Errors: a ValueError for a head out of range.
         """

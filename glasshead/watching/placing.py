@@ -69,7 +69,7 @@ class Placer:
             calls: The module calls in progress, innermost first.
             run: The run of its module.
 
-        Errors: an `UnseenError` where cross-attention ran before, and got a wrong position.
+        Errors: an `UnseenError` if cross-attention ran before, and got a wrong position.
         """
         self.sequences.passed(partial(_among, calls, capture), run.forward)
 
@@ -87,7 +87,7 @@ class Placer:
     def place(self, call: AttentionCall) -> PlacedCall:
         """Place a call in its text.
 
-        Errors: an `UnseenError` where cross-attention ran before its position was known.
+        Errors: an `UnseenError` if cross-attention ran before its position was known.
         """
         call, place = self._in_text(call)
         captured, problem = call.captured, call.captured.problem

@@ -106,7 +106,7 @@ class SequenceLedger:
     def place(self, call: AttentionCall) -> CallPosition:
         """Return the place of a call in its text.
 
-        Errors: an `UnseenError` where cross-attention ran before its position was known.
+        Errors: an `UnseenError` if cross-attention ran before its position was known.
         """
         captured, forward = call.captured, call.run.forward
         if captured.over_features or not isinstance(captured.problem.offset, int):
@@ -361,7 +361,7 @@ class SequenceLedger:
     def _note(self, own: _Last) -> None:
         """Record the last self-attention.
 
-        Errors: an `UnseenError` where earlier cross-attention got a wrong position without it.
+        Errors: an `UnseenError` if earlier cross-attention got a wrong position without it.
         """
         self._last = own
         if self._unplaced is None:
@@ -405,7 +405,7 @@ def given_cache(calls: Iterable[ModuleCall]) -> Any:
 
 
 def held_by(cache: Any) -> int | None:
-    """Return how many tokens a cache has been given and not lost; None where it does not say."""
+    """Return how many tokens a cache has been given and not lost; None if it does not say."""
     try:
         return int(cache.get_seq_length())
     except Exception:  # noqa: BLE001 - a cache of any library, which may not be able to say

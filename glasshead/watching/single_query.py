@@ -215,7 +215,7 @@ class QueryBatch:
             real: Which queries of the batch are no padding, which sums leave out; None: all.
             values: Where its statistics are put by name once they are computed.
 
-        Returns: the rule of its row, which does for other queries, too; None where it is not added.
+        Returns: the rule of its row, which does for other queries, too; None if it is not added.
         """
         rule = None
         if self._together and problem.axes > 3:

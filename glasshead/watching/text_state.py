@@ -88,7 +88,7 @@ class CacheTexts:
         self.numbers: tuple[int, int] | None = None
 
     def rows_since(self, state: TextState) -> list[int] | None:
-        """Return the rows of the last call that the rows continue; None where none moved."""
+        """Return the rows of the last call that the rows continue; None if none moved."""
         moves, state.moves = self.moves[state.moves :], len(self.moves)
         if not moves:
             return None
@@ -159,7 +159,7 @@ def aligned(
         moved: The rows that its rows continue, where the cache has shown that they moved.
         cropped: Whether the text may have lost its last tokens.
 
-    Returns: None where they are not found.
+    Returns: None if they are not found.
     """
     both = _compared(state, call, moved)
     if both is None:
@@ -207,7 +207,7 @@ class Memory(Enum):
 
 
 def memory_of(call: NewCall) -> Memory | None:
-    """Return where the keys of a memory stand; None where a call shows none.
+    """Return where the keys of a memory stand; None if a call shows none.
 
     They are the same for all rows of a batch, and tokens are not.
     """
@@ -216,8 +216,8 @@ def memory_of(call: NewCall) -> Memory | None:
         return None
     tile = problem.tile()
     # Of attention by hand the scores are a bias.
-    by_hand = problem.key.shape[-1] == 1
-    pairs = [] if by_hand else [bias_values(one, tile) for one in problem.biases]
+    explicit = problem.key.shape[-1] == 1
+    pairs = [] if explicit else [bias_values(one, tile) for one in problem.biases]
     if problem.mask is not None:
         pairs.append(problem.mask.visible(tile))
     if any(one.ndim > 1 and one.shape[-2] > 1 for one in pairs):
@@ -238,7 +238,7 @@ def memory_of(call: NewCall) -> Memory | None:
 def _compared(
     state: TextState, call: NewCall, moved: list[int] | None
 ) -> tuple[Tensor, Tensor] | None:
-    """Return the keys of the last call and those before a call; None where they do not compare."""
+    """Return the keys of the last call and those before a call; None if they do not compare."""
     old, new = state.content, call.content
     if old is None or new is None or not call.before or moved == []:
         return None
@@ -295,7 +295,7 @@ def _goes_on_by_ids(state: TextState, call: NewCall) -> bool:
 
 
 def content_of(problem: Problem) -> Int[Tensor, "rows kv_heads keys words"] | None:
-    """Copy a few numbers of each key, as words; None where they are not known.
+    """Copy a few numbers of each key, as words; None if they are not known.
 
     Of attention by hand the scores are known, and of its keys the values.
     """
@@ -324,7 +324,7 @@ class SameRows(NamedTuple):
 def same_rows(old: Tensor, new: Tensor, shift: int, moved: list[int] | None) -> SameRows | None:
     """Compare keys with those of the last call, where they begin `shift` keys later.
 
-    Returns: None where they differ in all rows.
+    Returns: None if they differ in all rows.
     """
     old, new = overlap(old, new, shift)
     if not old.shape[-2]:
@@ -344,7 +344,7 @@ def same_rows(old: Tensor, new: Tensor, shift: int, moved: list[int] | None) -> 
 
 
 def subset(old: Tensor, new: Tensor) -> Int[Tensor, "rows kv_heads keys"] | None:
-    """Return which of the old keys the new ones are, in order; None where that is not known."""
+    """Return which of the old keys the new ones are, in order; None if that is not known."""
     known, order = _hashes(old).sort(-1)
     of_new = _hashes(new)
     at = torch.searchsorted(known, of_new).clamp(max=known.shape[-1] - 1)

@@ -126,7 +126,7 @@ class Watcher:
             module: The module of the attention; None: the innermost module in progress.
             capture: Returns the captured call.
 
-        Errors: a ValueError for a statistic that does not fit, an `UnseenError` where the output
+        Errors: a ValueError for a statistic that does not fit, an `UnseenError` if the output
         does not follow from the inputs, which is raised at the end of the block.
         """
         calls = calls_in_progress(self.names)
@@ -152,7 +152,7 @@ class Watcher:
             if not shards and has_ranks():
                 shards = self._shards(calls, own, captured.problem)
         except ShardError:
-            self.missed.record_unseen(SHARDED, own.module)
+            self.missed.record_unobserved(SHARDED, own.module)
             return
         if shards != captured.shards:
             captured = replace(captured, shards=shards)
@@ -229,7 +229,7 @@ class Watcher:
     def check_seen(self) -> None:
         """Check that nothing was missed.
 
-        Errors: an `UnseenError` where there was no attention at all, none within a pattern, or one
+        Errors: an `UnseenError` if there was no attention at all, none within a pattern, or one
         that cannot be seen.
         """
         self.missed.check(self.watched)
@@ -248,7 +248,7 @@ class Watcher:
     ) -> tuple[Shard, ...]:
         """Return which heads this rank computes, where ranks share them.
 
-        Errors: a `ShardError` where that is not known.
+        Errors: a `ShardError` if that is not known.
         """
         modules = [call.module for call in calls[calls.index(own) :]]
         shard = head_shard(modules, problem)

@@ -54,7 +54,7 @@ def handed_on(command, monkeypatch):
 
 
 def made_up(tokens, dim=4, seed=123):
-    return Embeddings.made_up(tokens, dim=dim, seed=seed).vectors
+    return Embeddings.generated(tokens, dim=dim, seed=seed).vectors
 
 
 def test_alone_it_explains_the_worked_example_beside_the_printed_numbers(command):
@@ -282,7 +282,7 @@ def test_where_the_query_is(asked, place):
 
 @pytest.mark.parametrize(("tokens", "place"), [(SENTENCE, 5), (("…", "!"), 1)])
 def test_the_last_word_is_the_query_or_without_any_word_the_last_mark(tokens, place):
-    sentence = Sentence(Embeddings.made_up(tokens), VectorSource.MADE_UP)
+    sentence = Sentence(Embeddings.generated(tokens), VectorSource.GENERATED)
     assert sentence.default_query == place
 
 
@@ -398,27 +398,27 @@ def test_made_up_numbers_are_those_that_the_hash_gives_by_hand():
     drawn = hashlib.shake_256("7:güneş".encode()).digest(16)
     first, second = (int.from_bytes(part, "big") // 2**12 for part in (drawn[:8], drawn[8:]))
     expected = [round(NormalDist().inv_cdf((x + 0.5) / 2**52), 2) for x in (first, second)]
-    made = Embeddings.made_up(["güneş"], dim=2, seed=7)
+    made = Embeddings.generated(["güneş"], dim=2, seed=7)
     assert made.vectors.tolist() == [expected]
-    assert Embeddings.made_up(["sun"], dim=2).vectors.tolist() == [[0.64, -0.06]]
+    assert Embeddings.generated(["sun"], dim=2).vectors.tolist() == [[0.64, -0.06]]
 
 
 def test_a_word_has_the_same_vector_in_every_sentence():
-    one = Embeddings.made_up(["the", "sun", "the"], dim=6)
-    other = Embeddings.made_up(["moon", "the"], dim=6)
+    one = Embeddings.generated(["the", "sun", "the"], dim=6)
+    other = Embeddings.generated(["moon", "the"], dim=6)
     assert torch.equal(one.vectors[0], one.vectors[2])
     assert torch.equal(one.vectors[0], other.vectors[1])
     assert not torch.equal(one.vectors[1], other.vectors[0])
 
 
 def test_another_seed_gives_other_vectors_and_a_wider_one_begins_alike():
-    made = Embeddings.made_up(["sun"], dim=4, seed=1).vectors
-    assert not torch.equal(made, Embeddings.made_up(["sun"], dim=4, seed=2).vectors)
-    assert torch.equal(made, Embeddings.made_up(["sun"], dim=9, seed=1).vectors[:, :4])
+    made = Embeddings.generated(["sun"], dim=4, seed=1).vectors
+    assert not torch.equal(made, Embeddings.generated(["sun"], dim=4, seed=2).vectors)
+    assert torch.equal(made, Embeddings.generated(["sun"], dim=9, seed=1).vectors[:, :4])
 
 
 def test_made_up_numbers_are_normal_with_two_decimals():
-    vectors = Embeddings.made_up([f"word {i}" for i in range(2000)], dim=8).vectors
+    vectors = Embeddings.generated([f"word {i}" for i in range(2000)], dim=8).vectors
     assert abs(float(vectors.mean())) < 0.03
     assert abs(float(vectors.std()) - 1) < 0.03
     assert torch.equal((vectors * 100).round() / 100, vectors)
@@ -426,7 +426,7 @@ def test_made_up_numbers_are_normal_with_two_decimals():
 
 def test_the_callers_random_numbers_are_left_alone():
     state = torch.get_rng_state()
-    Embeddings.made_up(["sun"])
+    Embeddings.generated(["sun"])
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -469,7 +469,7 @@ def test_what_is_no_embedding_is_refused(tokens, vectors, error, sentence):
 
 def test_a_vector_without_numbers_cannot_be_made_up():
     with pytest.raises(ValueError, match="dim must be a whole number of at least 1, got 0"):
-        Embeddings.made_up(["a"], dim=0)
+        Embeddings.generated(["a"], dim=0)
 
 
 def test_equal_looking_words_are_made_equal():

@@ -242,16 +242,16 @@ def test_further_models_stand_beside_the_first(served, tmp_path):
     folders = [written(tmp_path / name).path for name in ("early", "late")]
     studio([*map(str, folders)])
     of = served["of"]
-    assert (of.subject.folder, of.beside) == (folders[0], (folders[1],))
+    assert (of.subject.folder, of.other_folders) == (folders[0], (folders[1],))
     assert [of.model(number).folder for number in range(2)] == folders
 
 
 def test_an_address_with_a_token_is_said_to_open_for_others(served, capsys):
     studio()
-    served["told"]("http://127.0.0.1:5/")
+    served["announce"]("http://127.0.0.1:5/")
     ended = "Press Ctrl-C to stop it.\n"
     assert capsys.readouterr().out == f"The studio is at http://127.0.0.1:5/\n{ended}"
-    served["told"]("http://192.168.0.7:5/?token=x")
+    served["announce"]("http://192.168.0.7:5/?token=x")
     assert capsys.readouterr().out == (
         "The studio is at http://192.168.0.7:5/?token=x\n"
         f"Anyone who has this address can open it, also from other machines.\n{ended}"

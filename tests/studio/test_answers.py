@@ -32,7 +32,7 @@ class Jobs:
             raise self.raises
         try:
             while not self.may_end.wait(0.005):
-                work.tell("counting", 3, 7)
+                work.report("counting", 3, 7)
         except Cancelled:
             self.ended.append("cancelled")
             raise

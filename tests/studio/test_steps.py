@@ -64,7 +64,7 @@ def test_each_number_is_the_librarys(mask, normalizer, heads, head):
         ),
         LIMITS,
     )
-    vectors = Embeddings.made_up(WORDS).vectors.chunk(heads, -1)[head]
+    vectors = Embeddings.generated(WORDS).vectors.chunk(heads, -1)[head]
     attention = gh.Attention(score=gh.Dot(beta=3.0), mask=MASK[mask], normalizer=OWN[normalizer]())
     trace = attention.trace(vectors, vectors, vectors)
     for name in STEPS:

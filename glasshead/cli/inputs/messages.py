@@ -105,7 +105,7 @@ def as_option(option: str, value: object = None) -> str:
 
 
 @contextmanager
-def unseen_as_value_error() -> Iterator[None]:
+def unobserved_as_value_error() -> Iterator[None]:
     """Raise an `UnseenError` of a watch as a ValueError, which is bad input."""
     from glasshead.watching import UnseenError
 
@@ -159,20 +159,20 @@ def check_task(folder: Path, task: str, command: str) -> None:
 
 
 def print_unknown(
-    tokenizer: "Tokenizer", texts: Iterable[str], told: set[str], say: "Say | None" = None
+    tokenizer: "Tokenizer", texts: Iterable[str], printed: set[str], say: "Say | None" = None
 ) -> None:
     """Print the words that become the unknown token, each once, and why if they are most words.
 
     Args:
         tokenizer: The tokenizer; one of bytes knows every text.
         texts: The texts.
-        told: Those that were printed before; new ones are added.
+        printed: Those that were printed before; new ones are added.
         say: The translator of the sentence, where the command speaks languages.
     """
     found = tokenizer.unknown_words(texts)
-    unknown = [word for word in found.words if word not in told]
+    unknown = [word for word in found.words if word not in printed]
     if unknown:
-        told.update(unknown)
+        printed.update(unknown)
         words = listed(map(quoted, unknown))
         sentence = Message(
             "unknown word: {words}, for which the model has no token, so that it reads them all "
@@ -185,7 +185,7 @@ def print_unknown(
                 "all alike.",
                 words=words,
             )
-        print_stderr(sentence if say is None else say.told(sentence))
+        print_stderr(sentence if say is None else say.translated(sentence))
         if 2 * found.count > found.total:
             sentence = Message(
                 "{count} of {total} words are unknown to this model: {cause}",
@@ -193,7 +193,7 @@ def print_unknown(
                 total=found.total,
                 cause=_cause(tokenizer, found.words),
             )
-            print_stderr(sentence if say is None else say.told(sentence))
+            print_stderr(sentence if say is None else say.translated(sentence))
 
 
 def _cause(tokenizer: "Tokenizer", words: Iterable[str]) -> Message:

@@ -9,7 +9,7 @@ from glasshead.cli.inputs.settings import CommandSettings
 from glasshead.cli.inputs.vectors import read_vectors
 from glasshead.drawing.printable import nearest
 from glasshead.explanation.choices import listed, quoted
-from glasshead.explanation.embeddings import MADE_UP_DIM, Embeddings, composed, split
+from glasshead.explanation.embeddings import GENERATED_DIM, Embeddings, composed, split
 from glasshead.explanation.explain_trace import Sentence, VectorSource
 from glasshead.message import Message
 
@@ -34,8 +34,8 @@ def sentence_of(settings: CommandSettings, *, most: int | None = None) -> Senten
         return Sentence(
             known if words is None else _looked_up(known, words, vectors), VectorSource.FILE
         )
-    made_up = _made_up(words or [], settings.dim or MADE_UP_DIM, settings.seed)
-    return Sentence(made_up, VectorSource.MADE_UP)
+    generated = _generated(words or [], settings.dim or GENERATED_DIM, settings.seed)
+    return Sentence(generated, VectorSource.GENERATED)
 
 
 def _words(text: str) -> list[str]:
@@ -53,7 +53,7 @@ def _words(text: str) -> list[str]:
     return words
 
 
-def _made_up(words: list[str], dim: int, seed: int) -> Embeddings:
+def _generated(words: list[str], dim: int, seed: int) -> Embeddings:
     if len(words) * dim > _MAX_NUMBERS:
         raise ValueError(
             Message(
@@ -64,7 +64,7 @@ def _made_up(words: list[str], dim: int, seed: int) -> Embeddings:
                 value=_MAX_NUMBERS // dim,
             )
         )
-    return Embeddings.made_up(words, dim=dim, seed=seed)
+    return Embeddings.generated(words, dim=dim, seed=seed)
 
 
 def _looked_up(known: Embeddings, words: list[str], path: Path) -> Embeddings:

@@ -38,7 +38,7 @@ from glasshead.recipe.masks.kinds import LengthMask
 from glasshead.recipe.problem import (
     Problem,
     bias_values,
-    clear_unseen,
+    clear_hidden,
     sees_and_seen,
     visible_pairs,
 )
@@ -203,7 +203,7 @@ def _is_readable(lengths: Tensor) -> bool:
 
 
 def _plain_bounds(problem: Problem) -> Tensor | None:
-    """Return the bounds of a mask of positions; None where others hide pairs, or rows see none."""
+    """Return the bounds of a mask of positions; None if others hide pairs, or rows see none."""
     return problem._once("plain bounds", lambda: _bounds_that_show_all(problem))  # noqa: SLF001
 
 
@@ -252,7 +252,7 @@ def lower(problem: Problem) -> LoweredProblem:
         for pairs in (recipe.visible, recipe.bias)
     )
     parts = recipe.visible, recipe.bias, recipe.table, recipe.rule
-    query, key, value = _clear_unseen(
+    query, key, value = _clear_hidden(
         problem, recipe.bounds, simple=all(part is None for part in parts)
     )
     query, key, scale = problem.scaled_features(query, key)
@@ -301,7 +301,7 @@ def lower_recipe(problem: Problem) -> RecipeTensors:
 def seen_pairs(problem: Problem) -> int | None:
     """Count the pairs within each query's first and last visible key, over batch and heads.
 
-    None where that cannot be known without evaluating every pair of the mask.
+    None if that cannot be known without evaluating every pair of the mask.
     """
     # A problem on the meta device has no numbers, but a mask has its own.
     on_meta = problem.query.device.type == "meta"
@@ -382,7 +382,7 @@ def _sink(problem: Problem) -> Tensor | None:
     return sink.reshape(-1)
 
 
-def _clear_unseen(
+def _clear_hidden(
     problem: Problem, bounds: Tensor, *, simple: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Clear queries that see no key and keys that no query sees, where that is needed."""
@@ -409,7 +409,7 @@ def _clear_unseen(
         sees, seen = sees_and_seen(visible)
     else:
         sees, seen = _seen_by_blocks(problem)
-    return clear_unseen(query, key, value, sees, seen)
+    return clear_hidden(query, key, value, sees, seen)
 
 
 def _seen_by_bounds(bounds: Tensor, keys: int) -> tuple[Tensor, Tensor]:

@@ -255,7 +255,7 @@ def _cache_file(entry: str, real: np.dtype) -> Path | None:
 
 @cache
 def _cache_folder() -> Path | None:
-    """Return a folder to keep compiled code in; None where nothing can be written."""
+    """Return a folder to keep compiled code in; None if nothing can be written."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     folders = [Path(home) / "glasshead" / "machine_code", _KERNELS / "__pycache__"]
@@ -274,7 +274,7 @@ def _cache_folder() -> Path | None:
 
 @cache
 def _sources() -> bytes | None:
-    """Return the digest of the kernels' sources; None where they are not there to be read."""
+    """Return the digest of the kernels' sources; None if they are not there to be read."""
     digest = hashlib.sha256()
     try:
         for path in sorted(_KERNELS.glob("*.py")):
@@ -304,7 +304,7 @@ def _own_key(entry: str, real: np.dtype) -> bytes | None:
 
 
 def _read(file: Path, key: bytes) -> bytes | None:
-    """Read an object file; None where there is none, or one of another key, or a damaged one."""
+    """Read an object file; None if there is none, or one of another key, or a damaged one."""
     try:
         found = file.read_bytes()
     except OSError:

@@ -213,7 +213,7 @@ def results_of(
 
 
 class GradOutputs(NamedTuple):
-    """Incoming gradients of the results; None where there is none.
+    """Incoming gradients of the results; None if there is none.
 
     Attributes:
         context: `[batch, heads, queries, value_dim]`.
@@ -238,7 +238,7 @@ class GradOutputs(NamedTuple):
 
 
 class GradInputs(NamedTuple):
-    """Gradients of the inputs, in their shapes; size 0 where not required."""
+    """Gradients of the inputs, in their shapes; size 0 if not required."""
 
     query: Tensor
     key: Tensor
@@ -264,7 +264,7 @@ _ANY = -1
 
 
 def check_forward(problem: LoweredProblem, spec: OutputSpec) -> None:
-    """Raise a ValueError where the kernels of a forward pass would read something else.
+    """Raise a ValueError if the kernels of a forward pass would read something else.
 
     Axes marked `#` in `RecipeTensors` and `OutputSpec` have their size, or 1.
     """
@@ -286,7 +286,7 @@ def check_forward(problem: LoweredProblem, spec: OutputSpec) -> None:
 def check_backward(
     problem: LoweredProblem, row_stats: Tensor, gradients: GradOutputs, wanted: Sequence[bool]
 ) -> None:
-    """Raise a ValueError where the kernels of a backward pass would read something else."""
+    """Raise a ValueError if the kernels of a backward pass would read something else."""
     _check_problem(problem)
     batch, heads, queries, _ = problem.query.shape
     rows, real = (batch, heads, queries), _REAL[problem.query.dtype]

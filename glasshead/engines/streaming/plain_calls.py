@@ -52,7 +52,7 @@ class PlainCall:
         name: Of what the queries see: `PlainCall`s of one name have the same bounds; "lengths"
             where the mask of each call tells the keys of each batch row.
         bounds: The first key that each query sees, and the one after the last, `[1, 2, queries]`;
-            None where each sees all, or as many as lengths say. Every query sees a key, and every
+            None if each sees all, or as many as lengths say. Every query sees a key, and every
             key within the lengths is seen.
         scale: The number that multiplies the products.
         softcap: 0 for none.
@@ -73,7 +73,7 @@ class PlainCall:
     ) -> Float[Tensor, "batch heads queries value_dim"] | None:
         """Compute the context, differentiably.
 
-        None where others are to see an operator, a batch row sees no key, or an input has no
+        None if others are to see an operator, a batch row sees no key, or an input has no
         memory, or too little.
         """
         if _sees_operators() or getattr(forward_ad, "_current_level", 0) >= 0:
@@ -206,7 +206,7 @@ _MOST_ROWS = 8
 
 
 def _rows_of(mask: Any, query: Tensor, key: Tensor) -> KeySpans | None:
-    """Return the keys of each batch row by the lengths of a mask; None where one sees none."""
+    """Return the keys of each batch row by the lengths of a mask; None if one sees none."""
     lengths, (batch, _, queries, _), keys = mask.lengths.tolist(), query.shape, key.size(2)
     lengths = lengths if isinstance(lengths, list) else [lengths] * batch
     kind = queries, keys, *lengths

@@ -355,7 +355,7 @@ class Program:
             )
 
     def _check(self, given: Mapping[str, Tensor | None]) -> None:
-        """Raise a ValueError where the kernels would read or write beyond an array."""
+        """Raise a ValueError if the kernels would read or write beyond an array."""
         for name, needed in self._needed.items():
             if name not in _ARRAYS or (name in ("lengths", "rows") and name not in given):
                 continue

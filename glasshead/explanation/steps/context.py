@@ -8,13 +8,13 @@ from rich.cells import cell_len
 from glasshead.drawing import Block, Paragraph, Table
 from glasshead.explanation.explanation import Step
 from glasshead.explanation.figures import MOST_TERMS
-from glasshead.explanation.normalizers import is_hard_max, is_softmax, tell_normalizer
+from glasshead.explanation.normalizers import explain_normalizer, is_hard_max, is_softmax
 from glasshead.explanation.printed_numbers import four, printed_context, printed_row
 from glasshead.explanation.subject import Column, Subject, formula_of, key_table
 from glasshead.ladder.worked_example import WorkedExample
 
 
-def tell_weights(subject: Subject) -> Step:
+def explain_weights(subject: Subject) -> Step:
     """Explain the normalizer's formula with its numbers, and the weights."""
     title, data = _weights_title(subject), {"weights": subject.matrix("weights")}
     if not subject.seen:
@@ -26,7 +26,7 @@ def tell_weights(subject: Subject) -> Step:
             figures=(_table(subject, ()),),
             data=data,
         )
-    telling = tell_normalizer(subject)
+    telling = explain_normalizer(subject)
     return Step(
         name="weights",
         title=title,
@@ -124,7 +124,7 @@ def adds_up_to_one(subject: Subject) -> bool:
     return min(weights) >= 0 and abs(fsum(weights) - 1) < 1e-3
 
 
-def tell_dropout(subject: Subject) -> Step | None:
+def explain_dropout(subject: Subject) -> Step | None:
     """Explain which weights were dropped, and how the others grew; None outside training."""
     write = subject.write
     rate, say = subject.problem.dropout, subject.say
@@ -167,7 +167,7 @@ def tell_dropout(subject: Subject) -> Step | None:
 _FIRST = 4
 
 
-def tell_context(subject: Subject) -> Step:
+def explain_context(subject: Subject) -> Step:
     """Explain the weighted sum with its numbers."""
     say = subject.say
     return Step(
@@ -204,28 +204,28 @@ def _numbers(subject: Subject) -> tuple[str, ...]:
     write, weights = subject.write, subject.row("dropped")
     values, context = subject.values, subject.context[subject.position].tolist()
     keys = _mixed(subject)
-    left_out = sum(weight != 0 for weight in weights) - len(keys)
+    omitted = sum(weight != 0 for weight in weights) - len(keys)
     left = f"c({subject.name})"
     if not keys:
         return (f"{left} = {write.vector(context)}",)
     by_name = [f"{write.factor(weights[key])}·v({subject.key_names[key]})" for key in keys]
-    first = (f"{left} = {_joined(by_name, subject, left_out)}",)
+    first = (f"{left} = {_joined(by_name, subject, omitted)}",)
     if not context:
         return first
     margin = " " * cell_len(left)
     vectors = [f"{write.factor(weights[key])}·{write.vector(values[key].tolist())}" for key in keys]
-    vectors += write.and_more(left_out)
+    vectors += write.and_more(omitted)
     signs = ["=", *("+" for _ in vectors[1:])]
     heads = [left, *(margin for _ in vectors[1:])]
     lines = [f"{h} {s} {v}" for h, s, v in zip(heads, signs, vectors, strict=True)]
     terms = [f"{write.factor(weights[key])}·{write.factor(values[key, 0].item())}" for key in keys]
-    by_number = f"c₁ = {_joined(terms, subject, left_out)} = {write.figure(context[0])}"
+    by_number = f"c₁ = {_joined(terms, subject, omitted)} = {write.figure(context[0])}"
     return (*first, "", *lines, f"{margin} = {write.vector(context)}", "", by_number)
 
 
-def _joined(terms: list[str], subject: Subject, left_out: int) -> str:
+def _joined(terms: list[str], subject: Subject, omitted: int) -> str:
     """Join all terms by +, with the number of omitted ones."""
-    return " + ".join([*terms, *subject.write.and_more(left_out)])
+    return " + ".join([*terms, *subject.write.and_more(omitted)])
 
 
 def _why(subject: Subject) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MOST_WORDS = 40
 
 
-def tell_opening(subject: Subject) -> Step:
+def explain_opening(subject: Subject) -> Step:
     """Introduce the explanation and its words."""
     return Step(
         name="opening",
@@ -151,7 +151,7 @@ _MOST_NUMBERS = 3
 _SUBSCRIPTS = "₁₂₃"
 
 
-def tell_projection(subject: Subject) -> Step | None:
+def explain_projection(subject: Subject) -> Step | None:
     """Explain the query, key and value of the word, number by number."""
     projection, say = subject.projection, subject.say
     if projection is None:
@@ -265,7 +265,7 @@ def _formula(projection: "Projection") -> str:
     return ",   ".join(parts)
 
 
-def tell_inputs(subject: Subject) -> Step:
+def explain_inputs(subject: Subject) -> Step:
     """Explain queries, keys and values."""
     say, write = subject.say, subject.write
     alike, query = _alike(subject), subject.queries[subject.position].tolist()

@@ -7,7 +7,7 @@ from glasshead.explanation.explanation import Step
 from glasshead.explanation.subject import MOST_ROWS, Subject, aligned, heat_map, shown_weights
 
 
-def tell_matrix(subject: Subject) -> Step:
+def explain_matrix(subject: Subject) -> Step:
     """Show the weights of every query as a heat map, with the explained row marked."""
     say = subject.say
     return Step(
@@ -47,7 +47,7 @@ def _shapes(subject: Subject) -> str:
     return f"[{queries}, {width}] = [{queries}, {keys}]·[{keys}, {width}]"
 
 
-def tell_columns(subject: Subject) -> Step | None:
+def explain_columns(subject: Subject) -> Step | None:
     """Show values, weights and context with words as columns; None where it is not asked for."""
     write = subject.write
     if not subject.settings.columns:
@@ -135,7 +135,7 @@ def _transposed(subject: Subject, letter: str, rows: list[list[float]], names: l
     return Table([letter, *names], [*shown, *more])
 
 
-def tell_heads(subject: Subject) -> Step | None:
+def explain_heads(subject: Subject) -> Step | None:
     """Show the weights of the query in each head; None for a single head."""
     if subject.heads == 1:
         return None

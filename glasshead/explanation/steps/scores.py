@@ -15,7 +15,7 @@ from glasshead.recipe.scores import Dot
 from glasshead.recipe.tile import Tile
 
 
-def tell_scores(subject: Subject) -> Step:
+def explain_scores(subject: Subject) -> Step:
     """Explain the score of each key."""
     say, score = subject.say, subject.problem.score
     return Step(
@@ -89,7 +89,7 @@ def _written_scores(subject: Subject, others: int) -> str:
     )
 
 
-def tell_scaling(subject: Subject) -> Step:
+def explain_scaling(subject: Subject) -> Step:
     """Explain the scaling of the scores by β."""
     write = subject.write
     data = {"beta": subject.beta, "scaled": subject.matrix("scaled")}
@@ -170,7 +170,7 @@ def _why_beta(subject: Subject) -> str:
     )
 
 
-def tell_softcap(subject: Subject) -> Step | None:
+def explain_softcap(subject: Subject) -> Step | None:
     """Explain the softcap, which bounds scores to between -c and c."""
     softcap, say, write = subject.problem.softcap, subject.say, subject.write
     if softcap is None:
@@ -206,7 +206,7 @@ _MOST_NAMED = 24
 _FEW = 2
 
 
-def tell_masking(subject: Subject) -> Step | None:
+def explain_masking(subject: Subject) -> Step | None:
     """Explain the biases, then which keys are hidden; None without either."""
     problem, say = subject.problem, subject.say
     if problem.mask is None and not problem.biases:

@@ -19,7 +19,7 @@ _MOST_KEYS = 5
 _EXAMPLE = (0.1, 0.3, 0.5, 0.6, 0.9)
 
 
-def tell_sharpness(subject: Subject) -> Step:
+def explain_sharpness(subject: Subject) -> Step:
     """Explain scaling by the derivative at the user's scores, and at multiples of these."""
     say = subject.say
     title = say("Why scores are scaled")

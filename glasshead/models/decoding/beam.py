@@ -145,7 +145,7 @@ class Beam(Strategy):
     """argmax_Y ln p(Y) / lp(Y), with lp(Y) = ((5 + |Y|) / 6)^length_penalty, by beam search.
 
     At each step every open text is extended by every token, and the `width` likeliest extensions
-    by ln p are considered. Those of them that end are finished; the likeliest `width` that do not
+    by ln p are considered. The ones that end are finished; the likeliest `width` that do not
     end stay open. |Y| counts the chosen tokens, the end token included. Among equals, the token of
     the better text comes first, then the lower token. A width of 1 is `Greedy()`; one that prunes
     nothing finds the optimum.

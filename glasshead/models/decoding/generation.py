@@ -215,13 +215,13 @@ class Strategy(ABC):
 
     @abstractmethod
     def decode(self, request: Request) -> Generated:
-        """Generate the texts."""
+        """Generate the texts of all rows."""
 
     @abstractmethod
     def turns(self, request: Request) -> Iterator[Turn]:
         """Iterate over the decoding steps.
 
-        Errors: a ValueError, at once, where no token is final before the whole text is.
+        Errors: a ValueError, at once, if no token is final before the whole text is.
         """
 
 
@@ -238,13 +238,13 @@ def generate(
 ) -> Generated:
     """Generate a text for each row of the prompt.
 
-    The steps are fed the whole prompt, then the chosen tokens one at a time. A finished row leaves
-    the batch, which changes nothing for the others. Scores are those of the unmodified model, log
+    The steps are fed the entire prompt, then the chosen tokens one at a time. A finished row leaves
+    the batch, which changes nothing for the others. Scores come from the unmodified model, log
     softmax of its logits, whatever tokens the strategy or `never` exclude or penalize.
 
     Args:
         steps: The model, as fresh decoding steps.
-        prompt: Token ids of the prompts, padded on the left where they differ in length; the steps
+        prompt: Token ids of the prompts, padded on the left if they differ in length; the steps
             have their own record of the padding.
         strategy: `Greedy()`, `Sampling(…)` or `Beam(width)`.
         max_tokens: Maximum number of new tokens, the end token included.
@@ -255,7 +255,7 @@ def generate(
         padding: Number of padding tokens on the left of each row; used by `repetition_penalty`
             only.
 
-    Errors: a TypeError or ValueError for invalid arguments, and where the logits leave no token to
+    Errors: a TypeError or ValueError for invalid arguments, and if the logits leave no token to
     choose: NaN, +inf, or nothing but -inf and suppressed tokens.
 
     >>> from types import SimpleNamespace

@@ -152,7 +152,7 @@ class Greedy(OneByOne):
         repetition_penalty: Divisor of the positive, and factor of the negative logits of tokens
             that already occur in the row, its prompt included.
 
-    Errors: a TypeError or ValueError where the penalty is no number above 0.
+    Errors: a TypeError or ValueError if the penalty is not a number above 0.
 
     Source: Keskar et al. 2019 (CTRL), section 4.1, for the penalty.
 

@@ -114,7 +114,7 @@ class ConfigValues:
 
 
 def check_layers(values: Mapping[str, Any], file: Path, tensors: int) -> None:
-    """Raise a ValueError where a config has more layers than there are tensors.
+    """Raise a ValueError if a config has more layers than there are tensors.
 
     Building millions of layers would take hours.
     """
@@ -163,7 +163,7 @@ class StoredTensors(Mapping[str, Tensor]):
     Args:
         folder: The folder.
 
-    Errors: an OSError where there are no weights, or a shard is missing; a ValueError where the
+    Errors: an OSError if there are no weights, or a shard is missing; a ValueError if the
     weights are pickled, or a file is invalid.
     """
 
@@ -174,7 +174,7 @@ class StoredTensors(Mapping[str, Tensor]):
     def shapes(self) -> dict[str, Sequence[int]]:
         """Shape of each tensor, without reading its values.
 
-        Errors: a ValueError where a file cannot be read.
+        Errors: a ValueError if a file cannot be read.
         """
         files = {file: _shapes(file) for file in dict.fromkeys(self._places.values())}
         places = self._places.items()
@@ -239,7 +239,7 @@ def _indexed(folder: Path) -> dict[str, Path]:
 def _single_file(folder: Path) -> Path:
     """Return the only safetensors file of a folder, by any name.
 
-    Errors: an OSError or ValueError where there is none, or several.
+    Errors: an OSError or ValueError if there is none, or several.
     """
     files = sorted(folder.glob("*.safetensors"))
     if len(files) == 1:
@@ -264,7 +264,7 @@ def _single_file(folder: Path) -> Path:
 def _shapes(file: Path) -> dict[str, Sequence[int]]:
     """Read the shape of each tensor of a file.
 
-    Errors: a ValueError where it cannot be read.
+    Errors: a ValueError if it cannot be read.
     """
     try:
         return shapes_of(file)

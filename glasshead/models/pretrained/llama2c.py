@@ -37,7 +37,7 @@ def is_llama2c(file: Path) -> bool:
 def llama2c_file(place: Path) -> Path | None:
     """Return the llama2.c model file of a path, a file or a folder that holds one, or None.
 
-    Errors: a ValueError where a folder holds several.
+    Errors: a ValueError if a folder holds several.
 
     >>> llama2c_file(Path("stories260K.bin")) is None
     True
@@ -61,7 +61,7 @@ def load_llama2c(path: str | Path) -> LanguageModel:
     Its rotary embedding rotates adjacent numbers, ours numbers half a head apart: the rows of the
     projections are permuted accordingly, which changes no score.
 
-    Errors: an OSError where the file cannot be read; a ValueError for any other file.
+    Errors: an OSError if the file cannot be read; a ValueError for any other file.
     """
     file = Path(path)
     config = _config(file)

@@ -128,7 +128,7 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     `model.safetensors` or its shards, of an architecture in `FAMILIES`: GPT-2, OPT, GPT-NeoX,
     Llama, Mistral, Qwen2, Qwen3, Phi-3, OLMo 2, Gemma 2, Gemma 3, BERT, RoBERTa, DistilBERT or
     ModernBERT; or a file of llama2.c, or a folder that holds one. No code of the folder is run, and
-    nothing is unpickled. The logits are those of `transformers`.
+    nothing is unpickled. The logits equal the logits of `transformers`.
 
     Args:
         path: The folder, or the file.
@@ -137,9 +137,9 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     Returns: a `LanguageModel`, a `MaskedLanguageModel`, or for a model such as BertModel its
     `Encoder`; in evaluation mode.
 
-    Errors: an OSError where a file is missing or cannot be read; a ValueError where the weights are
-    pickled, the architecture or a value of its config is unsupported, which tells what is missing,
-    or where tensors are missing, unexpected or of another shape. `gh.watch` observes a model of any
+    Errors: an OSError if a file is missing or cannot be read; a ValueError if the weights are
+    pickled, the architecture or a value of its config is unsupported, the message names it, or if
+    tensors are missing, unexpected or of another shape. `gh.watch` observes a model of any
     architecture in `transformers` itself.
 
     >>> import tempfile

@@ -83,7 +83,7 @@ class Mask(Part, ABC):
 
     Attributes:
         is_dense: Whether every pair is in memory already, so that `visible` only slices.
-        conjuncts: The masks whose intersection it is; none where it is no intersection.
+        conjuncts: The masks whose intersection it is; empty if it is not an intersection.
         shows_own_key: Whether each query is known to see the key at its own position.
         by_distance: Whether visibility depends on i + offset - j alone.
     """
@@ -135,7 +135,7 @@ class Mask(Part, ABC):
     def intervals(self, tile: Tile) -> Intervals | None:
         """Return the one range of keys that each query of the tile sees, or None.
 
-        None where a query sees keys with a gap between them, or where that would have to be read
+        None if a query sees keys with a gap between them, or where that would have to be read
         from numbers that are not known yet: while torch.compile traces, and on the meta device.
 
         >>> import glasshead as gh
@@ -147,11 +147,11 @@ class Mask(Part, ABC):
         """
 
     def simplified(self, tile: Tile) -> "Mask | None":
-        """Return the simplest equivalent mask for this tile, or None where nothing is hidden."""
+        """Return the simplest equivalent mask for this tile, or None if nothing is hidden."""
         return self
 
     def meet(self, other: "Mask") -> "Mask | None":
-        """Return one mask equal to `self & other`, or None where none is as simple as either."""
+        """Return one mask equal to `self & other`, or None if none is as simple as either."""
 
     @property
     def of_keys(self) -> bool:
@@ -192,9 +192,9 @@ class Mask(Part, ABC):
         return self
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        """Raise a ValueError where the mask cannot cover scores `[*batch, heads, queries, keys]`.
+        """Raise a ValueError if the mask cannot cover scores `[*batch, heads, queries, keys]`.
 
-        The tile is the whole problem's.
+        The tile covers the problem.
         """
 
     def picture(
@@ -205,10 +205,10 @@ class Mask(Part, ABC):
         Args:
             queries, keys: The size of the matrix.
             offset: The position of query 0 among the keys; keys - queries if not given.
-            index: The row of the batch, or head, where the mask differs between them.
+            index: The row of the batch, or head, if the mask differs between them.
             width: The most columns and lines that the picture may have.
 
-        Errors: a ValueError where the mask is of another size, or has no such row.
+        Errors: a ValueError if the mask is of another size, or has no such row.
         """
         queries, keys, width, index = (
             whole_number(value, f"picture({name})", least=least)
@@ -285,7 +285,7 @@ class CompositeMask(Mask):
         return any(mask.compares_positions for mask in self.masks)
 
     def _ranges(self, tile: Tile) -> list[Intervals] | None:
-        """Return the key ranges of every mask, or None where one has none."""
+        """Return the key ranges of every mask, or None if one has none."""
         ranges: list[Intervals] = []
         for mask in self.masks:
             part = mask.intervals(tile)

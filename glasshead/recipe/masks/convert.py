@@ -41,7 +41,7 @@ def from_huggingface(attention_mask: Shaped[Tensor, "..."]) -> MaskAndBias:
     Args:
         attention_mask: The tokenizer's `[batch, keys]` of 1 (real) and 0 (padding), whichever side
             is padded; or the models' own `[batch, 1, queries, keys]`, boolean with True = may
-            attend, or float, where the lowest number of the dtype (or -inf) hides.
+            attend, or float, in which the lowest number of the dtype (or -inf) hides.
 
     Returns:
         `(mask, bias)`; the bias is None unless the mask was given in numbers. Of a tokenizer's
@@ -90,7 +90,7 @@ def from_torch_mha(
         `(mask, bias)`; the bias is None unless one of them was given in numbers. A boolean
         `key_padding_mask` fits inputs of any layout, the others those with heads.
 
-    Errors: a ValueError where three axes come without `num_heads` or do not divide by it; a
+    Errors: a ValueError if three axes come without `num_heads` or do not divide by it; a
     TypeError for a mask that is neither boolean nor floating-point.
 
     >>> hidden = torch.ones(3, 3, dtype=torch.bool).triu(1)

@@ -192,9 +192,9 @@ def window(
         after: The number of keys after its own that a query sees; None: all of them.
         offset: The position of query 0 among the keys, as in `causal`.
 
-    Errors: a ValueError where `before` or `after` is negative.
+    Errors: a ValueError if `before` or `after` is negative.
 
-    Source: Beltagy et al. 2020 (Longformer), section 3.1, where a window of w counts both sides.
+    Source: Beltagy et al. 2020 (Longformer), section 3.1, in which a window of w counts both sides.
 
     >>> print(window(before=2, after=1).picture(queries=5, keys=5))
     ■■···
@@ -286,7 +286,7 @@ def dense(tensor: Bool[Tensor, "..."]) -> Mask:
         tensor: Broadcasts, from the right, to the scores in the caller's own layout:
             `[..., heads, queries, keys]`, or `[batch, queries, keys]` for inputs of three axes.
 
-    Errors: a TypeError for anything but a boolean tensor, a ValueError at the call where it does
+    Errors: a TypeError for anything but a boolean tensor, a ValueError at the call if it does
     not broadcast.
 
     >>> print(dense(torch.tensor([[True, False], [True, True]])).picture(queries=2, keys=2))
@@ -414,7 +414,7 @@ def padding(lengths: int | Sequence[int] | Int[Tensor, "*batch"]) -> Mask:
     Args:
         lengths: The number of real keys of each batch row, `[*batch]`.
 
-    Errors: a TypeError where the lengths are not whole numbers, a ValueError at the call where
+    Errors: a TypeError if the lengths are not whole numbers, a ValueError at the call if
     their shape is not the batch's.
 
     >>> print(padding([3, 1]).picture(queries=2, keys=4, index=0))

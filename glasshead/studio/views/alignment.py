@@ -287,7 +287,7 @@ def export_alignment(answers: StoredAnswers, content: ReportContent) -> list[str
     subject, limits = content.studio.subject, content.studio.limits
     found = stored_alignment(subject.translator(), content.text, limits, _SENTENCES)
     answers.hold_all(found, content.work)
-    count = len(answers.told["alignment/stored"]["sentences"])
+    count = len(answers.by_key["alignment/stored"]["sentences"])
     return (
         []
         if count == len(sentences_of(content.text))

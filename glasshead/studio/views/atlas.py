@@ -213,7 +213,7 @@ class Atlases:
         atlas = self.atlas(text, layer, head, work)
 
         def report(fraction: float) -> None:
-            work.tell("atlas.surveying", round(fraction * _PARTS), _PARTS)
+            work.report("atlas.surveying", round(fraction * _PARTS), _PARTS)
 
         atlas.overview(report, lambda: work.cancelled)
         return {"most": most(atlas)}
@@ -288,9 +288,9 @@ def stored_atlas(
 
     Errors: as of `Atlases.overview`.
     """
-    told = atlases.opened(text, work)
+    opened = atlases.opened(text, work)
     held = {str(layer): [head for each, head in heads if each == layer] for layer, _ in heads}
-    yield "atlas/read", {}, {**told, "heads": held}
+    yield "atlas/read", {}, {**opened, "heads": held}
     for layer, head in heads:
         atlases.overview(text, layer, head, work)
         which = {"layer": layer, "head": head}
@@ -304,8 +304,8 @@ def stored_atlas(
             for row, column in itertools.product(range(rows), range(columns)):
                 tile = atlases.tile(text, layer, head, (level, row, column), work)
                 yield "atlas/tile", {**which, "level": level, "row": row, "column": column}, tile
-    for start in range(0, told["length"] or 0, TOKENS):
-        stop = min(start + TOKENS, told["length"])
+    for start in range(0, opened["length"] or 0, TOKENS):
+        stop = min(start + TOKENS, opened["length"])
         tokens = atlases.tokens(text, start, stop, work)
         size -= sum(len(word.encode()) for word in tokens["tokens"])
         yield (

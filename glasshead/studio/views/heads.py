@@ -206,7 +206,7 @@ def _roles(reading: ModelPass, work: Work) -> gh.HeadRoles:
     """Compute the roles as `head_roles` does, reporting progress by layer."""
     masses = {}
     for done, name in enumerate(reading.layers):
-        work.tell("heads.naming", done, len(reading.layers))
+        work.report("heads.naming", done, len(reading.layers))
         layer = gh.Seen({name: reading.seen[name]})
         masses |= masses_of_layers(layer, reading.tokens[None])
     return roles_of(masses, THRESHOLDS)
@@ -288,7 +288,7 @@ def stored_heads(
     yield "heads/reading", {"text": text}, opened
     yield "heads/maps", {"text": text}, small_maps(reading)
     for done, (layer, head) in enumerate(chosen):
-        work.tell("heads.storing", done, len(chosen))
+        work.report("heads.storing", done, len(chosen))
         parameters = {"text": text, "layer": layer, "head": head}
         yield "heads/weights", parameters, whole_map(reading, layer, head)
         yield "heads/along", parameters, along(reading, layer, head)
@@ -329,7 +329,7 @@ def export_heads(answers: StoredAnswers, content: ReportContent) -> list[str]:
     Errors: a `Refusal` where the text cannot be read, or its attention cannot be observed.
     """
     answers.hold_all(stored_heads(content.studio, content.name, content.work), content.work)
-    summary = answers.told[key_of("heads/reading", {"text": content.name})]
+    summary = answers.by_key[key_of("heads/reading", {"text": content.name})]
     whole, of = summary["whole"], sum(summary["heads"])
     return [] if whole is None else report_note(content, "heads", kept=len(whole), of=of)
 

@@ -179,14 +179,14 @@ class InductionTests:
     def _test(self, model: int, work: Work) -> dict[str, Any]:
         from glasshead.tasks.readers.find_roles import repeated, score_roles
 
-        work.tell("heads.opening", 0, 1)
+        work.report("heads.opening", 0, 1)
         reader = self._studio.model(model).reader()
         test = repeated(reader, None, 0)
         try:
             found = score_roles(
                 reader,
                 (test.tokens,),
-                progress=lambda done, of: work.tell("heads.testing", done, of),
+                progress=lambda done, of: work.report("heads.testing", done, of),
             ).roles
         except UnseenError as error:
             raise Refusal.of(error) from error
@@ -276,7 +276,7 @@ def _add_routes(routes: "Routes") -> None:
             raise Refusal("a comparison takes two texts, and got one: name `minus`, too.")
         pair = of.readings(studio, work)
         why = no_difference(*pair)
-        return compared(*pair) | {"refused": why and say.told(why)}
+        return compared(*pair) | {"refused": why and say.translated(why)}
 
     @routes.lines("/roles")
     def roles(work: Work, model: ModelNumber = 0) -> dict[str, Any]:

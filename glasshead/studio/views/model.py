@@ -90,7 +90,7 @@ class WholeModel:
         self._studio = studio
         self._passes: Cache[tuple[ModelPass, ModelWrites]] = Cache(_PASSES)
 
-    def told(self, text: str, work: Work) -> dict[str, Any]:
+    def summary(self, text: str, work: Work) -> dict[str, Any]:
         """Describe the model over a text.
 
         Returns: `tokens` and `running`, the tokens as running text; `of`, the tokens of the whole
@@ -113,7 +113,7 @@ class WholeModel:
     def writes(self, text: str, work: Work) -> Float[Tensor, "2 all_heads length"]:
         """Return the norm and the share of what each head writes, at each query.
 
-        Errors: as of `told`.
+        Errors: as of `summary`.
         """
         _, writes = self._pass(text, work)
         return torch.stack([writes.norm, writes.share])
@@ -121,7 +121,7 @@ class WholeModel:
     def reads(self, text: str, query: int, work: Work) -> Float[Tensor, "all_heads length"]:
         """Return the weights of one query in each head of each layer.
 
-        Errors: as of `told`, and a `Refusal` where there is no such query.
+        Errors: as of `summary`, and a `Refusal` where there is no such query.
         """
         reading, _ = self._pass(text, work)
         check_place("query", query, reading.length)
@@ -132,7 +132,7 @@ class WholeModel:
     def map(self, text: str, layer: int, head: int, work: Work) -> Tensor:
         """Return the weights of one head; −0 where the mask hides.
 
-        Errors: as of `told`, and a `Refusal` where there is no such layer or head.
+        Errors: as of `summary`, and a `Refusal` where there is no such layer or head.
         """
         return heads.whole_map(self._pass(text, work)[0], layer, head)
 
@@ -201,7 +201,7 @@ def mlps(model: nn.Module, attention: str, projection: str) -> list[str]:
     name = attention
     while name:
         within, _, own = name.rpartition(".")
-        beside = [
+        siblings = [
             f"{within}.{child}".lstrip(".")
             for child, module in model.get_submodule(within).named_children()
             if child != own and _has_matrices(module)
@@ -211,7 +211,7 @@ def mlps(model: nn.Module, attention: str, projection: str) -> list[str]:
             return []
         found = [
             each
-            for each in beside
+            for each in siblings
             if not f"{projection}.".startswith(f"{each}.") and not attends(each.rpartition(".")[2])
         ]
         if found:
@@ -228,12 +228,12 @@ def _add_routes(routes: "Routes") -> None:
     whole = WholeModel(routes.studio)
 
     @routes.json()
-    def told(work: Work, text: Prompt) -> dict[str, Any]:
+    def summary(work: Work, text: Prompt) -> dict[str, Any]:
         """Return the layers, heads and tokens of a text, and what its heads are lit by.
 
         404 where there is no model.
         """
-        return whole.told(text, work)
+        return whole.summary(text, work)
 
     @routes.numbers("/writes")
     def writes(work: Work, text: Prompt) -> Tensor:

@@ -110,7 +110,7 @@ class Pictures:
         self._pictures.put(name, opened(content))
         return name
 
-    def told(self, image: str | None, work: Work) -> dict[str, Any]:
+    def summary(self, image: str | None, work: Work) -> dict[str, Any]:
         """Describe a pass over a picture.
 
         Args:
@@ -142,7 +142,7 @@ class Pictures:
     ) -> Float[Tensor, "all_heads_and_one rows columns"]:
         """Return the weight of each patch for a query, in each head; last is the rollout's.
 
-        Errors: as of `told`, and a `Refusal` where there is no such query.
+        Errors: as of `summary`, and a `Refusal` where there is no such query.
         """
         return torch.stack([each.weights.float() for each in self._all(image, query, work)])
 
@@ -285,9 +285,9 @@ def _add_routes(routes: "Routes") -> None:
         return {"id": pictures.add(content)}
 
     @routes.json()
-    def told(work: Work, image: _Image = None) -> dict[str, Any]:
+    def summary(work: Work, image: _Image = None) -> dict[str, Any]:
         """Return the layers, heads and patches of a picture; 404 where there is no vision model."""
-        return pictures.told(image, work)
+        return pictures.summary(image, work)
 
     @routes.numbers("/pixels")
     def pixels(work: Work, image: _Image = None) -> Tensor:

@@ -126,29 +126,29 @@ class Prompts:
         own, whole = self.pass_of(text, without, work), self.pass_of(text, (), work)
         reading = own.reading
         kind = self._predicts(own)
-        told = tokens_and_heads(reading) | {
+        answer = tokens_and_heads(reading) | {
             "predicts": kind,
             "likely": [],
             "loss": None,
             "loss_before": None,
         }
         if kind == "translations":
-            return told | {"likely": self._translations(text, reading, without, work)}
+            return answer | {"likely": self._translations(text, reading, without, work)}
         if own.logits is None or whole.logits is None:
-            return told
+            return answer
         heat = temperature if kind == "tokens" else 1.0
         now, before = (likely(each.logits[-1], heat) for each in (own, whole))  # type: ignore[index] - checked above
         names = self._names(kind)
-        told["likely"] = [
+        answer["likely"] = [
             {"text": names(at), "p": now[at].item(), "before": before[at].item()}
             for at in now.topk(min(top, len(now))).indices.tolist()
         ]
         if kind == "tokens" and reading.length > 1:
-            told["loss"], told["loss_before"] = (
+            answer["loss"], answer["loss_before"] = (
                 loss_of(each.logits, reading.tokens)  # type: ignore[arg-type] - checked above
                 for each in (own, whole)
             )
-        return told
+        return answer
 
     def maps(self, text: str, without: Sequence[Head], work: Work) -> Tensor:
         """Return the small maps of all heads, as the view `heads` does."""
@@ -219,8 +219,8 @@ class Prompts:
         ablated = ablated_heads(reading, without)
 
         def found() -> dict[str, float]:
-            told = translations(translator, text, limits, _BEAM, work)["candidates"]
-            return {one["text"]: one["log_probability"] for one in told}
+            answer = translations(translator, text, limits, _BEAM, work)["candidates"]
+            return {one["text"]: one["log_probability"] for one in answer}
 
         before = found()
         now = before

@@ -121,7 +121,7 @@ class _LayerProgress:
     def __call__(self, *hook_arguments: object) -> None:
         # Another thread may be running the same model on another text.
         if threading.get_ident() == self._thread:
-            self._work.tell("heads.reading", self._done, self._count)
+            self._work.report("heads.reading", self._done, self._count)
             self._done += 1
 
 
@@ -223,14 +223,14 @@ def _read(
     statistics: Sequence[Statistic],
 ) -> ModelPass:
     content = studio.texts[text]
-    work.tell("heads.opening", 0, 1)
+    work.report("heads.opening", 0, 1)
     reader = subject.reader()
-    work.tell("heads.encoding", 0, 1)
+    work.report("heads.encoding", 0, 1)
     numbers, of = tokens_of(reader, content, most_tokens)
     # Each id is decoded once.
     written = {number: reader.token(number) for number in set(numbers)}
     tokens, words = torch.tensor(numbers), tuple(written[number] for number in numbers)
-    work.tell("heads.reading", 0, 1)
+    work.report("heads.reading", 0, 1)
     trial = run(reader, tokens[:_TRIAL], (), budget=studio.limits.memory)
     size = held_by(trial) * len(tokens) // len(tokens[:_TRIAL])
     with studio.readings.reserved(size):

@@ -165,7 +165,7 @@ class Cells:
         }
 
     def _trace(self, reading: ModelPass, layer: int, head: int, work: Work) -> HeadTrace:
-        work.tell("heads.reading", layer, len(reading.layers))
+        work.report("heads.reading", layer, len(reading.layers))
         name, _, number = reading.layers[layer].partition("#")
         budget = self._studio.limits.memory
         trace = traced(self._studio.subject.reader(), reading, name, int(number or 0), budget)

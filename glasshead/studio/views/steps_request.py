@@ -126,7 +126,7 @@ def sentence_of(request: StepsRequest, limits: Limits) -> Sentence:
     if request.worked is not None:
         return Sentence.of_the_texts(request.worked)
     words = _words(request.sentence, limits)
-    return Sentence(Embeddings.made_up(words), VectorSource.MADE_UP)
+    return Sentence(Embeddings.generated(words), VectorSource.GENERATED)
 
 
 def query_of(request: StepsRequest, sentence: Sentence) -> int:

@@ -234,7 +234,7 @@ def pace_of(rows: LogRows, config: dict[str, Any], metrics: dict[str, Any]) -> d
         "left": left,
         "ended": ended,
         "patience": _count(settings.get("patience")),
-        "silence": _silence(seconds[-_ROWS:]),
+        "silence": _stalled_after(seconds[-_ROWS:]),
     }
 
 
@@ -280,7 +280,7 @@ def _speed(steps: list[int], seconds: list[float]) -> float | None:
     return speed if math.isfinite(speed) and speed > 0 else None
 
 
-def _silence(seconds: list[float]) -> float:
+def _stalled_after(seconds: list[float]) -> float:
     gaps = [b - a for a, b in pairwise(seconds) if math.isfinite(b - a)]
     return max(_SECONDS, _GAPS * max(gaps)) if gaps else _BEFORE_ANY
 
@@ -315,10 +315,10 @@ class TrainingLog:
     >>> _ = (folder / "config.json").write_text('{"training": {"steps": 40}}')
     >>> _ = (folder / "log.csv").write_text("step,loss\n10,2.5\n20,1.5\n")
     >>> log = TrainingLog(folder)
-    >>> told = log.told()
+    >>> told = log.summary()
     >>> told["pace"]["step"], told["pace"]["steps"], told["charts"]["loss"][0]["values"]
     (20, 40, [2.5, 1.5])
-    >>> log.told(version=told["version"])["changed"]
+    >>> log.summary(version=told["version"])["changed"]
     False
     """
 
@@ -335,7 +335,7 @@ class TrainingLog:
         self._files = (self._config, self._metrics, self._rows, self._attention, self._failure)
         self._cached_pace: tuple[str, dict[str, Any]] | None = None
 
-    def told(
+    def summary(
         self,
         version: str | None = None,
         smoothing: float = 0.0,
@@ -369,12 +369,12 @@ class TrainingLog:
             if current == version:
                 return status
             data = self._all(pace, smoothing, span)
-        beside = {
+        curves = {
             name: other.curves(smoothing, span)
             for name, other in (others or {}).items()
             if states[name] is not None
         }
-        return status | data | {"others": beside}
+        return status | data | {"others": curves}
 
     def state(self) -> str | None:
         """Read the files that have changed; return what changes with them, None without a run."""

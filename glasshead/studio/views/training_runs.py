@@ -50,7 +50,7 @@ class TrainingRuns:
     ...     _ = (folder / name / "config.json").write_text('{"training": {"steps": 40}}')
     ...     _ = (folder / name / "log.csv").write_text("step,loss\n10,2.5\n")
     >>> runs = TrainingRuns(folder / "fast")
-    >>> told = runs.told(chosen=["slow"])
+    >>> told = runs.summary(chosen=["slow"])
     >>> told["runs"], told["others"]["slow"]["charts"]["loss"][0]["values"]
     (['slow'], [2.5])
     """
@@ -66,14 +66,14 @@ class TrainingRuns:
         """Name of the run that is served."""
         return _name(self._folder)
 
-    def told(
+    def summary(
         self,
         version: str | None = None,
         smoothing: float = 0.0,
         span: Span | None = None,
         chosen: Sequence[str] | None = None,
     ) -> dict[str, Any]:
-        """Return the data of `TrainingLog.told`, with the curves of the runs chosen.
+        """Return the data of `TrainingLog.summary`, with the curves of the runs chosen.
 
         Args:
             version: The `version` of an earlier answer.
@@ -98,14 +98,14 @@ class TrainingRuns:
         others = {
             name: self._log_of(offered[name]) for name in names[:MOST_OVER] if name in offered
         }
-        told = self._log.told(version, smoothing, span, others)
+        told = self._log.summary(version, smoothing, span, others)
         return told | {"runs": [*offered], "run": self.name}
 
     def offered(self) -> dict[str, Path]:
         """Return the folders of the other runs by name: those given, and those lying beside."""
         own = self._folder.resolve()
         found: dict[Path, Path] = {}
-        for folder in (*self._given, *_beside(own)):
+        for folder in (*self._given, *_siblings(own)):
             found.setdefault(folder.resolve(), folder)
         found.pop(own, None)
         named: dict[str, Path] = {}
@@ -128,7 +128,7 @@ def _name(folder: Path) -> str:
     return printable(folder.resolve().name.replace(SEPARATOR, "·"))[:_LETTERS]
 
 
-def _beside(own: Path) -> Iterator[Path]:
+def _siblings(own: Path) -> Iterator[Path]:
     """Generate the runs in the folder of a run, in the order of their names."""
     try:
         entries = sorted(own.parent.iterdir())[:_LOOKED_AT]
@@ -152,7 +152,7 @@ _Step = Annotated[int | None, {"ge": 0, "le": 10**15}]
 
 def runs_of(studio: Studio) -> TrainingRuns:
     """Return the runs of a studio; without a folder, `check_run` refuses what is asked of them."""
-    return TrainingRuns(studio.subject.folder or Path(), studio.beside)
+    return TrainingRuns(studio.subject.folder or Path(), studio.other_folders)
 
 
 def _add_routes(routes: "Routes") -> None:
@@ -176,7 +176,7 @@ def _add_routes(routes: "Routes") -> None:
         studio.subject.check_run()
         span = None if first is None or last is None else (first, last)
         chosen = None if over is None else [name for name in over.split(SEPARATOR) if name]
-        return runs.told(version, smoothing, span, chosen)
+        return runs.summary(version, smoothing, span, chosen)
 
     @routes.json("/head")
     def place_of_a_layer(

@@ -83,14 +83,14 @@ class Ranks:
             return
         from torch import distributed
 
-        told: list[str | None] = [None] * self.world_size
+        sentences: list[str | None] = [None] * self.world_size
         with _others():
-            distributed.all_gather_object(told, None if own is None else _sentence(own))
-        if not any(told):
+            distributed.all_gather_object(sentences, None if own is None else _sentence(own))
+        if not any(sentences):
             return
         if own is not None and self.is_rank_zero:
             raise own
-        place, sentence = next((place, said) for place, said in enumerate(told) if said)
+        place, sentence = next((place, said) for place, said in enumerate(sentences) if said)
         kind = ValueError if self.is_rank_zero else RankError
         raise kind(f"process {place} of {self.world_size}: {sentence}") from own
 

@@ -64,7 +64,7 @@ def repeated(
         seed: Random seed.
         spell: Spells an option, for errors.
 
-    Errors: a ValueError where there is no room for two periods, or too few tokens to draw from.
+    Errors: a ValueError if there is no room for two periods, or too few tokens to draw from.
     """
     before, after = reader.around
     # Where a text begins with nothing of its own, another text has just ended.
@@ -130,7 +130,7 @@ def chunks_for_roles(
 ) -> ChunksForRoles:
     """Cut texts into chunks that fit into the context of the model.
 
-    Errors: those of `TextStream`, and a ValueError where a query has no choice.
+    Errors: those of `TextStream`, and a ValueError if a query has no choice.
     """
     stream = TextStream(reader, texts, length)
     counts = stream.new_counts()
@@ -184,7 +184,7 @@ def score_roles(
         near, thresholds: As of `head_roles`.
         progress: Called with the number of batches done, and the total.
 
-    Errors: an `UnseenError` where an attention cannot be seen, a ValueError where numbers overflow.
+    Errors: an `UnseenError` if an attention cannot be seen, a ValueError if numbers overflow.
     """
     required = thresholds_of(thresholds)
     batches = [
@@ -246,8 +246,8 @@ def find_roles(
         near, thresholds: As of `head_roles`.
         progress: Called with the number of batches done, and the total.
 
-    Errors: a TypeError or ValueError where an argument is invalid, the texts have fewer than three
-    tokens, or two periods do not fit into the context; an OSError where a file cannot be read; and
+    Errors: a TypeError or ValueError if an argument is invalid, the texts have fewer than three
+    tokens, or two periods do not fit into the context; an OSError if a file cannot be read; and
     those of `watch`.
 
     Source: Olsson et al. 2022 (In-context learning and induction heads), for the random tokens.

@@ -26,7 +26,7 @@ from glasshead.tasks.tokenizers.chunks import (
     check_length,
     cutting,
     encode_in_chunks,
-    told_panics,
+    panics_as_errors,
 )
 from glasshead.tasks.tokenizers.tokenizer import LEAST, read_checked
 from glasshead.tasks.tokenizers.trial import Trial, trial_of
@@ -259,7 +259,7 @@ def _tokenizer(folder: Path) -> Any:
     for file in folder.iterdir():
         if file.suffix in _SENTENCEPIECE:
             check_sentencepiece(file, shown(file))
-    with errors_in_a_sentence(folder, "the tokenizer"), told_panics(_file_of(folder)):
+    with errors_in_a_sentence(folder, "the tokenizer"), panics_as_errors(_file_of(folder)):
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
     # Of other files than tokenizer.json, transformers makes rules of its own.
     file = _file_of(folder)
@@ -267,7 +267,7 @@ def _tokenizer(folder: Path) -> Any:
         check_rules(rules_of(inner), file)
         if (trial := trial_of(inner, file)) is not None:
             trial.check([LEAST])
-    with errors_in_a_sentence(folder, "the tokenizer"), told_panics(file):
+    with errors_in_a_sentence(folder, "the tokenizer"), panics_as_errors(file):
         _around(tokenizer)
     return tokenizer
 
@@ -361,7 +361,7 @@ def _encoded(
     if trial is not None:
         trial.check(part for text in parts for part in text)
     encode = partial(tokenizer, add_special_tokens=False, verbose=False)
-    with told_panics(file):
+    with panics_as_errors(file):
         return encode_in_chunks(parts, lambda some: encode(some)["input_ids"])
 
 
@@ -373,7 +373,7 @@ def _file_of(folder: Path) -> str:
 
 def _written(file: str, tokenizer: Any, token: int) -> str:
     """Return the text of a token, with the space before it."""
-    with told_panics(file):
+    with panics_as_errors(file):
         written, piece = tokenizer.decode([token]), tokenizer.convert_ids_to_tokens(token)
     # SentencePiece strips it at the beginning of a text.
     if piece.startswith(_SPACES) and not written.startswith(" "):

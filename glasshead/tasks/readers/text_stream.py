@@ -39,7 +39,7 @@ Length = int | str | None
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class Omitted:
     """Counts of what is not read, where each text is read whole.
 
     Attributes:
@@ -69,7 +69,7 @@ class ChunkCounts:
         full: Number of chunks that are as long as the longest.
         first_full: The tokens of the first of them.
         unknown_tokens: Number of tokens that the model does not know.
-        left_out: What is not read.
+        omitted: What is not read.
         too_long: Number of texts that the model does not read whole.
         longest: Number of tokens of the longest text, with those around it.
     """
@@ -85,7 +85,7 @@ class ChunkCounts:
     full: int = 0
     first_full: Sequence[int] = ()
     unknown_tokens: int = 0
-    left_out: LeftOut = LeftOut()
+    omitted: Omitted = Omitted()
     too_long: int = 0
     longest: int = 0
     _digest: Any = field(default_factory=hashlib.sha256, repr=False)
@@ -324,16 +324,16 @@ class TextStream:
                 continue
             own, text = text, []
             counts.texts += 1
-            out = counts.left_out
+            out = counts.omitted
             if room is not None and len(own) > room:
                 counts.too_long += 1
                 counts.longest = max(counts.longest, len(own) + self._around)
-                counts.left_out = LeftOut(out.texts + 1, out.tokens + len(own) - room, out.empty)
+                counts.omitted = Omitted(out.texts + 1, out.tokens + len(own) - room, out.empty)
                 own = own[: max(room, 0)] if shorten is None else shorten(own)[: max(room, 0)]
                 if not self._truncate:
                     continue
             elif not own:
-                counts.left_out = LeftOut(out.texts, out.tokens, out.empty + 1)
+                counts.omitted = Omitted(out.texts, out.tokens, out.empty + 1)
             if own:
                 yield own
 

@@ -59,18 +59,18 @@ EMPTY: dict[str, Any] = {
 }
 
 
-def check_bounds(told: Any, where: str) -> dict[str, Any]:
+def check_bounds(description: Any, where: str) -> dict[str, Any]:
     """Check the content of a tokenizer.json, and return its rules, as of `rules_of`.
 
     Args:
-        told: Its content.
+        description: Its content.
         where: Its name, for errors.
 
     Errors: a ValueError where a text could grow without bound, take too long, or has other tokens
     each time; any of `tokenizers` for rules that it does not take.
     """
-    told = told if isinstance(told, dict) else {}
-    model = told.get("model")
+    description = description if isinstance(description, dict) else {}
+    model = description.get("model")
     model = model if isinstance(model, dict) else {}
     if dropout := model.get("dropout"):
         raise ValueError(
@@ -82,7 +82,7 @@ def check_bounds(told: Any, where: str) -> dict[str, Any]:
             f"{longest:,}. Use a tokenizer with shorter ones."
         )
     # As `tokenizers` reads them, without its added tokens, which it normalizes.
-    bare = Inner.from_str(json.dumps(EMPTY | {name: told.get(name) for name in PARTS}))
+    bare = Inner.from_str(json.dumps(EMPTY | {name: description.get(name) for name in PARTS}))
     rules = rules_of(bare)
     check_rules(rules, where)
     return rules

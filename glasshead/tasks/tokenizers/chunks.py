@@ -81,7 +81,7 @@ _CAPTURE = _StderrCapture()
 
 
 @contextmanager
-def told_panics(where: str) -> Iterator[None]:
+def panics_as_errors(where: str) -> Iterator[None]:
     """Turn a panic of `tokenizers` into a ValueError, without its backtrace on standard error.
 
     A panic is a BaseException, and the library writes it to the standard error descriptor before

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Inner
 from glasshead.files import TOKENIZER_BYTES, read_object, read_regular
 from glasshead.models.pretrained.folder import AGAIN
 from glasshead.tasks.data.files import FileName, existing, read_text, shown
-from glasshead.tasks.tokenizers.chunks import affixes, told_panics
+from glasshead.tasks.tokenizers.chunks import affixes, panics_as_errors
 from glasshead.tasks.tokenizers.tokenizer import (
     END_OF_TEXT,
     LEAST,
@@ -104,7 +104,7 @@ def huggingface_tokenizer(folder: FileName) -> Tokenizer:
     path = Path(folder)
     inner = _inner(path)
     where = shown(path / "tokenizer.json")
-    with told_panics(where):
+    with panics_as_errors(where):
         return Tokenizer(inner, _SpecialTokenFiles(path, inner).special(), where)
 
 

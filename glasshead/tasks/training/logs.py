@@ -407,7 +407,7 @@ class AttentionWriter:
         if alarms:
             folder.append(folder.alarms, "".join(map(line_of, alarms)))
             say = self._say
-            line = say.told(alarms[0].sentence)
+            line = say.translated(alarms[0].sentence)
             if len(alarms) > 1:
                 line = say.after_each_other(line, say("And {count} more.", count=len(alarms) - 1))
             self._console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -30,8 +30,8 @@ from glasshead.tasks.training.processes import (
     check_hardware,
     check_numbers,
     launch,
+    raised_by_first_rank,
     summed,
-    told_by_the_first,
 )
 from glasshead.tasks.training.settings import Interrupted, TrainingSettings, learning_rate
 from glasshead.tasks.training.task import (
@@ -210,7 +210,7 @@ def _loop(
             if settings.saves_at(step) or interrupted:
                 saved.save(step, rate)
             if interrupted:
-                raise told_by_the_first(fabric, _interrupted(step, run))
+                raise raised_by_first_rank(fabric, _interrupted(step, run))
             if stop:
                 break
     return best.figures
@@ -265,7 +265,7 @@ def _print_resuming(
         failed = say(
             "It failed at step {step}, and may fail there again: {remedy}.",
             step=failure["step"],
-            remedy=say.told(_lower(run)),
+            remedy=say.translated(_lower(run)),
         )
         line = say.after_each_other(line, failed)
     Console(stderr=True).print(

@@ -227,7 +227,7 @@ def summed(fabric: "Fabric", own: Tensor) -> Tensor:
     return fabric.strategy.all_reduce(own.clone(), reduce_op="sum")
 
 
-def told_by_the_first(fabric: "Fabric", error: Exception) -> BaseException:
+def raised_by_first_rank(fabric: "Fabric", error: Exception) -> BaseException:
     """Return the exception for an error in all ranks: rank 0 raises it, the others exit."""
     return error if fabric.is_global_zero else SystemExit(0)
 
@@ -255,7 +255,7 @@ def check_numbers(fabric: "Fabric", step: int, rate: float, numbers: Mapping[str
     """
     for what, number in numbers.items():
         if not math.isfinite(number):
-            raise told_by_the_first(fabric, Diverged(what, step, rate))
+            raise raised_by_first_rank(fabric, Diverged(what, step, rate))
 
 
 def check_weights(weights: Mapping[str, Tensor], step: int, rate: float) -> None:

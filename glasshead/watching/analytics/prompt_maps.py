@@ -48,7 +48,7 @@ class PromptCall(NamedTuple):
 
 
 class PromptMaps(Mapping[str, AttentionMap]):
-    """For each word of a prompt its map over the picture: the mean of all layers and steps.
+    """The map of each word of a prompt over the picture: the mean of all layers and steps.
 
     Attributes:
         calls: The exact maps of each layer and step, on the grid of the layer.
@@ -85,7 +85,7 @@ class PromptMaps(Mapping[str, AttentionMap]):
             layers: Patterns of names, as of `watch`; None: all.
             steps: Numbers of forward passes; None: all.
 
-        Errors: a KeyError for another word, a TypeError or ValueError where nothing is chosen.
+        Errors: a KeyError for another word, a TypeError or ValueError if nothing is chosen.
         """
         if word not in self._words:
             raise KeyError(f"{word!r} is no word of the maps; there is {', '.join(self._words)}.")
@@ -150,9 +150,9 @@ def prompt_maps(
         layers: Patterns of module names, as of `watch`; None: all.
         batch: The row of the batch. With guidance the prompt comes last, after the negative one.
 
-    Errors: a TypeError or ValueError where an argument is invalid. Within the block a ValueError
-    where the prompt has fewer tokens. At the end of the block an `UnseenError`, as of `watch`,
-    where no attention to a prompt was seen, or where its tokens are not known.
+    Errors: a TypeError or ValueError if an argument is invalid. Within the block a ValueError
+    if the prompt has fewer tokens. At the end of the block an `UnseenError`, as of `watch`,
+    if no attention to a prompt was seen, or if its tokens are not known.
 
     Source: Tang et al. 2023 (What the DAAM), section 3.
     """
@@ -186,7 +186,7 @@ def prompt_tokens(prompt: str, word: str, tokenizer: Any) -> list[int]:
         word: A word of it, or several.
         tokenizer: Of transformers, as `pipe.tokenizer`.
 
-    Errors: a ValueError where the prompt has no such word.
+    Errors: a ValueError if the prompt has no such word.
     """
     whole = list(tokenizer(prompt)["input_ids"])
     own = list(tokenizer(word, add_special_tokens=False)["input_ids"])
@@ -279,7 +279,7 @@ class _Place(NamedTuple):
 
 
 def _prompt_of(call: Call, calls: Sequence[ModuleCall]) -> _Place | str | None:
-    """Return where patches and prompt are; None where there is no prompt, or a clause."""
+    """Return where patches and prompt are; None if there is no prompt, or a clause."""
     own, whole = calls[0].arguments, calls[-1].arguments
     text = whole.get("encoder_hidden_states")
     if not isinstance(text, Tensor):
@@ -290,8 +290,8 @@ def _prompt_of(call: Call, calls: Sequence[ModuleCall]) -> _Place | str | None:
     if call.crossing or isinstance(own.get("encoder_hidden_states"), Tensor):
         latents = _latents(whole)
         grid = _level(latents, call.queries)
-        told = f"{call.queries} queries are no level of latents of {latents}"
-        return told if grid is None else _Place(grid, 0, 0, tokens)
+        refusal = f"{call.queries} queries are no level of latents of {latents}"
+        return refusal if grid is None else _Place(grid, 0, 0, tokens)
     compiled = calls[0].compiled
     return "compiled code does not tell whether its keys are a prompt" if compiled else None
 

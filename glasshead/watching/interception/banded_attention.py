@@ -181,7 +181,7 @@ def _capture(
         run: What it computed on the way.
         output: Its output.
 
-    Errors: an `UnfollowedError` where it is not laid out as known.
+    Errors: an `UnfollowedError` if it is not laid out as known.
     """
     if given.get("layer_head_mask") is not None:
         raise UnfollowedError(_BY_HEADS)

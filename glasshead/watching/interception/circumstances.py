@@ -34,7 +34,7 @@ _RECOMPUTING = torch.utils.checkpoint.__file__, torch.autograd.__file__
 
 
 def unsupported_reason(output: Any, modes: Sequence[Any]) -> str | None:
-    """Return why the attention in progress cannot be observed; None where it can.
+    """Return why the attention in progress cannot be observed; None if it can.
 
     Args:
         output: Its output.
@@ -71,7 +71,7 @@ def unsupported_reason(output: Any, modes: Sequence[Any]) -> str | None:
 
 
 def _under_vmap() -> bool | None:
-    """Return whether this is under vmap; None where it may be."""
+    """Return whether this is under vmap; None if it may be."""
     kind, transforms = private(_VMAP), private(_TRANSFORMS)
     if kind is None or transforms is None:
         return None if is_transformed() else False
@@ -79,7 +79,7 @@ def _under_vmap() -> bool | None:
 
 
 def _has_no_numbers(output: Any) -> bool | None:
-    """Return whether a tensor has a shape and no numbers; None where that may be."""
+    """Return whether a tensor has a shape and no numbers; None if that may be."""
     if not isinstance(output, Tensor) or output.is_meta:
         return isinstance(output, Tensor)
     is_fake = private(_IS_FAKE)
@@ -126,7 +126,7 @@ def checkpointing() -> bool:
 
 
 def intervention_elsewhere() -> str | None:
-    """Return why an intervention may miss what runs in another thread; None where it cannot.
+    """Return why an intervention may miss what runs in another thread; None if it cannot.
 
     It may be the backward pass of the model, in which gradient checkpointing recomputes.
     """

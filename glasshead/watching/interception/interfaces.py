@@ -47,7 +47,7 @@ class Intervening(Protocol):
         """Return the module calls in progress, where the innermost one has interventions."""
         ...
 
-    def record_by_hand(self, name: str | None, *, done: bool) -> None:
+    def record_explicit(self, name: str | None, *, done: bool) -> None:
         """Record a softmax whose weights are to be followed, or a product that took them."""
         ...
 

@@ -1,7 +1,7 @@
 """The mode in which operators are intercepted as PyTorch dispatches them.
 
 At first every operator of the thread arrives here once it has run: kernels of attention, which are
-observed, and all others, which may be parts of attention written by hand (`by_hand_follower.py`).
+observed, and all others, which may be parts of attention written by hand (`explicit_follower.py`).
 Once a pass has shown that functions compute all attention of a model, the mode steps aside, and
 only `_select`ed operators arrive. One that may begin an attention by hand calls the mode back.
 
@@ -23,10 +23,10 @@ from torch import Tensor
 from glasshead.engines.fused import LOGSUMEXP_KERNELS
 from glasshead.private_names import lacking, private
 from glasshead.watching.errors import MEANT, UnseenError, unknown_operator, unreadable
-from glasshead.watching.interception.by_hand_capture import capture_scores, observe_by_hand
-from glasshead.watching.interception.by_hand_follower import HandFollower
-from glasshead.watching.interception.by_hand_operators import operator_of
 from glasshead.watching.interception.circumstances import in_backward
+from glasshead.watching.interception.explicit_capture import capture_scores, observe_explicit
+from glasshead.watching.interception.explicit_follower import HandFollower
+from glasshead.watching.interception.explicit_operators import operator_of
 from glasshead.watching.interception.higher_order import run_higher_order
 from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.interception.selected_operators import (
@@ -57,7 +57,7 @@ _NAMES = {"attn_bias": "attn_mask"}
 class _Role(Enum):
     """Part of an attention that an operator computes."""
 
-    TELLING = auto()
+    WITH_LOGSUMEXP = auto()
     WHOLE = auto()
     FAST_PATH = auto()
     SCORES = auto()
@@ -70,7 +70,7 @@ def _role(func: Any) -> _Role | None:
     """Return what an operator has to do with attention, by its name; None: nothing."""
     name = func.name()
     known = {
-        _Role.TELLING: LOGSUMEXP_KERNELS,
+        _Role.WITH_LOGSUMEXP: LOGSUMEXP_KERNELS,
         _Role.WHOLE: _WHOLE,
         _Role.FAST_PATH: FAST_PATHS,
         _Role.SCORES: {_SAFE_SOFTMAX},
@@ -101,7 +101,7 @@ def _select() -> None:
         func = getattr(getattr(getattr(torch.ops, library), packet), overload or "default")
         role = _role(func)
         if (role is not None or operator_of(func).exponential) and not _has_parts(func):
-            select(func, tells=role is _Role.TELLING)
+            select(func, gives_logsumexp=role is _Role.WITH_LOGSUMEXP)
 
 
 _ALL_OPERATORS = "torch._C._dispatch_get_all_op_names"
@@ -124,7 +124,7 @@ _Operator = type(torch.ops.aten.mm.default)
 def observing_operators() -> "OperatorInterceptMode":
     """Return a mode that observes operators.
 
-    Errors: an `UnseenError` where this version of PyTorch has no such modes.
+    Errors: an `UnseenError` if this version of PyTorch has no such modes.
     """
     if _Mode is object:
         raise UnseenError(
@@ -194,7 +194,7 @@ class CompilerCallback(Patch):
             if callback is None and original(None) is None:
                 return None
             session = THREADS.session
-            if not session.compiles_anew:
+            if not session.recompiles:
                 return original(callback)
             return self.stand_in(session, original, callback)
 
@@ -338,7 +338,7 @@ class OperatorInterceptMode(ThreadMode, _Mode):
         except MEANT:
             raise
         except Exception as error:  # noqa: BLE001 - the model runs on
-            session.record_unseen(unreadable(error))
+            session.record_unobserved(unreadable(error))
         return output
 
     def _take(
@@ -353,7 +353,7 @@ class OperatorInterceptMode(ThreadMode, _Mode):
         if _is_passed_over(func):
             return
         role = _role(func)
-        if role is _Role.TELLING:
+        if role is _Role.WITH_LOGSUMEXP:
             session.record_kernel(*output[:2])
         if session.enabled:
             if role is None or role is _Role.SOFTMAX:
@@ -383,7 +383,7 @@ class OperatorInterceptMode(ThreadMode, _Mode):
             if role is _Role.SOFTMAX:
                 session.record_softmax(output.ndim, why)
         if taken is not None:
-            observe_by_hand(session, taken)
+            observe_explicit(session, taken)
 
 
 def _look(
@@ -402,12 +402,12 @@ def _look(
         return
     named = None if role is _Role.UNKNOWN else _named(func, args, kwargs)
     if named is None:
-        session.record_unseen(unknown_operator(func.name()))
+        session.record_unobserved(unknown_operator(func.name()))
         return
     if role is _Role.FAST_PATH:
         capture = partial(FAST_PATHS[func.name()], **named)
     else:
-        known = session.context(made, [output[1]] if role is _Role.TELLING else [])
+        known = session.context(made, [output[1]] if role is _Role.WITH_LOGSUMEXP else [])
         capture = partial(capture_sdpa, **named, context=known)
     session.observe(None, capture, made)
 
@@ -450,7 +450,7 @@ def _has_parts(func: Any) -> bool:
 
 
 def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the arguments by their names in the operator's schema; None where it tells none."""
+    """Return the arguments by their names in the operator's schema; None if it tells none."""
     schema = getattr(func, "_schema", None)
     if schema is None:
         return None

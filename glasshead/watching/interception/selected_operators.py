@@ -57,23 +57,23 @@ _registered: set[str] = set()
 _lock = Lock()
 
 
-def select(func: Any, *, tells: bool = False) -> None:
+def select(func: Any, *, gives_logsumexp: bool = False) -> None:
     """Give an operator a kernel that hands it to the handler of the thread.
 
     Args:
         func: The overload of an operator.
-        tells: Whether it returns the logsumexp of its rows after the context.
+        gives_logsumexp: Whether it returns the logsumexp of its rows after the context.
     """
     with _lock:
         name = func.name()
         if name not in _registered:
             library = torch.library.Library(name.partition("::")[0], "IMPL")
-            library.impl(func, _kernel(func, tells=tells), _NAME)
+            library.impl(func, _kernel(func, gives_logsumexp=gives_logsumexp), _NAME)
             _libraries.append(library)
             _registered.add(name)
 
 
-def _kernel(func: Any, *, tells: bool) -> Callable[..., Any]:
+def _kernel(func: Any, *, gives_logsumexp: bool) -> Callable[..., Any]:
     include = private(_INCLUDE)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -84,7 +84,7 @@ def _kernel(func: Any, *, tells: bool) -> Callable[..., Any]:
             return func(*args, **kwargs)
         listener = _THREAD.listener
         try:
-            if tells and listener is not None and listener.inside:
+            if gives_logsumexp and listener is not None and listener.inside:
                 output = func(*args, **kwargs)
                 listener.record_kernel(*output[:2])
                 return output

@@ -146,7 +146,7 @@ class Session:
         Args:
             why: Why it takes none, the message.
 
-        Errors: a ValueError where there are some.
+        Errors: a ValueError if there are some.
         """
         if any(one.concerned_calls() for one in self.changing):
             raise ValueError(why)
@@ -157,7 +157,7 @@ class Session:
         return bool(self.changing)
 
     @property
-    def compiles_anew(self) -> bool:
+    def recompiles(self) -> bool:
         """Whether code is to be compiled anew for the watchers."""
         return bool(self.watchers) and not self.inside
 
@@ -295,14 +295,14 @@ class Session:
             return
         try:
             if why := TRACED if traced() else unsupported_reason(output, self.modes):
-                self.record_unseen(why, module)
+                self.record_unobserved(why, module)
             else:
                 self._observe(module, capture, at_once=at_once)
                 self._may_step_aside(output)
         except MEANT:
             raise
         except Exception as error:  # noqa: BLE001 - the model runs on
-            self.record_unseen(unreadable(error), module)
+            self.record_unobserved(unreadable(error), module)
 
     def _observe(
         self, module: nn.Module | None, capture: Callable[[], CapturedCall], *, at_once: bool
@@ -323,7 +323,7 @@ class Session:
                 except MEANT:
                     raise
                 except Exception as error:  # noqa: BLE001 - the other watchers see it
-                    watcher.missed.record_unseen(unreadable(error), module)
+                    watcher.missed.record_unobserved(unreadable(error), module)
 
     def observe_alike(self, site: SiteCall) -> bool:
         """Let the only watcher observe an attention of compiled code as one of its pass.
@@ -344,18 +344,18 @@ class Session:
                 if not mode.is_aside:
                     mode.may_step_aside(output)
 
-    def record_unseen(
+    def record_unobserved(
         self, why: str, module: nn.Module | None = None, *, within: bool = False
     ) -> None:
         """Record in each watcher an attention that cannot be observed.
 
         Args:
-            why: The reason, as of `MissedAttention.record_unseen`.
+            why: The reason, as of `MissedAttention.record_unobserved`.
             module: The module of the attention; None: the innermost module in progress.
             within: Whether it may be one of a module within that one.
         """
         for watcher in self.watchers if not in_backward() else ():
-            watcher.missed.record_unseen(why, module, within=within)
+            watcher.missed.record_unobserved(why, module, within=within)
 
     def record_softmax(self, axes: int, found: HandSoftmax | str) -> None:
         """Record in each watcher a softmax outside of any known attention.
@@ -502,7 +502,7 @@ def intercepted(
         if session.begun != begun or session.changes or isinstance(error, MEANT):
             raise
         why = unreadable(error)
-    session.record_unseen(why)
+    session.record_unobserved(why)
     with session.suspended():
         return original(*inputs, **named)
 

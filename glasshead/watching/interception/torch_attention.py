@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.engines.fused import of_rows
+from glasshead.engines.reducing import of_rows
 from glasshead.recipe.masks import Mask, causal, dense, padding
 from glasshead.recipe.validation import cast_inputs
 from glasshead.watching.captured_call import (
@@ -128,7 +128,7 @@ def with_output(
     )
 
 
-def told_change(
+def capture_change(
     change: AttentionChange,
     output: Tensor,
     logsumexps: Sequence[Tensor] = (),
@@ -145,8 +145,8 @@ def told_change(
         drops: Whether weights were dropped.
         follows: Whether the output follows from the problem otherwise.
     """
-    told = change.told(of_rows(logsumexps, change.captured.problem))
-    return with_output(told, output, drops=drops, follows=follows)
+    changed = change.changed_call(of_rows(logsumexps, change.captured.problem))
+    return with_output(changed, output, drops=drops, follows=follows)
 
 
 def _capture_packed(

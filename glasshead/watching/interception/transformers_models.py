@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from glasshead.engines.fused import of_rows
+from glasshead.engines.reducing import of_rows
 from glasshead.recipe.masks import Mask, causal, combined, from_huggingface, window
 from glasshead.recipe.tile import Tile
 from glasshead.recipe.validation import cast_inputs
@@ -26,7 +26,7 @@ from glasshead.watching.captured_call import (
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.foreign import answer, attribute, holds, is_a
 from glasshead.watching.interception.session import Patch, Session, intercepted
-from glasshead.watching.interception.torch_attention import hide, told_change
+from glasshead.watching.interception.torch_attention import capture_change, hide
 from glasshead.watching.intervener import AttentionChange
 from glasshead.watching.module_calls import crosses_by_arguments, lengths_of, other_texts
 
@@ -135,7 +135,7 @@ def _run_changed(
 ) -> Any:
     """Run an attention function with interventions.
 
-    Errors: a ValueError where it takes no mask of pairs.
+    Errors: a ValueError if it takes no mask of pairs.
     """
     if change.hides:
         mask, keys = given.get("attention_mask"), given["key"].shape[-2]
@@ -157,7 +157,9 @@ def _run_changed(
     heads = given["query"].shape[-3]
     made = change.emptied(_heads_apart(output[0], heads))
     known = {"drops": _drops(name, given), "follows": "flash" not in name}
-    session.observe(given["module"], partial(told_change, change, made, logsumexps, **known), made)
+    session.observe(
+        given["module"], partial(capture_change, change, made, logsumexps, **known), made
+    )
     context = change.context(made).transpose(1, 2).reshape(output[0].shape)
     return context, *output[1:]
 
@@ -404,9 +406,9 @@ def crosses_by_variables(
     others = other_texts(variables)
     if any(one is variables.get("hidden_states") for one in others):
         return False
-    told = variables.get("is_cross_attention", attribute(module, "is_cross_attention"))
-    if type(told) is bool:
-        return told
+    crosses = variables.get("is_cross_attention", attribute(module, "is_cross_attention"))
+    if type(crosses) is bool:
+        return crosses
     if "cross" in type(module).__name__.lower() or any(keys in lengths_of(one) for one in others):
         return True
     cached = any(variables.get(name) is not None for name in _CACHES)

@@ -80,4 +80,4 @@ def test_nothing_is_held_when_nobody_waits():
     work.cancel()
     with pytest.raises(Cancelled):
         answers.hold_all([("steps", {}, {})], work)
-    assert answers.told == {}
+    assert answers.by_key == {}

@@ -377,4 +377,4 @@ def test_an_answer_for_a_picture_is_small(still):
     from glasshead.studio.views.training import TrainingLog
 
     run, _ = still
-    assert len(json.dumps(TrainingLog(run.folder.path).told(), allow_nan=False)) < 30_000
+    assert len(json.dumps(TrainingLog(run.folder.path).summary(), allow_nan=False)) < 30_000

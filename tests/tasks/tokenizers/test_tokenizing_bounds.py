@@ -223,8 +223,8 @@ def test_rules_of_published_tokenizers_take_time_by_the_length_and_no_child(rule
 
 ABORTED = """
 import os
-from glasshead.tasks.tokenizers.chunks import told_panics
-with told_panics("it"):
+from glasshead.tasks.tokenizers.chunks import panics_as_errors
+with panics_as_errors("it"):
     os.abort()
 """
 

@@ -13,7 +13,7 @@ from glasshead.cli import main
 from glasshead.tasks.readers.open_reader import open_reader
 from glasshead.tasks.tokenizers import chunks as cutting
 from glasshead.tasks.tokenizers import train_tokenizer as making
-from glasshead.tasks.tokenizers.chunks import chunks_of_text, told_panics
+from glasshead.tasks.tokenizers.chunks import chunks_of_text, panics_as_errors
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.tokenizers.train_tokenizer import characters, train_bpe, train_wordpiece, words
 from written import written
@@ -149,12 +149,12 @@ def test_what_else_is_written_to_standard_error_is_kept(capfd):
     within, on = threading.Event(), threading.Event()
 
     def other():
-        with told_panics("a.json"):
+        with panics_as_errors("a.json"):
             os.write(2, b"second\n")
             within.set()
             on.wait(60)
 
-    with told_panics("b.json"):
+    with panics_as_errors("b.json"):
         os.write(2, b"first\n")
         thread = threading.Thread(target=other)
         thread.start()
@@ -163,7 +163,7 @@ def test_what_else_is_written_to_standard_error_is_kept(capfd):
     thread.join()
     os.write(2, b"third\n")
     assert capfd.readouterr().err == "first\nsecond\nthird\n"
-    with pytest.raises(ZeroDivisionError), told_panics("c.json"):
+    with pytest.raises(ZeroDivisionError), panics_as_errors("c.json"):
         os.write(2, b"fourth\n") / 0
     assert capfd.readouterr().err == "fourth\n"
 

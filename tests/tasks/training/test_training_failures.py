@@ -86,7 +86,7 @@ def test_a_run_that_diverged_early_keeps_its_logs_and_says_what_to_change(tmp_pa
     assert [int(row["step"]) for row in rows(folder)][-2:] == [10, 12]
     failure = folder.read_failure()
     assert (failure["step"], "has a loss that is NaN" in failure["error"]) == (12, True)
-    shown = TrainingLog(tmp_path).told()
+    shown = TrainingLog(tmp_path).summary()
     assert shown["problems"] == [failure["error"]]
     assert shown["charts"]["loss"][0]["values"][-1] > 0
     with pytest.raises(ValueError, match=r"failed at step 12 and has no ch.* --set learning_rate="):

@@ -19,8 +19,8 @@ from glasshead.watching.captured_call import (
     problem_from_inputs,
 )
 from glasshead.watching.errors import UnfollowedError
-from glasshead.watching.interception.by_hand_records import MIXED, Change, TakenWeights
-from glasshead.watching.interception.by_hand_trace import trace_by_hand
+from glasshead.watching.interception.explicit_records import MIXED, Change, TakenWeights
+from glasshead.watching.interception.explicit_trace import trace_explicit
 from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.interception.session import Session
 from glasshead.watching.interception.torch_attention import same_for_all
@@ -39,7 +39,7 @@ _FILLED = "has weights that are NaN, and fills them with other numbers after the
 _ANOTHER_OUTPUT = "gave another output than its mixed weights do with its values"
 
 
-def observe_by_hand(session: Session, taken: TakenWeights) -> None:
+def observe_explicit(session: Session, taken: TakenWeights) -> None:
     """Let the watchers observe an attention written by hand."""
     calls = next(filter(None, (calls_in_progress(one.names) for one in session.watchers)), [])
     batch = taken.batch
@@ -69,7 +69,7 @@ def _capture(
         heads: Number of heads, where these share an axis with the batch.
         crosses: Whether the keys belong to another text.
 
-    Errors: an `UnfollowedError` where the weights were changed after the softmax.
+    Errors: an `UnfollowedError` if the weights were changed after the softmax.
     """
     apart = partial(headed, heads=heads)
     scores, value = apart(taken.of_scores()), apart(taken.of_values())
@@ -84,7 +84,7 @@ def _capture(
     over_features = taken.weights.over_features
     context = CallContext(masks, lambda: crosses or over_features, made)
     captured = capture_scores(scores, context, value=value, lowest=taken.weights.product.dtype)
-    before = _told(taken.weights.steps, hides=captured.problem.mask is not None)
+    before = _described(taken.weights.steps, hides=captured.problem.mask is not None)
     softmax = OVER_FEATURES if over_features else "softmax"
     words = ["queries · keys", *before, softmax, *after, "· values"]
     if over_features:
@@ -92,7 +92,7 @@ def _capture(
         captured = replace(captured, problem=problem, crossing=False, over_features=True)
     trace = None
     if taken.weights.product.found is not None:
-        trace = partial(trace_by_hand, taken)
+        trace = partial(trace_explicit, taken)
     context = partial(_context, taken, heads)
     return replace(captured, by_hand=", ".join(words), trace=trace, context=context)
 
@@ -166,7 +166,7 @@ def headed(tensor: Tensor, heads: int | None) -> Tensor:
 def _check_output(taken: TakenWeights, apart: Callable[[Tensor], Tensor]) -> None:
     """Check that the output is that of the weights which were taken, at the first and last query.
 
-    Errors: an `UnfollowedError` where it is another.
+    Errors: an `UnfollowedError` if it is another.
     """
     if taken.found.added:
         return
@@ -241,14 +241,14 @@ def _mixed(
     return weights, words
 
 
-def _told(steps: Sequence[Change], *, hides: bool) -> list[str]:
+def _described(steps: Sequence[Change], *, hides: bool) -> list[str]:
     """Describe the steps before a softmax, and which tensors that are added are masks.
 
     Args:
         steps: The steps.
         hides: Whether the softmax hides any key.
     """
-    words = [_told_by_numbers(step) for step in steps]
+    words = [_described_by_numbers(step) for step in steps]
     # The numbers of a tensor that is gone are told by what the softmax hides.
     gone = [place for place, word in enumerate(words) if word is None]
     masked = any(word and "mask" in word for word in words)
@@ -258,8 +258,8 @@ def _told(steps: Sequence[Change], *, hides: bool) -> list[str]:
     return [word for word in words if word]
 
 
-def _told_by_numbers(step: Change) -> str | None:
-    """Describe a step, "" for one that does nothing; None where its tensor is gone."""
+def _described_by_numbers(step: Change) -> str | None:
+    """Describe a step, "" for one that does nothing; None if its tensor is gone."""
     if step.other is None:
         return step.words
     other = step.other()
@@ -286,7 +286,7 @@ def _check_whole(calls: Sequence[ModuleCall], shape: Sequence[int]) -> None:
         calls: The module calls in progress, innermost first.
         shape: The shape of the scores.
 
-    Errors: an `UnfollowedError` where the tokens of a text are in chunks.
+    Errors: an `UnfollowedError` if the tokens of a text are in chunks.
     """
     if len(shape) < 5:
         return
@@ -304,7 +304,7 @@ _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "hea
 
 
 def count_heads(calls: Sequence[ModuleCall], shape: Sequence[int]) -> int | None:
-    """Return the number of heads where these share an axis with the batch; None where none do.
+    """Return the number of heads where these share an axis with the batch; None if none do.
 
     Args:
         calls: The module calls in progress, innermost first.
@@ -320,9 +320,9 @@ def count_heads(calls: Sequence[ModuleCall], shape: Sequence[int]) -> int | None
             return heads
     if not batches or any(rows in sizes for sizes in batches):
         return None
-    told = [rows // size for sizes in batches for size in sizes[:1] if rows % size == 0]
-    told += [heads for heads in known if heads and rows % heads == 0]
-    return told[0] if told else rows
+    likely = [rows // size for sizes in batches for size in sizes[:1] if rows % size == 0]
+    likely += [heads for heads in known if heads and rows % heads == 0]
+    return likely[0] if likely else rows
 
 
 def _numbers(module: nn.Module) -> Iterator[int]:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from glasshead.watching.errors import FEATURES
 from glasshead.watching.interception.axes import Axis, Product, broadcast, reshaped, whole
-from glasshead.watching.interception.by_hand_operators import Operator
-from glasshead.watching.interception.by_hand_records import (
+from glasshead.watching.interception.explicit_operators import Operator
+from glasshead.watching.interception.explicit_records import (
     Change,
     HandWeights,
     HeadMixing,
@@ -126,7 +126,7 @@ def mixes(scores: Record, found: Product, side: int) -> bool:
 def mixed_axes(record: Record, found: Product, side: int) -> list[Axis] | None:
     """Return the axes of a product with a matrix that mixes one axis, which stays what it was.
 
-    None where it does more than that, or the axes are not to be told.
+    None if it does more than that, or the axes are not to be told.
     """
     axes, own = record.axes(found.operands[side]), found.own(1 - side)
     if axes is None or len(found.summed) != 1 or len(own) != 1:
@@ -149,7 +149,7 @@ def head_mixing(
 ) -> tuple[list[Axis], HeadMixing] | None:
     """Return how a product with a parameter mixes the heads of weights, and the axes of its result.
 
-    None where it is no such product, or does more than that.
+    None if it is no such product, or does more than that.
 
     Args:
         name, args: The operator.
@@ -185,7 +185,7 @@ def are_heads(weights: HandWeights, axis: Axis) -> bool:
 def convolved_heads(
     args: Sequence[Any], named: Mapping[str, Any], output: Tensor
 ) -> HeadMixing | None:
-    """Return how a convolution mixes channels; None where it mixes neighbours, or makes others.
+    """Return how a convolution mixes channels; None if it mixes neighbours, or makes others.
 
     Args:
         args, named: Its arguments.
@@ -410,8 +410,8 @@ def _has_logarithm(scores: Tensor) -> bool:
     if not scores.is_floating_point():
         return False
     scores, numbers = scores.detach(), torch.finfo(scores.dtype)
-    told = (scores > math.log(numbers.tiny)) & (scores < math.log(numbers.max))
-    return bool((told | scores.isneginf()).all())
+    in_range = (scores > math.log(numbers.tiny)) & (scores < math.log(numbers.max))
+    return bool((in_range | scores.isneginf()).all())
 
 
 _WORDS = {
