@@ -112,7 +112,7 @@ def served(shown: Path) -> Iterator[str]:
 def prompt(film: Film) -> None:
     """Type, see the next token and the arcs, and take a head away, and then a layer."""
     page = film.page
-    field = page.get_by_label("Type, and see what the model makes of it")
+    field = page.get_by_label("Type a text to see what the model predicts")
     film.shoot(GLANCE)
     field.focus()
     field.press("End")
@@ -123,12 +123,12 @@ def prompt(film: Film) -> None:
     for head in (small(page, 1, 6), small(page, 0, 1)):
         film.point(head)
         film.shoot(GLANCE)
-    film.point(page.get_by_text("takes it away", exact=True))
+    film.point(page.get_by_text("ablates it", exact=True))
     film.shoot(PART)
     for away in (small(page, 1, 0), page.locator("button.layer").nth(0)):
         film.point(away)
         film.shoot(LOOK)
-    film.point(page.get_by_role("button", name="Put all back"))
+    film.point(page.get_by_role("button", name="Restore all", exact=True))
     page.evaluate("scrollTo(0, 0)")
     film.shoot(GLANCE)
 
@@ -144,7 +144,7 @@ def walk(film: Film) -> None:
     film.point(page.get_by_role("link", name="Steps", exact=True))
     page.wait_for_selector(".view.steps .body[data-drawn]")
     film.shoot(GLANCE)
-    scrubber = page.get_by_label("Frame of the walk")
+    scrubber = page.get_by_label("Frame", exact=True)
     scrubber.evaluate("one => scrollTo(0, one.getBoundingClientRect().top + scrollY - 150)")
     film.pointer = None
     last = int(scrubber.get_attribute("max") or 0)

@@ -22,7 +22,7 @@ from glasshead.cli.write import write
 
 app = typer.Typer(
     name="glasshead",
-    help="Attention you can see through: compute it, and read every step of what it did.",
+    help="Attention you can see through: compute attention and read every step of it.",
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -60,7 +60,7 @@ def _glasshead(
         ),
     ] = False,
 ) -> None:
-    """Attention you can see through: compute it, and read every step of what it did."""
+    """Attention you can see through: compute attention and read every step of it."""
     del version
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

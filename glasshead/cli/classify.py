@@ -7,14 +7,23 @@ from typer import Argument, Option
 
 from glasshead.cli.inputs.files import Run, output_file, shown, texts_of
 from glasshead.cli.inputs.messages import check_task, print_stderr, print_unknown
-from glasshead.cli.output import check_target, print_drawing, print_json, print_text, write_page
+from glasshead.cli.output import (
+    check_target,
+    print_drawing,
+    print_json,
+    print_text,
+    spoken,
+    write_page,
+)
 from glasshead.extras import require
+from glasshead.message import _
 
 if TYPE_CHECKING:
     from glasshead.drawing import Block, HeatMap
+    from glasshead.explanation.translations import Say
     from glasshead.tasks.classify import Classification, TokenAttention
 
-_CAPTION = "What each word received, the mean over words and heads; a row is a layer"
+_CAPTION = _("Attention that each word receives, mean over words and heads; one row per layer")
 
 
 def classify(
@@ -24,26 +33,30 @@ def classify(
         Argument(
             metavar="TEXT",
             show_default=False,
-            help="One or more texts; without any, the lines of standard input.",
+            help="One or more texts. Default: the lines of standard input.",
         ),
     ] = None,
     *,
     attention: Annotated[
-        bool, Option("--attention", help="Show the attention that each word of each text received.")
+        bool, Option("--attention", help="Show the attention that each word of a text receives.")
     ] = False,
     html: Annotated[
         str | None,
         Option(
             metavar="FILE",
-            help="Also write the attention as one self-contained page; folders are made as needed.",
+            help="Also write the attention as one self-contained HTML page. Missing folders are "
+            "created.",
         ),
     ] = None,
     json: Annotated[
         bool,
-        Option("--json", help="Print one line of JSON per text, with each label's probability."),
+        Option(
+            "--json",
+            help="Print one line of JSON for each text, with the probability of each label.",
+        ),
     ] = False,
 ) -> None:
-    """Classify each text: print its label, the label's probability, and the text."""
+    """Classify each text, and print its label, the probability of the label, and the text."""
     require("glasshead classify", "tokenizers")
     page_file = output_file(html, "--html")
     if json and attention:
@@ -55,6 +68,7 @@ def classify(
 
     check_task(Path(run), "classify", "classify")
     classifier = TextClassifier.load(run)
+    say = spoken(None)
     printed: set[str] = set()
     width = max(map(len, classifier.settings.data.answers))
     page: list[Block] = []
@@ -68,14 +82,18 @@ def classify(
             received = token_attention(classifier, text)
             if not received.words:
                 continue
-            drawn = _attention_map(received)
+            drawn = _attention_map(received, say)
             if attention:
                 print_drawing(drawn)
             page += [Heading(text), Paragraph(_probabilities(answer)), drawn]
     if page_file is not None:
-        blocks = page or [Paragraph("No text had a word.")]
-        write_page(page_file, Document(blocks, title="What these texts are").html())
-        print_stderr(f"The page is at {shown(page_file)}")
+        blocks = page or [Paragraph(say("None of the texts contains a word."))]
+        title = say("Attention of a classifier")
+        write_page(
+            page_file,
+            Document(blocks, title=title, language=say.language, words=say.words()).html(),
+        )
+        print_stderr(say("The page is at {place}", place=shown(page_file)))
 
 
 def _print(text: str, answer: "Classification", width: int, *, json: bool) -> None:
@@ -88,11 +106,11 @@ def _print(text: str, answer: "Classification", width: int, *, json: bool) -> No
         print_text("", end="\n")
 
 
-def _attention_map(received: "TokenAttention") -> "HeatMap":
+def _attention_map(received: "TokenAttention", say: "Say") -> "HeatMap":
     from glasshead.drawing import HeatMap
 
-    layers = [f"layer {layer}" for layer in range(len(received.received))]
-    return HeatMap(received.received, layers, received.words, caption=_CAPTION)
+    layers = [say("layer {layer}", layer=layer) for layer in range(len(received.received))]
+    return HeatMap(received.received, layers, received.words, caption=say(_CAPTION))
 
 
 def _probabilities(answer: "Classification") -> str:

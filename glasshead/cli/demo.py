@@ -37,19 +37,19 @@ _ANOTHER = "Wir müssen heute die Tür aufmachen."
 def demo(
     *,
     folder: Annotated[
-        str, Option(metavar="DIR", help="Where the page and the translator are put.")
+        str, Option(metavar="DIR", help="Folder for the page and the translator.")
     ] = "demo",
     resume: Annotated[
         bool,
         Option(
             "--resume",
-            help="Resume the training that was interrupted in DIR. Without it, the demo resumes "
-            "where there is one to resume.",
+            help="Resume interrupted training in DIR; an error if there is none. Without this "
+            "option, the demo resumes if it can.",
         ),
     ] = False,
     lang: Lang = None,
 ) -> None:
-    """Explain the worked example, train a translator, and see which words it looks at."""
+    """Explain the worked example, train a translator, and show which words it attends to."""
     check_language(lang)
     require("glasshead demo", *TRAINING_LIBRARIES)
     place = output_folder(folder, "--folder")
@@ -67,13 +67,13 @@ def demo(
     _print(Paragraph(_plan(place, say)), title=title, say=say)
     typer.echo()
     print_drawing(explanation)
-    _print(training, title=say("A translator, trained from nothing"), say=say)
+    _print(training, title=say("A translator, trained from scratch"), say=say)
     translator = trained(run, _command(folder, lang), say)
     blocks = _translated(translator, say)
-    _print(*blocks, title=say("A sentence that it has never seen"), say=say)
+    _print(*blocks, title=say("A new sentence"), say=say)
     all_parts = Document(
         [
-            Heading(say("A sentence that a translator has never seen")),
+            Heading(say("A sentence that is new to the translator")),
             *blocks,
             training,
             Heading(explanation.title),
@@ -95,19 +95,20 @@ def _command(folder: str, lang: str | None) -> str:
 
 def _training(say: "Say") -> str:
     return say(
-        "An encoder reads German, a decoder writes English, and between them stands cross-"
-        "attention, computed as in the worked example: for each word that is about to be written, "
-        "the words of the German sentence are compared, weighed and mixed. It learns from "
-        "sentences that are made up, in which German puts its verbs elsewhere than English does."
+        "An encoder reads German and a decoder writes English. Cross-attention connects "
+        "them, computed as in the worked example: for each word to write, the decoder "
+        "compares, weighs and mixes the words of the German sentence. The translator learns "
+        "from generated sentences, in which German puts its verbs in other places than "
+        "English."
     )
 
 
 def _plan(folder: Path, say: "Say") -> str:
     return say(
-        "First an attention of three words is computed step by step. Then a translator is trained, "
-        "in one to six minutes, depending on the processor. Then it is shown a sentence that it "
-        "has never seen, and each word that it writes says where it looked. All of it is put into "
-        "{folder}.",
+        "The demo first computes an attention of three words step by step. It then trains a "
+        "translator, in one to six minutes, depending on the processor. At last the "
+        "translator reads a new sentence, and the demo shows which German words each English "
+        "word looked at. All files are written to {folder}.",
         folder=shown(folder),
     )
 
@@ -119,9 +120,9 @@ def _translated(translator: "TextTranslator", say: "Say") -> "list[Block]":
     from glasshead.tasks.translate import align
 
     translation = translator.translate([HELD_OUT.german])[0]
-    written = say("English: {text} (not as it should be)", text=translation.text)
+    written = say("English: {text} (wrong)", text=translation.text)
     if translation.text == HELD_OUT.english:
-        written = say("English: {text} (as it should be)", text=translation.text)
+        written = say("English: {text} (correct)", text=translation.text)
     return [
         Paragraph(say("German: {text}", text=translation.source)),
         Paragraph(written),
@@ -147,16 +148,19 @@ def trained(run: Path, command: str, say: "Say") -> "TextTranslator":
     folder = RunFolder(run)
     if folder.config.exists() and _steps(folder) >= _wanted(folder):
         print_stderr(
-            say("It is there already, from the last time; remove {run} to train anew.", run=run)
+            say(
+                "The translator exists from an earlier demo. Delete {run} to train it again.",
+                run=run,
+            )
         )
         return TextTranslator.load(run)
     with folder.locked():
         if not folder.config.exists():
             settings = TranslateSettings.from_preset("tiny")
             prepared = TRANSLATE.begin(settings, folder, command, say.language)
-            train_run(prepared, folder, cpu, resume=False)
+            train_run(prepared, folder, cpu, say, resume=False)
         else:
-            train_run(TRANSLATE.go_on(folder), folder, cpu, resume=True)
+            train_run(TRANSLATE.go_on(folder), folder, cpu, say, resume=True)
     return TextTranslator.load(run)
 
 
@@ -177,8 +181,8 @@ def _steps(folder: "RunFolder") -> int:
 def _say_where(page: Path, run: Path, say: "Say") -> None:
     name = shown(run)
     lines = {
-        shown(page): say("is all of this as a page: open it in a browser"),
-        shown(run): say("is the translator; ask it yourself, or look into it in the studio:"),
+        shown(page): say("shows all of this as a page: open it in a browser"),
+        shown(run): say("is the translator. Translate with it, or open it in the studio:"),
     }
     width = max(map(len, lines))
     typer.echo()

@@ -34,9 +34,9 @@ def diagnose(
         Argument(
             metavar="FILE",
             show_default=False,
-            help="The mask: .npy, .npz with one array, .safetensors, .json (nested lists), or "
-            "a table of 0, 1, true, false, other numbers or -inf (.csv, .tsv, .txt); - reads a "
-            "table or JSON from standard input.",
+            help="Mask file: .npy, .npz with one array, .safetensors, .json (nested lists), or a "
+            "table of 0, 1, true, false, numbers or -inf (.csv, .tsv, .txt). - reads a table "
+            "or JSON from standard input.",
         ),
     ],
     *,
@@ -45,20 +45,14 @@ def diagnose(
         Option(
             metavar="NAME",
             show_default=False,
-            help="The tensor to read, of a safetensors file with several; FILE:NAME names it too.",
+            help="Tensor to read, if a safetensors file has several. FILE:NAME means the same.",
         ),
     ] = None,
-    queries: Annotated[
-        int | None, number_option("Number of queries. If not given, that of the mask.")
-    ] = None,
-    keys: Annotated[
-        int | None, number_option("Number of keys. If not given, that of the mask.")
-    ] = None,
+    queries: Annotated[int | None, number_option("Number of queries. Default: the mask's.")] = None,
+    keys: Annotated[int | None, number_option("Number of keys. Default: the mask's.")] = None,
     offset: Annotated[
         int | None,
-        number_option(
-            "The position of the first query among the keys. If not given, keys - queries."
-        ),
+        number_option("Position of the first query among the keys. Default: keys - queries."),
     ] = None,
     convention: Annotated[
         str | None,
@@ -66,16 +60,16 @@ def diagnose(
             metavar="C",
             show_default=False,
             help="Mask convention: attend (1 = may attend), hidden (1 = hidden), additive or "
-            "tokenizer. If not given, it is guessed.",
+            "tokenizer. Default: detected from the mask.",
         ),
     ] = None,
     html: Html = None,
     width: Width = None,
     lang: Lang = None,
 ) -> None:
-    """Diagnose an attention mask of any library: what it means, and what is wrong with it.
+    """Diagnose an attention mask of any library: its meaning and its errors.
 
-    The exit code is 0 for a healthy mask, 1 where there are errors or warnings, 2 for bad input.
+    The exit code is 0 for a healthy mask, 1 for errors or warnings, 2 for bad input.
     """
     page_file = output_file(html, "--html")
     _check_lengths(queries, keys, offset)

@@ -19,13 +19,22 @@ from glasshead.cli.inputs.messages import (
     quoted,
     whole_number,
 )
-from glasshead.cli.output import Counter, Kind, check_target, print_drawing, print_json, write_bytes
+from glasshead.cli.output import (
+    Counter,
+    Kind,
+    check_target,
+    print_drawing,
+    print_json,
+    spoken,
+    write_bytes,
+)
 from glasshead.cli.train import print_figures
 from glasshead.drawing.printable import nearest
 from glasshead.extras import require
 
 if TYPE_CHECKING:
     from glasshead.drawing import Table
+    from glasshead.explanation.translations import Say
     from glasshead.tasks.classify import LabelEvaluation
 
 _Files = Annotated[
@@ -33,11 +42,11 @@ _Files = Annotated[
     Argument(
         metavar="FILE",
         show_default=False,
-        help="Evaluation data, in the format of the training files; without any, the held-out data "
-        "of the run.",
+        help="Evaluation data, in the format of the training files. Default: the held-out data of "
+        "the training run.",
     ),
 ]
-_Json = Annotated[bool, Option("--json", help="Print the metrics as JSON alone.")]
+_Json = Annotated[bool, Option("--json", help="Print the metrics as JSON.")]
 
 
 class _ByTask(TyperGroup):
@@ -67,8 +76,8 @@ class _ByTask(TyperGroup):
 
 evaluate = typer.Typer(
     cls=_ByTask,
-    help="Evaluate a trained model: glasshead evaluate RUN [FILE]…, as the run stores its task, or "
-    "with the task before it.",
+    help="Evaluate a trained model: glasshead evaluate RUN [FILE]… The run folder stores its "
+    "task; you may also write the task before RUN.",
     invoke_without_command=True,
 )
 
@@ -81,23 +90,24 @@ def _evaluate(context: typer.Context) -> None:
 
 @evaluate.command("classify")
 def classify(run: Run, files: _Files = None, *, json: _Json = False) -> None:
-    """Accuracy, F1 and the confusion matrix."""
+    """Print accuracy, F1 and the confusion matrix."""
     require("glasshead evaluate", "tokenizers", "torchmetrics")
     from glasshead.tasks.classify import TextClassifier
     from glasshead.tasks.classify import evaluate as evaluate_labels
 
     check_task(Path(run), "classify", "evaluate classify")
     classifier = TextClassifier.load(run)
-    with Counter("evaluating") as counter:
+    say = spoken(None)
+    with Counter(say("evaluating")) as counter:
         evaluation = evaluate_labels(classifier, tuple(files or ()), counter.show)
     if json:
         print_json(dataclasses.asdict(evaluation))
         return
     print_figures(dataclasses.asdict(evaluation), "text")
-    print_drawing(confusion_table(evaluation))
+    print_drawing(confusion_table(evaluation, say))
 
 
-def confusion_table(evaluation: "LabelEvaluation") -> "Table":
+def confusion_table(evaluation: "LabelEvaluation", say: "Say") -> "Table":
     """Draw the confusion matrix: rows are true labels, columns predicted ones."""
     from glasshead.drawing import Table
 
@@ -107,9 +117,9 @@ def confusion_table(evaluation: "LabelEvaluation") -> "Table":
         for label, counts in zip(labels, evaluation.confusion, strict=True)
     ]
     return Table(
-        ["label", *(f"as {label}" for label in labels)],
+        [say("label"), *(say("as {label}", label=label) for label in labels)],
         rows,
-        caption="How many texts of each label were taken as what",
+        caption=say("Number of texts by label (rows) and predicted label (columns)"),
     )
 
 
@@ -122,12 +132,14 @@ def translate(
     files: _Files = None,
     *,
     beam: Annotated[
-        int, Option(metavar="WIDTH", parser=whole_number, help="Beam width; 1 is greedy.")
+        int, Option(metavar="WIDTH", parser=whole_number, help="Beam width; 1 is greedy search.")
     ] = 5,
     length_penalty: Annotated[
         float,
         Option(
-            metavar="A", parser=number, help="Length penalty: above 0 favours longer translations."
+            metavar="A",
+            parser=number,
+            help="Length penalty. Above 0, it favours longer translations.",
         ),
     ] = 1.0,
     save: Annotated[
@@ -135,7 +147,7 @@ def translate(
     ] = None,
     json: _Json = False,
 ) -> None:
-    """BLEU and chrF by sacreBLEU, with their signatures."""
+    """Print BLEU and chrF, computed by sacreBLEU, with their signatures."""
     require("glasshead evaluate", "tokenizers", "sacrebleu")
     from glasshead.models.decoding import Beam
     from glasshead.tasks.translate import TextTranslator
@@ -148,7 +160,8 @@ def translate(
         check_target(file, _TRANSLATIONS)
     check_task(Path(run), "translate", "evaluate translate")
     translator = TextTranslator.load(run)
-    with Counter("translating") as counter:
+    say = spoken(None)
+    with Counter(say("translating")) as counter:
         result = evaluate_translations(translator, tuple(files or ()), strategy, counter.show)
     if file is not None:
         lines = "".join(f"{translation.text}\n" for translation in result.translations)
@@ -167,7 +180,7 @@ def translate(
         for name, signature in signatures.items():
             typer.echo(f"{name + ' signature':<20}{signature}")
     if file is not None:
-        print_stderr(f"The translations are at {shown(file)}")
+        print_stderr(say("The translations are at {place}", place=shown(file)))
 
 
 @evaluate.command("write")
@@ -176,18 +189,20 @@ def write(
     files: _Files = None,
     *,
     field: Annotated[
-        str | None, Option(metavar="COLUMN", show_default=False, help="The text column of a table.")
+        str | None,
+        Option(metavar="COLUMN", show_default=False, help="Column of a table that holds the text."),
     ] = None,
     json: _Json = False,
 ) -> None:
-    """Loss, perplexity and bits per character."""
+    """Print loss, perplexity and bits per character."""
     require("glasshead evaluate", "tokenizers")
     from glasshead.tasks.write import Writer
     from glasshead.tasks.write import evaluate as evaluate_text
 
     check_task(Path(run), "write", "evaluate write")
     writer = Writer.load(run)
-    with Counter("evaluating") as counter:
+    say = spoken(None)
+    with Counter(say("evaluating")) as counter:
         figures = evaluate_text(writer, tuple(files or ()), field, counter.show)
     if json:
         print_json(figures)

@@ -16,18 +16,18 @@ from glasshead.extras import require
 def near(
     run: Run,
     word: Annotated[
-        str, Argument(metavar="WORD", show_default=False, help="A word that is one token.")
+        str, Argument(metavar="WORD", show_default=False, help="Word; it must be a single token.")
     ],
     *,
     count: Annotated[
-        int, Option(metavar="N", parser=whole_number, help="Number of neighbours.")
+        int, Option(metavar="N", parser=whole_number, help="Number of neighbours to list.")
     ] = 10,
     png: Annotated[
         str | None,
-        Option(metavar="FILE", show_default=False, help="Also draw the space, as PNG."),
+        Option(metavar="FILE", show_default=False, help="Also draw the embedding space, as PNG."),
     ] = None,
 ) -> None:
-    """List the nearest neighbours of a word in the embedding space that a model learned."""
+    """List the nearest neighbours of a word in a model's embedding space."""
     require("glasshead near", "tokenizers")
     picture = output_file(png, "--png")
     if picture is not None:

@@ -85,7 +85,7 @@ def observe(
     width: Width = None,
     lang: Lang = None,
 ) -> None:
-    """Observe attention: one of any length, or every one of a model while it reads texts."""
+    """Observe one attention of any length, or every attention of a model that reads texts."""
     vectors_file = input_file(vectors, "--vectors")
     check_language(lang)
     outputs = _Outputs(output_file(save, "--save"), output_file(html, "--html"), width, lang)

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 _NOTES = {
     VectorSource.TEXTS: Message(
-        "The vectors are those of the worked example that the texts print."
+        "The vectors are those of the worked example, as printed in the tutorials."
     ),
     VectorSource.GENERATED: Message(
-        "The embeddings are made up from seed {seed} and mean nothing: what the words attend to "
-        "here says nothing about the words. The computation is real.",
+        "The embeddings are random (seed {seed}) and have no meaning: what the words attend "
+        "to here says nothing about the words. The computation is real.",
         seed=GENERATED_SEED,
     ),
 }
@@ -99,7 +99,7 @@ def subject_of(text: str | None, vectors: Path | None) -> ObservedInputs:
     note = None
     if not inputs.has_value:
         note = Message(
-            "The file has no value: the context, which --save writes, is one of its keys."
+            "The file has no value. The context that --save writes is a mixture of its keys."
         )
     return ObservedInputs(titled(shown(vectors)), inputs.query, inputs.key, inputs.value, note=note)
 
@@ -216,8 +216,9 @@ def _inputs(observed: ObservedAttention) -> str:
     if observed.mask is not None:
         mask = Message("the mask {mask}", mask=observed.mask)
     return Message(
-        "Heads: {heads:,} (of keys: {key_heads:,}); batch rows: {batch:,}; queries: {queries:,}; "
-        "keys: {keys:,}; dimension: {width:,} ({dtype}). softmax(q·k/√d) with {mask}.",
+        "Heads: {heads:,} (key heads: {key_heads:,}); batch rows: {batch:,}; queries: "
+        "{queries:,}; keys: {keys:,}; dimension: {width:,} ({dtype}). softmax(q·k/√d) with "
+        "{mask}.",
         heads=heads,
         key_heads=key.shape[1],
         batch=batch,
@@ -314,8 +315,8 @@ def _receiving(observed: ObservedAttention, head: int | None) -> Iterator[Table]
         observed.of_heads(observed.seen[name], head),
         observed.subject.tokens,
         Message(
-            "The keys that receive most, {whose}; 1 is all that a query gives, and keys are "
-            "counted from 0",
+            "Keys that receive the most attention, {whose}; each query gives 1 in total, and "
+            "keys are counted from 0",
             whose=_whose(observed, head),
         ),
     )
@@ -346,5 +347,5 @@ def _whose(observed: ObservedAttention, head: int | None) -> str:
     return of
 
 
-_SPREAD = Message("mean"), Message("least"), Message("largest")
-_UNITS = _("nats"), _("weight"), _("key"), _("score"), _("places")
+_SPREAD = Message("mean"), Message("smallest"), Message("largest")
+_UNITS = _("nats"), _("weight"), _("key"), _("score"), _("positions")

@@ -215,7 +215,7 @@ def _cut(pieces: ChunkCounts) -> str:
         said = Message("{count:,} pieces", count=pieces.count)
     if pieces.uneven:
         return Message(
-            "{said} of {least:,} to {most:,}, each read whole",
+            "{said} of {least:,} to {most:,}, each in one pass",
             said=said,
             least=pieces.shortest,
             most=pieces.length,
@@ -237,8 +237,8 @@ def _notes(observed: ObservedModel) -> Iterator[Note]:
     if unknown:
         yield Note(
             Message(
-                "Tokens of the text that the model does not know, and takes all for one and the "
-                "same: {count:,} ({share} %).",
+                "Unknown tokens, which the model reads as one and the same token: {count:,} "
+                "({share} %).",
                 count=unknown,
                 share=number(100 * unknown / pieces.tokens, 3),
             )
@@ -246,8 +246,8 @@ def _notes(observed: ObservedModel) -> Iterator[Note]:
     if pieces.uneven:
         yield Note(
             Message(
-                "Texts of several lengths have no map in common: --length N cuts them to one "
-                "length."
+                "Texts of different lengths have no common map. Use --length N to cut them "
+                "to one length."
             )
         )
     for sentence in omitted(pieces, observed.reader):
@@ -260,8 +260,8 @@ def omitted(pieces: ChunkCounts, reader: Reader) -> list[str]:
     if out.texts:
         sentences.append(
             Message(
-                "Texts cut to the {context:,} tokens that the model reads at once: {texts:,} of "
-                "{count:,}; tokens left out: {tokens:,}.",
+                "Texts truncated to the model's context of {context:,} tokens: {texts:,} of "
+                "{count:,}; tokens omitted: {tokens:,}.",
                 context=reader.context,
                 texts=out.texts,
                 count=pieces.count,
@@ -269,7 +269,7 @@ def omitted(pieces: ChunkCounts, reader: Reader) -> list[str]:
             )
         )
     if out.empty:
-        sentences.append(Message("Texts without a token, left out: {count:,}.", count=out.empty))
+        sentences.append(Message("Texts without a token, skipped: {count:,}.", count=out.empty))
     return sentences
 
 
@@ -288,7 +288,7 @@ def _heads(
         least, largest = (_place(value, int(at)) for at in (value.argmin(), value.argmax()))
         yield Paragraph(
             Message(
-                "The least of {statistic} is {least}; the largest, {largest}.",
+                "Smallest {statistic}: {least}; largest: {largest}.",
                 statistic=one.written,
                 least=least,
                 largest=largest,
@@ -316,7 +316,7 @@ def _received(
         observed.choice.names(*observed.shape),
         _positions(observed),
         caption=Message(
-            "{label}, weight: what each position receives {where}{over}",
+            "{label}, weight: attention that each position receives {where}{over}",
             label=one.written,
             where=observed.choice.said_of_rows(),
             over=over,
@@ -326,7 +326,7 @@ def _received(
         observed.choice.mean(value),
         observed.names,
         Message(
-            "The positions that receive most, {said}{over}; 1 is all that a query gives",
+            "Positions that receive the most attention, {said}{over}; each query gives 1 in total",
             said=said,
             over=over,
         ),

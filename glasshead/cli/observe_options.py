@@ -8,17 +8,17 @@ from glasshead.cli.inputs.messages import whole_number
 from glasshead.cli.output import OUTPUT
 from glasshead.recipe.mask_text import HELP as MASK_HELP
 
-SUBJECT, RECIPE = "Input and statistics", "The attention"
+SUBJECT, RECIPE = "Input and statistics", "Attention"
 
 Subject = Annotated[
     str | None,
     Argument(
         metavar="TEXT|MODEL",
         show_default=False,
-        help="A sentence, whose words get made-up vectors, or those of --vectors. With --text, "
-        "the folder of a run of train write, or of a text model of Hugging Face, with its "
-        "config.json, its tokenizer and its weights as safetensors. Without any and without "
-        "--vectors: the worked example of the texts.",
+        help="A sentence; its words get random vectors, or those of --vectors. With --text: a run "
+        "folder of glasshead train write, or the folder of a Hugging Face text model "
+        "(config.json, tokenizer, safetensors weights). Default: the worked example of the "
+        "tutorials.",
     ),
 ]
 Text = Annotated[
@@ -27,10 +27,10 @@ Text = Annotated[
         metavar="FILE",
         show_default=False,
         rich_help_panel=SUBJECT,
-        help="A text that MODEL reads, while each of its attentions is observed: plain, the texts "
-        "of a .jsonl, .csv or .tsv, a folder of such files, or a pattern, as in 'corpus/*.jsonl', "
-        "quoted; and again for each more. Files of any size are read bit by bit. Started by "
-        "torchrun, each process reads its share.",
+        help="Text for MODEL to read: a plain text file, a .jsonl, .csv or .tsv file of texts, a "
+        "folder of such files, or a quoted pattern such as 'corpus/*.jsonl'. May be "
+        "repeated. Files of any size are streamed. Under torchrun, each process reads its "
+        "share.",
     ),
 ]
 FilesFrom = Annotated[
@@ -38,7 +38,7 @@ FilesFrom = Annotated[
     Option(
         metavar="FILE",
         rich_help_panel=SUBJECT,
-        help="A file with the names of files that MODEL reads, one a line; - reads standard input: "
+        help="File that lists the files for MODEL to read, one per line. - reads standard input: "
         "find corpus -name '*.txt' | glasshead observe MODEL --files-from -",
     ),
 ]
@@ -48,8 +48,8 @@ LengthOfPiece = Annotated[
         metavar="N|whole",
         show_default=False,
         rich_help_panel=SUBJECT,
-        help="Tokens per sequence, cut from all texts concatenated; whole: one sequence per "
-        "text. If not given, the context of MODEL, at most 1024.",
+        help="Tokens per sequence; all texts are concatenated and cut. whole: one sequence per "
+        "text. Default: the context length of MODEL, at most 1024.",
     ),
 ]
 Truncate = Annotated[
@@ -57,8 +57,8 @@ Truncate = Annotated[
     Option(
         "--truncate",
         rich_help_panel=SUBJECT,
-        help="With --length whole: truncate a text that is longer than the context of MODEL, "
-        "and count such texts. If not given, such a text is an error.",
+        help="With --length whole: truncate texts that are longer than the context of MODEL, and "
+        "count them. Without it, such a text is an error.",
     ),
 ]
 Vectors = Annotated[
@@ -66,9 +66,9 @@ Vectors = Annotated[
     Option(
         metavar="FILE",
         rich_help_panel=SUBJECT,
-        help="A safetensors file with query, key and perhaps value, \\[length, dim], \\[heads, "
-        "length, dim] or \\[batch, heads, length, dim]; or tokens with their vectors, as "
-        "explain takes them, where - reads standard input.",
+        help="A safetensors file with query, key and optionally value, each \\[length, dim], "
+        "\\[heads, length, dim] or \\[batch, heads, length, dim]; or tokens with their "
+        "vectors, as for explain. - reads such tokens from standard input.",
     ),
 ]
 MaskOption = Annotated[
@@ -77,7 +77,7 @@ MaskOption = Annotated[
         metavar="M",
         show_default=False,
         rich_help_panel=RECIPE,
-        help=f"Attention mask: {MASK_HELP} If not given: none; a model has its own.",
+        help=f"Attention mask: {MASK_HELP} Default: none. Not for a model, which has its own.",
     ),
 ]
 EngineOption = Annotated[
@@ -86,8 +86,8 @@ EngineOption = Annotated[
         metavar="E",
         show_default=False,
         rich_help_panel=RECIPE,
-        help="Engine: auto, the fastest; fused, streaming or reference. If not given: auto; a "
-        "model has its own.",
+        help="Engine: auto (the fastest), fused, streaming or reference. Default: auto. Not for a "
+        "model, which chooses its own.",
     ),
 ]
 Statistics = Annotated[
@@ -96,10 +96,10 @@ Statistics = Annotated[
         metavar="NAME",
         show_default=False,
         rich_help_panel=SUBJECT,
-        help="A statistic, and again for each more: entropy, max-weight, mean-distance, "
-        "received or received:16 (by the last 16 queries), mass-on:0,1 (on these keys), "
-        "top-k:3 (not of a model), log-sum-exp, max-score, distance-histogram:0,1,8,inf. If "
-        "not given, the first six.",
+        help="Statistic; may be repeated: entropy, max-weight, mean-distance, received or "
+        "received:16 (by the last 16 queries), mass-on:0,1 (on these keys), top-k:3 (not for "
+        "a model), log-sum-exp, max-score, distance-histogram:0,1,8,inf. Default: the first "
+        "six.",
     ),
 ]
 Layer = Annotated[
@@ -109,8 +109,8 @@ Layer = Annotated[
         parser=whole_number,
         show_default=False,
         rich_help_panel=OUTPUT,
-        help="Layer whose keys and map are drawn, from 0, of a model. If not given, the mean "
-        "over all.",
+        help="Layer of a model whose keys and map are drawn, counted from 0. Default: the mean "
+        "over all layers.",
     ),
 ]
 Head = Annotated[
@@ -120,7 +120,7 @@ Head = Annotated[
         parser=whole_number,
         show_default=False,
         rich_help_panel=OUTPUT,
-        help="Head whose keys and map are drawn, from 0. If not given, the mean over all.",
+        help="Head whose keys and map are drawn, counted from 0. Default: the mean over all heads.",
     ),
 ]
 Save = Annotated[
@@ -128,9 +128,9 @@ Save = Annotated[
     Option(
         metavar="FILE",
         rich_help_panel=OUTPUT,
-        help="Also write the observation, as safetensors, for gh.load in Python, which gives a "
-        "gh.Observation. Of a model it gives a gh.CorpusResult: the means, \\[heads, …], such "
-        "as those of blocks.0.attention.entropy, and the tokens where FILE is one text.",
+        help="Also write the observation as safetensors. In Python, gh.load returns it as a "
+        "gh.Observation. For a model, gh.load returns a gh.CorpusResult: means \\[heads, …], "
+        "such as blocks.0.attention.entropy, and the tokens if FILE is one text.",
     ),
 ]
 Resume = Annotated[
@@ -138,7 +138,7 @@ Resume = Annotated[
     Option(
         "--resume",
         rich_help_panel=OUTPUT,
-        help="With --text and --save FILE: go on where a run was interrupted, by the sums that "
-        "it keeps in FILE.partial every ten seconds.",
+        help="With --text and --save FILE: resume after an interruption, from the sums stored in "
+        "FILE.partial every ten seconds.",
     ),
 ]

@@ -49,7 +49,7 @@ class WeightsMap(Block):
         Two blocks
             0     2
         0–1  0.75  0.25
-        Each cell is the sum over 2 columns, averaged over ≤ 2 rows. Places are counted from 0.
+        Each cell is the sum over 2 columns, averaged over ≤ 2 rows. Positions are counted from 0.
     """
 
     values: Sequence[Sequence[Value]]

@@ -33,7 +33,7 @@ Width = Annotated[
         parser=whole_number,
         show_default=False,
         rich_help_panel=OUTPUT,
-        help="Width of the text in columns. If not given, that of the terminal.",
+        help="Width of the text in columns. Default: the width of the terminal.",
     ),
 ]
 Html = Annotated[
@@ -41,7 +41,7 @@ Html = Annotated[
     Option(
         metavar="FILE",
         rich_help_panel=OUTPUT,
-        help="Also write one self-contained page; folders are made as needed.",
+        help="Also write one self-contained HTML page. Missing folders are created.",
     ),
 ]
 
@@ -51,7 +51,7 @@ Lang = Annotated[
         metavar="L",
         show_default=False,
         rich_help_panel=OUTPUT,
-        help="Language: en, tr, es, zh-Hant or zh-Hans. If not given, that of LC_ALL, "
+        help="Language: en, tr, es, zh-Hant or zh-Hans. Default: the language of LC_ALL, "
         "LC_MESSAGES or LANG, else en.",
     ),
 ]

@@ -15,6 +15,7 @@ from glasshead.cli.output import (
     check_target,
     chosen_language,
     going_on,
+    spoken,
     write_page,
 )
 from glasshead.explanation.choices import quoted
@@ -22,6 +23,7 @@ from glasshead.message import Message
 from glasshead.tasks.run_folder import require_for_model
 
 if TYPE_CHECKING:
+    from glasshead.explanation.translations import Say
     from glasshead.studio.report import Report
 
 
@@ -31,9 +33,9 @@ def report(
         Argument(
             metavar="RUN_OR_HF_DIR",
             show_default=False,
-            help="The folder of a run, or of a text model of Hugging Face, with its config.json, "
-            "its tokenizer and its weights as safetensors; or llama2.c's file of a model (.bin), "
-            "with its tokenizer beside it, or its folder.",
+            help="A run folder; the folder of a Hugging Face text model (config.json, tokenizer, "
+            "safetensors weights); or a llama2.c model (.bin, with its tokenizer next to "
+            "it), or its folder.",
         ),
     ],
     *,
@@ -43,7 +45,7 @@ def report(
             metavar="FILE",
             show_default=False,
             rich_help_panel=OUTPUT,
-            help="The page, one file that opens offline; folders are made as needed.",
+            help="HTML file to write; it opens offline. Missing folders are created.",
         ),
     ],
     text: Annotated[
@@ -51,8 +53,8 @@ def report(
         Option(
             metavar="FILE",
             show_default=False,
-            help="A plain text that the model reads; - reads standard input. If not given, a text "
-            "that the run has held out.",
+            help="Plain text file for the model to read; - reads standard input. Default: a "
+            "held-out text of the training run.",
         ),
     ] = None,
     lang: Annotated[
@@ -61,12 +63,12 @@ def report(
             metavar="CODE",
             show_default=False,
             rich_help_panel=OUTPUT,
-            help="Language of the page: en, tr, es, zh-Hant or zh-Hans. If not given, that of "
+            help="Language of the page: en, tr, es, zh-Hant or zh-Hans. Default: the language of "
             "the environment.",
         ),
     ] = None,
 ) -> None:
-    """Write what the studio shows of a text as one page that opens offline, for sharing."""
+    """Write the studio's views of a text as one HTML page that opens offline."""
     folder = Path(model)
     text_file = input_file(text, "--text")
     page_file: Path = output_file(html, "--html")  # type: ignore[assignment] - it is given
@@ -88,27 +90,36 @@ def report(
     require_for_model(folder, "glasshead report RUN_OR_HF_DIR")
     content = None if text_file is None else _content(text_file)
     language = chosen_language(lang, os.environ)
-    with going_on("Reading…"):
+    say = spoken(lang)
+    with going_on(say("Reading…")):
         from glasshead.studio.report import Report
 
         made = Report(folder, content, lang=language)
         page = made.html()
     write_page(page_file, page)
-    print_stderr(f"The page is at {shown(page_file)}")
-    _print_gaps(made, "the text" if text_file is None else shown(text_file))
+    print_stderr(say("The page is at {place}", place=shown(page_file)))
+    _print_gaps(made, say("the text") if text_file is None else shown(text_file), say)
 
 
-def _print_gaps(made: "Report", text: str) -> None:
+def _print_gaps(made: "Report", text: str, say: "Say") -> None:
     """Print where a text is from that was not given, and what the page leaves out."""
     from glasshead.studio.shell import words
 
     if made.sample.origin != "given":
-        print_stderr(words("en")[f"shell.origin.{made.sample.origin}"].format(why=made.sample.why))
+        origin = words(say.language)[f"shell.origin.{made.sample.origin}"]
+        print_stderr(origin.format(why=say.translated(made.sample.why)))
     for view, why in made.refused.items():
-        print_stderr(f"It has no view {view}: {why}")
+        print_stderr(say("It has no view {view}: {why}", view=view, why=say.translated(why)))
     for view, (count, of) in made.tokens.items():
         if count < of:
-            print_stderr(f"Its view {view} shows {count:,} of the {of:,} tokens of {text}.")
+            sentence = say(
+                "Its view {view} shows {count:,} of the {of:,} tokens of {text}.",
+                view=view,
+                count=count,
+                of=of,
+                text=text,
+            )
+            print_stderr(sentence)
 
 
 def _content(file: Path) -> str:

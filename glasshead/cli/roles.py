@@ -59,8 +59,8 @@ def roles(
         Argument(
             metavar="MODEL",
             show_default=False,
-            help="The folder of a run of train write, or of a text model of Hugging Face, with its "
-            "config.json, its tokenizer and its weights as safetensors.",
+            help="A run folder of glasshead train write, or the folder of a Hugging Face text "
+            "model (config.json, tokenizer, safetensors weights).",
         ),
     ],
     *,
@@ -68,8 +68,8 @@ def roles(
         str | None,
         _text_option(
             metavar="FILE",
-            help="Also score the heads on a text: plain, the texts of a .jsonl, .csv or .tsv, or a "
-            "folder of such files.",
+            help="Also score the heads on a text: a plain text file, a .jsonl, .csv or .tsv file "
+            "of texts, or a folder of such files.",
         ),
     ] = None,
     period: Annotated[
@@ -78,8 +78,8 @@ def roles(
             metavar="N",
             parser=whole_number,
             show_default=False,
-            help="Number of random tokens that are repeated. If not given, 25, or as many as fit "
-            "twice into the context of MODEL.",
+            help="Number of random tokens that are repeated. Default: 25, or fewer if the context "
+            "of MODEL is shorter than 50 tokens.",
         ),
     ] = None,
     seed: Annotated[
@@ -95,17 +95,17 @@ def roles(
         Option(
             metavar="FILE",
             rich_help_panel=OUTPUT,
-            help="Also draw all scores, layers × heads; folders are made as needed.",
+            help="Also draw all scores as PNG, layers × heads. Missing folders are created.",
         ),
     ] = None,
     json: Annotated[
         str | None,
-        Option(metavar="FILE", rich_help_panel=OUTPUT, help="Also write all scores, as JSON."),
+        Option(metavar="FILE", rich_help_panel=OUTPUT, help="Also write all scores as JSON."),
     ] = None,
     width: Width = None,
     lang: Lang = None,
 ) -> None:
-    """Find what each head of a model does, on repeated random tokens and on a text."""
+    """Find the role of each head of a model, on repeated random tokens and on a text."""
     folder, text_file = Path(model), input_file(text, "--text")
     picture_file, scores_file = output_file(png, "--png"), output_file(json, "--json")
     if not model:
@@ -163,8 +163,8 @@ class RoleScores:
 
 
 _LATER = Message(
-    "Here a query sees what comes after it, so that nothing needs to be found in an earlier place: "
-    "induction and duplicate count later places, too."
+    "In this model, a query also sees later tokens. Induction and duplicate therefore also "
+    "count later occurrences."
 )
 
 
@@ -175,10 +175,10 @@ def meanings() -> dict[str, str]:
     return {
         "previous": Message("the token before its own"),
         "first": Message("the first token, the sink"),
-        "induction": Message("what followed an earlier place of its token"),
-        "duplicate": Message("an earlier place of its token"),
-        "local": Message("tokens at most {most} away", most=NEAR),
-        "broad": Message("all alike: entropy / ln(visible keys)"),
+        "induction": Message("the token after an earlier occurrence of its token"),
+        "duplicate": Message("an earlier occurrence of its token"),
+        "local": Message("tokens at most {most} positions away", most=NEAR),
+        "broad": Message("all tokens alike: entropy / ln(visible keys)"),
     }
 
 
@@ -187,9 +187,7 @@ def report(name: str, tests: list[RoleScores]) -> "Document":
     from glasshead.drawing import Document
 
     blocks = [block for test in tests for block in _of(test)]
-    return Document(
-        [*blocks, *_legend(tests)], title=Message("The roles of the heads of {name}", name=name)
-    )
+    return Document([*blocks, *_legend(tests)], title=Message("Head roles of {name}", name=name))
 
 
 def _of(test: RoleScores) -> "Iterator[Block]":
@@ -204,14 +202,15 @@ def _legend(tests: list[RoleScores]) -> "Iterator[Block]":
     from glasshead.drawing import Heading, Note, Paragraph, Table
 
     rows = [[Message(role), meaning] for role, meaning in meanings().items()]
-    yield Heading(Message("What they mean"))
+    yield Heading(Message("Meaning of the roles"))
     yield Table([Message("role"), Message("a query looks at")], rows)
     yield Paragraph(
         Message(
-            "A score is the mean weight on these keys, from 0 to 1, over the queries that see one "
-            "of them and another key. A head has a role where its score is at least halfway from "
-            "what uniform attention would score to 1; broad from 0.9 on. Of several it has the "
-            "first of broad, induction, duplicate, previous, first, local."
+            "A score is the mean weight on these keys, from 0 to 1, over the queries that "
+            "see at least one of them and one other key. A head has a role if its score is "
+            "at least halfway between the score of uniform attention and 1; broad needs at "
+            "least 0.9. If several roles fit, the head gets the first of broad, induction, "
+            "duplicate, previous, first, local."
         )
     )
     if any(test.sees_later for test in tests):
@@ -235,7 +234,7 @@ def picture(name: str, tests: list[RoleScores]) -> bytes:
     panel = min(6.0, max(1.3, 0.24 * layers + 0.9))
     block = math.ceil(len(meanings()) / _ACROSS) * panel + 0.5
     figure = Figure(figsize=(11.5, block * len(tests) + 0.6), layout="constrained", dpi=150)
-    title = f"The roles of the heads of {shorten(Path(name).name or name, _LONGEST_NAME)}"
+    title = f"Head roles of {shorten(Path(name).name or name, _LONGEST_NAME)}"
     figure.suptitle(title, fontsize=13, weight="bold", parse_math=False)
     layout: Any = figure.get_layout_engine()
     layout.set(w_pad=0.06, h_pad=0.06)

@@ -14,6 +14,7 @@ import typer
 from typer import Argument, Option
 
 from glasshead.cli.inputs.messages import whole_number
+from glasshead.cli.output import spoken
 from glasshead.explanation.choices import quoted
 from glasshead.extras import require
 from glasshead.message import Message
@@ -32,11 +33,11 @@ def studio(
         Argument(
             metavar="[RUN_OR_HF_DIR]",
             show_default=False,
-            help="The folder of a run, or of a text model of Hugging Face or llama2.c; llama2.c's "
-            "file of a model (.bin), with its tokenizer beside it; or a .safetensors file that "
-            "Weights.save has written. If not given, the run of the demo where there is one, and "
-            "the worked example. Further ones are compared with the first, head by head; "
-            "the curves of further runs are drawn over its own.",
+            help="A run folder; the folder of a Hugging Face or llama2.c text model; a llama2.c "
+            "model file (.bin, with its tokenizer next to it); or a .safetensors file "
+            "written by Weights.save. Default: the worked example, and the translator of "
+            "glasshead demo if it exists. Further models are compared with the first, head "
+            "by head; further runs are drawn into its training curves.",
         ),
     ] = None,
     *,
@@ -44,16 +45,19 @@ def studio(
         str,
         Option(
             metavar="ADDRESS",
-            help="Address to listen on; any but the loopback address adds a token to the URL.",
+            help="Address to listen on. For any address other than loopback, the URL contains a "
+            "token.",
         ),
     ] = "127.0.0.1",
     port: Annotated[
         int,
-        Option(metavar="N", parser=whole_number, help="Port to listen on; 0 takes any free one."),
+        Option(metavar="N", parser=whole_number, help="Port to listen on; 0 chooses a free port."),
     ] = 0,
-    opens: Annotated[bool, Option("--open/--no-open", help="Open the browser.")] = True,
+    opens: Annotated[
+        bool, Option("--open/--no-open", help="Open the studio in the browser.")
+    ] = True,
 ) -> None:
-    """Open a page that shows the attention of three words, a model, or a whole book."""
+    """Open the studio: a local page that shows the attention of three words, a model or a book."""
     model, *others = models or [None]
     for each in (model, *others):
         check_options(each, host, port)
@@ -129,10 +133,11 @@ def _folder(model: str | None) -> Path | None:
 
 
 def _print_address(url: str) -> None:
-    typer.echo(f"The studio is at {url}")
+    say = spoken(None)
+    typer.echo(say("The studio is at {url}", url=url))
     if "?token=" in url:
-        typer.echo("Whoever has this address can open it, from other machines too.")
-    typer.echo("Ctrl-C ends it.")
+        typer.echo(say("Anyone who has this address can open it, also from other machines."))
+    typer.echo(say("Press Ctrl-C to stop it."))
     sys.stdout.flush()
 
 

@@ -14,20 +14,22 @@ from typer import Argument, Option
 from typer.core import TyperCommand
 
 from glasshead.cli.inputs.messages import check_task, print_stderr, whole_number
-from glasshead.cli.output import chosen_language, going_on
+from glasshead.cli.output import chosen_language, going_on, spoken
 from glasshead.drawing.printable import as_command
 from glasshead.extras import require
+from glasshead.message import _
 
 if TYPE_CHECKING:
+    from glasshead.explanation.translations import Say
     from glasshead.tasks.job import Job, Prepared
     from glasshead.tasks.run_folder import RunFolder
     from glasshead.tasks.training import Hardware
 
 train = typer.Typer(
-    help="Train a transformer on your texts, into a folder that is all that using it needs.",
+    help="Train a transformer on your texts, and save everything needed to use it in one folder.",
     invoke_without_command=True,
 )
-_run_option = partial(Option, show_default=False, rich_help_panel="The run")
+_run_option = partial(Option, show_default=False, rich_help_panel="Training run")
 _hardware_option = partial(Option, rich_help_panel="Hardware")
 _DEFAULT_PRESET = "tiny"
 _TYPED = "glasshead.typed"
@@ -42,12 +44,12 @@ def _train(context: typer.Context) -> None:
 
 
 _Run = Annotated[
-    str, Option("--run", metavar="DIR", show_default=False, help="The folder of the run.")
+    str, Option("--run", metavar="DIR", show_default=False, help="Run folder to write.")
 ]
 _HeldOut = Annotated[
     list[str] | None,
     _run_option(
-        metavar="FILE", help="Validation data, never trained on; without it, a share of FILE."
+        metavar="FILE", help="Validation data, which training never uses. Default: a share of FILE."
     ),
 ]
 _Assign = Annotated[
@@ -55,22 +57,22 @@ _Assign = Annotated[
     _run_option(
         "--set",
         metavar="KEY=VALUE…",
-        help="Override settings of the preset, as in --set steps=500 tokenizer=bpe; config.json "
-        "in the run names them all.",
+        help="Override settings of the preset, as in --set steps=500 tokenizer=bpe. config.json "
+        "in the run folder lists all settings.",
     ),
 ]
 _Resume = Annotated[
     bool,
     _run_option(
-        "--resume", help="Resume the run in the folder; --set steps=N makes it longer or shorter."
+        "--resume", help="Resume the training run in the folder. --set steps=N changes its length."
     ),
 ]
 _Watch = Annotated[
     bool,
     _run_option(
         "--watch",
-        help="Log entropy and maximum score of each head into the run, every 40 steps (4 "
-        "log_every), and name the heads that warn of divergence.",
+        help="Log entropy and maximum score of each head every 40 steps (4 × log_every), and "
+        "report heads that warn of divergence.",
     ),
 ]
 _Devices = Annotated[
@@ -81,7 +83,8 @@ _Strategy = Annotated[
     str,
     _hardware_option(
         metavar="S",
-        help="auto; ddp: the whole model on each device; fsdp: a shard of it on each GPU.",
+        help="Strategy: auto; ddp: the whole model on each device; fsdp: a shard of the model on "
+        "each GPU.",
     ),
 ]
 _Nodes = Annotated[
@@ -89,13 +92,18 @@ _Nodes = Annotated[
     _hardware_option(
         metavar="N",
         parser=whole_number,
-        help="Number of machines; start the command on each by torchrun.",
+        help="Number of machines. Start the command on each with torchrun.",
     ),
 ]
-_Accelerator = Annotated[str, _hardware_option(metavar="A", help="auto, cpu, gpu, cuda or mps.")]
+_Accelerator = Annotated[
+    str, _hardware_option(metavar="A", help="Accelerator: auto, cpu, gpu, cuda or mps.")
+]
 _Precision = Annotated[
     str,
-    _hardware_option(metavar="P", help="auto: bfloat16 where a GPU has it; 32-true or bf16-mixed."),
+    _hardware_option(
+        metavar="P",
+        help="Precision: auto (bfloat16 if the GPU supports it), 32-true or bf16-mixed.",
+    ),
 ]
 
 
@@ -111,7 +119,7 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
         *,
         run: _Run,
         preset: Annotated[
-            str | None, _run_option(metavar="P", help=f"{presets} If not given, tiny.")
+            str | None, _run_option(metavar="P", help=f"{presets} Default: tiny.")
         ] = None,
         held_out: _HeldOut = None,
         assign: _Assign = None,
@@ -201,15 +209,16 @@ def _train_task(
         )
     folder = RunFolder(run)
     command = _reproducing_command(task, run, preset or _DEFAULT_PRESET, assigned)
+    say = spoken(None)
     with folder.locked(resume=resume):
-        with going_on("reading the texts") if leads() else nullcontext():
+        with going_on(say("reading the texts")) if leads() else nullcontext():
             prepared = _prepare(task, folder, preset, assigned, hardware, command, resume=resume)
-        figures = train_run(prepared, folder, hardware, resume=resume, watch=watch)
+        figures = train_run(prepared, folder, hardware, say, resume=resume, watch=watch)
     if leads():
         print_figures(figures["best"], "text" if task == "classify" else "token")
         if watch:
-            typer.echo(f"{'attention':<20}{_alarms(folder)}")
-        _print_next_commands(task, run)
+            typer.echo(f"{'attention':<20}{_alarms(folder, say)}")
+        _print_next_commands(task, run, say)
 
 
 # What starts a process on each machine tells each of them where it stands, by one of these.
@@ -291,6 +300,7 @@ def train_run(
     prepared: "Prepared[Any]",
     folder: "RunFolder",
     hardware: "Hardware",
+    say: "Say",
     *,
     resume: bool,
     watch: bool = False,
@@ -304,43 +314,50 @@ def train_run(
 
     if leads():
         count = sum(parameter.numel() for parameter in prepared.task.model.parameters())
-        print_stderr(f"{count:,} parameters, {prepared.about}")
+        about = say.translated(prepared.about)
+        print_stderr(say("{count:,} parameters, {about}", count=count, about=about))
     try:
-        return prepared.train(folder, hardware, resume=resume, watch=watch)
+        return prepared.train(folder, hardware, resume=resume, watch=watch, lang=say.language)
     except Interrupted as interrupted:
-        print_stderr(str(interrupted))
+        print_stderr(say.translated(interrupted))
         raise typer.Abort from None
 
 
-def _alarms(folder: "RunFolder") -> str:
+def _alarms(folder: "RunFolder", say: "Say") -> str:
     """Count the heads that raised an alarm, and name the first."""
     from glasshead.tasks.training import read_attention_log
 
     log = read_attention_log(folder.path)
     heads = {(reading.layer, reading.head) for reading in log.readings}
     raised = {(alarm.layer, alarm.head) for alarm in log.alarms}
-    summary = f"{len(raised)} of {len(heads)} heads raised an alarm"
-    return f"{summary}, the first at {log.alarms[0].sentence}" if log.alarms else summary
+    places = {"raised": len(raised), "heads": len(heads)}
+    if not log.alarms:
+        return say("{raised} of {heads} heads raised an alarm", **places)
+    return say(
+        "{raised} of {heads} heads raised an alarm, the first at {first}",
+        **places,
+        first=say.translated(log.alarms[0].sentence),
+    )
 
 
 # Commands that use a trained run, and what each does.
 _NEXT = {
-    "classify": {"classify {} TEXT": "classifies a text"},
+    "classify": {"classify {} TEXT": _("classifies a text")},
     "translate": {
-        "translate {} TEXT": "translates a text",
-        "translate {} TEXT --attention": "and shows which words it looked at",
+        "translate {} TEXT": _("translates a text"),
+        "translate {} TEXT --attention": _("and shows which words it looked at"),
     },
     "write": {
-        "write {} --prompt TEXT": "continues a text",
-        "near {} WORD": "lists the tokens nearest to a word",
+        "write {} --prompt TEXT": _("continues a text"),
+        "near {} WORD": _("lists the tokens nearest to a word"),
     },
 }
 
 
-def _print_next_commands(task: str, run: str) -> None:
+def _print_next_commands(task: str, run: str, say: "Say") -> None:
     typer.echo()
     commands = {
-        f"glasshead {command.format(as_command([run]))}": does
+        f"glasshead {command.format(as_command([run]))}": say(does)
         for command, does in _NEXT[task].items()
     }
     width = max(map(len, commands))
@@ -373,7 +390,7 @@ def print_figures(figures: Mapping[str, float], of: str = "token") -> None:
         of: The unit that the loss is averaged over.
     """
     for name, (digits, known) in _METRICS.items():
-        unit = f"{known} a {of}" if known else known
+        unit = f"{known} per {of}" if known else known
         if name in figures:
             written = f"{name.replace('_', ' '):<20}{figures[name]:,.{digits}f} {unit}"
             typer.echo(written.rstrip())
@@ -381,27 +398,27 @@ def print_figures(figures: Mapping[str, float], of: str = "token") -> None:
 
 _add(
     "classify",
-    about="Train a classifier: by default a tiny one, on little reviews, in a minute.",
-    examples="Tables of texts and labels: .jsonl, .csv, .tsv; .gz and .xz too. Their columns are "
-    "found by name or by what they hold, or set by --set text=COLUMN label=COLUMN. Without any: "
-    "little reviews that are made up.",
-    presets="tiny: a minute on two cores; small: some minutes; base: for a GPU; course: step 9 of "
-    "the ladder.",
+    about="Train a classifier. Default: a tiny one on generated reviews, in a minute.",
+    examples="Tables of texts and labels: .jsonl, .csv or .tsv, also as .gz or .xz. Columns are "
+    "found by name or content; --set text=COLUMN label=COLUMN sets them. Default: generated "
+    "reviews.",
+    presets="Preset. tiny: a minute on two cores; small: some minutes; base: for a GPU; course: "
+    "step 9 of the tutorial ladder.",
 )
 _add(
     "translate",
-    about="Train a translator: by default a tiny one, of German, in two minutes.",
-    examples="Two text files, line by line texts and their translations, as in train.de train.en; "
-    "or tables, .jsonl, .csv, .tsv, whose columns are found by name or by order, or set by --set "
-    "source=COLUMN target=COLUMN; .gz and .xz too. Without any: German and English that is "
-    "made up.",
-    presets="tiny: two minutes on two cores; small: an hour or so; base: for a GPU.",
+    about="Train a translator. Default: a tiny one, from German to English, in two minutes.",
+    examples="Two text files with one text per line and its translation on the same line, as in "
+    "train.de train.en; or tables: .jsonl, .csv or .tsv. Both also as .gz or .xz. Columns "
+    "are found by name or order; --set source=COLUMN target=COLUMN sets them. Default: "
+    "generated German and English.",
+    presets="Preset. tiny: two minutes on two cores; small: about an hour; base: for a GPU.",
 )
 _add(
     "write",
-    about="Train a language model: by default a tiny one, on little stories, in two minutes.",
-    examples="Texts: .txt, or .jsonl, .csv, .tsv with a column of texts; .gz and .xz too. Without "
-    "any: little stories that are made up.",
-    presets="tiny: two minutes on two cores; small: ten; base: for a GPU; nano: nanoGPT's setting "
-    "for a CPU.",
+    about="Train a language model. Default: a tiny one on generated stories, in two minutes.",
+    examples="Texts: .txt, or .jsonl, .csv or .tsv with a column of texts, also as .gz or .xz. "
+    "Default: generated stories.",
+    presets="Preset. tiny: two minutes on two cores; small: ten minutes; base: for a GPU; nano: "
+    "nanoGPT's CPU setting.",
 )

@@ -45,19 +45,22 @@ def translate(
         Argument(
             metavar="TEXT",
             show_default=False,
-            help="One or more sentences; without any, the lines of standard input.",
+            help="One or more sentences. Default: the lines of standard input.",
         ),
     ] = None,
     *,
     beam: Annotated[
-        int, _search_option(metavar="WIDTH", parser=whole_number, help="Beam width; 1 is greedy.")
+        int,
+        _search_option(
+            metavar="WIDTH", parser=whole_number, help="Beam width; 1 is greedy search."
+        ),
     ] = 5,
     length_penalty: Annotated[
         float,
         _search_option(
             metavar="A",
             parser=number,
-            help="Length penalty: the exponent α of a beam's length normalization; above 0 favours "
+            help="Length penalty: the exponent α of the length normalization. Above 0, it favours "
             "longer translations.",
         ),
     ] = 1.0,
@@ -66,7 +69,7 @@ def translate(
         _attention_option(
             "--attention",
             help="Show the cross-attention from each word of the translation to the words of the "
-            "text.",
+            "sentence.",
         ),
     ] = False,
     layer: Annotated[
@@ -74,7 +77,7 @@ def translate(
         _attention_option(
             metavar="N",
             parser=whole_number,
-            help="The decoder layer to show, from 0. If not given, the last.",
+            help="Decoder layer to show, counted from 0. Default: the last.",
         ),
     ] = None,
     head: Annotated[
@@ -82,19 +85,20 @@ def translate(
         _attention_option(
             metavar="N",
             parser=whole_number,
-            help="The head to show, from 0. If not given, the mean over all.",
+            help="Head to show, counted from 0. Default: the mean over all heads.",
         ),
     ] = None,
     html: Annotated[
         str | None,
         _attention_option(
             metavar="FILE",
-            help="Also write it as one self-contained page; folders are made as needed.",
+            help="Also write the cross-attention as one self-contained HTML page. Missing folders "
+            "are created.",
         ),
     ] = None,
     lang: Lang = None,
 ) -> None:
-    """Translate each text; optionally show the cross-attention between translation and text."""
+    """Translate each sentence, and optionally show the cross-attention."""
     require("glasshead translate", "tokenizers")
     page_file = output_file(html, "--html")
     drawn = attention or page_file is not None
@@ -142,8 +146,8 @@ def alignment_map(alignment: "Alignment", say: "Say") -> "HeatMap":
     from glasshead.drawing import HeatMap
 
     caption = say(
-        "Cross-attention: each word of the translation (rows), and the words that it looked at "
-        "(columns)"
+        "Cross-attention: each word of the translation (rows), and the words that it looked "
+        "at (columns)"
     )
     return HeatMap(alignment.weights, alignment.target, alignment.source, caption=caption)
 
@@ -154,7 +158,7 @@ def alignment_blocks(alignment: "Alignment", say: "Say") -> "list[Block]":
 
     if not alignment.target:
         return []
-    caption = say("Each word of the translation, and the words that it looked at")
+    caption = say("Each word of the translation, and the words it looked at")
     bands = WordBands(alignment.weights, alignment.target, alignment.source, caption=caption)
     return [bands, alignment_map(alignment, say)]
 
@@ -171,7 +175,7 @@ def alignment_page(translated: "Iterable[tuple[Translation, Alignment]]", say: "
             *alignment_blocks(alignment, say),
         ]
     return Document(
-        blocks or [Paragraph(say("No text had a word."))],
+        blocks or [Paragraph(say("None of the texts contains a word."))],
         title=say("Translations"),
         language=say.language,
         words=say.words(),

@@ -33,12 +33,12 @@ def write(
         Argument(
             metavar="RUN_OR_HF_DIR",
             show_default=False,
-            help="The folder of a run, or of a model of Hugging Face; or a file of llama2.c.",
+            help="A run folder, the folder of a Hugging Face model, or a llama2.c model file.",
         ),
     ],
     *,
     prompt: Annotated[
-        str, Option(metavar="TEXT", help="The prompt that the model continues; empty by default.")
+        str, Option(metavar="TEXT", help="Prompt for the model to continue. Default: empty.")
     ] = "",
     tokens: Annotated[
         int, Option(metavar="N", parser=whole_number, help="Maximum number of new tokens.")
@@ -48,8 +48,8 @@ def write(
         Option(
             metavar="TEXT",
             show_default=False,
-            help="Stop string: end before this text; may be given several times. "
-            r"\n is a newline.",
+            help="Stop string: generation ends before this text. May be repeated. \\n is a "
+            "newline.",
         ),
     ] = None,
     temperature: Annotated[
@@ -57,8 +57,7 @@ def write(
         _decoding(
             metavar="T",
             parser=number,
-            help="Sampling temperature; lower is more conservative, 0 is greedy. If not given, "
-            "0.8.",
+            help="Sampling temperature; lower is more conservative, 0 is greedy. Default: 0.8.",
         ),
     ] = None,
     top_k: Annotated[
@@ -82,8 +81,8 @@ def write(
         _decoding(
             metavar="R",
             parser=number,
-            help="Repetition penalty: above 1 makes tokens that occurred already less probable, as "
-            "in 1.2.",
+            help="Repetition penalty: a value above 1, such as 1.2, makes earlier tokens less "
+            "probable.",
         ),
     ] = None,
     seed: Annotated[
@@ -94,7 +93,7 @@ def write(
         _decoding(
             metavar="WIDTH",
             parser=whole_number,
-            help="Beam width: beam search for the most probable text, instead of sampling.",
+            help="Beam width: beam search for the most probable text instead of sampling.",
         ),
     ] = None,
     length_penalty: Annotated[
@@ -102,7 +101,7 @@ def write(
         _decoding(
             metavar="A",
             parser=number,
-            help="Length penalty of beam search: above 0 favours longer texts. If not given, 1.",
+            help="Length penalty of beam search. Above 0, it favours longer texts. Default: 1.",
         ),
     ] = None,
 ) -> None:

@@ -70,7 +70,7 @@ class Words:
 
     Example:
         >>> Words().columns_left_out.format(count=12)
-        'Columns left out: 12.'
+        'Columns omitted: 12.'
         >>> Words(hidden="oculto").hidden
         'oculto'
         >>> catalogue = {"hidden": "gizli"}
@@ -78,12 +78,12 @@ class Words:
         'gizli'
     """
 
-    columns_left_out: str = _("Columns left out: {count}.")
-    rows_left_out: str = _("Rows left out: {count}.")
+    columns_left_out: str = _("Columns omitted: {count}.")
+    rows_left_out: str = _("Rows omitted: {count}.")
     pooled_columns: str = _("Each cell is the sum over {columns} columns.")
     pooled_rows: str = _("Each cell is the mean over {rows} rows.")
     pooled_both: str = _("Each cell is the sum over {columns} columns, averaged over {rows} rows.")
-    counted_from_zero: str = _("Places are counted from 0.")
+    counted_from_zero: str = _("Positions are counted from 0.")
     hidden: str = _("hidden")
     scale: str = _("Colours from {low} to {high}")
     count_of_numbers: str = _("{count} numbers")

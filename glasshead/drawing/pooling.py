@@ -148,7 +148,7 @@ def pooling_said(drawn: Grid, whole: Grid, words: Words) -> str:
     Example:
         >>> whole = Grid(((1.0, 2.0, 3.0),), ("a",), ("b", "c", "d"))
         >>> pooling_said(pooled(whole, 1, 2), whole, Words())
-        'Each cell is the sum over ≤ 2 columns. Places are counted from 0.'
+        'Each cell is the sum over ≤ 2 columns. Positions are counted from 0.'
     """
     if drawn.row_block == drawn.column_block == 1:
         return ""

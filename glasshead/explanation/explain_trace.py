@@ -257,8 +257,7 @@ def module_notes(
     )
     if not ends:
         yield say(
-            "What becomes of the context vectors afterwards, as in an output projection, is not "
-            "shown."
+            "Later steps, such as an output projection of the context vectors, are not shown."
         )
     if query != 1:
         yield say(
@@ -411,13 +410,14 @@ class SentenceAttention:
         example = self.sentence.example
         if example is not None and example.matrices is not None and self.own_projection is None:
             yield say(
-                "The matrices are drawn as in the text: torch.manual_seed({seed}), then {classes}.",
+                "The matrices are drawn as in the tutorial: torch.manual_seed({seed}), then "
+                "{classes}.",
                 seed=example.matrices.seed,
                 classes=say.translated(Message.joined(", ", example.matrices.classes)),
             )
         if self.sentence.source is VectorSource.GENERATED:
             yield say(
-                "The embeddings are made up from seed {seed} and mean nothing: what the words "
+                "The embeddings are random (seed {seed}) and have no meaning: what the words "
                 "attend to here says nothing about the words. The computation is real.",
                 seed=self.settings.seed,
             )
@@ -443,7 +443,7 @@ class SentenceAttention:
             yield say.after_each_other(cut, whole)
         if self.recipe.score == "additive":
             yield say(
-                "The parameters of the additive score are made up from seed {seed}; a model would "
-                "learn them.",
+                "The parameters of the additive score are random (seed {seed}); a model "
+                "would learn them.",
                 seed=self.settings.seed,
             )

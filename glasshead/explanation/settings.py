@@ -43,6 +43,7 @@ class Setting:
         panel: The panel of the help.
         metavar: What stands for its value in the help; empty for a flag.
         option: Its name on the command line, where that is not the field's; TEXT is an argument.
+        earlier: Its earlier name on the command line, which the help does not show.
         least, most: The limits of a whole number.
         label: The label of its control in the studio; empty: the studio has none.
     """
@@ -51,6 +52,7 @@ class Setting:
     panel: str = ""
     metavar: str = ""
     option: str = ""
+    earlier: str = ""
     least: int | None = None
     most: int | None = None
     label: str = ""
@@ -84,8 +86,8 @@ def known_of(name: str, **changed: Any) -> dict[str, Setting]:
     return {"setting": replace(known, **changed)}
 
 
-OUTPUT = "The output"
-_SENTENCE, _ATTENTION = "The sentence", "The attention"
+OUTPUT = "Output"
+_SENTENCE, _ATTENTION = "Sentence", "Attention"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,48 +103,50 @@ class ExplanationSettings:
         None,
         option="TEXT",
         metavar="TEXT",
-        help="A sentence, whose words get made-up vectors, or those of --vectors. Without one, "
-        'or "Hello shiny sun!": the worked example of the texts, with their vectors. Write -- '
-        "before a sentence that begins with a dash.",
+        help="The sentence to explain. Its words get random vectors, or those of --vectors. "
+        'Default: the worked example "Hello shiny sun!" of the tutorials, with their vectors. '
+        "Write -- before a sentence that begins with a dash.",
         label=_("A sentence of your own"),
     )
     example: str | None = setting(
         None,
         panel=_SENTENCE,
         metavar="E",
-        help='A worked example of the texts: shiny ("Hello shiny sun!") or journey ("Your '
-        'journey starts with one step"), beside the numbers that they print.',
+        help='Worked example of the tutorials: shiny ("Hello shiny sun!") or journey ("Your '
+        'journey starts with one step"), with the numbers that they print.',
     )
     source: str | None = setting(
         None,
         panel=_SENTENCE,
-        option="--text",
+        option="--tutorial",
+        earlier="--text",
         metavar="T",
-        help="The text that works the example, with its matrices and its seed: A (Dikkat "
-        "Mekanizmaları), B (Mecanismos de Atención), C (Day 13), D (Dikkat ve Dönüştürücü) or "
-        "E (缩放点积注意力机制). If not given, A for shiny and E for journey.",
-        label=_("As in the text"),
+        help="Tutorial whose matrices and seed are used: A (Dikkat Mekanizmaları), B (Mecanismos "
+        "de Atención), C (Day 13), D (Dikkat ve Dönüştürücü) or E (缩放点积注意力机制). Default: "
+        "A for shiny, E for journey.",
+        label=_("Tutorial"),
     )
     vectors: str | None = setting(
         None,
         panel=_SENTENCE,
         metavar="FILE",
-        help="Your own vectors: a token and its numbers a row (CSV, tabs or semicolons too), "
-        "or JSON; - reads standard input. Without TEXT, the rows in order are the sentence.",
+        help="Your own vectors: one row for each token, with its numbers (CSV, tabs or "
+        "semicolons), or JSON. - reads standard input. Without TEXT, the rows in order are the "
+        "sentence.",
     )
     query: str | int | None = setting(
         None,
         panel=_SENTENCE,
         metavar="WORD",
-        help="The query to explain: a word, or a position, as in #2, the second token. If not "
-        "given, the last word.",
+        help="Query to explain: a word, or a position such as #2, the second token. Default: the "
+        "last word.",
         label=_("Explained word"),
     )
     seed: int = setting(
         123,
         panel=_SENTENCE,
         metavar="N",
-        help="Random seed of made-up vectors, parameters and dropout.",
+        help="Random seed of vectors, parameters and dropout.",
         least=0,
         most=2**63 - 1,
     )
@@ -150,7 +154,7 @@ class ExplanationSettings:
         None,
         panel=_SENTENCE,
         metavar="N",
-        help="Dimension of made-up vectors. If not given, 4, or that which --weights takes.",
+        help="Dimension of the random vectors. Default: the input dimension of --weights, else 4.",
         least=1,
         most=4096,
     )
@@ -165,16 +169,16 @@ class ExplanationSettings:
         None,
         panel=_ATTENTION,
         metavar="B",
-        help="Scale β of the scores: a number above 0, auto (1/√d), or inf (hardmax). If not "
-        "given, auto for scaled-dot and 1 for others.",
+        help="Scale β of the scores: a number above 0, auto (1/√d), or inf (hardmax). Default: "
+        "auto for scaled-dot, 1 for the other scores.",
         label=_("Sharpness β: from soft to hard attention"),
     )
     score: str | None = setting(
         None,
         panel=_ATTENTION,
         metavar="S",
-        help="Score function: scaled-dot, dot, cosine, gaussian or additive. If not given, "
-        "scaled-dot, and dot for the worked example.",
+        help="Score function: scaled-dot, dot, cosine, gaussian or additive. Default: scaled-dot; "
+        "dot for the worked example.",
     )
     normalizer: str = setting(
         "softmax",
@@ -188,7 +192,7 @@ class ExplanationSettings:
         1,
         panel=_ATTENTION,
         metavar="H",
-        help="Number of heads that the vectors are split into.",
+        help="Number of heads. The vectors are split among them.",
         least=1,
         label=_("Heads"),
     )
@@ -196,34 +200,34 @@ class ExplanationSettings:
         0,
         panel=_ATTENTION,
         metavar="N",
-        help="The head to explain, from 0.",
+        help="Head to explain, counted from 0.",
         label=_("Head shown, from 0"),
     )
     dropout: str | None = setting(
         None,
         panel=_ATTENTION,
         metavar="P",
-        help="Set weights to 0 with this probability, as in training; --seed says which. If "
-        "not given, 0.",
+        help="Probability of setting a weight to 0, as in training. --seed determines which. "
+        "Default: 0.",
     )
     weights: str | None = setting(
         None,
         panel=_ATTENTION,
         metavar="FILE",
-        help="Projections, as safetensors: W_query, W_key and W_value \\[d_in, d_out], or "
+        help="Projection matrices, as safetensors: W_query, W_key and W_value \\[d_in, d_out], or "
         "the state dict of nn.Linear layers, W_query.weight … with or without biases.",
     )
     columns: bool = setting(
         False,
         panel=OUTPUT,
-        help="Show the result in columns too, H = XA, as text D writes it.",
+        help="Also show the result with words as columns, H = XA, as in tutorial D.",
     )
     decimals: int = setting(
         4,
         panel=OUTPUT,
         option="--digits",
         metavar="N",
-        help="Decimals shown, from 1 to 12; --json has each number in full.",
+        help="Number of decimals shown, from 1 to 12. --json prints all digits.",
         least=1,
         most=12,
         label=_("Decimals"),

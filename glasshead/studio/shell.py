@@ -45,8 +45,8 @@ WORDS = {
     "shell.png": _("PNG"),
     "shell.svg": _("SVG"),
     "shell.gone": _(
-        "The studio does not answer. Perhaps it was stopped: start it again, and this page will "
-        "continue by itself."
+        "The studio does not answer. If it was stopped, start it again; this page then "
+        "continues by itself."
     ),
     "shell.back": _("The studio is back."),
     "shell.fault": _("Something went wrong on this page ({error}): please report it."),
@@ -56,14 +56,11 @@ WORDS = {
     "shell.text": _("Text, of any length"),
     "shell.file": _("or a text file"),
     "shell.read": _("Read"),
-    "shell.origin.held_out": _(
-        "A text from the held-out part of this run's data, on which it was not trained."
-    ),
-    "shell.origin.own": _(
-        "A text of the studio's own, as a model alone comes without held-out data."
-    ),
+    "shell.origin.held_out": _("This text is from the held-out data of this training run."),
+    "shell.origin.own": _("This is a built-in text, because a model folder has no held-out data."),
     "shell.origin.unreadable": _(
-        "A text of the studio's own, as the held-out part of this run's data cannot be read: {why}"
+        "This is a built-in text, because the held-out data of this training run cannot be "
+        "read: {why}"
     ),
     "shell.large": _("The limit is {most} bytes, and this file has {size}: choose a shorter text."),
     # Separates the items of a list.

@@ -17,18 +17,20 @@ from glasshead.studio.background_jobs import Work
 from glasshead.studio.studio import Studio
 
 WORDS = {
-    "report.missing": _("This report does not contain that: the studio shows it, given the model."),
-    "report.noscript": _("This page needs JavaScript, all of which is in the file itself."),
+    "report.missing": _(
+        "This report does not contain that. Start the studio with the model to see it."
+    ),
+    "report.noscript": _("This page needs JavaScript. The file contains all of it."),
     "report.sentence": _(
-        "This is the beginning of the text (words and marks: {count}): the studio takes any "
-        "sentence."
+        "This is the beginning of the text (words and marks: {count}). The studio accepts "
+        "any sentence."
     ),
     "report.heads": _(
-        "To keep the file small, it holds the whole maps of {kept} of the {of} heads: the studio "
-        "shows all."
+        "To keep the file small, it contains the full maps of {kept} of the {of} heads. The "
+        "studio shows all of them."
     ),
     "report.sentences": _(
-        "This is the beginning of the text (sentences: {count}): the studio takes any sentence."
+        "This is the beginning of the text (sentences: {count}). The studio accepts any sentence."
     ),
 }
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import nn
 
+from glasshead.message import Message
 from glasshead.models.config import TransformerConfig
 from glasshead.models.saving import check_fits, read_weights
 from glasshead.tasks.run_folder import RunFolder, leads
@@ -95,10 +96,10 @@ def chosen_tokenizer(texts: Sequence[str], vocabulary: int, *, lowercase: bool) 
     'each letter is a word, as Chinese has no spaces'
     """
     if script := without_spaces(texts):
-        why = f"each letter is a word, as {script} has no spaces"
+        why = Message("each letter is a word, as {script} has no spaces", script=script)
         return TokenizerChoice("words", vocabulary, why)
     if len(texts) < _LEAST or vocabulary < _LEAST_PIECES:
-        why = "there are few texts, or a small vocabulary"
+        why = Message("there are few texts, or a small vocabulary")
         return TokenizerChoice("words", vocabulary, why)
     texts = texts[:: max(1, len(texts) // _ENOUGH)]
     others = [text for place, text in enumerate(texts) if place % _ONE_IN]
@@ -109,9 +110,13 @@ def chosen_tokenizer(texts: Sequence[str], vocabulary: int, *, lowercase: bool) 
     share = unknown / max(1, len(found))
     long = [word for word in every.inner.get_vocab() if len(word) > _STEM]
     forms = len(long) / max(1, len({word[:_STEM] for word in long}))
-    why = f"{share:.1%} of the words of another text would be unknown"
+    why = Message("{share:.1%} of the words of another text would be unknown", share=share)
     if forms > _FORMS:
-        why = f"{forms:.0f} words have the same first {_STEM} letters on average"
+        why = Message(
+            "{forms:.0f} words have the same first {count} letters on average",
+            forms=forms,
+            count=_STEM,
+        )
     elif share <= _UNKNOWN_SHARE:
         return TokenizerChoice("words", vocabulary, why)
     pieces = _LEAST_OF_BPE + every.vocab_size // _WORDS_OF_A_PIECE
@@ -151,7 +156,13 @@ class Prepared(Generic[S]):
     about: str
 
     def train(
-        self, folder: RunFolder, hardware: Hardware, *, resume: bool = False, watch: bool = False
+        self,
+        folder: RunFolder,
+        hardware: Hardware,
+        *,
+        resume: bool = False,
+        watch: bool = False,
+        lang: str = "en",
     ) -> dict[str, Any]:
         """Train to the end and return the metrics of the best and of the last validation.
 
@@ -168,6 +179,7 @@ class Prepared(Generic[S]):
                 hardware=hardware,
                 resume=resume,
                 watch=watch,
+                lang=lang,
             )
 
 

@@ -281,18 +281,22 @@ class RunFolder:
 
         say = Say(lang)
         files = {
-            "`config.json`": say("what the model is"),
-            "`model.safetensors`": say("the weights of the best validation"),
-            "`tokenizer.json`": say("what makes tokens of a text"),
-            "`metrics.json`": say("the figures of the best validation and of the last"),
-            "`log.csv`, `curve.png`": say("the learning curve"),
-            "`attention.csv`, `alarms.jsonl`": say("what the heads did, where `--watch` was given"),
-            "`checkpoints/last.safetensors`": say("what resuming needs; to use the model, nothing"),
+            "`config.json`": say("model configuration"),
+            "`model.safetensors`": say("weights of the best validation"),
+            "`tokenizer.json`": say("tokenizer"),
+            "`metrics.json`": say("metrics of the best and the last validation"),
+            "`log.csv`, `curve.png`": say("learning curve"),
+            "`attention.csv`, `alarms.jsonl`": say(
+                "statistics of the heads, if `--watch` was given"
+            ),
+            "`checkpoints/last.safetensors`": say(
+                "needed to resume training, not to use the model"
+            ),
         }
         rows = "".join(f"| {file} | {what} |\n" for file, what in files.items())
         made_by = say("Made by")
-        resumed = say("and, where that was interrupted, the same command with `--resume`.")
-        file, has = say("file"), say("what it has")
+        resumed = say("and, if it was interrupted, the same command with `--resume`.")
+        file, has = say("file"), say("content")
         text = f"# {say.translated(title)}\n\n{made_by}\n\n    {command}\n\n{resumed}\n\n"
         self.write_text(self.readme, f"{text}| {file} | {has} |\n|---|---|\n{rows}")
 

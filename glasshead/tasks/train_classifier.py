@@ -405,21 +405,31 @@ def prepare(
                 "first and last."
             )
     seed = settings.training.seed
-    about = (
-        f"{len(corpus.training):,} texts to train on, {len(corpus.held_out):,} held out, "
-        f"labelled {' or '.join(data.answers)}"
-    )
+    about: list[str] = [
+        Message(
+            "{count:,} texts to train on, {held_out:,} held out, labelled {labels}",
+            count=len(corpus.training),
+            held_out=len(corpus.held_out),
+            labels=Message.joined(" or ", data.answers),
+        )
+    ]
     if corpus.columns.about:
-        about += f"\n{corpus.columns.about}"
+        about.append(corpus.columns.about)
     if corpus.tokenizer is not None:
-        about += f"\nTokenizer: {corpus.tokenizer.kind}, as {corpus.tokenizer.why}."
+        about.append(
+            Message(
+                "Tokenizer: {kind}, as {why}.",
+                kind=corpus.tokenizer.kind,
+                why=corpus.tokenizer.why,
+            )
+        )
     return Prepared(
         settings=settings,
         config=config,
         task=ClassifyObjective(Classifier(config), settings.training.label_smoothing),
         source=LabelledBatches(tokenizer, corpus.training, data, seed),
         held_out=LabelledBatches(tokenizer, corpus.held_out, data),
-        about=about,
+        about=Message.joined("\n", about),
     )
 
 

@@ -364,18 +364,26 @@ def prepare(
                     f"{name} must be at least {part.longest}, the tokens of the longest text, got "
                     f"{room}. Raise it, or omit that text."
                 )
-    about = f"{len(corpus.training):,} pairs to train on, {len(corpus.held_out):,} held out"
+    places = {"count": len(corpus.training), "held_out": len(corpus.held_out)}
+    about: list[str] = [Message("{count:,} pairs to train on, {held_out:,} held out", **places)]
     if corpus.empty:
-        about += f", {corpus.empty:,} with an empty side omitted"
+        about = [
+            Message(
+                "{count:,} pairs to train on, {held_out:,} held out, {empty:,} with an empty side "
+                "omitted",
+                **places,
+                empty=corpus.empty,
+            )
+        ]
     if corpus.columns.about:
-        about += f"\n{corpus.columns.about}"
+        about.append(corpus.columns.about)
     return Prepared(
         settings=settings,
         config=config,
         task=TranslateObjective(Translator(config), settings.training.label_smoothing),
         source=source,
         held_out=held_out,
-        about=about,
+        about=Message.joined("\n", about),
     )
 
 

@@ -341,7 +341,11 @@ def prepare(
             training.ids, length, settings.data.batch_size, settings.training.seed
         ),
         held_out=HeldOutWindows(held_out.ids, length),
-        about=f"{len(training.ids):,} tokens to train on, {len(held_out.ids):,} held out",
+        about=Message(
+            "{count:,} tokens to train on, {held_out:,} held out",
+            count=len(training.ids),
+            held_out=len(held_out.ids),
+        ),
     )
 
 

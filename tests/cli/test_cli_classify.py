@@ -199,7 +199,7 @@ def test_other_columns_are_found_and_told_with_the_settings_that_take_them(
     begin = ("train", "classify", tmp_path / "a.tsv", *QUICK)
     found = command(*begin, "--run", tmp_path / "found")
     why = "" if header else ", counted as the table has no header"
-    said = f"Columns: {settings}{why}; choose others with --set text=COLUMN label=COLUMN."
+    said = f"Columns: {settings}{why}. To choose others, use --set text=COLUMN label=COLUMN."
     assert (found.code, said in found.err) == (0, True)
     made = command(*begin, "--run", tmp_path / "set", "--set", *shlex.split(settings))
     assert (made.code, "Columns:" in made.err) == (0, False)

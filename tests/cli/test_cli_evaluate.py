@@ -91,7 +91,7 @@ def test_figures_are_lines_and_confusion_a_table(command, classify_run, table):
 
 
 def test_a_loss_of_texts_is_no_loss_of_tokens(command, classify_run, table):
-    assert "nats a token" not in command("evaluate", classify_run, table).out
+    assert "nats per token" not in command("evaluate", classify_run, table).out
 
 
 @pytest.mark.parametrize("options", [[], ["--beam", "2", "--length-penalty", "0.5"]], ids=str)

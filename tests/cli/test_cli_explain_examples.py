@@ -1,4 +1,4 @@
-"""`glasshead explain --example … --text …`: the worked examples, each with its text's numbers."""
+"""`glasshead explain --example … --tutorial …`: the worked examples with a tutorial's numbers."""
 
 import re
 
@@ -10,7 +10,7 @@ from glasshead.ladder.worked_example import EXAMPLES, TEXTS, worked_example
 
 @pytest.mark.parametrize("language", ["en", "tr", "es", "zh-Hans", "zh-Hant"])
 def test_the_journey_of_text_e_prints_every_number_of_the_text_twice(command, language):
-    options = ("--example", "journey", "--text", "E", "--lang", language, "--width", "120")
+    options = ("--example", "journey", "--tutorial", "E", "--lang", language, "--width", "120")
     outcome = command("explain", *options)
     assert (outcome.code, outcome.err) == (0, "")
     rows = [line.split() for line in outcome.out.splitlines()]
@@ -27,11 +27,11 @@ def test_the_journey_of_text_e_prints_every_number_of_the_text_twice(command, la
 @pytest.mark.parametrize(
     ("options", "query", "printed"),
     [
-        (["--text", "A"], None, (-0.0748, 0.0703)),
-        (["--text", "b"], None, (-0.0748, 0.0703)),
-        (["--text", "A", "--mask", "causal"], None, (-0.5874, 0.0058)),
-        (["--text", "C"], (0.4306, 1.4551), None),
-        (["--text", "E"], (0.3558, 0.5643), (0.5084, 0.3508)),
+        (["--tutorial", "A"], None, (-0.0748, 0.0703)),
+        (["--tutorial", "b"], None, (-0.0748, 0.0703)),
+        (["--tutorial", "A", "--mask", "causal"], None, (-0.5874, 0.0058)),
+        (["--tutorial", "C"], (0.4306, 1.4551), None),
+        (["--tutorial", "E"], (0.3558, 0.5643), (0.5084, 0.3508)),
         ([], (0.3558, 0.5643), (0.5084, 0.3508)),
     ],
 )
@@ -49,7 +49,7 @@ def test_no_printed_number_of_an_example_is_off_but_the_known_slips(command, nam
     for text, ways in texts.items():
         for way in ways:
             mask = ["--mask", "causal"] if way.causal else []
-            outcome = command("explain", "--example", name, "--text", text, *mask)
+            outcome = command("explain", "--example", name, "--tutorial", text, *mask)
             assert outcome.code == 0
             slips = ["0.2156", "0.1972"] if way.printed_terms else []
             lines = outcome.out.splitlines()
@@ -62,7 +62,7 @@ def test_no_printed_number_of_an_example_is_off_but_the_known_slips(command, nam
 @pytest.mark.parametrize("letter", ["A", "B", "C", "E"])
 def test_what_a_texts_code_gives_is_called_so(command, letter):
     """Of the journey only text E prints numbers."""
-    out = command("explain", "--example", "journey", "--text", letter).out
+    out = command("explain", "--example", "journey", "--tutorial", letter).out
     sources = ("as the text prints it", f"computed with text {letter}'s code")
     assert [source in out for source in sources] == [letter == "E", letter != "E"]
     assert "The two agree, up to rounding." in out
@@ -80,21 +80,21 @@ def test_what_a_texts_code_gives_is_called_so(command, letter):
     ],
 )
 def test_another_attention_is_not_compared(command, options):
-    outcome = command("explain", "--example", "journey", "--text", "E", *options)
+    outcome = command("explain", "--example", "journey", "--tutorial", "E", *options)
     assert outcome.code == 0
     assert "prints it" not in outcome.out
 
 
 def test_the_notes_tell_the_seed_and_the_classes(explained):
-    (note,) = explained("--example", "journey", "--text", "E")["notes"]
+    (note,) = explained("--example", "journey", "--tutorial", "E")["notes"]
     assert "torch.manual_seed(123), then SelfAttention_v1, SelfAttention_v2" in note
 
 
 def test_the_sentence_of_an_example_is_that_example(explained):
     by_words = explained("Your journey starts with one step")
     assert by_words == explained("--example", "journey")
-    assert explained("Hello shiny sun") == explained("--example", "shiny", "--text", "A")
-    assert explained("--text", "C") == explained("--example", "journey", "--text", "C")
+    assert explained("Hello shiny sun") == explained("--example", "shiny", "--tutorial", "A")
+    assert explained("--tutorial", "C") == explained("--example", "journey", "--tutorial", "C")
 
 
 class TestDropout:
@@ -122,7 +122,7 @@ class TestDropout:
 
 
 def test_each_head_reads_whole_embeddings(explained):
-    (_, note) = explained("--example", "journey", "--text", "A", "--heads", "2")["notes"]
+    (_, note) = explained("--example", "journey", "--tutorial", "A", "--heads", "2")["notes"]
     assert "Each head reads whole embeddings, all 3 numbers of them" in note
     (_, note) = explained("a b", "--heads", "2")["notes"]
     assert note.endswith("each of its heads reads whole embeddings.")
@@ -130,7 +130,7 @@ def test_each_head_reads_whole_embeddings(explained):
 
 class TestColumns:
     def test_text_d_has_columns_that_add_up_to_one(self, explained):
-        told = explained("--text", "D")
+        told = explained("--tutorial", "D")
         A = torch.tensor(told["data"]["columns"]["A"])
         X = torch.tensor(told["data"]["columns"]["X"])
         torch.testing.assert_close(A.sum(0), torch.ones(3))
@@ -147,7 +147,7 @@ class TestColumns:
         assert "add up to 1" not in text
 
     def test_with_matrices_it_is_the_values_that_are_mixed(self, explained):
-        told = explained("--example", "journey", "--text", "C", "--columns")
+        told = explained("--example", "journey", "--tutorial", "C", "--columns")
         step = next(step for step in told["steps"] if step["name"] == "columns")
         assert step["title"].endswith("H = VA")
         assert len(told["data"]["columns"]["V"]) == 2
@@ -166,13 +166,16 @@ class TestColumns:
             ["--example", "jorney"],
             "--example must be one of shiny, journey, .* did you mean 'journ",
         ),
-        (["--text", "F"], "--text must be one of A, B, C, D, E, got 'F'"),
-        (["a sentence", "--text", "A"], "--text needs the sentence of a worked example: 'Hello"),
+        (["--tutorial", "F"], "--tutorial must be one of A, B, C, D, E, got 'F'"),
+        (
+            ["a sentence", "--tutorial", "A"],
+            "--tutorial needs the sentence of a worked example: 'Hello",
+        ),
         (["a sentence", "--example", "shiny"], "words and vectors of its own, got TEXT too"),
         (["--example", "shiny", "--vectors", "-"], "of its own, got --vectors too. Omit"),
         (
-            ["--example", "shiny", "--text", "E"],
-            "--text must be one of A, B, D for this",
+            ["--example", "shiny", "--tutorial", "E"],
+            "--tutorial must be one of A, B, D for this",
         ),
         (["--example", "journey", "--dim", "4"], "--dim is the width of made-up vectors"),
     ],
@@ -189,3 +192,18 @@ def test_the_examples_are_of_known_texts():
     for name, texts in EXAMPLES.items():
         for text in texts:
             assert worked_example(name, text).position == 1
+
+
+class TestTheEarlierName:
+    def test_it_means_the_same(self, explained):
+        assert explained("--text", "C") == explained("--tutorial", "C")
+
+    def test_both_at_once_are_refused(self, command):
+        outcome = command("explain", "--text", "C", "--tutorial", "C")
+        assert outcome.code == 2
+        assert "--tutorial and --text are the same option; omit --text." in outcome.err
+
+    def test_the_help_does_not_show_it(self, command):
+        out = command("explain", "--help").out
+        assert "--tutorial" in out
+        assert "--text" not in out

@@ -59,7 +59,7 @@ def test_the_worked_example_and_any_text_are_observed(command):
     assert "queries: 3; keys: 3; dimension: 3" in outcome.out
     assert re.search(r"Engine: \w+; passes over the scores: \d; [\d.]+ MB beyond", outcome.out)
     outcome = command("observe", TEXT, "--mask", "causal")
-    assert "made up from seed 123 and mean nothing" in outcome.out
+    assert "random (seed 123) and have no meaning" in outcome.out
     assert "with the mask causal()" in " ".join(outcome.out.split())
     # The first word sees itself alone.
     assert re.search(r"^the +1\.00( +·){4}$", outcome.out, re.MULTILINE)
@@ -99,14 +99,14 @@ def test_the_numbers_are_those_of_python(command, place):
 
 def test_each_head_has_a_row_and_one_can_be_drawn(command, place):
     outcome = command("observe", "--vectors", "heads.safetensors", "--mask", "causal")
-    assert "Heads: 4 (of keys: 4); batch rows: 1; queries: 13; keys: 17; dim" in outcome.out
+    assert "Heads: 4 (key heads: 4); batch rows: 1; queries: 13; keys: 17; dim" in outcome.out
     assert "entropy, nats: of each head over all queries" in outcome.out
     assert "received, weight: of each head over all keys" in outcome.out
     assert len(rows(outcome.out, r"   [0-3]( +[\d.e-]+){3} *$")) == 4 * len(DEFAULT)
     assert "Weights, mean over 4 heads" in outcome.out
     drawn = command("observe", "--vectors", "heads.safetensors", "--head", 3).out
     assert "Weights, of head 3" in drawn
-    assert "The keys that receive most, of head 3" in drawn
+    assert "Keys that receive the most attention, of head 3" in drawn
 
 
 def test_the_map_is_the_matrix_where_that_is_small(command, place):
@@ -123,7 +123,7 @@ def test_the_map_is_the_matrix_where_that_is_small(command, place):
 
 def test_a_batch_and_grouped_heads_are_told(command, place):
     out = " ".join(command("observe", "--vectors", "batch.safetensors").out.split())
-    assert "Heads: 4 (of keys: 2); batch rows: 2; queries: 13; keys: 17; " in out
+    assert "Heads: 4 (key heads: 2); batch rows: 2; queries: 13; keys: 17; " in out
     assert "Weights, mean over 4 heads, mean over 2 batch rows" in out
 
 
@@ -148,7 +148,7 @@ def test_a_file_without_values_is_observed(command, place):
     save_file(made, "keys.safetensors")
     outcome = command("observe", "--vectors", "keys.safetensors")
     assert outcome.code == 0
-    assert "The file has no value: the context, which --save writes, is one of its" in outcome.out
+    assert "The file has no value. The context that --save writes is a mixture" in outcome.out
 
 
 def test_the_observation_is_saved_with_what_was_asked(command, place):
@@ -176,7 +176,7 @@ def test_every_statistic_can_be_asked_for(command, place, name):
         outcome = command("observe", "--vectors", file, "--stat", name)
         assert (outcome.code, outcome.err) == (0, "")
         assert name in outcome.out
-        assert ("The keys that receive most" in outcome.out) is (name == "received")
+        assert ("Keys that receive the most attention" in outcome.out) is (name == "received")
         others = {"entropy", "max-weight", "mean-distance"} - {name}
         assert not any(re.search(f"^{other}", outcome.out, re.MULTILINE) for other in others)
 

@@ -148,8 +148,8 @@ def test_whole_texts_are_read_each_on_its_own(command, place):
     options = ("--text", "texts.jsonl", "--length", "whole", *asked("entropy", "received"))
     out = observe(command, "llama", *options, "--save", "seen.safetensors").out
     said = " ".join(out.replace("│", " ").split())
-    assert "tokens: 16 in 3 texts of 4 to 7, each read whole" in said
-    assert "Texts of several lengths have no map in common" in said
+    assert "tokens: 16 in 3 texts of 4 to 7, each in one pass" in said
+    assert "Texts of different lengths have no common map" in said
     found = saved("seen.safetensors", layers_of("llama"))
     assert set(found) == {"entropy", "received"}
     P = eager(place / "llama", [pieces_of("llama", [text])[0] for text in TEXTS])
@@ -244,12 +244,12 @@ def test_whole_texts_that_are_too_long_are_cut_and_counted(command, folder, kind
     for printed in (outcome.err, outcome.out.replace("│", " ")):
         said = " ".join(printed.split())
         assert (
-            "Texts cut to the 11 tokens that the model reads at once: 3 of 5; "
-            f"tokens left out: {beyond}."
+            "Texts truncated to the model's context of 11 tokens: 3 of 5; "
+            f"tokens omitted: {beyond}."
         ) in said
-        assert "Texts without a token, left out: 1." in said
+        assert "Texts without a token, skipped: 1." in said
     # It is the last that is told.
-    assert outcome.err.splitlines()[-1] == "Texts without a token, left out: 1."
+    assert outcome.err.splitlines()[-1] == "Texts without a token, skipped: 1."
     P = eager(folder / kind, [[*begin, *one[:room], *end] for one in texts if one])
     result = gh.load("seen.safetensors")
     assert result.source["cut"] == {"texts": 3, "tokens": beyond}

@@ -120,7 +120,7 @@ def test_a_table_has_the_mean_over_all_tokens_of_each_layer_and_head(command, pl
 def test_the_extremes_are_named_with_their_place(command, place):
     found = mean_over_tokens("entropy")
     out = " ".join(observe(command, *asked("entropy")).out.split())
-    for word, at in (("least of entropy is", found.argmin()), ("largest,", found.argmax())):
+    for word, at in (("Smallest entropy:", found.argmin()), ("largest:", found.argmax())):
         layer, head = divmod(int(at), HEADS)
         (said,) = re.findall(rf"{word} ([\d.e-]+), in layer {layer}, head {head}", out)
         assert float(said) == pytest.approx(found[layer, head].item(), abs=1e-3)
@@ -212,7 +212,10 @@ def test_whose_map_and_keys_are_drawn_can_be_chosen(command, place, options, sai
         shown = [f"{weight:.2f}" if key <= query else "·" for key, weight in enumerate(P[query])]
         assert cells == [f"{query}", *shown]
     assert len(drawn) == CONTEXT
-    assert f"The positions that receive most, {said}, {over}; 1 is all that a query gives" in out
+    assert (
+        f"Positions that receive the most attention, {said}, {over}; each query gives 1 in total"
+        in out
+    )
     mass = P.sum(0)
     ((_, weight),) = re.findall(rf"^ +({mass.argmax()}) +([\d.]+) +[\d.]+ %$", out, re.MULTILINE)
     assert float(weight) == pytest.approx(mass.max().item(), rel=1e-3)
@@ -235,12 +238,12 @@ def test_the_tokens_of_a_single_piece_are_named(command, place):
     assert re.search(r"^f +(\d\.\d\d +){5}(· *){3}$", out, re.MULTILINE)
     assert re.search(r"^<unk> ", out, re.MULTILINE)
     said = " ".join(out.replace("│", " ").split())
-    assert "takes all for one and the same: 1 (12.5 %)." in said
+    assert "reads as one and the same token: 1 (12.5 %)." in said
     (place / "longer.txt").write_text("the quick brown")
     out = observe(command, *asked("received"), "--width", 200, text="longer.txt").out
     assert "Weights, mean over all 6 heads, over the first 11 tokens: one row per query" in out
     assert re.search(r"^q +(\d\.\d\d +){5}(· *){6}$", out, re.MULTILINE)
-    assert "takes all for one and the same" not in out
+    assert "reads as one and the same token" not in out
 
 
 def test_texts_of_a_table_follow_each_other_each_with_its_end(command, place):

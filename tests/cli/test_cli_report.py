@@ -76,8 +76,7 @@ def test_without_a_text_it_reads_what_the_run_has_held_out(command, place):
     outcome = command("report", "translator", "--html", "out.html")
     assert (outcome.code, outcome.out) == (0, "")
     assert outcome.err == (
-        "The page is at out.html\n"
-        "A text from the held-out part of this run's data, on which it was not trained.\n"
+        "The page is at out.html\nThis text is from the held-out data of this training run.\n"
     )
     assert 'lang="en"' in (place / "out.html").read_text()
 
@@ -89,7 +88,7 @@ def test_where_what_was_held_out_is_gone_it_says_so(command, place):
     outcome = command("report", "run", "--html", "out.html")
     assert outcome.code == 0
     assert (
-        f"A text of the studio's own, as the held-out part of this run's data cannot be read: "
+        f"This is a built-in text, because the held-out data of this training run cannot be read: "
         f"there is no file {place / 'data.txt'}: check its name.\n"
     ) in outcome.err
     assert " tokens of the text.\n" in outcome.err

@@ -161,7 +161,7 @@ def test_it_serves_until_it_is_interrupted():
         assert url.startswith("http://127.0.0.1:")
         assert (asked(url), asked(f"{url}api/about"), asked(f"{url}no")) == (200, 200, 404)
         talk.interrupt()
-        assert talk.left() == (130, "Ctrl-C ends it.\n", "")
+        assert talk.left() == (130, "Press Ctrl-C to stop it.\n", "")
 
 
 # A thread that no interruption reaches, as one deep in a product of matrices.
@@ -249,11 +249,12 @@ def test_further_models_stand_beside_the_first(served, tmp_path):
 def test_an_address_with_a_token_is_said_to_open_for_others(served, capsys):
     studio()
     served["announce"]("http://127.0.0.1:5/")
-    assert capsys.readouterr().out == "The studio is at http://127.0.0.1:5/\nCtrl-C ends it.\n"
+    ended = "Press Ctrl-C to stop it.\n"
+    assert capsys.readouterr().out == f"The studio is at http://127.0.0.1:5/\n{ended}"
     served["announce"]("http://192.168.0.7:5/?token=x")
     assert capsys.readouterr().out == (
         "The studio is at http://192.168.0.7:5/?token=x\n"
-        "Whoever has this address can open it, from other machines too.\nCtrl-C ends it.\n"
+        f"Anyone who has this address can open it, also from other machines.\n{ended}"
     )
 
 

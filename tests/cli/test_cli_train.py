@@ -39,11 +39,21 @@ def run(tmp_path_factory):
     return written(tmp_path_factory.mktemp("runs") / "run", "tokenizer=bpe", "vocabulary=300").path
 
 
+def test_training_is_told_in_the_language_of_the_environment(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("LC_ALL", "tr_TR.UTF-8")
+    made = command("train", "write", "--run", tmp_path / "run", "--preset", "nano", *QUICK)
+    assert made.code == 0
+    assert "parametre, eğitim için" in made.err
+    assert "adım 4 / 4: doğrulama: loss" in made.err
+    assert "bir metni sürdürür" in made.out
+    assert not re.search(r"\b(step|steps|left|held|train|continues)\b", made.err)
+
+
 def test_a_run_is_trained_used_evaluated_and_explored(command, tmp_path):
     folder = tmp_path / "run"
     made = command("train", "write", "--run", folder, "--preset", "nano", *QUICK)
     assert made.code == 0
-    assert re.search(r"^step +4\nloss +\d\.\d{4} nats a token\nperplexity ", made.out)
+    assert re.search(r"^step +4\nloss +\d\.\d{4} nats per token\nperplexity ", made.out)
     assert "parameters" in made.err
     there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
     assert there == {
@@ -412,8 +422,8 @@ def test_a_run_is_trained_by_one_process_at_a_time(command, tmp_path):
 TITLES = (
     "glasshead: attention you can see through",
     "Self-attention, step by step: “shiny”",
-    "A translator, trained from nothing",
-    "A sentence that it has never seen",
+    "A translator, trained from scratch",
+    "A new sentence",
 )
 
 
@@ -436,7 +446,7 @@ def test_the_demo_does_all_that_it_says_and_trains_once(command, tmp_path):
     places = [first.out.index(title) for title in TITLES]
     assert places == sorted(places)
     assert "German: Kannst du mir helfen, diesen Satz zu übersetzen?" in first.out
-    assert f"{folder / 'glasshead.html'}  is all of this as a page" in first.out
+    assert f"{folder / 'glasshead.html'}  shows all of this as a page" in first.out
     assert first.out.endswith(f"\nglasshead studio {folder / 'translator'}\n")
     assert "step 3 of 3: validation loss" in first.err
     page = (folder / "glasshead.html").read_text()
@@ -447,7 +457,7 @@ def test_the_demo_does_all_that_it_says_and_trains_once(command, tmp_path):
     assert RunFolder(folder / "translator").read_metrics()["last"]["step"] == 3
 
     again = command("demo", "--folder", folder)
-    assert "It is there already, from the last time" in again.err
+    assert "The translator exists from an earlier demo" in again.err
     assert again.out == first.out
 
 
@@ -480,10 +490,8 @@ def test_the_demo_is_resumed_as_it_says_and_as_the_readme_says(command, tmp_path
         patch.setattr(loop, "any_of", lambda fabric, own: True)
         stopped = command(*begin)
     assert stopped.code == 130
-    advice = (
-        f"after step 1 of 3, and is saved in {run}. Resume it with the same command and --resume."
-    )
-    assert stopped.err.endswith(f"training was interrupted {advice}\n")
+    said = f"Training was interrupted after step 1 of 3, and is saved in {run}."
+    assert stopped.err.endswith(f"{said} To resume it, run the same command with --resume.\n")
     readme = (run / "README.md").read_text()
     written = re.search(r"Made by\n\n    (.*)\n\nand, .*, the same command with `--resume`", readme)
     assert shlex.split(written[1]) == ["glasshead", *map(str, begin)]

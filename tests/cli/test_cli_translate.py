@@ -61,7 +61,7 @@ def test_a_run_is_trained_used_and_evaluated(command, tmp_path):
     held_out = [part for file in apart for part in ("--held-out", file)]
     made = command("train", "translate", *train, *held_out, "--run", folder, *QUICK)
     assert made.code == 0, made.err
-    assert re.search(r"^step +\d\nloss +\d\.\d{4} nats a token\nperplexity ", made.out)
+    assert re.search(r"^step +\d\nloss +\d\.\d{4} nats per token\nperplexity ", made.out)
     assert "\naccuracy " in made.out
     assert f"glasshead translate {folder} TEXT --attention" in made.out
     assert "53 pairs to train on, 5 held out" in made.err
@@ -236,7 +236,7 @@ def test_attention_is_a_page_that_holds_the_words(command, run, translator, tmp_
     assert quiet.out == lines(translator, TEXTS)
     empty = command("translate", run, "", "--attention", "--html", page)
     assert (empty.code, empty.out) == (0, "\n")
-    assert "No text had a word." in page.read_text()
+    assert "None of the texts contains a word." in page.read_text()
 
 
 @pytest.mark.parametrize(

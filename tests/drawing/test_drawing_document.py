@@ -198,7 +198,7 @@ def test_a_document_hands_its_words_to_its_blocks():
 def test_words_are_translated_one_by_one():
     words = Words.translated(lambda phrase: phrase + " ")
     assert words.hidden == "hidden "
-    assert words.columns_left_out == "Columns left out: {count}. "
+    assert words.columns_left_out == "Columns omitted: {count}. "
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_pooled_maps_say_how():
     assert "Each cell is the sum over 4 columns, averaged over ≤ 3 rows." in " ".join(drawn.split())
     assert "\n0–2 " in drawn
     assert "\n99 " in drawn
-    assert "Places are counted from 0." in drawn
+    assert "Positions are counted from 0." in drawn
 
 
 def test_one_top_makes_two_maps_comparable():

@@ -94,7 +94,7 @@ def test_middle_columns_are_left_out_and_counted(width):
     heads, body = wide(100)
     lines = Table(heads, body).as_text(width).split("\n")
     shown = lines[0].split()
-    counted = int(re.search(r"Columns left out: (\d+)\.", " ".join(lines)).group(1))
+    counted = int(re.search(r"Columns omitted: (\d+)\.", " ".join(lines)).group(1))
     assert shown[0] == "token"
     assert shown[-1] == "d99"
     assert shown.count("…") == 1
@@ -113,7 +113,7 @@ def test_middle_rows_are_left_out_but_not_the_highlighted_one():
     heads, body = wide(1, rows=500)
     lines = Table(heads, body, highlight_row=250).as_text().split("\n")
     assert "▸ t250   0.1234" in lines
-    assert lines[-1] == "Rows left out: 459."
+    assert lines[-1] == "Rows omitted: 459."
     assert sum("0.1234" in line for line in lines) == 500 - 459
 
 
@@ -141,7 +141,7 @@ def test_html_has_caption_and_scopes():
 def test_html_of_a_huge_table_leaves_out_its_middle():
     heads, body = wide(99, rows=300)
     html = Table(heads, body).html(Words(rows_left_out="Satır: {count}"))
-    assert "Columns left out: 36. Satır: 100" in html
+    assert "Columns omitted: 36. Satır: 100" in html
     assert html.count("<tr") == 1 + 200 + 1
 
 

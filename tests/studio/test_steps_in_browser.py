@@ -186,7 +186,7 @@ def test_both_worked_examples_as_each_text_works_them(looking, serving):
     look = looking(serving().url)
     page = look.open("#steps")
     examples = page.get_by_role("group", name="The worked examples")
-    texts = page.get_by_label("As in the text")
+    texts = page.get_by_label("Tutorial")
     assert examples.get_by_role("button").all_inner_texts() == [JOURNEY.text]
     assert texts.locator("option").evaluate_all("(all) => all.map((one) => one.value)") == [*"ABD"]
     texts.select_option("D")

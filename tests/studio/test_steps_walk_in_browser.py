@@ -44,7 +44,7 @@ LISTEN = """() => {
 
 def walked(page):
     """The phase and the numbers of each frame, from the first one on."""
-    scrubber = page.get_by_label("Frame of the walk")
+    scrubber = page.get_by_label("Frame", exact=True)
     scrubber.focus()
     page.keyboard.press("Home")
     frames = [page.evaluate(FRAME)]
@@ -114,7 +114,7 @@ def test_each_normalizer_ends_in_its_weights(looking, serving):
         chosen = {"text": SENTENCE, "normalizer": normalizer, "query": QUERY}
         page = look.go(f"#steps?{urlencode(chosen)}")
         trace = computed(StepsRequest(text=SENTENCE, normalizer=normalizer), Limits()).trace
-        named = dict(page.get_by_label("Frame of the walk").evaluate(FRAMES))
+        named = dict(page.get_by_label("Frame", exact=True).evaluate(FRAMES))
         close(named["weights"][-1], trace.weights[QUERY].max())
         close(named["context"], trace.context[QUERY])
         assert ("power" in named) == normalizer.startswith("softmax"), normalizer
@@ -127,7 +127,7 @@ def test_what_is_drawn_is_the_frame(looking, serving):
     drawn = {}
     for _ in range(10):
         page.evaluate("() => { window.written = []; }")
-        page.get_by_label("One frame on").click()
+        page.get_by_label("Next frame").click()
         drawn[page.evaluate(FRAME)[0]] = page.evaluate("() => window.written")
     for at in range(3):
         assert f"{trace.scores[1, at]:.2f}" in drawn["score"]
@@ -143,7 +143,7 @@ def test_still_where_motion_is_reduced(looking, serving):
     page = looking(serving().url).open("#steps?frame=2")
     assert page.get_by_role("button", name="Play").count() == 0
     page.evaluate(LISTEN)
-    page.get_by_label("One frame on").click()
+    page.get_by_label("Next frame").click()
     assert page.evaluate(FRAME)[0] == "score"
     assert page.locator(".player output").inner_text() == "4 / 11"
     page.keyboard.press("Escape")
@@ -253,7 +253,7 @@ def test_titles_of_the_stage_are_whole_on_a_telephone(looking, serving):
     for language in LANGUAGES:
         look.speak(language)
         names = words(language)
-        page.get_by_label(names["walk.at"]).evaluate(FRAMES)
+        page.get_by_label(names["walk.at"], exact=True).evaluate(FRAMES)
         written = page.evaluate("() => window.written.splice(0)")
         for name in ("keys", "scores", "scaled", "masked", "weights", "values"):
             assert names[f"steps.{name}"] in written

@@ -19,7 +19,10 @@ from glasshead.files import open_regular, opened_at_once
 from glasshead.message import Message
 from glasshead.tasks.data import files
 
-Run = Annotated[str, Argument(metavar="RUN", show_default=False, help="The folder of a run.")]
+Run = Annotated[
+    str,
+    Argument(metavar="RUN", show_default=False, help="Run folder, as written by glasshead train."),
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typer import Argument, Option
 from glasshead.cli.inputs.files import input_file
 from glasshead.cli.inputs.messages import whole_number
 from glasshead.explanation.settings import ExplanationSettings, Setting
+from glasshead.message import Message
 
 _ARGUMENT = "TEXT"
 
@@ -38,14 +39,17 @@ _OPTIONS = {
 def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command an option for each setting, which it gets as one `CommandSettings`."""
     offered = [each for each in fields(CommandSettings) if Setting.of(each).help]
+    earlier = [each for each in offered if Setting.of(each).earlier]
     _, *own = signature(command).parameters.values()
 
     @wraps(command)
     def run(**given: Any) -> None:
+        for each in earlier:
+            _take_earlier(each, given)
         settings = CommandSettings(**{each.name: given.pop(each.name) for each in offered})
         command(settings, **given)
 
-    parameters = [*map(_parameter, offered), *own]
+    parameters = [*map(_parameter, offered), *map(_earlier_parameter, earlier), *own]
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined] - typer reads it
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
@@ -70,3 +74,37 @@ def _parameter(each: "Field[Any]") -> Parameter:
         default=each.default,
         annotation=Annotated[kind, option],
     )
+
+
+def _earlier_parameter(each: "Field[Any]") -> Parameter:
+    """Return the earlier name of an option, as a hidden parameter of a command."""
+    option = Option(Setting.of(each).earlier, hidden=True)
+    return Parameter(
+        _earlier_name(each),
+        Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[str | None, option],
+    )
+
+
+def _earlier_name(each: "Field[Any]") -> str:
+    return f"earlier_{each.name}"
+
+
+def _take_earlier(each: "Field[Any]", given: dict[str, Any]) -> None:
+    """Move the value of an option's earlier name to the option.
+
+    Errors: a ValueError where both are given.
+    """
+    value = given.pop(_earlier_name(each))
+    if value is None:
+        return
+    if given[each.name] is not None:
+        raise ValueError(
+            Message(
+                "{option} and {earlier} are the same option; omit {earlier}.",
+                option=_OPTIONS[each.name],
+                earlier=Setting.of(each).earlier,
+            )
+        )
+    given[each.name] = value

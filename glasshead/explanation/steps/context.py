@@ -144,7 +144,7 @@ def explain_dropout(subject: Subject) -> Step | None:
     ]
     return Step(
         name="dropped",
-        title=say("Dropout: some weights are left out"),
+        title=say("Dropout: some weights are set to 0"),
         intro=(
             say(
                 "In training, each weight is set to 0 at random, with probability {rate}; those "

@@ -94,7 +94,7 @@ def _recipe(subject: Subject) -> tuple[Block, ...]:
         *_place(subject),
     ]
     return (
-        Table([say("setting"), say("value")], choices, caption=say("The recipe of this attention")),
+        Table([say("setting"), say("value")], choices, caption=say("Attention settings")),
         Paragraph(
             say(
                 "Numbers are computed with more digits than are shown, so a sum of shown numbers "

@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 WORDS = {
     "alignment.title": _("Alignment"),
     "alignment.none": _(
-        "An alignment needs a translator: start the studio with the folder of a run of glasshead"
-        " train translate."
+        "The alignment needs a translation model. Start the studio with a run folder of "
+        "glasshead train translate."
     ),
     "alignment.sentence": _("A sentence to translate"),
     "alignment.translate": _("Translate"),
     "alignment.beam": _("Beam width"),
-    "alignment.layer": _("Layer of the decoder"),
+    "alignment.layer": _("Decoder layer"),
     "alignment.head": _("Head"),
     "alignment.mean": _("mean"),
-    "alignment.candidates": _("What the beam found"),
+    "alignment.candidates": _("Beam search candidates"),
     "alignment.candidate": _("Translation"),
     "alignment.score": _("Score"),
     "alignment.ln_p": _("ln p"),
     "alignment.ranked": _(
-        "By score: ln p of the whole translation, in nats, divided by "
-        "((5 + tokens) / 6)^{penalty}, its end counted among the tokens."
+        "Sorted by score: ln p of the full translation, in nats, divided by ((5 + tokens) / "
+        "6)^{penalty}. The end token counts as one of the tokens."
     ),
     "alignment.cut_off": _("cut off"),
     "alignment.empty": _("(nothing)"),
-    "alignment.picture": _("What each word of the translation looked at"),
+    "alignment.picture": _("Cross-attention of each word of the translation"),
     "alignment.source": _("Words of the sentence"),
     "alignment.target": _("Words of the translation"),
     "alignment.hint": _(
@@ -61,7 +61,9 @@ WORDS = {
     "alignment.mean_of.head": _("mean of all heads"),
     "alignment.one.layer": _("layer {layer}"),
     "alignment.one.head": _("head {head}"),
-    "alignment.nothing": _("This translation has no words, so nothing looked at the sentence."),
+    "alignment.nothing": _(
+        "This translation has no words, so there is no cross-attention to show."
+    ),
 }
 
 

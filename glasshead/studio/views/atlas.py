@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 WORDS = {
     "atlas.title": _("Atlas"),
     "atlas.none": _(
-        "The atlas is a map of the attention of a long text: start the studio with the folder of a "
-        "model, or with a file of stored weights."
+        "The atlas shows the attention of a long text as a map. Start the studio with a "
+        "model folder or a file of stored weights."
     ),
     "atlas.reading": _("Reading the text…"),
-    "atlas.surveying": _("Going once through every pair of tokens…"),
+    "atlas.surveying": _("Computing the overview of all token pairs…"),
     "atlas.part": _("The model reads the beginning of the text: {length} of its {of} tokens."),
     "atlas.layer": _("Layer"),
     "atlas.matrix": _("Matrix"),
@@ -49,8 +49,8 @@ WORDS = {
         "Attention map: queries from top to bottom ({queries}), keys from left to right ({keys})"
     ),
     "atlas.keys": _(
-        "Drag or use the arrow keys to move the map, the wheel or + and − to zoom, Home for the "
-        "whole; Shift and the arrow keys move the cross-hair by one cell."
+        "Drag the map or use the arrow keys to move it. Zoom with the wheel or + and −. Home "
+        "shows the full map. Shift and the arrow keys move the cross-hair by one cell."
     ),
     "atlas.query": _("Query {from}"),
     "atlas.key": _("Key {from}"),

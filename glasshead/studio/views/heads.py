@@ -41,16 +41,17 @@ WORDS = {
     "heads.said": _("Tokens: {tokens}. Layers: {layers}. Heads: {heads}."),
     "heads.cut": _("The text is cut: the model read {tokens} of its {of} tokens."),
     # Controls
-    "heads.sink": _("With the first token"),
+    "heads.sink": _("Include the first token"),
     # Grid
     "heads.grid": _("All heads, one row per layer"),
     "heads.layer": _("layer"),
     "heads.head": _("head"),
     "heads.one": _("Layer {layer}, head {head}: {role}, mean entropy {entropy} nats"),
-    "heads.absent": _("This file does not hold the whole map of this head."),
+    "heads.absent": _("This file does not contain the full map of this head."),
     "heads.under": _(
-        "In a map, rows are queries and columns are keys. Below it stand the head's role and the "
-        "mean entropy of its queries in nats. Arrow keys go from map to map, Enter opens one."
+        "In each map, rows are queries and columns are keys. The line below a map shows the "
+        "head's role and the mean entropy of its queries in nats. Arrow keys move from map "
+        "to map, and Enter opens one."
     ),
     # Roles
     "heads.roles": _("Roles"),
@@ -70,7 +71,7 @@ WORDS = {
     "heads.role.local": _("local"),
     "heads.role.broad": _("broad"),
     "heads.means.previous": _("looks at the token before the query"),
-    "heads.means.first": _("looks at the first token, the sink for attention that is left over"),
+    "heads.means.first": _("looks at the first token, the sink for unused attention"),
     "heads.means.induction": _(
         "looks at the token that followed another occurrence of the query’s token"
     ),
@@ -78,7 +79,7 @@ WORDS = {
     "heads.means.local": _("looks at tokens at most four positions away"),
     "heads.means.broad": _("looks at all tokens alike: its entropy is close to the maximum"),
     # One head
-    "heads.open": _("The head that is open"),
+    "heads.open": _("Open head"),
     "heads.named": _("Layer {layer}, head {head}"),
     "heads.map": _(
         "Map of the head, one row per query, one column per key: arrow keys, Home, End, Page up "
@@ -89,26 +90,27 @@ WORDS = {
     "heads.query": _("Query"),
     "heads.key": _("Key"),
     "heads.weight": _("Weight"),
-    "heads.rank": _("Rank among its keys"),
+    "heads.rank": _("Rank among the query's keys"),
     "heads.of": _("{rank} of {count}"),
     "heads.entropy": _("Entropy"),
     "heads.distance": _("Mean distance"),
-    "heads.received": _("Mass the key receives"),
+    "heads.received": _("Attention that the key receives"),
     "heads.nats": _("in nats"),
     "heads.tokens": _("in tokens"),
     "heads.arcs": _("The text with the arcs of the heads"),
     "heads.arcs_told": _(
-        "Full arcs go to what the token looks at; dashed ones come from who looks at it."
+        "Solid arcs lead to the tokens that this token looks at. Dashed arcs come from the "
+        "tokens that look at it."
     ),
-    "heads.pin": _("Keep its arcs"),
-    "heads.unpin": _("Let go of its arcs"),
-    "heads.some": _("The heads that are chosen; arrow keys go from one to another"),
+    "heads.pin": _("Keep arcs"),
+    "heads.unpin": _("Clear arcs"),
+    "heads.some": _("Selected heads; move between them with the arrow keys"),
     "heads.none_such": _("No head has this role here."),
     "heads.sort": _("Order"),
     "heads.sort.place": _("by layer"),
     "heads.sort.entropy": _("lowest entropy first"),
     "heads.sort.score": _("by score: {role}"),
-    "heads.text": _("The text as the query sees it"),
+    "heads.text": _("Text, shaded by the query's weights"),
     "heads.text_told": _(
         "Each token is shaded by its weight for the framed one, the query. Point at a token to "
         "make it the query; the key is underlined."

@@ -38,8 +38,9 @@ WORDS = {
     "heads.test.text": _("this text"),
     "heads.test.random": _("random tokens"),
     "heads.test.told": _(
-        "Induction test: {rows} texts of {length} tokens, {period} at random and the same again, "
-        "{times} times in all. Only a head that finds the earlier place can tell what follows."
+        "Induction test: {rows} texts of {length} tokens. In each, {period} random tokens "
+        "stand {times} times. Only a head that finds the earlier occurrence can predict the "
+        "next token."
     ),
     "heads.compare": _("Compare with another text"),
     "heads.model": _("Model"),

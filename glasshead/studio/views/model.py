@@ -33,23 +33,23 @@ WORDS = {
         "arrow keys go from head to head, Enter opens one, and Esc shows the whole model."
     ),
     "model.at": _("At the token “{query}”"),
-    "model.writes": _("Norm of what it writes"),
+    "model.writes": _("Norm of its output"),
     "model.context": _("Norm of its context vector"),
     "model.context_why": _(
-        "The output projection of this model cannot be told apart by heads, which are therefore "
-        "lit by the norm of their context vectors."
+        "The output projection of this model cannot be split by head. The brightness of a "
+        "head therefore shows the norm of its context vector."
     ),
     "model.share": _("Share of its layer’s attention output"),
     "model.rank": _("Rank among all heads"),
     "model.of": _("{rank} of {count} heads"),
     "model.reads": _("Reads most from"),
     "model.lines": _(
-        "Lines down: share of the layer’s attention output, orange where a head works against it. "
-        "Lines from the tokens: attention weights."
+        "Lines downward show a head's share of the layer’s attention output; orange means "
+        "that the head works against it. Lines from the tokens show attention weights."
     ),
-    "model.take": _("Take it away"),
-    "model.as_table": _("The same as a table"),
-    "model.table.writes": _("Norm of what each head writes at “{query}”"),
+    "model.take": _("Ablate it"),
+    "model.as_table": _("Show as a table"),
+    "model.table.writes": _("Norm of each head's output at “{query}”"),
     "model.table.context": _("Norm of each head’s context vector at “{query}”"),
     "model.layer": _("Layer {layer}"),
     "model.head": _("Head {head}"),

@@ -30,19 +30,20 @@ if TYPE_CHECKING:
 WORDS = {
     "picture.title": _("Picture"),
     "picture.none": _(
-        "No vision model loaded. Start the studio with the folder of one, such as ViT or DINOv2."
+        "No vision model loaded. Start the studio with the folder of a vision model, such as "
+        "ViT or DINOv2."
     ),
-    "picture.file": _("A picture of yours, which stays on this machine"),
+    "picture.file": _("Your picture (it stays on this machine)"),
     "picture.large": _(
         "The limit is {most} bytes, and this picture has {size}: choose a smaller one."
     ),
-    "picture.query": _("Where it looks from"),
+    "picture.query": _("Query"),
     "picture.patch": _("Patch at row {row}, column {column}"),
     "picture.kind.class": _("class token"),
     "picture.kind.registers": _("registers"),
     "picture.kind.patches": _("patches"),
     "picture.canvas": _(
-        "The picture; click a patch or move by arrow keys to see where the model looks from there"
+        "The picture; click a patch, or move with the arrow keys, to see what it looks at"
     ),
     "picture.rollout": _("Rollout over all layers"),
     "picture.all": _("All heads, one row per layer"),

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 WORDS = {
     "prompt.title": _("Prompt"),
     "prompt.none": _("No model loaded. Start the studio with a model folder."),
-    "prompt.text": _("Type, and see what the model makes of it"),
+    "prompt.text": _("Type a text to see what the model predicts"),
     "prompt.empty": _("Enter at least one word, or choose a text."),
-    "prompt.words": _("The text; arrow keys go from token to token"),
+    "prompt.words": _("The text; move between tokens with the arrow keys"),
     "prompt.why": _(
         "In layer {layer}, head {head}, “{query}” gives {weight} of its attention to “{key}”."
     ),
@@ -42,28 +42,28 @@ WORDS = {
         "“{query}” gives {weight} of its attention to “{key}”: their score is {score}, the largest "
         "of its row."
     ),
-    "prompt.numbers": _("Every number of it"),
+    "prompt.numbers": _("Show all numbers"),
     "prompt.every": _("All weights, one row per query"),
-    "prompt.map": _("Its whole map"),
+    "prompt.map": _("Full map"),
     "prompt.top": _("Shown"),
     "prompt.temperature": _("Temperature"),
     "prompt.predicts.tokens": _("Next token"),
     "prompt.predicts.labels": _("Label"),
     "prompt.predicts.translations": _("Translations"),
-    "prompt.predicts.nothing": _("This model predicts nothing: it has no head for that."),
-    "prompt.follow": _("Let the text go on with it"),
-    "prompt.loss": _("Loss on this text: {loss} nats a token"),
-    "prompt.losses": _("Loss on this text: {loss} nats a token, {before} with all heads"),
+    "prompt.predicts.nothing": _(
+        "This model makes no predictions: it has no output layer for them."
+    ),
+    "prompt.follow": _("Append it to the text"),
+    "prompt.loss": _("Loss on this text: {loss} nats per token"),
+    "prompt.losses": _("Loss on this text: {loss} nats per token, {before} with all heads"),
     "prompt.click": _("A click on a head"),
     "prompt.shows": _("shows its arcs"),
-    "prompt.takes": _("takes it away"),
-    "prompt.layer": _("Take all heads of layer {layer} away, or put them back"),
-    "prompt.gone": _("Layer {layer}, head {head}: taken away"),
-    "prompt.away": _(
-        "Taken away: {heads}. The line in each bar is the probability with all heads."
-    ),
+    "prompt.takes": _("ablates it"),
+    "prompt.layer": _("Ablate or restore all heads of layer {layer}"),
+    "prompt.gone": _("Layer {layer}, head {head}: ablated"),
+    "prompt.away": _("Ablated: {heads}. The line in each bar is the probability with all heads."),
     "prompt.undo": _("Undo"),
-    "prompt.back": _("Put all back"),
+    "prompt.back": _("Restore all"),
 }
 
 

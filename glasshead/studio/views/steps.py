@@ -57,11 +57,11 @@ WORDS = {
     "steps.title": _("Steps"),
     "steps.show": _("Show"),
     "steps.examples": _("The worked examples"),
-    "steps.choices": _("Choices"),
+    "steps.choices": _("Settings"),
     "steps.mask.none": _("none"),
     "steps.mask.causal": _("causal"),
     "steps.mask.window": _("window"),
-    "steps.matrices": _("The matrices, in the order in which they are computed"),
+    "steps.matrices": _("Matrices, in order of computation"),
     "steps.queries": _("Queries"),
     "steps.keys": _("Keys"),
     "steps.values": _("Values"),
@@ -71,12 +71,12 @@ WORDS = {
     "steps.weights": _("Weights"),
     "steps.context": _("Context"),
     "steps.hint": _(
-        "Point at a cell, or walk with Tab and the arrow keys; Enter explains the word of the row."
+        "Point at a cell, or move with Tab and the arrow keys. Enter explains the word of the row."
     ),
     "steps.words": _("In words"),
-    "steps.legend": _("How the colours are read"),
+    "steps.legend": _("Meaning of the colours"),
     "steps.hidden": _("hatched: hidden"),
-    "steps.made": _("framed: what the cell is made of"),
+    "steps.made": _("framed: inputs of the cell"),
 }
 
 

@@ -29,40 +29,43 @@ if TYPE_CHECKING:
 
 
 WORDS = {
-    "walk.title": _("The walk of one query"),
+    "walk.title": _("Animation of one query"),
     "walk.play": _("Play"),
     "walk.pause": _("Pause"),
-    "walk.back": _("One frame back"),
-    "walk.on": _("One frame on"),
-    "walk.at": _("Frame of the walk"),
+    "walk.back": _("Previous frame"),
+    "walk.on": _("Next frame"),
+    "walk.at": _("Frame"),
     "walk.others": _("{count} other keys"),
-    "walk.query": _("“{word}” asks with its query, a vector of {count} numbers."),
+    "walk.query": _("“{word}” has a query, a vector of {count} numbers."),
     "walk.score": _(
-        "The query slides over the keys: its products with each of them add up to a score."
+        "The query slides over the keys. With each key, the products of their numbers add up "
+        "to a score."
     ),
-    "walk.score.rest": _("So it goes on for {count} other keys."),
+    "walk.score.rest": _("The same happens for {count} other keys."),
     "walk.scaled": _("Each score is multiplied by β = {beta}."),
     "walk.capped": _("The softcap bends large scores, so that none is beyond ±{cap}."),
     "walk.biased": _("A bias is added to each score."),
     "walk.masked": _("The mask hides keys ({hidden}): their scores become −∞."),
     "walk.power": _(
-        "e to the power of each score: all are positive now, and large ones stand out."
+        "Each score becomes e to the power of the score: all are positive now, and large "
+        "ones stand out."
     ),
-    "walk.weights": _("Divided by their sum they become weights, which together fill one vessel."),
+    "walk.weights": _("Divided by their sum, they become weights, which together fill one vessel."),
     "walk.sunk": _(
-        "Divided by their sum with the sink, they become weights, which fill a part of one."
+        "Divided by their sum, the sink included, they become weights, which fill a part of "
+        "the vessel."
     ),
     "walk.normalized": _("{normalizer} turns the scores into weights."),
     "walk.mix": _("The values mix: each adds its share, value times weight, to the context."),
-    "walk.mix.rest": _("So do {count} other keys, together."),
+    "walk.mix.rest": _("{count} other keys do the same, together."),
     "walk.context": _("The context of “{word}” is the sum of the values, each times its weight."),
     "cell.open": _("Open this cell in Steps"),
     "cell.example": _("The worked example, or a sentence of your own"),
     "cell.layer": _("Layer, from 0"),
     "cell.head": _("Head, from 0"),
-    "cell.strongest": _("the strongest"),
+    "cell.strongest": _("strongest"),
     "cell.dims": _("vectors of {dim} numbers, {tokens} tokens"),
-    "cell.cut": _("the beginning of {of} tokens"),
+    "cell.cut": _("beginning of {of} tokens"),
     "cell.softcap": _("softcap {cap}"),
     "cell.mask": _("mask {mask}"),
     "cell.group": _("reads key head {group} of {groups}"),

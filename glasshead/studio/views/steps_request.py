@@ -20,7 +20,7 @@ from glasshead.studio.panel import Panel
 from glasshead.studio.studio import Limits
 
 WORDS = {
-    "steps.sum": _("The sum that made the cell"),
+    "steps.sum": _("How the cell is computed"),
     "steps.full": _("in full"),
     "steps.of.queries": _("Number {number} of the query of “{word}”"),
     "steps.of.keys": _("Number {number} of the key of “{word}”"),

@@ -30,26 +30,27 @@ from glasshead.tasks.run_folder import VALIDATION, RunFolder
 WORDS = {
     "training.title": _("Training"),
     "training.none": _(
-        "There is no training here: start the studio with the folder of a run, which "
-        "`glasshead train` makes."
+        "No training run loaded. Start the studio with a run folder, which `glasshead train` "
+        "writes."
     ),
     "training.away": _(
-        "The run folder is not there at the moment. This page goes on by itself when it is back."
+        "The run folder is missing at the moment. This page continues by itself when the "
+        "folder is back."
     ),
     "training.phase.waiting": _("Waiting for the first row"),
     "training.phase.going": _("In progress"),
     "training.phase.quiet": _("No new records"),
     "training.phase.finished": _("Finished"),
     "training.phase.patience": _("Finished early"),
-    "training.said.waiting": _("Nothing has been logged yet; the files were made {age} ago."),
+    "training.said.waiting": _("Nothing has been logged yet. The files were created {age} ago."),
     "training.said.going": _("Last written {age} ago."),
     "training.said.quiet": _(
-        "Nothing has been written for {age}. Perhaps training was interrupted: the command that "
-        "began it resumes it with --resume."
+        "Nothing has been written for {age}. If training was interrupted, run its command "
+        "again with --resume."
     ),
     "training.said.finished": _("Last written {age} ago."),
     "training.said.patience": _(
-        "Stopped because validation no longer improved (patience: {patience}). Last written "
+        "Stopped, because validation no longer improved (patience: {patience}). Last written "
         "{age} ago."
     ),
     "training.progress": _("Step {step} of {steps}"),
@@ -73,8 +74,8 @@ WORDS = {
     "training.step": _("step"),
     "training.at_step": _("{label} (step {step})"),
     "training.thinned": _(
-        "The picture shows the smallest and the largest number of each few rows; all {count} rows "
-        "are in log.csv."
+        "The chart shows the smallest and the largest number of every few rows. log.csv "
+        "contains all {count} rows."
     ),
     "training.the_model": _("the model"),
     "training.rows": _("The last rows and validations of log.csv"),

@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 WORDS = {
     "training.checkpoints": _("Compare two checkpoints"),
     "training.checkpoints.told": _(
-        "The best validation and the last step of a run read one text. The farther a head's "
-        "attention has moved between them, the deeper its colour: 0 means the same weights, 1 that "
-        "no key is shared."
+        "Two checkpoints of a training run, the best validation and the last step, read the "
+        "same text. The deeper a head's colour, the more its attention differs between them: "
+        "0 means the same weights, 1 means that no key is shared."
     ),
     "training.checkpoints.none": _(
-        "Two checkpoints are needed, and this run has not validated yet."
+        "The comparison needs two checkpoints, and this training run has not validated yet."
     ),
     "training.checkpoint.first": _("Checkpoint A"),
     "training.checkpoint.second": _("Checkpoint B"),
     "training.best_of": _("{run}, best validation"),
     "training.last_of": _("{run}, last step"),
     "training.text": _("Text (its first 64 tokens are read)"),
-    "training.moved": _("How far each head has moved (total variation)"),
+    "training.moved": _("Change of each head (total variation)"),
     "training.difference": _("B − A"),
 }
 

@@ -13,14 +13,14 @@ from glasshead.watching.alarms import Alarm, AlarmRule, HeadReading
 WORDS = {
     "training.alarm": _("alarm"),
     "training.thinned.heads": _(
-        "Neighbouring steps are drawn together, with their smallest and their largest number; all "
-        "{count} readings of each head are in attention.csv."
+        "The chart groups neighbouring steps and shows their smallest and largest number. "
+        "attention.csv contains all {count} readings of each head."
     ),
     "training.heads.left_out": _("{shown} of {count} heads are shown."),
     "training.heads": _("Heads"),
     "training.unwatched": _(
-        "This run was not watched: `glasshead train --watch` records what the heads do while "
-        "they learn."
+        "This training run was not watched. `glasshead train --watch` records the heads "
+        "during training."
     ),
     "training.measure.normalized_entropy": _("Entropy, as a share of its maximum"),
     "training.measure.max_score": _("Maximum score"),
@@ -40,7 +40,7 @@ WORDS = {
         "lower the learning rate, warm up for longer, or normalise queries and keys."
     ),
     "training.alarms.raised": _("Alarms: {count}, the first at step {step}"),
-    "training.messages": _("What the alarms say"),
+    "training.messages": _("Meaning of the alarms"),
     "training.kind.entropy_collapse": _("Entropy below {threshold} of its maximum"),
     "training.kind.maximum_logit": _("Maximum score above {threshold}"),
     "training.group": _("{name} · heads: {heads} · steps: {steps}"),

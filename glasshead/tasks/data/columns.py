@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from glasshead.drawing.printable import as_command
+from glasshead.message import Message, _
 from glasshead.tasks.data.files import ending, existing, shown
 from glasshead.tasks.data.headers import NAMES, numbers, plain
 from glasshead.tasks.data.tables import TABLES, named, rows_of
@@ -132,11 +133,16 @@ def _refusal(
     return ValueError(f"{opening}. Choose columns, as in --set {' '.join(settings)}.")
 
 
-def _about(names: Mapping[str, str], there: Sequence[str]) -> str:
+def _about(names: Mapping[str, str], there: Sequence[str]) -> Message:
     taken = as_command([f"{name}={column}" for name, column in names.items()])
-    why = ", counted as the table has no header" if [*there] == numbers(len(there)) else ""
     others = " ".join(f"{name}=COLUMN" for name in names)
-    return f"Columns: {taken}{why}; choose others with --set {others}."
+    sentence = _("Columns: {taken}. To choose others, use --set {others}.")
+    if [*there] == numbers(len(there)):
+        sentence = _(
+            "Columns: {taken}, counted as the table has no header. To choose others, use "
+            "--set {others}."
+        )
+    return Message(sentence, taken=taken, others=others)
 
 
 def _found(rows: Rows, settings: Sequence[str], asked: Mapping[str, str]) -> dict[str, str]:

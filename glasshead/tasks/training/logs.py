@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from torch import nn
 
+from glasshead.explanation.translations import Say
 from glasshead.files import LOG_BYTES, read_regular
 from glasshead.tasks.run_folder import VALIDATION, RunFolder
 from glasshead.tasks.training.processes import Diverged, on_rank_zero
@@ -40,10 +41,11 @@ class Progress:
         console: Where to; None: nowhere.
         first: The step to go on from.
         steps: The number of steps.
+        say: The language.
     """
 
-    def __init__(self, console: Console | None, first: int, steps: int) -> None:
-        self._console, self._first, self._steps = console, first, steps
+    def __init__(self, console: Console | None, first: int, steps: int, say: Say) -> None:
+        self._console, self._first, self._steps, self._say = console, first, steps, say
         self._done = first
         self._bar: Bar | None = None
         self._since, self._next = 0.0, 0.0
@@ -69,18 +71,23 @@ class Progress:
         """Show a step, unless one was shown just now."""
         self._done = step
         if time.monotonic() >= self._next:
-            self._show(step, f"loss {loss:.4g}, {self._pace(step)}")
+            say = self._say
+            self._show(step, say("loss {loss:.4g}, {pace}", loss=loss, pace=self._pace(step)))
 
     def validating(self, step: int) -> None:
         """Show that a validation has begun."""
         if self._bar is not None:
-            self._show(step, "validating")
+            say = self._say
+            self._show(step, say("validating"))
 
     def validated(self, step: int, metrics: dict[str, float], *, best: bool) -> None:
         """Print the metrics of a validation."""
         values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-        so_far = ", the best so far" if best else ""
-        self._print(step, f"validation {values}{so_far}; {self._pace(step)}")
+        say, pace = self._say, self._pace(step)
+        said = say("validation {values}; {pace}", values=values, pace=pace)
+        if best:
+            said = say("validation {values}, the best so far; {pace}", values=values, pace=pace)
+        self._print(step, said)
 
     def _show(self, step: int, said: str) -> None:
         if self._bar is None:
@@ -91,14 +98,16 @@ class Progress:
 
     def _print(self, step: int, said: str) -> None:
         if self._console is not None:
-            line = f"step {step} of {self._steps}: {said}"
+            say = self._say
+            line = say("step {step} of {steps}: {said}", step=step, steps=self._steps, said=said)
             self._console.print(line, highlight=False, soft_wrap=True)
             self._next = time.monotonic() + (_LINE_SECONDS if self._bar is None else _BAR_SECONDS)
 
     def _pace(self, step: int) -> str:
         done, seconds = step - self._first, time.monotonic() - self._since
         left = (self._steps - step) * seconds / max(1, done)
-        return f"{done / max(seconds, 1e-9):.3g} steps/s, {duration(left)} left"
+        say, speed = self._say, done / max(seconds, 1e-9)
+        return say("{speed:.3g} steps/s, {left} left", speed=speed, left=duration(left))
 
 
 def duration(seconds: float) -> str:
@@ -340,6 +349,7 @@ class AttentionWriter:
         settings: Training settings.
         console: Where alarms are printed.
         first: The step to go on from.
+        say: The language of the alarms.
     """
 
     def __init__(
@@ -350,8 +360,10 @@ class AttentionWriter:
         settings: TrainingSettings,
         console: Console,
         first: int,
+        say: Say,
     ) -> None:
         self._model, self._fabric, self._folder, self._console = model, fabric, folder, console
+        self._say = say
         self._every, self._rule = Every(_ROWS * settings.log_every), AlarmRule()
         self._due = False
         self._readings: list[HeadReading] = []
@@ -394,8 +406,10 @@ class AttentionWriter:
         folder.append(folder.attention, text_of(self._readings, head=False))
         if alarms:
             folder.append(folder.alarms, "".join(map(line_of, alarms)))
-            more = f" And {len(alarms) - 1} more." if len(alarms) > 1 else ""
-            line = f"{alarms[0].sentence}{more}"
+            say = self._say
+            line = say.translated(alarms[0].sentence)
+            if len(alarms) > 1:
+                line = say.after_each_other(line, say("And {count} more.", count=len(alarms) - 1))
             self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 

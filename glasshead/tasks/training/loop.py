@@ -15,6 +15,8 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from glasshead.explanation.translations import Say
+from glasshead.message import Message
 from glasshead.tasks.run_folder import RunFolder, leads
 from glasshead.tasks.training import checkpoints, logs
 from glasshead.tasks.training.checkpoints import Checkpoints
@@ -56,6 +58,7 @@ def train(
     hardware: Hardware | None = None,
     resume: bool = False,
     watch: bool = False,
+    lang: str = "en",
 ) -> dict[str, Any]:
     """Train a task's model by steps, with checkpoints to resume from.
 
@@ -78,6 +81,7 @@ def train(
         watch: Write entropy and maximum score of each head every 4 `log_every` steps, and alarms,
             for `read_attention_log`. This does not change the weights, and a run may be resumed
             with it or without.
+        lang: Language of the printed lines.
 
     Returns: the content of metrics.json: `steps`; `monitor`; `best` and `last`, each the step and
     the metrics of a validation.
@@ -91,7 +95,7 @@ def train(
     check_batches(held_out, "what is held out")
     hardware = hardware or Hardware()
     check_hardware(hardware, settings.optimizer, resume=resume)
-    run = _Run(task, source, held_out, settings, folder, hardware, watch)
+    run = _Run(task, source, held_out, settings, folder, hardware, watch, lang)
     with folder.locked(resume=resume):
         if not resume:
             folder.check_untrained()
@@ -109,7 +113,7 @@ def train(
         if resume and leads():
             _print_resuming(checkpoint, run, failure)
             folder.failure.unlink(missing_ok=True)
-        with Interruption() as interruption:
+        with Interruption(run.say) as interruption:
             loggers = logs.loggers(folder)
             try:
                 return launch(hardware, loggers, _loop, run, identity, checkpoint, interruption)
@@ -131,6 +135,12 @@ class _Run:
     folder: RunFolder
     hardware: Hardware
     watch: bool
+    lang: str
+
+    @property
+    def say(self) -> Say:
+        """The language of the printed lines."""
+        return Say(self.lang)
 
 
 class _Objective(nn.Module):
@@ -165,13 +175,15 @@ def _loop(
     first = saved.restore(checkpoint)
     log.begin(first)
     console = Console(stderr=True)
-    _print_jump(console, first, optimizer.param_groups[0]["lr"], settings)
+    _print_jump(console, first, optimizer.param_groups[0]["lr"], settings, run.say)
     heads = AttentionWriter(
-        task.model if run.watch else None, fabric, folder, settings, console, first
+        task.model if run.watch else None, fabric, folder, settings, console, first, run.say
     )
     with (
         log.ended_by_divergence(),
-        Progress(console if fabric.is_global_zero else None, first, settings.steps) as progress,
+        Progress(
+            console if fabric.is_global_zero else None, first, settings.steps, run.say
+        ) as progress,
     ):
         for step in range(first + 1, settings.steps + 1):
             rate = learning_rate(settings, step - 1)
@@ -243,10 +255,19 @@ def _print_resuming(
     checkpoint: dict[str, Any] | None, run: _Run, failure: Mapping[str, Any]
 ) -> None:
     step = 0 if checkpoint is None else checkpoint["step"]
-    why = "" if step else ", as it has no checkpoint yet"
-    line = f"Resuming {run.folder.path} at step {step} of {run.settings.steps}{why}."
+    say, places = run.say, {"run": run.folder.path, "step": step, "steps": run.settings.steps}
+    line = say("Resuming {run} at step {step} of {steps}.", **places)
+    if not step:
+        line = say(
+            "Resuming {run} at step {step} of {steps}, as it has no checkpoint yet.", **places
+        )
     if failure:
-        line += f" It failed at step {failure['step']}, and may fail there again: {_lower(run)}."
+        failed = say(
+            "It failed at step {step}, and may fail there again: {remedy}.",
+            step=failure["step"],
+            remedy=say.translated(_lower(run)),
+        )
+        line = say.after_each_other(line, failed)
     Console(stderr=True).print(
         line,
         highlight=False,
@@ -259,15 +280,23 @@ def _print_resuming(
 _JUMP = 1.1
 
 
-def _print_jump(console: Console, step: int, before: float, settings: TrainingSettings) -> None:
+def _print_jump(
+    console: Console, step: int, before: float, settings: TrainingSettings, say: Say
+) -> None:
     after = learning_rate(settings, step)
     # Without another schedule only the warmup rises.
     if leads() and step > settings.warmup and after > _JUMP * before and settings.cosine is None:
         console.print(
-            f"The learning rate jumps from {before:.2g} to {after:.2g}, on the cosine of "
-            f"{settings.steps} steps, and this is not the run of {settings.steps} steps. Keep the "
-            f"rate with --set cosine={step}, or restart the cosine with --set cosine={step} "
-            "after=restart.",
+            say(
+                "The learning rate jumps from {before:.2g} to {after:.2g}, on the cosine of "
+                "{steps} steps, and this is not the run of {steps} steps. Keep the rate with "
+                "--set cosine={step}, or restart the cosine with --set cosine={step} "
+                "after=restart.",
+                before=before,
+                after=after,
+                steps=settings.steps,
+                step=step,
+            ),
             highlight=False,
             markup=False,
             soft_wrap=True,
@@ -281,14 +310,22 @@ def _cannot_resume(failure: Mapping[str, Any], run: _Run) -> str:
     )
 
 
-def _lower(run: _Run) -> str:
+def _lower(run: _Run) -> Message:
     rate, warmup = run.settings.learning_rate / 10, 2 * run.settings.warmup
     longer = f" warmup={warmup}" if 0 < warmup < run.settings.steps else ""
-    return f"train again in another folder, as in --set learning_rate={rate:g}{longer}"
+    return Message(
+        "train again in another folder, as in {options}",
+        options=f"--set learning_rate={rate:g}{longer}",
+    )
 
 
 def _interrupted(step: int, run: _Run) -> Interrupted:
     return Interrupted(
-        f"training was interrupted after step {step} of {run.settings.steps}, and is saved in "
-        f"{run.folder.path}. Resume it with the same command and --resume."
+        Message(
+            "Training was interrupted after step {step} of {steps}, and is saved in {run}. To "
+            "resume it, run the same command with --resume.",
+            step=step,
+            steps=run.settings.steps,
+            run=run.folder.path,
+        )
     )

@@ -16,6 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, distributed
 
+from glasshead.explanation.translations import Say
 from glasshead.tasks.validated import Whole, validated
 
 if TYPE_CHECKING:
@@ -166,12 +167,17 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Interruption:
     """Handles Ctrl-C and SIGTERM while its block runs: one asks to stop, a second ends at once.
 
+    Args:
+        say: The language in which the first one is answered.
+
     Attributes:
         asked: Whether this process received a signal.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, say: Say) -> None:
         self.asked = False
+        said = say("Ending after this step, and saving. Press Ctrl-C again to end at once.")
+        self._answer = f"\n{said}\n".encode()
         self._older: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -189,7 +195,7 @@ class Interruption:
         self.asked = True
         # The signal may have interrupted a print, so write to the descriptor.
         with suppress(OSError):
-            os.write(2, b"\nEnding after this step, and saving; once more ends at once.\n")
+            os.write(2, self._answer)
 
 
 def on_rank_zero(fabric: "Fabric", work: Callable[..., object], *arguments: Any) -> None:

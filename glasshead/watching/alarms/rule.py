@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from glasshead.message import Message, _
 from glasshead.recipe.problem import Problem, Trace, split
 from glasshead.recipe.tile import Span, Tile
 from glasshead.recipe.validation import in_float64, positive, whole_number
@@ -150,7 +151,16 @@ def _rounded(number: float) -> float:
 
 Kind = Literal["entropy_collapse", "maximum_logit"]
 
-_REMEDY = "lower the learning rate, warm up for longer, or normalise queries and keys"
+_SENTENCES = {
+    "entropy_collapse": _(
+        "step {step}: the entropy of head {head} in {layer} is {value} of its maximum, below "
+        "{threshold}: lower the learning rate, warm up for longer, or normalise queries and keys."
+    ),
+    "maximum_logit": _(
+        "step {step}: the maximum score of head {head} in {layer} is {value}, above {threshold}: "
+        "lower the learning rate, warm up for longer, or normalise queries and keys."
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,17 +188,17 @@ class Alarm:
     threshold: float
 
     @property
-    def sentence(self) -> str:
+    def sentence(self) -> Message:
         """The alarm and a remedy in one sentence."""
-        where = f"head {self.head} in {self.layer or 'the model'}"
-        if self.kind == "entropy_collapse":
-            text = (
-                f"the entropy of {where} is {self.value:.2g} of its maximum, below "
-                f"{self.threshold:.2g}"
-            )
-        else:
-            text = f"the maximum score of {where} is {self.value:.3g}, above {self.threshold:.3g}"
-        return f"step {self.step}: {text}: {_REMEDY}."
+        digits = ".2g" if self.kind == "entropy_collapse" else ".3g"
+        return Message(
+            _SENTENCES[self.kind],
+            step=self.step,
+            head=self.head,
+            layer=self.layer or Message("the model"),
+            value=format(self.value, digits),
+            threshold=format(self.threshold, digits),
+        )
 
 
 # Scores of 10⁴ and more go with divergence (Wortsman et al. 2023, section 3), whatever the first

@@ -86,7 +86,7 @@ def test_arcs_are_the_weights_of_the_row_and_the_column(opened, reading):
 @pytest.mark.slow
 def test_arcs_of_several_heads_have_colours_of_their_own(opened, reading, looking, place):
     page = opened.page
-    page.get_by_role("button", name="Keep its arcs").click()
+    page.get_by_role("button", name="Keep arcs").click()
     small(page, 0, 1).click()
     drawn(page)
     colors = page.locator(".arcs path[data-kind=row]").evaluate_all(
@@ -107,7 +107,7 @@ def test_arcs_of_several_heads_have_colours_of_their_own(opened, reading, lookin
     again = looking(place[0]).open("#" + held.split("#")[1])
     assert len(arcs(again, "row")) == len(arcs(page, "row"))
     assert again.locator(".legend .key").count() == 2
-    page.get_by_role("button", name="Let go of its arcs (Layer 1, head 2)").click()
+    page.get_by_role("button", name="Clear arcs (Layer 1, head 2)").click()
     expect(page.locator(".legend .key")).to_have_count(1)
     assert "arcs=" not in address(page)
 

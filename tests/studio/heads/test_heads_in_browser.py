@@ -393,7 +393,7 @@ def test_controls_change_colours_and_the_address_and_no_number(opened, reading):
     weight = page.locator('[data-row="weight"]').get_attribute("data-value")
     for control, state in (
         ("logarithmic", "scale=log"),
-        ("With the first token", "sink=off"),
+        ("Include the first token", "sink=off"),
     ):
         page.get_by_text(control, exact=True).click()
         assert state in address(page)

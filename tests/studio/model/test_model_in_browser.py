@@ -203,9 +203,9 @@ def test_a_page_without_a_view_says_which_it_opens(looking, serving, folder):
 @pytest.mark.slow
 def test_a_head_is_taken_away_by_its_link(looking, serving, folder):
     page = looking(serving(folder).url).open(f"{PLACE}&layer=1&head=2&query=5")
-    page.get_by_role("link", name="Take it away").click()
+    page.get_by_role("link", name="Ablate it").click()
     expect(page.locator(".prompt .body[data-drawn]")).to_be_visible()
-    expect(page.get_by_text("Taken away: Layer 1, head 2.")).to_be_visible()
+    expect(page.get_by_text("Ablated: Layer 1, head 2.")).to_be_visible()
     assert parse_qs(urlsplit(address(page)).fragment)["without"] == ["1.2"]
 
 
@@ -229,7 +229,7 @@ def test_the_picture_has_every_head_and_its_legend(looking, serving, folder, tmp
     download.value.save_as(tmp_path / "model.svg")
     text = (tmp_path / "model.svg").read_text()
     assert "Layer 1, head 2" in text
-    assert "Norm of what it writes" in text
+    assert "Norm of its output" in text
     assert text.count("<image") == 6
     assert ">MLP<" in text
     numbers = [float(part) for part in text.split('"') if part.replace(".", "", 1).isdigit()]

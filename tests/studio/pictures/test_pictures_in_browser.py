@@ -91,7 +91,7 @@ def test_a_patch_is_chosen_by_mouse_and_keyboard(looking, serving, folder, pictu
     assert "query=14" in held
     page = look.open(held.removeprefix(look.url))
     assert table(page) == pictures.maps(None, 14, Work())[2].tolist()
-    page.get_by_label("Where it looks from").select_option("0")
+    page.get_by_label("Query").select_option("0")
     expect(page.locator("option[value='1']")).to_have_count(1)
     drawn(page)
     assert table(page) == pictures.maps(None, 0, Work())[2].tolist()

@@ -85,14 +85,14 @@ def test_a_head_is_taken_away_and_put_back(looking, serving, folder, prompts):
     look = looking(serving(folder).url)
     page = look.open(PLACE)
     before = prompts.predictions(TEXT, [], 10, 1.0, Work())
-    page.get_by_text("takes it away").click()
+    page.get_by_text("ablates it").click()
     page.locator('.grid [data-layer="1"][data-head="0"]').click()
     page.locator(".undoing", has_text="Layer 1, head 0").wait_for()
     drawn(page)
     told = prompts.predictions(TEXT, [(1, 0)], 10, 1.0, Work())
     assert numbers(page) == [one["p"] for one in told["likely"]]
     assert numbers(page, "before") == [one["before"] for one in told["likely"]]
-    page.get_by_role("button", name="Take all heads of layer 0 away").click()
+    page.get_by_role("button", name="Ablate or restore all heads of layer 0").click()
     page.locator(".undoing", has_text="Layer 0, head 2").wait_for()
     drawn(page)
     held = address(page)
@@ -103,7 +103,7 @@ def test_a_head_is_taken_away_and_put_back(looking, serving, folder, prompts):
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(".undoing")).not_to_contain_text("Layer 0")
     drawn(page)
-    page.get_by_role("button", name="Put all back").click()
+    page.get_by_role("button", name="Restore all", exact=True).click()
     expect(page.locator(".undoing p")).to_have_count(0)
     drawn(page)
     assert numbers(page) == [one["p"] for one in before["likely"]]
@@ -151,7 +151,7 @@ def test_without_a_model_a_sentence_has_the_weights_of_the_steps(looking, servin
     assert shown == [f"{weight:.2f}" for weight in weights.flatten().tolist()]
     page.locator("textarea").fill("one two three four")
     page.wait_for_function("() => document.querySelectorAll('.arcs .token').length === 4")
-    page.get_by_text("Every number of it").click()
+    page.get_by_text("Show all numbers").click()
     page.wait_for_selector("table[data-matrix=queries] tbody tr:nth-child(4)")
     assert "text=one+two+three+four" in address(page)
 

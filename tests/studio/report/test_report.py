@@ -110,10 +110,10 @@ def test_the_page_tells_what_it_is_of_and_not_where_it_lay(report, run, held):
 
 def test_what_is_left_out_is_told(held):
     notes = held.told["about"]["notes"]
-    beginning = r"This is the beginning of the text \(words and marks: \d+\): .*"
+    beginning = r"This is the beginning of the text \(words and marks: \d+\)\. .*"
     assert re.fullmatch(beginning, notes["steps"][0])
     assert notes["alignment"] == [
-        "This is the beginning of the text (sentences: 2): the studio takes any sentence."
+        "This is the beginning of the text (sentences: 2). The studio accepts any sentence."
     ]
     assert (notes["heads"], notes["atlas"]) == ([], [])
 
@@ -132,7 +132,7 @@ def test_256_tokens_of_a_small_model_take_less_than_5_megabytes(tmp_path):
     maps = len(keys_of(held.told, "atlas/map"))
     for view, kept in (("heads", whole), ("atlas", maps)):
         assert kept > 1
-        assert f"it holds the whole maps of {kept} of the 40 heads" in about["notes"][view][0]
+        assert f"it contains the full maps of {kept} of the 40 heads" in about["notes"][view][0]
     assert about["views"]["alignment"] == "alignment.none"
     # The same numbers are there once.
     assert all("as" in held.numbers[key] for key in held.numbers if key.startswith("atlas/tile"))

@@ -203,7 +203,7 @@ def test_it_speaks_its_own_language_whatever_the_browsers(looking, tmp_path, lan
 def test_what_is_not_held_is_told_in_a_sentence(offline):
     look = offline()
     look.page.goto(f"{look.url}#heads?text=0123456789abcdef")
-    told = "This report does not contain that: the studio shows it, given the model."
+    told = "This report does not contain that. Start the studio with the model to see it."
     assert look.page.locator(".refused").inner_text() == told
 
 

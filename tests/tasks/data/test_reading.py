@@ -388,7 +388,7 @@ def test_the_columns_of_each_table_are_found(name):
 
 OPEN = {"text": "auto", "label": "auto"}
 FILMS = [("a fine film, or so", "good"), ("dull", "bad"), ("an old film", "good")]
-SAID = "choose others with --set text=COLUMN label=COLUMN."
+SAID = "To choose others, use --set text=COLUMN label=COLUMN."
 
 
 def lines(*rows, between=";"):
@@ -401,7 +401,7 @@ def test_columns_of_a_table_without_a_header_are_numbered(file, ending, between)
     path = file(f"a.{ending}", lines(*FILMS, between=between))
     found = found_columns([str(path)], OPEN)
     assert found.names == {"text": "1", "label": "2"}
-    assert found.about == (f"Columns: text=1 label=2, counted as the table has no header; {SAID}")
+    assert found.about == (f"Columns: text=1 label=2, counted as the table has no header. {SAID}")
     assert read_rows(path, ["1", "2"]) == FILMS
     assert read_rows(path, ["2"]) == [(label,) for _, label in FILMS]
     with pytest.raises(ValueError, match=r"has no column 'by', but '1', '2'\. Name one of these"):
@@ -474,7 +474,7 @@ def test_columns_are_found_by_names_and_by_what_they_hold(file, header, row, nam
     found = found_columns([str(path)], OPEN)
     assert tuple(found.names.values()) == names
     taken = as_command([f"text={names[0]}", f"label={names[1]}"])
-    assert found.about == f"Columns: {taken}; {SAID}"
+    assert found.about == f"Columns: {taken}. {SAID}"
 
 
 def test_columns_that_are_set_are_taken(file):

@@ -60,7 +60,7 @@ def test_torchrun_launches_the_same(tmp_path, alone):
     first, second = ended(tmp_path, "whole", "interrupted", **by_torchrun)
     assert_same(RunFolder(tmp_path / "whole"), alone)
     (said,) = (line for line in first.stdout.splitlines() if line.startswith("interrupted"))
-    assert said.startswith("interrupted Interrupted: training was interrupted after step 3 of 5")
+    assert said.startswith("interrupted Interrupted: Training was interrupted after step 3 of 5")
     assert "interrupted left with 0" in second.stdout.splitlines()
     # One process may go on with what two began.
     trained(tmp_path / "interrupted", Uneven(), resume=True)

@@ -61,7 +61,10 @@ def test_an_interrupted_run_goes_on_as_if_it_was_not(tmp_path, whole, step, numb
     with pytest.raises(Interrupted, match=f"after step {step} of 13, and is saved in .* --resume"):
         run(tmp_path, source=Interrupting(step, number=number))
     assert signal.getsignal(number) is before
-    assert "Ending after this step, and saving; once more ends at once." in capfd.readouterr().err
+    assert (
+        "Ending after this step, and saving. Press Ctrl-C again to end at once."
+        in capfd.readouterr().err
+    )
     torch.manual_seed(1234)
     random.seed(5)
     assert everything(run(tmp_path, resume=True)) == whole
