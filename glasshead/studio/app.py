@@ -133,7 +133,7 @@ def _not_served(request: Request, error: Exception) -> JSONResponse:
         404: Message("there is nothing at {path}: the page itself is at /.", path=path),
         400: Message("the request has content that cannot be read."),
         405: Message(
-            "{path} takes {method}, and got {got}.",
+            "the method of {path} must be {method}, got {got}.",
             path=path,
             method=headers.get("Allow", "GET"),
             got=request.method[:_LONGEST],

@@ -316,12 +316,12 @@ class Atlas:
     def __init__(self, weights: OneHead, cache: TileCache | None = None) -> None:
         if len(weights.shape) != 2:
             raise ValueError(
-                f"Atlas takes the weights of one head, [queries, keys], and got "
-                f"{list(weights.shape)}: take W.head(…)."
+                "Atlas needs the weights of one head, [queries, keys], got "
+                f"{list(weights.shape)}. Use W.head(…)."
             )
         if 0 in weights.shape:
             raise ValueError(
-                f"Atlas takes at least one query and one key, and got {list(weights.shape)}."
+                f"Atlas needs at least one query and one key, got {list(weights.shape)}."
             )
         self.queries, self.keys = weights.shape
         self.levels = max(-(-max(weights.shape) // SIDE) - 1, 0).bit_length() + 1
@@ -445,7 +445,5 @@ def _below(number: int, count: int, name: str) -> int:
     """Check a level, row or column index."""
     number = whole_number(number, f"Atlas.tile({name})")
     if number >= count:
-        raise ValueError(
-            f"Atlas.tile({name}) takes a whole number below {count}, and got {number}."
-        )
+        raise ValueError(f"Atlas.tile({name}) must be a whole number below {count}, got {number}.")
     return number

@@ -82,7 +82,7 @@ class Report:
         if folder is not None:
             require_for_model(folder, "a report of a model")
         elif text is None:
-            raise Refusal("a report without a model takes a text, and got none: name one.")
+            raise Refusal("a report without a model needs a text, got none. Name one.")
         self.sample = studio.subject.sample() if text is None else Sample(text, "given")
         self._text = text = self.sample.text
         content = ReportContent(

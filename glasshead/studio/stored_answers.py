@@ -144,7 +144,7 @@ def _written(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     if value and not _PLAIN[0] <= abs(value) < _PLAIN[1]:
-        raise ValueError(f"a report names answers by plain numbers, and got {value}: give a text.")
+        raise ValueError(f"a report names answers by plain numbers, got {value}. Give a text.")
     return str(int(value)) if value.is_integer() else f"{Decimal(repr(value)):f}"
 
 

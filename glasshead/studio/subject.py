@@ -401,8 +401,8 @@ def _tokens(file: Path, keys: int, size: int, _modified: int) -> tuple[tuple[str
         else:
             return tuple(token[:_LONGEST] for token in found), None
     return (), (
-        f"{printable(file.name)} takes a JSON list of {keys:,} strings, one a key, and has "
-        f"{held}: mend or remove it; numbers stand for the tokens meanwhile."
+        f"{printable(file.name)} must be a JSON list of {keys:,} strings, one per key, got "
+        f"{held}. Fix or remove it; numbers stand for the tokens meanwhile."
     )
 
 
@@ -489,7 +489,7 @@ def check_place(what: str, number: int, count: int) -> None:
     """
     if not 0 <= number < count:
         raise Refusal(
-            "{what} takes one from 0 to {most}, and got {number}: take another.",
+            "{what} must be from 0 to {most}, got {number}.",
             what=Message(what),
             most=count - 1,
             number=number,

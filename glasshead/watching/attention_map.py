@@ -130,7 +130,7 @@ class AttentionMap(Drawn):
 
         ending = Path(file).suffix.lower()
         if ending not in (".png", ".html"):
-            raise ValueError(f"save takes a file named .png or .html, and got {str(file)!r}.")
+            raise ValueError(f"save needs a file named .png or .html, got {str(file)!r}.")
         content = self.overlay.png() if ending == ".png" else self.html().encode()
         with whole_file(Path(file)) as temporary:
             Path(temporary).write_bytes(content)
@@ -177,22 +177,22 @@ def tokens_of(
         first = text[-1].keys - rows * columns
         if first < 0:
             raise ValueError(
-                f"grid takes at most the {text[-1].keys} keys of {name!r}, and {rows} × {columns} "
-                f"patches are {rows * columns}: take its own."
+                f"grid must have at most the {text[-1].keys} keys of {name!r}, but {rows} × "
+                f"{columns} patches are {rows * columns}. Use its own."
             )
         return ImageTokens.raster((rows, columns), first)
     known = next((call.images for call in text if call.images is not None), None)
     if known is None or isinstance(known, str):
         why = known or "nothing says where a picture is"
         raise ValueError(
-            f"image takes attention whose keys are the patches of a picture, and of {name!r} "
-            f"{why}: give grid=(rows, columns) where they are the last keys, or take another layer."
+            f"image needs attention whose keys are the patches of a picture, but of {name!r} "
+            f"{why}. Give grid=(rows, columns) if they are the last keys, or use another layer."
         )
     own = known[0] if len(known) == 1 else known[min(batch, len(known) - 1)]
     if whole_number(image, "image") >= len(own):
         raise ValueError(
-            f"image takes a picture of the {len(own)} that text {batch} has, counted from 0, and "
-            f"got {image}: take another."
+            f"image must be a picture of the {len(own)} that text {batch} has, counted from 0, "
+            f"got {image}. Use another."
         )
     return own[image]
 
@@ -285,12 +285,12 @@ def _heads(heads: Sequence[int] | None, W: Weights | JoinedWeights, name: str) -
     if heads is None:
         return list(range(count))
     if not isinstance(heads, list | tuple | range) or not heads:
-        raise TypeError(f"heads takes a list of heads such as [0, 3], and got {heads!r}.")
+        raise TypeError(f"heads must be a list of heads such as [0, 3], got {heads!r}.")
     numbers = [whole_number(head, "heads") for head in heads]
     if max(numbers) >= count:
         raise ValueError(
-            f"heads takes heads that are there, and {name!r} has {count}, counted from 0, and not "
-            f"{max(numbers)}: name others."
+            f"heads must be heads that are there, but {name!r} has {count}, counted from 0, and "
+            f"not {max(numbers)}. Name others."
         )
     return numbers
 
@@ -304,8 +304,8 @@ def _rows(
     batch = whole_number(batch, "batch")
     if batch >= count:
         raise ValueError(
-            f"batch takes a row of the {count} that {name!r} was given, and got {batch}: count "
-            f"them from 0."
+            f"batch must be a row of the {count} that {name!r} was given, got {batch}. Count them "
+            "from 0."
         )
     places = torch.arange(count * windows).reshape(leading)
     for row in range(batch * windows, (batch + 1) * windows):
@@ -328,7 +328,7 @@ def _queries(
         return None
     several = query if isinstance(query, list | range) else [query]
     if not several:
-        raise ValueError("query takes one query at least, or None for all, and got none.")
+        raise ValueError("query must name at least one query, or None for all, got none.")
     return [_query(one, W.shape[-2], tokens, name, crossing=crossing) for one in several]
 
 
@@ -336,26 +336,26 @@ def _query(one: Any, count: int, tokens: ImageTokens, name: str, *, crossing: bo
     rows, columns = tokens.grid
     if isinstance(one, tuple):
         if len(one) != 2:
-            raise TypeError(f"query takes a number or (row, column), and got {one!r}.")
+            raise TypeError(f"query must be a number or (row, column), got {one!r}.")
         if crossing:
             raise ValueError(
-                f"query takes a number, and not (row, column), where the queries are no patches, "
-                f"as in {name!r}: count them from 0."
+                f"query must be a number, and not (row, column), as the queries of {name!r} are "
+                "not patches. Count them from 0."
             )
         row, column = (whole_number(place, "query") for place in one)
         if row >= rows or column >= columns:
             raise ValueError(
-                f"query takes a patch of the {rows} × {columns} that there are, and got {one}."
+                f"query must be a patch of the {rows} × {columns} that there are, got {one}."
             )
         return int(tokens.places[row, column])
     place = whole_number(one, "query", least=None)
     if tokens.windows > 1:
         raise ValueError(
-            f"query takes (row, column) where attention is by windows, as in {name!r}, and got "
-            f"{one}: name a patch of the {rows} × {columns}."
+            f"query must be (row, column) if attention is by windows, as in {name!r}, got {one}. "
+            f"Name a patch of the {rows} × {columns}."
         )
     if not -count <= place < count:
-        raise ValueError(f"query takes one of the {count} of {name!r}, and got {one}.")
+        raise ValueError(f"query must be one of the {count} of {name!r}, got {one}.")
     return place % count
 
 
@@ -418,7 +418,7 @@ def _removed_keys(without: Any, named: Mapping[str, list[int]], keys: int, name:
     given = [without] if isinstance(without, str) else without
     if not isinstance(given, list | tuple | range):
         raise TypeError(
-            f"without takes keys by number or by what they are, such as ['class'], and got "
+            "without must be keys by number or by what they are, such as ['class'], got "
             f"{without!r}."
         )
     gone: list[int] = []
@@ -426,11 +426,11 @@ def _removed_keys(without: Any, named: Mapping[str, list[int]], keys: int, name:
         if not isinstance(one, str):
             key = whole_number(one, "without")
             if key >= keys:
-                raise ValueError(f"without takes keys of the {keys} of {name!r}, and got {key}.")
+                raise ValueError(f"without must name keys of the {keys} of {name!r}, got {key}.")
             gone.append(key)
         elif named.get(one):
             gone += named[one]
         else:
             kinds = ", ".join(repr(kind) for kind, ks in named.items() if ks) or "none but patches"
-            raise ValueError(f"without takes kinds of keys of {name!r}: {kinds}; it got {one!r}.")
+            raise ValueError(f"without must name kinds of keys of {name!r} ({kinds}), got {one!r}.")
     return gone

@@ -51,7 +51,7 @@ class CausalEffect:
         """
         if self.clean_loss is None or self.changed_loss is None:
             raise ValueError(
-                "loss_change takes a loss, and the model gave none: give it labels= where it takes "
+                "loss_change needs a loss, but the model gave none. Give it labels= if it accepts "
                 "them, or loss= to causal_effect."
             )
         return self.changed_loss - self.clean_loss
@@ -110,8 +110,8 @@ def causal_effect(
         first = given[0] if isinstance(given, list | tuple) and given else given
         if "Cache" in type(first).__name__:
             raise ValueError(
-                f"causal_effect runs a model twice, and its input {name!r} is a cache, which the "
-                f"first run would fill: give it the whole text."
+                f"causal_effect runs a model twice, but its input {name!r} is a cache, which the "
+                "first run would fill. Give it the whole text."
             )
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
     with torch.random.fork_rng([device.index for device in devices]):
@@ -130,8 +130,8 @@ def _logits(output: Any) -> Tensor:
     logits = getattr(output, "logits", output)
     if not isinstance(logits, Tensor):
         raise TypeError(
-            f"causal_effect takes a model that returns logits, and this one returns "
-            f"{type(output).__name__}: wrap it in a module that returns a tensor."
+            "causal_effect needs a model that returns logits, but this one returns "
+            f"{type(output).__name__}. Wrap it in a module that returns a tensor."
         )
     return logits
 

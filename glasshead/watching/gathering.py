@@ -74,8 +74,8 @@ def _of_all_ranks(
         places = [[part[:2] for part in parts] for parts in ranks]
         if any(one != places[0] for one in places):
             raise ValueError(
-                f"gather takes what all ranks have seen alike, and they saw {counts} calls that "
-                f"are spread by {axis}: watch the same on each of them."
+                f"gather needs what all ranks have seen alike, but they saw {counts} calls that "
+                f"are spread by {axis}. Watch the same on each of them."
             )
         for parts in zip(*ranks, strict=True):
             yield *parts[0][:2], sorted(parts, key=lambda part: part.first)

@@ -69,9 +69,9 @@ class AttentionChange:
         for call, one in self._parts:
             if one.scales and one.queries is not None:
                 raise ValueError(
-                    f"{type(one).__name__}(queries=…) takes attention that gets its queries "
-                    f"projected, and {call.name!r} projects them itself: leave queries= out, or "
-                    f"call it with need_weights=False."
+                    f"{type(one).__name__}(queries=…) needs attention that gets its queries "
+                    f"projected, but {call.name!r} projects them itself. Omit queries=, or call "
+                    "it with need_weights=False."
                 )
         return self.query(like.new_ones(heads, 1, 1))[:, 0, 0]
 
@@ -172,8 +172,8 @@ class Intervener:
             if not any(_matches(one, name) for one in known):
                 near = get_close_matches(name, known, n=3, cutoff=0.0)
                 raise ValueError(
-                    f"{verb} takes names of modules that attend, as watch gives them, and got "
-                    f"{name!r}, which names none: did you mean one of {_listed(near)}?"
+                    f"{verb} needs names of modules that attend, as watch gives them, got "
+                    f"{name!r}, which names none. Did you mean one of {_listed(near)}?"
                 )
 
     def change(
@@ -243,8 +243,8 @@ class Intervener:
             return head_shard(modules, capture().problem)
         except ShardError as error:
             raise ValueError(
-                f"{self._verb} takes heads of projections that are sharded by heads, and those of "
-                f"{self._names[own.module]!r} are sharded in another way: leave heads out."
+                f"{self._verb} needs heads of projections that are sharded by heads, but those of "
+                f"{self._names[own.module]!r} are sharded in another way. Omit heads."
             ) from error
 
     def _check_heads(self, name: str, one: Intervention, count: int | None) -> None:
@@ -252,13 +252,13 @@ class Intervener:
             return
         if count is None:
             raise ValueError(
-                f"{self._verb} takes attention with an axis of heads, and {name!r} was given none: "
-                f"leave it out."
+                f"{self._verb} needs attention with an axis of heads, but {name!r} was given "
+                "none. Omit it."
             )
         if max(one.heads) >= count:
             raise ValueError(
-                f"{self._verb} takes heads that are there, and {name!r} has {count}, counted from "
-                f"0, and not {max(one.heads)}: name others."
+                f"{self._verb} needs heads that are there, but {name!r} has {count}, counted from "
+                f"0, and not {max(one.heads)}. Name others."
             )
 
     def _place(
@@ -270,15 +270,15 @@ class Intervener:
         """
         if isinstance(captured.problem.offset, Tensor):
             raise ValueError(  # noqa: TRY004 - of a batch
-                f"{self._verb} takes texts at one position for queries= and keys, and {name!r} has "
-                f"a batch at several: run them one at a time, or name heads alone."
+                f"{self._verb} needs texts at one position for queries= and keys, but {name!r} "
+                "has a batch at several. Run them one at a time, or name heads alone."
             )
         run = self._pass.run(name, calls, own)
         place = self.sequences.place(AttentionCall(name, captured, calls, run))
         if place.places is not None or place.unplaced is not None:
             raise ValueError(
-                f"{self._verb} takes positions of a text whose keys are all in its cache, and from "
-                f"that of {name!r} some were removed: name heads alone."
+                f"{self._verb} needs positions of a text whose keys are all in its cache, but "
+                f"from that of {name!r} some were removed. Name heads alone."
             )
         keys = place.first_key + captured.problem.scores_shape[-1]
         self._reached[name] = max(self._reached[name], keys, place.position + captured.queries)
@@ -321,8 +321,8 @@ class Intervener:
         for name, done in self._followed.items():
             if not done:
                 raise RuntimeError(
-                    f"{verb} changes a softmax whose weights a product with values takes, and of "
-                    f"{name!r} none took them as they were: leave it out."
+                    f"{verb} changes a softmax whose weights a product with values uses, but of "
+                    f"{name!r} none used them as they were. Omit it."
                 )
         reached = [*self._reached]
         missed = [n for n in self._interventions if not any(_matches(one, n) for one in reached)]
@@ -340,9 +340,9 @@ class Intervener:
             )
         if missed:
             raise RuntimeError(
-                f"{verb} met no attention of {self._kind}: run the model inside the block and in "
-                f"the thread that opened it; attention that goes neither through "
-                f"F.scaled_dot_product_attention nor the attention interface of transformers "
+                f"{verb} met no attention of {self._kind}. Run the model inside the block and in "
+                "the thread that opened it; attention that goes neither through "
+                "F.scaled_dot_product_attention nor the attention interface of transformers "
                 f"cannot be {verbed}."
             )
         for name, ones in self._interventions.items():
@@ -354,9 +354,9 @@ class Intervener:
             for argument, places in one.positions:
                 if min(places) >= end:
                     raise RuntimeError(
-                        f"{type(one).__name__}({argument}=…) takes positions of the text, and "
-                        f"{name!r} met {end}, counted from 0, and none of {list(places)[:3]}: name "
-                        f"others."
+                        f"{type(one).__name__}({argument}=…) needs positions of the text, but "
+                        f"{name!r} met {end}, counted from 0, and none of {list(places)[:3]}. "
+                        "Name others."
                     )
 
 

@@ -95,7 +95,7 @@ class Intervention:
         """
         what = f"{type(self).__name__}({name}=…)"
         if not isinstance(given, list | tuple | range) or not len(given):
-            raise TypeError(f"{what} takes a list of numbers such as [0, 3], and got {given!r}.")
+            raise TypeError(f"{what} must be a list of numbers such as [0, 3], got {given!r}.")
         return tuple(whole_number(one, what) for one in given)
 
     @property
@@ -251,16 +251,16 @@ class ActivationPatch(Intervention):
         length = kept.shape[-2]
         if start + min(rows) < 0 or start + max(rows) >= length:
             raise ValueError(
-                f"ActivationPatch takes a run that has the position, and {call.name!r} has query "
-                f"{call.position + max(rows)} where that run has {length}: run a text as long, or "
-                f"give queries=."
+                f"ActivationPatch needs a run that has the position, but {call.name!r} has query "
+                f"{call.position + max(rows)} where that run has {length}. Run a text as long, or "
+                "give queries=."
             )
         _check_shape(self, (kept.shape[-3], kept.shape[-1]), context, call)
         batch = kept.shape[:-3]
         if batch != context.shape[:-3] and batch.numel() != 1:
             raise ValueError(
-                f"ActivationPatch takes a run of one text or of as many, and {call.name!r} has "
-                f"{list(context.shape[:-3])} where that run has {list(batch)}: run as many."
+                f"ActivationPatch needs a run of one text or of as many, but {call.name!r} has "
+                f"{list(context.shape[:-3])} where that run has {list(batch)}. Run as many."
             )
         places = torch.arange(context.shape[-2], device=kept.device) + start
         patch = kept.index_select(-2, places.clamp(0, length - 1)).to(context)
@@ -377,8 +377,9 @@ def _where(where: Tensor | None, changed: Tensor, other: Tensor) -> Tensor:
 def _check_run(intervention: Intervention, run: Any) -> None:
     if not isinstance(run, Seen):
         raise TypeError(
-            f"{type(intervention).__name__} takes what a watch has seen, and got "
-            f"{type(run).__name__}: give it the run of 'with gh.watch(…, keep=\"context\") as run'."
+            f"{type(intervention).__name__} needs what a watch has seen, got "
+            f'{type(run).__name__}. Give it the run of \'with gh.watch(…, keep="context") as '
+            "run'."
         )
 
 
@@ -389,14 +390,14 @@ def _of_run(intervention: Intervention, run: Seen, call: ChangedCall) -> Watched
     """
     if call.name not in run:
         raise ValueError(
-            f"{type(intervention).__name__} takes a run of the same attention, and {call.name!r} "
-            f"was not seen there: let layers= of that watch name it, and the model run."
+            f"{type(intervention).__name__} needs a run of the same attention, but {call.name!r} "
+            "was not seen there. Name it in layers= of that watch, and run the model."
         )
     watched = run[call.name]
     if len(watched.runs) > 1:
         raise ValueError(
-            f"{type(intervention).__name__} takes an attention that runs once in a forward pass, "
-            f"and {call.name!r} runs {len(watched.runs)} times: take ZeroAblation there."
+            f"{type(intervention).__name__} needs an attention that runs once in a forward pass, "
+            f"but {call.name!r} runs {len(watched.runs)} times. Use ZeroAblation there."
         )
     return watched
 
@@ -408,7 +409,7 @@ def _kept(one: Call, call: ChangedCall) -> Float[Tensor, "*batch heads queries v
     """
     if one.context is None:
         raise ValueError(
-            f"the context of {call.name!r} was not kept in that run: watch it with keep='context'."
+            f"the context of {call.name!r} was not kept in that run. Watch it with keep='context'."
         )
     return one.context
 
@@ -420,7 +421,7 @@ def _check_shape(
     shape = context.shape[-3], context.shape[-1]
     if tuple(known) != shape:
         raise ValueError(
-            f"{type(intervention).__name__} takes a run of the same heads, and {call.name!r} has "
-            f"{shape[0]} of {shape[1]} dimensions where that run has {known[0]} of {known[1]}: "
-            f"run this model."
+            f"{type(intervention).__name__} needs a run of the same heads, but {call.name!r} has "
+            f"{shape[0]} of {shape[1]} dimensions where that run has {known[0]} of {known[1]}. "
+            "Run this model."
         )

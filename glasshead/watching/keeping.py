@@ -73,8 +73,8 @@ class Keeper:
         name, captured, _, run = call
         if not problem.normalizer.exponential:
             raise UnfitError(
-                f"keep='weights' takes attention with a softmax, and {name!r} has "
-                f"{type(problem.normalizer).__name__}: leave it out by layers=."
+                f"keep='weights' needs attention with a softmax, but {name!r} has "
+                f"{type(problem.normalizer).__name__}. Omit it with layers=."
             )
         charge = partial(self._charge, name)
         store = self._stores.setdefault((name, run.repeat), KeyStore())
@@ -91,21 +91,21 @@ class Keeper:
         source = captured.gradient
         if source is None:
             raise UnfitError(
-                f"keep='gradients' takes attention whose output autograd shows, and that of "
-                f"{name!r} it does not: call F.scaled_dot_product_attention there, or leave it out "
-                f"by layers=."
+                "keep='gradients' needs attention whose output autograd shows, but that of "
+                f"{name!r} it does not. Call F.scaled_dot_product_attention there, or omit it "
+                "with layers=."
             )
         if source.drops:
             raise UnfitError(
-                f"keep='gradients' takes attention without dropout, and {name or 'the model'!r} "
-                f"drops weights: call model.eval() before, or leave it out by layers=."
+                f"keep='gradients' needs attention without dropout, but {name or 'the model'!r} "
+                "drops weights. Call model.eval() before, or omit it with layers=."
             )
         if not source.output.requires_grad:
             raise UnfitError(
-                f"keep='gradients' takes a forward pass with gradients, and the output of {name!r} "
-                f"has none: run it without torch.no_grad(), reentrant checkpointing and "
-                f"torch.compile, by F.scaled_dot_product_attention by its own name, or leave it "
-                f"out by layers=."
+                "keep='gradients' needs a forward pass with gradients, but the output of "
+                f"{name!r} has none. Run it without torch.no_grad(), reentrant checkpointing and "
+                "torch.compile, through F.scaled_dot_product_attention by its own name, or omit "
+                "it with layers=."
             )
         values = source.values().detach()
         output = source.output
@@ -128,8 +128,8 @@ class Keeper:
         """Copy the output of the heads, within the budget."""
         if captured.context is None:
             raise UnfitError(
-                f"keep='context' takes attention whose output shows before it is projected, and "
-                f"that of {name!r} does not: leave it out by layers=."
+                "keep='context' needs attention whose output shows before it is projected, but "
+                f"that of {name!r} does not. Omit it with layers=."
             )
         context = captured.context().detach()
         self._charge(name, context.numel() * context.itemsize)
@@ -150,10 +150,10 @@ class Keeper:
             )
         if explicit is None and (captured.by_hand or source is None):
             raise UnfitError(
-                f"keep='trace' takes attention whose queries, keys, values and output show, "
-                f"without dropout, and those of {name!r} do not: write it as a product, a softmax "
-                f"and a product, call F.scaled_dot_product_attention, take keep='weights', or "
-                f"narrow layers=."
+                "keep='trace' needs attention whose queries, keys, values and output show, "
+                f"without dropout, but those of {name!r} do not. Write it as a product, a softmax "
+                "and a product, call F.scaled_dot_product_attention, use keep='weights', or "
+                "narrow layers=."
             )
         # Steps from the scores to what dropout leaves, and the vectors around them.
         numbers = 6 * prod(problem.scores_shape) + 4 * problem.value.numel()
@@ -166,8 +166,8 @@ class Keeper:
             return explicit()
         except UnfollowedError as error:
             raise UnfitError(
-                f"keep='trace' takes scores that are products, scaled, with biases and masks "
-                f"added, and {name!r} {error}: take keep='weights', or narrow layers=."
+                "keep='trace' needs scores that are products, scaled, with biases and masks "
+                f"added, but {name!r} {error}. Use keep='weights', or narrow layers=."
             ) from error
 
     def _charge(self, name: str, needed: int) -> None:
@@ -178,8 +178,8 @@ class Keeper:
         self._bytes += needed
         if self._bytes > self._budget:
             raise BudgetError(
-                f"keep={self.keep!r} takes at most budget={self._budget} bytes, and "
-                f"would need {self._bytes} by {name!r}: raise budget=, or narrow layers=."
+                f"keep={self.keep!r} may use at most budget={self._budget} bytes, but needs "
+                f"{self._bytes} with {name!r}. Raise budget=, or narrow layers=."
             )
 
 
@@ -199,8 +199,8 @@ def steps_of(captured: CapturedCall, problem: Problem, name: str) -> Trace:
     trace = with_own_context(REFERENCE.trace(problem), made)
     if trace is None:
         raise UnfitError(
-            f"keep='trace' takes attention that follows from its queries, keys and values, and "
-            f"that of {name!r} does not: take keep='weights', or narrow layers=."
+            "keep='trace' needs attention that follows from its queries, keys and values, but "
+            f"that of {name!r} does not. Use keep='weights', or narrow layers=."
         )
     steps = {each: problem.as_given(step) for each, step in trace.steps()}
     return Trace(*(steps[each] for each in STEPS), problem=problem)

@@ -33,7 +33,7 @@ class Layers:
         for pattern, named in self._named.items():
             if not named:
                 raise ValueError(
-                    f"{argument} takes names of the model's modules, such as {_some(names)}, and "
+                    f"{argument} must be names of the model's modules, such as {_some(names)}, "
                     f"got {pattern!r}, which names none."
                 )
 
@@ -80,7 +80,7 @@ def _texts(patterns: Any) -> list[str]:
     several = isinstance(given, list | tuple) and len(given) > 0
     if not several or not all(isinstance(one, str) for one in given):
         raise TypeError(
-            f"layers takes a pattern such as 'model.layers.*', or a list of them, and got "
+            "layers must be a pattern such as 'model.layers.*', or a list of them, got "
             f"{patterns!r}."
         )
     return list(given)

@@ -283,7 +283,7 @@ class Watched(Sequence[Call]):
         keys = text[-1].keys * tokens.windows
         if not isinstance(values, Tensor) or values.shape != (keys,):
             got = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
-            raise ValueError(f"on_image takes a number for each of {keys} keys, and got {got}.")
+            raise ValueError(f"on_image needs a number for each of {keys} keys, got {got}.")
         return placed(values.detach(), tokens, title=title or self.name or "the model")
 
     @property
@@ -469,8 +469,8 @@ def check_whole(name: str, calls: Sequence[Call], what: str) -> None:
     shard = next((one for call in calls for one in call.shards), None)
     if shard is not None:
         raise UnfitError(
-            f"{what} takes all {shard.axis} of an attention, and this rank computes a part of "
-            f"those of {name!r}: give it seen.gather(), which all ranks call."
+            f"{what} needs all {shard.axis} of an attention, but this rank computes a part of "
+            f"those of {name!r}. Give it seen.gather(), which all ranks call."
         )
 
 
@@ -484,8 +484,8 @@ def check_of_tokens(name: str, calls: Sequence[Call], what: str) -> None:
     """
     if any(call.over_features for call in calls):
         raise ValueError(
-            f"{what} takes attention to tokens, and {name!r} weighs features by its softmax: "
-            f"choose others by layers=."
+            f"{what} needs attention to tokens, but {name!r} weighs features by its softmax. "
+            "Choose others with layers=."
         )
 
 

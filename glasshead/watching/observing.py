@@ -101,8 +101,8 @@ class Observer:
         for one in self._statistics.values():
             if one.reads_positions:
                 raise UnfitError(
-                    f"{one!r} takes attention to tokens, whose positions it reads, and {name!r} "
-                    f"weighs features by its softmax: leave {name!r} out by layers=."
+                    f"{one!r} needs attention to tokens, whose positions it reads, but {name!r} "
+                    f"weighs features by its softmax. Omit {name!r} with layers=."
                 )
 
     def _values(
@@ -143,13 +143,13 @@ class Observer:
             return [*range(own)], None if shard is None else tuple(range(first, first + own))
         if problem.axes < 4:
             raise UnfitError(
-                f"heads takes attention that has some, and {name or 'the model'!r} was given "
-                f"{problem.axes} axes, without heads: leave heads out, or narrow layers=."
+                f"heads needs attention that has some, but {name or 'the model'!r} was given "
+                f"{problem.axes} axes, without heads. Omit heads, or narrow layers=."
             )
         if max(requested) >= count:
             raise UnfitError(
-                f"heads takes heads that are there, and {name!r} has {count}, counted from 0, and "
-                f"not {max(requested)}: name others, or narrow layers=."
+                f"heads must be heads that are there, but {name!r} has {count}, counted from 0, "
+                f"and not {max(requested)}. Name others, or narrow layers=."
             )
         here = [head for head in requested if first <= head < first + own]
         return [head - first for head in here], tuple(here)

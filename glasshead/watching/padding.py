@@ -108,14 +108,15 @@ class PaddingFinder:
         """
         if self._given is not None and seen and not self.fitted:
             raise UnseenError(
-                f"attention_mask tells of {list(self._given.shape)} tokens, and no attention that "
-                f"was seen has as many queries: give the mask of what the model read."
+                "attention_mask must be of the tokens that the model read, got "
+                f"{list(self._given.shape)}, but no attention that was seen has as many queries. "
+                "Give the mask of what the model read."
             )
         if self.looks_padded is not None and not self._known:
             warnings.warn(
                 f"watch saw keys of {self.looks_padded!r} that no query sees, as of padding, and "
-                f"counted their queries as tokens: give watch(…, attention_mask=), 1 where a token "
-                f"is real.",
+                "counted their queries as tokens. Give watch(…, attention_mask=), 1 where a token "
+                "is real.",
                 stacklevel=6,
             )
 
@@ -197,14 +198,14 @@ def check_mask(attention_mask: Any) -> Tensor | None:
         return None
     if not isinstance(attention_mask, Tensor) or attention_mask.is_floating_point():
         raise TypeError(
-            f"attention_mask takes a tensor of whole numbers or booleans, and got "
-            f"{getattr(attention_mask, 'dtype', type(attention_mask).__name__)}: give that of the "
-            f"tokenizer."
+            "attention_mask must be a tensor of whole numbers or booleans, got "
+            f"{getattr(attention_mask, 'dtype', type(attention_mask).__name__)}. Use the "
+            "tokenizer's mask."
         )
     if attention_mask.ndim != 2 or not ((attention_mask == 0) | (attention_mask == 1)).all():
         raise ValueError(
-            f"attention_mask takes 1 or 0 for each token, [batch, tokens], and got "
-            f"{list(attention_mask.shape)}: give that of the tokenizer."
+            "attention_mask must be 1 or 0 for each token, [batch, tokens], got "
+            f"{list(attention_mask.shape)}. Use the tokenizer's mask."
         )
     return attention_mask.bool()
 

@@ -446,6 +446,6 @@ def check_places(what: str, calls: Sequence[Call]) -> None:
     """
     if len(calls) > 1 and any(call.compressed for call in calls):
         raise ValueError(
-            f"{what} of several calls needs keys with a place in the text, and "
-            f"{calls[-1].compressed} are compressed: take one call, such as seen[name][-1]."
+            f"{what} of several calls needs keys with a place in the text, but "
+            f"{calls[-1].compressed} are compressed. Use one call, such as seen[name][-1]."
         )

@@ -166,7 +166,7 @@ def frame(watched: Mapping[str, Watched], names: Sequence[str | Statistic]) -> "
     """Concatenate the tables of all calls, for `Seen.to_frame`."""
     pandas = import_pandas()
     if not watched:
-        raise ValueError("to_frame takes what was seen, and nothing was: run the model first.")
+        raise ValueError("to_frame needs what was seen, but nothing was. Run the model first.")
     tables, keys = [], []
     for name, calls in watched.items():
         for place, call in calls.kept:

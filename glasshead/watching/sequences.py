@@ -370,8 +370,8 @@ class SequenceLedger:
         self._unplaced = None
         if forward == own.forward and queries == own.queries and own.position:
             raise UnseenError(
-                f"watch places cross-attention by the self-attention before it, and {name!r} ran "
-                f"first, at position {own.position} of its text: leave it out by layers=."
+                f"watch places cross-attention by the self-attention before it, but {name!r} ran "
+                f"first, at position {own.position} of its text. Omit it with layers=."
             )
 
 

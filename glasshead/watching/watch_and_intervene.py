@@ -126,7 +126,7 @@ def watch(
     torch.Size([2, 3, 5])
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"watch takes a model, and got {type(model).__name__}: build one.")
+        raise TypeError(f"watch needs a model, got {type(model).__name__}. Build one.")
     check_compiled(model)
     requested = normalize_statistics(
         list(statistics) if isinstance(statistics, tuple) else statistics
@@ -142,7 +142,7 @@ def watch(
     )
     if not requested and not choice.keep:
         raise ValueError(
-            "watch takes statistics such as [gh.Entropy()], or keep='weights', and got neither."
+            "watch needs statistics such as [gh.Entropy()], or keep='weights', got neither."
         )
     watcher = Watcher(model, layers, choice)
     seen = Seen(watcher.watched, watcher.unobserved, watcher.recorder.masks.unexpected)
@@ -172,14 +172,14 @@ def _heads(heads: Any) -> tuple[int, ...] | None:
     if heads is None:
         return None
     if not isinstance(heads, list | tuple | range) or not heads:
-        raise TypeError(f"heads takes a list of heads such as [0, 3], and got {heads!r}.")
+        raise TypeError(f"heads must be a list of heads such as [0, 3], got {heads!r}.")
     return tuple(whole_number(head, "heads") for head in heads)
 
 
 def _keeps(keep: Any) -> str | None:
     if keep not in (None, "weights", "gradients", "context", "trace"):
         raise ValueError(
-            f"keep takes 'weights', 'gradients', 'context', 'trace' or nothing, and got {keep!r}."
+            f"keep must be 'weights', 'gradients', 'context', 'trace' or nothing, got {keep!r}."
         )
     return keep
 
@@ -223,7 +223,7 @@ def ablate(model: nn.Module, heads: Mapping[str, Sequence[int]]) -> Iterator[Non
     False
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"ablate takes a model, and got {type(model).__name__}: build one.")
+        raise TypeError(f"ablate needs a model, got {type(model).__name__}. Build one.")
     ablations = {
         name: [ZeroAblation(heads=numbers)] if numbers else []
         for name, numbers in _check_heads(heads).items()
@@ -291,7 +291,7 @@ def intervene(
     False
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"intervene takes a model, and got {type(model).__name__}: build one.")
+        raise TypeError(f"intervene needs a model, got {type(model).__name__}. Build one.")
     with _intervening(model, check_interventions(interventions), "intervene"):
         yield
 
@@ -317,8 +317,8 @@ def check_interventions(interventions: Any) -> dict[str, list[Intervention]]:
         isinstance(name, str) for name in interventions
     ):
         raise TypeError(
-            f"intervene takes interventions by the names of modules, such as "
-            f'{{"blocks.1.attention": gh.ZeroAblation(heads=[0])}}, and got {interventions!r}.'
+            "intervene needs interventions by the names of modules, such as "
+            f'{{"blocks.1.attention": gh.ZeroAblation(heads=[0])}}, got {interventions!r}.'
         )
     found = {}
     for name, given in interventions.items():
@@ -326,8 +326,8 @@ def check_interventions(interventions: Any) -> dict[str, list[Intervention]]:
         for one in ones:
             if not isinstance(one, Intervention):
                 raise TypeError(
-                    f"intervene takes interventions such as gh.ZeroAblation(heads=[0]) for "
-                    f"{name!r}, and got {one!r}."
+                    "intervene needs interventions such as gh.ZeroAblation(heads=[0]) for "
+                    f"{name!r}, got {one!r}."
                 )
         found[name] = ones
     return found
@@ -336,12 +336,12 @@ def check_interventions(interventions: Any) -> dict[str, list[Intervention]]:
 def _check_heads(heads: Any) -> dict[str, list[int]]:
     if not isinstance(heads, Mapping) or not all(isinstance(name, str) for name in heads):
         raise TypeError(
-            f"ablate takes heads by the names of their modules, such as "
-            f'{{"blocks.1.attention": [0, 3]}}, and got {heads!r}.'
+            'ablate needs heads by the names of their modules, such as {"blocks.1.attention": [0, '
+            f"3]}}, got {heads!r}."
         )
     for name, numbers in heads.items():
         if not isinstance(numbers, list | tuple | range):
             raise TypeError(
-                f"ablate takes a list of heads such as [0, 3] for {name!r}, and got {numbers!r}."
+                f"ablate needs a list of heads such as [0, 3] for {name!r}, got {numbers!r}."
             )
     return {name: [whole_number(head, "heads") for head in heads[name]] for name in heads}

@@ -165,8 +165,8 @@ class Watcher:
         first = name not in self.watched
         if first and (other := output_mismatch(captured)):
             raise UnseenError(
-                f"watch takes attention that follows from its queries, keys and mask, and that "
-                f"of {name!r} gave {other}: leave it out by layers=."
+                "watch needs attention that follows from its queries, keys and mask, but that of "
+                f"{name!r} gave {other}. Omit it with layers=."
             )
         placed = self.placer.place(call)
         observed = self.observer.observe(placed, first=first)

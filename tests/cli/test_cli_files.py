@@ -57,7 +57,7 @@ def place(tmp_path, monkeypatch):
         (["--vectors", ""], "--vectors must be a file, got an empty name. Name one, or omit it."),
         (["--weights", ""], "--weights must be a file, got an empty name. Name one"),
         (["--html", ""], "--html must be a file, got an empty name. Name one"),
-        (["--html", "new/"], "--html takes a file to write, and new/ is a folder: name a file"),
+        (["--html", "new/"], "--html must be a file to write, got the folder new/. Name a file"),
         (["--html", "other/"], "got the folder other/. Name a file in it."),
         (["--html", "-"], "and - is standard output, which has the text: name a file, as in"),
         (["--vectors", "pipe"], "expected a file, and pipe is a pipe into which nobody writes"),

@@ -133,5 +133,5 @@ def test_a_run_of_the_library_is_worked_out_too(folder):
 def test_what_is_not_there_is_refused(read, place, what):
     studio, text, _, _ = read
     layer, head, query, key = place
-    with pytest.raises(Refusal, match=f"{what} takes one from 0 to"):
+    with pytest.raises(Refusal, match=f"{what} must be from 0 to"):
         Cells(studio).row(text, layer, head, query, key, Work())

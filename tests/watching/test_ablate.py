@@ -299,16 +299,16 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("heads", "error", "sentence"),
         [
-            ([0], TypeError, r"takes heads by the names of their modules, .*, and got \[0\]\."),
-            ({3: [0]}, TypeError, r"takes heads by the names of their modules, .* got {3: \[0\]}"),
-            ({"layers.0": 0}, TypeError, r"takes a list of heads .* for 'layers.0', and got 0\."),
+            ([0], TypeError, r"needs heads by the names of their modules, .*, got \[0\]\."),
+            ({3: [0]}, TypeError, r"needs heads by the names of their modules, .* got {3: \[0\]}"),
+            ({"layers.0": 0}, TypeError, r"needs a list of heads .* for 'layers.0', got 0\."),
             (
                 {"layers.0": [-1]},
                 ValueError,
-                "heads must be a whole number of at least 0, .* got -1",
+                "heads must be a whole number of at least 0, got -1",
             ),
-            ({"layers.0": ["1"]}, TypeError, "heads takes a whole number .*, and got str '1'"),
-            ({"layer.0": [0]}, ValueError, "got 'layer.0', which names none: did .* 'layers.0'"),
+            ({"layers.0": ["1"]}, TypeError, "heads must be a whole number .*, got str '1'"),
+            ({"layer.0": [0]}, ValueError, r"got 'layer.0', which names none\. Did .* 'layers.0'"),
         ],
         ids=str,
     )
@@ -317,7 +317,7 @@ class TestErrors:
             pass
 
     def test_no_model(self):
-        with pytest.raises(TypeError, match="ablate takes a model, and got str"), gh.ablate("", {}):
+        with pytest.raises(TypeError, match="ablate needs a model, got str"), gh.ablate("", {}):
             pass
 
     def test_a_head_that_is_not_there(self):
@@ -328,7 +328,7 @@ class TestErrors:
 
     def test_attention_without_an_axis_of_heads(self):
         rule, x = gh.Attention(), torch.randn(2, 5, HEAD_DIM)
-        with pytest.raises(ValueError, match="an axis of heads, and '' was given none"):  # noqa: SIM117
+        with pytest.raises(ValueError, match="an axis of heads, but '' was given none"):  # noqa: SIM117
             with gh.ablate(rule, {"": [0]}):
                 rule(x, x, x)
 
@@ -341,7 +341,7 @@ class TestErrors:
         texts = [torch.randn(3, length, HEAD_DIM) for length in (5, 2)]
         x = torch.nested.nested_tensor(texts)
         model = nn.Sequential(Packed())
-        with torch.no_grad(), pytest.raises(ValueError, match="heads, and '0' was given none"):  # noqa: SIM117
+        with torch.no_grad(), pytest.raises(ValueError, match="heads, but '0' was given none"):  # noqa: SIM117
             with gh.ablate(model, {"0": [1]}):
                 model(x)
 
@@ -353,7 +353,7 @@ class TestErrors:
 
     def test_a_model_that_never_ran(self):
         model = Model()
-        with pytest.raises(RuntimeError, match="met no attention of Model: run the model inside"):  # noqa: SIM117
+        with pytest.raises(RuntimeError, match=r"met no attention of Model\. Run the model inside"):  # noqa: SIM117
             with gh.ablate(model, {"layers.0": [0]}):
                 pass
 

@@ -172,7 +172,7 @@ def test_detr_looks_at_the_cells_of_its_feature_map():
     decoder = seen["decoder.layers.0.encoder_attn"]
     found = decoder.image(4, heads=[2]).weights
     torch.testing.assert_close(found, crossing[2, 4].reshape(2, 3), **NEAR)
-    with pytest.raises(ValueError, match=r"takes a number, and not \(row, column\)"):
+    with pytest.raises(ValueError, match=r"must be a number, and not \(row, column\)"):
         decoder.image((1, 2))
     with pytest.raises(ValueError, match="0.self_attn' its keys are those of a decoder"):
         seen["decoder.layers.0.self_attn"].image()
@@ -229,9 +229,9 @@ def test_windows_are_placed_back_on_the_picture(name):
         mean[numbers[numbers >= 0]] = received[numbers >= 0]
         everyone = seen[key].image(batch=1).weights
         torch.testing.assert_close(everyone.double(), mean.reshape(side, side), **NEAR)
-    with pytest.raises(ValueError, match=r"takes \(row, column\) where attention is by windows"):
+    with pytest.raises(ValueError, match=r"must be \(row, column\) if attention is by windows"):
         seen[key].image(0)
-    with pytest.raises(ValueError, match="rollout takes .* windows"):
+    with pytest.raises(ValueError, match="rollout needs .* windows"):
         gh.rollout(seen, layers=key)
 
 
@@ -447,7 +447,7 @@ def test_a_number_for_each_key_is_placed_on_the_picture():
     found = layer.on_image(reached)
     torch.testing.assert_close(found.weights.flatten(), reached[1:])
     assert found.elsewhere["class"] == pytest.approx(float(reached[0]))
-    with pytest.raises(ValueError, match="takes a number for each of 26 keys, and got"):
+    with pytest.raises(ValueError, match="needs a number for each of 26 keys, got"):
         layer.on_image(reached[1:])
 
 
@@ -464,7 +464,7 @@ def test_a_rollout_without_some_keys_is_that_of_weights_without_them():
         whole = (0.5 * kept.mean(1) + 0.5 * torch.eye(29)) @ whole
     found = gh.rollout(seen, rows=[0, 7], without=[1, 2, 3])
     torch.testing.assert_close(found, whole[:, [0, 7]], **NEAR)
-    with pytest.raises(ValueError, match="without takes keys of the 29 that there are, and got 29"):
+    with pytest.raises(ValueError, match="without must name keys of the 29 that there are, got 29"):
         gh.rollout(seen, without=[29])
 
 
@@ -477,7 +477,7 @@ def test_what_is_not_known_is_refused_in_a_sentence():
     with gh.watch(rule, keep="weights") as seen:
         rule(x, x, x)
     layer = seen[""]
-    with pytest.raises(ValueError, match=r"says where a picture is: give grid=\(rows, columns\)"):
+    with pytest.raises(ValueError, match=r"says where a picture is\. Give grid=\(rows, columns\)"):
         layer.image()
     with pytest.raises(ValueError, match="3 × 3 patches are 9"):
         layer.image(grid=(3, 3))
@@ -485,18 +485,18 @@ def test_what_is_not_known_is_refused_in_a_sentence():
     refused = {
         "patch of the 2 × 3": {"query": (2, 0)},
         "one of the 7": {"query": 7},
-        "one query at least": {"query": []},
+        "at least one query": {"query": []},
         "has 2, counted from 0": {"heads": [2]},
         "a row of the 1": {"batch": 1},
         "keys of the 7": {"without": [7]},
-        "kinds of keys of '': 'other tokens'; it got 'class'": {"without": "class"},
+        r"kinds of keys of '' \('other tokens'\), got 'class'": {"without": "class"},
     }
     for sentence, given in refused.items():
         with pytest.raises(ValueError, match=sentence):
             layer.image(grid=(2, 3), **given)
-    with pytest.raises(TypeError, match=r"heads takes a list of heads such as \[0, 3\]"):
+    with pytest.raises(TypeError, match=r"heads must be a list of heads such as \[0, 3\]"):
         layer.image(grid=(2, 3), heads=1)
-    with pytest.raises(TypeError, match=r"query takes a number or \(row, column\)"):
+    with pytest.raises(TypeError, match=r"query must be a number or \(row, column\)"):
         layer.image((1, 2, 3), grid=(2, 3))
 
 
@@ -514,7 +514,7 @@ def test_a_map_becomes_a_picture_and_a_page(tmp_path):
     assert "data:image/png;base64," in page
     assert "patches" in page
     assert "data:image/png" in found._repr_html_()
-    with pytest.raises(ValueError, match=r"named .png or .html, and got 'map.jpg'"):
+    with pytest.raises(ValueError, match="named .png or .html, got 'map.jpg'"):
         found.save("map.jpg")
     with pytest.raises(ValueError, match="Overlay picture must have the shape"):
         found.on(torch.rand(4, 40, 60, 3))

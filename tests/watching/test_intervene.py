@@ -374,7 +374,7 @@ class TestKeptContexts:
 
     def test_take_a_budget(self):
         model = made("flag")
-        sentence = "keep='context' takes at most budget=100 bytes"
+        sentence = "keep='context' may use at most budget=100 bytes"
         with pytest.warns(UserWarning, match=sentence):  # noqa: SIM117
             with gh.watch(model, keep="context", budget=100) as run:
                 model(text())
@@ -383,7 +383,7 @@ class TestKeptContexts:
 
     def test_are_not_those_of_dropped_weights_that_stay_within(self):
         layer = nn.MultiheadAttention(WIDTH, HEADS, dropout=0.1, batch_first=True).train()
-        sentence = "output shows before it is projected, and that of '' does not: leave it out"
+        sentence = "output shows before it is projected, but that of '' does not. Omit it with"
         with pytest.raises(ValueError, match=sentence), gh.watch(layer, keep="context"):
             layer(text(), text(), text())
 
@@ -395,7 +395,7 @@ class TestErrors:
             (
                 lambda: [0],
                 TypeError,
-                r"takes interventions by the names of modules, .* got \[0\]\.",
+                r"needs interventions by the names of modules, .* got \[0\]\.",
             ),
             (
                 lambda: {"0": [3]},
@@ -405,30 +405,34 @@ class TestErrors:
             (
                 lambda: {"2": gh.ZeroAblation()},
                 ValueError,
-                "got '2', which names none: did you mean",
+                "got '2', which names none. Did you mean",
             ),
             (
                 lambda: gh.ZeroAblation(heads=0),
                 TypeError,
-                r"ZeroAblation\(heads=…\) takes a list .* 0\.",
+                r"ZeroAblation\(heads=…\) must be a list .* 0\.",
             ),
             (
                 lambda: gh.ZeroAblation(heads=[]),
                 TypeError,
-                r"takes a list of numbers .* got \[\]\.",
+                r"must be a list of numbers .* got \[\]\.",
             ),
-            (lambda: gh.ForbidKeys([-1]), ValueError, r"ForbidKeys\(keys=…\) takes .* at least 0"),
-            (lambda: gh.ForceKeys(3), TypeError, r"ForceKeys\(keys=…\) takes a list of numbers"),
+            (
+                lambda: gh.ForbidKeys([-1]),
+                ValueError,
+                r"ForbidKeys\(keys=…\) must be .* at least 0",
+            ),
+            (lambda: gh.ForceKeys(3), TypeError, r"ForceKeys\(keys=…\) must be a list of numbers"),
             (lambda: gh.ScaleBeta(float("nan")), ValueError, "ScaleBeta"),
             (
                 lambda: gh.MeanAblation({}),
                 TypeError,
-                "takes what a watch has seen, and got dict: give",
+                "needs what a watch has seen, got dict. Give",
             ),
             (
                 lambda: gh.ActivationPatch(3),
                 TypeError,
-                "ActivationPatch takes what a watch has seen",
+                "ActivationPatch needs what a watch has seen",
             ),
         ],
     )
@@ -437,15 +441,18 @@ class TestErrors:
             pass
 
     def test_no_model(self):
-        with pytest.raises(TypeError, match="intervene takes a model, and got str"):  # noqa: SIM117
+        with pytest.raises(TypeError, match="intervene needs a model, got str"):  # noqa: SIM117
             with gh.intervene("", {}):
                 pass
 
     @pytest.mark.parametrize(
         ("intervention", "sentence"),
         [
-            (gh.ZeroAblation(heads=[3]), "intervene takes heads .* '0' has 3, .* and not 3: name"),
-            (gh.ForbidKeys([0], heads=[1, 7]), "'0' has 3, counted from 0, and not 7: name others"),
+            (
+                gh.ZeroAblation(heads=[3]),
+                r"intervene needs heads .* '0' has 3, .* and not 3\. Name",
+            ),
+            (gh.ForbidKeys([0], heads=[1, 7]), "'0' has 3, counted from 0, and not 7. Name others"),
         ],
     )
     def test_a_head_that_is_not_there(self, intervention, sentence):
@@ -456,7 +463,7 @@ class TestErrors:
     @pytest.mark.parametrize("intervention", [gh.ForbidKeys([7]), gh.ZeroAblation(queries=[9, 7])])
     def test_positions_that_no_text_had(self, intervention):
         model = made("mask")
-        sentence = "takes positions of the text, and '0' met 7, counted from 0, and none of"
+        sentence = "needs positions of the text, but '0' met 7, counted from 0, and none of"
         with pytest.raises(RuntimeError, match=sentence), gh.intervene(model, {"0": intervention}):
             model(text())
 
@@ -470,7 +477,7 @@ class TestErrors:
         model = made("weights")
         with (
             pytest.raises(
-                ValueError, match=r"queries=…\) takes .*'0.attn' projects them itself: l"
+                ValueError, match=r"queries=…\) needs .*'0.attn' projects them itself\. Omit q"
             ),
             gh.intervene(model, {"0.attn": gh.ScaleBeta(2.0, queries=[3])}),
         ):
@@ -478,13 +485,13 @@ class TestErrors:
 
     def test_a_score_that_is_no_product(self):
         rule, x = gh.Attention(score=gh.Cosine()), torch.randn(1, 3, 5, 7)
-        with pytest.raises(ValueError, match="score is a product of .*, and '' has Cosine: set"):  # noqa: SIM117
+        with pytest.raises(ValueError, match=r"score is a product of .*, but '' has Cosine\. Set"):  # noqa: SIM117
             with gh.intervene(rule, {"": gh.ScaleBeta(2.0)}):
                 rule(x, x, x)
 
     def test_an_axis_of_heads_that_is_not_there(self):
         rule, x = gh.Attention(), torch.randn(2, 5, HEAD_DIM)
-        with pytest.raises(ValueError, match="an axis of heads, and '' was given none"):  # noqa: SIM117
+        with pytest.raises(ValueError, match="an axis of heads, but '' was given none"):  # noqa: SIM117
             with gh.intervene(rule, {"": gh.ForbidKeys([0], heads=[0])}):
                 rule(x, x, x)
         expected = rule(x, x[:, 1:], x[:, 1:])
@@ -500,7 +507,8 @@ class TestErrors:
 
         x = torch.nested.nested_tensor([torch.randn(3, length, HEAD_DIM) for length in (5, 2)])
         model = nn.Sequential(Packed())
-        with torch.no_grad(), pytest.raises(ValueError, match="'0' was given packed ones, .*: pad"):  # noqa: SIM117
+        sentence = r"'0' was given packed ones,.*\. Pad"
+        with torch.no_grad(), pytest.raises(ValueError, match=sentence):  # noqa: SIM117
             with gh.intervene(model, {"0": intervention}):
                 model(x)
 
@@ -510,12 +518,12 @@ class TestErrors:
             (
                 {"length": 5},
                 gh.ActivationPatch,
-                "'0' has query 6 where that run has 5: run a text as",
+                "'0' has query 6 where that run has 5. Run a text as",
             ),
             (
                 {"batch": 3},
                 gh.ActivationPatch,
-                r"'0' has \[2\] where that run has \[3\]: run as many",
+                r"'0' has \[2\] where that run has \[3\]\. Run as many",
             ),
         ],
     )
@@ -535,8 +543,8 @@ class TestErrors:
         with gh.watch(model, [gh.Entropy()]) as bare:
             model(text())
         sentences = {
-            "'0' was not seen there: let layers= of that watch name it": run,
-            "the context of '0' was not kept in that run: watch it with keep='context'": bare,
+            "'0' was not seen there. Name it in layers= of that watch": run,
+            "the context of '0' was not kept in that run. Watch it with keep='context'": bare,
         }
         for sentence, other in sentences.items():
             with pytest.raises(ValueError, match=sentence):  # noqa: SIM117
@@ -551,7 +559,7 @@ class TestErrors:
         run = run_of(model, text())
         with (
             pytest.raises(
-                ValueError, match="once in a forward pass, and '0' runs 2 times: take Zero"
+                ValueError, match=r"once in a forward pass, but '0' runs 2 times\. Use Zero"
             ),
             gh.intervene(model, {"0": gh.ActivationPatch(run)}),
         ):

@@ -190,15 +190,15 @@ class TestErrors:
                 model(text())
 
     def test_a_watch_of_other_layers(self):
-        sentence = "watch follows attention by hand .*, and that of '0' it did not follow as one of"
+        sentence = "watch follows attention by hand .*, but that of '0' it did not follow as one of"
         self.refused(made(plain), {"0": gh.ZeroAblation()}, sentence, layers="1")
 
     def test_beta(self):
-        sentence = "ScaleBeta takes attention whose queries .*, and '0' is written by hand, with bi"
+        sentence = "ScaleBeta needs attention whose queries .*, but '0' is explicit, with bi"
         self.refused(made(plain), {"0": gh.ScaleBeta(2.0)}, sentence)
 
     def test_a_query_that_loses_its_last_key(self):
-        sentence = "leave a query of attention by hand some key, and one of '0' sees none any"
+        sentence = "leave each query of explicit attention some key, but one of '0' sees none any"
         self.refused(made(plain), {"0": gh.ForbidKeys([0])}, sentence)
 
     def test_weights_that_are_laid_out_anew(self):
@@ -206,14 +206,14 @@ class TestErrors:
             weights = (query @ key.mT).softmax(-1)
             return (value.mT @ weights.mT).mT
 
-        sentence = "whose weights a product with values takes, and of '0' none took them"
+        sentence = "whose weights a product with values uses, but of '0' none used them"
         self.refused(made(across), {"0": gh.ZeroAblation()}, sentence, RuntimeError)
 
     def test_a_softmax_over_features(self):
         def features(query, key, value):
             return ((query.mT @ key).softmax(-1) @ value.mT).mT
 
-        sentence = "and that of '0' it did not follow as one of tokens to tokens: leave it out"
+        sentence = "but that of '0' it did not follow as one of tokens to tokens. Omit it"
         self.refused(made(features), {"0": gh.ZeroAblation()}, sentence)
 
     @pytest.mark.parametrize("reentrant", [True, False])

@@ -245,8 +245,8 @@ def test_each_rank_tells_where_its_queries_stand(ranks, case):
 def test_what_takes_all_queries_refuses_a_part(ranks):
     for rank in ranks:
         assert rank["causal"]["refused"]["rollout"] == (
-            "rollout takes all queries of an attention, and this rank computes a part of those of "
-            "'0': give it seen.gather(), which all ranks call."
+            "rollout needs all queries of an attention, but this rank computes a part "
+            "of those of '0'. Give it seen.gather(), which all ranks call."
         )
 
 

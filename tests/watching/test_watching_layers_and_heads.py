@@ -52,8 +52,8 @@ def test_patterns_name_modules_with_all_that_is_in_them(layers, names):
 def test_a_pattern_that_names_nothing_is_refused_before_anything_runs(layers):
     pattern = layers if isinstance(layers, str) else layers[1]
     sentence = (
-        f"^layers takes names of the model's modules, such as 'encoder', 'encoder.layers', "
-        f"'encoder.layers.0' …, and got '{pattern.replace('*', '.')}', which names none.$"
+        f"^layers must be names of the model's modules, such as 'encoder', 'encoder.layers', "
+        f"'encoder.layers.0' …, got '{pattern.replace('*', '.')}', which names none.$"
     )
     with (
         pytest.raises(ValueError, match=sentence),
@@ -64,7 +64,7 @@ def test_a_pattern_that_names_nothing_is_refused_before_anything_runs(layers):
 
 @pytest.mark.parametrize("layers", [3, [3], {"encoder"}, b"encoder"])
 def test_what_is_no_pattern_is_refused(layers):
-    sentence = "^layers takes a pattern such as 'model.layers.\\*', or a list of them, and got "
+    sentence = "^layers must be a pattern such as 'model.layers.\\*', or a list of them, got "
     with pytest.raises(TypeError, match=sentence), gh.watch(Stack(), [gh.Entropy()], layers=layers):
         pytest.fail("the block has run")
 
@@ -130,21 +130,23 @@ def test_some_heads_in_the_order_that_is_asked_for(heads):
 
 @pytest.mark.parametrize("heads", [[], (), 3, "0", {0}])
 def test_what_is_no_list_of_heads_is_refused(heads):
-    sentence = r"^heads takes a list of heads such as \[0, 3\], and got "
+    sentence = r"^heads must be a list of heads such as \[0, 3\], got "
     with pytest.raises(TypeError, match=sentence):
         watched(heads=heads)
 
 
 @pytest.mark.parametrize("head", [-1, 0.5, True, "0"])
 def test_a_head_is_a_number_from_0_on(head):
-    with pytest.raises((TypeError, ValueError), match="^heads takes"):
+    with pytest.raises(
+        (TypeError, ValueError), match="^heads must be a whole number of at least 0, got "
+    ):
         watched(heads=[0, head])
 
 
 def test_a_head_that_is_not_there_is_refused_by_the_first_layer():
     sentence = (
-        f"^heads takes heads that are there, and 'layers.0' has {HEADS}, counted from 0, and not "
-        f"99: name others, or narrow layers=.$"
+        f"^heads must be heads that are there, but 'layers.0' has {HEADS}, counted from 0, and not "
+        f"99\\. Name others, or narrow layers=.$"
     )
     with pytest.raises(ValueError, match=sentence):
         watched(heads=[0, 99])

@@ -216,7 +216,7 @@ def test_what_is_no_mask_is_refused_before_the_block():
     ):
         pass
     with (
-        pytest.raises(ValueError, match=r"expect takes names of the model's modules.*'nothing'"),
+        pytest.raises(ValueError, match="expect must be names of the model's modules.*'nothing'"),
         gh.watch(model, [gh.Entropy()], expect={"nothing": gh.causal()}),
     ):
         pass

@@ -88,10 +88,10 @@ def test_a_batch_that_looks_padded_is_told_of_where_nothing_tells():
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        (torch.ones(2, LENGTH), "attention_mask takes a tensor of whole numbers or booleans"),
-        ([[1]], "attention_mask takes a tensor of whole numbers or booleans, and got list"),
-        (torch.tensor([[2]]), "attention_mask takes 1 or 0 for each token"),
-        (torch.ones(7, dtype=torch.long), r"takes 1 or 0 for each token, .* got \[7\]"),
+        (torch.ones(2, LENGTH), "attention_mask must be a tensor of whole numbers or booleans"),
+        ([[1]], "attention_mask must be a tensor of whole numbers or booleans, got list"),
+        (torch.tensor([[2]]), "attention_mask must be 1 or 0 for each token"),
+        (torch.ones(7, dtype=torch.long), r"must be 1 or 0 for each token, .* got \[7\]"),
     ],
 )
 def test_what_is_no_mask_is_refused(mask, message):
@@ -102,7 +102,10 @@ def test_what_is_no_mask_is_refused(mask, message):
 def test_a_mask_of_other_tokens_is_refused():
     model = Model()
     with (
-        pytest.raises(RuntimeError, match=r"tells of \[2, 5\] tokens, and no attention that was"),
+        pytest.raises(
+            RuntimeError,
+            match=r"must be of the tokens that the model read, got \[2, 5\], but no attention",
+        ),
         torch.no_grad(),
         gh.watch(model, [gh.Entropy()], attention_mask=REAL[:, :5]),
     ):

@@ -105,7 +105,7 @@ def test_layers_share_a_copy_of_a_mask_and_batches_do_not():
     seen = watched(6 * vectors + masks)
     held = {call.weights._problem.mask.tensor.data_ptr() for name in seen for call in seen[name]}
     assert len(held) == 2
-    with pytest.warns(UserWarning, match=f"={6 * vectors + masks - 1} bytes, and would need"):
+    with pytest.warns(UserWarning, match=f"={6 * vectors + masks - 1} bytes, but needs"):
         assert watched(6 * vectors + masks - 1).missing
 
 

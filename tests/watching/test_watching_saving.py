@@ -142,7 +142,7 @@ def test_what_was_tampered_with_is_refused(file, change):
     seen, _ = watched(STATISTICS)
     seen.save(file)
     rewritten(file, change)
-    sentence = "has a description of watch that cannot be read .*: save it anew"
+    sentence = "has a description of watch that cannot be read .*\\. Save it again"
     with pytest.raises(ValueError, match=sentence):
         gh.Seen.load(file)
 

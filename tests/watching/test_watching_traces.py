@@ -59,7 +59,7 @@ def test_an_output_that_is_another_is_refused():
     problem = gh.Attention().problem(x, x, x)
     other = gh.Attention(mask=gh.causal())(x, x, x)
     captured = CapturedCall(problem, context=lambda: other)
-    with pytest.raises(ValueError, match="keep='trace' takes attention that follows from its que"):
+    with pytest.raises(ValueError, match="keep='trace' needs attention that follows from its que"):
         steps_of(captured, problem, "one")
 
 

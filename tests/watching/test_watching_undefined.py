@@ -116,7 +116,7 @@ def test_statistics_of_nan_are_nan(attend):
 
 
 def test_nan_that_the_inputs_do_not_lead_to_is_refused():
-    with pytest.raises(RuntimeError, match="^watch takes attention that follows .* gave NaN: "):
+    with pytest.raises(RuntimeError, match=r"^watch needs attention that follows .* gave NaN\. "):
         watched(scores_mended, X)
 
 
@@ -202,7 +202,7 @@ def test_heads_that_are_nan_are_no_heads_that_go_elsewhere():
     model = gh.LanguageModel(config).eval()
     nn.init.constant_(next(model.parameters()), math.nan)
     with (
-        pytest.raises(RuntimeError, match="and those of 'blocks.0.attention' hold NaN or infinity"),
+        pytest.raises(RuntimeError, match="but those of 'blocks.0.attention' hold NaN or infinity"),
         gh.head_writes(model),
     ):
         model(torch.tensor([[3, 1, 4, 1, 5]]))

@@ -97,8 +97,8 @@ def test_what_does_not_fit_the_budget_is_refused_with_what_it_would_need():
     needed = 2 * layer + 49
     watched([], keep="weights", budget=needed)
     sentence = (
-        rf"keep='weights' takes at most budget={needed - 1} bytes, and would need "
-        rf"{needed} by 'layers.1': raise budget=, or narrow layers=.$"
+        rf"keep='weights' may use at most budget={needed - 1} bytes, but needs "
+        rf"{needed} with 'layers.1'\. Raise budget=, or narrow layers=.$"
     )
     with pytest.warns(UserWarning, match=f"^watch stopped keeping on the way: {sentence}"):
         seen, model = watched([], keep="weights", budget=needed - 1)
@@ -133,7 +133,7 @@ def test_a_budget_that_is_spent_stops_keeping_and_not_the_model():
         lambda: gh.rollout(seen),
         lambda: gh.eviction_scores(seen, "tova"),
     ):
-        with pytest.raises(BudgetError, match="takes at most budget=3000 bytes, and would"):
+        with pytest.raises(BudgetError, match="may use at most budget=3000 bytes, but needs"):
             ask()
     assert "1 call" not in repr(seen)
     assert "Call of 3 queries" in repr(watched[-1])
@@ -150,7 +150,7 @@ def test_keys_of_a_text_that_grows_are_kept_once():
 
 def test_a_rule_without_a_logsumexp_has_none_to_keep():
     rule, x = gh.Attention(normalizer=gh.HardMax()), torch.randn(2, 3, 5, 7)
-    sentence = "^keep='weights' takes attention with a softmax, and .* has HardMax: leave it out by"
+    sentence = r"^keep='weights' needs attention with a softmax, but .* has HardMax\. Omit it with"
     with pytest.raises(ValueError, match=sentence), gh.watch(rule, keep="weights"):
         rule(x, x, x)
 
@@ -253,7 +253,7 @@ def test_a_part_that_begins_with_a_later_key_gives_nothing_to_those_before(leadi
     ],
 )
 def test_what_the_transposed_is_not_multiplied_with(grown, left, error):
-    with pytest.raises(error, match=r"^W\.T @ L takes "):
+    with pytest.raises(error, match=r"^W\.T @ L must be "):
         _ = grown[0].T @ left
 
 
@@ -294,15 +294,15 @@ def test_a_map_of_joined_weights(grown, rows, columns):
         (lambda W: W[0, 0, 0, 0, 0], IndexError, "must have an index of at most 4 axes, got 5"),
         (lambda W: W.dense(budget=100), ValueError, r"needs \d+ bytes, more than 100"),
         (lambda W: W.dense(budget="1"), TypeError, "budget"),
-        (lambda W: W @ torch.ones(5, 1), ValueError, r"^W @ R takes "),
-        (lambda W: W @ torch.ones(7), ValueError, r"^W @ R takes "),
-        (lambda W: W @ torch.ones(8, 1), ValueError, r"^W @ R takes "),
-        (lambda W: W @ [1.0], TypeError, r"^W @ R takes "),
-        (lambda W: W @ torch.ones(5, 3, 7, 1), ValueError, r"^W @ R takes "),
+        (lambda W: W @ torch.ones(5, 1), ValueError, r"^W @ R must be "),
+        (lambda W: W @ torch.ones(7), ValueError, r"^W @ R must be "),
+        (lambda W: W @ torch.ones(8, 1), ValueError, r"^W @ R must be "),
+        (lambda W: W @ [1.0], TypeError, r"^W @ R must be "),
+        (lambda W: W @ torch.ones(5, 3, 7, 1), ValueError, r"^W @ R must be "),
         (lambda W: W.pooled(8, 2), ValueError, r"^pooled\(rows\) must be at most 7, got 8"),
         (lambda W: W.pooled(2, 9), ValueError, r"^pooled\(columns\) must be at most 7, got 9"),
-        (lambda W: W.pooled(0, 2), ValueError, r"^pooled\(rows\) takes"),
-        (lambda W: W.pooled(2, 0.5), TypeError, r"^pooled\(columns\) takes"),
+        (lambda W: W.pooled(0, 2), ValueError, r"^pooled\(rows\) must be a whole number"),
+        (lambda W: W.pooled(2, 0.5), TypeError, r"^pooled\(columns\) must be a whole number"),
     ],
 )
 def test_what_joined_weights_do_not_take(grown, ask, error, sentence):

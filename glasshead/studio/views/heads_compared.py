@@ -273,7 +273,7 @@ def _add_routes(routes: "Routes") -> None:
         400 where no text to subtract is named.
         """
         if of.minus is None:
-            raise Refusal("a comparison takes two texts, and got one: name `minus`, too.")
+            raise Refusal("a comparison needs two texts, got one. Name `minus`, too.")
         pair = of.readings(studio, work)
         why = no_difference(*pair)
         return compared(*pair) | {"refused": why and say.translated(why)}

@@ -91,7 +91,7 @@ class TrainingRuns:
             names = [name for name, folder in offered.items() if folder.resolve() in given]
         if chosen is not None and len(names) > MOST_OVER:
             raise Refusal(
-                "at most {most} other runs are drawn over one, and got {count}: leave some out.",
+                "at most {most} other runs are drawn over one, got {count}. Omit some.",
                 most=MOST_OVER,
                 count=len(names),
             )

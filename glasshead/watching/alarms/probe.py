@@ -134,11 +134,11 @@ class AlarmDispatcher:
 
     def __post_init__(self) -> None:
         if not isinstance(self.rule, AlarmRule):
-            raise TypeError(f"rule takes an AlarmRule such as AlarmRule(), and got {self.rule!r}.")
+            raise TypeError(f"rule must be an AlarmRule such as AlarmRule(), got {self.rule!r}.")
         for name in ("on_alarm", "on_readings"):
             callback = getattr(self, name)
             if callback is not None and not callable(callback):
-                raise TypeError(f"{name} takes a function such as print, and got {callback!r}.")
+                raise TypeError(f"{name} must be a function such as print, got {callback!r}.")
 
     def take(self, readings: list[HeadReading]) -> None:
         """Process the readings of a step."""

@@ -273,8 +273,9 @@ class AlarmRule:
         self.patience = whole_number(patience, "patience", least=1)
         if self.entropy > 1 or self.growth < 1:
             raise ValueError(
-                f"AlarmRule takes an entropy up to 1 and a growth from 1, and got {self.entropy:g} "
-                f"and {self.growth:g}: give a share, such as 0.1, and a factor, such as 2."
+                "AlarmRule must have an entropy of at most 1 and a growth of at least 1, got "
+                f"{self.entropy:g} and {self.growth:g}. Give a share, such as 0.1, and a factor, "
+                "such as 2."
             )
         self._heads: dict[tuple[str, int], _Head] = {}
 

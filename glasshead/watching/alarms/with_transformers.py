@@ -53,7 +53,7 @@ class TransformersAlarms(TrainerCallback):
         log: Callable[[dict[str, float]], object] | None = None,
     ) -> None:
         if log is not None and not callable(log):
-            raise TypeError(f"log takes a function such as trainer.log, and got {log!r}.")
+            raise TypeError(f"log must be a function such as trainer.log, got {log!r}.")
         self._every, self._layers, self._log = Every(every), layers, log
         self._dispatcher = AlarmDispatcher(
             AlarmRule() if rule is None else rule, on_alarm, on_readings

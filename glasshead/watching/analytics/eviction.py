@@ -63,15 +63,17 @@ def eviction_scores(
     tensor([[[1.8333, 0.8333, 0.3333]]])
     """
     if method not in _METHODS:
-        raise ValueError(f"eviction_scores takes 'h2o', 'snapkv' or 'tova', and got {method!r}.")
+        raise ValueError(
+            f"the method of eviction_scores must be 'h2o', 'snapkv' or 'tova', got {method!r}."
+        )
     window = whole_number(window, "window", least=1)
     scores = {}
     for name, watched in chosen(seen, layers, "eviction_scores").items():
         check_one_text(name, watched, "eviction_scores")
         if method == "snapkv" and watched.real is not None and not watched.real[:, -1].all():
             raise ValueError(
-                f"SnapKV keeps the last tokens, and texts of {name!r} are padded at the right: pad "
-                f"them at the left."
+                f"SnapKV keeps the last tokens, but the texts of {name!r} are padded at the "
+                "right. Pad them at the left."
             )
         last = {"h2o": None, "snapkv": window, "tova": 1}[method]
         received = _received(watched, last)
@@ -119,8 +121,8 @@ def _statistic(watched: Watched, last: int | None) -> Float[Tensor, "... keys"]:
         )
     if call.heads is not None:
         raise ValueError(
-            f"eviction scores take all heads, and {watched.name!r} was watched with "
-            f"heads={list(call.heads)}: leave heads out."
+            f"eviction scores need all heads, but {watched.name!r} was watched with "
+            f"heads={list(call.heads)}. Omit heads."
         )
     return watched[statistic] if last is None else call[statistic]
 

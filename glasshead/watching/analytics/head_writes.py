@@ -88,11 +88,11 @@ def head_writes(
     True
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"head_writes takes a model, and got {type(model).__name__}: build one.")
+        raise TypeError(f"head_writes needs a model, got {type(model).__name__}. Build one.")
     if compiled_parts(model):
         raise ValueError(
-            "head_writes takes a model that is not compiled, as it finds the projections by the "
-            "modules that run: give it the model as it was before torch.compile."
+            "head_writes needs a model that is not compiled, as it finds the projections by the "
+            "modules that run. Give it the model as it was before torch.compile."
         )
     watcher = _WritesWatcher(model, layers)
     with ExitStack() as hooks, observing(watcher):
@@ -105,8 +105,8 @@ def head_writes(
     if watcher.lost is not None:
         name, why = watcher.lost
         raise UnseenError(
-            f"head_writes takes attention whose heads go to a linear projection alone, and those "
-            f"of {name!r} {why}: leave it out by layers=."
+            "head_writes needs attention whose heads go to a linear projection alone, but those "
+            f"of {name!r} {why}. Omit it with layers=."
         )
 
 

@@ -158,7 +158,7 @@ def prompt_maps(
     """
     if not isinstance(words, Mapping) or not words:
         raise TypeError(
-            f'prompt_maps takes the tokens of each word, such as {{"cat": [5]}}, and got {words!r}.'
+            f'prompt_maps needs the tokens of each word, such as {{"cat": [5]}}, got {words!r}.'
         )
     tokens = {word: _places(word, places) for word, places in words.items()}
     watcher = _PromptWatcher(model, layers, tokens, whole_number(batch, "batch", least=None))
@@ -168,13 +168,13 @@ def prompt_maps(
     watcher.check_seen()
     if watcher.why is not None:
         raise UnseenError(
-            f"prompt_maps takes attention to a prompt whose tokens are known, and saw "
-            f"{watcher.why}: leave it out by layers=."
+            "prompt_maps needs attention to a prompt whose tokens are known, but saw "
+            f"{watcher.why}. Omit it with layers=."
         )
     if not watcher.maps.calls:
         raise UnseenError(
-            f"prompt_maps saw no attention of a picture to a prompt in {type(model).__name__}: "
-            f"give it the UNet or transformer of diffusers that the block runs."
+            f"prompt_maps saw no attention of a picture to a prompt in {type(model).__name__}. "
+            "Give it the UNet or transformer of diffusers that the block runs."
         )
 
 
@@ -197,13 +197,15 @@ def prompt_tokens(prompt: str, word: str, tokenizer: Any) -> list[int]:
         for place in range(first, first + len(own))
     ]
     if not places:
-        raise ValueError(f"prompt_tokens takes a word of the prompt {prompt!r}, and got {word!r}.")
+        raise ValueError(
+            f"the word of prompt_tokens must be part of the prompt {prompt!r}, got {word!r}."
+        )
     return places
 
 
 def _places(word: str, places: Any) -> list[int]:
     if not isinstance(places, list | tuple | range) or not places:
-        raise TypeError(f"the tokens of {word!r} are a list such as [5], and it got {places!r}.")
+        raise TypeError(f"the tokens of {word!r} must be a list such as [5], got {places!r}.")
     return [whole_number(place, f"the tokens of {word!r}") for place in places]
 
 
@@ -249,11 +251,11 @@ class _PromptWatcher(Watcher):
         most = max(token for tokens in self._tokens for token in tokens)
         if most >= place.length:
             raise UnfitError(
-                f"words takes tokens of the {place.length} of the prompt, counted from 0, and got "
+                f"words must name tokens of the {place.length} of the prompt, counted from 0, got "
                 f"{most}."
             )
         if not -W.shape[0] <= self._batch < W.shape[0]:
-            raise UnfitError(f"batch takes a row of the {W.shape[0]}, and got {self._batch}.")
+            raise UnfitError(f"batch must be one of the {W.shape[0]} rows, got {self._batch}.")
         right = torch.zeros(W.shape[-1], len(self._tokens), dtype=W.dtype, device=W.device)
         for word, tokens in enumerate(self._tokens):
             right[[place.first + token for token in tokens], word] = 1.0

@@ -185,8 +185,8 @@ class HeadRoles(Printed):
         scores = self.scores[_checked(role)]
         if scores.isnan().all():
             raise ValueError(
-                f"no head has a score of {role!r}, as no query of the text counts for it: take a "
-                f"text whose tokens recur, such as repeated_random_tokens(…)."
+                f"no head has a score of {role!r}, as no query of the text counts for it. Use a "
+                "text whose tokens recur, such as repeated_random_tokens(…)."
             )
         layer, head = divmod(int(scores.nan_to_num(-1.0).argmax()), scores.shape[1])
         return self.names[layer], head
@@ -259,12 +259,12 @@ def thresholds_of(given: Mapping[str, float] | None) -> Mapping[str, float]:
     Errors: a TypeError or ValueError if they are not numbers keyed by role.
     """
     if given is not None and not isinstance(given, Mapping):
-        raise TypeError(f"thresholds takes a dict such as {{'induction': 0.4}}, and got {given!r}.")
+        raise TypeError(f"thresholds must be a dict such as {{'induction': 0.4}}, got {given!r}.")
     own = {_checked(role): finite(x, f"thresholds[{role!r}]") for role, x in (given or {}).items()}
     return MappingProxyType({**THRESHOLDS, **own})
 
 
 def _checked(role: str) -> str:
     if role not in ROLES:
-        raise ValueError(f"a role is one of {', '.join(ROLES)}, and got {role!r}.")
+        raise ValueError(f"a role must be one of {', '.join(ROLES)}, got {role!r}.")
     return role

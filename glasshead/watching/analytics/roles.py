@@ -75,7 +75,7 @@ def repeated_random_tokens(
     tokens = max(vocab_size, vocab_size * rows, rows * period * times)
     if tokens > _MOST:
         raise ValueError(
-            f"repeated_random_tokens makes at most {_MOST} numbers, and would make {tokens}: ask "
+            f"repeated_random_tokens makes at most {_MOST} numbers, but would make {tokens}. Ask "
             "for fewer rows, or a smaller vocabulary."
         )
     seed = whole_number(seed, name("seed"))
@@ -84,8 +84,8 @@ def repeated_random_tokens(
     drawn_from = torch.tensor([token for token in range(vocab_size) if token not in banned])
     if len(drawn_from) < period:
         raise ValueError(
-            f"repeated_random_tokens draws {period} distinct tokens, and there are "
-            f"{len(drawn_from)} to draw from: take a shorter period."
+            f"repeated_random_tokens draws {period} distinct tokens, but there are "
+            f"{len(drawn_from)} to draw from. Use a shorter period."
         )
     generator = torch.Generator().manual_seed(seed)
     order = torch.stack([torch.randperm(len(drawn_from), generator=generator) for _ in range(rows)])
@@ -268,8 +268,8 @@ def head_roles(
     """
     if not isinstance(subject, nn.Module | Seen):
         raise TypeError(
-            f"head_roles takes a model, or what was seen of one, and got "
-            f"{type(subject).__name__}: give one of them first, and then the tokens."
+            "head_roles needs a model, or what a watch has seen of one, got "
+            f"{type(subject).__name__}. Give one of them first, and then the tokens."
         )
     near, required = whole_number(near, "near"), thresholds_of(thresholds)
     tokens = torch.atleast_2d(_tokens(tokens))
@@ -280,7 +280,7 @@ def head_roles(
     else:
         seen = subject
     if not seen:
-        raise ValueError("head_roles takes what a watch has seen, and nothing was: run the model.")
+        raise ValueError("head_roles needs what a watch has seen, but nothing was. Run the model.")
     return roles_of(masses_of_layers(seen, tokens, near), required)
 
 
@@ -342,9 +342,9 @@ def _check_once(seen: Seen) -> None:
     for name, watched in seen.items():
         if len(watched.texts) > 1:
             raise ValueError(
-                f"head_roles takes a model that runs each attention once, and {name!r} ran "
-                f"{len(watched.texts)} times: watch it, and give what was seen, of which the last "
-                f"counts."
+                f"head_roles needs a model that runs each attention once, but {name!r} ran "
+                f"{len(watched.texts)} times. Watch the model and give what was seen: the last "
+                "text counts."
             )
 
 
@@ -355,15 +355,15 @@ def _check(name: str, call: Call, weights: Weights, tokens: Int[Tensor, "batch l
     rows = torch.Size(batch).numel()
     if rows != len(tokens) or call.end > tokens.shape[1] or call.keys < call.end:
         raise ValueError(
-            f"head_roles takes the tokens that attend to each other, and got {list(tokens.shape)}, "
-            f"while {called} has {rows} × {call.end} queries on {call.keys} keys: give the tokens "
-            f"of the last text, and leave out by layers= what crosses to another."
+            f"head_roles needs the tokens that attend to each other, got {list(tokens.shape)}, "
+            f"while {called} has {rows} × {call.end} queries on {call.keys} keys. Give the tokens "
+            "of the last text, and omit cross-attention with layers=."
         )
     check_of_tokens(name, [call], "head_roles")
     if call.crossing:
         raise ValueError(
-            f"head_roles takes the attention of a text to itself, and {called} crosses to another: "
-            f"leave it out by layers=."
+            f"head_roles needs the attention of a text to itself, but {called} crosses to "
+            "another. Omit it with layers=."
         )
 
 
@@ -383,10 +383,10 @@ def _stacked(
 def _tokens(tokens: Any) -> Int[Tensor, "*batch length"]:
     if not isinstance(tokens, Tensor) or tokens.dtype not in (torch.int64, torch.int32):
         got = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
-        raise TypeError(f"tokens takes a tensor of whole numbers, [batch, length], and got {got}.")
+        raise TypeError(f"tokens must be a tensor of whole numbers, [batch, length], got {got}.")
     if tokens.ndim not in (1, 2) or not tokens.numel():
         raise ValueError(
-            f"tokens takes one text or a batch of them, [batch, length], and got "
+            "tokens must be one text or a batch of them, [batch, length], got "
             f"{list(tokens.shape)}."
         )
     return tokens

@@ -87,12 +87,12 @@ def _kept(without: Any, W: LazyWeights) -> Float[Tensor, "keys 1"]:
     Errors: a TypeError or ValueError for a key that is not there.
     """
     if not isinstance(without, list | tuple | range):
-        raise TypeError(f"without takes a list of keys such as [0], and got {without!r}.")
+        raise TypeError(f"without must be a list of keys such as [0], got {without!r}.")
     kept = zeros(W, W.shape[-1], 1) + 1
     for key in (whole_number(one, "without") for one in without):
         if key >= len(kept):
             raise ValueError(
-                f"without takes keys of the {len(kept)} that there are, and got {key}."
+                f"without must name keys of the {len(kept)} that there are, got {key}."
             )
         kept[key] = 0
     return kept
@@ -114,8 +114,8 @@ def _check_budget(name: str, stack: Sequence[LazyMatrix], rows: int, budget: int
     needed = max(2 * W.shape[:-1].numel() * rows * W.dtype.itemsize for W in stack)
     if needed > budget:
         raise ValueError(
-            f"{name} takes at most budget={budget} bytes, and {rows} rows would need {needed}: "
-            f"ask for fewer at once, or raise budget=."
+            f"{name} may use at most budget={budget} bytes, but {rows} rows need {needed}. Ask "
+            "for fewer at once, or raise budget=."
         )
 
 
@@ -185,8 +185,8 @@ def flow(
     pairs = len(stack) * length**2
     if pairs > whole_number(most_pairs, "most_pairs"):
         raise ValueError(
-            f"flow takes at most most_pairs={most_pairs} of layers · tokens², and {len(stack)} "
-            f"layers of {length} tokens have {pairs}: take a shorter text, or rollout."
+            f"flow may use at most most_pairs={most_pairs} of layers · tokens², but {len(stack)} "
+            f"layers of {length} tokens have {pairs}. Use a shorter text, or rollout."
         )
     passed = residual * torch.eye(length, dtype=torch.double)
     given = [mean_of_heads(W.dense()).cpu().double() for W in stack]
@@ -317,13 +317,13 @@ def cross_gradient_rollout(
         check_one_text(each, one, name)
         if not all(call.crossing for call in one.last_text):
             raise ValueError(
-                f"{name} takes cross-attention by cross=, and {each!r} attends to its own text: "
-                f"choose others."
+                f"{name} needs cross-attention in cross=, but {each!r} attends to its own text. "
+                "Choose others."
             )
     if len(crossing) != len(own[0]):
         raise ValueError(
-            f"{name} takes one cross-attention for each layer of the decoder, and there are "
-            f"{len(crossing)} for {len(own[0])}: choose by cross= and decoder=."
+            f"{name} needs one cross-attention for each layer of the decoder, but there are "
+            f"{len(crossing)} for {len(own[0])}. Choose with cross= and decoder=."
         )
     selves, source, across = (
         [_weighted(one) for one in chosen(seen, each, name).values()]

@@ -210,9 +210,9 @@ def patterns(
     slash = whole_number(slash, "slash", least=1)
     window = whole_number(window, "window", least=1)
     if over not in ("window", "text"):
-        raise ValueError(f"over takes 'window' or 'text', and got {over!r}.")
+        raise ValueError(f"over must be 'window' or 'text', got {over!r}.")
     if positive(enough, "enough") > 1:
-        raise ValueError(f"enough takes a share of at most 1, and got {enough}.")
+        raise ValueError(f"enough must be a share of at most 1, got {enough}.")
     layers_of = chosen(seen, layers, "patterns")
     for name, watched in layers_of.items():
         check_of_itself(name, watched, "patterns")
@@ -310,7 +310,7 @@ def _sums(rows: _Counted) -> tuple[Float[Tensor, "... keys"], Float[Tensor, "...
     *leading, queries, keys = W.shape
     if not queries or not keys:
         raise ValueError(
-            f"patterns takes a text of a token at least, and got {queries} queries on {keys} keys."
+            f"patterns needs a text of at least one token, got {queries} queries on {keys} keys."
         )
     columns = zeros(W, *leading, keys)
     diagonals = zeros(W, *leading, queries + keys - 1)

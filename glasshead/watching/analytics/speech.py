@@ -168,8 +168,8 @@ def word_timestamps(
     starts = [float(time) for time in times]
     if len(tokens) != len(starts):
         raise ValueError(
-            f"word_timestamps takes a time for each token, and got {len(tokens)} tokens and "
-            f"{len(starts)} times: leave the prompt out of both."
+            f"word_timestamps needs a time for each token, got {len(tokens)} tokens and "
+            f"{len(starts)} times. Omit the prompt from both."
         )
     special = {*getattr(tokenizer, "all_special_ids", ())}
     words: list[SpokenWord] = []
@@ -256,14 +256,14 @@ def _crossing(seen: Seen, name: str) -> dict[str, Watched]:
     """
     if not isinstance(seen, Seen):
         raise TypeError(
-            f"{name} takes what a watch has seen, and got {type(seen).__name__}: give it the seen "
-            f"of 'with gh.watch(…) as seen'."
+            f"{name} needs what a watch has seen, got {type(seen).__name__}. Give it the seen of "
+            "'with gh.watch(…) as seen'."
         )
     found = {each: one for each, one in seen.layers.items() if one[-1].crossing}
     if not found:
         raise ValueError(
-            f"{name} takes the cross-attention of a text to sound, and saw none of it: run the "
-            f"decoder in the block, and choose its layers."
+            f"{name} needs the cross-attention of a text to sound, but saw none of it. Run the "
+            "decoder in the block, and choose its layers."
         )
     for each, one in found.items():
         check_whole(each, one, name)
@@ -274,18 +274,16 @@ def _weights(layers: Sequence[Watched], layer: int, head: int) -> Float[Tensor, 
     """Return the weights of one head of each text."""
     if layer >= len(layers):
         raise ValueError(
-            f"heads takes layers of the {len(layers)} with cross-attention, counted from 0, and "
-            f"got {layer}: watch all of them."
+            f"heads must name layers of the {len(layers)} with cross-attention, counted from 0, "
+            f"got {layer}. Watch all of them."
         )
     W = layers[layer].weights
     if len(W.shape) != 4:
-        raise ValueError(
-            f"heads takes attention [batch, heads, text, sound], and got {list(W.shape)}."
-        )
+        raise ValueError(f"heads need attention [batch, heads, text, sound], got {list(W.shape)}.")
     if head >= W.shape[1]:
         raise ValueError(
-            f"heads takes heads of the {W.shape[1]} of layer {layer}, counted from 0, and got "
-            f"{head}: name others."
+            f"heads must be within the {W.shape[1]} of layer {layer}, counted from 0, got {head}. "
+            "Name others."
         )
     return torch.stack([W.head(row, head).dense() for row in range(W.shape[0])])
 
@@ -293,14 +291,14 @@ def _weights(layers: Sequence[Watched], layer: int, head: int) -> Float[Tensor, 
 def _checked_heads(heads: Any) -> list[Sequence[Any]]:
     listed = heads.tolist() if isinstance(heads, Tensor) else heads
     if not isinstance(listed, list | tuple) or not listed or isinstance(listed[0], int):
-        raise TypeError(f"heads takes (layer, head) of each, such as [(2, 4)], and got {heads!r}.")
+        raise TypeError(f"heads must be (layer, head) of each, such as [(2, 4)], got {heads!r}.")
     return list(listed)
 
 
 def _odd(width: int) -> int:
     width = whole_number(width, "median_filter", least=1)
     if width % 2 == 0:
-        raise ValueError(f"median_filter takes an odd number, and got {width}.")
+        raise ValueError(f"median_filter must be an odd number, got {width}.")
     return width
 
 
@@ -312,7 +310,6 @@ def _lengths(frames: Any, batch: int, most: int) -> list[int]:
     given = list(listed) if isinstance(listed, list | tuple) else [listed] * batch
     if len(given) != batch:
         raise ValueError(
-            f"frames takes a number for each of {batch} texts, or one for all, and got "
-            f"{len(given)}."
+            f"frames must be a number for each of {batch} texts, or one for all, got {len(given)}."
         )
     return [min(most, whole_number(one, "frames", least=1)) for one in given]

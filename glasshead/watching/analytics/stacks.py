@@ -31,11 +31,11 @@ def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[st
     """
     if not isinstance(seen, Seen):
         raise TypeError(
-            f"{name} takes what a watch has seen, and got {type(seen).__name__}: give it the "
-            f"seen of 'with gh.watch(…) as seen'."
+            f"{name} needs what a watch has seen, got {type(seen).__name__}. Give it the seen of "
+            "'with gh.watch(…) as seen'."
         )
     if not seen:
-        raise ValueError(f"{name} takes what a watch has seen, and nothing was: run the model.")
+        raise ValueError(f"{name} needs what a watch has seen, but nothing was. Run the model.")
     known = seen.layers
     selected = Layers(layers, with_enclosing(known))
     for each, watched in known.items():
@@ -55,8 +55,8 @@ def check_of_itself(each: str, watched: Watched, name: str) -> None:
     """
     if any(call.crossing for call in watched.last_text):
         raise ValueError(
-            f"{name} takes the attention of a text to itself, and {each!r} crosses to another: "
-            f"choose others by layers=."
+            f"{name} needs the attention of a text to itself, but {each!r} crosses to another. "
+            "Choose others with layers=."
         )
 
 
@@ -73,8 +73,8 @@ def check_all_attend(unobserved: Mapping[str, str], among: list[str] | None, nam
     }
     if found:
         raise ValueError(
-            f"{name} takes layers that mix tokens by attention alone, and {named(found)} by other "
-            f"means, which were not observed."
+            f"{name} needs layers that mix tokens by attention alone, but some mix them by other "
+            f"means, which were not observed: {named(found)}."
         )
 
 
@@ -90,8 +90,8 @@ def check_one_text(each: str, watched: Watched, name: str) -> None:
     texts = sum(text[-1].forward == forward for text in watched.texts)
     if texts > 1:
         raise ValueError(
-            f"{name} takes one text in a forward pass, and {each!r} read {texts}: give the model "
-            f"one at a time, or choose others by layers=."
+            f"{name} needs one text in a forward pass, but {each!r} read {texts}. Give the model "
+            "one at a time, or choose others with layers=."
         )
 
 
@@ -112,44 +112,45 @@ def stack_of(
         check_one_text(each, one, name)
         if any(call.beside for call in one.last_text):
             raise ValueError(
-                f"{name} takes layers that follow one another, and {each!r} is of a module that "
-                f"attends several times in one call, whose outputs combine in a way that is not "
-                f"known: choose others by layers=."
+                f"{name} needs layers that follow one another, but {each!r} is of a module that "
+                "attends several times in one call, whose outputs combine in a way that is not "
+                "known. Choose others with layers=."
             )
         if any(call.interleaved for call in one.last_text):
             raise ValueError(
-                f"{name} takes layers whose order is known, and {each!r} ran again after others, "
-                f"as where layers share weights in turn or a model reads several texts: choose "
-                f"others by layers=."
+                f"{name} needs layers whose order is known, but {each!r} ran again after others, "
+                "as when layers share weights in turn or a model reads several texts. Choose "
+                "others with layers=."
             )
     # The names of the layers of a stack differ in their numbers only.
     kinds = {re.sub(r"\d+", "*", each): each for each in watched}
     if layers is None and len(kinds) > 1:
         first, second, *_ = kinds.values()
         raise ValueError(
-            f"{name} takes the layers of one stack, and {first!r} and {second!r} look like two: "
-            f"choose by layers=."
+            f"{name} needs the layers of one stack, but {first!r} and {second!r} look like two. "
+            "Choose with layers=."
         )
     stack = {each: one.weights for each, one in watched.items()}
     shapes = {each: _without_heads(W.shape) for each, W in stack.items()}
     for each, shape in shapes.items():
         if shape[-1] != shape[-2]:
             raise ValueError(
-                f"{name} takes the attention of a whole text to itself, and {each!r} has "
-                f"{shape[-2]} queries on {shape[-1]} keys: choose others by layers=, or watch the "
-                f"text from its beginning."
+                f"{name} needs the attention of a whole text to itself, but {each!r} has "
+                f"{shape[-2]} queries on {shape[-1]} keys. Choose others with layers=, or watch "
+                "the text from its beginning."
             )
         check_of_itself(each, watched[each], name)
         images = watched[each].last_text[0].images
         if isinstance(images, list) and any(one.windows > 1 for own in images for one in own):
             raise ValueError(
-                f"{name} takes attention of all tokens to all, and {each!r} attends within "
-                f"windows, which move from layer to layer: take its maps, by .image()."
+                f"{name} needs attention of all tokens to all, but {each!r} attends within "
+                "windows, which move from layer to layer. Use its maps from .image()."
             )
         if shape != next(iter(shapes.values())):
             raise ValueError(
-                f"{name} takes layers of one text, and {next(iter(shapes))!r} and {each!r} have "
-                f"{_size_of(next(iter(shapes.values())))} and {_size_of(shape)}: choose by layers=."
+                f"{name} needs layers of one text, but {next(iter(shapes))!r} and {each!r} have "
+                f"{_size_of(next(iter(shapes.values())))} and {_size_of(shape)}. Choose with "
+                "layers=."
             )
     return list(stack.values()), next(reversed(watched.values())).real
 
@@ -164,13 +165,13 @@ def rows_of(rows: Any, length: int) -> list[int]:
     [0, 6]
     """
     if not isinstance(rows, list | tuple | range):
-        raise TypeError(f"rows takes a list of queries such as [-1], and got {rows!r}.")
+        raise TypeError(f"rows must be a list of queries such as [-1], got {rows!r}.")
     if not rows:
-        raise ValueError("rows takes one query at least, such as [-1], and got none.")
+        raise ValueError("rows must have at least one query, such as [-1], got none.")
     places = [whole_number(row, "rows", least=None) for row in rows]
     for place in places:
         if not -length <= place < length:
-            raise ValueError(f"rows takes queries of the {length} that there are, and got {place}.")
+            raise ValueError(f"rows must name queries of the {length} that there are, got {place}.")
     return [place % length for place in places]
 
 
@@ -194,7 +195,7 @@ def places_in_texts(
         for row in rows:
             if row < -len(tokens):
                 raise ValueError(
-                    f"rows takes tokens of each text, and one has {len(tokens)} without its "
+                    f"rows must name tokens of each text, but one has {len(tokens)} without its "
                     f"padding: {row} is not there."
                 )
         own = [tokens[row] if row < 0 else torch.tensor(row) for row in rows]

@@ -135,9 +135,7 @@ def texts_of(seen: Any, padding: Padding | None) -> list[Text]:
     does not fit, or this rank computes a part of an attention.
     """
     if not isinstance(seen, Seen):
-        raise TypeError(
-            f"update takes what `gh.watch` has seen, and got {type(seen).__name__}: give that."
-        )
+        raise TypeError(f"update needs what `gh.watch` has seen, got {type(seen).__name__}.")
     texts = []
     for name, watched in seen.layers.items():
         check_whole(name, watched, "update")
@@ -158,14 +156,15 @@ def _check(texts: list[Text], padding: Padding) -> None:
     for text in texts:
         if text.layer in known:
             raise ValueError(
-                f"update takes an attention_mask with one text a watch, and {text.layer!r} saw "
-                f"several: open a watch for each batch."
+                f"update with an attention_mask needs one text per watch, but {text.layer!r} saw "
+                "several. Open a watch for each batch."
             )
         known.add(text.layer)
         if (text.documents, text.call.queries) != shape:
             raise ValueError(
-                f"attention_mask tells of {list(shape)} tokens, and {text.layer!r} saw "
-                f"{[text.documents, text.call.queries]}: give the mask of what the model read."
+                f"attention_mask must be of the tokens that {text.layer!r} saw, "
+                f"{[text.documents, text.call.queries]}, got {list(shape)}. Give the mask of what "
+                "the model read."
             )
 
 
@@ -345,9 +344,9 @@ def _check_heads_of(problem: Problem, padding: Padding) -> None:
     documents, length = padding.real.shape
     if batch != (documents,) or not queries == keys == length:
         raise UnfitError(
-            f"statistics_of takes the attention_mask of what the model attends to, and it is "
+            "statistics_of needs the attention_mask of what the model attends to, but it is "
             f"{[documents, length]} where an attention has batch {list(batch)}, {queries} queries "
-            f"and {keys} keys: name by layers= those that it fits, or give documents one by one."
+            f"and {keys} keys. Name with layers= those that it fits, or give documents one by one."
         )
 
 
@@ -415,9 +414,9 @@ class ByPosition(Accumulator):
         if text.padding is not None and not text.call.crossing:
             if text.padding.real.shape[-1] != mass.shape[-1]:
                 raise ValueError(
-                    f"{self.statistic!r} of a corpus takes whole texts where some are padded, and "
-                    f"{text.layer!r} has {mass.shape[-1]} keys of {text.call.queries} queries: "
-                    f"watch them from their beginning."
+                    f"{self.statistic!r} of a corpus needs whole texts if some are padded, but "
+                    f"{text.layer!r} has {mass.shape[-1]} keys of {text.call.queries} queries. "
+                    "Watch them from their beginning."
                 )
             order = text.padding.order.to(mass.device)
             mass = mass.gather(-1, order[:, None].expand_as(mass))
@@ -426,8 +425,8 @@ class ByPosition(Accumulator):
             least = int(lengths[lengths > 0].min())
         if self.statistic.last is not None and self.statistic.last > least:
             raise ValueError(
-                f"{self.statistic!r} takes at least {self.statistic.last} queries, and a document "
-                f"has {least}: ask for a smaller last, or leave shorter documents out."
+                f"{self.statistic!r} needs at least {self.statistic.last} queries, but a document "
+                f"has {least}. Ask for a smaller last, or omit shorter documents."
             )
         beyond = (0, self._positions - mass.shape[-1])
         total = F.pad(torch.where(exists[:, None], mass, 0.0).sum(0), beyond)
@@ -476,17 +475,17 @@ class OverMaps(Accumulator):
 
     def of_real(self, padding: Padding) -> Statistic:
         raise ValueError(
-            f"{self.statistic!r} of a corpus takes texts of one length, and this batch has padding "
-            f"beside {int(padding.lengths.min())} to {int(padding.lengths.max())} tokens: cut the "
-            f"texts to one length, or leave the map out."
+            f"{self.statistic!r} of a corpus needs texts of one length, but this batch has texts "
+            f"of {int(padding.lengths.min())} to {int(padding.lengths.max())} tokens and padding. "
+            "Cut the texts to one length, or omit the map."
         )
 
     def part(self, text: Text, value: Tensor) -> Partial:
         queries, keys = text.call.queries, text.call.keys
         if self.statistic.rows > queries or self.statistic.columns > keys:
             raise ValueError(
-                f"{self.statistic!r} takes at least as many queries and keys, and got {queries} "
-                f"and {keys}: ask for a smaller map."
+                f"{self.statistic!r} needs at least as many queries and keys, got {queries} and "
+                f"{keys}. Ask for a smaller map."
             )
         return Partial(
             value.double().sum(0), value.new_full((text.heads,), text.documents).double()
@@ -513,6 +512,6 @@ def sums_of(statistic: Statistic, positions: int) -> Accumulator:
     if statistic.axes[:1] == ("query",) or not statistic.has_mean:
         why = "the keys of one text are not those of the next"
     raise ValueError(
-        f"a corpus takes statistics that add up over documents, and got {statistic!r}, but {why}: "
-        f"leave it out."
+        f"a corpus needs statistics that add up over documents, got {statistic!r}, but {why}. "
+        "Omit it."
     )

@@ -78,9 +78,7 @@ class CorpusStatistics(Metric):
             list(statistics) if isinstance(statistics, tuple) else statistics
         )
         if not requested:
-            raise ValueError(
-                "CorpusStatistics takes statistics such as [gh.Entropy()], and got none."
-            )
+            raise ValueError("CorpusStatistics needs statistics such as [gh.Entropy()], got none.")
         self._sums = {name: sums_of(one, positions) for name, one in requested.items()}
         self.layout: Tensor
         self.documents: Tensor
@@ -153,7 +151,7 @@ class CorpusStatistics(Metric):
         layout = self._layout
         if not layout.layers:
             raise ValueError(
-                "compute takes what was seen of some documents, and there were none: update first."
+                "compute needs what was seen of some documents, but there were none. Update first."
             )
         values = {
             layer: {
@@ -178,8 +176,8 @@ class CorpusStatistics(Metric):
         if known is None or not _same(known, expected):
             how = "corpus.statistics" + ("" if text.padding is None else "_of(attention_mask)")
             raise ValueError(
-                f"update takes what was watched as gh.watch(model, {how}), and {name!r} of "
-                f"{text.layer!r} is {known!r}: watch so."
+                f"update needs what was watched as gh.watch(model, {how}), but {name!r} of "
+                f"{text.layer!r} is {known!r}. Watch it that way."
             )
         return sums.part(text, text.rows(text.call.values[name])).to(self.device)
 

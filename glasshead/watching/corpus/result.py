@@ -115,14 +115,14 @@ class CorpusLayout:
 def _same(name: str, one: Layer, other: Layer) -> Layer:
     if one.heads != other.heads:
         raise ValueError(
-            f"a corpus takes what was seen of one model, and {name!r} has {one.heads} heads and "
-            f"{other.heads}: take another CorpusStatistics for another model."
+            f"a corpus must be of one model, but {name!r} has {one.heads} heads and "
+            f"{other.heads}. Use another CorpusStatistics for another model."
         )
     if None not in (one.lengths, other.lengths) and one.lengths != other.lengths:
         raise ValueError(
-            f"a PooledMap of a corpus takes texts of one length, as its blocks are parts of the "
-            f"text, and {name!r} had one of {_lengths(one)} and one of {_lengths(other)}: cut them "
-            f"to one length, or leave the map out."
+            "a PooledMap of a corpus needs texts of one length, as its blocks are parts of the "
+            f"text, but {name!r} had one of {_lengths(one)} and one of {_lengths(other)}. Cut "
+            "them to one length, or omit the map."
         )
     return one if one.lengths is not None else other
 
@@ -221,8 +221,8 @@ class CorpusResult:
         if len({value.shape for value in values}) > 1:
             shapes = {layer: list(own[name].shape) for layer, own in self._values.items()}
             raise ValueError(
-                f"stacked takes layers of one shape, and {name!r} is {shapes}: take each by its "
-                f"name."
+                f"stacked needs layers of one shape, but {name!r} is {shapes}. Get each by its "
+                "name."
             )
         return torch.stack(values)
 
@@ -250,8 +250,8 @@ class CorpusResult:
         axes = list({self._axes(name) for name in asked})
         if len(axes) != 1:
             raise ValueError(
-                f"to_frame() takes statistics of the same axes together, and got "
-                f"{', '.join(asked) or 'none that is a number a head'}: ask for each on its own."
+                "to_frame() needs statistics of the same axes, got "
+                f"{', '.join(asked) or 'none that is a number a head'}. Ask for each on its own."
             )
         tables = []
         for own in self._values.values():
@@ -399,8 +399,8 @@ def load(
     reader = READERS[description["kind"]]
     if reader == Weights.__name__ and "recipe" not in description:
         raise ValueError(
-            f"{Path(file)} holds the parameters of a model, without its config: load the folder "
-            f"that it is in, as by gh.Writer.load."
+            f"{Path(file)} holds the parameters of a model, without its config. Load the folder "
+            "that it is in, for example with gh.Writer.load."
         )
     kinds = Observation, Weights, JoinedWeights, Seen, CorpusResult
     return next(kind for kind in kinds if reader == kind.__name__).load(file)

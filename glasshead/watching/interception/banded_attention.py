@@ -82,8 +82,8 @@ def _forward(
     if not session.watchers or in_backward():
         return original(module, *inputs, **named)
     session.check_unchanged(
-        f"intervene changes attention whose weights are a matrix, and {type(module).__name__} has "
-        f"those of a band: leave it out."
+        f"intervene changes attention whose weights are a matrix, but {type(module).__name__} has "
+        "those of a band. Omit it."
     )
     run = RecordedBand()
     with session.in_band(run):

@@ -141,14 +141,14 @@ class InterveneMode(ThreadMode, TorchFunctionMode):
             return func(*args, **kwargs)
         if change.scales:
             raise ValueError(
-                f"ScaleBeta takes attention whose queries are given to a function, and "
-                f"{change.name!r} is written by hand, with biases in its scores: scale its queries."
+                "ScaleBeta needs attention whose queries are given to a function, but "
+                f"{change.name!r} is explicit, with biases in its scores. Scale its queries."
             )
         if change.hides:
             if change.empties:
                 raise ValueError(
-                    f"ForbidKeys and ForceKeys leave a query of attention by hand some key, and "
-                    f"one of {change.name!r} sees none any more: choose by queries=."
+                    "ForbidKeys and ForceKeys must leave each query of explicit attention some "
+                    f"key, but one of {change.name!r} sees none any more. Choose with queries=."
                 )
             visible = change.visible(scores.shape[-1]).expand(apart.shape).reshape(scores.shape)
             scores = scores.masked_fill(~visible, -torch.inf)
@@ -177,8 +177,8 @@ class InterveneMode(ThreadMode, TorchFunctionMode):
         order = _order(args[0]) if func is torch.einsum else list(range(output.ndim))
         if order is None or session.followed != shape[:-1]:
             raise ValueError(
-                f"{EXPLICIT}, and that of {change.name!r} it did not follow as one of tokens to "
-                f"tokens: leave it out, or let layers= of the watch name it."
+                f"{EXPLICIT}, but that of {change.name!r} it did not follow as one of tokens to "
+                "tokens. Omit it, or let layers= of the watch name it."
             )
         _record(session, change.name, done=True)
         ordered = output.permute(order)

@@ -234,8 +234,8 @@ def _changed(
     if change.scales:
         if type(rule.score) not in (Dot, ScaledDot):
             raise ValueError(
-                f"ScaleBeta takes attention whose score is a product of queries and keys, and "
-                f"{change.name!r} has {type(rule.score).__name__}: set the beta of that score."
+                "ScaleBeta needs attention whose score is a product of queries and keys, but "
+                f"{change.name!r} has {type(rule.score).__name__}. Set the beta of that score."
             )
         query = change.query(query)
     if change.hides:

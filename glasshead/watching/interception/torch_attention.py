@@ -239,8 +239,8 @@ def changed_sdpa(
     """
     if query.is_nested:
         raise ValueError(
-            f"intervene takes texts that are padded to one length, and {change.name!r} was given "
-            f"packed ones, a nested tensor: pad them, and hide the padding by a mask."
+            f"intervene needs texts that are padded to one length, but {change.name!r} was given "
+            "packed ones, a nested tensor. Pad them, and hide the padding with a mask."
         )
     if change.hides:
         visible = change.visible(key.shape[-2])

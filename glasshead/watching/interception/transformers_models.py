@@ -141,8 +141,8 @@ def _run_changed(
         mask, keys = given.get("attention_mask"), given["key"].shape[-2]
         if name not in ("eager", "sdpa") or not (mask is None or isinstance(mask, Tensor)):
             raise ValueError(
-                f"ForbidKeys and ForceKeys take attention with a mask for each pair, and "
-                f"{change.name!r} runs {name}: load the model with attn_implementation='sdpa'."
+                "ForbidKeys and ForceKeys need attention with a mask for each pair, but "
+                f"{change.name!r} runs {name}. Load the model with attn_implementation='sdpa'."
             )
         mask = hide(None if mask is None else mask[..., :keys], change.visible(keys))
         if name == "eager" and mask.dtype == torch.bool:

@@ -273,7 +273,7 @@ def test_what_stands_beside_stored_weights_is_shown(looking, serving, square, tm
     assert page.locator(".atlas img").count() == 0
     (tmp_path / "w.tokens.json").write_text("[")
     page = looking(url).open("#atlas?y=600&x=560&zoom=5&i=600&j=560")
-    assert "and has broken JSON: mend or remove it" in page.inner_text(".atlas .part")
+    assert "got broken JSON. Fix or remove it" in page.inner_text(".atlas .part")
     assert (heading(page, "queries"), heading(page, "keys")) == ("Query 600", "Key 560")
     assert value(page) == pytest.approx(square[0, 0, 600, 560].item(), rel=1e-5)
 

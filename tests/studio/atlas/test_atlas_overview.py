@@ -239,12 +239,12 @@ STORY = "Once upon a time Tom saw a big red ball\nand a dog, and the sun."
     ("held", "trouble"),
     [
         (["a", " b", "<img src=x>\u202e\x00\ud800\n", "d" * 997, "e"], None),
-        (["a", "b", "c"], "list of 5 strings, one a key, and has 3: mend or remove it"),
-        ([1, 2, 3, 4, 5], "and has something else: mend"),
-        ({"a": 0}, "and has something else: mend"),
-        ("[" * 9999, "and has broken JSON: mend"),
-        (b"\xff[]", "and has broken JSON: mend"),
-        (b" " * (2**23 + 1), "and has 8,388,609 bytes: mend"),
+        (["a", "b", "c"], "list of 5 strings, one per key, got 3. Fix or remove it"),
+        ([1, 2, 3, 4, 5], "got something else. Fix"),
+        ({"a": 0}, "got something else. Fix"),
+        ("[" * 9999, "got broken JSON. Fix"),
+        (b"\xff[]", "got broken JSON. Fix"),
+        (b" " * (2**23 + 1), "got 8,388,609 bytes. Fix"),
     ],
 )
 def test_tokens_beside_stored_weights_are_told(tmp_path, held, trouble):
@@ -263,7 +263,7 @@ def test_tokens_beside_stored_weights_are_told(tmp_path, held, trouble):
         assert tokens == ["a", " b", "<img src=x>\\u202e\\x00\\ud800↵", "d" * 64, "e"]
     else:
         assert (told["length"], tokens) == (None, [])
-        assert told["trouble"].startswith("w.tokens.json takes a JSON ")
+        assert told["trouble"].startswith("w.tokens.json must be a JSON ")
         assert trouble in told["trouble"]
 
 

@@ -151,7 +151,7 @@ def test_levels_go_down_to_one_tile():
 @pytest.mark.parametrize(
     ("tile", "error", "sentence"),
     [
-        ((3, 0, 0), ValueError, r"Atlas.tile\(level\) takes a whole number below 3, and got 3"),
+        ((3, 0, 0), ValueError, r"Atlas.tile\(level\) must be a whole number below 3, got 3"),
         ((-1, 0, 0), ValueError, r"tile\(level\) must be a whole number of at least 0, got -1"),
         ((0, 3, 0), ValueError, r"tile\(row\) must be a whole number below 3, got 3"),
         ((1, 0, 2), ValueError, r"tile\(column\) must be a whole number below 2, got 2"),
@@ -167,9 +167,9 @@ def test_a_tile_that_is_not_there_is_refused(tile, error, sentence):
 
 def test_what_is_not_one_head_is_refused():
     W = gh.Attention().weights(*inputs())
-    with pytest.raises(ValueError, match=r"one head, \[queries, keys\], and got \[2, 4, 5"):
+    with pytest.raises(ValueError, match=r"one head, \[queries, keys\], got \[2, 4, 5"):
         Atlas(W)
-    with pytest.raises(ValueError, match=r"at least one query and one key, and got \[5, 0\]"):
+    with pytest.raises(ValueError, match=r"at least one query and one key, got \[5, 0\]"):
         Atlas(gh.Attention().weights(torch.ones(5, 2), torch.ones(0, 2)).head())
 
 

@@ -129,9 +129,9 @@ def test_one_head_is_exact(reading, weights, layer, head):
 @pytest.mark.parametrize(
     ("layer", "head", "sentence"),
     [
-        (LAYERS, 0, "layer takes one from 0 to 1, and got 2: take another"),
-        (0, HEADS, "head takes one from 0 to 2, and got 3: take another"),
-        (0, -1, "head takes one from 0 to 2, and got -1: take another"),
+        (LAYERS, 0, "layer must be from 0 to 1, got 2"),
+        (0, HEADS, "head must be from 0 to 2, got 3"),
+        (0, -1, "head must be from 0 to 2, got -1"),
     ],
 )
 def test_a_head_that_is_not_there_is_refused(reading, layer, head, sentence):
@@ -179,7 +179,7 @@ def test_the_routes_refuse_in_a_sentence(client, text):
     answer = client.get("/api/heads/weights", params={"text": text, "layer": 0, "head": 9})
     assert (answer.status_code, answer.json()["detail"]) == (
         400,
-        "head takes one from 0 to 2, and got 9: take another.",
+        "head must be from 0 to 2, got 9.",
     )
     assert client.get("/api/heads/maps", params={"text": "unknown"}).status_code == 410
     assert client.get("/api/heads/maps").status_code == 422

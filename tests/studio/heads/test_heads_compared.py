@@ -152,7 +152,7 @@ def test_texts_and_models_of_other_shapes_have_no_difference(studio, client):
     assert there != told["refused"]
     assert client.get("/api/heads/compared", params={"text": asked["text"]}).status_code == 400
     unknown = client.get("/api/heads/maps", params={"text": asked["text"], "model": 3})
-    assert unknown.json()["detail"] == "model takes one from 0 to 2, and got 3: take another."
+    assert unknown.json()["detail"] == "model must be from 0 to 2, got 3."
 
 
 def test_models_with_other_heads_have_entropies_and_roles_alone(studio):

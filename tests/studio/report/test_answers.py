@@ -64,7 +64,7 @@ def test_the_page_names_answers_alike(browser):
 
 @pytest.mark.parametrize("number", [1e-7, 1e21])
 def test_numbers_that_javascript_writes_otherwise_are_refused(number):
-    with pytest.raises(ValueError, match="names answers by plain numbers, and got"):
+    with pytest.raises(ValueError, match="names answers by plain numbers, got"):
         key_of("steps", {"beta": number})
 
 

@@ -159,7 +159,7 @@ def test_without_a_text_it_is_of_one_that_the_run_has_held_out(studio):
     name = held.told["about"]["text"]
     assert held.told[f"texts/{name}"] == {"text": report.sample.text}
     assert held.told["about"]["first"] == "heads"
-    with pytest.raises(Refusal, match=r"^a report without a model takes a text, and got none:"):
+    with pytest.raises(Refusal, match=r"^a report without a model needs a text, got none\."):
         gh.Report(None)
 
 

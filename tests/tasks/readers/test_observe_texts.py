@@ -151,7 +151,7 @@ def test_the_model_keeps_no_hook_where_progress_fails(model, observed):
     ("given", "error", "sentence"),
     [
         ({"statistics": []}, ValueError, "observe_texts needs statistics such as"),
-        ({"statistics": [gh.TopK(2)]}, ValueError, "a corpus takes statistics that add up"),
+        ({"statistics": [gh.TopK(2)]}, ValueError, "a corpus needs statistics that add up"),
         ({"texts": []}, ValueError, "texts must have at least one text, or the Path of a"),
         ({"texts": [" ", ""]}, ValueError, "2 texts has no text in it: give some with a word"),
         ({"texts": [3]}, TypeError, "texts must be strings, or Paths of files, got int"),

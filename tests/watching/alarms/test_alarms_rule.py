@@ -102,8 +102,14 @@ def test_a_rule_goes_on_with_what_another_remembers():
     [
         ({"score": 0}, "score must be a number above 0, got 0"),
         ({"entropy": "low"}, "entropy must be a number, got"),
-        ({"entropy": 1.5}, "takes an entropy up to 1 and a growth from 1, and got 1.5 and 2: give"),
-        ({"growth": 0.5}, "takes an entropy up to 1 and a growth from 1, and got 0.1 and 0.5"),
+        (
+            {"entropy": 1.5},
+            "must have an entropy of at most 1 and a growth of at least 1, got 1.5 and 2. Give",
+        ),
+        (
+            {"growth": 0.5},
+            "must have an entropy of at most 1 and a growth of at least 1, got 0.1 and 0.5",
+        ),
         ({"patience": 0}, "patience must be a whole number"),
     ],
 )
@@ -127,9 +133,9 @@ def test_steps_are_due_at_the_first_and_at_multiples():
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        ({"rule": 0}, "rule takes an AlarmRule such as AlarmRule"),
-        ({"on_alarm": 5}, "on_alarm takes a function such as print, and got 5"),
-        ({"on_readings": "log"}, "on_readings takes a function such as print, and got 'log'"),
+        ({"rule": 0}, "rule must be an AlarmRule such as AlarmRule"),
+        ({"on_alarm": 5}, "on_alarm must be a function such as print, got 5"),
+        ({"on_readings": "log"}, "on_readings must be a function such as print, got 'log'"),
     ],
 )
 def test_who_is_told_is_checked_before_training(told, message):

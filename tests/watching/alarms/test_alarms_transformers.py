@@ -178,7 +178,7 @@ def test_a_loss_that_is_due_is_logged_all_the_same(due):
 
 
 def test_a_log_that_is_none():
-    with pytest.raises(TypeError, match="log takes a function such as trainer.log, and got True"):
+    with pytest.raises(TypeError, match="log must be a function such as trainer.log, got True"):
         TransformersAlarms(log=True)
 
 

@@ -100,12 +100,17 @@ def test_of_a_rule_without_heads():
             "h20",
             {},
             ValueError,
-            "^eviction_scores takes 'h2o', 'snapkv' or 'tova', and got 'h20'.$",
+            "^the method of eviction_scores must be 'h2o', 'snapkv' or 'tova', got 'h20'.$",
         ),
         ("tova", {}, ValueError, r"^these scores of 'layers.0' follow from Received\(last=1\) of"),
         ("snapkv", {"window": 0}, ValueError, "^window must be a whole number of at least 1"),
-        ("h2o", {"kv_heads": 2}, ValueError, "^eviction scores take heads that are a multiple of"),
-        ("h2o", {"layers": "block"}, ValueError, "^layers takes names"),
+        (
+            "h2o",
+            {"kv_heads": 2},
+            ValueError,
+            "^the heads of eviction scores must be a multiple of the key heads, got 3 for 2",
+        ),
+        ("h2o", {"layers": "block"}, ValueError, "^layers must be names"),
     ],
 )
 def test_what_it_does_not_take(method, asked, error, sentence):
@@ -116,6 +121,6 @@ def test_what_it_does_not_take(method, asked, error, sentence):
 
 def test_of_some_heads_nothing_is_told():
     seen, _ = watched([gh.Received()], heads=[0, 2])
-    sentence = r"^eviction scores take all heads, and 'layers.0' was watched with heads=\[0, 2\]:"
+    sentence = r"^eviction scores need all heads, but 'layers.0' was watched with heads=\[0, 2\]\."
     with pytest.raises(ValueError, match=sentence):
         gh.eviction_scores(seen, "h2o")

@@ -280,13 +280,13 @@ class TestErrors:
             gh.gradient_rollout(seen)
 
     def test_without_gradients(self):
-        with pytest.raises(ValueError, match=r"output of 'layers\.0' has none: run it"):  # noqa: SIM117
+        with pytest.raises(ValueError, match=r"output of 'layers\.0' has none\. Run it"):  # noqa: SIM117
             with torch.no_grad():
                 self.run()
 
     def test_reentrant_checkpointing(self):
         model, x = Model(), text().requires_grad_()
-        with pytest.raises(ValueError, match="has none: run .*, reentrant checkpointing"):  # noqa: SIM117
+        with pytest.raises(ValueError, match=r"has none\. Run .*, reentrant checkpointing"):  # noqa: SIM117
             with gh.watch(model, keep="gradients"):
                 checkpoint(model, x, use_reentrant=True)
 
@@ -304,7 +304,7 @@ class TestErrors:
     def test_dropout(self):
         layer = nn.MultiheadAttention(WIDTH, HEADS, dropout=0.1, batch_first=True).train()
         for asks in (True, False):
-            with pytest.raises(ValueError, match="'the model' drops weights: call"):  # noqa: SIM117
+            with pytest.raises(ValueError, match=r"'the model' drops weights\. Call"):  # noqa: SIM117
                 with gh.watch(layer, keep="gradients"):
                     layer(text(), text(), text(), need_weights=asks)
 
@@ -314,13 +314,13 @@ class TestErrors:
                 return (x @ x.mT).softmax(-1) @ x
 
         model = ByHand()
-        with pytest.raises(ValueError, match="output autograd shows, and that of '' it does"):  # noqa: SIM117
+        with pytest.raises(ValueError, match="output autograd shows, but that of '' it does"):  # noqa: SIM117
             with gh.watch(model, keep="gradients"):
                 model(text().requires_grad_())
 
     def test_a_budget(self):
         model = Model()
-        sentence = r"keep='gradients' takes at most budget=2000 bytes"
+        sentence = "keep='gradients' may use at most budget=2000 bytes"
         with pytest.warns(UserWarning, match=sentence):  # noqa: SIM117
             with gh.watch(model, keep="gradients", budget=2000) as seen:
                 loss_of(model(text())).backward()
@@ -329,7 +329,7 @@ class TestErrors:
                 ask()
         with gh.watch(model, keep="gradients") as seen:
             loss_of(model(text())).backward()
-        with pytest.raises(ValueError, match="gradient_rollout takes at most budget=10 bytes"):
+        with pytest.raises(ValueError, match="gradient_rollout may use at most budget=10 bytes"):
             gh.gradient_rollout(seen, budget=10)
 
     def test_gradients_that_were_not_kept(self):
@@ -359,8 +359,8 @@ class TestErrors:
         seen = seen_of(models.bart, models.inputs(models.bart), lambda out: out.logits.sum())
         names = models.NAMES[models.bart]
         own = {side: names[f"{side}_attentions"].format("*") for side in ("encoder", "decoder")}
-        with pytest.raises(ValueError, match="takes cross-attention by cross=, and 'model.dec"):
+        with pytest.raises(ValueError, match="needs cross-attention in cross=, but 'model.dec"):
             gh.cross_gradient_rollout(seen, cross=own["decoder"], **own)
         first = names["cross_attentions"].format(0)
-        with pytest.raises(ValueError, match="each layer of the decoder, and there are 1 for 2"):
+        with pytest.raises(ValueError, match="each layer of the decoder, but there are 1 for 2"):
             gh.cross_gradient_rollout(seen, cross=first, **own)

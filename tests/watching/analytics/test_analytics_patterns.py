@@ -164,10 +164,10 @@ def test_a_frame_has_a_row_for_each_layer_text_and_head():
         ({"vertical": 0}, ValueError, "^vertical must be a whole number of at least 1, got 0.$"),
         ({"slash": 1.5}, TypeError, "^slash must be a whole number of at least 1"),
         ({"window": 0}, ValueError, "^window must be a whole number of at least 1, got 0.$"),
-        ({"over": "all"}, ValueError, "^over takes 'window' or 'text', and got 'all'.$"),
+        ({"over": "all"}, ValueError, "^over must be 'window' or 'text', got 'all'.$"),
         ({"enough": 0.0}, ValueError, "^enough must be a number above 0, got 0.0.$"),
-        ({"enough": 1.1}, ValueError, "^enough takes a share of at most 1, and got 1.1.$"),
-        ({"layers": "decoder"}, ValueError, "^layers takes names"),
+        ({"enough": 1.1}, ValueError, "^enough must be a share of at most 1, got 1.1.$"),
+        ({"layers": "decoder"}, ValueError, "^layers must be names"),
     ],
 )
 def test_what_it_does_not_take(asked, error, sentence):
@@ -185,7 +185,7 @@ def test_attention_that_crosses_has_no_distances():
     layer = gh.MultiHeadAttention(6, 2)
     with gh.watch(layer, keep="weights") as seen:
         layer(torch.randn(2, 7, 6), torch.randn(2, 7, 6))
-    with pytest.raises(ValueError, match="patterns takes the attention of a text to itself"):
+    with pytest.raises(ValueError, match="patterns needs the attention of a text to itself"):
         gh.patterns(seen)
 
 
@@ -193,5 +193,5 @@ def test_a_text_without_a_token_has_none():
     rule, x = gh.Attention(), torch.zeros(1, 2, 0, 5)
     with gh.watch(rule, keep="weights") as seen:
         rule(x, x, x)
-    with pytest.raises(ValueError, match="patterns takes a text of a token at least"):
+    with pytest.raises(ValueError, match="patterns needs a text of at least"):
         gh.patterns(seen)

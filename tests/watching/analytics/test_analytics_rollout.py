@@ -124,9 +124,11 @@ def test_of_one_stack_of_several():
         whole = rolled_out([one for one in named if one.shape[-1] == one.shape[-2]])
         found = gh.rollout(seen, range(length), layers=stack)
         torch.testing.assert_close(found, whole, **NEAR)
-    with pytest.raises(ValueError, match="SelfAttention' and 'decoder.* look like two: choose by"):
+    with pytest.raises(
+        ValueError, match=r"SelfAttention' and 'decoder.* look like two\. Choose with"
+    ):
         gh.rollout(seen)
-    with pytest.raises(ValueError, match="EncDecAttention' has 7 queries on 11 keys: choose"):
+    with pytest.raises(ValueError, match=r"EncDecAttention' has 7 queries on 11 keys\. Choose"):
         gh.rollout(seen, layers="decoder")
 
 
@@ -213,50 +215,60 @@ def of_two_kinds():
 @pytest.mark.parametrize(
     ("seen", "asked", "error", "sentence"),
     [
-        (lambda: kept()[0], {"rows": -1}, TypeError, "^rows takes a list of queries such as"),
+        (lambda: kept()[0], {"rows": -1}, TypeError, "^rows must be a list of queries such as"),
         (lambda: kept()[0], {"rows": [0.5]}, TypeError, "^rows must be a whole number"),
-        (lambda: kept()[0], {"rows": []}, ValueError, "^rows takes one query at least"),
-        (lambda: kept()[0], {"rows": [7]}, ValueError, "^rows takes queries of the 7 that there"),
-        (lambda: kept()[0], {"rows": [-8]}, ValueError, "^rows .* of the 7 .*, and got -8.$"),
+        (lambda: kept()[0], {"rows": []}, ValueError, "^rows must have at least one query"),
+        (
+            lambda: kept()[0],
+            {"rows": [7]},
+            ValueError,
+            "^rows must name queries of the 7 that there",
+        ),
+        (lambda: kept()[0], {"rows": [-8]}, ValueError, "^rows .* of the 7 .*, got -8.$"),
         (
             lambda: kept()[0],
             {"residual": 1.0},
             ValueError,
             "^residual must be a probability from 0",
         ),
-        (lambda: kept()[0], {"layers": "decoder"}, ValueError, "^layers takes names .* 'decoder'"),
-        (lambda: [1], {}, TypeError, "takes what a watch has seen, and got list: give it the seen"),
-        (lambda: gh.Seen({}), {}, ValueError, "takes what a watch has seen, and nothing was"),
+        (
+            lambda: kept()[0],
+            {"layers": "decoder"},
+            ValueError,
+            "^layers must be names .* 'decoder'",
+        ),
+        (lambda: [1], {}, TypeError, "needs what a watch has seen, got list. Give it the seen"),
+        (lambda: gh.Seen({}), {}, ValueError, "needs what a watch has seen, but nothing was"),
         (lambda: watched()[0], {}, ValueError, "^the weights of 'layers.0' were not kept"),
         (
             lambda: crossing(5, 7),
             {},
             ValueError,
-            "takes the attention of a whole text to itself, and '' has 5 queries on 7 keys: choose",
+            "needs the attention of a whole text to itself, but '' has 5 queries on 7 keys. Choose",
         ),
         (
             crossing_to_a_text_as_long,
             {},
             ValueError,
-            "takes the attention of a text to itself, and '' crosses to another: choose others by",
+            "needs the attention of a text to itself, but '' crosses to another. Choose others",
         ),
         (
             of_two_batches_without_heads,
             {},
             ValueError,
-            "takes layers of one text, and '0' and '1' have 7 tokens in 3 rows and 7 tokens in 1",
+            "needs layers of one text, but '0' and '1' have 7 tokens in 3 rows and 7 tokens in 1",
         ),
         (
             of_two_texts,
             {},
             ValueError,
-            "takes layers of one text, and '0' and '1' have 5 tokens in 2 rows and 7 tokens in 2",
+            "needs layers of one text, but '0' and '1' have 5 tokens in 2 rows and 7 tokens in 2",
         ),
         (
             of_two_kinds,
             {},
             ValueError,
-            "takes the layers of one stack, and 'first' and 'second' look like two: choose by",
+            "needs the layers of one stack, but 'first' and 'second' look like two. Choose with",
         ),
     ],
 )
@@ -270,7 +282,7 @@ def test_more_rows_than_the_budget_has_room_for_are_refused():
     # Twice, 2 texts of 3 heads and 7 keys for each of 5 rows, in 4 bytes.
     needed = 2 * 2 * 3 * 7 * 5 * 4
     gh.rollout(seen, range(5), budget=needed)
-    sentence = rf"^rollout takes at most budget={needed - 1} bytes, and 5 rows would need {needed}:"
+    sentence = rf"^rollout may use at most budget={needed - 1} bytes, but 5 rows need {needed}\."
     with pytest.raises(ValueError, match=sentence):
         gh.rollout(seen, range(5), budget=needed - 1)
 
@@ -339,8 +351,8 @@ def test_a_text_of_too_many_pipes_is_refused():
     seen, _ = watched([], keep="weights")
     gh.flow(seen, most_pairs=2 * 7 * 7)
     sentence = (
-        "^flow takes at most most_pairs=97 of layers · tokens², and 2 layers of 7 tokens have 98: "
-        "take a shorter text, or rollout.$"
+        "^flow may use at most most_pairs=97 of layers · tokens², but 2 layers of 7 tokens have "
+        "98\\. Use a shorter text, or rollout.$"
     )
     with pytest.raises(ValueError, match=sentence):
         gh.flow(seen, most_pairs=97)

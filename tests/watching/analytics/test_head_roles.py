@@ -339,15 +339,15 @@ def test_repeated_tokens_are_distinct_within_a_period_and_the_same_in_the_next()
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"period": 9, "avoid": (0, 1)}, "draws 9 distinct tokens, and there are 8 to draw from"),
-        ({"period": 10, "begin": 0}, "draws 10 distinct tokens, and there are 9 to draw from"),
+        ({"period": 9, "avoid": (0, 1)}, "draws 9 distinct tokens, but there are 8 to draw from"),
+        ({"period": 10, "begin": 0}, "draws 10 distinct tokens, but there are 9 to draw from"),
         ({"period": 0}, r"\(period\) must be a whole number of at least 1, got 0"),
         ({"period": 3, "rows": 0}, r"\(rows\) must be a whole number of at least 1, got 0"),
         ({"period": 3, "times": 1}, r"\(times\) must be a whole number of at least 2, got 1"),
         ({"period": 3, "seed": -1}, r"\(seed\) must be a whole number of at least 0, got -1"),
         ({"period": 3, "begin": -1}, r"\(begin\) must be a whole number of at least 0, got -1"),
-        ({"period": 3, "rows": 10**12}, "makes at most 268435456 numbers, and would make 12"),
-        ({"period": 3, "times": 10**12}, "makes at most 268435456 numbers, and would make 30"),
+        ({"period": 3, "rows": 10**12}, "makes at most 268435456 numbers, but would make 12"),
+        ({"period": 3, "times": 10**12}, "makes at most 268435456 numbers, but would make 30"),
         ({"period": 3, "avoid": (-1,)}, r"\(avoid\) must be a whole number of at least 0, got"),
     ],
 )
@@ -357,7 +357,7 @@ def test_tokens_that_cannot_be_drawn_are_refused(arguments, sentence):
 
 
 def test_what_is_no_model_is_refused():
-    with pytest.raises(TypeError, match="takes a model, or what was seen of one, and got str"):
+    with pytest.raises(TypeError, match="needs a model, or what a watch has seen of one, got str"):
         gh.head_roles("model", text())  # type: ignore[reportArgumentType]
 
 
@@ -367,11 +367,11 @@ def test_what_is_no_model_is_refused():
         (
             [1, 2],
             TypeError,
-            r"tokens takes a tensor of whole numbers, \[batch, length\], and got l",
+            r"tokens must be a tensor of whole numbers, \[batch, length\], got l",
         ),
         (torch.ones(1, 5), TypeError, "got torch.float32"),
-        (torch.ones(1, 1, 5).long(), ValueError, r"or a batch of them, .*and got \[1, 1, 5\]"),
-        (torch.ones(1, 0).long(), ValueError, r"and got \[1, 0\]"),
+        (torch.ones(1, 1, 5).long(), ValueError, r"or a batch of them, .*got \[1, 1, 5\]"),
+        (torch.ones(1, 0).long(), ValueError, r"got \[1, 0\]"),
     ],
 )
 def test_what_are_no_tokens_is_refused(tokens, kind, sentence):
@@ -383,11 +383,11 @@ def test_what_are_no_tokens_is_refused(tokens, kind, sentence):
     ("asked", "kind", "sentence"),
     [
         ({"near": -1}, ValueError, "near must be a whole number of at least 0, got -1"),
-        ({"thresholds": 0.5}, TypeError, r"thresholds takes a dict such as .* and got 0\.5"),
+        ({"thresholds": 0.5}, TypeError, r"thresholds must be a dict such as .* got 0\.5"),
         (
             {"thresholds": {"sink": 0.5}},
             ValueError,
-            "a role is one of previous, .*, got 'sink'",
+            "a role must be one of previous, .*, got 'sink'",
         ),
         ({"thresholds": {"first": "x"}}, TypeError, r"thresholds\['first'\] must be a number"),
     ],
@@ -420,7 +420,7 @@ def test_an_attention_that_crosses_to_another_text_is_refused():
     rule, x = gh.Attention(), torch.randn(1, 1, 7, 3)
     with gh.watch(rule, keep="weights") as seen:
         rule(x, x[..., :5, :], x[..., :5, :])
-    with pytest.raises(ValueError, match=r"the attention has 1 × 7 queries on 5 keys: give the"):
+    with pytest.raises(ValueError, match=r"the attention has 1 × 7 queries on 5 keys\. Give the"):
         gh.head_roles(seen, torch.arange(7))
 
 
@@ -429,7 +429,7 @@ def test_one_that_crosses_to_a_text_as_long_or_longer_is_refused_too(keys):
     model = gh.MultiHeadAttention(6, 2)
     with gh.watch(model, keep="weights") as seen:
         model(torch.randn(1, 7, 6), torch.randn(1, keys, 6))
-    with pytest.raises(ValueError, match="of a text to itself, and the attention crosses to ano"):
+    with pytest.raises(ValueError, match="of a text to itself, but the attention crosses to ano"):
         gh.head_roles(seen, torch.arange(7))
 
 
@@ -442,12 +442,14 @@ def test_a_model_whose_layers_share_an_attention_is_refused():
         def forward(self, tokens):
             return self.layer(self.layer(nn.functional.one_hot(tokens, 6).float()))
 
-    with pytest.raises(ValueError, match="each attention once, and 'layer' ran 2 times: watch it,"):
+    with pytest.raises(
+        ValueError, match=r"each attention once, but 'layer' ran 2 times\. Watch the model"
+    ):
         gh.head_roles(Shared(), torch.arange(5))
 
 
 def test_what_has_seen_nothing_has_no_roles():
-    with pytest.raises(ValueError, match="takes what a watch has seen, and nothing was: run the"):
+    with pytest.raises(ValueError, match=r"needs what a watch has seen, but nothing was\. Run the"):
         gh.head_roles(gh.Seen({}), torch.arange(7))
 
 
@@ -455,5 +457,5 @@ def test_a_role_that_nobody_has_a_score_of_has_no_best_head():
     roles = gh.head_roles(attending(random_weights(), gh.causal()), torch.arange(LENGTH))
     with pytest.raises(ValueError, match="no head has a score of 'induction', as no query"):
         roles.best("induction")
-    with pytest.raises(ValueError, match="a role is one of previous, .*, got 'sink'"):
+    with pytest.raises(ValueError, match="a role must be one of previous, .*, got 'sink'"):
         roles.heads("sink")

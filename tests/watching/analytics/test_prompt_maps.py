@@ -264,14 +264,14 @@ def test_any_model_that_is_given_a_picture_and_a_prompt_has_maps():
 
 def test_what_has_no_prompt_is_refused():
     painter = Painter()
-    with pytest.raises(TypeError, match=r'takes the tokens of each word, such as \{"cat": \[5\]\}'):
+    with pytest.raises(TypeError, match=r'needs the tokens of each word, such as \{"cat": \[5\]\}'):
         gh.prompt_maps(painter, ["cat"]).__enter__()
-    with pytest.raises(TypeError, match=r"the tokens of 'cat' are a list such as \[5\]"):
+    with pytest.raises(TypeError, match=r"the tokens of 'cat' must be a list such as \[5\]"):
         gh.prompt_maps(painter, {"cat": 5}).__enter__()
     sample, text = torch.randn(2, 5, 7, 3), torch.randn(2, TEXT, 5)
     for given, told in (
-        ({"words": {"cat": [11]}}, "words takes tokens of the 11 of the prompt"),
-        ({"words": WORDS, "batch": 2}, "batch takes a row of the 2, and got 2"),
+        ({"words": {"cat": [11]}}, "words must name tokens of the 11 of the prompt"),
+        ({"words": WORDS, "batch": 2}, "batch must be one of the 2 rows, got 2"),
     ):
         with pytest.raises(ValueError, match=told), gh.prompt_maps(painter, **given):
             painter(sample, text)
@@ -320,5 +320,5 @@ def test_the_tokens_of_a_word_are_found_in_the_prompt():
     prompt = "a cat in red with a cat"
     assert gh.prompt_tokens(prompt, "cat", Tokenizer()) == [2, 4, 7]
     assert gh.prompt_tokens(prompt, "in red", Tokenizer()) == [3, 4]
-    with pytest.raises(ValueError, match="takes a word of the prompt"):
+    with pytest.raises(ValueError, match="must be part of the prompt"):
         gh.prompt_tokens(prompt, "elephant", Tokenizer())

@@ -101,7 +101,7 @@ def refused(update, sentence, kind=ValueError):
 @pytest.mark.parametrize(
     ("statistics", "options", "kind", "sentence"),
     [
-        ([], {}, ValueError, "takes statistics such as .*, and got none"),
+        ([], {}, ValueError, "needs statistics such as .*, got none"),
         ([gh.TopK(2)], {}, ValueError, r"got TopK\(k=2\), but the keys of one text are not those"),
         ([gh.ArgMax()], {}, ValueError, r"got ArgMax\(\), but the keys of one text are not those"),
         ([gh.Entropy], {}, TypeError, "got the class Entropy"),
@@ -121,16 +121,16 @@ def seen_of(model, statistics, batch, real=None):
 
 def test_nothing_read_is_nothing_to_compute():
     with pytest.warns(UserWarning, match="before the ``update``"):
-        refused(corpora.corpus().compute, "compute takes what was seen of some documents, and th")
+        refused(corpora.corpus().compute, "compute needs what was seen of some documents, but th")
 
 
 def test_what_was_not_watched_for_the_corpus_is_refused():
     model, corpus, batch = Model(), corpora.corpus(), documents((5,))[0][None]
-    refused(lambda: corpus.update([1]), "update takes what `gh.watch` has seen, and got", TypeError)
+    refused(lambda: corpus.update([1]), "update needs what `gh.watch` has seen, got", TypeError)
     seen = seen_of(model, [gh.Entropy()], batch)
-    refused(lambda: corpus.update(seen), r"as gh.watch\(model, corpus.statistics\), and 'largest'")
+    refused(lambda: corpus.update(seen), r"as gh.watch\(model, corpus.statistics\), but 'largest'")
     seen = seen_of(model, corpora.STATISTICS, batch)
-    refused(lambda: corpus.update(seen), "and 'distances' of 'first' is DistanceHistogram")
+    refused(lambda: corpus.update(seen), "but 'distances' of 'first' is DistanceHistogram")
 
 
 @pytest.mark.filterwarnings("ignore:watch saw keys of .* as of padding")
@@ -151,7 +151,9 @@ def test_padding_that_was_watched_as_if_it_were_real_is_refused(side):
     else:
         corpus.update(seen, real)
     corpus = gh.CorpusStatistics([gh.PooledMap(2, 2)])
-    refused(lambda: corpus.statistics_of(real), "takes texts of one length, and this batch has pad")
+    refused(
+        lambda: corpus.statistics_of(real), "needs texts of one length, but this batch has texts"
+    )
 
 
 def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_added():
@@ -161,13 +163,13 @@ def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_added():
     for mask, sentence, kind in (
         (
             real.float(),
-            "attention_mask takes a tensor of whole numbers or booleans, and",
+            "attention_mask must be a tensor of whole numbers or booleans, got ",
             TypeError,
         ),
-        (real.tolist(), "takes a tensor of whole numbers or booleans, and got list", TypeError),
-        (real + 1, r"1 or 0 for each token, \[batch, tokens\], and got \[2, 7\]", ValueError),
-        (real[None], r"1 or 0 for each token, \[batch, tokens\], and got \[1, 2, 7\]", ValueError),
-        (real[:, 1:], r"tells of \[2, 6\] tokens, and 'first' saw \[2, 7\]", ValueError),
+        (real.tolist(), "must be a tensor of whole numbers or booleans, got list", TypeError),
+        (real + 1, r"1 or 0 for each token, \[batch, tokens\], got \[2, 7\]", ValueError),
+        (real[None], r"1 or 0 for each token, \[batch, tokens\], got \[1, 2, 7\]", ValueError),
+        (real[:, 1:], r"that 'first' saw, \[2, 7\], got \[2, 6\]", ValueError),
     ):
         refused(lambda: corpus.update(seen, mask), sentence, kind)  # noqa: B023
     corpus.update(seen, real)
@@ -181,13 +183,13 @@ def test_a_mask_tells_of_one_text_alone():
     with torch.no_grad(), gh.watch(model, corpus.statistics) as seen:
         model(batch, real)
         model(batch, real)
-    refused(lambda: corpus.update(seen, real), "one text a watch, and 'first' saw several: open")
+    refused(lambda: corpus.update(seen, real), "one text per watch, but 'first' saw several. Open")
 
 
 def test_a_mask_of_other_keys_is_refused_while_the_model_runs():
     model, corpus = Model(), gh.CorpusStatistics([gh.Received()])
     batch, real = corpora.padded(documents((5, 7)), "right")
-    with pytest.raises(ValueError, match=r"and it is \[2, 7\] where an attention has batch \[2\]"):
+    with pytest.raises(ValueError, match=r"but it is \[2, 7\] where an attention has batch \[2\]"):
         seen_of(model, corpus.statistics_of(real), batch[:, :6])
 
 
@@ -195,17 +197,19 @@ def test_documents_that_are_too_short_are_refused():
     model, corpus = Model(), gh.CorpusStatistics([gh.Received(last=4)])
     batch, real = corpora.padded(documents((3, 7)), "right")
     seen = seen_of(model, corpus.statistics_of(real), batch, real)
-    refused(lambda: corpus.update(seen, real), "at least 4 queries, and a document has 3: ask for")
+    refused(lambda: corpus.update(seen, real), "at least 4 queries, but a document has 3. Ask for")
 
 
 def test_maps_of_unlike_lengths_and_layers_of_unlike_heads_are_refused():
     corpus = gh.CorpusStatistics([gh.PooledMap(2, 2)])
     read(corpus, Model(), documents((5,)))
-    with pytest.raises(ValueError, match="'first' had one of 5 tokens and one of 7 tokens: cut"):
+    with pytest.raises(ValueError, match=r"'first' had one of 5 tokens and one of 7 tokens\. Cut"):
         read(corpus, Model(), documents((7,)))
     other = Model()
     other.first = corpora.Heads(5)
-    with pytest.raises(ValueError, match="'first' has 3 heads and 5: take another CorpusStatistic"):
+    with pytest.raises(
+        ValueError, match=r"'first' has 3 heads and 5\. Use another CorpusStatistic"
+    ):
         read(corpus, other, documents((5,)))
 
 
@@ -230,9 +234,7 @@ def test_a_result_is_had_by_name_as_a_table_and_from_a_file(tmp_path):
         result["third"]
     with pytest.raises(KeyError, match="'top' was not asked; there is entropy"):
         result.to_frame("top")
-    with pytest.raises(
-        ValueError, match="the statistics of to_frame must have the same axes, got ent"
-    ):
+    with pytest.raises(ValueError, match="needs statistics of the same axes, got ent"):
         result.to_frame("entropy", "received")
-    with pytest.raises(ValueError, match="stacked takes layers of one shape, and 'entropy' is"):
+    with pytest.raises(ValueError, match="stacked needs layers of one shape, but 'entropy' is"):
         result.stacked("entropy")

@@ -589,8 +589,8 @@ class TestFeatures:
     def test_statistics_of_positions_are_refused(self, statistic):
         model, x = Model(Block(products), self.model()).double(), texts(BATCH).detach()
         sentence = (
-            rf"^{type(statistic).__name__}\(.*\) takes attention to tokens, whose positions it "
-            r"reads, and 'blocks.1' weighs features by its softmax: leave 'blocks.1' out by "
+            rf"^{type(statistic).__name__}\(.*\) needs attention to tokens, whose positions it "
+            r"reads, but 'blocks.1' weighs features by its softmax\. Omit 'blocks.1' with "
             r"layers=\.$"
         )
         with pytest.raises(ValueError, match=sentence), gh.watch(model, [statistic]):
@@ -602,7 +602,9 @@ class TestFeatures:
         with torch.no_grad(), gh.watch(model, keep="weights") as seen:
             model(x)
         torch.testing.assert_close(seen[""].weights.dense(), self.expected(model, x))
-        with pytest.raises(ValueError, match="and '' weighs features by its softmax: choose othe"):
+        with pytest.raises(
+            ValueError, match=r"but '' weighs features by its softmax\. Choose othe"
+        ):
             gh.rollout(seen)
         with pytest.raises(ValueError, match="its keys are features, and not patches"):
             seen[""].image(query=0)
@@ -617,7 +619,9 @@ class TestFeatures:
     def test_steps_and_interventions_are_refused(self):
         model, x = self.model(), texts(BATCH).detach()
         with (
-            pytest.raises(ValueError, match="'' weighs features by its softmax, and not tokens: t"),
+            pytest.raises(
+                ValueError, match=r"'' weighs features by its softmax, and not tokens\. U"
+            ),
             gh.watch(model, keep="trace"),
         ):
             model(x)
@@ -836,14 +840,14 @@ class TestMixedHeads:
 
     def test_steps_have_no_place_for_it(self):
         with pytest.raises(
-            ValueError, match="'' mixes the weights of its heads after the softmax: take keep='wei"
+            ValueError, match=r"'' mixes the weights of its heads after the softmax\. Use keep='w"
         ):
             self.seen(keep="trace")
 
     def test_interventions_are_refused(self):
         model, x = Refused(mixed).double(), texts(BATCH).detach()
         with (
-            pytest.raises(RuntimeError, match="and of '' none took them as they were: leave it"),
+            pytest.raises(RuntimeError, match=r"but of '' none used them as they were\. Omit it"),
             torch.no_grad(),
             gh.watch(model, [gh.Entropy()]),
             gh.intervene(model, {"": [gh.ZeroAblation(heads=[0])]}),
@@ -1068,7 +1072,7 @@ class TestTheTrace:
         [
             (
                 lambda q, k, v: ((q @ k.mT).tanh() * 5).softmax(-1) @ v,
-                "keep='trace' takes scores that are products, .* and '' changes its scores",
+                "keep='trace' needs scores that are products, .* but '' changes its scores",
             ),
             (
                 lambda q, k, v: F.scaled_dot_product_attention(q, k, v, dropout_p=0.5),
@@ -1091,7 +1095,9 @@ class TestTheTrace:
         trace = seen[""].trace
         assert sum(step.numel() for _, step in trace.steps()) * 8 <= needed + 8 * 6 * LENGTH**2
         with (
-            pytest.warns(UserWarning, match=f"keep='trace' takes at most budget={needed - 1} byt"),
+            pytest.warns(
+                UserWarning, match=f"keep='trace' may use at most budget={needed - 1} byt"
+            ),
             gh.watch(model, keep="trace", budget=needed - 1) as seen,
         ):
             model(x)

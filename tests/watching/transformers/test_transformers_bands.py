@@ -231,7 +231,7 @@ class TestWhatIsKept:
         numbers = 2 * HEADS * (LENGTH * (3 + 2 + 2) + 2 * LENGTH)
         least = 4 * sum(numbers + 2 * HEADS * LENGTH * (size + 1) for size in WINDOWS)
         self.seen(keep="weights", budget=least + 1000)
-        with pytest.warns(UserWarning, match="keep='weights' takes at most budget="):
+        with pytest.warns(UserWarning, match="keep='weights' may use at most budget="):
             watched, _ = self.seen(keep="weights", budget=least - 1)
         assert not watched[0].has_weights
 
@@ -251,9 +251,9 @@ class TestWhatIsKept:
         [
             (
                 "trace",
-                "keep='trace' takes attention whose queries, .* and those of 'encoder",
+                "keep='trace' needs attention whose queries, .* but those of 'encoder",
             ),
-            ("gradients", "keep='gradients' takes attention whose output .* 'encoder.layer.0"),
+            ("gradients", "keep='gradients' needs attention whose output .* 'encoder.layer.0"),
         ],
     )
     def test_steps_and_gradients_are_refused(self, keep, sentence):
@@ -286,7 +286,7 @@ class TestWhatIsRefused:
 
         monkeypatch.setattr(kind, method, doubled)
         told = self.refused(model, given)
-        assert "that of 'encoder.layer.0.attention.self' gave another output: leave it out" in told
+        assert "that of 'encoder.layer.0.attention.self' gave another output. Omit it with" in told
 
     def test_one_more_softmax(self, monkeypatch):
         model, given = built("longformer"), given_to("longformer")
@@ -306,8 +306,8 @@ class TestWhatIsRefused:
         changes = {LONGFORMER.format(1): [gh.ZeroAblation(heads=[0])]}
         told = self.refused(model, given, ValueError, changes)
         assert told == (
-            "intervene changes attention whose weights are a matrix, and LongformerSelfAttention "
-            "has those of a band: leave it out."
+            "intervene changes attention whose weights are a matrix, but LongformerSelfAttention "
+            "has those of a band. Omit it."
         )
 
 
