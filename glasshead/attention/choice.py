@@ -74,6 +74,15 @@ def choose(problem: Problem, name: str) -> EngineChoice:
     )
 
 
+def tiles_denied(problem: Problem) -> str | None:
+    """Return why a call in bfloat16 takes no matrix tiles on a processor that has them."""
+    if problem.query.dtype != torch.bfloat16 or is_traced():
+        return None
+    from glasshead.engines.streaming import matrix_tiles
+
+    return matrix_tiles.refusal() if matrix_tiles.are_there() else None
+
+
 def _by_speed(problem: Problem) -> tuple[Sequence[Engine], str]:  # noqa: PLR0911 - a branch each
     """Order the engines by expected speed, the fastest first, and tell the branch of the rule.
 

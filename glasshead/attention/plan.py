@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from glasshead.attention.choice import EngineChoice
+from glasshead.attention.choice import EngineChoice, tiles_denied
 from glasshead.attention.price import price
-from glasshead.engines import FUSED, reduced_by
+from glasshead.engines import FUSED, STREAMING, reduced_by
 from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import Reduction
 
@@ -79,7 +79,10 @@ def planned(
     """Plan a call on the chosen engine: its cost, with that of the reductions."""
     engine = choice.engine
     cost = engine.cost(problem)
-    plan = Plan(engine.name, engine.about, choice.reason, choice.refused, cost.flops, cost.bytes)
+    reason = choice.reason
+    if engine is STREAMING and (why := tiles_denied(problem)) is not None:
+        reason = f"{reason}; {why}"
+    plan = Plan(engine.name, engine.about, reason, choice.refused, cost.flops, cost.bytes)
     if reductions is None:
         return plan
     extra = price(problem, engine, cost, reductions)

@@ -53,6 +53,7 @@ def backward_blocks(
         keys = stop - start
         scores = score(
             recipe,
+            real(recipe.scale),
             first,
             last,
             start,

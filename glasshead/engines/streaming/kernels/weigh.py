@@ -307,12 +307,18 @@ def hide(scores, first, first_key, visible, bounds):
             row[j] = row[j] if part[j] != 0 else hidden
 
 
+# A fused product less the largest score, which was rounded, is off by half of the last bit of that:
+# too much for scores beyond this size.
+_SMALL = 64.0
+
+
 @kernel
-def weigh(scores, first, first_key, bounds, sink, keyed, rows):
+def weigh(scores, scale, first, first_key, bounds, sink, keyed, rows):
     """Turn the scores s of each row into exp(s - max), and sum over them.
 
     Args:
         scores: `[queries, keys]`, in place; 0 outside of what a row sees.
+        scale: What still multiplies the scores, above 0.
         first, first_key: The query of the first row and the key of the first column.
         bounds: The first key that each query sees, and the one after the last, `[2, queries]` of
             all queries; -inf between them hides, too.
@@ -322,7 +328,7 @@ def weigh(scores, first, first_key, bounds, sink, keyed, rows):
             turns the scores, as they are left here, into weights.
     """
     real = scores.dtype.type
-    zero, nothing = real(0), real(-np.inf)
+    zero, one, nothing = real(0), real(1), real(-np.inf)
     least = real(-88.0) if scores.itemsize == 4 else real(-709.0)
     for i in range(len(scores)):
         at = first + i
@@ -357,11 +363,17 @@ def weigh(scores, first, first_key, bounds, sink, keyed, rows):
             key = place_of(largest, row, 0, len(row))
             key = -1 if key == len(row) else key + start + first_key
 
+        largest *= scale
+        factor = scale
+        if scale != one and not abs(largest) <= _SMALL:
+            factor = one
+            for j in range(len(row)):
+                row[j] *= scale
         top = max(largest, sink)
         total = real(0)
         by_log = real(0)
         for j in range(len(row)):
-            x = row[j] - top
+            x = row[j] * factor - top
             x = max(x, least)
             p = exponential(x)
             row[j] = p
@@ -370,7 +382,7 @@ def weigh(scores, first, first_key, bounds, sink, keyed, rows):
         whole = total
         if sink != -np.inf:
             whole += real(np.exp(sink - top))
-        inverse = real(1) / whole
+        inverse = one / whole
         log = real(np.log(whole))
         rows[LOG_SUM, at] = top + log
         rows[MAX_SCORE, at] = largest
