@@ -21,7 +21,7 @@ from glasshead.engines.streaming.kernels.arguments import (
     VisibleGrid,
     Workspace,
 )
-from glasshead.engines.streaming.kernels.processor import ROUNDED, SQUARE, at_hand
+from glasshead.engines.streaming.kernels.processor import SQUARE, at_hand
 from glasshead.engines.streaming.kernels.streamed import (
     ARRAYS,
     ASKED,
@@ -255,7 +255,7 @@ def forward_program(problem: LoweredProblem, cut: Schedule, spec: OutputSpec) ->
     workspace = Workspace(
         query=builder.take(cut.height * builder.query.dim),
         scores=builder.take(cut.height * cut.across),
-        rounded=builder.take(ROUNDED if pairs is not None else 0, itemsize=4),
+        rounded=builder.take(cut.height * cut.across if pairs is not None else 0, itemsize=2),
         product=builder.take(cut.height * values.width),
         top_groups=builder.take(max(64, min(4 * spec.top, cut.keys))),
         order=builder.take(spec.top),

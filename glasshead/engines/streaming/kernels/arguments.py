@@ -105,7 +105,7 @@ class Workspace(NamedTuple):
 
     query: Reals
     scores: Reals
-    rounded: HalfPairs
+    rounded: Halves
     product: Reals
     top_groups: Reals
     order: Reals

@@ -13,7 +13,7 @@ from glasshead.engines.streaming.kernels.streamed import (
     MANY_KEYS,
     MAX_SCORE,
 )
-from glasshead.engines.streaming.kernels.sums import reduce_block, span_rows
+from glasshead.engines.streaming.kernels.sums import reduce_block, reduces, span_rows
 from glasshead.engines.streaming.kernels.tiles import (
     open_tiles,
     release_tiles,
@@ -113,6 +113,7 @@ def forward_blocks(
         and not len(recipe.table)
         and not len(recipe.bias.numbers)
     )
+    kept = not len(pairs) or reduces(spec, results)
     for first in range(first_row, last_row, step):
         last = min(first + height, last_row)
         start, stop = hull(recipe.bounds, first, last, width)
@@ -144,19 +145,20 @@ def forward_blocks(
             recipe.bounds,
             weights.dtype.type(recipe.sink),
             spec.keyed,
+            kept,
+            workspace.rounded,
             results.rows,
         )
         factors = results.rows[FACTOR, first:last]
         if len(pairs):
             rows, across = scores.shape
             times_paired_rows(
-                workspace.scores,
+                workspace.rounded,
                 rows,
                 across,
                 start,
                 pairs,
                 value.width,
-                workspace.rounded,
                 workspace.product,
             )
         elif len(value.numbers):

@@ -50,10 +50,8 @@ _AVX512_TILE, _AVX_TILE = RegisterTile(8, 2, 64), RegisterTile(4, 2, 32)
 # Arm has twice the registers of x86 without AVX.
 _ARM_TILE, _SSE_TILE = RegisterTile(4, 4, 16), RegisterTile(4, 2, 16)
 TILES = (_AVX512_TILE, _AVX_TILE, _ARM_TILE, _SSE_TILE)
-# What products on matrix tiles need, the rows and columns of one, and how many numbers of a row are
-# rounded at a time: with its rows they stay in the L1 cache.
-MATRIX_TILES, SQUARE, DEPTH = ("amx-tile", "amx-bf16"), 32, 256
-ROUNDED = SQUARE * DEPTH // 2
+# What products on matrix tiles need, and the rows and columns of one.
+MATRIX_TILES, SQUARE = ("amx-tile", "amx-bf16"), 32
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 
 # Those whose machine code a wheel holds, the best first.

@@ -12,7 +12,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glasshead.engines.streaming.kernels.options import together
-from glasshead.engines.streaming.kernels.processor import DEPTH, SQUARE, at_hand
+from glasshead.engines.streaming.kernels.processor import SQUARE, at_hand
 
 MATRIX_TILES = at_hand().matrix_tiles
 # A tile: its rows, and the words of a row.
@@ -70,16 +70,14 @@ def _multiply_square(
     c: Any,
     c_first: Any,
     c_row: Any,
-    add: Any,
 ) -> Any:
-    """Compute C = A B, or C = C + A B, for 32 rows and columns of C.
+    """Compute C = A B for 32 rows and columns of C.
 
-    A and B are flat arrays of pairs, given with the place of their first word and the stride of
-    their rows. A step takes 16 words of A's rows, and 16 rows of B; those of A are `a_step` apart.
+    A and B are flat arrays, A of pairs or of their halves, given with the place of what is first
+    and the stride of their rows. A step takes 16 pairs of A's rows, which are `a_step` apart, and
+    16 rows of B.
     """
-    signature = types.void(
-        a, a_first, a_row, a_step, b, b_first, b_row, steps, c, c_first, c_row, add
-    )
+    signature = types.void(a, a_first, a_row, a_step, b, b_first, b_row, steps, c, c_first, c_row)
 
     def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         if not MATRIX_TILES or c.dtype != types.float32:
@@ -88,12 +86,10 @@ def _multiply_square(
         values = [
             context.make_array(kind)(context, builder, value).data
             if isinstance(kind, types.Array)
-            else value
-            if kind == types.boolean
             else context.cast(builder, value, kind, types.int64)
             for kind, value in zip(sig.args, arguments, strict=True)
         ]
-        pa, fa, ra, sa, pb, fb, rb, count, pc, fc, rc, more = values
+        pa, fa, ra, sa, pb, fb, rb, count, pc, fc, rc = values
 
         def number(tile: int) -> ir.Constant:
             return ir.Constant(_BYTE, tile)
@@ -101,32 +97,28 @@ def _multiply_square(
         def at(pointer: Any, place: Any) -> Any:
             return builder.bitcast(builder.gep(pointer, [place]), _BYTE.as_pointer())
 
-        def stride(row: Any) -> Any:
-            return builder.mul(row, _WORD(4))
+        def stride(row: Any, size: int = 4) -> Any:
+            return builder.mul(row, _WORD(size))
 
         def below(place: Any, row: Any) -> Any:
             return builder.add(place, builder.mul(row, _WORD(_SIDE)))
 
         # Tiles 0 to 3 are C's, row by row.
         corners = [first for one in (fc, below(fc, rc)) for first in (one, _right_of(builder, one))]
-        with builder.if_else(more) as (continued, fresh):
-            with continued:
-                for tile, place in enumerate(corners):
-                    _call(builder, "tileloadd64", number(tile), at(pc, place), stride(rc))
-            with fresh:
-                for tile in range(4):
-                    _call(builder, "tilezero", number(tile))
+        for tile in range(4):
+            _call(builder, "tilezero", number(tile))
         upper, lower, left, right = 4, 5, 6, 7
         with cgutils.for_range(builder, count) as loop:
             first = builder.add(fa, builder.mul(loop.index, sa))
             row = builder.add(fb, builder.mul(loop.index, builder.mul(rb, _WORD(_SIDE))))
+            of_a, of_b = stride(ra, a.dtype.bitwidth // 8), stride(rb)
             for tile, pointer, place, step in (
-                (upper, pa, first, ra),
-                (left, pb, row, rb),
-                (right, pb, _right_of(builder, row), rb),
-                (lower, pa, below(first, ra), ra),
+                (upper, pa, first, of_a),
+                (left, pb, row, of_b),
+                (right, pb, _right_of(builder, row), of_b),
+                (lower, pa, below(first, ra), of_a),
             ):
-                _call(builder, "tileloadd64", number(tile), at(pointer, place), stride(step))
+                _call(builder, "tileloadd64", number(tile), at(pointer, place), step)
             for tile, (one, other) in enumerate(
                 ((upper, left), (upper, right), (lower, left), (lower, right))
             ):
@@ -174,31 +166,12 @@ def _scale(typing_context: Any, numbers: Any, place: Any, factor: Any) -> Any:  
     return signature, code
 
 
-@intrinsic
-def _narrow(typing_context: Any, numbers: Any, place: Any, pairs: Any, first: Any) -> Any:  # noqa: ARG001 - Numba's protocol
-    """Round 32 numbers from a place on to bfloat16, as 16 words, the earlier of two below."""
-    signature = types.void(numbers, place, pairs, first)
-
-    def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        if not MATRIX_TILES or numbers.dtype != types.float32:
-            return context.get_dummy_value()
-        source, target = (
-            context.make_array(sig.args[n])(context, builder, arguments[n]).data for n in (0, 2)
-        )
-        start, into = (
-            context.cast(builder, arguments[n], sig.args[n], types.int64) for n in (1, 3)
-        )
-        vector, halves = ir.VectorType(ir.FloatType(), _SIDE), ir.VectorType(ir.IntType(16), 32)
-        low, high = (builder.load(spot, align=4) for spot in _two_vectors(builder, source, start))
-        # Integers, as LLVM before version 16 takes no bfloat16 here, and later ones convert them.
-        kind = ir.FunctionType(halves, [vector, vector])
-        name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-        function = cgutils.get_or_insert_function(builder.module, kind, name)
-        spot = builder.bitcast(builder.gep(target, [into]), halves.as_pointer())
-        builder.store(builder.call(function, [high, low]), spot, align=4)
-        return context.get_dummy_value()
-
-    return signature, code
+def rounded(builder: Any, vector: Any) -> Any:
+    """Return 16 numbers of float32 rounded to bfloat16, by their bits."""
+    # Integers, as LLVM before version 16 takes no bfloat16 here, and later ones convert them.
+    kind = ir.FunctionType(ir.VectorType(ir.IntType(16), _SIDE), [vector.type])
+    name = "llvm.x86.avx512bf16.cvtneps2bf16.512"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [vector])
 
 
 @together
@@ -219,7 +192,6 @@ def times_paired_panels(block, first, rows, deep, panels, first_key, keys, width
                 product,
                 i * keys + j,
                 keys,
-                False,
             )
             if scale != 1:
                 for r in range(i, i + SQUARE):
@@ -227,29 +199,23 @@ def times_paired_panels(block, first, rows, deep, panels, first_key, keys, width
 
 
 @together
-def times_paired_rows(block, rows, across, first, pairs, width, rounded, product):
-    """Compute block · vectors, `[rows, width]`, for vectors from the first on, in pairs of rows.
+def times_paired_rows(block, rows, across, first, pairs, width, product):
+    """Compute block · vectors, `[rows, width]`, for a block of bfloat16.
 
-    The numbers of the block are rounded to bfloat16, in parts that stay in the nearest cache.
+    The vectors from the first one on are given in pairs of rows.
     """
-    for k in range(0, across, DEPTH):
-        depth = min(DEPTH, across - k)
-        for i in range(0, rows, SQUARE):
-            for j in range(0, depth, SQUARE):
-                for r in range(SQUARE):
-                    _narrow(block, (i + r) * across + k + j, rounded, (j + r) * _SIDE)
-            for d in range(0, width, SQUARE):
-                _multiply_square(
-                    rounded,
-                    0,
-                    _SIDE,
-                    SQUARE * _SIDE,
-                    pairs,
-                    (first + k) // 2 * width + d,
-                    width,
-                    depth // SQUARE,
-                    product,
-                    i * width + d,
-                    width,
-                    k > 0,
-                )
+    for i in range(0, rows, SQUARE):
+        for d in range(0, width, SQUARE):
+            _multiply_square(
+                block,
+                i * across,
+                across,
+                SQUARE,
+                pairs,
+                first // 2 * width + d,
+                width,
+                across // SQUARE,
+                product,
+                i * width + d,
+                width,
+            )

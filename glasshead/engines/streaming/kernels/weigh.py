@@ -23,6 +23,7 @@ from glasshead.engines.streaming.kernels.streamed import (
     ROW_STATS,
     SCORES,
 )
+from glasshead.engines.streaming.kernels.tiles import MATRIX_TILES, rounded
 
 
 class _Format(NamedTuple):
@@ -166,7 +167,11 @@ class _Row:
 
     def __init__(self, context: Any, builder: Any, kind: Any, array: Any) -> None:
         made = context.make_array(kind)(context, builder, array)
-        self.builder, self.data, self.count = builder, made.data, builder.extract_value(made.shape, 0)
+        self.builder, self.data, self.count = (
+            builder,
+            made.data,
+            builder.extract_value(made.shape, 0),
+        )
         self.bytes = kind.dtype.bitwidth // 8
         self.lanes = TILE.bytes // self.bytes
         self.real = ir.FloatType() if kind.dtype == types.float32 else ir.DoubleType()
@@ -245,21 +250,45 @@ def largest_of(typing_context: Any, numbers: Any) -> Any:  # noqa: ARG001 - Numb
 
 
 @intrinsic
-def weights_of(typing_context: Any, numbers: Any, factor: Any, top: Any, least: Any) -> Any:  # noqa: ARG001 - Numba's protocol
+def weights_of(
+    typing_context: Any,  # noqa: ARG001 - Numba's protocol
+    numbers: Any,
+    factor: Any,
+    top: Any,
+    least: Any,
+    kept: Any,
+    halves: Any,
+) -> Any:
     """Replace each x by e^y for y = factor · x - top, and return the sums of e^y and of y e^y.
 
     A y below `least` counts as `least`. A row takes the same additions wherever it begins, and none
-    of them one by one if it fills a vector.
+    of them one by one if it fills a vector. The results go to `halves`, rounded to bfloat16, if
+    that is not empty; x itself is replaced if it is to be `kept`.
     """
     of = _SINGLE if numbers.dtype == types.float32 else _DOUBLE
-    signature = types.UniTuple(numbers.dtype, 2)(numbers, factor, top, least)
+    signature = types.UniTuple(numbers.dtype, 2)(numbers, factor, top, least, kept, halves)
 
     def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         row = _Row(context, builder, sig.args[0], arguments[0])
         parts = [
             context.cast(builder, value, kind, numbers.dtype)
-            for value, kind in zip(arguments[1:], sig.args[1:], strict=True)
+            for value, kind in zip(arguments[1:4], sig.args[1:4], strict=True)
         ]
+        half = _Row(context, builder, sig.args[5], arguments[5])
+        is_rounded = builder.icmp_signed(">", half.count, _PLACE(0))
+
+        def store(weights: list[tuple[Any, Any]]) -> None:
+            with builder.if_then(arguments[4]):
+                for p, place in weights:
+                    row.store(p, place)
+            if not MATRIX_TILES or numbers.dtype != types.float32:
+                return
+            with builder.if_then(is_rounded):
+                for p, place in weights:
+                    bits = rounded(builder, p if p.type == row.vector else splat(p))
+                    if p.type != row.vector:
+                        bits = builder.extract_element(bits, ir.IntType(32)(0))
+                    half.store(bits, place)
 
         def splat(value: Any) -> Any:
             undefined = ir.Constant(row.vector, ir.Undefined)
@@ -281,12 +310,13 @@ def weights_of(typing_context: Any, numbers: Any, factor: Any, top: Any, least: 
 
         def step(kind: ir.Type) -> Callable[[Any, list[Any]], list[Any]]:
             def body(at: Any, sums: list[Any]) -> list[Any]:
-                nexts = []
+                nexts, weights = [], []
                 for n in range(0, len(sums), 2):
                     place = builder.add(at, _PLACE(n // 2 * row.lanes))
                     p, by_log = weight(row.load(place, kind))
-                    row.store(p, place)
+                    weights.append((p, place))
                     nexts += [plus(sums[n], p), plus(sums[n + 1], by_log)]
+                store(weights)
                 return nexts
 
             return body
@@ -305,7 +335,7 @@ def weights_of(typing_context: Any, numbers: Any, factor: Any, top: Any, least: 
                 sums = [plus(plus(*sums[n::4]), plus(*sums[n + 2 :: 4])) for n in (0, 1)]
                 place, sums = _steps(builder, place, row.count, row.lanes, sums, vectors)
                 p, by_log = weight(left)
-                row.store(p, last)
+                store([(p, last)])
                 kind = ir.VectorType(ir.IntType(32), row.lanes)
                 done = builder.trunc(builder.sub(place, last), ir.IntType(32))
                 undefined = ir.Constant(kind, ir.Undefined)
@@ -468,7 +498,7 @@ _SMALL = 64.0
 
 
 @kernel
-def weigh(scores, scale, first, first_key, bounds, sink, keyed, rows):
+def weigh(scores, scale, first, first_key, bounds, sink, keyed, kept, halves, rows):
     """Turn the scores s of each row into exp(s - max), and sum over them.
 
     Args:
@@ -479,6 +509,8 @@ def weigh(scores, scale, first, first_key, bounds, sink, keyed, rows):
             all queries; -inf between them hides, too.
         sink: A score without a key, -inf if there is none.
         keyed: Whether the key of the maximum is recorded.
+        kept: Whether the result replaces the scores.
+        halves: The result, rounded to bfloat16, flat; of size 0 where nobody reads it.
         rows: The statistics of each row but the distances, `[9, queries]` of all queries. FACTOR
             turns the scores, as they are left here, into weights.
     """
@@ -492,6 +524,10 @@ def weigh(scores, scale, first, first_key, bounds, sink, keyed, rows):
         row = scores[i, start:stop]
         fill(scores[i, :start], zero)
         fill(scores[i, stop:], zero)
+        half = halves[i * scores.shape[1] : (i + 1) * scores.shape[1]]
+        fill(half[:start], 0)
+        fill(half[stop:], 0)
+        half = half[start:stop]
 
         largest = largest_of(row)
 
@@ -502,6 +538,7 @@ def weigh(scores, scale, first, first_key, bounds, sink, keyed, rows):
                 broken = broken or row[j] != row[j]
         if largest == -np.inf and not broken:
             fill(row, zero)
+            fill(half, 0)
             for r in range(ROW_STATS):
                 rows[r, at] = 0
             rows[LOG_SUM, at] = rows[MAX_SCORE, at] = nothing
@@ -525,7 +562,7 @@ def weigh(scores, scale, first, first_key, bounds, sink, keyed, rows):
             for j in range(len(row)):
                 row[j] *= scale
         top = max(largest, sink)
-        total, by_log = weights_of(row, factor, top, least)
+        total, by_log = weights_of(row, factor, top, least, kept, half)
         whole = total
         if sink != -np.inf:
             whole += real(np.exp(sink - top))
