@@ -16,12 +16,11 @@ def are_there() -> bool:
     return at_hand().matrix_tiles and all(map(has, MATRIX_TILES))
 
 
-@cache
 def refusal() -> str | None:
     """Return why products of bfloat16 are not computed on matrix tiles; None if they are.
 
-    Linux is asked for permission once, by the first call that needs it. Threads and forked
-    processes share the permission.
+    Linux is asked for permission once per process, by the first call that needs it. Threads and
+    forked processes share the permission.
     """
     if not are_there():
         return "this processor has no matrix tiles (AMX)"
@@ -34,6 +33,7 @@ def refusal() -> str | None:
     return None
 
 
+@cache
 def _request() -> int:
     """Ask for the state of the tiles, and return 0 or the number of an error."""
     system = ctypes.CDLL(None, use_errno=True)

@@ -249,7 +249,8 @@ class Schedule:
     @classmethod
     def backward(cls, problem: LoweredProblem) -> "Schedule":
         """Divide the work of a backward pass."""
-        return cls.of(problem, numbers=_BACKWARD_NUMBERS, shares=1)
+        tiled = takes_tiles(problem)
+        return cls.of(problem, numbers=_BACKWARD_NUMBERS, shares=1, tiled=tiled)
 
     @classmethod
     def of(

@@ -17,6 +17,8 @@ from glasshead.engines.streaming.kernels.processor import SQUARE, at_hand
 MATRIX_TILES = at_hand().matrix_tiles
 # A tile: its rows, and the words of a row.
 _SIDE = 16
+# How many vectors pass by at a time: they and the numbers of a square stay in the L1 cache.
+_DEPTH = 256
 _WORD, _BYTE = ir.IntType(64), ir.IntType(8)
 
 
@@ -70,14 +72,17 @@ def _multiply_square(
     c: Any,
     c_first: Any,
     c_row: Any,
+    add: Any,
 ) -> Any:
-    """Compute C = A B for 32 rows and columns of C.
+    """Compute C = A B, or C = C + A B, for 32 rows and columns of C.
 
     A and B are flat arrays, A of pairs or of their halves, given with the place of what is first
     and the stride of their rows. A step takes 16 pairs of A's rows, which are `a_step` apart, and
     16 rows of B.
     """
-    signature = types.void(a, a_first, a_row, a_step, b, b_first, b_row, steps, c, c_first, c_row)
+    signature = types.void(
+        a, a_first, a_row, a_step, b, b_first, b_row, steps, c, c_first, c_row, add
+    )
 
     def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
         if not MATRIX_TILES or c.dtype != types.float32:
@@ -86,10 +91,12 @@ def _multiply_square(
         values = [
             context.make_array(kind)(context, builder, value).data
             if isinstance(kind, types.Array)
+            else value
+            if kind == types.boolean
             else context.cast(builder, value, kind, types.int64)
             for kind, value in zip(sig.args, arguments, strict=True)
         ]
-        pa, fa, ra, sa, pb, fb, rb, count, pc, fc, rc = values
+        pa, fa, ra, sa, pb, fb, rb, count, pc, fc, rc, more = values
 
         def number(tile: int) -> ir.Constant:
             return ir.Constant(_BYTE, tile)
@@ -105,8 +112,13 @@ def _multiply_square(
 
         # Tiles 0 to 3 are C's, row by row.
         corners = [first for one in (fc, below(fc, rc)) for first in (one, _right_of(builder, one))]
-        for tile in range(4):
-            _call(builder, "tilezero", number(tile))
+        with builder.if_else(more) as (continued, fresh):
+            with continued:
+                for tile, place in enumerate(corners):
+                    _call(builder, "tileloadd64", number(tile), at(pc, place), stride(rc))
+            with fresh:
+                for tile in range(4):
+                    _call(builder, "tilezero", number(tile))
         upper, lower, left, right = 4, 5, 6, 7
         with cgutils.for_range(builder, count) as loop:
             first = builder.add(fa, builder.mul(loop.index, sa))
@@ -192,6 +204,7 @@ def times_paired_panels(block, first, rows, deep, panels, first_key, keys, width
                 product,
                 i * keys + j,
                 keys,
+                False,
             )
             if scale != 1:
                 for r in range(i, i + SQUARE):
@@ -204,18 +217,21 @@ def times_paired_rows(block, rows, across, first, pairs, width, product):
 
     The vectors from the first one on are given in pairs of rows.
     """
-    for i in range(0, rows, SQUARE):
-        for d in range(0, width, SQUARE):
-            _multiply_square(
-                block,
-                i * across,
-                across,
-                SQUARE,
-                pairs,
-                first // 2 * width + d,
-                width,
-                across // SQUARE,
-                product,
-                i * width + d,
-                width,
-            )
+    for k in range(0, across, _DEPTH):
+        depth = min(_DEPTH, across - k)
+        for i in range(0, rows, SQUARE):
+            for d in range(0, width, SQUARE):
+                _multiply_square(
+                    block,
+                    i * across + k,
+                    across,
+                    SQUARE,
+                    pairs,
+                    (first + k) // 2 * width + d,
+                    width,
+                    depth // SQUARE,
+                    product,
+                    i * width + d,
+                    width,
+                    k > 0,
+                )
