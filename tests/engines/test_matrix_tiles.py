@@ -34,6 +34,7 @@ MASKS: dict[str, dict[str, Any]] = {
     "a sink and a negative scale": {"normalizer": gh.SoftmaxOne(), "score": gh.Dot(beta=-0.3)},
     "a bias": {"bias": gh.ALiBi(4), "mask": gh.causal()},
 }
+DIMS = [(7, 5), (32, 32), (64, 64), (80, 37), (128, 128)]
 needs_tiles = pytest.mark.skipif(
     matrix_tiles.refusal() is not None, reason=f"no products on tiles: {matrix_tiles.refusal()}"
 )
@@ -98,9 +99,8 @@ def check(inputs, **options):
 
 @needs_tiles
 @pytest.mark.parametrize("name", MASKS)
-@pytest.mark.parametrize("dim", [7, 32, 64, 80, 128])
-def test_context_and_statistics_are_those_of_float64(name, dim, tiled):
-    value_dim = {7: 5, 80: 37}.get(dim, dim)
+@pytest.mark.parametrize(("dim", "value_dim"), DIMS)
+def test_context_and_statistics_are_those_of_float64(name, dim, value_dim, tiled):
     check(inputs_of(67, 61, dim, value_dim), **MASKS[name])
     # Where numbers are too small for tiles, the scores are computed without them.
     assert tiled == [True, False]
@@ -157,9 +157,8 @@ def check_gradients(inputs, upstream, **options):
 
 @needs_tiles
 @pytest.mark.parametrize("name", MASKS)
-@pytest.mark.parametrize("dim", [7, 32, 64, 80, 128])
-def test_gradients_are_the_reference_s(name, dim):
-    value_dim = {7: 5, 80: 37}.get(dim, dim)
+@pytest.mark.parametrize(("dim", "value_dim"), DIMS)
+def test_gradients_are_the_reference_s(name, dim, value_dim):
     inputs = inputs_of(67, 61, dim, value_dim)
     check_gradients(inputs, torch.randn(2, 4, 67, value_dim).bfloat16(), **MASKS[name])
 

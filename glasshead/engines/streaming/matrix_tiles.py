@@ -5,7 +5,7 @@ import os
 import sys
 from functools import cache
 
-from glasshead.engines.streaming.kernels.processor import MATRIX_TILES, at_hand, has
+from glasshead.engines.streaming.kernels import processor
 
 # Of Linux on x86-64: the system call, its operation, and the state of the tiles.
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
@@ -13,7 +13,8 @@ _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
 
 def are_there() -> bool:
     """Return whether the processor and its machine code have products on matrix tiles."""
-    return at_hand().matrix_tiles and all(map(has, MATRIX_TILES))
+    needed = processor.MATRIX_TILES
+    return processor.at_hand().matrix_tiles and all(map(processor.has, needed))
 
 
 def refusal() -> str | None:
