@@ -18,7 +18,7 @@ from pairs import Figure, figure, report
 from resident import reset_peak, resident
 
 import glasshead as gh
-from glasshead.tasks.data.tables import read_lines
+from glasshead.tasks.data.texts import read_lines
 from glasshead.tasks.write import Writer
 
 RESULTS = Path("build/benchmarks/corpus.json")

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 import glasshead as gh
 from glasshead.layers import Policy
-from glasshead.tasks.data.tables import read_texts
+from glasshead.tasks.data.texts import read_texts
 from glasshead.tasks.write import Writer
 
 RUN = Path("build/benchmarks/eviction_run")

@@ -102,7 +102,9 @@ def _checked(state: os.stat_result, file: Path, most: int | None) -> os.stat_res
         raise OSError(errno.EINVAL, "it is made by the kernel, not a regular file", str(file))
     if most is not None and state.st_size > most:
         raise OSError(
-            errno.EFBIG, f"it has {state.st_size:,} bytes, and takes at most {most:,}", str(file)
+            errno.EFBIG,
+            f"it has {state.st_size:,} bytes, more than the {most:,} that are allowed",
+            str(file),
         )
     return state
 
@@ -119,8 +121,8 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with whole_file(Path(folder) / "words.txt") as beside:
-    ...         _ = beside.write_text("Hello shiny sun!")
+    ...     with whole_file(Path(folder) / "words.txt") as temporary:
+    ...         _ = temporary.write_text("Hello shiny sun!")
     ...     [file.name for file in Path(folder).iterdir()]
     ['words.txt']
     """
@@ -129,27 +131,27 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise OSError(errno.ELOOP, "its links lead in a circle", str(path))
     if place.exists() and not (place.is_file() or place.is_dir()):
         raise OSError(errno.EINVAL, "a file that is not regular is there", str(path))
-    beside = place.with_name(f".{os.urandom(8).hex()}.tmp")
+    temporary = place.with_name(f".{os.urandom(8).hex()}.tmp")
     try:
-        beside.touch()
-        mode = stat.S_IMODE((place if place.exists() else beside).stat().st_mode)
-        yield beside
-        beside.chmod(mode)
-        _move(beside, place)
+        temporary.touch()
+        mode = stat.S_IMODE((place if place.exists() else temporary).stat().st_mode)
+        yield temporary
+        temporary.chmod(mode)
+        _move(temporary, place)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def _move(beside: Path, place: Path) -> None:
+def _move(temporary: Path, place: Path) -> None:
     """Move a file to its place; on Windows, wait for those who read the older one, but not long."""
     for pause in _PAUSES if sys.platform == "win32" else ():
         try:
-            beside.replace(place)
+            temporary.replace(place)
         except PermissionError:
             time.sleep(pause)
         else:
             return
-    beside.replace(place)
+    temporary.replace(place)
 
 
 def read_object(file: Path, otherwise: str) -> dict[str, Any]:
@@ -165,7 +167,7 @@ def read_object(file: Path, otherwise: str) -> dict[str, Any]:
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "config.json"
     >>> _ = file.write_text('{"steps": 3}')
-    >>> read_object(file, "train anew")
+    >>> read_object(file, "train again")
     {'steps': 3}
     """
     name = printable(str(file))
@@ -173,21 +175,22 @@ def read_object(file: Path, otherwise: str) -> dict[str, Any]:
         value = json.loads(read_regular(file, JSON_BYTES).decode())
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"{name} is broken JSON in line {error.lineno} ({error.msg}): mend it, or {otherwise}."
+            f"{name} is broken JSON in line {error.lineno} ({error.msg}). Fix it, or {otherwise}."
         ) from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is no text in UTF-8: mend it, or {otherwise}.") from error
+        raise ValueError(f"{name} is not UTF-8 text. Fix it, or {otherwise}.") from error
     except (ValueError, RecursionError) as error:
         # Brackets nested too deeply, or a number of thousands of digits.
-        raise ValueError(f"{name} is broken JSON ({error}): mend it, or {otherwise}.") from error
+        raise ValueError(f"{name} is broken JSON ({error}). Fix it, or {otherwise}.") from error
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"there is no {name}: check the folder's name.") from error
+        raise FileNotFoundError(f"there is no {name}. Check the folder's name.") from error
     except OSError as error:
         raise type(error)(
-            f"{name} cannot be read ({error.strerror}): mend it, or {otherwise}."
+            f"{name} cannot be read ({error.strerror}). Fix it, or {otherwise}."
         ) from error
     if not isinstance(value, dict):
         raise ValueError(  # noqa: TRY004 - what the file has is a value
-            f"{name} is to hold a JSON object, and holds {type(value).__name__}: {otherwise}."
+            f"{name} must hold a JSON object, got {type(value).__name__}. "
+            f"{otherwise[0].upper() + otherwise[1:]}."
         )
     return value

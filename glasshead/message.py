@@ -23,8 +23,8 @@ class Message(str):
     """An English sentence with its placeholders filled in; errors carry it to whoever shows them.
 
     It is a string like any other, so that an error that has one reads as any other does, and
-    `Say.told` translates it. `make translations` collects the sentences. A value may be a message,
-    too.
+    `Say.translated` translates it. `make translations` collects the sentences. A value may be a
+    message, too.
 
     Attributes:
         sentence: The sentence with its named placeholders.

@@ -30,15 +30,15 @@ def private(name: str) -> Any:
     return value
 
 
-def lacking(what: str, name: str, way_out: str) -> str:
+def lacking(what: str, name: str, advice: str) -> str:
     """Return the sentence for what cannot be done without a private name.
 
     Args:
         what: What cannot be done.
         name: The name that this version of PyTorch lacks.
-        way_out: What to do instead.
+        advice: What to do instead.
     """
-    return f"{what} on PyTorch {torch.__version__}, which has no {name}: {way_out}."
+    return f"{what} on PyTorch {torch.__version__}, which has no {name}: {advice}."
 
 
 def runs_code_of(*places: str) -> bool:

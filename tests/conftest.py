@@ -1,5 +1,6 @@
 """What all tests share: a fixed seed each, and hypothesis without a clock."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -32,6 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return float(given.args[0] if given else item.config.getini("timeout"))
 
     items.sort(key=patience, reverse=True)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage less often, and not among what was imported: it takes a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from glasshead.models.pretrained.folder import StoredTensors
 from glasshead.studio.subject import stored_tokens
 from glasshead.studio.views.training import TrainingLog
 from glasshead.tasks.classify import TextClassifier
-from glasshead.tasks.data.tables import read_lines, read_texts
+from glasshead.tasks.data.texts import read_lines, read_texts
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.tokenizers.pretrained import gpt2, huggingface_tokenizer, llama2c_tokenizer
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
@@ -72,7 +72,7 @@ def test_a_regular_file_is_read_as_far_as_it_says(tmp_path):
     assert check_regular(file).st_size == 16
     with open_regular(file) as opened:
         assert opened.read() == b"Hello shiny sun!"
-    with pytest.raises(OSError, match="it has 16 bytes, and takes at most 13"):
+    with pytest.raises(OSError, match="it has 16 bytes, more than the 13"):
         read_regular(file, 13)
     with pytest.raises(IsADirectoryError):
         read_regular(tmp_path)
@@ -115,7 +115,7 @@ def test_a_run_is_not_added_to_where_a_pipe_stands(tmp_path):
 def test_the_studio_tells_what_is_no_file_of_a_training(tmp_path, file):
     (tmp_path / "config.json").write_text('{"training": {"steps": 40}}')
     systems.make_pipe(tmp_path / file)
-    (problem,) = TrainingLog(tmp_path).told()["problems"]
+    (problem,) = TrainingLog(tmp_path).summary()["problems"]
     assert f"{file} cannot be read (it is a named pipe, not a regular file)" in problem
 
 

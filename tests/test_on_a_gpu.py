@@ -199,7 +199,8 @@ def test_the_benchmark(monkeypatch):
 
 def test_the_kernels_tell_their_logsumexp():
     """With a gradient every fused kernel does; it is what saves the second pass."""
-    from glasshead.engines.fused import _Recorder, of_rows
+    from glasshead.engines.fused import _Recorder
+    from glasshead.engines.reducing import of_rows
 
     x = inputs(torch.bfloat16, queries=307, requires_grad=True)
     attention = gh.Attention(mask=gh.causal(), engine="fused")

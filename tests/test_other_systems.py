@@ -127,7 +127,7 @@ def test_a_name_with_the_systems_own_separator_at_its_end_is_a_folder(monkeypatc
     assert output_file("new\\", "--html") == Path("new\\")
     monkeypatch.setattr(os, "sep", "\\")
     for name in ("new\\", "new/"):
-        with pytest.raises(ValueError, match="is a folder: name a file in it"):
+        with pytest.raises(ValueError, match=r"is a folder\. Name a file in it"):
             output_file(name, "--html")
 
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from glasshead.cli import _usage_error, main
-from glasshead.cli.app import app
+from glasshead.cli.app import program
 from scripts import ROOT, script
 
 README = ROOT / "README.md"
@@ -83,7 +82,7 @@ def test_every_command_that_is_shown_has_these_options(file):
         arguments = of_glasshead(words)
         if arguments is None:
             continue
-        assert parsed(typer.main.get_command(app), arguments), shlex.join(words)
+        assert parsed(program(), arguments), shlex.join(words)
 
 
 def parsed(command: Any, arguments: list[str]) -> bool:
@@ -101,8 +100,8 @@ def parsed(command: Any, arguments: list[str]) -> bool:
 
 
 def test_an_option_that_is_not_there_is_found():
-    assert not parsed(typer.main.get_command(app), ["explain", "--colour", "red"])
-    assert parsed(typer.main.get_command(app), ["evaluate", "runs/a", "--beam", "3"])
+    assert not parsed(program(), ["explain", "--colour", "red"])
+    assert parsed(program(), ["evaluate", "runs/a", "--beam", "3"])
 
 
 # What is made or served elsewhere, takes minutes, or needs the network.

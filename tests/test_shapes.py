@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 
 import glasshead as gh
 from cases import NORMALIZERS, Case, EverySecond, cases, statistics_for
-from glasshead.engines import fused
+from glasshead.engines import reducing
 from glasshead.statistics import eviction_scores
 from glasshead.statistics.per_query import ArgMax
 from hypothesis_profiles import examples
 
 # The kernels are compiled by Numba, which takes no checks around them.
 CHECKED = (
-    *("glasshead.engines.fused", "glasshead.engines.reference"),
+    *("glasshead.engines.fused", "glasshead.engines.reducing", "glasshead.engines.reference"),
     *("glasshead.engines.streaming.engine", "glasshead.statistics", "glasshead.recipe"),
 )
 SCORES = (gh.ScaledDot, gh.Dot, gh.Cosine, gh.Gaussian, gh.Additive)
@@ -163,7 +163,7 @@ def test_every_signature_with_shapes_holds(checks):
     assert eviction_scores.snapkv_scores(received, 3, window=3).shape == (2, 3, 11)
     assert eviction_scores.tova_scores(received, 3).shape == (2, 3, 11)
     problem = gh.Attention().problem(*case.inputs(), None, None, None)
-    assert fused.of_rows([torch.zeros(12, 5)], problem).shape == (2, 6, 5)
+    assert reducing.of_rows([torch.zeros(12, 5)], problem).shape == (2, 6, 5)
     # The first refuses every call, and the second is a protocol's.
     assert checks.uncalled == {
         "glasshead.recipe.normalizers.Normalizer.logsumexp",

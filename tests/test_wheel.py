@@ -370,7 +370,7 @@ def test_the_address_is_that_of_the_clone_unless_it_is_given(hook, tmp_path, mon
     monkeypatch.setenv("GLASSHEAD_REPOSITORY", "https://example.org/other")
     assert hook.repository(clone) == "https://example.org/other"
     monkeypatch.setenv("GLASSHEAD_REPOSITORY", "glasshead")
-    with pytest.raises(ValueError, match="takes an address such as https://.*and got 'glasshead'"):
+    with pytest.raises(ValueError, match="takes an address such as https://.*got 'glasshead'"):
         hook.repository(clone)
 
 

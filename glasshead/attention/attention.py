@@ -7,13 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glasshead.attention.choice import choose, engine_name
-from glasshead.attention.observe import Observation, StatisticRequest
+from glasshead.attention.choice import EngineChoice, choose, engine_name
+from glasshead.attention.observe import Observation
 from glasshead.attention.plan import Plan, planned
 from glasshead.attention.weights import Weights
 from glasshead.engines import FUSED, REFERENCE, STREAMING, Engine
 from glasshead.engines.direct import ORDINARY, Direct
 from glasshead.engines.streaming.engine import is_differentiated_otherwise
+from glasshead.engines.streaming.operands import result_bytes
 from glasshead.recipe.biases import Bias, as_bias
 from glasshead.recipe.masks import Mask, as_mask, combined
 from glasshead.recipe.masks.base import AllOf
@@ -33,6 +34,7 @@ from glasshead.recipe.validation import (
 )
 from glasshead.statistics import Statistic
 from glasshead.statistics.base import normalize_statistics
+from glasshead.statistics.reductions import StatisticRequest
 
 Statistics = Sequence[Statistic] | Mapping[str, Statistic]
 
@@ -41,7 +43,7 @@ class Attention(nn.Module):
     """Attention: context_i = Σ_j p_ij v_j, p_i = normalizer(softcap(β · score(q_i, k_j)) + b_ij).
 
     `Attention()` alone is softmax(q·k/√d)·v. The object holds the settings of the model (causal,
-    window, ALiBi); a call adds those of its data (padding, documents). Masks
+    window, ALiBi); a call adds the masks of its data (padding, documents). Masks
     are and-ed, biases added.
 
     Inputs are `[..., heads, length, head_dim]`; `[batch, length, dim]` and `[length, dim]` have no
@@ -54,7 +56,7 @@ class Attention(nn.Module):
         mask: Which pairs may see each other; True = may attend in a boolean tensor.
         normalizer: Turns scores into weights; `Softmax()` if not given.
         dropout: The probability that a weight is dropped, in training only.
-        engine: "auto" picks the fastest that is exact for the recipe; or "fused", "streaming",
+        engine: "auto" picks the fastest that is exact for these settings; or "fused", "streaming",
             "reference".
 
     Source: Vaswani et al. 2017, section 3.2.1. The paper's Q, K, V and QKᵀ/√d_k are `queries`,
@@ -110,8 +112,8 @@ class Attention(nn.Module):
             offset: The position of query 0 among the keys, a number or one per batch row,
                 `[*batch]`; keys - queries if not given. Masks and biases read it.
 
-        Errors: a TypeError or ValueError where the inputs do not fit each other or the recipe, or
-        where the engine that was named does not support it.
+        Errors: a TypeError or ValueError if the inputs do not fit each other or the attention
+        settings, or if the engine that was named does not support it.
         """
         # While torch.compile traces, what is remembered is not to be part of the graph.
         plain = bias is None and not torch.compiler.is_compiling() and type(self) is Attention
@@ -144,14 +146,14 @@ class Attention(nn.Module):
             query, key, value, mask, bias, offset: As for a call.
             budget: The bytes that the trace may take, all steps together.
 
-        Errors: as for a call, and a ValueError where the trace would not fit the budget.
+        Errors: as for a call, and a ValueError if the trace would not fit the budget.
         """
         problem = self.problem(query, key, value, mask, bias, offset)
         needed = REFERENCE.cost(problem).bytes
         if needed > whole_number(budget, "budget"):
             raise ValueError(
-                f"trace takes at most budget={budget} bytes, and would need {needed} for scores of "
-                f"shape {list(problem.scores_shape)}: raise budget=, or trace fewer queries."
+                f"trace needs {needed} bytes for scores of shape {list(problem.scores_shape)}, "
+                f"more than budget={budget}. Raise budget=, or trace fewer queries."
             )
         trace = REFERENCE.trace(problem)
         steps = {name: problem.as_given(step) for name, step in trace.steps()}
@@ -181,21 +183,22 @@ class Attention(nn.Module):
             gradient: Whether the statistics have a gradient, too; the context has it always.
             budget: The bytes that may be taken beyond the inputs.
 
-        Errors: as for a call; a TypeError or ValueError where a statistic does not fit, is listed
-        twice or has no gradient that could be kept, and where the budget does not suffice.
+        Errors: as for a call; a TypeError or ValueError if a statistic does not fit, is listed
+        twice or has no gradient that could be kept, and if the budget does not suffice.
         """
         problem = self.problem(query, key, value, mask, bias, offset)
-        request = StatisticRequest(problem, normalize_statistics(statistics), gradient=gradient)
+        named = normalize_statistics(statistics)
+        request = StatisticRequest(problem, named, gradient=gradient)
         request.check()
         if query.device.type == "meta":
             raise ValueError(
-                "observe takes tensors with numbers, and got some on the meta device: take plan()."
+                "observe needs tensors with numbers, got some on the meta device. Use plan()."
             )
         choice = choose(problem, self.engine)
         if not torch.compiler.is_compiling():
-            request.check_budget(choice, whole_number(budget, "budget"))
-        found = choice.engine.observe(problem, request.reductions, gradient=gradient)
-        return request.observation(*found)
+            _check_budget(problem, choice, request, whole_number(budget, "budget"))
+        context, reduced = choice.engine.observe(problem, request.reductions, gradient=gradient)
+        return Observation(problem.as_given(context), named, request.finished(reduced))
 
     def weights(
         self,
@@ -206,18 +209,18 @@ class Attention(nn.Module):
         bias: Bias | Tensor | None = None,
         offset: int | Tensor | None = None,
     ) -> Weights:
-        """Return the attention weights before dropout as a lazy matrix, computed where indexed.
+        """Return the attention weights before dropout as a lazy matrix, computed when indexed.
 
-        It holds copies of queries and keys, three numbers a row, and the recipe as it is: what that
-        learns is not to change meanwhile. It has no gradient.
+        It holds copies of queries and keys, three numbers a row, and the attention settings, whose
+        parameters must not change meanwhile. It has no gradient.
 
         Errors: as for a call, and a ValueError for a normalizer that has no logsumexp.
         """
         problem = self.problem(query, key, key, mask, bias, offset)
         if not problem.normalizer.exponential:
             raise ValueError(
-                "weights takes a normalizer with a logsumexp, Softmax() or SoftmaxOne(), and got "
-                f"{type(problem.normalizer).__name__}: take trace(…).weights, the whole matrix."
+                "weights needs a normalizer with a logsumexp, Softmax() or SoftmaxOne(), got "
+                f"{type(problem.normalizer).__name__}. Use trace(…).weights, the whole matrix."
             )
         with torch.no_grad():
             return Weights(problem.detached())
@@ -260,7 +263,7 @@ class Attention(nn.Module):
         bias: Bias | Tensor | None = None,
         offset: int | Tensor | None = None,
     ) -> Problem:
-        """Check the inputs of a call, and bundle them with the recipe for an engine.
+        """Check the inputs of a call, and bundle them with the attention settings for an engine.
 
         Args:
             query, key, value, mask, bias, offset: As for a call.
@@ -302,12 +305,27 @@ class Attention(nn.Module):
         return ", ".join([*shown, f"engine={self.engine!r}"])
 
 
+def _check_budget(
+    problem: Problem, choice: EngineChoice, request: StatisticRequest, budget: int
+) -> None:
+    """Raise a ValueError if observing would take more than `budget` bytes."""
+    engine, reductions = choice.engine, request.reductions
+    cost = engine.cost(problem)
+    needed = cost.bytes + engine.price(problem, cost, reductions).bytes
+    needed += result_bytes(problem, reductions)
+    if needed > budget:
+        raise ValueError(
+            f"observe needs {needed} bytes on the {engine.name} engine, more than "
+            f"budget={budget}. Raise budget=, or observe fewer queries."
+        )
+
+
 def _part(given: Any, name: str, kind: type, default: type) -> Any:
     if given is None:
         return default()
     if not isinstance(given, kind):
         hint = f"{default.__name__}()" if not isinstance(given, type) else f"{given.__name__}()"
-        raise TypeError(f"{name} takes a {kind.__name__} such as {hint}, and got {given!r}.")
+        raise TypeError(f"{name} must be a {kind.__name__} such as {hint}, got {given!r}.")
     return given
 
 
@@ -327,7 +345,7 @@ _STRIDED, _is_tracing = torch.strided, torch.jit.is_tracing  # type: ignore[repo
 def _signature_of(  # noqa: PLR0911 - a doubt each
     settings: dict[str, Any], query: Any, key: Any, value: Any, mask: Any, offset: Any
 ) -> Signature | None:
-    """Return all that decides how a call is computed; None where that is not plain to see.
+    """Return all that decides how a call is computed; None if that is not plain to see.
 
     Args:
         settings: The attributes of the attention, as `vars` gives them.

@@ -25,7 +25,7 @@ from glasshead.attention.measured import (
 from glasshead.engines import ENGINES, FUSED, REFERENCE, STREAMING, Engine
 from glasshead.engines.streaming.engine import seen_pairs
 from glasshead.recipe.problem import Problem
-from glasshead.recipe.validation import is_traced
+from glasshead.recipe.validation import is_traced, one_of
 
 NAMES = tuple(engine.name for engine in ENGINES)
 _IN_ONE_CALL = "all heads are one call of machine code on this processor"
@@ -47,16 +47,13 @@ class EngineChoice(NamedTuple):
 
 def engine_name(name: Any) -> str:
     """Check the name of an engine, and return it."""
-    if name not in ("auto", *NAMES):
-        known = ", ".join(repr(known) for known in ("auto", *NAMES))
-        raise ValueError(f"engine must be one of {known}, got {name!r}.")
-    return name
+    return one_of(name, "engine", ("auto", *NAMES))
 
 
 def choose(problem: Problem, name: str) -> EngineChoice:
     """Choose the engine for a problem.
 
-    Errors: a ValueError where the engine `name` cannot compute the problem.
+    Errors: a ValueError if the engine `name` cannot compute the problem.
     """
     if name == "auto":
         order, reason = _by_speed(problem)
@@ -70,7 +67,7 @@ def choose(problem: Problem, name: str) -> EngineChoice:
             return EngineChoice(engine, reason, refused)
         refused[engine.name] = why
     raise ValueError(
-        f"engine={name!r} does not serve this call: {refused[name]}; take engine='auto'."
+        f"engine={name!r} does not serve this call: {refused[name]}. Use engine='auto'."
     )
 
 

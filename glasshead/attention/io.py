@@ -49,24 +49,24 @@ def write(
         description: A description in JSON.
         tensors: The numbers, by names that the description refers to.
 
-    Errors: an OSError where the file cannot be written; nothing is left behind.
+    Errors: an OSError if the file cannot be written; nothing is left behind.
     """
     path = Path(file)
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder: name a file in it.")
+        raise IsADirectoryError(f"{path} is a folder. Name a file in it.")
     data = json.dumps({"kind": kind, "version": _VERSION, **description}, allow_nan=False)
     try:
         if not path.resolve().parent.is_dir():
-            raise FileNotFoundError(f"there is no folder {path.parent}: make it first.")
+            raise FileNotFoundError(f"there is no folder {path.parent}. Create it first.")
         with whole_file(path) as beside:
             save_file(_separate(tensors), beside, metadata={_ENTRY: data})
     except (SafetensorError, RuntimeError) as error:
-        raise OSError(f"{path} cannot be written ({error}): name another place.") from error
+        raise OSError(f"{path} cannot be written ({error}). Name another place.") from error
     except OSError as error:
         if not error.strerror:
             raise
         raise type(error)(
-            f"{path} cannot be written ({error.strerror}): name another place."
+            f"{path} cannot be written ({error.strerror}). Name another place."
         ) from error
 
 
@@ -82,7 +82,7 @@ def read(
         kinds: The accepted kinds; the description names the one found, as "kind".
         check: Called with the shape of each tensor before any is read; what it raises is raised.
 
-    Errors: an OSError where the file cannot be read, or is no regular file; a ValueError where it
+    Errors: an OSError if the file cannot be read, or is no regular file; a ValueError if it
     is not safetensors, was written by something else, or holds another kind, with the class that
     reads that.
     """
@@ -109,9 +109,9 @@ def _opened(file: str | os.PathLike[str]) -> Iterator[Any]:
     """Open a safetensors file, turning its errors into an OSError or a ValueError."""
     path = Path(file)
     if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}: check its name.")
+        raise FileNotFoundError(f"there is no file {path}. Check its name.")
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder: name a file in it.")
+        raise IsADirectoryError(f"{path} is a folder. Name a file in it.")
     try:
         check_regular(path)
         with safe_open(path, framework="pt") as opened:
@@ -120,7 +120,8 @@ def _opened(file: str | os.PathLike[str]) -> Iterator[Any]:
         raise ValueError(f"{path} is not a safetensors file ({error}).") from error
     except OSError as error:
         raise type(error)(
-            f"{path} cannot be read ({error.strerror or error}): save it anew, or name another."
+            f"{path} cannot be read ({error.strerror or error}). Save it again, or name another "
+            "file."
         ) from error
     except (KeyError, AttributeError, RuntimeError) as error:
         # Raised for dtypes that torch does not know.
@@ -134,8 +135,8 @@ def understood(file: str | os.PathLike[str], kind: str) -> Iterator[None]:
         yield
     except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
         raise ValueError(
-            f"{Path(file)} has a description of {kind} that cannot be understood ({error}): "
-            f"save it anew."
+            f"{Path(file)} has a description of {kind} that cannot be read ({error}). Save it "
+            "again."
         ) from error
 
 
@@ -164,29 +165,29 @@ def from_json(data: Any) -> Any:
 def _parse(path: Path, kinds: tuple[str, ...], data: str | None) -> dict[str, Any]:
     """Parse the metadata, and check its kind and version."""
     one_reader = len({READERS.get(kind) for kind in kinds}) == 1
-    expected = f"no {kinds[0]}" if one_reader else "nothing"
+    expected = f"the kind {kinds[0]!r}" if one_reader else "something that glasshead saved"
     try:
         description = json.loads(data or "")
         found, version = description["kind"], description["version"]
         newer = version > _VERSION
     except (ValueError, TypeError, LookupError, RecursionError):
         raise ValueError(
-            f"{path} holds {expected} that glasshead has saved: its metadata does not tell of one."
+            f"{path} must hold {expected}, got a file without glasshead's metadata."
         ) from None
     if found not in kinds:
         if not isinstance(found, str) or found not in READERS:
             raise ValueError(
-                f"{path} holds {expected}, but something that this glasshead does not know: update "
-                f"glasshead, or name another file."
+                f"{path} must hold {expected}, got a kind that this glasshead does not know. "
+                "Update glasshead, or name another file."
             )
         raise ValueError(
-            f"{path} holds {expected}, but {found}: load it as what it is, by "
-            f"gh.{READERS[found]}.load or by gh.load."
+            f"{path} must hold {expected}, got the kind {found!r}. Load it with "
+            f"gh.{READERS[found]}.load or gh.load."
         )
     if newer:
         raise ValueError(
-            f"{path} was written by a newer glasshead, in version {version} of its form, and this "
-            f"one reads version {_VERSION}: update glasshead."
+            f"{path} must be in version {_VERSION} of its format or an older one, got {version}. "
+            "Update glasshead."
         )
     return description
 
@@ -229,9 +230,8 @@ def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
     name = value.class_name if isinstance(value, Part) else type(value).__name__
     if not isinstance(value, Part) or value.is_custom:
         raise TypeError(
-            f"Weights.save takes a recipe of glasshead's own parts, and its "
-            f"{place.split('.', 1)[0]} has a {name}, which a file cannot make again: save "
-            f"W.dense(), or parts of it."
+            f"Weights.save needs settings of glasshead's own parts, got {name} in its "
+            f"{place.split('.', 1)[0]}. Save W.dense(), or parts of it."
         )
     data = {
         argument: serialize(getattr(value, argument), f"{place}.{argument}", tensors)
@@ -248,7 +248,7 @@ def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
 def deserialize(data: Any, place: str, tensors: Mapping[str, Tensor]) -> Any:
     """Rebuild the value that `serialize` has described.
 
-    Errors: any, where the description was not made by `serialize`.
+    Errors: any, if the description was not made by `serialize`.
     """
     if isinstance(data, list):
         return tuple(
@@ -284,7 +284,7 @@ def _check_shapes(part: nn.Module, state: Mapping[str, Tensor]) -> None:
             or expected.is_floating_point() != tensor.is_floating_point()
         ):
             raise ValueError(
-                f"{name} takes {list(expected.shape)}, and got {tensor.dtype} {list(tensor.shape)}"
+                f"{name} must be {list(expected.shape)}, got {tensor.dtype} {list(tensor.shape)}"
             )
 
 
@@ -303,12 +303,13 @@ class UnknownStatistic(Statistic):
 
     Attributes:
         name: The name of its class.
-        unit, axes: As of any statistic.
+        unit, axes, gives_keys: As of any statistic.
     """
 
     name: str
     unit: str  # type: ignore[misc]
     axes: tuple[str, ...]  # type: ignore[misc]
+    gives_keys: bool = False  # type: ignore[misc]
     differentiable: ClassVar[bool] = False
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
@@ -322,8 +323,8 @@ class UnknownStatistic(Statistic):
 
     def _refusal(self) -> ValueError:
         return ValueError(
-            f"{self.name} was kept by its name alone when it was saved, and can neither be taken "
-            f"nor added: observe it anew, and add before saving."
+            f"{self.name} was saved by its name alone, and can be neither read nor added. Observe "
+            "it again, and add before saving."
         )
 
     def __repr__(self) -> str:
@@ -375,7 +376,7 @@ def found(
 ) -> tuple[dict[str, Statistic], dict[str, Any]]:
     """Rebuild statistics and their values by name.
 
-    Errors: any, where the description is corrupted.
+    Errors: any, if the description is corrupted.
     """
     statistics = {name: _statistic(one) for name, one in data.items()}
     for name, statistic in statistics.items():
@@ -392,7 +393,7 @@ def load_observation(
         statistics, values = found(description["statistics"], tensors)
         context = tensors["context"]
         if context.ndim < 2:
-            raise ValueError(f"a context has two axes at least, and not {context.ndim}")
+            raise ValueError(f"a context must have at least two axes, got {context.ndim}")
         return context, statistics, values
 
 
@@ -401,7 +402,12 @@ def _describe(statistic: Statistic) -> dict[str, Any]:
     kind = type(statistic)
     if isinstance(statistic, UnknownStatistic) or _OWN.get(kind.__name__) is not kind:
         name = statistic.name if isinstance(statistic, UnknownStatistic) else kind.__name__
-        return {"class": name, "unit": statistic.unit, "axes": list(statistic.axes)}
+        return {
+            "class": name,
+            "unit": statistic.unit,
+            "axes": list(statistic.axes),
+            "gives_keys": statistic.gives_keys,
+        }
     # Every built-in statistic is a dataclass.
     named = fields(statistic)  # type: ignore[arg-type]
     return {
@@ -412,9 +418,9 @@ def _describe(statistic: Statistic) -> dict[str, Any]:
 
 def _statistic(data: Mapping[str, Any]) -> Statistic:
     if "fields" not in data:
-        return UnknownStatistic(
-            str(data["class"]), str(data["unit"]), tuple(map(str, data["axes"]))
-        )
+        name, unit, axes = str(data["class"]), str(data["unit"]), tuple(map(str, data["axes"]))
+        # Earlier files mark places of keys by their unit alone.
+        return UnknownStatistic(name, unit, axes, bool(data.get("gives_keys", unit == "key")))
     kind = _OWN[data["class"]]
     return kind(**{name: from_json(value) for name, value in data["fields"].items()})
 

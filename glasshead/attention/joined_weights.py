@@ -22,16 +22,17 @@ _KIND = "joined weights"
 class JoinedWeights(LazyMatrix):
     """The lazy matrix P, `[..., queries, keys]`, of consecutive calls on one text.
 
-    Each call has its own lazy `Weights`: P_ij of the rows i of a call is that of its own matrix at
-    key j - first_key. Keys outside a call, later ones and those that a sliding cache has evicted,
-    have weight 0. A watch joins the calls of a text in this way; the verbs are those of `Weights`.
+    Each call has its own lazy `Weights`: in the rows i of a call, P_ij is the weight in the call's
+    matrix at key j - first_key. Keys outside a call, later ones and those that a sliding cache has
+    evicted, have weight 0. A watch joins the calls of a text in this way; it has the operations of
+    `Weights`.
 
     Args:
         parts: The weights of each call, in order.
         first_keys: For each call, the position in the text of its first key.
 
-    Errors: a TypeError where the parts are no `Weights` or the positions no whole numbers, a
-    ValueError where there is no part, not one position a part, or parts differ in their leading
+    Errors: a TypeError if the parts are not `Weights` or the positions not whole numbers, a
+    ValueError if there is no part, not one position a part, or parts differ in their leading
     axes, dtype or device.
 
     >>> import glasshead as gh
@@ -53,22 +54,24 @@ class JoinedWeights(LazyMatrix):
             parts, first_keys = list(parts), list(first_keys)
         except TypeError:
             raise TypeError(
-                f"JoinedWeights takes a list of Weights and one of their first keys, and got "
+                "JoinedWeights needs a list of Weights and one of their first keys, got "
                 f"{type(parts).__name__} and {type(first_keys).__name__}."
             ) from None
         for part in parts:
             if not isinstance(part, Weights):
-                raise TypeError(f"JoinedWeights takes Weights, and got {type(part).__name__}.")
+                raise TypeError(
+                    f"the parts of JoinedWeights must be Weights, got {type(part).__name__}."
+                )
         if not parts or len(parts) != len(first_keys):
             raise ValueError(
-                f"JoinedWeights takes one part at least and a first key for each, and got "
+                "JoinedWeights needs at least one part and a first key for each, got "
                 f"{len(parts)} parts and {len(first_keys)} first keys."
             )
         kinds = {f"{list(part.shape[:-2])} {part.dtype} on {part.device}" for part in parts}
         if len(kinds) > 1:
             raise ValueError(
-                f"JoinedWeights takes parts of the same leading axes, dtype and device, and got "
-                f"{' and '.join(sorted(kinds))}."
+                "the parts of JoinedWeights must have the same leading axes, dtype and device, "
+                f"got {' and '.join(sorted(kinds))}."
             )
         # Each call with its queries and its keys in the text.
         self._calls: list[tuple[Weights, range, range]] = []
@@ -99,13 +102,13 @@ class JoinedWeights(LazyMatrix):
 
     @property
     def offset(self) -> int | Tensor:
-        """Return the position of the first query among the keys; a tensor where rows differ."""
+        """Return the position of the first query among the keys; a tensor if rows differ."""
         part, _, keys = self._calls[0]
         return keys.start + part.offset
 
     @property
     def logsumexp(self) -> Float[Tensor, "... queries"]:
-        """Return ln Σ_j exp s_ij of each row, in nats; -inf where a query sees nothing."""
+        """Return ln Σ_j exp s_ij of each row, in nats; -inf if a query sees nothing."""
         return torch.cat([part.logsumexp for part, _, _ in self._calls], -1)
 
     def _parts_of(self, rows: range) -> Iterator[tuple[Weights, range, range]]:
@@ -181,7 +184,7 @@ class JoinedWeights(LazyMatrix):
     def load(cls, file: str | os.PathLike[str]) -> Self:
         """Read what `save` has written; nothing in the file is executed, and nothing computed.
 
-        Errors: an OSError where the file cannot be read; a ValueError where it holds no joined
+        Errors: an OSError if the file cannot be read; a ValueError if it holds no joined
         weights.
         """
         description, tensors = read(file, _KIND)

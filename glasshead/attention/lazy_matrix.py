@@ -38,7 +38,7 @@ class LazyMatrix(ABC):
     @property
     @abstractmethod
     def dtype(self) -> torch.dtype:
-        """Return the dtype of the weights: float32, or float64 where the inputs are."""
+        """Return the dtype of the weights: float32, or float64 if the inputs are."""
 
     @property
     @abstractmethod
@@ -68,7 +68,7 @@ class LazyMatrix(ABC):
     def tile(self, rows: range, columns: range) -> Float[Tensor, "... rows columns"]:
         """Compute the weights of a range of queries on a range of keys.
 
-        Errors: a TypeError or ValueError where these are not ranges of step 1 in the matrix.
+        Errors: a TypeError or ValueError if these are not ranges of step 1 in the matrix.
         """
         rows = checked_range(rows, self.shape[-2], "tile(rows)")
         return self._tile(rows, checked_range(columns, self.shape[-1], "tile(columns)"))
@@ -76,22 +76,22 @@ class LazyMatrix(ABC):
     def seen(self, rows: range) -> range:
         """Return the range of keys that these queries may see; others have weight 0.
 
-        Errors: a TypeError or ValueError where this is not a range of step 1 in the matrix.
+        Errors: a TypeError or ValueError if this is not a range of step 1 in the matrix.
         """
         return self._seen(checked_range(rows, self.shape[-2], "seen(rows)"))
 
     def head(self, *index: int) -> Self:
         """Select one head, `[queries, keys]`: `W.head(0, 3)` is `W[0, 3]`, as lazy as W.
 
-        Its parts are computed without those of other heads, but where the score or the normalizer
-        is custom. Queries, keys and logsumexp are not copied; numbers per head or distance,
-        such as those of a learned β or a RelativeBias, are taken as they are now.
+        Its parts are computed without other heads, unless the score or the normalizer is custom.
+        Queries, keys and logsumexp are not copied; numbers per head or distance, such as a learned
+        β or a RelativeBias, are taken as they are now.
 
         Args:
             index: A place along each axis before the queries.
 
         Errors: a TypeError for another index, a ValueError for more or fewer than these axes, an
-        IndexError where it lies outside of them.
+        IndexError if it lies outside of them.
 
         >>> import torch
         >>> import glasshead as gh
@@ -102,8 +102,8 @@ class LazyMatrix(ABC):
         leading = self.shape[:-2]
         if len(index) != len(leading):
             raise ValueError(
-                f"W.head takes a place along each axis before the queries, {list(leading)}, and "
-                f"got {list(index)}: give {len(leading)}."
+                f"W.head must have a place along each axis before the queries, {list(leading)}, "
+                f"got {list(index)}. Pass {len(leading)}."
             )
         places = tuple(
             _leading_place(whole_number(place, "W.head", least=None), length)
@@ -122,8 +122,8 @@ class LazyMatrix(ABC):
         It takes whole numbers, slices that go forwards, and an ellipsis. The rows and columns are
         computed for every head, whichever are indexed; `head` computes one.
 
-        Errors: a TypeError for another index, an IndexError where it lies outside of the matrix, a
-        ValueError where the part would take more than 2 GiB.
+        Errors: a TypeError for another index, an IndexError if it lies outside of the matrix, a
+        ValueError if the part would take more than 2 GiB.
         """
         index = full_index(index, len(self.shape))
         leading = tuple(
@@ -136,20 +136,20 @@ class LazyMatrix(ABC):
         return self.tile(rows, columns)[(*leading, row_index, column_index)]
 
     def dense(self, budget: int = _BUDGET) -> Float[Tensor, "... queries keys"]:
-        """Compute the whole matrix.
+        """Compute the full matrix.
 
-        Errors: a ValueError where it would take more than `budget` bytes.
+        Errors: a ValueError if it would take more than `budget` bytes.
         """
         rows, columns = map(range, self.shape[-2:])
         budget = whole_number(budget, "budget")
-        self._check_budget(rows, columns, budget, "W.dense()", "raise budget=, or take tiles")
+        self._check_budget(rows, columns, budget, "W.dense()", "raise budget=, or use tiles")
         return self.tile(rows, columns)
 
     @torch.no_grad()
     def __matmul__(self, right: Tensor) -> Float[Tensor, "... queries r"]:
         """Compute P·R for R `[..., keys, r]`, without materializing P.
 
-        Errors: a TypeError or ValueError where R is not a tensor of that shape.
+        Errors: a TypeError or ValueError if R is not a tensor of that shape.
         """
         return self._right_product(self._operand(right))
 
@@ -159,14 +159,14 @@ class LazyMatrix(ABC):
 
         Of the transpose, sum over blocks of queries and average over blocks of keys.
 
-        Errors: a TypeError or ValueError where rows and columns are not whole numbers of at least
+        Errors: a TypeError or ValueError if rows and columns are not whole numbers of at least
         1, or there are fewer queries than rows, or fewer keys than columns.
         """
         for name, parts, length in zip(
             ("rows", "columns"), (rows, columns), self.shape[-2:], strict=True
         ):
             if whole_number(parts, f"pooled({name})", least=1) > length:
-                raise ValueError(f"pooled({name}) takes at most {length}, and got {parts}.")
+                raise ValueError(f"pooled({name}) must be at most {length}, got {parts}.")
         return self._pooled(int(rows), int(columns))
 
     @abstractmethod
@@ -202,16 +202,14 @@ class LazyMatrix(ABC):
     ) -> None:
         needed = self.numbers_a_pair * self._pairs(rows, columns) * self.dtype.itemsize
         if needed > budget:
-            raise ValueError(
-                f"{what} takes at most {budget} bytes, and would need {needed}: {remedy}."
-            )
+            raise ValueError(f"{what} needs {needed} bytes, more than {budget}: {remedy}.")
 
     def _operand(self, factor: Any) -> Float[Tensor, "... columns n"]:
         """Check the right operand of a product with this matrix."""
         name = self._product
         if not isinstance(factor, Tensor) or not factor.is_floating_point():
             got = factor.dtype if isinstance(factor, Tensor) else type(factor).__name__
-            raise TypeError(f"{name} takes a floating-point tensor, and got {got}.")
+            raise TypeError(f"{name} must be a floating-point tensor, got {got}.")
         *leading, _, length = self.shape
         fits = 2 <= factor.ndim <= len(self.shape) and factor.shape[-2] == length
         if fits:
@@ -219,16 +217,16 @@ class LazyMatrix(ABC):
             fits = all(a in (1, b) for a, b in zip(factor.shape[:-2], aligned, strict=True))
         if not fits:
             raise ValueError(
-                f"{name} takes [..., {length}, n] that broadcasts to {leading}, "
-                f"and got {list(factor.shape)}."
+                f"{name} must be [..., {length}, n] that broadcasts to {leading}, got "
+                f"{list(factor.shape)}."
             )
         if factor.layout != torch.strided:
             raise TypeError(
-                f"{name} takes a dense tensor, and got {factor.layout}: convert it by .to_dense()."
+                f"{name} must be a dense tensor, got {factor.layout}. Convert it with .to_dense()."
             )
         if factor.device != self.device:
             raise ValueError(
-                f"{name} takes a tensor on {self.device}, and got one on {factor.device}."
+                f"{name} must be a tensor on {self.device}, got one on {factor.device}."
             )
         return factor.detach().to(self.dtype)
 
@@ -334,10 +332,10 @@ def full_index(index: Any, axes: int) -> tuple[Part, ...]:
     given = index if isinstance(index, tuple) else (index,)
     ellipses = [place for place, part in enumerate(given) if part is Ellipsis]
     if len(ellipses) > 1:
-        raise IndexError(f"W[…] takes one ellipsis, and got {len(ellipses)}.")
+        raise IndexError(f"W[…] must have one ellipsis, got {len(ellipses)}.")
     if len(given) - len(ellipses) > axes:
         raise IndexError(
-            f"W[…] takes an index of at most {axes} axes, and got {len(given) - len(ellipses)}."
+            f"W[…] must have an index of at most {axes} axes, got {len(given) - len(ellipses)}."
         )
     missing = (slice(None),) * (axes - len(given) + len(ellipses))
     place = ellipses[0] if ellipses else len(given)
@@ -367,7 +365,9 @@ def inside(part: int, length: int, name: str) -> int:
     10
     """
     if not -length <= part < length:
-        raise IndexError(f"W[…] has {length} {name}, counted from 0, and got index {part}.")
+        raise IndexError(
+            f"W[…] must have an index within its {length} {name}, counted from 0, got {part}."
+        )
     return part % length
 
 
@@ -380,11 +380,9 @@ def checked_range(part: Any, length: int, name: str) -> range:
     range(5, 5)
     """
     if not isinstance(part, range):
-        raise TypeError(
-            f"{name} takes a range such as range(0, 10), and got {type(part).__name__}."
-        )
+        raise TypeError(f"{name} must be a range such as range(0, 10), got {type(part).__name__}.")
     if part.step != 1 or part.start < 0 or max(part.start, part.stop) > length:
-        raise ValueError(f"{name} takes a range of step 1 within 0 to {length}, and got {part}.")
+        raise ValueError(f"{name} must be a range of step 1 within 0 to {length}, got {part}.")
     return range(part.start, max(part.start, part.stop))
 
 
@@ -398,12 +396,12 @@ def _range_part(part: Any) -> Part:
     except TypeError:
         pass
     got = f"a tensor of {part.dtype}" if isinstance(part, Tensor) else type(part).__name__
-    raise TypeError(f"W[…] takes whole numbers, slices and an ellipsis, and got {got}.")
+    raise TypeError(f"W[…] must have whole numbers, slices or an ellipsis, got {got}.")
 
 
 def _ends(part: slice, length: int) -> tuple[int, int, int]:
     if part.step is not None and _range_part(part.step) < 1:  # type: ignore[operator]
-        raise ValueError(f"W[…] takes slices with steps above 0, and got {part.step}.")
+        raise ValueError(f"W[…] must have slices with steps above 0, got {part.step}.")
     for end in (part.start, part.stop):
         if end is not None:
             _range_part(end)

@@ -2,21 +2,17 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.attention import io as saved
-from glasshead.attention.choice import EngineChoice
 from glasshead.attention.io import parts
-from glasshead.attention.price import memory_of
-from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import in_float64
 from glasshead.statistics import Statistic
-from glasshead.statistics.base import KEY
-from glasshead.statistics.reductions import Reduction
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,32 +29,26 @@ class StatisticResults:
         values: Their values, by name.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        statistics: dict[str, Statistic],
-        values: dict[str, Any],
-    ) -> None:
-        self.shape = shape
-        self.statistics = statistics
-        self.values = values
+    shape: tuple[int, ...]
+    statistics: dict[str, Statistic]
+    values: dict[str, Any]
 
     def __getattr__(self, name: str) -> Any:
         values = self.__dict__.get("values", {})
         if name in values:
             return values[name]
-        raise AttributeError(f"nothing named {name!r} was observed; there is {_list(values)}.")
+        raise AttributeError(f"{name!r} was not observed. There is {_list(values)}.")
 
     def __getitem__(self, statistic: "str | Statistic") -> Any:
         return self.values[self.name_of(statistic)]
 
     def name_of(self, statistic: "str | Statistic") -> str:
-        """Return the name of a statistic; raise a KeyError where it was not observed."""
+        """Return the name of a statistic; raise a KeyError if it was not observed."""
         name = statistic
         if not isinstance(statistic, str):
             name = next((n for n, one in self.statistics.items() if one == statistic), None)
         if not isinstance(name, str) or name not in self.values:
-            raise KeyError(f"{statistic!r} was not observed; there is {_list(self.values)}.")
+            raise KeyError(f"{statistic!r} was not observed. There is {_list(self.values)}.")
         return name
 
     def __dir__(self) -> list[str]:
@@ -67,8 +57,8 @@ class StatisticResults:
     def _joined(self, other: "StatisticResults") -> dict[str, Any]:
         """Concatenate the values with those of further queries.
 
-        Errors: a ValueError where they are not of the same statistics, or where a statistic of
-        the whole does not follow from those of its chunks.
+        Errors: a ValueError if they are not of the same statistics, or if a statistic does not
+        follow from its chunks.
         """
         # Statistics known by name only cannot be compared.
         for one in (*self.statistics.values(), *other.statistics.values()):
@@ -76,7 +66,7 @@ class StatisticResults:
                 one.joined(None, None)
         if self.statistics != other.statistics:
             raise ValueError(
-                "observations of the same statistics can be added, and these are of "
+                "observations must be of the same statistics to be added, got "
                 f"{_list(self.statistics)} and {_list(other.statistics)}."
             )
         return {name: one.joined(self[name], other[name]) for name, one in self.statistics.items()}
@@ -92,8 +82,8 @@ class StatisticResults:
             names: Names, or statistics, of the same axes; without any, all that have one number a
                 query.
 
-        Errors: a KeyError for what was not observed, a ValueError where the axes differ, an
-        ImportError where there is no pandas.
+        Errors: a KeyError for what was not observed, a ValueError if the axes differ, an
+        ImportError if there is no pandas.
 
         >>> import torch
         >>> import glasshead as gh
@@ -121,8 +111,8 @@ class StatisticResults:
             before: Tensors to list first, by name and shape alone.
         """
         rows = [
-            (name, str(list(tensor.shape)), "" if unit is None else _spread(tensor, unit))
-            for name, tensor, unit in _tensors(self, *before)
+            (one.name, str(list(one.tensor.shape)), "" if one.unit is None else _spread(one))
+            for one in _tensors(self, *before)
         ]
         wide = [max([0, *(len(row[column]) for row in rows)]) for column in range(2)]
         return [
@@ -141,37 +131,52 @@ def value_table(results: StatisticResults, *before: tuple[str, Tensor]) -> "Tabl
     from glasshead.drawing import Table
 
     rows = [
-        [name, str(list(tensor.shape)), *([""] * 4 if unit is None else _range(tensor, unit))]
-        for name, tensor, unit in _tensors(results, *before)
+        [one.name, str(list(one.tensor.shape)), *([""] * 4 if one.unit is None else _range(one))]
+        for one in _tensors(results, *before)
     ]
     return Table(["name", "shape", "least", "mean", "most", "unit"], rows)
 
 
-def _tensors(
-    results: StatisticResults, *before: tuple[str, Tensor]
-) -> list[tuple[str, Tensor, str | None]]:
-    """List the tensors, each with its name and the unit of its numbers; None has no range."""
-    rows: list[tuple[str, Tensor, str | None]] = [(*one, None) for one in before]
+class _Listed(NamedTuple):
+    """A tensor to list.
+
+    Attributes:
+        name: Its name.
+        tensor: The tensor.
+        unit: The unit of its numbers; None: its range is not shown.
+        has_mean: Whether its numbers have a mean.
+    """
+
+    name: str
+    tensor: Tensor
+    unit: str | None = None
+    has_mean: bool = True
+
+
+def _tensors(results: StatisticResults, *before: tuple[str, Tensor]) -> list[_Listed]:
+    """List the tensors of the results, after those given."""
+    rows = [_Listed(*one) for one in before]
     for name, value in results.values.items():  # noqa: PD011 - a dict
-        unit = results.statistics[name].unit
+        statistic = results.statistics[name]
         if isinstance(value, Tensor):
-            rows.append((name, value, unit))
+            rows.append(_Listed(name, value, statistic.unit, statistic.has_mean))
         else:
-            rows += [(f"{name}.{field}", part, "") for field, part in saved.parts(value)]
+            rows += [_Listed(f"{name}.{field}", part, "") for field, part in saved.parts(value)]
     return rows
 
 
-def _spread(tensor: Tensor, unit: str) -> str:
-    """Format minimum, maximum and mean of the finite numbers; key indices get none."""
-    least, mean, most, unit = _range(tensor, unit)
+def _spread(listed: _Listed) -> str:
+    """Format minimum, maximum and mean of the finite numbers; places of keys have none."""
+    least, mean, most, unit = _range(listed)
     return f"{least} … {most}  mean {mean}  {unit}".rstrip() if mean else least
 
 
-def _range(tensor: Tensor, unit: str) -> list[str]:
+def _range(listed: _Listed) -> list[str]:
     """Return minimum, mean and maximum of the finite numbers, and their unit, each as text."""
-    if not tensor.is_floating_point() or unit == KEY:
+    unit = listed.unit or ""
+    if not listed.tensor.is_floating_point() or not listed.has_mean:
         return ["", "", "", unit]
-    numbers = in_float64(tensor.detach())
+    numbers = in_float64(listed.tensor.detach())
     numbers = numbers[numbers.isfinite()]
     if not len(numbers):
         return ["nothing finite", "", "", unit]
@@ -182,13 +187,14 @@ def _list(values: dict[str, Any]) -> str:
     return ", ".join(values) or "nothing"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Observation(StatisticResults):
     """Context of an attention, and each statistic requested of its weights.
 
     Read a statistic by name, `seen.entropy`, or by object, `seen[gh.Entropy()]`.
 
-    `+` puts an observation of some queries and one of the next together: rows follow each other,
-    sums over queries are added, the shorter filled up with 0 where the keys have grown.
+    `+` joins an observation with the observation of the next queries: rows follow each other,
+    sums over queries are added, the shorter filled up with 0 if the keys have grown.
 
     Attributes:
         context: As a call gives it, bit for bit, with its gradient.
@@ -210,18 +216,19 @@ class Observation(StatisticResults):
     """
 
     context: Float[Tensor, "... queries value_dim"]
+    statistics: dict[str, Statistic]
+    values: dict[str, Any]
 
-    def __init__(
-        self, context: Tensor, statistics: dict[str, Statistic], values: dict[str, Any]
-    ) -> None:
-        super().__init__(tuple(context.shape[:-1]), statistics, values)
-        self.context = context
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[reportIncompatibleVariableOverride]
+        """`(*leading, queries)`."""
+        return tuple(self.context.shape[:-1])
 
     def __add__(self, other: "Observation") -> "Observation":
         """Concatenate with the observation of the next queries.
 
-        Errors: a ValueError where they are not of the same statistics, or where a statistic of
-        the whole does not follow from those of its chunks.
+        Errors: a ValueError if they are not of the same statistics, or if a statistic does not
+        follow from its chunks.
         """
         if not isinstance(other, Observation):
             return NotImplemented
@@ -234,7 +241,7 @@ class Observation(StatisticResults):
 
         A value of several tensors is written as `name.field` each. Gradients are not kept.
 
-        Errors: an OSError where the file cannot be written; then an older one is as it was.
+        Errors: an OSError if the file cannot be written; then an older one is as it was.
 
         >>> import tempfile
         >>> from pathlib import Path
@@ -250,10 +257,10 @@ class Observation(StatisticResults):
     def load(cls, file: str | os.PathLike[str]) -> "Observation":
         """Read what `save` has written; nothing in the file is executed.
 
-        A custom statistic is kept by its name: its value is there, but it cannot be added
-        to that of further queries.
+        A custom statistic is kept by its name: its value is there, but further queries cannot be
+        added.
 
-        Errors: an OSError where the file cannot be read; a ValueError where it is no observation.
+        Errors: an OSError if the file cannot be read; a ValueError if it is not an observation.
         """
         return cls(*saved.load_observation(file))
 
@@ -266,73 +273,6 @@ class Observation(StatisticResults):
 
         title = f"Observation of {self.context.shape[-2]} queries"
         return Document([value_table(self, ("context", self.context))], title=title)._repr_html_()
-
-
-class StatisticRequest:
-    """Requested statistics by name, and the reductions that they share."""
-
-    def __init__(
-        self, problem: Problem, statistics: dict[str, Statistic], *, gradient: bool = False
-    ) -> None:
-        self.problem, self.statistics, self.gradient = problem, statistics, gradient
-        self._shared: list[Reduction] | None = None
-        self._places: dict[str, list[int]] = {}
-
-    def check(self) -> None:
-        """Raise a ValueError where a statistic does not fit the problem, or has no gradient."""
-        for one in self.statistics.values():
-            one.check(self.problem)
-            if self.gradient and not one.differentiable:
-                raise ValueError(
-                    "gradient=True takes statistics that have one, such as Entropy(), "
-                    f"and got {one!r}."
-                )
-
-    @property
-    def reductions(self) -> list[Reduction]:
-        """Return the reductions that an engine is to compute, each once."""
-        # Not a cached_property, whose lock torch.compile does not support.
-        if self._shared is None:
-            self._shared = self._share()
-        return self._shared
-
-    def _share(self) -> list[Reduction]:
-        """Collect the distinct reductions, and record which of them each statistic uses."""
-        reductions: list[Reduction] = []
-        for name, one in self.statistics.items():
-            self._places[name] = []
-            for reduction in one.reductions(self.problem):
-                reduction.check(self.problem, one)
-                # By `==` alone, as tensors within a reduction cannot be hashed.
-                same = [i for i, known in enumerate(reductions) if known == reduction]
-                at = same[0] if same else None
-                self._places[name].append(len(reductions) if at is None else at)
-                if at is None:
-                    reductions.append(reduction)
-        return reductions
-
-    def check_budget(self, choice: EngineChoice, budget: int) -> None:
-        """Raise a ValueError where observing would take more than `budget` bytes."""
-        needed = memory_of(self.problem, choice.engine, self.reductions)
-        if needed > budget:
-            raise ValueError(
-                f"observe takes at most budget={budget} bytes, and would need {needed} on the "
-                f"{choice.engine.name} engine: raise budget=, or observe fewer queries."
-            )
-
-    def observation(self, context: Tensor, reduced: list[tuple[Tensor, ...]]) -> Observation:
-        """Finish an engine's results as an observation, in the layout of the inputs."""
-        return Observation(self.problem.as_given(context), self.statistics, self.finished(reduced))
-
-    def finished(self, reduced: list[tuple[Tensor, ...]]) -> dict[str, Any]:
-        """Finish each statistic by name, in the layout of the inputs."""
-        if not self.gradient:
-            reduced = [tuple(part.detach() for part in parts) for parts in reduced]
-        problem = self.problem
-        return {
-            name: problem.as_given(one.finish(problem, *(reduced[i] for i in self._places[name])))
-            for name, one in self.statistics.items()
-        }
 
 
 def frame(
@@ -359,8 +299,8 @@ def frame(
     ]
     if not names:
         raise ValueError(
-            "to_frame() takes what has one number a query, and nothing of the kind was observed: "
-            f"name one of {', '.join(values) or 'nothing'}."
+            "to_frame() needs a statistic with one number a query, and none was observed. Name "
+            f"one of {', '.join(values) or 'nothing'}."
         )
     columns = {
         column: _numbers(tensor)
@@ -384,7 +324,9 @@ def import_pandas() -> Any:
     try:
         import pandas as pd
     except ImportError as error:
-        raise ImportError("to_frame needs pandas, which is missing: pip install pandas.") from error
+        raise ImportError(
+            "to_frame needs pandas, which is not installed: pip install pandas."
+        ) from error
     return pd
 
 
@@ -408,7 +350,7 @@ def _common(
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the axes that all statistics share, and their sizes, leading axes included.
 
-    Errors: a ValueError where they differ, or a statistic's own axes are not those of its value.
+    Errors: a ValueError if they differ, or a statistic's own axes are not those of its value.
     """
     axes_of = {name: statistics[name].axes for name in names}
     shapes = {column: tuple(tensor.shape) for column, tensor in columns.items()}
@@ -418,14 +360,15 @@ def _common(
             for column, shape in shapes.items()
         )
         raise ValueError(
-            f"to_frame takes statistics of the same axes together, and got {shown}: ask for each "
-            f"on its own."
+            f"the statistics of to_frame must have the same axes, got {shown}. Convert each on "
+            "its own."
         )
     axes, shape = axes_of[names[0]], next(iter(shapes.values()))
     if len(shape) != leading + len(axes):
         raise ValueError(
-            f"{statistics[names[0]]!r} says that its axes are {_axes(axes)}, after {leading} of "
-            f"batch and heads, and its value is {list(shape)}: set axes in its class."
+            f"the value of {statistics[names[0]]!r} must have the axes that it states, "
+            f"{_axes(axes)}, after {leading} of batch and heads, got {list(shape)}. Set axes in "
+            "its class."
         )
     return axes, shape
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from glasshead.attention.choice import EngineChoice, tiles_denied
-from glasshead.attention.price import price
-from glasshead.engines import FUSED, STREAMING, reduced_by
+from glasshead.engines import FUSED, STREAMING, reducer_of
+from glasshead.engines.streaming.operands import result_bytes
 from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import Reduction
 
@@ -25,7 +25,7 @@ class Plan:
         passes: The number of times the scores are computed.
         multiple: The time that is expected, as a multiple of the plain call's; 1 for the call, and
             on a GPU, where none was measured.
-        statistics: On a GPU, what computes the statistics beside the context, and why.
+        statistics: On a GPU, what computes the statistics next to the context, and why.
 
     >>> import torch, glasshead as gh
     >>> x = torch.empty(1, 8, 4096, 64, device="meta")
@@ -85,18 +85,18 @@ def planned(
     plan = Plan(engine.name, engine.about, reason, choice.refused, cost.flops, cost.bytes)
     if reductions is None:
         return plan
-    extra = price(problem, engine, cost, reductions)
+    extra = engine.price(problem, cost, reductions)
     plain = cost.flops + extra.plain
     # The operations of sums and softmax are of a CPU's.
     multiple = (plain + extra.flops + extra.sums) / plain if plain else 1.0
-    beside = reduced_by(problem, reductions) if engine is FUSED else None
+    reducer = reducer_of(problem, reductions) if engine is FUSED else None
     return replace(
         plan,
         flops=cost.flops + extra.flops,
-        bytes=cost.bytes + extra.bytes,
+        bytes=cost.bytes + extra.bytes + result_bytes(problem, reductions),
         passes=extra.passes,
         multiple=multiple if problem.query.device.type in ("cpu", "meta") else 1.0,
-        statistics=beside,
+        statistics=reducer,
     )
 
 

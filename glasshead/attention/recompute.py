@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.engines import STREAMING, reductions_of
+from glasshead.engines import STREAMING, reduce_by_fastest
 from glasshead.engines.reference import as_computed
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import InnerProduct
@@ -133,7 +133,7 @@ def scores_are_coarse(problem: Problem, scores: Float[Tensor, "..."]) -> bool:
 def _exponentials(
     scores: Float[Tensor, "*shape"], weight: Float[Tensor, "*rows 1"] | None
 ) -> Float[Tensor, "*shape"]:
-    """Compute weight · exp(s) in place, 0 where it is at or below the smallest normal number.
+    """Compute weight · exp(s) in place, 0 if it is at or below the smallest normal number.
 
     PyTorch's exp takes ten times as long, for all of them, where one falls below that, which is
     1e-38 in float32.
@@ -200,7 +200,7 @@ def right_product(
     # As values, numbers of R that no query sees may be NaN; as factors, 0 · NaN is NaN.
     if wide and STREAMING.refusal(problem) is None and bool(right.isfinite().all()):
         return STREAMING.run(_with_values(problem, right))
-    ((result,),) = reductions_of(problem, [TimesKeys(right)], logsumexp)
+    ((result,),) = reduce_by_fastest(problem, [TimesKeys(right)], logsumexp)
     return result
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glasshead.attention.recompute import KnownRows, unmasked_scores
 from glasshead.attention.weights import Weights
-from glasshead.engines import reductions_of
+from glasshead.engines import reduce_by_fastest
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.scores import Dot
 from glasshead.statistics.reductions import Largest, LogSum
@@ -153,7 +153,7 @@ class KeyStore:
             charge: Called with bytes before they are taken; it may raise.
             instead: Bytes of what the caller can keep instead of a copy; None: nothing.
 
-        Returns: the kept keys; None where what the caller keeps instead is to be preferred.
+        Returns: the kept keys; None if what the caller keeps instead is to be preferred.
         """
         # A tensor of inference mode could not be appended to outside of it.
         with torch.inference_mode(mode=False), torch.no_grad():
@@ -175,7 +175,7 @@ class KeyStore:
 def _continued(
     known: KeptKeys, key: Tensor, queries: int, charge: Callable[[int], None]
 ) -> KeptKeys | None:
-    """Return the keys of a call within those of an earlier one; None where they are others."""
+    """Return the keys of a call within those of an earlier one; None if they are others."""
     buffer, count = known.buffer, key.shape[-2]
     if (
         key.shape[1:-2] != known.shape[1:-2]
@@ -205,7 +205,7 @@ def _continued(
 
 
 def _rows_of(part: KeptKeys, key: Tensor) -> Int[Tensor, " batch"] | None:
-    """Return which rows of a batch of kept keys equal these keys; None where some row has none."""
+    """Return which rows of a batch of kept keys equal these keys; None if some row has none."""
     last = part.part(len(part.span) - 1, len(part.span)).tensor()
     mine = key[..., -1:, :]
     if last.shape == mine.shape and torch.equal(last, mine) and torch.equal(part.tensor(), key):
@@ -251,7 +251,7 @@ class SharedWeights(Weights):
         self._about = replace(problem, query=query, key=nothing, value=nothing, dropout=0.0)
         rows = None
         if logsumexp is None:
-            found = reductions_of(self._problem, [LogSum(), Largest()])
+            found = reduce_by_fastest(self._problem, [LogSum(), Largest()])
             (logsumexp,), (weight, _, score) = found
             rows = KnownRows(score, weight)
         self._logsumexp, self._known = logsumexp, rows

@@ -29,7 +29,7 @@ class WeightGradients(LazyMatrix):
         output_gradient: Gradient of the loss with respect to the context of each head,
             `[..., heads, queries, value_dim]`.
 
-    Errors: a TypeError or ValueError where these are not tensors of such shapes.
+    Errors: a TypeError or ValueError if these are not tensors of such shapes.
 
     >>> import glasshead as gh
     >>> G = gh.WeightGradients(torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[1.0], [10.0]]]))
@@ -50,7 +50,7 @@ class WeightGradients(LazyMatrix):
             if not isinstance(given, Tensor) or not given.is_floating_point():
                 got = given.dtype if isinstance(given, Tensor) else type(given).__name__
                 raise TypeError(
-                    f"WeightGradients({name}) takes a floating-point tensor, and got {got}."
+                    f"WeightGradients({name}) must be a floating-point tensor, got {got}."
                 )
         # Query heads share key heads in groups.
         fits = 2 <= value.ndim == gradient.ndim and value.shape[:-3] == gradient.shape[:-3]
@@ -60,9 +60,9 @@ class WeightGradients(LazyMatrix):
             fits = heads == kv_heads or (kv_heads > 0 and heads % kv_heads == 0)
         if not fits:
             raise ValueError(
-                "WeightGradients takes value [..., kv_heads, keys, value_dim] and output_gradient "
-                f"[..., heads, queries, value_dim], and got {list(value.shape)} and "
-                f"{list(gradient.shape)}: take those of one call."
+                "WeightGradients needs value [..., kv_heads, keys, value_dim] and output_gradient "
+                f"[..., heads, queries, value_dim] of one call, got {list(value.shape)} and "
+                f"{list(gradient.shape)}."
             )
 
     @property
@@ -130,7 +130,7 @@ class Elementwise(LazyMatrix):
         weights: The weights.
         other: A matrix of the same shape.
         function: The function of two tiles.
-        told: What it computes, in words.
+        shown: What it computes, in words.
     """
 
     def __init__(
@@ -138,14 +138,14 @@ class Elementwise(LazyMatrix):
         weights: LazyMatrix,
         other: LazyMatrix,
         function: Callable[[Tensor, Tensor], Tensor] = torch.mul,
-        told: str = "W * G",
+        shown: str = "W * G",
     ) -> None:
         if weights.shape != other.shape:
             raise ValueError(
-                f"W * G takes matrices of one shape, and got {list(weights.shape)} and "
-                f"{list(other.shape)}: take those of one call."
+                f"the matrices of W * G must have one shape, got {list(weights.shape)} and "
+                f"{list(other.shape)}. Use those of one call."
             )
-        self._weights, self._other, self._function, self._told = weights, other, function, told
+        self._weights, self._other, self._function, self._shown = weights, other, function, shown
 
     def relu(self) -> "Elementwise":
         """Return the positive part, as lazy: max(W_ij G_ij, 0)."""
@@ -153,7 +153,7 @@ class Elementwise(LazyMatrix):
         def positive(weights: Tensor, other: Tensor) -> Tensor:
             return self._function(weights, other).relu()
 
-        return Elementwise(self._weights, self._other, positive, f"relu({self._told})")
+        return Elementwise(self._weights, self._other, positive, f"relu({self._shown})")
 
     @property
     def shape(self) -> torch.Size:
@@ -185,7 +185,7 @@ class Elementwise(LazyMatrix):
 
     def _head(self, places: tuple[int, ...]) -> "Elementwise":
         weights, other = self._weights._head(places), self._other._head(places)
-        return Elementwise(weights, other, self._function, self._told)
+        return Elementwise(weights, other, self._function, self._shown)
 
     def _tiles(self) -> Iterator[tuple[range, range, Tensor]]:
         """Yield the tiles that are not 0, with their rows and columns."""
@@ -213,4 +213,4 @@ class Elementwise(LazyMatrix):
         return result
 
     def __repr__(self) -> str:
-        return f"{self._told}, {self._weights!r}"
+        return f"{self._shown}, {self._weights!r}"

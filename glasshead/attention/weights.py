@@ -23,12 +23,11 @@ from glasshead.attention.recompute import (
     scores_are_coarse,
 )
 from glasshead.attention.weight_gradients import Elementwise
-from glasshead.engines import reductions_of
-from glasshead.recipe.biases import bias_values
+from glasshead.engines import reduce_by_fastest
 from glasshead.recipe.masks import Mask, dense
 from glasshead.recipe.normalizers import Normalizer
 from glasshead.recipe.part import HeadIndex
-from glasshead.recipe.problem import Problem
+from glasshead.recipe.problem import Problem, bias_values
 from glasshead.recipe.scores import Score
 from glasshead.recipe.tile import Span, with_heads
 from glasshead.recipe.validation import check_inputs, offset_of, softcap_of, whole_number
@@ -40,17 +39,18 @@ _ROWS = ("largest_score", "largest_weight")
 
 
 class Weights(LazyMatrix):
-    """Lazy weights P, `[..., queries, keys]`: queries, keys, the recipe and two numbers a row.
+    """Lazy weights P, `[..., queries, keys]`: queries, keys, settings and two numbers a row.
 
     P_ij = exp(s_ij - max_i) · p_max_i, with the largest score and the largest weight of a row: any
     row, column or tile is exact, at the cost of its own size in every head, or in one, of `head`.
-    Nothing here has a gradient. Queries and keys are copied, the recipe is not; what of it is
-    changed in place afterwards, as by a step of training, no longer matches these numbers.
+    Nothing here has a gradient. Queries and keys are copied. The attention settings are not: a
+    parameter that changes in place afterwards, as in a training step, no longer matches these
+    numbers.
 
     Rows, tiles, columns, products and maps agree with `Attention.trace(…).weights` to 1e-5, and a
-    row sums to 1 to 1e-6, whatever the size of the scores: with scores of 1e6, and where a finite
-    number such as -1e9 was added to a whole row. Large scores are rounded, to 1e-3 at 1e4 in
-    float32, and all parts round them as the trace does; where a library of matrix products sums in
+    row sums to 1 to 1e-6, whatever the size of the scores: with scores of 1e6, and if a finite
+    number such as -1e9 was added to an entire row. Large scores are rounded, to 1e-3 at 1e4 in
+    float32, and all parts round them as the trace does; if a library of matrix products sums in
     another order for another shape, its results differ by that rounding.
 
     Source: Dao et al. 2022 (FlashAttention), section 3.1, whose backward pass recomputes the
@@ -81,8 +81,8 @@ class Weights(LazyMatrix):
     ) -> None:
         if problem.query.is_meta:
             raise ValueError(
-                "weights takes queries and keys with numbers in them, and these are on the meta "
-                "device: make them on another, or ask plan(…) what it would cost."
+                "weights needs queries and keys with numbers, got some on the meta device. Create "
+                "them on another, or call plan(…) for the cost."
             )
         # Copied, as a cache may be written to later; contiguous, as when read from a file, so
         # that the same numbers round alike.
@@ -90,7 +90,7 @@ class Weights(LazyMatrix):
         query, key = (x.detach().clone(memory_format=whole) for x in (problem.query, problem.key))
         self._problem = problem = replace(problem, query=query, key=key, value=key, dropout=0.0)
         if logsumexp is None:
-            (logsumexp,), (weight, _, score) = reductions_of(problem, [LogSum(), Largest()])
+            (logsumexp,), (weight, _, score) = reduce_by_fastest(problem, [LogSum(), Largest()])
             rows = KnownRows(score, weight)
         self._logsumexp, self._known = logsumexp, rows
 
@@ -101,17 +101,17 @@ class Weights(LazyMatrix):
 
     @property
     def logsumexp(self) -> Float[Tensor, "... queries"]:
-        """Return ln Σ_j exp s_ij of each row, in nats; -inf where a query sees nothing."""
+        """Return ln Σ_j exp s_ij of each row, in nats; -inf if a query sees nothing."""
         return self._outline.as_given(self._logsumexp)
 
     @property
     def offset(self) -> int | Tensor:
-        """Return the position of the first query among the keys; a tensor where rows differ."""
+        """Return the position of the first query among the keys; a tensor if rows differ."""
         return self._outline.offset
 
     @property
     def key_heads(self) -> int:
-        """Return the number of heads of the keys, fewer than those of the matrix if grouped."""
+        """Return the number of heads of the keys, fewer than the query heads if grouped."""
         return self._outline.key.shape[-3]
 
     @property
@@ -141,7 +141,7 @@ class Weights(LazyMatrix):
 
         Of gradients it is attention × gradient, P ⊙ ∇P; `(W * G).relu()` is its positive part.
 
-        Errors: a ValueError where the shapes differ.
+        Errors: a ValueError if the shapes differ.
 
         >>> import torch
         >>> import glasshead as gh
@@ -196,7 +196,7 @@ class Weights(LazyMatrix):
         if self._known is None:
             if not self._coarse:
                 return KnownRows(self._logsumexp)
-            ((weight, _, score),) = reductions_of(self._problem, [Largest()])
+            ((weight, _, score),) = reduce_by_fastest(self._problem, [Largest()])
             self._known = KnownRows(score, weight)
         return self._known
 
@@ -270,19 +270,19 @@ class Weights(LazyMatrix):
     def _left_product(self, left: Tensor) -> Tensor:
         problem = self._problem
         left = with_heads(left, headed=problem.axes > 3)
-        ((result,),) = reductions_of(problem, [TimesQueries(left)], self._logsumexp)
+        ((result,),) = reduce_by_fastest(problem, [TimesQueries(left)], self._logsumexp)
         return problem.as_given(result)
 
     def _pooled(self, rows: int, columns: int) -> Tensor:
         wanted = [BlockSum(rows, columns)]
-        ((result,),) = reductions_of(self._problem, wanted, self._logsumexp)
+        ((result,),) = reduce_by_fastest(self._problem, wanted, self._logsumexp)
         return self._problem.as_given(result)
 
     def save(self, file: str | os.PathLike[str]) -> None:
-        """Write queries, keys, recipe and row statistics as safetensors, to be read by `load`.
+        """Write queries, keys, settings and row statistics as safetensors, to be read by `load`.
 
-        Errors: an OSError where the file cannot be written; then an older one is as it was. A
-        TypeError where the recipe has a custom score, bias, mask or normalizer.
+        Errors: an OSError if the file cannot be written; then an older one is as it was. A
+        TypeError if the attention has a custom score, bias, mask or normalizer.
 
         >>> import tempfile
         >>> from pathlib import Path
@@ -300,7 +300,7 @@ class Weights(LazyMatrix):
     def load(cls, file: str | os.PathLike[str]) -> Self:
         """Read what `save` has written; nothing in the file is executed, and nothing computed.
 
-        Errors: an OSError where the file cannot be read; a ValueError where it holds no weights.
+        Errors: an OSError if the file cannot be read; a ValueError if it holds no weights.
         """
         description, tensors = read(file, _KIND)
         with understood(file, _KIND):
@@ -318,7 +318,7 @@ class Weights(LazyMatrix):
     def _deserialize(cls, data: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
         """Rebuild what `_serialize` has described; files of earlier versions know no `_ROWS`.
 
-        Errors: any, where the description is corrupted.
+        Errors: any, if the description is corrupted.
         """
         recipe = {name: deserialize(data[name], name, tensors) for name in _RECIPE}
         recipe["offset"] = offset_of(recipe["offset"], "offset")

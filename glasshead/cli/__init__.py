@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from glasshead.extras import MissingLibraryError
 from glasshead.message import Message, _
 from glasshead.out_of_memory import is_out_of_memory
+from glasshead.refusals import is_refusal
 
 if TYPE_CHECKING:
     from glasshead.explanation.translations import Say
@@ -31,9 +32,9 @@ _TOO_LARGE = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    Bad input, which commands raise as ValueError, TypeError or OSError, becomes one line on
-    standard error and the code 2. An interruption gives 130; a closed pipe, as of `head`, or a
-    closed standard output gives 1 without a message.
+    Bad input, which the package raises as ValueError, TypeError or OSError, becomes one line on
+    standard error and the code 2. A bug shows its traceback. An interruption gives 130; a closed
+    pipe, as of `head`, or a closed standard output gives 1 without a message.
 
     Args:
         arguments: The arguments after the program's name; those of the process if not given.
@@ -65,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(_TOO_LARGE)
     except (ValueError, TypeError, OSError, MissingLibraryError) as error:
         _drop_output()
+        if not is_refusal(error):
+            raise
         return _refuse(_sentence(error), arguments)
     return code
 
@@ -181,7 +184,7 @@ def _refuse(sentence: str, arguments: Sequence[str] | None = None) -> int:
         line = f"glasshead: error: {one_line(sentence)}"
         if isinstance(sentence, Message):
             say = _spoken(sys.argv[1:] if arguments is None else arguments)
-            line = say("glasshead: error: {sentence}", sentence=one_line(say.told(sentence)))
+            line = say("glasshead: error: {sentence}", sentence=one_line(say.translated(sentence)))
         sys.stderr.write(f"{line}\n")
     return _BAD_INPUT
 

@@ -55,12 +55,12 @@ def classify(
 
     check_task(Path(run), "classify", "classify")
     classifier = TextClassifier.load(run)
-    told: set[str] = set()
+    printed: set[str] = set()
     width = max(map(len, classifier.settings.data.answers))
     page: list[Block] = []
     for lines in texts_of(tuple(texts or ())):
         answers = classifier.classify(lines.texts)
-        print_unknown(classifier.tokenizer, lines.texts, told)
+        print_unknown(classifier.tokenizer, lines.texts, printed)
         for text, answer in zip(lines.texts, answers, strict=True):
             _print(text, answer, width, json=json)
             if not text.strip() or not (attention or page_file):

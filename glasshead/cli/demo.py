@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from glasshead.cli.explain import explain_sentence, recipe_for
+from glasshead.cli.explain import explain_sentence
 from glasshead.cli.inputs.files import output_folder, shown
 from glasshead.cli.inputs.messages import print_stderr
+from glasshead.cli.inputs.settings import CommandSettings
 from glasshead.cli.output import (
     Lang,
     check_language,
@@ -61,7 +62,7 @@ def demo(
     from glasshead.drawing import Document, Heading, Paragraph
 
     say = spoken(lang)
-    explanation = explain_sentence(None, None, recipe_for(None, None), lang=lang).document()
+    explanation = explain_sentence(CommandSettings(lang=say.language)).document()
     title, training = say("glasshead: attention you can see through"), Paragraph(_training(say))
     _print(Paragraph(_plan(place, say)), title=title, say=say)
     typer.echo()

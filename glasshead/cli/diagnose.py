@@ -7,7 +7,7 @@ import typer
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import input_file, output_file, shown
-from glasshead.cli.inputs.messages import number_option, one_of, print_stderr
+from glasshead.cli.inputs.messages import number_option, print_stderr
 from glasshead.cli.output import (
     Html,
     Lang,
@@ -21,6 +21,7 @@ from glasshead.cli.output import (
     spoken,
     write_page,
 )
+from glasshead.explanation.choices import one_of
 from glasshead.message import Message
 
 CONVENTIONS = ("attend", "hidden", "additive", "tokenizer")
@@ -113,8 +114,8 @@ def _check_lengths(queries: int | None, keys: int | None, offset: int | None) ->
         if count is not None and not 1 <= count <= 2**31:
             raise ValueError(
                 Message(
-                    "{option} takes a whole number from 1 to 2^31, and got {count}: leave "
-                    "it out for that of the mask.",
+                    "{option} must be a whole number from 1 to 2^31, got {count}. Omit it for the "
+                    "mask's own.",
                     option=option,
                     count=count,
                 )
@@ -122,8 +123,8 @@ def _check_lengths(queries: int | None, keys: int | None, offset: int | None) ->
     if offset is not None and abs(offset) > 2**31:
         raise ValueError(
             Message(
-                "--offset takes a whole number of at most 2^31, and got {offset}: "
-                "leave it out for keys - queries.",
+                "--offset must be a whole number of at most 2^31, got {offset}. Omit it for keys "
+                "- queries.",
                 offset=offset,
             )
         )
@@ -136,7 +137,7 @@ def _mask_source(file: str, tensor: str | None) -> tuple[Path, str | None]:
     """
     path = input_file(file, "FILE")
     if path is None:
-        raise ValueError(Message("FILE takes a file, and got nothing: name one."))
+        raise ValueError(Message("FILE must be a file, got an empty name."))
     name, colon, inner = file.rpartition(":")
     if not colon or not name.lower().endswith(".safetensors") or path.exists():
         return path, tensor

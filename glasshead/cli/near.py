@@ -34,7 +34,7 @@ def near(
         check_target(picture, PICTURE)
         require("glasshead near --png", "matplotlib")
     if count < 1:
-        raise ValueError(f"--count takes a number from 1, and got {count}.")
+        raise ValueError(f"--count must be a number from 1, got {count}.")
     from glasshead.tasks.embedding_space import EmbeddingSpace
     from glasshead.tasks.write import Writer
 

@@ -7,12 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from glasshead.cli.attention_options import (
-    DEFAULT,
-    STATISTICS,
-    StatisticOption,
-    parse_statistics,
-)
 from glasshead.cli.inputs.files import (
     STANDARD_INPUT,
     check_sentence,
@@ -21,7 +15,7 @@ from glasshead.cli.inputs.files import (
     read_text,
     shown,
 )
-from glasshead.cli.inputs.messages import check_task, one_of, print_stderr, quoted
+from glasshead.cli.inputs.messages import check_task, print_stderr
 from glasshead.cli.observe_options import (
     EngineOption,
     FilesFrom,
@@ -52,6 +46,13 @@ from glasshead.cli.output import (
     spoken,
     write_page,
 )
+from glasshead.cli.statistic_options import (
+    DEFAULT,
+    STATISTICS,
+    StatisticOption,
+    parse_statistics,
+)
+from glasshead.explanation.choices import one_of, quoted
 from glasshead.message import Message
 from glasshead.recipe.mask_text import check_mask_text
 from glasshead.tasks.run_folder import require_for_model
@@ -147,7 +148,7 @@ class _ModelOptions:
             )
         if self.layer is not None and self.layer < 0:
             raise ValueError(
-                Message("--layer takes a layer, counted from 0, and got {layer}.", layer=self.layer)
+                Message("--layer must be a layer, counted from 0, got {layer}.", layer=self.layer)
             )
 
     def check_none_given(self) -> None:
@@ -198,26 +199,13 @@ def _observe_model(
     from glasshead.tasks.readers.distributed import world_size
 
     folder = Path(run or "")
-    kept = outputs.partial
 
     def checked_statistics() -> tuple[StatisticOption, ...]:
-        if not run:
-            raise ValueError(
-                Message(
-                    "--text takes the folder of a run whose model reads it: name it, as in "
-                    "glasshead "
-                    "observe RUN --text {path}.",
-                    path=shown(options.texts[0]),
-                )
-            )
+        _check_names_a_run(run, options)
         check_given()
         asked = _model_statistics(statistics)
         options.check(head)
-        from glasshead.tasks.readers.texts import files_of
-
-        read = [file for text in options.texts for file in files_of(text)]
-        outputs.check(head, [*read, *_model_files(folder)])
-        _check_partial(kept, resume=options.resume)
+        _check_files(folder, options, head, outputs)
         require_for_model(folder, "glasshead observe MODEL", "torchmetrics")
         check_task(folder, "write", "observe")
         return asked
@@ -228,8 +216,8 @@ def _observe_model(
     asked = () if processes else checked_statistics()
     from glasshead.cli.observe_model import (
         HeadChoice,
-        left_out,
         observe_model,
+        omitted,
         places,
         report,
         save,
@@ -242,12 +230,34 @@ def _observe_model(
         length=options.length,
         truncate=options.truncate,
         choice=HeadChoice(options.layer, head),
-        partial=kept,
+        partial=outputs.partial,
     )
     if observed is not None:
         outputs.write(report(observed), partial(save, observed))
-        for sentence in (*places(observed), *left_out(observed.pieces, observed.reader)):
-            print_stderr(spoken(outputs.lang).told(sentence))
+        for sentence in (*places(observed), *omitted(observed.pieces, observed.reader)):
+            print_stderr(spoken(outputs.lang).translated(sentence))
+
+
+def _check_names_a_run(run: str | None, options: _ModelOptions) -> None:
+    if not run:
+        raise ValueError(
+            Message(
+                "--text takes the folder of a run whose model reads it: name it, as in glasshead "
+                "observe RUN --text {path}.",
+                path=shown(options.texts[0]),
+            )
+        )
+
+
+def _check_files(
+    folder: Path, options: _ModelOptions, head: int | None, outputs: "_Outputs"
+) -> None:
+    """Check that what is written replaces nothing that is read."""
+    from glasshead.tasks.readers.texts import files_of
+
+    read = [file for text in options.texts for file in files_of(text)]
+    outputs.check(head, [*read, *_model_files(folder)])
+    _check_partial(outputs.partial, resume=options.resume)
 
 
 def _text_files(text: list[str] | None, files_from: str | None) -> list[Path]:
@@ -331,7 +341,7 @@ class _Outputs:
         """
         if head is not None and head < 0:
             raise ValueError(
-                Message("--head takes a head, counted from 0, and got {head}.", head=head)
+                Message("--head must be a head, counted from 0, got {head}.", head=head)
             )
         check_width(self.width)
         check_outputs([(PAGE, self.html), (OBSERVATION, self.save)], sources)
@@ -414,7 +424,7 @@ def _length(written: str | None) -> int | str | None:
     if not re.fullmatch("[0-9]{1,9}", written) or int(written) == 0:
         raise ValueError(
             Message(
-                "--length takes a number of tokens, or whole, and got {written}.",
+                "--length must be a number of tokens, or whole, got {written}.",
                 written=quoted(written),
             )
         )

@@ -12,10 +12,9 @@ from torch import Tensor
 
 import glasshead as gh
 from glasshead.attention import Observation, Plan
-from glasshead.cli.attention_options import StatisticOption, default_statistics
 from glasshead.cli.inputs.files import shown, titled
-from glasshead.cli.inputs.messages import quoted
 from glasshead.cli.inputs.sentences import sentence_of
+from glasshead.cli.inputs.settings import CommandSettings
 from glasshead.cli.inputs.tensors import is_tensors_file, read_attention
 from glasshead.cli.observe_tables import (
     MAP,
@@ -26,7 +25,10 @@ from glasshead.cli.observe_tables import (
     pooled_map,
     receiving_table,
 )
+from glasshead.cli.statistic_options import StatisticOption, default_statistics
 from glasshead.drawing import Block, Document, Note, Paragraph, Table, number
+from glasshead.explanation.choices import quoted
+from glasshead.explanation.embeddings import GENERATED_SEED
 from glasshead.explanation.explain_trace import Sentence, VectorSource
 from glasshead.message import Message, _
 from glasshead.recipe.mask_text import parse_mask
@@ -36,16 +38,14 @@ if TYPE_CHECKING:
     from glasshead import Mask
 
 
-# As `explain` has it, so that the same words have the same vectors.
-_SEED = 123
 _NOTES = {
     VectorSource.TEXTS: Message(
         "The vectors are those of the worked example that the texts print."
     ),
-    VectorSource.MADE_UP: Message(
+    VectorSource.GENERATED: Message(
         "The embeddings are made up from seed {seed} and mean nothing: what the words attend to "
         "here says nothing about the words. The computation is real.",
-        seed=_SEED,
+        seed=GENERATED_SEED,
     ),
 }
 
@@ -85,7 +85,8 @@ def subject_of(text: str | None, vectors: Path | None) -> ObservedInputs:
     OSError where it cannot be read.
     """
     if vectors is None or not is_tensors_file(vectors):
-        return _of_sentence(sentence_of(text, vectors, dim=None, seed=_SEED), text, vectors)
+        settings = CommandSettings(text=text, vectors=None if vectors is None else str(vectors))
+        return _of_sentence(sentence_of(settings), text, vectors)
     if text is not None:
         raise ValueError(
             Message(

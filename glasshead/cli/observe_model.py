@@ -14,9 +14,8 @@ from torch import Tensor
 
 import glasshead as gh
 from glasshead.attention.io import describe_values, write
-from glasshead.cli.attention_options import StatisticOption
 from glasshead.cli.inputs.files import titled
-from glasshead.cli.inputs.messages import as_option, print_stderr, unseen_as_value_error
+from glasshead.cli.inputs.messages import as_option, print_stderr, unobserved_as_value_error
 from glasshead.cli.observe_tables import (
     MAP,
     HeadsTable,
@@ -29,6 +28,7 @@ from glasshead.cli.observe_tables import (
     receiving_table,
 )
 from glasshead.cli.output import Counter
+from glasshead.cli.statistic_options import StatisticOption
 from glasshead.drawing import (
     Block,
     Document,
@@ -250,13 +250,13 @@ def _notes(observed: ObservedModel) -> Iterator[Note]:
                 "length."
             )
         )
-    for sentence in left_out(pieces, observed.reader):
+    for sentence in omitted(pieces, observed.reader):
         yield Note(sentence)
 
 
-def left_out(pieces: ChunkCounts, reader: Reader) -> list[str]:
+def omitted(pieces: ChunkCounts, reader: Reader) -> list[str]:
     """Describe the texts and tokens that were not read, in one sentence each."""
-    out, sentences = pieces.left_out, []
+    out, sentences = pieces.omitted, []
     if out.texts:
         sentences.append(
             Message(
@@ -428,7 +428,7 @@ def observe_model(
     Errors: a ValueError, TypeError or OSError in one sentence.
     """
     try:
-        with unseen_as_value_error(), connected_ranks() as ranks:
+        with unobserved_as_value_error(), connected_ranks() as ranks:
             with ranks.together():
                 asked = checked_statistics()
                 reader = open_reader(folder, ranks.device)

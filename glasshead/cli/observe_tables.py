@@ -248,14 +248,10 @@ def counted(count: int, one: str, several: str | None = None) -> str:
 
 # Of a head or a layer, where there is one and where there are several.
 _PLACES = {
-    ("head", True): _("--head takes a head from 0 to 0, and got {place}: there is one head."),
-    ("head", False): _(
-        "--head takes a head from 0 to {most}, and got {place}: there are {count} heads."
-    ),
-    ("layer", True): _("--layer takes a layer from 0 to 0, and got {place}: there is one layer."),
-    ("layer", False): _(
-        "--layer takes a layer from 0 to {most}, and got {place}: there are {count} layers."
-    ),
+    ("head", True): _("--head must be 0, got {place}: there is one head."),
+    ("head", False): _("--head must be from 0 to {most}, got {place}: there are {count} heads."),
+    ("layer", True): _("--layer must be 0, got {place}: there is one layer."),
+    ("layer", False): _("--layer must be from 0 to {most}, got {place}: there are {count} layers."),
 }
 
 

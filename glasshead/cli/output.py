@@ -16,15 +16,15 @@ from rich.console import Console, RenderableType
 from typer import Option
 
 from glasshead.cli.inputs.files import STANDARD_INPUT, shown
-from glasshead.cli.inputs.messages import quoted, whole_number
+from glasshead.cli.inputs.messages import whole_number
+from glasshead.explanation.choices import quoted
+from glasshead.explanation.settings import OUTPUT
 from glasshead.files import whole_file
 from glasshead.message import Message
 
 if TYPE_CHECKING:
     from glasshead.drawing import Document
     from glasshead.explanation.translations import Say
-
-OUTPUT = "The output"
 
 Width = Annotated[
     int | None,
@@ -74,7 +74,7 @@ def check_language(asked: str | None) -> None:
     except ValueError:
         raise ValueError(
             Message(
-                "--lang takes one of {languages}, and got {got}: take one of the list.",
+                "--lang must be one of {languages}, got {got}.",
                 languages=Message.joined(", ", LANGUAGES),
                 got=quoted(asked),
             )
@@ -116,19 +116,19 @@ def spoken(asked: str | None) -> "Say":
 
 def in_language(document: "Document", say: "Say") -> "Document":
     """Translate the messages of a document, in each of its blocks."""
-    return replace(_told(document, say), language=say.language, words=say.words())
+    return replace(_translated(document, say), language=say.language, words=say.words())
 
 
-def _told(part: Any, say: "Say") -> Any:
+def _translated(part: Any, say: "Say") -> Any:
     from glasshead.drawing import Block, Document
 
     if isinstance(part, str):
-        return say.told(part)
+        return say.translated(part)
     if isinstance(part, list | tuple):
-        return type(part)(_told(one, say) for one in part)
+        return type(part)(_translated(one, say) for one in part)
     if isinstance(part, Block | Document) and is_dataclass(part):
         own = [field.name for field in fields(part) if field.init]
-        return replace(part, **{name: _told(getattr(part, name), say) for name in own})
+        return replace(part, **{name: _translated(getattr(part, name), say) for name in own})
     return part
 
 
@@ -140,8 +140,8 @@ def check_width(width: int | None) -> None:
     if width is not None and not NARROWEST <= width <= WIDEST:
         raise ValueError(
             Message(
-                "--width takes {narrowest} to {widest} columns, and got {width}: leave it out for "
-                "the width of the terminal.",
+                "--width must be {narrowest} to {widest} columns, got {width}. Omit it for the "
+                "width of the terminal.",
                 narrowest=NARROWEST,
                 widest=WIDEST,
                 width=width,
@@ -273,19 +273,7 @@ def check_target(path: Path, kind: Kind = PAGE) -> None:
         there = path.exists()
     except OSError as error:
         raise _refusal(path, error, kind) from error
-    own = Path(kind.example).suffix
-    if path.suffix.lower() in _SUFFIXES - {own}:
-        raise ValueError(
-            Message(
-                "{option} writes a file that ends in {own}, and {path} is to end in {suffix}: name "
-                "it {given}.",
-                option=kind.option,
-                own=own,
-                path=shown(path),
-                suffix=path.suffix,
-                given=shown(path.with_suffix(own)),
-            )
-        )
+    _check_ending(path, kind)
     if path.is_dir():
         raise IsADirectoryError(
             Message(
@@ -322,6 +310,23 @@ def check_target(path: Path, kind: Kind = PAGE) -> None:
                 option=kind.option,
                 path=shown(path),
                 above=shown(above),
+            )
+        )
+
+
+def _check_ending(path: Path, kind: Kind) -> None:
+    """Raise a ValueError where a name ends as that of another kind of file."""
+    own = Path(kind.example).suffix
+    if path.suffix.lower() in _SUFFIXES - {own}:
+        raise ValueError(
+            Message(
+                "{option} writes a file that ends in {own}, and {path} is to end in {suffix}: name "
+                "it {given}.",
+                option=kind.option,
+                own=own,
+                path=shown(path),
+                suffix=path.suffix,
+                given=shown(path.with_suffix(own)),
             )
         )
 
@@ -382,8 +387,8 @@ def write_bytes(path: Path, content: bytes, kind: Kind) -> None:
     check_target(path, kind)
     try:
         Path(realpath(path)).parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as beside:
-            beside.write_bytes(content)
+        with whole_file(path) as temporary:
+            temporary.write_bytes(content)
     except OSError as error:
         raise _refusal(path, error, kind) from error
 

@@ -2,12 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from glasshead.cli.inputs.files import input_file, output_file, read_text, shown
-from glasshead.cli.inputs.messages import print_stderr, quoted
+from glasshead.cli.inputs.messages import print_stderr
 from glasshead.cli.output import (
     OUTPUT,
     check_apart,
@@ -17,8 +17,12 @@ from glasshead.cli.output import (
     going_on,
     write_page,
 )
+from glasshead.explanation.choices import quoted
 from glasshead.message import Message
 from glasshead.tasks.run_folder import require_for_model
+
+if TYPE_CHECKING:
+    from glasshead.studio.report import Report
 
 
 def report(
@@ -67,9 +71,7 @@ def report(
     text_file = input_file(text, "--text")
     page_file: Path = output_file(html, "--html")  # type: ignore[assignment] - it is given
     if not model:
-        raise ValueError(
-            Message("RUN_OR_HF_DIR takes the folder of a model, and got nothing: name it.")
-        )
+        raise ValueError(Message("RUN_OR_HF_DIR must be the folder of a model, got an empty name."))
     check_language(lang)
     is_file = folder.suffix == ".bin" and folder.is_file()
     if not (folder.is_dir() or is_file):
@@ -88,22 +90,25 @@ def report(
     language = chosen_language(lang, os.environ)
     with going_on("Reading…"):
         from glasshead.studio.report import Report
-        from glasshead.studio.strings import words
 
         made = Report(folder, content, lang=language)
         page = made.html()
     write_page(page_file, page)
     print_stderr(f"The page is at {shown(page_file)}")
+    _print_gaps(made, "the text" if text_file is None else shown(text_file))
+
+
+def _print_gaps(made: "Report", text: str) -> None:
+    """Print where a text is from that was not given, and what the page leaves out."""
+    from glasshead.studio.shell import words
+
     if made.sample.origin != "given":
         print_stderr(words("en")[f"shell.origin.{made.sample.origin}"].format(why=made.sample.why))
     for view, why in made.refused.items():
         print_stderr(f"It has no view {view}: {why}")
     for view, (count, of) in made.tokens.items():
         if count < of:
-            print_stderr(
-                f"Its view {view} shows {count:,} of the {of:,} tokens of "
-                f"{'the text' if text_file is None else shown(text_file)}."
-            )
+            print_stderr(f"Its view {view} shows {count:,} of the {of:,} tokens of {text}.")
 
 
 def _content(file: Path) -> str:

@@ -16,7 +16,7 @@ from glasshead.cli.inputs.messages import (
     as_option,
     check_task,
     print_stderr,
-    unseen_as_value_error,
+    unobserved_as_value_error,
     whole_number,
 )
 from glasshead.cli.output import (
@@ -109,18 +109,16 @@ def roles(
     folder, text_file = Path(model), input_file(text, "--text")
     picture_file, scores_file = output_file(png, "--png"), output_file(json, "--json")
     if not model:
-        raise ValueError(Message("MODEL takes the folder of a model, and got nothing: name one."))
+        raise ValueError(Message("MODEL must be the folder of a model, got an empty name."))
     if period is not None and period < 2:
         raise ValueError(
-            Message("--period takes a number of tokens from 2, and got {period}.", period=period)
+            Message("--period must be a number of tokens from 2, got {period}.", period=period)
         )
     if not 0 <= seed <= _LARGEST_SEED:
-        raise ValueError(
-            Message("--seed takes a number from 0 to 2^32, and got {seed}.", seed=seed)
-        )
+        raise ValueError(Message("--seed must be a number from 0 to 2^32, got {seed}.", seed=seed))
     check_width(width)
     check_language(lang)
-    from glasshead.tasks.data.tables import text_files
+    from glasshead.tasks.data.texts import text_files
 
     texts = [] if text_file is None else text_files(text_file)
     own = list(folder.iterdir()) if folder.is_dir() else []
@@ -362,7 +360,7 @@ def score_texts(
         tests.append((shown(text), _description(chunks.counts), chunks.groups))
     scores = []
     for name, description, groups in tests:
-        with Counter(f"reading {name}") as counter, unseen_as_value_error():
+        with Counter(f"reading {name}") as counter, unobserved_as_value_error():
             found = score_roles(reader, groups, progress=counter.show)
         tokens = sum(group.numel() for group in groups)
         scores.append(RoleScores(name, description, tokens, *found))

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from glasshead.cli.inputs.messages import quoted, whole_number
+from glasshead.cli.inputs.messages import whole_number
+from glasshead.explanation.choices import quoted
 from glasshead.extras import require
 from glasshead.message import Message
 from glasshead.tasks.run_folder import require_for_model
@@ -56,18 +57,18 @@ def studio(
     model, *others = models or [None]
     for each in (model, *others):
         check_options(each, host, port)
-    beside = [Path(other) for other in others if other is not None]
+    other_folders = [Path(other) for other in others if other is not None]
     from glasshead.studio.app import serve
     from glasshead.studio.studio import Studio
 
-    served = Studio(_folder(model), beside=beside)
-    if beside:
+    served = Studio(_folder(model), other_folders=other_folders)
+    if other_folders:
         _check_all_read(served)
     # What cannot be shown is refused here, before a page opens to say it.
     if served.subject.kind == "weights":
         served.subject.weights()
     with _exiting_at_once():
-        serve(served, host=host, port=port, opens=opens, told=_print_address)
+        serve(served, host=host, port=port, opens=opens, announce=_print_address)
 
 
 def _check_all_read(served: "Studio") -> None:
@@ -95,7 +96,7 @@ def check_options(model: str | None, host: str, port: int) -> None:
     if port not in _PORTS:
         raise ValueError(
             Message(
-                "--port takes a number from 0 to {largest}, and got {port}: take 0.",
+                "--port must be a number from 0 to {largest}, got {port}. Use 0 for a free one.",
                 largest=_PORTS[-1],
                 port=port,
             )
@@ -103,8 +104,7 @@ def check_options(model: str | None, host: str, port: int) -> None:
     if not host.strip():
         raise ValueError(
             Message(
-                "--host takes an address of this machine, and got none: take 0.0.0.0 "
-                "for all of them."
+                "--host must be an address of this machine, got none. Use 0.0.0.0 for all of them."
             )
         )
     if model is not None and not _is_one(Path(model)):

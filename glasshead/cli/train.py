@@ -41,6 +41,64 @@ def _train(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
+_Run = Annotated[
+    str, Option("--run", metavar="DIR", show_default=False, help="The folder of the run.")
+]
+_HeldOut = Annotated[
+    list[str] | None,
+    _run_option(
+        metavar="FILE", help="Validation data, never trained on; without it, a share of FILE."
+    ),
+]
+_Assign = Annotated[
+    list[str] | None,
+    _run_option(
+        "--set",
+        metavar="KEY=VALUE…",
+        help="Override settings of the preset, as in --set steps=500 tokenizer=bpe; config.json "
+        "in the run names them all.",
+    ),
+]
+_Resume = Annotated[
+    bool,
+    _run_option(
+        "--resume", help="Resume the run in the folder; --set steps=N makes it longer or shorter."
+    ),
+]
+_Watch = Annotated[
+    bool,
+    _run_option(
+        "--watch",
+        help="Log entropy and maximum score of each head into the run, every 40 steps (4 "
+        "log_every), and name the heads that warn of divergence.",
+    ),
+]
+_Devices = Annotated[
+    int,
+    _hardware_option(metavar="N", parser=whole_number, help="Number of processes on each machine."),
+]
+_Strategy = Annotated[
+    str,
+    _hardware_option(
+        metavar="S",
+        help="auto; ddp: the whole model on each device; fsdp: a shard of it on each GPU.",
+    ),
+]
+_Nodes = Annotated[
+    int,
+    _hardware_option(
+        metavar="N",
+        parser=whole_number,
+        help="Number of machines; start the command on each by torchrun.",
+    ),
+]
+_Accelerator = Annotated[str, _hardware_option(metavar="A", help="auto, cpu, gpu, cuda or mps.")]
+_Precision = Annotated[
+    str,
+    _hardware_option(metavar="P", help="auto: bfloat16 where a GPU has it; 32-true or bf16-mixed."),
+]
+
+
 def _add(task: str, *, about: str, examples: str, presets: str) -> None:
     """Add the subcommand of a task; the options are common to all tasks."""
 
@@ -51,73 +109,19 @@ def _add(task: str, *, about: str, examples: str, presets: str) -> None:
             list[str] | None, Argument(metavar="FILE", show_default=False, help=examples)
         ] = None,
         *,
-        run: Annotated[
-            str, Option("--run", metavar="DIR", show_default=False, help="The folder of the run.")
-        ],
+        run: _Run,
         preset: Annotated[
             str | None, _run_option(metavar="P", help=f"{presets} If not given, tiny.")
         ] = None,
-        held_out: Annotated[
-            list[str] | None,
-            _run_option(
-                metavar="FILE",
-                help="Validation data, never trained on; without it, a share of FILE.",
-            ),
-        ] = None,
-        assign: Annotated[
-            list[str] | None,
-            _run_option(
-                "--set",
-                metavar="KEY=VALUE…",
-                help="Override settings of the preset, as in --set steps=500 tokenizer=bpe; "
-                "config.json in the run names them all.",
-            ),
-        ] = None,
-        resume: Annotated[
-            bool,
-            _run_option(
-                "--resume",
-                help="Resume the run in the folder; --set steps=N makes it longer or shorter.",
-            ),
-        ] = False,
-        watch: Annotated[
-            bool,
-            _run_option(
-                "--watch",
-                help="Log entropy and maximum score of each head into the run, every 40 steps (4 "
-                "log_every), and name the heads that warn of divergence.",
-            ),
-        ] = False,
-        devices: Annotated[
-            int,
-            _hardware_option(
-                metavar="N", parser=whole_number, help="Number of processes on each machine."
-            ),
-        ] = 1,
-        strategy: Annotated[
-            str,
-            _hardware_option(
-                metavar="S",
-                help="auto; ddp: the whole model on each device; fsdp: a shard of it on each GPU.",
-            ),
-        ] = "auto",
-        nodes: Annotated[
-            int,
-            _hardware_option(
-                metavar="N",
-                parser=whole_number,
-                help="Number of machines; start the command on each by torchrun.",
-            ),
-        ] = 1,
-        accelerator: Annotated[
-            str, _hardware_option(metavar="A", help="auto, cpu, gpu, cuda or mps.")
-        ] = "auto",
-        precision: Annotated[
-            str,
-            _hardware_option(
-                metavar="P", help="auto: bfloat16 where a GPU has it; 32-true or bf16-mixed."
-            ),
-        ] = "auto",
+        held_out: _HeldOut = None,
+        assign: _Assign = None,
+        resume: _Resume = False,
+        watch: _Watch = False,
+        devices: _Devices = 1,
+        strategy: _Strategy = "auto",
+        nodes: _Nodes = 1,
+        accelerator: _Accelerator = "auto",
+        precision: _Precision = "auto",
     ) -> None:
         require("glasshead train", *TRAINING_LIBRARIES)
         from glasshead.tasks.training import Hardware
@@ -192,7 +196,9 @@ def _train_task(
     from glasshead.tasks.run_folder import RunFolder, leads
 
     if not run:
-        raise ValueError("--run takes a folder, and got nothing: name one, as in --run runs/first.")
+        raise ValueError(
+            "--run must be a folder, got an empty name. Name one, as in --run runs/first."
+        )
     folder = RunFolder(run)
     command = _reproducing_command(task, run, preset or _DEFAULT_PRESET, assigned)
     with folder.locked(resume=resume):
@@ -319,14 +325,14 @@ def _alarms(folder: "RunFolder") -> str:
 
 # Commands that use a trained run, and what each does.
 _NEXT = {
-    "classify": {"classify {} TEXT": "tells what a text is"},
+    "classify": {"classify {} TEXT": "classifies a text"},
     "translate": {
         "translate {} TEXT": "translates a text",
         "translate {} TEXT --attention": "and shows which words it looked at",
     },
     "write": {
-        "write {} --prompt TEXT": "goes on with a text",
-        "near {} WORD": "shows what is like a word",
+        "write {} --prompt TEXT": "continues a text",
+        "near {} WORD": "lists the tokens nearest to a word",
     },
 }
 

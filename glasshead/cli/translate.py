@@ -130,10 +130,10 @@ def _translations(
     translator: "TextTranslator", texts: Iterable[str], strategy: "Strategy", say: "Say"
 ) -> "Iterator[Translation]":
     """Translate the texts, or standard input; a warning names words that have no token."""
-    told: set[str] = set()
+    printed: set[str] = set()
     for lines in texts_of(tuple(texts)):
         translations = translator.translate(lines.texts, strategy, name=lines.name)
-        print_unknown(translator.tokenizer, lines.texts, told, say)
+        print_unknown(translator.tokenizer, lines.texts, printed, say)
         yield from translations
 
 
@@ -150,12 +150,12 @@ def alignment_map(alignment: "Alignment", say: "Say") -> "HeatMap":
 
 def alignment_blocks(alignment: "Alignment", say: "Say") -> "list[Block]":
     """Draw an alignment as bands and a heat map; nothing for a translation without a word."""
-    from glasshead.drawing import Bands
+    from glasshead.drawing import WordBands
 
     if not alignment.target:
         return []
     caption = say("Each word of the translation, and the words that it looked at")
-    bands = Bands(alignment.weights, alignment.target, alignment.source, caption=caption)
+    bands = WordBands(alignment.weights, alignment.target, alignment.source, caption=caption)
     return [bands, alignment_map(alignment, say)]
 
 

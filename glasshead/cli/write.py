@@ -124,10 +124,10 @@ def write(
             length_penalty=length_penalty,
         )
     if not 1 <= tokens <= _MOST_TOKENS:
-        raise ValueError(f"--tokens takes a number from 1 to {_MOST_TOKENS}, and got {tokens}.")
+        raise ValueError(f"--tokens must be a number from 1 to {_MOST_TOKENS}, got {tokens}.")
     stops = tuple(text.replace(r"\n", "\n") for text in stop or ())
     if "" in stops:
-        raise ValueError("--stop takes a text of a character at least, and got '': leave it out.")
+        raise ValueError("--stop must be a text of at least one character, got ''. Omit it.")
     check_task(Path(model), "write", "write")
     pieces = Writer.load(model).write(prompt, strategy, max_tokens=tokens, stop=stops)
     print_text(prompt)

@@ -14,17 +14,17 @@ from glasshead.diagnosis.mask_input import (
     MaskInput,
     Meaning,
     RowSummary,
-    bands,
     last_edge,
     marks_of,
     own_keys_seen,
+    rows_in_chunks,
 )
 from glasshead.message import Message
 
 
 @dataclass(frozen=True)
 class AxisHints:
-    """Hints from the caller about the attention and the mask; None where nothing was stated."""
+    """Hints from the caller about the attention and the mask; None if nothing was stated."""
 
     queries: int | None = None
     keys: int | None = None
@@ -63,8 +63,7 @@ def infer_axes(given: MaskInput, hints: AxisHints) -> InferredAxes:
         "error",
         Message(
             "The mask has {own_queries} queries and {own_keys} keys, and the attention {queries} "
-            "and {keys}: make it anew for these lengths; with a cache, the keys count what is "
-            "cached too.",
+            "and {keys}: create it for these lengths; with a cache, cached keys count, too.",
             own_queries=own_queries,
             own_keys=own_keys,
             queries=queries,
@@ -104,8 +103,8 @@ def _by_key(given: MaskInput, hints: AxisHints) -> InferredAxes:
                 "length",
                 "error",
                 Message(
-                    "The mask has {size} keys, and the attention {keys}: make it anew for all "
-                    "keys; with a cache, those that are cached count too.",
+                    "The mask has {size} keys, and the attention {keys}: create it for all keys; "
+                    "with a cache, cached keys count, too.",
                     size=shape[-1],
                     keys=keys,
                 ),
@@ -167,7 +166,7 @@ def _is_causal(marks: Bool[Tensor, "queries keys"]) -> bool:
 def _edges(marks: Bool[Tensor, "rows keys"]) -> Tensor | None:
     """Return row and column of each change, `[rows that do, 2]`; None if a row has two."""
     changes = marks[:, 1:] != marks[:, :-1]
-    if any(bool((band.sum(-1) > 1).any()) for band in bands(changes)):
+    if any(bool((chunk.sum(-1) > 1).any()) for chunk in rows_in_chunks(changes)):
         return None
     return changes.nonzero()
 

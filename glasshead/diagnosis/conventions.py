@@ -20,7 +20,7 @@ class Evidence:
     """Evidence that True means "may attend" (above 0) or "hidden" (below 0).
 
     Attributes:
-        balance: From about -3 to 3; 0 where undecided.
+        balance: From about -3 to 3; 0 if undecided.
         reason: The evidence in words.
     """
 
@@ -153,8 +153,8 @@ def _additive_of_whole_numbers(values: Tensor) -> Meaning:
 
 def _no_floats(values: Tensor) -> Meaning:
     sentence = Message(
-        "An additive mask has floats, and this one has {dtype}: libraries refuse it, or take it "
-        'for one of another kind; leave convention="additive" out.',
+        "An additive mask must have floats, got {dtype}: libraries refuse it, or take it for one "
+        'of another kind; omit convention="additive".',
         dtype=values.dtype,
     )
     return Meaning("additive", None, findings=(Finding("convention", "error", sentence),))
@@ -165,8 +165,8 @@ def _neither(values: Tensor, stated: str | None) -> Meaning:
     low, high = values.min().item(), values.max().item()
     if stated is not None:
         sentence = Message(
-            'convention="{stated}" takes 0 and 1 or False and True, and the mask has numbers from '
-            "{low:g} to {high:g}: state another, or leave it out.",
+            'convention="{stated}" must have 0 and 1 or False and True, got numbers from {low:g} '
+            "to {high:g}: state another, or omit it.",
             stated=stated,
             low=low,
             high=high,
@@ -185,8 +185,8 @@ def _stated(inferred: InferredAxes, stated: str) -> Meaning:
     values = inferred.given.values
     if stated == "tokenizer" and not inferred.layout.by_key:
         sentence = Message(
-            'convention="tokenizer" takes [batch, keys], and the mask has the shape {shape}: '
-            "state another, or leave it out.",
+            'convention="tokenizer" must have a mask [batch, keys], got the shape {shape}: state '
+            "another, or omit it.",
             shape=list(values.shape),
         )
         return Meaning(stated, None, findings=(Finding("convention", "error", sentence),))

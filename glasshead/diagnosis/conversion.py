@@ -21,7 +21,7 @@ class Structure:
 
     Attributes:
         mask: The rule.
-        line: Python that makes it; empty where that would be too long.
+        line: Python that makes it; empty if that would be too long.
         kinds: The kinds of its parts, such as {"causal", "padding"}.
     """
 
@@ -67,7 +67,7 @@ def same_throughout(numbers: Tensor) -> bool:
 
 
 def of_each_row(numbers: Tensor, axes: int) -> Tensor | None:
-    """Reduce one number per leading axis to one per batch row, or None where heads differ.
+    """Reduce one number per leading axis to one per batch row, or None if heads differ.
 
     Of a mask of three axes, nobody knows whether the first is the batch's or the heads'.
     """
@@ -80,10 +80,10 @@ def of_each_row(numbers: Tensor, axes: int) -> Tensor | None:
     return numbers[..., 0]
 
 
-def band(case: Case) -> Structure | None:
+def band_without_padding(case: Case) -> Structure | None:
     """Propose the band that would be seen if no key were padding, not compared yet.
 
-    None where all queries see the same keys, and where the ends follow no diagonal.
+    None if all queries see the same keys, and where the ends follow no diagonal.
     """
     if case.uniform:
         return None
@@ -141,7 +141,7 @@ _MOST = 16
 def packed(case: Case) -> Structure | None:
     """Propose the documents of a packed sequence whose queries are its keys, not compared yet.
 
-    The first key that a query sees names its document. None where batch rows differ.
+    The first key that a query sees names its document. None if batch rows differ.
     """
     if case.queries != case.keys or case.layout.position != 0 or not bool(case.rows.alive.any()):
         return None
@@ -175,7 +175,7 @@ _MOST_ROWS = 256
 def padded(case: Case) -> Structure | None:
     """Propose a padding mask from the keys that no query sees, not compared yet.
 
-    None where there is none, where keys in the middle are hidden, or heads differ.
+    None if there is none, where keys in the middle are hidden, or heads differ.
     """
     axes = 2 if case.layout.by_key else len(case.layout.shape)
     starts, stops = ends(case.seen)
@@ -195,7 +195,7 @@ def padded(case: Case) -> Structure | None:
 
 
 def ends(seen: Bool[Tensor, "*leading keys"]) -> tuple[Tensor, Tensor]:
-    """Return the first key that is seen, and the one after the last; 0 and 0 where none is."""
+    """Return the first key that is seen, and the one after the last; 0 and 0 if none is."""
     keys = torch.arange(seen.shape[-1], device=seen.device)
     none = ~seen.any(-1)
     starts = keys.where(seen, seen.shape[-1]).amin(-1).masked_fill(none, 0)
@@ -212,7 +212,7 @@ _KINDS = frozenset({"padding"})
 def prefixed(case: Case) -> Structure | None:
     """Propose a causal mask joined with a prefix, not compared yet.
 
-    Query 0 sees the prefix alone. None where heads differ.
+    Query 0 sees the prefix alone. None if heads differ.
     """
     if case.uniform or case.queries < 2:
         return None
@@ -234,7 +234,7 @@ def with_blocks(case: Case, base: Structure) -> Structure | None:
     """Propose a causal mask whose neighbours in a block see each other too, not compared yet.
 
     The last key that a query sees names its block. A few leaked cells look the same: so each part
-    of a block has two tokens or more, and some block has three. None where heads differ.
+    of a block has two tokens or more, and some block has three. None if heads differ.
     """
     if case.queries != case.keys or case.layout.position != 0:
         return None
@@ -247,8 +247,8 @@ def with_blocks(case: Case, base: Structure) -> Structure | None:
     else:
         return None
     counts = torch.zeros_like(ids).scatter_add(-1, ids, torch.ones_like(ids))
-    size, beside = counts.gather(-1, ids), ids[..., 1:] == ids[..., :-1]
-    alone = ~(F.pad(beside, (1, 0)) | F.pad(beside, (0, 1)))
+    size, adjacent = counts.gather(-1, ids), ids[..., 1:] == ids[..., :-1]
+    alone = ~(F.pad(adjacent, (1, 0)) | F.pad(adjacent, (0, 1)))
     if int(size.max()) < _PICTURE or bool((alone & (size > 1)).any()):
         return None
     numbered = ids.unique(return_inverse=True)[1].cpu()
@@ -281,7 +281,7 @@ def reads_as_a_rule(inferred: InferredAxes, meaning: Meaning) -> bool:
 
 def _candidates(case: Case) -> Iterator[Structure]:
     """Yield candidate structures, simple ones first."""
-    diagonal, cut = band(case), padded(case)
+    diagonal, cut = band_without_padding(case), padded(case)
     yield from (one for one in (diagonal, cut) if one is not None)
     if diagonal is not None and cut is not None:
         yield diagonal & cut
@@ -307,7 +307,7 @@ class Conversion:
 
     Attributes:
         mask: The mask.
-        bias: The finite numbers that are added to the scores, or None where all are 0.
+        bias: The finite numbers that are added to the scores, or None if all are 0.
         line: Python that makes it of `mask`.
         sdpa: Python that gives it to torch's `scaled_dot_product_attention`, where that takes it in
             another form than the input, or None.
@@ -340,7 +340,7 @@ def conversion(case: Case, structure: Structure | None) -> Conversion:
 
 
 def _bias(case: Case) -> Tensor | None:
-    """Return the finite numbers that are added, in the mask's own axes; None where all are 0."""
+    """Return the finite numbers that are added, in the mask's own axes; None if all are 0."""
     hiding, values = case.meaning.hiding, case.inferred.given.values
     if hiding is None:
         return None

@@ -128,15 +128,15 @@ class Diagnosis(Drawn):
     Print it for a short report; a notebook shows it by itself, and `html()` is a page of its own.
 
     Attributes:
-        convention: "attend", "hidden", "additive", "tokenizer" or "multiplicative", or None where
+        convention: "attend", "hidden", "additive", "tokenizer" or "multiplicative", or None if
             it could not be decided.
         findings: The findings, errors first.
-        mask: The equivalent glasshead mask, or None where that could not be decided.
-        bias: The finite numbers to add to the scores, or None where there are none.
+        mask: The equivalent glasshead mask, or None if that could not be decided.
+        bias: The finite numbers to add to the scores, or None if there are none.
         conversion: A line of Python that converts the input, called `mask`, to `mask`, and `bias`
-            if any; None where there is no mask.
-        sdpa: A line that calls torch's `scaled_dot_product_attention`, where that takes another
-            form than the input.
+            if any; None if there is no mask.
+        sdpa: A line that calls torch's `scaled_dot_product_attention`, if that takes another form
+            than the input.
         portrait: The preview: dtype, shape and drawing.
 
     >>> import torch
@@ -331,9 +331,9 @@ def diagnose(
             `[batch * heads, queries, keys]` or `[batch, heads, queries, keys]`; FlexAttention's
             `BlockMask`; a glasshead mask, which needs `queries` and `keys`; or a dict of masks by
             name, as transformers makes one for each kind of layer.
-        queries: The number of queries of the attention; those of the mask if not given.
-        keys: The number of keys of the attention; those of the mask if not given.
-        convention: The meaning of the numbers, where known, to be checked instead of guessed:
+        queries: The number of queries of the attention; the mask's if not given.
+        keys: The number of keys of the attention; the mask's if not given.
+        convention: The meaning of the numbers, if known, to be checked instead of guessed:
             "attend" (True = may attend: SDPA, ONNX, Keras, glasshead), "hidden" (True = hidden:
             torch.nn.MultiheadAttention), "additive" (floats to be added, -inf hides) or
             "tokenizer" (`[batch, keys]` of 1 = real and 0 = padding).
@@ -343,9 +343,9 @@ def diagnose(
         Its meaning, the findings, and the equivalent glasshead mask; of a dict, the `Diagnoses` by
         name.
 
-    Errors: a TypeError for what is no mask, or numbers that are not whole; a ValueError for an
-    unknown convention, ragged lists, a mask without cells, one that is spread over more than 2^30
-    pairs, or a glasshead mask without its size.
+    Errors: a TypeError for anything but a mask, or numbers that are not integers; a ValueError for
+    an unknown convention, ragged lists, a mask without cells, one that is spread over more than
+    2^30 pairs, or a glasshead mask without its size.
 
     >>> import torch
     >>> import glasshead as gh
@@ -392,15 +392,14 @@ def _diagnosis(
 
 
 def _check_size(layout: Layout) -> None:
-    """Raise a ValueError where a mask has too many pairs to be examined."""
+    """Raise a ValueError if a mask has too many pairs to be examined."""
     spread = (*layout.leading, 1 if layout.by_key else layout.queries or 1, layout.keys)
     if prod(spread) > max(MOST_PAIRS, prod(layout.shape)):
         raise ValueError(
             Message(
-                "diagnose(mask) looks at every pair, at most {most:,} where a mask is "
-                "spread over more than it has, and a mask of shape {shape} would be "
-                "spread over {pairs:,}: give fewer queries= or keys=, or leave them "
-                "out.",
+                "diagnose(mask) must have at most {most:,} pairs if a mask is spread over more "
+                "axes than it has, got {pairs:,} from a mask of shape {shape}. Use fewer queries= "
+                "or keys=, or omit them.",
                 most=MOST_PAIRS,
                 shape=list(layout.shape),
                 pairs=prod(spread),
@@ -412,8 +411,8 @@ def _hints(queries: Any, keys: Any, convention: Any, offset: Any) -> AxisHints:
     if convention is not None and convention not in STATED:
         raise ValueError(
             Message(
-                "diagnose(convention=…) takes one of {choices}, and got {convention}: "
-                "leave it out to have it guessed.",
+                "diagnose(convention=…) must be one of {choices}, got {convention}. Omit it to "
+                "have it guessed.",
                 choices=Message.joined(", ", STATED),
                 convention=repr(convention),
             )
@@ -431,8 +430,8 @@ def _of_mask(mask: Mask, hints: AxisHints) -> InferredAxes:
     if hints.queries is None or hints.keys is None:
         raise ValueError(
             Message(
-                "diagnose(mask) takes queries= and keys= beside a glasshead mask such "
-                "as {mask}, and got none: say how many there will be.",
+                "diagnose(mask) needs queries= and keys= with a glasshead mask such as {mask}, "
+                "got none.",
                 mask=repr(mask),
             )
         )
@@ -446,8 +445,8 @@ def _of_mask(mask: Mask, hints: AxisHints) -> InferredAxes:
     except (RuntimeError, ValueError):
         raise ValueError(
             Message(
-                "diagnose(mask) takes the size that the mask was made for, and {mask} "
-                "does not fit {queries} queries and {keys} keys.",
+                "{mask} must be diagnosed with the size that it was made for, got {queries} "
+                "queries and {keys} keys.",
                 mask=repr(mask),
                 queries=hints.queries,
                 keys=hints.keys,

@@ -139,7 +139,7 @@ def empty_rows(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
             "hides-nothing",
             "note",
             Message(
-                "The mask hides nothing: leave it out, which is faster.{opposite}",
+                "The mask hides nothing: omit it, which is faster.{opposite}",
                 opposite=opposite,
             ),
         )

@@ -84,8 +84,8 @@ class Meaning:
     """Interpretation of a mask in one convention.
 
     Attributes:
-        convention: Its name, or None where it could not be decided.
-        visible: Which cells are visible, in the mask's own axes; None where that is not decided.
+        convention: Its name, or None if it could not be decided.
+        visible: Which cells are visible, in the mask's own axes; None if that is not decided.
         hiding: The numbers it hides by, where it is additive.
         shows: Of a mask of two values, whether the one other than 0 is visible.
         findings: Findings of the interpretation.
@@ -105,9 +105,9 @@ class Layout:
     Attributes:
         shape: The mask's own.
         by_key: Whether its last axis is the only one of queries or keys: `[keys]`, `[batch, keys]`.
-        queries: The attention's number of queries; None where that is not known.
+        queries: The attention's number of queries; None if that is not known.
         keys: The attention's number of keys.
-        offset: The position of query 0 among the keys, or None where it is not stated.
+        offset: The position of query 0 among the keys, or None if it is not stated.
     """
 
     shape: tuple[int, ...]
@@ -176,7 +176,7 @@ class MaskInput:
         values: The numbers.
         source: Python code for this tensor, where the input is called `mask`.
         typed: Whether its dtype was chosen, as of a tensor; not so of a list.
-        convention: The convention of its type; None where it has none.
+        convention: The convention of its type; None if it has none.
     """
 
     values: Shaped[Tensor, "..."]
@@ -211,16 +211,16 @@ def read(mask: Any) -> MaskInput:
     else:
         raise TypeError(
             Message(
-                "diagnose(mask) takes a tensor, an array, nested lists of numbers, a BlockMask, a "
-                "glasshead mask or a dict of masks, and got {kind}.",
+                "diagnose(mask) must be a tensor, an array, nested lists of numbers, a "
+                "BlockMask, a glasshead mask or a dict of masks, got {kind}.",
                 kind=type(mask).__name__,
             )
         )
     if not given.values.ndim or not given.values.numel():
         raise ValueError(
             Message(
-                "diagnose(mask) takes [keys], [queries, keys] or more axes with a cell "
-                "at least, and got shape {shape}.",
+                "diagnose(mask) must be [keys], [queries, keys] or more axes with at least one "
+                "cell, got shape {shape}.",
                 shape=list(given.values.shape),
             )
         )
@@ -257,17 +257,16 @@ def _checked(tensor: Tensor) -> Tensor:
     if tensor.is_nested:
         raise TypeError(
             Message(
-                "diagnose(mask) takes rows of one length, and got a nested tensor: "
-                "convert it with torch.nested.to_padded_tensor(mask, 0)."
+                "diagnose(mask) must have rows of one length, got a nested tensor. Convert it "
+                "with torch.nested.to_padded_tensor(mask, 0)."
             )
         )
     known = tensor.layout == torch.strided and tensor.device.type != "meta"
     if not known or tensor.is_quantized:
         raise TypeError(
             Message(
-                "diagnose(mask) takes a dense tensor whose numbers can be read, and "
-                "got one of layout {layout} on {device}: convert it with .to_dense() "
-                "or make it on cpu.",
+                "diagnose(mask) must be a dense tensor whose numbers can be read, got one of "
+                "layout {layout} on {device}. Convert it with .to_dense() or create it on cpu.",
                 layout=tensor.layout,
                 device=tensor.device,
             )
@@ -276,8 +275,8 @@ def _checked(tensor: Tensor) -> Tensor:
         way = ".long()" if str(tensor.dtype).startswith("torch.uint") else ".float()"
         raise TypeError(
             Message(
-                "diagnose(mask) takes bool, uint8, int8, int16, int32, int64, float16, "
-                "bfloat16, float32 or float64, and got {dtype}: convert it with {way}.",
+                "diagnose(mask) must be bool, uint8, int8, int16, int32, int64, float16, "
+                "bfloat16, float32 or float64, got {dtype}. Convert it with {way}.",
                 dtype=tensor.dtype,
                 way=way,
             )
@@ -292,8 +291,8 @@ def _listed(mask: Sequence[Any]) -> np.ndarray:
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError):
         raise ValueError(
             Message(
-                "diagnose(mask) takes lists of one length, of numbers, and got ragged "
-                "ones: fill up the shorter."
+                "diagnose(mask) must be lists of one length, of numbers, got ragged ones. Pad "
+                "the shorter."
             )
         ) from None
 
@@ -311,8 +310,8 @@ def _of_array(array: np.ndarray) -> Tensor:
     if array.dtype.kind not in "biuf":
         raise TypeError(
             Message(
-                "diagnose(mask) takes booleans, whole numbers and floats, and got an "
-                "array of {dtype}: convert it with .astype(float).",
+                "diagnose(mask) must be booleans, whole numbers and floats, got an array of "
+                "{dtype}. Convert it with .astype(float).",
                 dtype=array.dtype,
             )
         )
@@ -322,8 +321,8 @@ def _of_array(array: np.ndarray) -> Tensor:
         if array.size and int(array.max()) >= 2**63:
             raise ValueError(
                 Message(
-                    "diagnose(mask) takes whole numbers below 2^63, and got {value}: give "
-                    "0 and 1, or False and True.",
+                    "diagnose(mask) must be whole numbers below 2^63, got {value}. Use 0 and 1, "
+                    "or False and True.",
                     value=array.max(),
                 )
             )
@@ -338,7 +337,7 @@ _CELLS = 2**22
 
 @dataclass(frozen=True, eq=False)
 class RowSummary:
-    """Number, first and last of the keys that each query sees; 0 where it sees none."""
+    """Number, first and last of the keys that each query sees; 0 if it sees none."""
 
     count: Int[Tensor, "*leading queries"]
     first: Int[Tensor, "*leading queries"]
@@ -348,10 +347,10 @@ class RowSummary:
     def of(cls, visible: Bool[Tensor, "*leading queries keys"]) -> "RowSummary":
         """Summarize the rows of a mask."""
         parts: tuple[list[Tensor], ...] = ([], [], [])
-        for band in bands(visible):
-            count = band.sum(-1)
-            first = band.view(torch.uint8).argmax(-1)
-            last = visible.shape[-1] - 1 - band.flip(-1).view(torch.uint8).argmax(-1)
+        for chunk in rows_in_chunks(visible):
+            count = chunk.sum(-1)
+            first = chunk.view(torch.uint8).argmax(-1)
+            last = visible.shape[-1] - 1 - chunk.flip(-1).view(torch.uint8).argmax(-1)
             for part, numbers in zip(parts, (count, first, last * (count > 0)), strict=True):
                 part.append(numbers)
         return cls(*(torch.cat(part, -1) for part in parts))
@@ -413,7 +412,7 @@ class Edge:
 
 
 def last_edge(rows: RowSummary) -> Edge | None:
-    """Find the diagonal that cuts a mask on the right; None where no query tells."""
+    """Find the diagonal that cuts a mask on the right; None if no query tells."""
     highest = rows.last.amax(-1, keepdim=True)
     telling = rows.alive & (rows.last < highest)
     queries = torch.arange(rows.last.shape[-1], device=rows.last.device)
@@ -439,8 +438,8 @@ def stretches(cells: Bool[Tensor, "*leading queries keys"]) -> Iterator[range]:
         yield range(start, min(start + step, queries))
 
 
-def bands(cells: Bool[Tensor, "*leading queries keys"]) -> Iterator[Tensor]:
-    """Yield bands of rows of bounded size: torch counts booleans in eight bytes each."""
+def rows_in_chunks(cells: Bool[Tensor, "*leading queries keys"]) -> Iterator[Tensor]:
+    """Yield chunks of rows of bounded size: torch counts booleans in eight bytes each."""
     for rows in stretches(cells):
         yield cells[..., rows.start : rows.stop, :]
 
@@ -449,7 +448,7 @@ def total(cells: Bool[Tensor, "..."]) -> int:
     """Count the True cells."""
     if cells.ndim < 2:
         return int(cells.sum())
-    return sum(int(band.sum()) for band in bands(cells))
+    return sum(int(chunk.sum()) for chunk in rows_in_chunks(cells))
 
 
 def places(cells: Bool[Tensor, "..."], most: int = MOST_PLACES) -> tuple[tuple[int, ...], ...]:

@@ -74,7 +74,7 @@ class MaskMap(Block):
         columns: What a column is.
         shown: What a painted cell is.
         hidden: What the others are.
-        dead: What a row without a painted cell is; empty where such a row is no fault.
+        dead: What a row without a painted cell is; empty if such a row is no fault.
         found: What a framed cell is.
     """
 

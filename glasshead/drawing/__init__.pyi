@@ -1,4 +1,3 @@
-from .bands import Bands as Bands
 from .block import ENGLISH as ENGLISH
 from .block import Block as Block
 from .block import Canvas as Canvas
@@ -18,5 +17,6 @@ from .printable import printable as printable
 from .printable import shorten as shorten
 from .printable import visible as visible
 from .table import Table as Table
+from .word_bands import WordBands as WordBands
 
 __all__: list[str]

@@ -155,12 +155,12 @@ class Canvas:
     def __post_init__(self) -> None:
         if self.width < NARROWEST:
             raise ValueError(
-                f"the width must be at least {NARROWEST} cells, got {self.width}; "
-                "widen the terminal or leave the width out for 80."
+                f"the width must be at least {NARROWEST} cells, got {self.width}; widen the "
+                "terminal or omit the width for 80."
             )
         if self.height < 4:
             raise ValueError(
-                f"the height must be at least 4 rows, got {self.height}; leave it out for 40."
+                f"the height must be at least 4 rows, got {self.height}; omit it for 40."
             )
 
     @classmethod

@@ -82,9 +82,7 @@ class Heading(_TextBlock):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.level not in range(6):
-            raise ValueError(
-                f"Heading level must be 0 to 5, got {self.level!r}; leave it out for 1."
-            )
+            raise ValueError(f"Heading level must be 0 to 5, got {self.level!r}; omit it for 1.")
 
     def lines(self, canvas: Canvas) -> Iterator[Text]:
         """Draw the title in bold, the upper levels on a rule."""
@@ -344,7 +342,7 @@ class Drawn(ABC):
     def text(self, width: int = 80) -> str:
         """Return plain text, at most `width` cells wide except for code that cannot be broken.
 
-        Errors: a ValueError where the width is below 20.
+        Errors: a ValueError if the width is below 20.
         """
         return self.document().text(width)
 

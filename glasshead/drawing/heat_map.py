@@ -42,7 +42,7 @@ class _Layout:
         grid: The cells, pooled as needed.
         name: Cells of the terminal for the names of rows.
         cell: Cells of the terminal for one weight.
-        figures: The width of the widest number, or 0 where there is no room for numbers.
+        figures: The width of the widest number, or 0 if there is no room for numbers.
         top: The weight of the deepest colour.
     """
 
@@ -283,8 +283,8 @@ class HeatMap(Block):
         check_row(self.highlight_row, len(rows), "HeatMap")
         if self.top is not None and not 0 < self.top < math.inf:
             raise ValueError(
-                f"HeatMap top must be above 0 and finite, got {self.top}; "
-                "leave it out for the largest weight."
+                f"HeatMap top must be above 0 and finite, got {self.top}; omit it for the largest "
+                "weight."
             )
         for name, value in (("values", matrix), ("rows", rows), ("columns", columns)):
             object.__setattr__(self, name, value)
@@ -337,7 +337,7 @@ def _check_row(row: Any, place: int) -> tuple[Value, ...]:
 
 
 def _weight(value: Any, row: int, column: int) -> Value:
-    """Return one weight, or None where it is hidden."""
+    """Return one weight, or None if it is hidden."""
     if value is None:
         return None
     try:

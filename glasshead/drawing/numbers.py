@@ -9,7 +9,7 @@ from typing import Any
 from glasshead.drawing.block import ENGLISH, Words
 
 # A float32 carries about seven digits: a number nearer than this to a short decimal was typed as
-# one.
+# one, unless more digits are asked for.
 _TYPED = 1e-7
 
 
@@ -67,7 +67,7 @@ def vector(values: Any, limit: int = 8, digits: int = 4, words: Words = ENGLISH)
     """
     _check_digits(digits)
     if limit < 2:
-        raise ValueError(f"vector expects a limit of at least 2, got {limit}; leave it out for 8.")
+        raise ValueError(f"vector expects a limit of at least 2, got {limit}; omit it for 8.")
     numbers = _floats(values)
     half = limit // 2
     shown = numbers if len(numbers) <= limit else numbers[: limit - half] + numbers[-half:]
@@ -100,15 +100,17 @@ def _special(value: float) -> str:
 
 def _is_plain(value: float, digits: int) -> bool:
     """Say whether a number reads well without a power of ten."""
-    return (value.is_integer() and abs(value) < 1e15) or 10.0 ** (1 - digits) <= abs(value) < 1e6
+    least = min(10.0 ** (1 - digits), 0.1)
+    return (value.is_integer() and abs(value) < 1e15) or least <= abs(value) < 1e6
 
 
 def _decimals(value: float, digits: int) -> int:
     """Return how many decimals a number gets: no more than it needs, nor than `digits` allows."""
     whole = max(0, math.floor(math.log10(abs(value)))) if abs(value) >= 1 else -1
     most = max(0, digits - 1 - whole)
+    near = min(_TYPED, 10.0**-digits) * abs(value)
     for fewer in range(most):
-        if abs(round(value, fewer) - value) <= _TYPED * abs(value):
+        if abs(round(value, fewer) - value) <= near:
             return fewer
     return most
 
@@ -149,7 +151,7 @@ def _floats(values: Any) -> list[float]:
 def _check_digits(digits: int) -> None:
     """Refuse a number of digits that shows nothing."""
     if digits < 1:
-        raise ValueError(f"digits must be at least 1, got {digits}; leave it out for 4.")
+        raise ValueError(f"digits must be at least 1, got {digits}; omit it for 4.")
 
 
 _NUMBER = re.compile(

@@ -15,7 +15,7 @@ def truncate_places(count: int, most: int, always: int | None = None) -> list[in
         always: One that stays wherever it lies.
 
     Returns:
-        Places from 0, with None where some are left out.
+        Places from 0, with None if some are left out.
 
     Example:
         >>> truncate_places(3, 4)
@@ -47,7 +47,7 @@ class Grid:
     """Cells of a heat map as they are drawn.
 
     Attributes:
-        values: Weights, row by row; None where a pair is hidden.
+        values: Weights, row by row; None if a pair is hidden.
         rows: A name for each row.
         columns: A name for each column.
         row_block: The number of matrix rows averaged in one row; the last may have fewer.
@@ -64,7 +64,7 @@ class Grid:
 
     @property
     def largest(self) -> float:
-        """Return the largest weight, or 0.0 where all are hidden."""
+        """Return the largest weight, or 0.0 if all are hidden."""
         return max(
             (value for row in self.values for value in row if value is not None), default=0.0
         )
@@ -129,7 +129,7 @@ def _mean(rows: list[tuple[Value, ...]]) -> tuple[Value, ...]:
 
 
 def _total(cells: tuple[Value, ...]) -> Value:
-    """Sum what is not hidden; None where all is."""
+    """Sum what is not hidden; None if all is."""
     seen = [cell for cell in cells if cell is not None]
     return fsum(seen) if seen else None
 

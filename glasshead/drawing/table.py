@@ -325,6 +325,6 @@ def _check_align(align: tuple[str, ...], width: int) -> None:
     """Refuse alignments that do not fit the columns."""
     if len(align) != width or not set(align) <= set(_ALIGNS):
         raise ValueError(
-            f'Table align must be "left", "right" or "center" for each of {width} columns, '
-            f"got {align!r}; leave it out to have numbers on the right."
+            f'Table align must be "left", "right" or "center" for each of {width} columns, got '
+            f"{align!r}; omit it to have numbers on the right."
         )

@@ -1,6 +1,7 @@
 """Engines: interchangeable ways to compute one attention problem."""
 
-from glasshead.engines.fused import Fused, reduced_by, reductions_of
+from glasshead.engines.fused import Fused
+from glasshead.engines.reducing import reduce_by_fastest, reducer_of
 from glasshead.engines.reference import REFERENCE, Cost, Engine, Observed, Reference
 from glasshead.engines.streaming import STREAMING, Streaming
 from glasshead.engines.triton import TRITON, Triton
@@ -21,6 +22,6 @@ __all__ = [
     "Reference",
     "Streaming",
     "Triton",
-    "reduced_by",
-    "reductions_of",
+    "reduce_by_fastest",
+    "reducer_of",
 ]

@@ -47,7 +47,7 @@ class ByLengths(NamedTuple):
 
     @classmethod
     def of(cls, mask: LengthMask, attend: Attend) -> "ByLengths | None":
-        """Return it for calls with a mask such as this; None where it cannot be read each time."""
+        """Return it for calls with a mask such as this; None if it cannot be read each time."""
         lengths = mask.lengths
         readable = type(lengths) is Tensor and lengths.device.type == "cpu"
         return cls(attend) if readable else None
@@ -59,7 +59,7 @@ class ByLengths(NamedTuple):
         value: Float[Tensor, "batch kv_heads keys dim"],
         mask: Any,
     ) -> Float[Tensor, "batch heads queries dim"] | None:
-        """Compute the context; None where the lengths of the call's mask take a mask tensor."""
+        """Compute the context; None if the lengths of the call's mask take a mask tensor."""
         spans = _spans_of_lengths(cast("LengthMask", mask), query, key)
         return None if spans is None else by_spans(self.attend, query, key, value, spans)
 
@@ -76,7 +76,7 @@ def pays_by_row(query: Tensor, key: Tensor) -> bool:
 def _spans_of_lengths(mask: LengthMask, query: Tensor, key: Tensor) -> list[Span] | None:
     """Return the keys that each batch row sees, or one span for all rows.
 
-    None where a row sees none, or rows that see others are small.
+    None if a row sees none, or rows that see others are small.
     """
     lengths, keys = mask.lengths.tolist(), key.shape[-2]
     stops = [min(stop, keys) for stop in (lengths if isinstance(lengths, list) else [lengths])]
@@ -93,7 +93,7 @@ def by_spans(
 ) -> Float[Tensor, "batch heads queries value_dim"] | None:
     """Compute the context of each batch row over its own span of keys, or of all over one.
 
-    None where one of them cannot be computed.
+    None if one of them cannot be computed.
     """
     if len(spans) == 1:
         return attend(query, _cut(key, spans[0]), _cut(value, spans[0]))

@@ -21,15 +21,23 @@ from glasshead.engines.direct import (
     is_softmax_of_products,
     pays_by_row,
 )
-from glasshead.engines.reference import Cost, Observed, by_rows
+from glasshead.engines.reducing import of_rows, reduce_by_fastest
+from glasshead.engines.reference import (
+    IN_FULL,
+    SOFTMAX,
+    Cost,
+    Observed,
+    Price,
+    bytes_by_rows,
+)
 from glasshead.engines.streaming import STREAMING
 from glasshead.engines.triton import TRITON
 from glasshead.private_names import private
-from glasshead.recipe.masks.base import Mask, visible_pairs
+from glasshead.recipe.masks.base import Mask
 from glasshead.recipe.masks.kinds import LengthMask
-from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
+from glasshead.recipe.problem import Problem, clear_hidden, sees_and_seen, visible_pairs
 from glasshead.recipe.tile import Span, Tile, four_axes
-from glasshead.recipe.validation import is_traced, is_transformed, without_autocast
+from glasshead.recipe.validation import is_traced, is_transformed
 from glasshead.statistics.reductions import Reduction
 
 # Rows whose largest bias is further from 0 go to the kernel that keeps its weights.
@@ -82,6 +90,21 @@ class Fused:
             extra += 3 * batch_and_heads * queries * keys * size
         return Cost(4 * batch_and_heads * seen * width, extra)
 
+    def price(self, problem: Problem, cost: Cost, reductions: Sequence[Reduction]) -> Price:
+        """Estimate what reductions cost: a pass of their own over the scores."""
+        del cost
+        bare, width = problem.without_dropout(), problem.query.shape[-1]
+        if problem.query.device.type == "cuda" and TRITON.refusal(bare) is None:
+            return TRITON.price(bare, reductions)
+        if STREAMING.refusal(bare) is not None:
+            whole = math.prod(problem.scores_shape)
+            sums = IN_FULL * (2 + len(reductions)) * whole
+            return Price(SOFTMAX * whole, 2 * whole * width, sums, bytes_by_rows(bare), 2)
+        cost = STREAMING.cost(bare)
+        plain, flops, sums, extra, passes = STREAMING.price(bare, cost, reductions)
+        pairs = plain // SOFTMAX
+        return Price(plain, flops + 2 * pairs * width, sums + plain, extra + cost.bytes, passes + 1)
+
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Compute the context, differentiably."""
         direct = self.direct(problem)
@@ -132,7 +155,7 @@ class Fused:
         """Return what computes the problem by SDPA alone, from its inputs as they are.
 
         It computes all inputs of the same shapes, dtype and device, with a mask that is the same or
-        has other lengths. None where inputs have to be converted, cut or cleared.
+        has other lengths. None if inputs have to be converted, cut or cleared.
         """
         mask, is_causal = _mask(problem)
         by_length = type(mask) is LengthMask
@@ -168,7 +191,7 @@ class Fused:
             context = self.run(problem)
         known = None if recorder is None else of_rows(recorder.logsumexps, problem)
         with nullcontext() if gradient else torch.no_grad():
-            return Observed(context, reductions_of(problem, reductions, known))
+            return Observed(context, reduce_by_fastest(problem, reductions, known))
 
 
 class _SDPACall(NamedTuple):
@@ -294,23 +317,6 @@ class _Recorder(_Mode):
         return output
 
 
-def of_rows(
-    logsumexps: Sequence[Tensor], problem: Problem
-) -> Float[Tensor, "*batch heads queries"] | None:
-    """Return the logsumexp of the only kernel, in the layout of the problem; None of several.
-
-    Kernels may pack grouped heads into the queries, and pad the rows. Without a gradient some give
-    none.
-    """
-    shape = problem.query.shape[:-1]
-    if len(logsumexps) != 1 or logsumexps[0] is None or logsumexps[0].numel() == 0:
-        return None
-    (known,) = logsumexps
-    if known.numel() == shape.numel():
-        return known.reshape(shape)
-    return known[..., : shape[-1]].reshape(shape) if known.shape[:-1] == shape[:-1] else None
-
-
 def _mask(problem: Problem) -> tuple[Mask | None, bool]:
     """Simplify the mask, and return whether SDPA's own `is_causal` expresses it."""
     mask = problem.simplified_mask()
@@ -326,7 +332,7 @@ def _spans_of_rows(
     """Return the keys that all queries of a batch row see, without a gap, one span for all or each.
 
     SDPA then needs no mask tensor, no copy without what it hides, and no scores of that, as in a
-    batch of padded texts, or in a cache longer than its text. None where the rows are others, or
+    batch of padded texts, or in a cache longer than its text. None if the rows are others, or
     too small.
     """
     *batch, _, _, keys = problem.scores_shape
@@ -362,7 +368,7 @@ def _inputs(
         key, value = (x[..., : query.shape[-2], :] for x in (key, value))
     if visible is None or _pairs_each_with_its_own(problem):
         return query, key, value
-    return clear_unseen(query, key, value, *sees_and_seen(visible))
+    return clear_hidden(query, key, value, *sees_and_seen(visible))
 
 
 def _pairs_each_with_its_own(problem: Problem) -> bool:
@@ -400,57 +406,3 @@ def _has_large_rows(bias: Tensor) -> bool:
         return False
     largest = bias.detach().amax(-1)
     return bool(((largest.abs() > _LARGE) & largest.isfinite()).any())
-
-
-# With fewer scores than these, in all or per head, rows are faster than kernels, which would
-# have to compile first.
-_FEW, _FEW_A_HEAD = 2**16, 2**12
-
-
-def reductions_of(
-    problem: Problem, reductions: Sequence[Reduction], logsumexp: Tensor | None = None
-) -> list[tuple[Tensor, ...]]:
-    """Compute reductions for a context that another engine computes, `[*batch, heads, …]` each.
-
-    They are those of the weights before dropout. The kernels of the device compute them where they
-    can and there are many scores; else rows of weights are reduced.
-
-    Args:
-        problem: The problem.
-        reductions: What is asked of its weights.
-        logsumexp: Of each row, `[*batch, heads, queries]`, where a kernel gave it: a GPU saves a
-            pass by it.
-    """
-    if not reductions:
-        return []
-    bare = problem.without_dropout()
-    if not _is_few(problem):
-        if STREAMING.refusal(bare) is None:
-            return STREAMING.observe(bare, reductions, context=False).reduced
-        if TRITON.refusal(bare) is None:
-            return TRITON.reduce(bare, reductions, logsumexp)
-    with without_autocast(problem.query.device):
-        return by_rows(bare, reductions)
-
-
-def reduced_by(problem: Problem, reductions: Sequence[Reduction]) -> str | None:
-    """Say what reduces the weights beside a fused kernel on a GPU, and why; None on the CPU."""
-    if problem.query.device.type in ("cpu", "meta") or not reductions:
-        return None
-    rows = "blocks of rows in plain torch"
-    if _is_few(problem):
-        return f"{rows}, the fastest for so few scores"
-    why = TRITON.refusal(problem.without_dropout())
-    if why is not None:
-        return f"{rows}, as {TRITON.name} is refused: {why}"
-    others = sorted({type(one).__name__ for one in reductions if not TRITON.knows(one)})
-    beside = f"; {rows} for {' and '.join(others)}" if others else ""
-    return f"{TRITON.name}: {TRITON.about}{beside}"
-
-
-def _is_few(problem: Problem) -> bool:
-    """Return whether there are so few scores that kernels would not pay."""
-    queries, keys = problem.scores_shape[-2:]
-    return not torch.compiler.is_compiling() and (
-        math.prod(problem.scores_shape) < _FEW or queries * keys <= _FEW_A_HEAD
-    )

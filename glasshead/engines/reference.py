@@ -29,6 +29,29 @@ class Cost:
     bytes: int
 
 
+class Price(NamedTuple):
+    """Additional cost of observing.
+
+    Attributes:
+        plain: Operations of the plain call beside its products.
+        flops: Operations of further products.
+        sums: Operations of the reductions.
+        bytes: Peak memory, but for the results.
+        passes: The number of times the scores are computed in all.
+    """
+
+    plain: int
+    flops: int
+    sums: int
+    bytes: int
+    passes: int
+
+
+# Cost of the softmax of a pair, in operations of a product: measured on a processor with AVX-512
+# (benchmarks/observe.py). In full matrices it, and each reduction, costs a few memory accesses.
+SOFTMAX, IN_FULL = 45, 100
+
+
 class Observed(NamedTuple):
     """Context and the results of each requested reduction, `[*batch, heads, …]`."""
 
@@ -49,6 +72,10 @@ class Engine(Protocol):
 
     def cost(self, problem: Problem) -> Cost:
         """Estimate the cost from shapes and masks; the values of the inputs are not read."""
+        ...
+
+    def price(self, problem: Problem, cost: Cost, reductions: Sequence[Reduction]) -> Price:
+        """Estimate what reductions cost in addition to a call of this cost."""
         ...
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
@@ -88,6 +115,13 @@ class Reference:
         if problem.group > 1 or problem.dtype != problem.query.dtype:
             numbers += math.prod(problem.query.shape[:-2]) * keys * (width + value_width)
         return Cost(2 * pairs * (width + value_width), numbers * problem.dtype.itemsize)
+
+    def price(self, problem: Problem, cost: Cost, reductions: Sequence[Reduction]) -> Price:
+        """Estimate what reductions cost: the whole matrix is there, and is read for each."""
+        del cost
+        whole = math.prod(problem.scores_shape)
+        sums = IN_FULL * len(reductions) * whole
+        return Price(2 * IN_FULL * whole, 0, sums, 2 * whole * problem.dtype.itemsize, 1)
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Compute the context, differentiably."""
@@ -202,6 +236,12 @@ def rows_at_once(problem: Problem) -> int:
     for size in (*leading, keys):
         pairs *= max(size, 1)
     return max(1, min(queries, _NUMBERS // pairs))
+
+
+def bytes_by_rows(problem: Problem) -> int:
+    """Estimate the memory of the steps of complete rows, as many as are computed at a time."""
+    *leading, _, keys = problem.scores_shape
+    return rows_at_once(problem) * math.prod(leading) * keys * problem.dtype.itemsize * 6
 
 
 def _merged(reduction: Reduction, parts: Sequence[Tensor]) -> Tensor:

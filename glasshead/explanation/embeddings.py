@@ -111,9 +111,9 @@ def _kind(character: str) -> str:
     return next((kind for kind, fits in kinds.items() if fits), "w")
 
 
-MADE_UP_DIM = 4
+GENERATED_DIM = 4
 """Small enough to follow by hand, and divisible into 1, 2 or 4 heads."""
-MADE_UP_SEED = 123
+GENERATED_SEED = 123
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,22 +137,22 @@ class Embeddings:
 
     def __post_init__(self) -> None:
         if isinstance(self.tokens, str):
-            raise TypeError(f"tokens takes a sequence of strings, and got {self.tokens!r}.")
+            raise TypeError(f"tokens must be a sequence of strings, got {self.tokens!r}.")
         if not isinstance(self.vectors, Tensor) or not self.vectors.is_floating_point():
             got = getattr(self.vectors, "dtype", type(self.vectors).__name__)
             raise TypeError(
-                f"vectors takes a tensor of floating-point numbers, and got {got}: convert it with "
-                f".float()."
+                f"vectors must be a tensor of floating-point numbers, got {got}. Convert it with "
+                ".float()."
             )
         object.__setattr__(self, "tokens", tuple(self.tokens))
         if self.vectors.ndim != 2 or len(self.vectors) != len(self.tokens):
             raise ValueError(
-                f"vectors takes one row for each of the {len(self.tokens)} tokens, and got shape "
+                f"vectors must have one row for each of the {len(self.tokens)} tokens, got shape "
                 f"{list(self.vectors.shape)}."
             )
         if not self.vectors.isfinite().all():
             row = int((~self.vectors.isfinite().all(-1)).nonzero()[0])
-            raise ValueError(f"vectors takes finite numbers, and got others for row {row}.")
+            raise ValueError(f"vectors must be finite numbers, got others for row {row}.")
 
     @classmethod
     def of_the_texts(cls, example: WorkedExample) -> "Embeddings":
@@ -165,8 +165,8 @@ class Embeddings:
         return cls(example.tokens, torch.tensor(example.embeddings, dtype=torch.float64))
 
     @classmethod
-    def made_up(
-        cls, tokens: Iterable[str], *, dim: int = MADE_UP_DIM, seed: int = MADE_UP_SEED
+    def generated(
+        cls, tokens: Iterable[str], *, dim: int = GENERATED_DIM, seed: int = GENERATED_SEED
     ) -> "Embeddings":
         """Make up meaningless vectors from the tokens' spelling and a seed.
 
@@ -181,15 +181,15 @@ class Embeddings:
 
         Errors: a ValueError where `dim` is below 1.
 
-        >>> Embeddings.made_up(["sun", "moon", "sun"], dim=2).vectors
+        >>> Embeddings.generated(["sun", "moon", "sun"], dim=2).vectors
         tensor([[ 0.6400, -0.0600],
                 [-1.4800,  0.7700],
                 [ 0.6400, -0.0600]], dtype=torch.float64)
         """
         if dim < 1:
-            raise ValueError(f"dim takes a whole number of at least 1, and got {dim}.")
+            raise ValueError(f"dim must be a whole number of at least 1, got {dim}.")
         tokens = tuple(tokens)
-        known = {token: _made_up(token, dim, seed) for token in dict.fromkeys(tokens)}
+        known = {token: _generated(token, dim, seed) for token in dict.fromkeys(tokens)}
         rows = [known[token] for token in tokens]
         return cls(tokens, torch.tensor(rows, dtype=torch.float64).reshape(len(tokens), dim))
 
@@ -231,7 +231,7 @@ def composed(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def _made_up(token: str, dim: int, seed: int) -> list[float]:
+def _generated(token: str, dim: int, seed: int) -> list[float]:
     """Draw numbers by a hash, which unlike a generator is stable across releases."""
     drawn = hashlib.shake_256(f"{seed}:{token}".encode(errors="surrogatepass")).digest(8 * dim)
     places = (int.from_bytes(drawn[start : start + 8]) >> 12 for start in range(0, 8 * dim, 8))
@@ -300,8 +300,8 @@ class Projection:
             self._check_bias(f"b_{role}", getattr(self, f"b_{role}"), f"W_{role}")
         if self.W_query.shape[1] != self.W_key.shape[1]:
             raise ValueError(
-                f"W_query and W_key take one width of output, to be compared, and got "
-                f"{list(self.W_query.shape)} and {list(self.W_key.shape)}."
+                f"W_query and W_key must have one width of output, got {list(self.W_query.shape)} "
+                f"and {list(self.W_key.shape)}."
             )
 
     @classmethod
@@ -347,18 +347,18 @@ class Projection:
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
             got = getattr(tensor, "dtype", type(tensor).__name__)
             raise TypeError(
-                f"{name} takes a tensor of floating-point numbers, and got {got}: convert it with "
-                f".float()."
+                f"{name} must be a tensor of floating-point numbers, got {got}. Convert it with "
+                ".float()."
             )
         if tensor.dtype != self.inputs.dtype:
             raise TypeError(
-                f"{name} takes the type of the inputs, {self.inputs.dtype}, and got "
-                f"{tensor.dtype}: convert it with .to()."
+                f"{name} must have the type of the inputs, {self.inputs.dtype}, got "
+                f"{tensor.dtype}. Convert it with .to()."
             )
         if tensor.ndim != axes:
             shape = "[d_in, d_out]" if axes == 2 else "[d_out]"
             shape = "[tokens, d_in]" if name == "inputs" else shape
-            raise ValueError(f"{name} takes the shape {shape}, and got {list(tensor.shape)}.")
+            raise ValueError(f"{name} must have the shape {shape}, got {list(tensor.shape)}.")
 
     def _check_matrix(self, name: str, matrix: Tensor) -> None:
         self._check(name, matrix, axes=2)
@@ -366,7 +366,7 @@ class Projection:
         if matrix.shape[0] != width:
             turned = ": transpose it" if matrix.shape[1] == width else ""
             raise ValueError(
-                f"{name} takes [{width}, d_out] for vectors of {width} numbers, and got "
+                f"{name} must be [{width}, d_out] for vectors of {width} numbers, got "
                 f"{list(matrix.shape)}{turned}."
             )
 
@@ -377,7 +377,7 @@ class Projection:
         width = getattr(self, matrix).shape[1]
         if len(bias) != width:
             raise ValueError(
-                f"{name} takes {width} numbers, one a column of {matrix}, and got {len(bias)}."
+                f"{name} must have {width} numbers, one a column of {matrix}, got {len(bias)}."
             )
 
 

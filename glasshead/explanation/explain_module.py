@@ -13,6 +13,7 @@ from glasshead.explanation.embeddings import Projection
 from glasshead.explanation.explain_trace import explain as explain_trace
 from glasshead.explanation.explain_trace import module_notes
 from glasshead.explanation.projected_input import ProjectedInput
+from glasshead.explanation.settings import ExplanationSettings
 from glasshead.ladder.worked_example import WorkedExample
 from glasshead.layers.torch_weights import named_weights
 from glasshead.recipe.problem import Trace
@@ -39,34 +40,27 @@ def explain(  # noqa: PLR0913 - each is an option of its own
 ) -> Explanation:
     r"""Explain an attention in words: the formula of each step, its numbers, and the reason for it.
 
-    It is given as a trace, or as a module and what that is called with. The module may be any class
-    that writes its attention by hand, as a product, a softmax and a product, or that calls
-    `nn.MultiheadAttention`, `F.scaled_dot_product_attention` or eager `flex_attention`: it is run,
-    unchanged and without gradients, and the steps are those of its own numbers. Where its matrices
-    go by the texts' names, such as `W_query`, the projections are explained too.
+    It is given as a trace, or as a module and its inputs. The module computes explicit attention: a
+    product, a softmax and a product; or calls `nn.MultiheadAttention`,
+    `F.scaled_dot_product_attention` or eager `flex_attention`. It runs as it is, without gradients,
+    and the steps have its own numbers. Matrices named as `W_query` make the projections a step.
 
     Args:
         explained: The result of `Attention().trace(query, key, value)`, of any layout; or a module.
         inputs: What the module is called with.
-        tokens: The words of the queries, and in self-attention those of the keys; "1", "2" and so
-            on if not given.
-        query: The query to explain in detail, a word (its first occurrence) or a position; the
-            last if not given.
-        lang: The language: en, tr, es, zh-Hant or zh-Hans. A code such as "es_ES" or "zh-TW" will
-            do.
-        keys: The words of the keys where they differ, as in cross-attention.
+        tokens: The words of the queries, and in self-attention of the keys; else "1", "2", …
+        query: The query to explain: a word (its first occurrence) or a position; else the last.
+        lang: The language: en, tr, es, zh-Hant or zh-Hans, or a code such as "es_ES" or "zh-TW".
+        keys: The words of the keys if they differ, as in cross-attention.
         index: The index of the leading axes, (batch…, head); zeros if not given.
-        layers: The name of the module that attends, or a pattern of it, where several do.
+        layers: The name of the module that attends, or a pattern of it, if several do.
         projection: The embeddings and the matrices that gave queries, keys and values of a trace;
             they are explained in a first step.
         printed: A worked example, whose printed numbers are compared with the exact ones.
-        columns: Whether to show the result in columns too, H = XA, as some texts write it.
+        columns: Whether to show the result in columns too, H = XA, as some tutorials write it.
 
-    Errors: a TypeError where `explained` is neither a trace nor a module, or words are not strings;
-    a ValueError where the words are not as many as the queries or keys, where the query, the index
-    or the language is not there, where the projection or the printed example does not belong to the
-    trace, where a module attends several times or drops weights, and, as an `UnseenError` where it
-    is none of these, as of `watch`.
+    Errors: a TypeError or a ValueError if an argument does not fit the trace or the module, if a
+    module attends several times or drops weights, and, as an `UnseenError`, as of `watch`.
 
     >>> import torch
     >>> import glasshead as gh
@@ -78,59 +72,49 @@ def explain(  # noqa: PLR0913 - each is an option of its own
              + 0.4063·[0.53, 0.34, 0.98]
              + 0.3646·[0.29, 0.54, 0.93]
              = [0.3990, 0.3854, 0.8610]
-
-    >>> class MyAttention(torch.nn.Module):
-    ...     def forward(self, x):
-    ...         return torch.softmax(x @ x.T, dim=-1) @ x
-    >>> explained = gh.explain(MyAttention(), x, tokens=["Hello", "shiny", "sun"], query="shiny")
-    >>> explained["context"].numbers == explanation["context"].numbers
-    True
     """
-    options = {
-        "tokens": tokens,
-        "query": query,
-        "lang": lang,
-        "keys": keys,
-        "index": index,
-        "printed": printed,
-        "columns": columns,
-    }
+    settings = ExplanationSettings(query=query, lang=lang, columns=columns)
+    words = {"tokens": tokens, "keys": keys, "index": index, "printed": printed}
     if not isinstance(explained, nn.Module):
         if inputs or layers is not None:
             raise TypeError(
-                f"explain takes inputs and layers= with a module, and got them with a "
-                f"{type(explained).__name__}: leave them out."
+                "explain needs a module with inputs and layers=, got them with a "
+                f"{type(explained).__name__}. Omit them."
             )
-        return explain_trace(explained, projection=projection, **options)
+        return explain_trace(explained, settings, projection=projection, **words)
     if projection is not None:
         raise TypeError("explain reads the projection of a module by itself: leave it out.")
-    return _of_module(explained, inputs, layers, options)
+    return _of_module(explained, inputs, layers, settings, words)
 
 
 def _of_module(
-    module: nn.Module, inputs: Sequence[Any], layers: str | None, options: Mapping[str, Any]
+    module: nn.Module,
+    inputs: Sequence[Any],
+    layers: str | None,
+    settings: ExplanationSettings,
+    words: Mapping[str, Any],
 ) -> Explanation:
     """Run a module, and explain the one attention that it computed."""
     kind = type(module).__name__
     if not inputs:
         raise TypeError(
-            f"explain takes a Trace, as Attention().trace(query, key, value) gives, or a module "
-            f"and what it is called with, and got {kind} alone: give it its input."
+            "explain needs a Trace, as Attention().trace(query, key, value) returns, or a module "
+            f"and its inputs, got {kind} alone."
         )
     given: dict[str, tuple[Any, ...]] = {}
     name, call, output = _run(module, inputs, layers, given)
     part, trace = module_of(module, name), cast("Trace", call.trace)
-    made = ProjectedInput.of(part, given.get(name, ()), trace, options["index"])
+    made = ProjectedInput.of(part, given.get(name, ()), trace, words["index"])
     explanation = None
     if made.projection is not None:
         # It is not that of the trace where queries are rotated before the product.
         with suppress(ValueError):
-            explanation = explain_trace(made.trace, projection=made.projection, **options)
+            explanation = explain_trace(made.trace, settings, projection=made.projection, **words)
     if explanation is None:
-        explanation = explain_trace(made.trace, **options)
+        explanation = explain_trace(made.trace, settings, **words)
     ends = _is_context(output, made.trace)
     for note in module_notes(
-        options["lang"],
+        settings,
         type(part).__name__,
         ends=ends,
         factors=made.factors,
@@ -152,7 +136,7 @@ def _run(
         module, inputs, layers: As of `explain`.
         given: Filled with what its modules are called with, by name.
 
-    Errors: a ValueError where its attention does not follow from queries, keys and values.
+    Errors: a ValueError if its attention does not follow from queries, keys and values.
     """
     kind = type(module).__name__
     try:
@@ -221,7 +205,7 @@ def _keep(given: dict[str, tuple[Any, ...]], name: str) -> Any:
 def _one_call(seen: Seen, kind: str) -> tuple[str, Call]:
     """Return the name and the call of the one attention that was seen.
 
-    Errors: a ValueError where there are several, and where its weights were changed on their way.
+    Errors: a ValueError if there are several, and if its weights were changed on their way.
     """
     if len(seen) > 1:
         named = ", ".join(map(repr, seen))

@@ -2,25 +2,28 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from glasshead.drawing import visible
 from glasshead.drawing.printable import nearest, shorten
-from glasshead.explanation.choices import RecipeOptions
+from glasshead.explanation.choices import RecipeOptions, listed
 from glasshead.explanation.embeddings import (
-    MADE_UP_SEED,
     Embeddings,
     Projection,
+    head_counts,
     in_heads,
     last_word,
 )
 from glasshead.explanation.explanation import Explanation
-from glasshead.explanation.steps import TELLERS
-from glasshead.explanation.subject import Subject, figure, formula_of, part_name
+from glasshead.explanation.figures import figure
+from glasshead.explanation.settings import ExplanationSettings
+from glasshead.explanation.steps import EXPLAINERS
+from glasshead.explanation.subject import Subject, formula_of, part_name
 from glasshead.explanation.translations import Say
 from glasshead.explanation.undefined import undefined_notes
 from glasshead.ladder.worked_example import WorkedExample
@@ -36,22 +39,22 @@ def check_trace(trace: Any) -> None:
     """Check that a trace has at least one query and one key."""
     if not isinstance(trace, Trace):
         raise TypeError(
-            "explain takes a Trace, as Attention().trace(query, key, value) gives, or a module and "
-            f"its inputs, and got {type(trace).__name__}."
+            "explain needs a Trace, as Attention().trace(query, key, value) returns, or a module "
+            f"and its inputs, got {type(trace).__name__}."
         )
     queries, keys = trace.scores.shape[-2:]
     for count, name in ((queries, "query"), (keys, "key")):
         if not count:
             raise ValueError(
-                f"explain takes a trace of at least one {name}, and got none: "
-                f"trace inputs with a word in them (scores have shape {list(trace.scores.shape)})."
+                f"explain needs a trace of at least one {name}, got none. Trace inputs with a "
+                f"word in them (scores have shape {list(trace.scores.shape)})."
             )
 
 
 def _check_kind(name: str, given: Any, kind: type, example: str) -> None:
     if given is not None and not isinstance(given, kind):
         raise TypeError(
-            f"{name} takes a {kind.__name__} such as {example}, and got {type(given).__name__}."
+            f"{name} must be a {kind.__name__} such as {example}, got {type(given).__name__}."
         )
 
 
@@ -64,14 +67,14 @@ def words(given: Any, count: int, argument: str, of_what: str) -> tuple[str, ...
         return tuple(str(place + 1) for place in range(count))
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise TypeError(
-            f"{argument} takes a list of words, and got {given!r}: split a text, as with .split()."
+            f"{argument} must be a list of words, got {given!r}. Split a text, as with .split()."
         )
     for word in given:
         if not isinstance(word, str):
-            raise TypeError(f"{argument} takes words as strings, and got {word!r} among them.")
+            raise TypeError(f"{argument} must be words as strings, got {word!r} among them.")
     if len(given) != count:
         raise ValueError(
-            f"{argument} takes one word for each of the {count} {of_what}, and got {len(given)}."
+            f"{argument} must have one word for each of the {count} {of_what}, got {len(given)}."
         )
     return tuple(given)
 
@@ -104,14 +107,14 @@ def position(query: Any, given: Sequence[str], shown: Sequence[str]) -> int:
                 return places.index(query)
         near = nearest(query, given)
         hint = f": did you mean {near!r}?" if near else "."
-        raise ValueError(f"query takes one of the words {_listed(given)}, and got {query!r}{hint}")
+        raise ValueError(f"query must be one of the words {_listed(given)}, got {query!r}{hint}")
     if isinstance(query, bool) or not hasattr(query, "__index__"):
-        raise TypeError(f"query takes a word or its position, and got {query!r}.")
+        raise TypeError(f"query must be a word or its position, got {query!r}.")
     place = int(query)
     if not -len(given) <= place < len(given):
         raise ValueError(
-            f"query takes a position from 0 to {len(given) - 1}, or a negative one from the end, "
-            f"and got {query!r}."
+            f"query must be a position from 0 to {len(given) - 1}, or a negative one from the "
+            f"end, got {query!r}."
         )
     return place % len(given)
 
@@ -127,17 +130,17 @@ def leading(index: Any, trace: Trace) -> tuple[int, ...]:
     elif hasattr(index, "__index__"):
         index = (index,)
     if not isinstance(index, Sequence) or isinstance(index, str):
-        raise TypeError(f"index takes a tuple of positions (batch…, head), and got {index!r}.")
+        raise TypeError(f"index must be a tuple of positions (batch…, head), got {index!r}.")
     index = tuple(index)
     for place in index:
         if isinstance(place, bool) or not hasattr(place, "__index__"):
-            raise TypeError(f"index takes whole numbers, and got {place!r} among them.")
+            raise TypeError(f"index must be whole numbers, got {place!r} among them.")
     if len(index) != len(axes) or not all(
         -size <= place < size for place, size in zip(index, axes, strict=True)
     ):
         raise ValueError(
-            f"index takes a position in each leading axis (batch…, head) of the scores, which are "
-            f"{list(axes)}, and got {index}."
+            "index must have a position in each leading axis (batch…, head) of the scores, which "
+            f"are {list(axes)}, got {index}."
         )
     return tuple(int(place) % size for place, size in zip(index, axes, strict=True))
 
@@ -171,19 +174,22 @@ def _recipe(subject: Subject) -> dict[str, Any]:
 
 def explain(
     trace: Trace,
+    settings: ExplanationSettings,
     *,
     tokens: Sequence[str] | None = None,
-    query: str | int | None = None,
-    lang: str = "en",
     keys: Sequence[str] | None = None,
     index: tuple[int, ...] | None = None,
     projection: Projection | None = None,
     printed: WorkedExample | None = None,
-    columns: bool = False,
 ) -> Explanation:
     """Explain a trace in words: the formula of each step, with its numbers, and the reason for it.
 
-    Arguments, errors and an example are those of `glasshead.explain`, which takes modules, too.
+    Args:
+        trace: The trace.
+        settings: The query, the language and the form of the explanation.
+        tokens, keys, index, projection, printed: As of `glasshead.explain`.
+
+    Errors: as of `glasshead.explain`.
     """
     check_trace(trace)
     _check_kind("projection", projection, Projection, "Projection(inputs=x, W_query=…)")
@@ -193,8 +199,8 @@ def explain(
     same_words = keys is None and query_count == key_count
     key_words = query_words if same_words else words(keys, key_count, "keys", "keys")
     query_names = names(query_words)
-    place = position(query, query_words, query_names)
-    say = Say(lang, query=query_names[place])
+    place = position(settings.query, query_words, query_names)
+    say = Say(settings.lang, query=query_names[place])
     subject = Subject(
         trace=trace,
         index=leading(index, trace),
@@ -203,11 +209,11 @@ def explain(
         key_names=names(key_words),
         same_words=same_words,
         say=say,
+        settings=settings,
         projection=projection,
         printed=printed,
-        columns=columns,
     )
-    steps = [tell(subject) for tell in TELLERS]
+    steps = [explainer(subject) for explainer in EXPLAINERS]
     return Explanation(
         title=_title(subject),
         language=say.language,
@@ -229,7 +235,7 @@ def _title(subject: Subject) -> str:
 
 
 def module_notes(
-    lang: str,
+    settings: ExplanationSettings,
     name: str,
     *,
     ends: bool,
@@ -239,13 +245,13 @@ def module_notes(
     """Yield the notes on a module whose attention is explained.
 
     Args:
-        lang: The language.
+        settings: The language, and how numbers are written.
         name: The name of its class.
         ends: Whether the context is what it returns.
         factors: What it multiplies its queries and its keys by before the product.
         mixed: Whether it cuts its vectors into heads so that a head mixes words.
     """
-    say, (query, key) = Say(lang), factors
+    say, (query, key) = Say(settings.lang), factors
     yield say(
         "These are the numbers of {module} itself, as it ran on the given input.", module=name
     )
@@ -258,13 +264,13 @@ def module_notes(
         yield say(
             "The class multiplies its queries by {factor} before the product. The queries here are "
             "those before it, and the factor is a part of β.",
-            factor=figure(query),
+            factor=figure(query, settings.decimals),
         )
     if key != 1:
         yield say(
             "The class multiplies its keys by {factor} before the product. The keys here are those "
             "before it, and the factor is a part of β.",
-            factor=figure(key),
+            factor=figure(key, settings.decimals),
         )
     if mixed:
         yield say(
@@ -278,7 +284,7 @@ class VectorSource(Enum):
     """The origin of a sentence's vectors."""
 
     TEXTS = "the worked example of the texts"
-    MADE_UP = "made up from a seed"
+    GENERATED = "made up from a seed"
     FILE = "the user's file"
 
 
@@ -299,7 +305,7 @@ class Sentence:
     def default_query(self) -> int:
         """Position of the word explained where none is asked for: that of the texts, or the last.
 
-        >>> Sentence(Embeddings.made_up(["A", "sun", "!"]), VectorSource.MADE_UP).default_query
+        >>> Sentence(Embeddings.generated(["A", "sun", "!"]), VectorSource.GENERATED).default_query
         1
         """
         return last_word(self.embeddings.tokens) if self.example is None else self.example.position
@@ -311,81 +317,116 @@ class SentenceAttention:
 
     Attributes:
         sentence: The sentence.
-        recipe: The attention; its heads divide the widths of queries, keys and values.
-        projection: Projects the embeddings to queries, keys and values; None: they are all three.
-        own_projection: Whether the projection is the user's, and not that of a worked example.
-        columns: Whether to show the result in columns too.
-        seed: Random seed of made-up vectors, of parameters and of dropout.
+        settings: What the user chose.
+        own_projection: The user's matrices, instead of those of a worked example.
     """
 
     sentence: Sentence
-    recipe: RecipeOptions
-    projection: Projection | None = None
-    own_projection: bool = False
-    columns: bool = False
-    seed: int = MADE_UP_SEED
+    settings: ExplanationSettings
+    own_projection: Projection | None = None
+
+    @cached_property
+    def recipe(self) -> RecipeOptions:
+        """The attention."""
+        return self.settings.recipe()
+
+    @cached_property
+    def projection(self) -> Projection | None:
+        """Projects the embeddings to queries, keys and values; None: they are all three."""
+        if self.own_projection is not None or self.sentence.example is None:
+            return self.own_projection
+        return Projection.of_the_texts(self.sentence.example)
+
+    @property
+    def width(self) -> int:
+        """Width of the queries of all heads together."""
+        inputs = self.sentence.embeddings.vectors
+        return (inputs if self.projection is None else self.projection.queries).shape[-1]
+
+    def check_heads(self) -> None:
+        """Raise a ValueError where the heads do not divide the vectors into equal parts."""
+        heads, projection = self.settings.heads, self.projection
+        for width in (
+            self.width,
+            self.width if projection is None else projection.values.shape[-1],
+        ):
+            if width % heads:
+                raise ValueError(
+                    Message(
+                        "{option} must be a divisor of the vectors' dimension {width} ({choices}), "
+                        "got {heads}.",
+                        option=self.settings.named("heads"),
+                        width=width,
+                        choices=listed(map(str, head_counts(width))),
+                        heads=heads,
+                    )
+                )
 
     def trace(self) -> Trace:
-        """Trace it: `[words, dim]`, or with heads `[1, heads, words, dim / heads]`."""
+        """Trace it: `[words, dim]`, or with heads `[1, heads, words, dim / heads]`.
+
+        Errors: a ValueError as of `check_heads`.
+        """
+        self.check_heads()
         inputs = (self.sentence.embeddings.vectors,) * 3
         if (projection := self.projection) is not None:
             inputs = (projection.queries, projection.keys, projection.values)
         query, key, value = (in_heads(vectors, self.recipe.heads) for vectors in inputs)
-        attention = self.recipe.attention(query.shape[-1], self.seed)
+        attention = self.recipe.attention(query.shape[-1], self.settings.seed)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)  # of dropout
+            torch.manual_seed(self.settings.seed)  # of dropout
             return attention.trace(query, key, value)
 
-    def index(self, head: int) -> tuple[int, ...]:
-        """Return the index of a head in the leading axes of the trace."""
-        return () if self.recipe.heads == 1 else (0, head)
+    @property
+    def index(self) -> tuple[int, ...]:
+        """Index of the explained head in the leading axes of the trace."""
+        return () if self.recipe.heads == 1 else (0, self.settings.head)
 
-    def explain(self, trace: Trace, *, query: int, head: int, lang: str) -> Explanation:
-        """Explain its trace for one word and one head, with notes on what is made up.
+    def explain(self, trace: Trace, query: int) -> Explanation:
+        """Explain its trace for the word at a position, with notes on what is made up.
 
         A worked example, as it stands in the texts, is compared with the numbers printed there.
         """
         example = self.sentence.example
         is_printed = (
             example is not None
-            and not self.own_projection
+            and self.own_projection is None
             and self.recipe.is_that_of(example)
             and query == example.position
         )
+        columns = self.settings.columns or (example is not None and example.columns)
         explanation = explain(
             trace,
+            replace(self.settings, query=query, columns=columns),
             tokens=self.sentence.embeddings.tokens,
-            query=query,
-            lang=lang,
-            index=self.index(head),
+            index=self.index,
             projection=self.projection,
             printed=example if is_printed else None,
-            columns=self.columns,
         )
-        for note in self._notes(Say(lang), head):
+        for note in self._notes(Say(self.settings.lang)):
             explanation = explanation.with_note(note)
         return explanation
 
-    def _notes(self, say: Say, head: int) -> Iterator[str]:
+    def _notes(self, say: Say) -> Iterator[str]:
         example = self.sentence.example
-        if example is not None and example.matrices is not None and not self.own_projection:
+        if example is not None and example.matrices is not None and self.own_projection is None:
             yield say(
                 "The matrices are drawn as in the text: torch.manual_seed({seed}), then {classes}.",
                 seed=example.matrices.seed,
-                classes=say.told(Message.joined(", ", example.matrices.classes)),
+                classes=say.translated(Message.joined(", ", example.matrices.classes)),
             )
-        if self.sentence.source is VectorSource.MADE_UP:
+        if self.sentence.source is VectorSource.GENERATED:
             yield say(
                 "The embeddings are made up from seed {seed} and mean nothing: what the words "
                 "attend to here says nothing about the words. The computation is real.",
-                seed=self.seed,
+                seed=self.settings.seed,
             )
         if self.recipe.heads > 1:
             cut = say(
                 "Each vector is cut into {heads} parts of equal dimension, one for each head. What "
                 "follows shows the part of head {head}, counted from 0.",
                 heads=self.recipe.heads,
-                head=head,
+                head=self.settings.head,
             )
             whole = (
                 say(
@@ -404,5 +445,5 @@ class SentenceAttention:
             yield say(
                 "The parameters of the additive score are made up from seed {seed}; a model would "
                 "learn them.",
-                seed=self.seed,
+                seed=self.settings.seed,
             )

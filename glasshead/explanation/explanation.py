@@ -19,11 +19,11 @@ class Step:
         name: Identifier of the step, the same in each language.
         title: Title.
         intro: Description, one paragraph each.
-        formula: The general formula; empty where there is none.
+        formula: The general formula; empty if there is none.
         numbers: The formula with its numbers, one line each.
         figures: Tables and maps, with text between them.
         printed: What a text prints at this step, beside the exact numbers.
-        why: The reason for the step; empty where it is obvious.
+        why: The reason for the step; empty if it is obvious.
         data: The step's numbers in full, by name: tensors, numbers and texts.
     """
 
@@ -91,12 +91,12 @@ class Explanation(Drawn):
     Attributes:
         title: The title.
         language: One of en, tr, es, zh-Hant, zh-Hans.
-        recipe: The choices that make this attention, as plain data.
+        recipe: The attention settings, as plain data.
         tokens: The words of the queries, as they were given.
         keys: The words of the keys.
         query: The position of the explained query.
         index: The index of the leading axes, (batch…, head).
-        steps: The steps, in order; a step without effect is left out.
+        steps: The steps, in order; a step without effect is omitted.
         notes: Notes of the caller, shown below the opening.
 
     >>> import torch
@@ -140,10 +140,10 @@ class Explanation(Drawn):
     def with_note(self, text: str) -> "Explanation":
         """Add a note below the opening, such as the source of the vectors.
 
-        Errors: a TypeError where the note is not a string.
+        Errors: a TypeError if the note is not a string.
         """
         if not isinstance(text, str):
-            raise TypeError(f"with_note takes a text, and got {type(text).__name__}.")
+            raise TypeError(f"with_note must be given a text, got {type(text).__name__}.")
         return replace(self, notes=(*self.notes, text))
 
     def document(self) -> Document:
@@ -153,13 +153,13 @@ class Explanation(Drawn):
     def __getitem__(self, name: str) -> Step:
         """Return the step with this name.
 
-        Errors: a KeyError where there is none, as for a step without effect.
+        Errors: a KeyError if there is none, as for a step without effect.
         """
         for step in self.steps:
             if step.name == name:
                 return step
         known = ", ".join(step.name for step in self.steps)
-        raise KeyError(f"the steps of this explanation are {known}, and got {name!r}.")
+        raise KeyError(f"the step must be one of {known}, got {name!r}.")
 
     def __repr__(self) -> str:
         steps = ", ".join(step.name for step in self.steps)

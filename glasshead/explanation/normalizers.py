@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from glasshead.explanation.subject import Column, Subject, factor, figure, formula_of, total
+from glasshead.explanation.subject import Column, Subject, formula_of
 from glasshead.recipe import normalizers
 
 
-class NormalizerTelling(NamedTuple):
+class NormalizerExplanation(NamedTuple):
     """The explanation of a normalizer: its description, formula, numbers and reason.
 
     `columns` are its intermediate values between scores and weights, one per key.
@@ -30,7 +30,7 @@ def by_key(subject: Subject, write: Callable[[float], str]) -> tuple[str, ...]:
     scores, weights, seen = subject.row("masked"), subject.row("weights"), set(subject.seen)
 
     def line(key: int) -> str:
-        weight = figure(weights[key])
+        weight = subject.write.figure(weights[key])
         if key in seen:
             return f"{write(scores[key])} = {weight}"
         hidden = subject.say("hidden")
@@ -77,23 +77,24 @@ class Exponentials:
 
     def written(self, score: float) -> str:
         """Format one exponential with its number."""
+        write = self.subject.write
         if self.shift:
-            return f"e^({figure(score)} - {factor(self.shift)})"
-        return f"e^{factor(score)}"
+            return f"e^({write.figure(score)} - {write.factor(self.shift)})"
+        return f"e^{write.factor(score)}"
 
     def lines(self) -> tuple[str, ...]:
         """Format their sum, as powers and as numbers, and the share of each key in it."""
-        say, scores = self.subject.say, self.subject.row("masked")
+        write, scores = self.subject.write, self.subject.row("masked")
         keys = [key for key in self.subject.written if key in set(self.subject.seen)]
-        left_out = len(self.subject.seen) - len(keys)
+        omitted = len(self.subject.seen) - len(keys)
         terms = [*([] if self.sink is None else [self.sink]), *(scores[key] for key in keys)]
-        powers = total([self.written(score) for score in terms], say, left_out)
-        figures = total([figure(_exp(score - self.shift)) for score in terms], say, left_out)
+        powers = write.total([self.written(score) for score in terms], omitted)
+        figures = write.total([write.figure(_exp(score - self.shift)) for score in terms], omitted)
         sink = 0.0 if self.sink is None else _exp(self.sink - self.shift)
-        whole = figure(sum([*self.powers, sink]))
+        whole = write.figure(sum([*self.powers, sink]))
 
         def share(score: float) -> str:
-            return f"{self.written(score)} / Σ = {figure(_exp(score - self.shift))} / {whole}"
+            return f"{self.written(score)} / Σ = {write.figure(_exp(score - self.shift))} / {whole}"
 
         return f"Σ = {powers}", f"  = {figures} = {whole}", "", *by_key(self.subject, share)
 
@@ -106,7 +107,7 @@ class Exponentials:
             "m = {largest}, is therefore first subtracted from all of them, as computers always "
             "do. That changes no weight, for it divides every power, and so their sum, by the same "
             "number.",
-            largest=figure(self.shift),
+            largest=self.subject.write.figure(self.shift),
         )
         return (sentence,)
 
@@ -118,11 +119,11 @@ def _exp(exponent: float) -> float:
         return math.inf
 
 
-def tell_softmax(subject: Subject) -> NormalizerTelling:
+def explain_softmax(subject: Subject) -> NormalizerExplanation:
     """Explain the softmax: powers of e, and the share of each in their sum."""
     say, exponentials = subject.say, Exponentials.of(subject)
     above = exponentials.above
-    return NormalizerTelling(
+    return NormalizerExplanation(
         intro=(
             say(
                 "Scores can be of any size, positive or negative. The softmax turns them into "
@@ -141,7 +142,8 @@ def tell_softmax(subject: Subject) -> NormalizerTelling:
 
 def _why(subject: Subject) -> str:
     """Explain by the two best keys that score differences become weight ratios."""
-    say, scores, weights = subject.say, subject.row("masked"), subject.row("weights")
+    say, write = subject.say, subject.write
+    scores, weights = subject.row("masked"), subject.row("weights")
     best = [key for key in subject.by_weight if key in set(subject.seen)][:2]
     if len(best) < 2 or not weights[best[1]] > 0:
         return say(
@@ -157,25 +159,25 @@ def _why(subject: Subject) -> str:
         "large, whatever the other scores are.",
         first=subject.key_names[first],
         second=subject.key_names[second],
-        difference=figure(difference),
-        power=factor(difference),
-        quotient=figure(weights[first] / weights[second]),
+        difference=write.figure(difference),
+        power=write.factor(difference),
+        quotient=write.figure(weights[first] / weights[second]),
     )
 
 
-def tell_softmax_one(subject: Subject) -> NormalizerTelling:
+def explain_softmax_one(subject: Subject) -> NormalizerExplanation:
     """Explain the softmax with a sink: one more power in the sum, which belongs to no key."""
-    say, sink = subject.say, _sink(subject)
+    say, write, sink = subject.say, subject.write, _sink(subject)
     exponentials = Exponentials.of(subject, sink)
     above = exponentials.above
-    return NormalizerTelling(
+    return NormalizerExplanation(
         intro=(
             say(
                 "This softmax has one place more than there are keys: a sink, with the score "
                 "{sink}. As in any softmax, e = 2.718… is raised to the power of each score and "
                 "divided by the sum of all these powers; but the sink's power is in the sum too, "
                 "so that the weights p of the keys add up to less than 1.",
-                sink=figure(sink),
+                sink=write.figure(sink),
             ),
             *exponentials.remark(),
         ),
@@ -185,7 +187,7 @@ def tell_softmax_one(subject: Subject) -> NormalizerTelling:
             "Why a sink: an ordinary softmax has to give away all of the attention, even where no "
             "key deserves any. With a sink a word may look away: here {rest} of the attention goes "
             "to no key. The proportions between the keys stay the same.",
-            rest=figure(1 - math.fsum(subject.row("weights"))),
+            rest=write.figure(1 - math.fsum(subject.row("weights"))),
         ),
         columns=(exponentials.column,),
     )
@@ -196,14 +198,14 @@ def _sink(subject: Subject) -> float:
     return subject.of_head(getattr(subject.problem.normalizer, "sink", 0.0))
 
 
-def tell_hard_max(subject: Subject) -> NormalizerTelling:
+def explain_hard_max(subject: Subject) -> NormalizerExplanation:
     """Explain hard attention: the largest score takes all."""
-    say, scores = subject.say, subject.row("masked")
+    say, write, scores = subject.say, subject.write, subject.row("masked")
     keys = [key for key in subject.written if key in set(subject.seen)]
-    listed = ", ".join(figure(scores[key]) for key in keys)
+    listed = ", ".join(write.figure(scores[key]) for key in keys)
     more = ", …" if len(keys) < len(subject.seen) else ""
     largest = max((scores[key] for key in subject.seen), default=0.0)
-    return NormalizerTelling(
+    return NormalizerExplanation(
         intro=(
             say(
                 "Hard attention does not share: the key with the largest score gets the whole "
@@ -212,7 +214,7 @@ def tell_hard_max(subject: Subject) -> NormalizerTelling:
         ),
         formula=f"p_j = {normalizers.HardMax.formula}",
         numbers=(
-            f"max s = max({listed}{more}) = {figure(largest)}",
+            f"max s = max({listed}{more}) = {write.figure(largest)}",
             "",
             *_compared(subject, largest),
         ),
@@ -227,26 +229,27 @@ def tell_hard_max(subject: Subject) -> NormalizerTelling:
 
 def _compared(subject: Subject, largest: float) -> tuple[str, ...]:
     """Format each weight, and the comparison of its score with the largest."""
+    write = subject.write
     scores, weights, seen = subject.row("masked"), subject.row("weights"), set(subject.seen)
 
     def line(key: int) -> str:
         sign = "<" if scores[key] < largest else "="
-        compared = f"{figure(scores[key])} {sign} {figure(largest)}"
+        compared = f"{write.figure(scores[key])} {sign} {write.figure(largest)}"
         why = compared if key in seen else subject.say("hidden")
-        return f"{figure(weights[key])}   ({why})"
+        return f"{write.figure(weights[key])}   ({why})"
 
     return subject.by_key("p", line)
 
 
-def tell_sigmoid(subject: Subject) -> NormalizerTelling:
+def explain_sigmoid(subject: Subject) -> NormalizerExplanation:
     """Explain the sigmoid at each score."""
-    say = subject.say
+    say, write = subject.say, subject.write
 
     def written(score: float) -> str:
         power = math.exp(min(-score, 700.0))
-        return f"1 / (1 + e^{factor(-score)}) = 1 / (1 + {figure(power)})"
+        return f"1 / (1 + e^{write.factor(-score)}) = 1 / (1 + {write.figure(power)})"
 
-    return NormalizerTelling(
+    return NormalizerExplanation(
         intro=(
             say(
                 "The sigmoid looks at each key by itself: a very negative score gives a weight p "
@@ -258,7 +261,7 @@ def tell_sigmoid(subject: Subject) -> NormalizerTelling:
         why=say(
             "Why each by itself: the keys do not compete, so one can gain weight without another "
             "losing any. The weights need not add up to 1; here they add up to {total}.",
-            total=figure(math.fsum(subject.row("weights"))),
+            total=write.figure(math.fsum(subject.row("weights"))),
         ),
     )
 
@@ -283,13 +286,13 @@ def entmax15_threshold(scores: Sequence[float], weights: Sequence[float]) -> flo
     return scores[best] / 2 - math.sqrt(weights[best])
 
 
-def tell_sparsemax(subject: Subject) -> NormalizerTelling:
+def explain_sparsemax(subject: Subject) -> NormalizerExplanation:
     """Explain the sparsemax: a threshold is subtracted from all scores."""
-    say, scores = subject.say, subject.row("masked")
+    say, write, scores = subject.say, subject.write, subject.row("masked")
     above = _above(subject)
-    terms = [factor(scores[key]) for key in above]
+    terms = [write.factor(scores[key]) for key in above]
     threshold = sparsemax_threshold(scores, subject.row("weights"))
-    return NormalizerTelling(
+    return NormalizerExplanation(
         intro=(
             say(
                 "The sparsemax subtracts one threshold τ (tau) from every score. What is left "
@@ -301,9 +304,9 @@ def tell_sparsemax(subject: Subject) -> NormalizerTelling:
         ),
         formula="p_j = max(s_j - τ, 0),   Σ p_j = 1",
         numbers=(
-            f"τ = ({total(terms, say)} - 1) / {len(above)} = {figure(threshold)}",
+            f"τ = ({write.total(terms)} - 1) / {len(above)} = {write.figure(threshold)}",
             "",
-            *by_key(subject, lambda s: f"max({figure(s)} - {factor(threshold)}, 0)"),
+            *by_key(subject, lambda s: f"max({write.figure(s)} - {write.factor(threshold)}, 0)"),
         )
         if above
         else (),
@@ -316,26 +319,27 @@ def tell_sparsemax(subject: Subject) -> NormalizerTelling:
     )
 
 
-def tell_entmax15(subject: Subject) -> NormalizerTelling:
+def explain_entmax15(subject: Subject) -> NormalizerExplanation:
     """Explain the 1.5-entmax: a threshold is subtracted from half of each score, and squared."""
-    say, scores, weights = subject.say, subject.row("masked"), subject.row("weights")
+    say, write = subject.say, subject.write
+    scores, weights = subject.row("masked"), subject.row("weights")
     above = _above(subject)
     threshold = entmax15_threshold(scores, weights)
-    return NormalizerTelling(
+    return NormalizerExplanation(
         intro=(
             say(
                 "This is 1.5-entmax, halfway between softmax and sparsemax: one threshold τ (tau) "
                 "is subtracted from half of every score, and what is left above 0 is squared. "
                 "Whatever falls below gets exactly 0. τ is found by a search, so that the weights "
                 "p add up to 1: here it is {threshold}.",
-                threshold=figure(threshold),
+                threshold=write.figure(threshold),
             ),
         ),
         formula="p_j = max(s_j/2 - τ, 0)²,   Σ p_j = 1",
         numbers=(
-            f"τ = {figure(threshold)}",
+            f"τ = {write.figure(threshold)}",
             "",
-            *by_key(subject, lambda s: f"max({figure(s)}/2 - {factor(threshold)}, 0)²"),
+            *by_key(subject, lambda s: f"max({write.figure(s)}/2 - {write.factor(threshold)}, 0)²"),
         )
         if above
         else (),
@@ -354,13 +358,14 @@ def _above(subject: Subject) -> list[int]:
     return [key for key, weight in enumerate(subject.row("weights")) if weight > 0]
 
 
-def tell_own(subject: Subject) -> NormalizerTelling:
+def explain_own(subject: Subject) -> NormalizerExplanation:
     """Explain a custom normalizer by its results only."""
-    say, normalizer, weights = subject.say, subject.problem.normalizer, subject.row("weights")
-    return NormalizerTelling(
+    say, write = subject.say, subject.write
+    normalizer, weights = subject.problem.normalizer, subject.row("weights")
+    return NormalizerExplanation(
         intro=(say("The scores are turned into weights p, one for each key."),),
         formula=f"p_j = {formula_of(normalizer)}",
-        numbers=subject.by_key("p", lambda key: figure(weights[key])),
+        numbers=subject.by_key("p", lambda key: write.figure(weights[key])),
         why=say.described(normalizer.describe() or "")
         or say(
             "“{normalizer}” is a normalizer of your own, so only its results are shown here, not "
@@ -371,19 +376,19 @@ def tell_own(subject: Subject) -> NormalizerTelling:
 
 
 # Keyed by method, not by class: a subclass that computes something else is not its base.
-_TELLERS = {
-    normalizers.Softmax.normalize: tell_softmax,
-    normalizers.SoftmaxOne.normalize: tell_softmax_one,
-    normalizers.HardMax.normalize: tell_hard_max,
-    normalizers.Sparsemax.normalize: tell_sparsemax,
-    normalizers.Entmax15.normalize: tell_entmax15,
-    normalizers.Sigmoid.normalize: tell_sigmoid,
+_EXPLAINERS = {
+    normalizers.Softmax.normalize: explain_softmax,
+    normalizers.SoftmaxOne.normalize: explain_softmax_one,
+    normalizers.HardMax.normalize: explain_hard_max,
+    normalizers.Sparsemax.normalize: explain_sparsemax,
+    normalizers.Entmax15.normalize: explain_entmax15,
+    normalizers.Sigmoid.normalize: explain_sigmoid,
 }
 
 
-def tell_normalizer(subject: Subject) -> NormalizerTelling:
+def explain_normalizer(subject: Subject) -> NormalizerExplanation:
     """Explain the normalizer of the subject's recipe."""
-    return _TELLERS.get(type(subject.problem.normalizer).normalize, tell_own)(subject)
+    return _EXPLAINERS.get(type(subject.problem.normalizer).normalize, explain_own)(subject)
 
 
 def why_hidden(subject: Subject) -> str:

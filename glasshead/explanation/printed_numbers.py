@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from glasshead.drawing import Block, Paragraph, Table
-from glasshead.explanation.subject import Subject, figure
+from glasshead.explanation.figures import figure
+from glasshead.explanation.subject import Subject
 from glasshead.ladder.worked_example import WorkedExample
 
 # Half of the last of four decimals, and what a sum in another order may add to that.
@@ -105,7 +106,7 @@ def _agreement(subject: Subject, marked: Sequence[str]) -> Block:
 
 def four(x: float) -> str:
     """Format a number with exactly four decimals, as texts print them."""
-    return f"{x:.4f}" if abs(x) < 1e4 else figure(x)
+    return f"{x:.4f}" if abs(x) < 1e4 else figure(x, 4)
 
 
 def _vector(written: Iterator[str] | Sequence[str]) -> str:
@@ -116,6 +117,6 @@ def _check_count(name: str, given: int, exact: int) -> None:
     """Check that an example belongs to the trace."""
     if given != exact:
         raise ValueError(
-            f"printed takes an example of the trace, which has {exact} numbers or rows in {name}, "
-            f"and got {given}."
+            f"printed must be an example of the trace, which has {exact} numbers or rows in "
+            f"{name}, got {given}."
         )

@@ -15,7 +15,7 @@ from glasshead.explanation.embeddings import Projection
 from glasshead.layers.torch_weights import AttentionWeights, known_weights, readings
 from glasshead.recipe.problem import STEPS, Trace
 from glasshead.recipe.scores import Dot, ScaledDot
-from glasshead.watching.interception.by_hand_trace import score_of
+from glasshead.watching.interception.explicit_trace import score_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,5 @@
-"""The subject of an explanation: one query of a trace, its words, and its numbers written out."""
+"""The subject of an explanation: one query of a trace, its words and its numbers."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,107 +11,16 @@ from jaxtyping import Bool, Float
 from rich.cells import cell_len
 from torch import Tensor, nn
 
-from glasshead.drawing import Block, HeatMap, Paragraph, Table, number
+from glasshead.drawing import Block, HeatMap, Paragraph, Table
 from glasshead.engines.reference import as_computed
+from glasshead.explanation.figures import Figures
+from glasshead.explanation.settings import ExplanationSettings
 from glasshead.explanation.translations import Say
 from glasshead.ladder.worked_example import WorkedExample
 from glasshead.recipe.problem import Problem, Trace
 
 if TYPE_CHECKING:
     from glasshead.explanation.embeddings import Projection
-
-MOST_TERMS = 8
-"""A sum of more terms shows its first three."""
-_FIRST = 3
-_HUGE = 1e6
-
-
-def figure(x: float) -> str:
-    """Format a number to four decimals; in powers of ten where that would show too little.
-
-    >>> [figure(x) for x in (0.22913, 1.35688, -12.5, 3.0, 1.8e-35, 4e11)]
-    ['0.2291', '1.3569', '-12.5', '3', '1.8e-35', '400000000000']
-    """
-    if not 1 <= abs(x) < _HUGE:
-        return number(x, digits=4)
-    return number(x, digits=min(5 + math.floor(math.log10(abs(x))), 8))
-
-
-def factor(x: float) -> str:
-    """Format a number inside a product or a sum, with brackets where negative.
-
-    >>> factor(0.5), factor(-0.5)
-    ('0.5', '(-0.5)')
-    """
-    return f"({figure(x)})" if x < 0 else figure(x)
-
-
-def short_vector(values: Sequence[float]) -> str:
-    """Format a vector; of a long one only the first numbers.
-
-    >>> short_vector([0.34, 0.22, 0.54]), short_vector([0.1] * 768)
-    ('[0.34, 0.22, 0.54]', '[0.1, 0.1, 0.1, …]')
-    """
-    shown = list(values) if len(values) <= MOST_TERMS else [*values[:_FIRST]]
-    written = [figure(value) for value in shown]
-    return f"[{', '.join(written)}{', …' if len(values) > len(shown) else ''}]"
-
-
-def total(terms: Sequence[str], say: Say, left_out: int = 0) -> str:
-    """Join terms by +; of many only the first, with the number of the others.
-
-    Args:
-        terms: The formatted terms.
-        say: The language.
-        left_out: Number of further terms.
-
-    >>> total(["1", "2"], Say("en")), total(["1"] * 768, Say("en"))
-    ('1 + 2', '1 + 1 + 1 + … (765 more)')
-    """
-    shown = terms if len(terms) <= MOST_TERMS and not left_out else terms[:_FIRST]
-    more = len(terms) - len(shown) + left_out
-    return " + ".join([*shown, *and_more(more, say)]) or "0"
-
-
-def and_more(count: int, say: Say) -> list[str]:
-    """Return an ellipsis with the number of omitted terms; nothing where there are none.
-
-    >>> and_more(765, Say("en"))
-    ['… (765 more)']
-    """
-    if not count:
-        return []
-    more = say("{count} more", count=count)
-    return [f"… ({more})"]
-
-
-def products(left: Sequence[float], right: Sequence[float], say: Say) -> str:
-    """Write out the sum of the products of two vectors.
-
-    >>> products([0.53, 0.34], [0.34, -0.22], Say("en"))
-    '0.53·0.34 + 0.34·(-0.22)'
-    """
-    pairs = zip(left, right, strict=True)
-    return total([f"{factor(a)}·{factor(b)}" for a, b in pairs], say)
-
-
-@dataclass(frozen=True)
-class Figures:
-    """The functions above in one language, with which a score writes out its computation."""
-
-    say: Say
-
-    def figure(self, x: float) -> str:
-        return figure(x)
-
-    def factor(self, x: float) -> str:
-        return factor(x)
-
-    def total(self, terms: Sequence[str]) -> str:
-        return total(terms, self.say)
-
-    def products(self, left: Sequence[float], right: Sequence[float]) -> str:
-        return products(left, right, self.say)
 
 
 def aligned(lines: Sequence[tuple[str, str]]) -> tuple[str, ...]:
@@ -146,8 +54,8 @@ class Subject:
         same_words: Whether queries and keys are the same words.
         say: Translator to the requested language; it knows the word of the query.
         projection: The embeddings and matrices that gave queries, keys and values.
+        settings: What the user chose.
         printed: A worked example, whose printed numbers are compared with the exact ones.
-        columns: Whether to show the result in columns too.
     """
 
     trace: Trace
@@ -157,9 +65,14 @@ class Subject:
     key_names: tuple[str, ...]
     same_words: bool
     say: Say
+    settings: ExplanationSettings
     projection: "Projection | None" = None
     printed: WorkedExample | None = None
-    columns: bool = False
+
+    @cached_property
+    def write(self) -> Figures:
+        """Writes numbers, with the decimals and in the language that the user chose."""
+        return Figures(self.say, self.settings.decimals)
 
     @property
     def problem(self) -> Problem:
@@ -398,19 +311,21 @@ def key_table(
         caption: Caption of the table.
         total: Whether to add a row with the sums of the shares.
     """
-    say, shown = subject.say, subject.shown
+    say, shown, figure = subject.say, subject.shown, subject.write.figure
     others = sorted(set(range(len(subject.key_names))) - set(shown))
     rows = [[subject.key_names[key], *(figure(c.values[key]) for c in columns)] for key in shown]
     if others:
-        rows.append([say("… and {count} more", count=len(others)), *_sums(columns, others)])
+        rows.append(
+            [say("… and {count} more", count=len(others)), *_sums(subject, columns, others)]
+        )
     if total:
-        rows.append([say("total"), *_sums(columns, range(len(subject.key_names)))])
+        rows.append([say("total"), *_sums(subject, columns, range(len(subject.key_names)))])
     return Table([say("key"), *(column.head for column in columns)], rows, caption=caption)
 
 
-def _sums(columns: Sequence[Column], keys: Sequence[int]) -> list[str]:
+def _sums(subject: Subject, columns: Sequence[Column], keys: Sequence[int]) -> list[str]:
     """Sum each column of shares over some keys."""
     return [
-        figure(fsum(column.values[key] for key in keys)) if column.share else ""
+        subject.write.figure(fsum(column.values[key] for key in keys)) if column.share else ""
         for column in columns
     ]

@@ -51,20 +51,20 @@ class Say:
         }
         return self(description.sentence, **places)
 
-    def told(self, error: BaseException | str) -> str:
-        """Translate an error, or a text, that is a `Message`; any other is told as it is.
+    def translated(self, error: BaseException | str) -> str:
+        """Translate an error, or a text, that is a `Message`; any other is returned as it is.
 
         >>> from glasshead.message import Message
-        >>> Say("es").told(ValueError(Message("{count} more", count=3)))
+        >>> Say("es").translated(ValueError(Message("{count} more", count=3)))
         '3 más'
         """
         if isinstance(error, BaseException):
             first = error.args[0] if len(error.args) == 1 else None
-            return self.told(first if isinstance(first, Message) else str(error))
+            return self.translated(first if isinstance(first, Message) else str(error))
         if not isinstance(error, Message):
             return error
         places = {
-            name: self.told(place) if isinstance(place, Message | BaseException) else place
+            name: self.translated(place) if isinstance(place, Message | BaseException) else place
             for name, place in error.places.items()
         }
         return self(error.sentence, **places)
@@ -116,4 +116,4 @@ def catalogue(language: str) -> NullTranslations:
 
 
 def _refusal(lang: object) -> str:
-    return f"lang takes one of {', '.join(LANGUAGES)}, and got {lang!r}."
+    return f"lang must be one of {', '.join(LANGUAGES)}, got {lang!r}."

@@ -12,7 +12,7 @@ class FixedContext(nn.Module):
 
         c_i = h_T
 
-    One vector holds the whole sentence, and it is as wide for forty words as for four. Put as
+    One vector holds the entire sentence, and it is as wide for forty words as for four. Put as
     attention, all the weight lies on the last word, always.
 
     Source: Sutskever et al. 2014, section 2; fed to each step of the decoder as in Cho et al.
@@ -134,7 +134,7 @@ class SequenceToSequence(nn.Module):
     ) -> Float[Tensor, "batch length vocab_size"]:
         """Return the scores of each word of the target, given the right words before it.
 
-        The decoder is told what it should have written instead of what it wrote, which is called
+        The decoder is given what it should have written instead of what it wrote, which is called
         *teacher forcing*: it learns each word from the first step on.
         """
         return self._follow(source, target)[0]

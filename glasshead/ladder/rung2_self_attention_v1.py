@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class SelfAttentionV1(nn.Module):
-    """Self-attention that learns what to ask, what to be found by, and what to tell.
+    """Self-attention that learns what to ask, what to be found by, and what to answer.
 
     **What is new:** each word is first turned into a query, a key and a value by three learned
     matrices, and the scores are divided by √d_out.

@@ -11,7 +11,7 @@ class CausalAttention(nn.Module):
     **What is new:** a mask hides the words to come, dropout hides some weights at random while
     training, and several sentences go through at once, as a batch.
 
-        M_ij = 0 where j ≤ i, −∞ where j > i
+        M_ij = 0 if j ≤ i, −∞ if j > i
         context = dropout(softmax(Q Kᵀ / √d_out + M)) V
 
     exp(−∞) is 0, so a hidden word gets no weight and the rest still sum to 1. Dropout with
@@ -25,8 +25,8 @@ class CausalAttention(nn.Module):
         qkv_bias: whether the three projections add a bias.
 
     Raises:
-        ValueError: ``dropout`` is no probability (from PyTorch), or ``forward`` got something other
-            than ``[batch, tokens, d_in]`` with at most ``context_length`` tokens.
+        ValueError: ``dropout`` is not a probability (from PyTorch), or ``forward`` got something
+            other than ``[batch, tokens, d_in]`` with at most ``context_length`` tokens.
 
     Source: Raschka, *Build a Large Language Model (From Scratch)*, section 3.5; the mask is Vaswani
     et al. 2017, section 3.2.3.

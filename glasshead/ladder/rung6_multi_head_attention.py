@@ -15,7 +15,7 @@ class MultiHeadAttention(nn.Module):
         context = [head_1, head_2, …] W_outᵀ + b_out
 
     Q_h is columns ``h · head_dim`` to ``(h + 1) · head_dim`` of Q, and so for K_h and V_h; M is the
-    mask of step 4. Where the matrices of step 5's heads are stacked and `out_proj` changes nothing,
+    mask of step 4. If the matrices of step 5's heads are stacked and `out_proj` changes nothing,
     the two steps agree.
 
     Args:
@@ -27,9 +27,9 @@ class MultiHeadAttention(nn.Module):
         qkv_bias: whether the projections of queries, keys and values add a bias.
 
     Raises:
-        ValueError: ``d_out`` cannot be cut into ``num_heads`` equal heads, ``dropout`` is no
-            probability (from PyTorch), or ``forward`` got something other than
-            ``[batch, tokens, d_in]`` with at most ``context_length`` tokens.
+        ValueError: ``d_out`` cannot be cut into ``num_heads`` equal heads, ``dropout`` is not a
+            probability (from PyTorch), or ``forward`` got something other than ``[batch, tokens,
+            d_in]`` with at most ``context_length`` tokens.
 
     Source: Raschka, *Build a Large Language Model (From Scratch)*, section 3.6.2; Vaswani et al.
     2017, section 3.2.2, where `out_proj` is W^O.

@@ -11,8 +11,8 @@ class EncoderMultiHeadAttention(nn.Module):
     """The attention of an encoder, and the bridge between an encoder and a decoder.
 
     **What is new:** queries, keys and values each come from an input of their own, so that it is
-    self-attention where the three are one and cross-attention where they are not; no word is
-    hidden, and the weights are handed back beside the result.
+    self-attention if the three are one and cross-attention if they are not; no word is hidden, and
+    the weights are returned with the result.
 
         Q = X_q W_qᵀ,  K = X_k W_kᵀ,  V = X_v W_vᵀ
         A_h = softmax(Q_h K_hᵀ / √d_k),  d_k = d_model / num_heads
@@ -22,13 +22,13 @@ class EncoderMultiHeadAttention(nn.Module):
         d_model: the width of all heads together, and of H.
         num_heads: how many heads; it divides ``d_model``.
         p: the probability that a weight is dropped, in training only.
-        d_input: the widths of X_q, X_k and X_v; one number where they are the same, None where
-            that is ``d_model``.
+        d_input: the widths of X_q, X_k and X_v; one number if they are the same, None if that is
+            ``d_model``.
 
     Raises:
         ValueError: ``d_model`` cannot be cut into ``num_heads`` equal heads, ``d_input`` is neither
-            one width nor three, ``p`` is no probability (from PyTorch), or ``forward`` got inputs
-            that do not fit these widths or one another.
+            one width nor three, ``p`` is not a probability (from PyTorch), or ``forward`` got
+            inputs that do not fit these widths or one another.
 
     Source: the encoder notebook of the NYU deep-learning course (Canziani and LeCun), where it is
     ``MultiHeadAttention``, and W_h is the W^O of Vaswani et al. 2017, section 3.2.2; its three uses

@@ -39,7 +39,7 @@ def soft_attention(
 
     At β = 0 every value counts alike, at β = 1/√d this is the scaled dot product of the steps
     below, and as β grows the best key takes all: at β = ∞ the weights are one 1 among 0s, the first
-    where several are best.
+    if several are best.
 
     Args:
         query: the question.
@@ -85,7 +85,7 @@ class KeyValueStore:
         embed: turns a key, and a question, that is not a tensor into a vector ``[d]``.
 
     Raises:
-        TypeError: a key or a question is no tensor, and there is no ``embed``.
+        TypeError: a key or a question is not a tensor, and there is no ``embed``.
         ValueError: there is no key, or not one value for each, or the keys are not ``[n, d]``.
 
     Source: the lasagna of the NYU deep-learning course (Canziani and LeCun), lecture on attention;
@@ -124,7 +124,7 @@ class KeyValueStore:
             )
 
     def ask(self, query: Any, beta: float = 1.0, top: int | None = None) -> list[Answer]:
-        """Return the answers, heaviest first, and the lower index first where they weigh the same.
+        """Return the answers, heaviest first, and the lower index first if they weigh the same.
 
         An answer that weighs exactly 0 is none: so at ``beta=math.inf`` there is one.
 
@@ -134,12 +134,12 @@ class KeyValueStore:
             top: how many answers at most; None for all.
 
         Raises:
-            TypeError: ``query`` is no tensor, and the store has no ``embed``.
+            TypeError: ``query`` is not a tensor, and the store has no ``embed``.
             ValueError: ``query`` is not as wide as the keys, ``beta`` is negative or NaN or too
                 large for finite weights, or ``top`` is less than 1.
         """
         if top is not None and top < 1:
-            raise ValueError(f"top must be at least 1, got {top}; leave it out for every answer")
+            raise ValueError(f"top must be at least 1, got {top}; omit it for every answer")
         vector = self._vector(query)  # [d]
         if vector.shape != self.keys.shape[1:]:
             raise ValueError(

@@ -11,7 +11,7 @@ def create_sinusoidal_embeddings(nb_p: int, dim: int) -> Float[Tensor, "nb_p dim
     """Give each position a vector, a clock with many hands: the first fast, the last slow.
 
     **What is new:** attention does not know which word comes first; these vectors, added to the
-    words, tell it.
+    words, show it.
 
         E(p, 2i) = sin(p / 10000^(2i / dim)),  E(p, 2i+1) = cos(p / 10000^(2i / dim))
 
@@ -54,14 +54,13 @@ class Embeddings(nn.Module):
         p: the probability that a number of the result is dropped, in training only.
 
     Raises:
-        TypeError: ``input_ids`` are no integers.
-        ValueError: ``vocab_size`` is less than 2, ``p`` is no probability (from PyTorch), or
+        TypeError: ``input_ids`` are not integers.
+        ValueError: ``vocab_size`` is less than 2, ``p`` is not a probability (from PyTorch), or
             ``forward`` got something other than ``[batch, tokens]`` with 1 to
             ``max_position_embeddings`` tokens, each from 0 to ``vocab_size - 1``.
 
-    Source: the encoder notebook of the NYU deep-learning course (Canziani and LeCun), where this
-    norm has eps 1e-12; Vaswani et al. 2017, sections 3.4 (whose factor √d_model is left out) and
-    5.4.
+    Source: the encoder notebook of the NYU deep-learning course (Canziani and LeCun), whose norm
+    has eps 1e-12; Vaswani et al. 2017, sections 3.4 (whose factor √d_model is omitted) and 5.4.
 
     >>> embeddings = Embeddings(d_model=4, vocab_size=11, max_position_embeddings=5, p=0.0)
     >>> x = embeddings(torch.tensor([[3, 7, 3]]))

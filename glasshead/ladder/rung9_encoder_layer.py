@@ -24,7 +24,7 @@ class CNN(nn.Module):
         p: the probability that a number of the result is dropped, in training only.
 
     Raises:
-        ValueError: ``p`` is no probability (from PyTorch).
+        ValueError: ``p`` is not a probability (from PyTorch).
 
     Source: the encoder notebook of the NYU deep-learning course (Canziani and LeCun), which takes
     ``p`` and leaves it unused; Vaswani et al. 2017, section 3.3, and 5.4 for the dropout.

@@ -8,7 +8,7 @@ from glasshead.ladder.rung9_encoder import Encoder
 
 
 class TransformerClassifier(nn.Module):
-    """Say of a sentence which of several things it is: a good review, or a bad one.
+    """Classify a sentence as one of several things: a good review, or a bad one.
 
     **What is new:** the words of a sentence become one vector, the largest number that any of them
     has in each place, and one matrix turns that into a score for each answer.
@@ -31,7 +31,7 @@ class TransformerClassifier(nn.Module):
         p: the probability of dropout, in training only; 0.0 is the notebook as it runs.
 
     Raises:
-        TypeError: the words are no integers.
+        TypeError: the words are not integers.
         ValueError: a sentence has no word, or more than 10,000, ``lengths`` does not fit the words;
             the rest as `Encoder` does.
 

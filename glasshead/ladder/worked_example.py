@@ -25,7 +25,7 @@ class SeededMatrices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkedExample:
-    """A sentence worked by hand in a text: what goes in, and what was printed as coming out.
+    """A sentence worked out in a tutorial: what goes in, and what was printed as coming out.
 
     Attributes:
         text: the sentence.
@@ -43,7 +43,7 @@ class WorkedExample:
         printed_keys, printed_values: one vector a word.
 
     What a text does not print is empty. The printed numbers were rounded on the way; step 1 gives
-    the exact ones to set beside them, and ``docs/tutorials/errata.md`` says where the two part.
+    the exact ones to compare with them, and ``docs/tutorials/errata.md`` says where the two part.
 
     >>> " ".join(HELLO_SHINY_SUN.tokens), HELLO_SHINY_SUN.query
     ('Hello shiny sun', 'shiny')
@@ -223,7 +223,7 @@ def worked_example(example: str, text: str | None = None, *, causal: bool = Fals
     Args:
         example: "shiny" or "journey".
         text: The letter of a text in `EXAMPLES[example]`; by default the one that prints most.
-        causal: Whether that with a causal mask is wanted, where the text has one.
+        causal: Whether that with a causal mask is wanted, if the text has one.
 
     >>> worked_example("journey", "E").printed_query
     (0.3558, 0.5643)

@@ -35,7 +35,7 @@ Activation = Callable[[Tensor], Tensor]
 class FeedForward(nn.Module):
     """Feed-forward layer: y = W_2 activation(W_1 x + b_1) + b_2, per position.
 
-    It is the "1-D convolution" of some texts: a convolution whose kernel is one position wide
+    It is the "1-D convolution" of some tutorials: a convolution whose kernel is one position wide
     multiplies each position by one and the same matrix, which is this.
 
     Args:
@@ -233,13 +233,13 @@ class EncoderBlock(nn.Module):
     Args:
         attention: The self-attention.
         feed_forward: The feed-forward layer; None: the block is attention alone.
-        residual: `PostNorm`, as in the texts, `PreNorm`, `ResPostNorm` or `SandwichNorm`.
+        residual: `PostNorm`, as in the tutorials, `PreNorm`, `ResPostNorm` or `SandwichNorm`.
         norm: Makes a norm of a width: `nn.LayerNorm`, `nn.RMSNorm` or another.
         dropout: The probability that a number is dropped before it is added, in training only.
         parallel: Whether attention and feed-forward read the same input, and their updates are
             added together; a residual other than `PostNorm` is needed then.
 
-    Errors: a ValueError where a parallel block is given `PostNorm`.
+    Errors: a ValueError if a parallel block is given `PostNorm`.
 
     Source: Vaswani et al. 2017, section 3.1; parallel: Wang and Komatsuzaki 2021 (GPT-J), and
     Black et al. 2022 (GPT-NeoX-20B), section 2.1.
@@ -264,8 +264,8 @@ class EncoderBlock(nn.Module):
         super().__init__()
         if parallel and not issubclass(residual, PreNorm):
             raise ValueError(
-                "a parallel block takes a residual that adds updates, such as PreNorm, and got "
-                f"{residual.__name__}: take another residual, or parallel=False."
+                "a parallel block needs a residual that adds updates, such as PreNorm, got "
+                f"{residual.__name__}. Use another residual, or parallel=False."
             )
         self.attention = attention
         self.feed_forward = feed_forward
@@ -312,7 +312,7 @@ class DecoderBlock(nn.Module):
         attention: The self-attention, which must be causal.
         cross_attention: The attention to the source.
         feed_forward: The feed-forward layer; None: the block is attention alone.
-        residual: `PostNorm`, as in the texts, or `PreNorm`.
+        residual: `PostNorm`, as in the tutorials, or `PreNorm`.
         norm: Makes a norm of a width: `nn.LayerNorm`, `nn.RMSNorm` or another.
         dropout: The probability that a number is dropped before it is added, in training only.
 
@@ -420,4 +420,4 @@ def _copy_norms(layer: _TorchLayer, *around: PostNorm) -> None:
 
 def _check_is(layer: nn.Module, kind: type[nn.Module]) -> None:
     if not isinstance(layer, kind):
-        raise TypeError(f"from_torch takes nn.{kind.__name__}, and got {type(layer).__name__}.")
+        raise TypeError(f"from_torch needs an nn.{kind.__name__}, got {type(layer).__name__}.")

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.engines import REFERENCE, reductions_of
+from glasshead.engines import REFERENCE, reduce_by_fastest
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span
 from glasshead.recipe.validation import whole_number
@@ -41,7 +41,7 @@ class Policy(ABC):
         return self.budget
 
     def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads votes keys"] | None:
-        """Compute the votes of a call's queries on the keys, or None where none are needed."""
+        """Compute the votes of a call's queries on the keys, or None if none are needed."""
         return None
 
     def joined(
@@ -75,14 +75,14 @@ def widened(votes: Float[Tensor, "*batch keys"], keys: int) -> Float[Tensor, "*b
 class Sinks(Policy):
     """StreamingLLM eviction: keep the first keys (attention sinks) and the latest.
 
-    It looks at no weight. Keys keep the positions that they have in the text; the paper counts them
-    anew within the cache, so that they never pass those that the model was trained on.
+    It looks at no weight. Keys keep the positions that they have in the text; the paper renumbers
+    them within the cache, so that they never exceed the positions that the model was trained on.
 
     Args:
         first: The number of first keys kept, per row.
         window: The number of latest keys kept.
 
-    Errors: a TypeError or ValueError where these are not whole numbers, of at least 0 and 1.
+    Errors: a TypeError or ValueError if these are not whole numbers, of at least 0 and 1.
 
     Source: Xiao et al. 2023 (StreamingLLM), section 3.2.
 
@@ -119,7 +119,7 @@ class H2O(Policy):
     Args:
         budget: The most keys held, per row and key head.
 
-    Errors: a TypeError or ValueError where the budget is not a whole number of at least 1.
+    Errors: a TypeError or ValueError if the budget is not a whole number of at least 1.
 
     Source: Zhang et al. 2023 (H2O), section 4, algorithm 1; the halves: section 5.
 
@@ -134,7 +134,7 @@ class H2O(Policy):
 
     def votes(self, problem: Problem) -> Float[Tensor, "batch kv_heads 1 keys"]:
         received = Received()
-        reduced = reductions_of(problem, received.reductions(problem))
+        reduced = reduce_by_fastest(problem, received.reductions(problem))
         mass = received.finish(problem, *reduced)
         return h2o_scores(mass, problem.key.shape[-3])[..., None, :]
 
@@ -155,19 +155,19 @@ class H2O(Policy):
 class SnapKV(Policy):
     """SnapKV eviction: keep the keys of the largest pool_j Σ_{i in window} P_ij, and the window.
 
-    The window is the last queries, of a prompt or of what was generated since: where the paper
-    compresses the prompt alone, here the cache is held to its budget from then on, by the window
-    that moves on.
+    The window is the last queries, of a prompt or of what was generated since: the paper compresses
+    the prompt alone; here the cache is held to its budget from then on, by the window that moves
+    on.
 
     Args:
-        budget: The most keys held, per row and key head, those of the window included.
+        budget: The most keys held, per row and key head, the window included.
         window: The number of last queries that vote.
         kernel: The pooling width, an odd number; 1: no pooling.
 
-    Errors: a TypeError or ValueError where these are not whole numbers of at least 1, the window is
+    Errors: a TypeError or ValueError if these are not whole numbers of at least 1, the window is
     not smaller than the budget, or the kernel is even.
 
-    Source: Li et al. 2024 (SnapKV), section 4 and listing 1; the kernel is that of their code.
+    Source: Li et al. 2024 (SnapKV), section 4 and listing 1; the kernel is taken from their code.
 
     >>> SnapKV(budget=64, window=16).most
     64
@@ -182,8 +182,8 @@ class SnapKV(Policy):
             whole_number(getattr(self, name), f"SnapKV({name}=…)", least=1)
         if self.window >= self.budget:
             raise ValueError(
-                f"SnapKV takes a window smaller than its budget, and got window={self.window} of "
-                f"budget={self.budget}: the window's keys are a part of the budget."
+                "the window of SnapKV must be smaller than its budget, which includes it, got "
+                f"window={self.window} of budget={self.budget}."
             )
         if self.kernel % 2 == 0:
             raise ValueError(f"SnapKV(kernel=…) must be an odd number of keys, got {self.kernel}.")
@@ -211,7 +211,7 @@ class TOVA(Policy):
     Args:
         budget: The most keys held, per row and key head.
 
-    Errors: a TypeError or ValueError where the budget is not a whole number of at least 1.
+    Errors: a TypeError or ValueError if the budget is not a whole number of at least 1.
 
     Source: Oren et al. 2024 (Transformers are multi-state RNNs), section 3.3.
 

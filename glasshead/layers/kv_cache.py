@@ -16,8 +16,8 @@ from glasshead.layers.layer_cache import (
     KeysAndValues,
     KeyValueCache,
     Places,
-    by_distance,
     check_fits,
+    depends_on_distance_alone,
     hides_by_band,
     taken,
 )
@@ -66,10 +66,10 @@ class EvictingCache(KeyValueCache):
     def held(self) -> KeysAndValues:
         """Return the keys and the values, in the order of the text.
 
-        Errors: a ValueError where there are none.
+        Errors: a ValueError if there are none.
         """
         if self._held is None:
-            raise ValueError("this cache is empty: run the attention with it first.")
+            raise ValueError("this cache is empty. Run the attention with it first.")
         return self._held
 
     @property
@@ -113,7 +113,7 @@ class EvictingCache(KeyValueCache):
     ) -> Float[Tensor, "batch heads queries head_dim"]:
         """Attend from the new queries to the held keys, then evict by the policy.
 
-        Errors: a ValueError where the attention's own mask is no intersection of bands or its own
+        Errors: a ValueError if the attention's own mask is no intersection of bands or its own
         bias depends on more than distance, and cannot be evaluated at the key's position.
         """
         _check(attention)
@@ -173,11 +173,11 @@ class EvictingCache(KeyValueCache):
 
 
 def _check(rule: Attention) -> None:
-    if not (by_distance(rule) and hides_by_band(rule)):
+    if not (depends_on_distance_alone(rule) and hides_by_band(rule)):
         raise ValueError(
-            f"The attention of a cache that evicts must have a mask that is an intersection of "
-            f"causal() and window(), and a bias that depends on distance alone, such as "
-            f"ALiBi(heads), got {rule.extra_repr()}. Give others with each call."
+            "The attention of a cache that evicts must have a mask that is an intersection of "
+            "causal() and window(), and a bias that depends on distance alone, such as "
+            f"ALiBi(heads), got {rule.extra_repr()}. Pass others with each call."
         )
 
 
@@ -213,7 +213,7 @@ class KVCache:
         policy: Which keys of each self-attention are kept, for each layer, row and key head by
             itself: `H2O`, `SnapKV`, `TOVA` or `Sinks`. None: all that a later query can see.
 
-    Errors: a TypeError where the policy is none.
+    Errors: a TypeError if the policy is not an eviction policy.
 
     >>> import torch
     >>> import glasshead as gh
@@ -225,13 +225,13 @@ class KVCache:
 
     Attributes:
         own: The caches of self-attentions, by layer.
-        crossed: Those of cross-attentions, which keep all of the source.
+        crossed: The caches of cross-attentions, which keep all of the source.
     """
 
     def __init__(self, policy: Policy | None = None) -> None:
         if not isinstance(policy, Policy | None):
             raise TypeError(
-                f"KVCache(policy=…) takes a policy such as TOVA(budget=256), and got {policy!r}."
+                f"KVCache(policy=…) must be a policy such as TOVA(budget=256), got {policy!r}."
             )
         self.policy = policy
         self.own: defaultdict[int, KeyValueCache] = defaultdict(self._new)

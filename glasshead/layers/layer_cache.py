@@ -10,9 +10,9 @@ from torch import Tensor
 
 from glasshead.attention import Attention
 from glasshead.attention.followed_classes import CACHES, followed_as
-from glasshead.recipe.biases import Bias, bias_values
+from glasshead.recipe.biases import Bias
 from glasshead.recipe.masks import Mask, as_mask, dense
-from glasshead.recipe.masks.base import visible_pairs
+from glasshead.recipe.problem import bias_values, visible_pairs
 from glasshead.recipe.tile import Span, Tile, three_axes
 
 _LEAST = 16
@@ -43,7 +43,7 @@ class GrowableBuffer:
     def held(self) -> Shaped[Tensor, "batch *heads length dim"]:
         """Return what was appended and not forgotten."""
         if self._buffer is None:
-            raise ValueError("this cache is empty: run the attention with it first.")
+            raise ValueError("this cache is empty. Run the attention with it first.")
         return self._buffer[..., self._first : self._stop, :]
 
     def append(self, new: Shaped[Tensor, "batch *heads new dim"]) -> None:
@@ -84,38 +84,38 @@ class GrowableBuffer:
 
 
 def check_fits(held: Tensor, new: Tensor) -> None:
-    """Raise a ValueError where new rows, heads or widths differ from those held."""
+    """Raise a ValueError if new rows, heads or widths differ from those held."""
     check_rows(len(held), len(new))
     (*_, heads, _, width), (*_, fed, _, wide) = held.shape, new.shape
     if (heads, width) != (fed, wide):
         raise ValueError(
-            f"a cache of {heads} heads of {width} numbers takes as many, and got {fed} of {wide}: "
-            "begin a new cache for another model."
+            f"this cache must be used with {heads} heads of {width} numbers, got {fed} of {wide}. "
+            "Begin a new cache for another model."
         )
 
 
 def check_rows(held: int, new: int) -> None:
-    """Raise a ValueError where the number of new rows differs from that held."""
+    """Raise a ValueError if the number of new rows differs from that held."""
     if held != new:
         raise ValueError(
-            f"a cache of {held} rows takes as many, and got {new}: begin a new cache, or bring its "
-            "rows in order by reorder()."
+            f"this cache must be used with {held} rows, got {new}. Begin a new cache, or reorder "
+            "its rows with reorder()."
         )
 
 
 def taken(tensor: Shaped[Tensor, " batch *rest"], rows: Any) -> Shaped[Tensor, " rows *rest"]:
     """Select rows: row i of the result is row `rows[i]`.
 
-    Errors: a TypeError or ValueError where `rows` are no rows of the tensor.
+    Errors: a TypeError or ValueError if `rows` are no rows of the tensor.
     """
     if not isinstance(rows, Tensor) or rows.dtype not in (torch.int64, torch.int32):
         got = rows.dtype if isinstance(rows, Tensor) else type(rows).__name__
-        raise TypeError(f"reorder takes rows as a tensor of whole numbers, and got {got}.")
+        raise TypeError(f"the rows of reorder must be a tensor of whole numbers, got {got}.")
     try:
         return tensor.index_select(0, rows)
     except IndexError as error:
         raise ValueError(
-            f"reorder takes rows of the {len(tensor)} that there are, and got {rows.tolist()}."
+            f"the rows of reorder must be from 0 to {len(tensor) - 1}, got {rows.tolist()}."
         ) from error
 
 
@@ -129,10 +129,10 @@ def lookback(rule: Attention) -> int | None:
     255
     """
     mask = as_mask(rule.mask)
-    return mask.lookback if mask is not None and by_distance(rule) else None
+    return mask.lookback if mask is not None and depends_on_distance_alone(rule) else None
 
 
-def by_distance(rule: Attention) -> bool:
+def depends_on_distance_alone(rule: Attention) -> bool:
     """Return whether mask and bias depend on a pair's distance alone."""
     mask, bias = as_mask(rule.mask), rule.bias
     biased = bias is not None and not (isinstance(bias, Bias) and bias.by_distance)
@@ -250,7 +250,7 @@ class KeyValueCache:
     def held(self) -> KeysAndValues:
         """Return the keys and the values.
 
-        Errors: a ValueError where there are none.
+        Errors: a ValueError if there are none.
         """
         return self._keys.held, self._values.held
 
@@ -267,7 +267,7 @@ class KeyValueCache:
             reach: The most keys before its own that a query sees; None: all. Only that many older
                 keys are held from now on.
 
-        Errors: a ValueError where the new ones are of another number of rows.
+        Errors: a ValueError if the new ones are of another number of rows.
         """
         self._keys.append(key)
         self._values.append(value)

@@ -142,7 +142,7 @@ class QueryKeyNorm(nn.Module):
     def queries(
         self, query: Float[Tensor, "batch heads queries head_dim"]
     ) -> Float[Tensor, "batch heads queries head_dim"]:
-        """Normalize queries alone, where the keys are in a cache."""
+        """Normalize queries alone, if the keys are in a cache."""
         return self._normalized(query, self.query)
 
     def _normalized(self, heads: Tensor, norm: nn.Module) -> Tensor:
@@ -171,8 +171,8 @@ def _named_by_texts(build: Callable[_Arguments, None]) -> Callable[_Arguments, N
         meant = _of_texts(args[1:], options)
         if meant is not None:
             raise TypeError(
-                f"gh.MultiHeadAttention takes d_model and num_heads, and got the arguments of a "
-                f"text's class: call glasshead.ladder.{meant}."
+                "gh.MultiHeadAttention needs d_model and num_heads, got the arguments of a "
+                f"tutorial's class. Use glasshead.ladder.{meant}."
             )
         build(*args, **options)
 
@@ -194,17 +194,17 @@ class MultiHeadAttention(nn.Module):
             given. Query head i reads head i // (num_heads / num_kv_heads).
         head_dim: The width of a head; d_model / num_heads if not given.
         d_input: The width of all three inputs, or of each; `d_model` if not given.
-        attention: The recipe: score, mask, normalizer, …; `Attention()` if not given.
+        attention: The attention settings: score, mask, normalizer, …; `Attention()` if not given.
         rotary: Rotary position embedding of queries and keys.
         query_key_norm: Norms of queries and keys, before they are rotated.
         bias: Whether the projections add biases.
 
-    Errors: a ValueError where the numbers of heads and widths do not divide; a TypeError where an
-    argument is of another type, or it is called as the class of a text by this name, which is
+    Errors: a ValueError if the numbers of heads and widths do not divide; a TypeError if an
+    argument is of another type, or it is called as the tutorial's class by this name, which is
     `glasshead.ladder.MultiHeadAttention`.
 
     Source: Vaswani et al. 2017, section 3.2.2; shared keys and values: Ainslie et al. 2023 (GQA),
-    section 2.2. Heads as wide as the model, which one text on encoders has, are
+    section 2.2. Heads as wide as the model, which one tutorial on encoders has, are
     `head_dim=d_model`.
 
     >>> import torch
@@ -266,15 +266,15 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             query: The queries' input.
-            key: The keys' input; that of the queries if not given: self-attention.
-            value: The values' input; that of the keys if not given.
+            key: The keys' input; the queries' input if not given: self-attention.
+            value: The values' input; the keys' input if not given.
             mask: Of this call, and-ed with the attention's own.
             bias: Of this call, added to the attention's own.
             cache: Of self-attention, holds the keys and values of the tokens before these, and
-                takes in those of these; of cross-attention, is filled once, and read from then on.
+                takes in their own; of cross-attention, is filled once, and read from then on.
                 Masks and biases count all tokens that were fed, whichever keys are left.
 
-        Errors: a TypeError or ValueError where an input is no numbers, or has not three axes or not
+        Errors: a TypeError or ValueError if an input is not numeric, or has not three axes or not
         its width, and as for a call of `Attention`; a ValueError for a cache of cross-attention
         with a rotary, and for a policy with a rule that reads more than distances.
         """
@@ -338,8 +338,8 @@ class MultiHeadAttention(nn.Module):
         _check_inputs(given, self.projections.inputs)
         if crosses and cache is not None and self.rotary is not None:
             raise ValueError(
-                "a cache of cross-attention takes no rotary, as it does not know at which "
-                "positions its queries stand: build it without rotary."
+                "a cache of cross-attention needs an attention without rotary: the positions of "
+                "its queries are not known."
             )
         if crosses and cache is not None and cache.length:
             (q,) = self.projections(query)
@@ -353,11 +353,11 @@ class MultiHeadAttention(nn.Module):
 
     @classmethod
     def from_module(cls, module: nn.Module, *, mask: Mask | None = None) -> Self:
-        """Copy `nn.MultiheadAttention`, or a class of a text, with its weights.
+        """Copy `nn.MultiheadAttention`, or a tutorial's class, with its weights.
 
-        A class of a text is one of the ladder, or your own with matrices by the texts' names, such
-        as `W_query`, `W_key`, `W_value` and `out_proj`: linear layers, or parameters that are
-        applied as x @ W. Your own is run on random numbers, which tell its score and its mask.
+        A tutorial's class is one of the ladder, or your own with matrices by the tutorials' names,
+        such as `W_query`, `W_key`, `W_value` and `out_proj`: linear layers, or parameters that are
+        applied as x @ W. Your own is run on random numbers, which show its score and its mask.
         Classes without an output projection have none here. A mask is and-ed with the module's own.
 
         Errors: a TypeError for another module; a ValueError for a setting that there is none of
@@ -434,20 +434,19 @@ def _check_is(part: Any, kind: type[_Part]) -> _Part:
     """Check the type of a module, and return it."""
     if not isinstance(part, kind):
         name = kind.__name__
-        raise TypeError(f"{name.lower()} takes an object of {name}, and got {part!r}: build one.")
+        raise TypeError(f"{name.lower()} must be an object of {name}, got {part!r}.")
     return part
 
 
 def _three_widths(given: Any) -> tuple[int, ...]:
     """Return the widths of query, key and value from one width or three.
 
-    Errors: a TypeError or ValueError where `given` is neither one width nor three.
+    Errors: a TypeError or ValueError if `given` is neither one width nor three.
     """
     widths = tuple(given) if isinstance(given, list | tuple) else (given,) * 3
     if len(widths) != 3:
         raise ValueError(
-            f"d_input takes one width, or those of query, key and value, and got {given}: name "
-            "three."
+            f"d_input must be one width, or those of query, key and value, got {given}."
         )
     return tuple(whole_number(width, "d_input", least=1) for width in widths)
 
@@ -458,11 +457,11 @@ def _check_inputs(given: Sequence[Tensor], widths: Sequence[int]) -> None:
         if not isinstance(x, Tensor) or not x.is_floating_point():
             kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
             raise TypeError(
-                f"{name} takes a tensor of floating-point numbers, and got {kind}: embed the "
-                "tokens first."
+                f"{name} must be a tensor of floating-point numbers, got {kind}. Embed the tokens "
+                "first."
             )
         if x.ndim != 3 or x.shape[-1] != width:
             raise ValueError(
-                f"{name} takes [batch, length, {width}], and got {list(x.shape)}: give one text as "
+                f"{name} must be [batch, length, {width}], got {list(x.shape)}. Pass one text as "
                 f"{name}[None], or build with d_input equal to its width."
             )

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glasshead.recipe.validation import positive, whole_number
+from glasshead.recipe.validation import one_of, positive, whole_number
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ def _check_falls(scaling: RotaryScaling, larger: str, smaller: str) -> None:
     most, least = getattr(scaling, larger), getattr(scaling, smaller)
     if most <= least:
         raise ValueError(
-            f"{type(scaling).__name__} takes {larger} above {smaller}, and got {most:g} and "
-            f"{least:g}: raise {larger}."
+            f"{larger} of {type(scaling).__name__} must be above {smaller}, {least:g}, got "
+            f"{most:g}."
         )
 
 
@@ -148,7 +148,7 @@ KINDS = {"linear": LinearScaling, "llama3": Llama3Scaling, "yarn": YarnScaling}
 def scaling_of(values: Any) -> RotaryScaling:
     """Build the scaling that a config describes, as in `{"kind": "linear", "factor": 4.0}`.
 
-    Errors: a ValueError or TypeError where it names none.
+    Errors: a ValueError or TypeError if it names none.
 
     >>> scaling_of({"kind": "linear", "factor": 4.0})
     LinearScaling(factor=4.0)
@@ -158,16 +158,14 @@ def scaling_of(values: Any) -> RotaryScaling:
     kind = KINDS.get(word) if isinstance(word, str) else None
     if kind is None:
         listed = ", ".join(repr(kind) for kind in KINDS)
-        raise ValueError(
-            f"{name} takes an object with a kind, one of {listed}, and got {values!r}."
-        )
+        raise ValueError(f"{name} must be an object with a kind, one of {listed}, got {values!r}.")
     known = {field.name: field.default for field in fields(kind)}
     surplus = [key for key in given if key not in known]
     if surplus:
-        raise ValueError(f"{name} takes {', '.join(known)}, and got {surplus[0]!r}: leave it out.")
+        raise ValueError(f"{name} must have no keys but {', '.join(known)}, got {surplus[0]!r}.")
     missing = [key for key, default in known.items() if default is MISSING and key not in given]
     if missing:
-        raise ValueError(f"{name} takes {missing[0]}, which is missing: add it.")
+        raise ValueError(f"{name} must have {missing[0]}, which is missing.")
     return kind(**given)
 
 
@@ -246,7 +244,7 @@ class Rotary(nn.Module):
         pairing: "halves" or "neighbours".
         scaling: Scales the frequencies for longer texts; None: no scaling.
 
-    Errors: a ValueError where the number is odd or above the width, the width not that of the
+    Errors: a ValueError if the number is odd or above the width, the width not that of the
     heads, or the pairing unknown.
 
     Source: Su et al. 2021 (RoFormer), section 3.2.2; a part of the numbers: Black et al. 2022
@@ -271,19 +269,17 @@ class Rotary(nn.Module):
         if rotary_dim is None:
             rotary_dim = self.head_dim
             if head_dim % 2:
-                raise ValueError(f"Rotary takes an even head_dim, and got {head_dim}: add one.")
+                raise ValueError(f"head_dim of Rotary must be even, got {head_dim}.")
         self.rotary_dim = whole_number(rotary_dim, "rotary_dim", least=1)
         if self.rotary_dim % 2 or self.rotary_dim > self.head_dim:
             raise ValueError(
-                f"rotary_dim takes an even number up to head_dim={head_dim}, and got {rotary_dim}."
+                f"rotary_dim must be an even number up to head_dim={head_dim}, got {rotary_dim}."
             )
-        if pairing not in get_args(Pairing):
-            raise ValueError(f"pairing takes 'halves' or 'neighbours', and got {pairing!r}.")
-        self.base, self.pairing = positive(base, "base"), pairing
+        self.base = positive(base, "base")
+        self.pairing = one_of(pairing, "pairing", get_args(Pairing))
         if scaling is not None and self.base <= 1:
             raise ValueError(
-                f"base takes a number above 1 where angles are stretched, and got {base:g}: take "
-                "that of the model."
+                f"base must be above 1 if angles are stretched, got {base:g}. Use the model's base."
             )
         self.scaling = scaling
         # Computed once for all layers and calls; not saved.
@@ -295,8 +291,8 @@ class Rotary(nn.Module):
         """Rotate queries or keys, the first of which is at position `start`."""
         if heads.shape[-1] != self.head_dim:
             raise ValueError(
-                f"Rotary({self.head_dim}) takes heads of that width, and got {list(heads.shape)}: "
-                f"build it with head_dim={heads.shape[-1]}."
+                f"Rotary({self.head_dim}) must have heads of that width, got {list(heads.shape)}. "
+                f"Build it with head_dim={heads.shape[-1]}."
             )
         return self.turned(heads, *self.at(start, start + heads.shape[-2], heads))
 

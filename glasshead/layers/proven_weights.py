@@ -44,9 +44,9 @@ def read_attention(module: nn.Module) -> AttentionWeights:
         return known
     if named_weights(module) is None:
         raise TypeError(
-            f"from_module takes nn.MultiheadAttention, a class of the ladder, or a class of a text "
-            f"with matrices such as W_query, W_key and W_value, and got {type(module).__name__}: "
-            f"copy its weights into a MultiHeadAttention by hand."
+            "from_module needs an nn.MultiheadAttention, a class of the ladder, or a class of "
+            "your own with matrices such as W_query, W_key and W_value, got "
+            f"{type(module).__name__}. Copy its weights into a MultiHeadAttention yourself."
         )
     return prove(module, readings(module))
 
@@ -75,9 +75,9 @@ def prove(module: nn.Module, readings: Iterable[AttentionWeights]) -> AttentionW
     except _UnlikeWeightsError as error:
         proof.reason = str(error)
     raise ValueError(
-        f"from_module takes a class that computes softmax(Q Kᵀ / √d) V of its matrices, with or "
-        f"without √d, a causal mask, dropout of the weights and an output projection, and {kind} "
-        f"does not: {proof.reason}. Copy its weights into a MultiHeadAttention by hand."
+        "from_module needs a class that computes softmax(Q Kᵀ / √d) V of its matrices, with or "
+        f"without √d, a causal mask, dropout of the weights and an output projection, got {kind}: "
+        f"{proof.reason}. Copy its weights into a MultiHeadAttention yourself."
     )
 
 
@@ -95,7 +95,7 @@ class _Proof:
     """
 
     module: nn.Module
-    reason: str = "it takes neither [tokens, width] nor [batch, tokens, width]"
+    reason: str = "it accepts neither [tokens, width] nor [batch, tokens, width]"
     _held: int = field(default=-1, init=False)
 
     def holds(self, read: AttentionWeights, way: "_Way") -> bool:
@@ -146,7 +146,7 @@ class _Proof:
         *,
         train: bool = False,
     ) -> bool | None:
-        """Return whether an output is that of the weights; None where the class gives none."""
+        """Return whether an output is that of the weights; None if the class gives none."""
         weight = read.maps[0][0]
         self.module.train(train)
         batch = 1 if train or length > _LENGTHS[-1] else _BATCH
@@ -201,7 +201,7 @@ def _first(output: Any) -> Any:
 
 
 def _output(module: nn.Module, way: _Way, words: Tensor) -> Tensor | None:
-    """Return what a module makes of sentences; None where it takes no such inputs."""
+    """Return what a module makes of sentences; None if it takes no such inputs."""
     try:
         output = _first(way(module, words))
     except _FAILURES:

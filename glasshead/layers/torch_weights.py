@@ -57,8 +57,8 @@ def known_weights(module: nn.Module) -> AttentionWeights | None:
 def _of_torch(module: nn.MultiheadAttention) -> AttentionWeights:
     if module.bias_k is not None or module.add_zero_attn:
         raise ValueError(
-            "from_module takes an nn.MultiheadAttention without add_bias_kv and add_zero_attn, "
-            "which add keys of their own: build it without."
+            "from_module needs an nn.MultiheadAttention without add_bias_kv and add_zero_attn, "
+            "which add keys."
         )
     if module.in_proj_weight is None:
         weights = module.q_proj_weight, module.k_proj_weight, module.v_proj_weight

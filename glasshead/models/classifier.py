@@ -15,7 +15,7 @@ from glasshead.recipe.masks import padding
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierConfig(TransformerConfig):
-    """The config of a `Classifier`, in addition to that of every model.
+    """The config of a `Classifier`, in addition to the config of every model.
 
     Attributes:
         num_answers: Number of classes.
@@ -77,8 +77,8 @@ class Classifier(nn.Module):
             tokens: Token ids, padded on the right.
             lengths: Number of real tokens of each text; padding has no effect.
 
-        Errors: a TypeError or ValueError where tokens are outside the vocabulary, or more than
-        `context_length`, and where the lengths are not one number per text.
+        Errors: a TypeError or ValueError if tokens are outside the vocabulary, or more than
+        `context_length`, and if the lengths are not one number per text.
         """
         check_tokens(tokens, "tokens", self.config.vocab_size, self.config.context_length)
         lengths = one_each(lengths, "lengths", tokens)

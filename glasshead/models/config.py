@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, Union, get_args, get_origin
 from glasshead.drawing.printable import nearest
 from glasshead.layers.positions import scaling_of
 from glasshead.recipe.masks import Mask, window
-from glasshead.recipe.validation import check_divides, positive, probability, whole_number
+from glasshead.recipe.validation import check_divides, one_of, positive, probability, whole_number
 
 Positions = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
 FeedForwardKind = Literal["relu", "gelu", "gelu_tanh", "swiglu", "geglu", "geglu_tanh", "none"]
@@ -54,7 +54,7 @@ class LocalLayers:
     def __post_init__(self) -> None:
         if not isinstance(self.layers, list | tuple) or not self.layers:
             raise ValueError(
-                f"local takes layers as a list of numbers such as [0, 2], and got {self.layers!r}."
+                f"local.layers must be a list of numbers such as [0, 2], got {self.layers!r}."
             )
         numbers = tuple(whole_number(layer, "local.layers") for layer in self.layers)
         object.__setattr__(self, "layers", numbers)
@@ -145,7 +145,7 @@ class TransformerConfig:
             check_divides("num_kv_heads", self.num_kv_heads, "num_heads", self.num_heads)
         if self.positions == "rotary" and self.rotary_dim is None and self.width % 2:
             raise ValueError(
-                f"positions='rotary' takes heads of an even width, and got {self.width}: choose "
+                f"positions='rotary' needs heads of an even width, got {self.width}. Choose "
                 "another num_heads or head_dim."
             )
         local_base = None if self.local is None else self.local.rotary_base
@@ -155,18 +155,16 @@ class TransformerConfig:
             ("local.rotary_base", local_base),
         ):
             if value is not None and self.positions != "rotary":
-                raise ValueError(
-                    f"{name} takes positions='rotary', and got {self.positions!r}: take that."
-                )
+                raise ValueError(f"{name} needs positions='rotary', got {self.positions!r}.")
         if self.rotary_dim is not None and (self.rotary_dim % 2 or self.rotary_dim > self.width):
             raise ValueError(
-                f"rotary_dim takes an even number up to the width of a head, {self.width}, and got "
+                f"rotary_dim must be an even number up to the width of a head, {self.width}, got "
                 f"{self.rotary_dim}."
             )
         if self.local is not None and max(self.local.layers) >= self.num_layers:
             raise ValueError(
-                f"local.layers takes numbers from 0 to {self.num_layers - 1}, and got "
-                f"{max(self.local.layers)}: num_layers={self.num_layers}."
+                f"local.layers must be numbers from 0 to {self.num_layers - 1}, as "
+                f"num_layers={self.num_layers}, got {max(self.local.layers)}."
             )
 
     @property
@@ -215,25 +213,25 @@ class TransformerConfig:
     def from_json(cls, values: Any) -> Self:
         """Build a config from the data of `to_json`.
 
-        Errors: a ValueError or TypeError where a value is missing, unknown or invalid.
+        Errors: a ValueError or TypeError if a value is missing, unknown or invalid.
         """
         if not isinstance(values, dict):
             kind = type(values).__name__
-            raise TypeError(f"{cls.__name__} takes an object of names and values, and got {kind}.")
+            raise TypeError(f"{cls.__name__} must be an object of names and values, got {kind}.")
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for name in values:
             if name not in fields:
                 raise ValueError(f"{cls.__name__} has no {name!r}{closest(name, fields)}")
         for name, field in fields.items():
             if name not in values and field.default is dataclasses.MISSING:
-                raise ValueError(f"{cls.__name__} takes {name}, which is missing: add it.")
+                raise ValueError(f"{cls.__name__} must have {name}, which is missing.")
         return cls(**values)
 
 
 def closest(name: str, names: Any) -> str:
-    """Return the end of an error: ": did you mean …?", or ": take one of …." with all names."""
+    """Return the end of an error: ": did you mean …?", or ": use one of …." with all names."""
     near = nearest(name, names)
-    return f": did you mean {near!r}?" if near else f": take one of {', '.join(names)}."
+    return f": did you mean {near!r}?" if near else f": use one of {', '.join(names)}."
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
@@ -245,9 +243,7 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
     if get_origin(kind) is Literal:
         # On a command line the word "none" and the value None are the same.
         value = "none" if value is None and "none" in choices else value
-        if value not in choices:
-            listed = ", ".join(repr(choice) for choice in choices)
-            raise ValueError(f"{name} takes one of {listed}, and got {value!r}.")
+        value = one_of(value, name, choices)
     elif get_origin(kind) is dict:
         scaling_of(value)
         return dict(value or {})
@@ -255,7 +251,7 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         return _local(value)
     elif kind is bool:
         if not isinstance(value, bool):
-            raise TypeError(f"{name} takes true or false, and got {value!r}.")
+            raise TypeError(f"{name} must be true or false, got {value!r}.")
     elif kind is int:
         return whole_number(value, name, least=1, most=_MOST.get(name))
     else:
@@ -270,7 +266,6 @@ def _local(value: Any) -> LocalLayers:
     names = [field.name for field in dataclasses.fields(LocalLayers)]
     if not isinstance(value, dict) or not {"layers", "neighbours"} <= set(value) <= set(names):
         raise ValueError(
-            f"local takes an object of layers, neighbours and perhaps rotary_base, and got "
-            f"{value!r}."
+            f"local must be an object of layers, neighbours and perhaps rotary_base, got {value!r}."
         )
     return LocalLayers(**value)

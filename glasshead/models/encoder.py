@@ -16,14 +16,14 @@ from glasshead.recipe.masks import padding
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig(TransformerConfig):
-    """The config of an `Encoder`, in addition to that of every model.
+    """The config of an `Encoder`, in addition to the config of every model.
 
     Attributes:
         embedding_norm: Whether embeddings are normalized, as in BERT.
-        first_norm: Whether the first attention normalizes its input; ModernBERT leaves it out, as
+        first_norm: Whether the first attention normalizes its input; ModernBERT omits it, as
             its embeddings are normalized already.
         segments: Number of segment embeddings; None: no segments.
-        tied: Whether the output matrix of a `MaskedLanguageModel` is that of the embedding.
+        tied: Whether the output matrix of a `MaskedLanguageModel` is the embedding's.
     """
 
     embedding_norm: bool = False
@@ -76,21 +76,21 @@ class Encoder(nn.Module):
             lengths: Number of real tokens of each text; all if not given. Padding is masked.
             segments: Segment of each token; the first if not given.
 
-        Errors: a TypeError or ValueError where tokens are outside the vocabulary, or more than
-        `context_length`, and where the lengths or segments do not fit them.
+        Errors: a TypeError or ValueError if tokens are outside the vocabulary, or more than
+        `context_length`, and if the lengths or segments do not fit them.
         """
         config = self.config
         check_tokens(tokens, "tokens", config.vocab_size, config.context_length)
         if segments is not None:
             if config.segments is None:
                 raise ValueError(
-                    "segments takes a model with segments, and got one without: leave them out, or "
-                    "build it with segments=2."
+                    "segments needs a model with segments, got one without. Omit it, or build the "
+                    "model with segments=2."
                 )
             check_tokens(segments, "segments", config.segments, config.context_length)
             if segments.shape != tokens.shape:
                 raise ValueError(
-                    f"segments takes a number for each token, {list(tokens.shape)}, and got "
+                    f"segments must have a number for each token, {list(tokens.shape)}, got "
                     f"{list(segments.shape)}."
                 )
         mask = None if lengths is None else padding(one_each(lengths, "lengths", tokens))
@@ -104,7 +104,7 @@ class Encoder(nn.Module):
 class MaskedLanguageModel(nn.Module):
     """p(token_t | all others) = softmax(W norm(activation(W_h encoder(tokens)_t + b_h)) + b).
 
-    The activation is that of the feed-forwards.
+    The feed-forwards use the same activation.
 
     Args:
         config: The config of its encoder.

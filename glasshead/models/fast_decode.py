@@ -76,7 +76,7 @@ class FastDecodeStep:
 
     @staticmethod
     def prepared(model: DecoderModel) -> "FastDecodeStep | None":
-        """Prepare a step for a model; None where it has unknown parts."""
+        """Prepare a step for a model; None if it has unknown parts."""
         return FastDecodeStep(model) if _is_known(model) else None
 
     def fits(self, tokens: Tensor, cache: KVCache) -> bool:

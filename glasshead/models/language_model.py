@@ -24,12 +24,12 @@ from glasshead.recipe.validation import whole_numbers
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelConfig(TransformerConfig):
-    """The config of a `LanguageModel`, in addition to that of every model.
+    """The config of a `LanguageModel`, in addition to the config of every model.
 
     Attributes:
-        tied: Whether the output matrix is that of the embedding.
+        tied: Whether the output matrix is the embedding's.
         window: Sliding window: the number of tokens that each token sees, itself included; None:
-            all before it. Of some layers only, it is told by `local`.
+            all before it. `local` states it for some layers only.
         embedding_scale: Factor of token embeddings, such as √d_model.
         logit_softcap: c of c · tanh(logit / c), as in Gemma 2; None: logits are left as they are.
 
@@ -107,9 +107,9 @@ class LanguageModel(nn.Module):
             padding: Number of padding tokens on the left of each text, which are masked.
             cache: The cache of earlier tokens, to which these are appended.
 
-        Errors: a TypeError or ValueError where the tokens are outside the vocabulary, or more than
-        `context_length` in all, where the padding is not one number per text, and where the cache
-        is that of another model.
+        Errors: a TypeError or ValueError if the tokens are outside the vocabulary, or more than
+        `context_length` in all, if the padding is not one number per text, or the cache belongs to
+        another model.
         """
         start = cached_length(cache, len(self.blocks))
         check_tokens(tokens, "tokens", self.config.vocab_size, self.config.context_length - start)

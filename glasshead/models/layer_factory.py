@@ -107,7 +107,7 @@ class LayerFactory:
         return layer
 
     def _query_key_norm(self) -> layers.QueryKeyNorm | None:
-        """Build the norms of queries and keys; None where the config has none."""
+        """Build the norms of queries and keys; None if the config has none."""
         config = self.config
         if config.query_key_norm == "none":
             return None
@@ -117,7 +117,7 @@ class LayerFactory:
         return layers.QueryKeyNorm(*map(self.norm, widths), joined=joined)
 
     def feed_forward(self) -> nn.Module | None:
-        """Build a feed-forward; None where the config has none."""
+        """Build a feed-forward; None if the config has none."""
         config = self.config
         if config.feed_forward == "none":
             return None
@@ -130,7 +130,7 @@ class LayerFactory:
         return _ACTIVATIONS[self.config.feed_forward]
 
     def positions(self) -> nn.Module | None:
-        """Build the position embedding; None where positions are not added to embeddings."""
+        """Build the position embedding; None if positions are not added to embeddings."""
         if self.config.positions == "learned":
             return layers.Learned(self.config.context_length, self.config.d_model)
         return (
@@ -254,43 +254,42 @@ def check_tokens(tokens: Tensor, name: str, vocab_size: int, room: int) -> None:
     """
     if not isinstance(tokens, Tensor):
         kind = type(tokens).__name__
-        raise TypeError(f"{name} takes a tensor of token ids, and got {kind}: make a tensor of it.")
+        raise TypeError(f"{name} must be a tensor of token ids, got {kind}.")
     if tokens.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"{name} takes whole numbers, and got {tokens.dtype}: take token ids.")
+        raise TypeError(f"{name} must be whole numbers, got {tokens.dtype}. Pass token ids.")
     if tokens.ndim != 2:
         raise ValueError(
-            f"{name} takes [batch, length], and got {list(tokens.shape)}: give one text as "
+            f"{name} must be [batch, length], got {list(tokens.shape)}. Pass one text as "
             f"{name}[None]."
         )
     if tokens.shape[-1] > room:
         raise ValueError(
-            f"{name} takes at most {room} tokens, and got {tokens.shape[-1]}: shorten the text, or "
-            "build the model with a longer context_length."
+            f"{name} must have at most {room} tokens, got {tokens.shape[-1]}. Shorten the text, "
+            "or build the model with a longer context_length."
         )
     if tokens.is_cpu and tokens.numel() and not torch.compiler.is_compiling():
         least, most = (int(x) for x in tokens.aminmax())
         if least < 0 or most >= vocab_size:
             raise ValueError(
-                f"{name} takes ids from 0 to {vocab_size - 1}, and got "
-                f"{least if least < 0 else most}: take the tokenizer that belongs to the model."
+                f"{name} must be ids from 0 to {vocab_size - 1}, got "
+                f"{least if least < 0 else most}. Use the tokenizer that belongs to the model."
             )
 
 
 def one_each(counts: Any, name: str, tokens: Tensor) -> Int[Tensor, " batch"]:
     """Return `counts` as a tensor of one whole number per text of `tokens`.
 
-    Errors: a TypeError or ValueError where they are not.
+    Errors: a TypeError or ValueError if they are not.
     """
     numbers = whole_numbers(counts, name).to(tokens.device)
     # Elsewhere the values are unknown, or would need a synchronization.
     known = numbers.is_cpu and not torch.compiler.is_compiling()
     if known and numbers.numel() and int(numbers.min()) < 0:
         least = int(numbers.min())
-        raise ValueError(f"{name} takes numbers from 0, and got {least}: count the tokens.")
+        raise ValueError(f"{name} must be numbers of at least 0, got {least}.")
     if numbers.shape != tokens.shape[:1]:
         raise ValueError(
-            f"{name} takes a number for each text, [{len(tokens)}], and got {list(numbers.shape)}: "
-            "count its tokens."
+            f"{name} must have a number for each text, [{len(tokens)}], got {list(numbers.shape)}."
         )
     return numbers
 
@@ -298,20 +297,20 @@ def one_each(counts: Any, name: str, tokens: Tensor) -> Int[Tensor, " batch"]:
 def cached_length(cache: Any, count: int) -> int:
     """Return the number of tokens in the cache of a model with so many layers.
 
-    Errors: a TypeError where it is no cache of a model; a ValueError where the layers differ in
+    Errors: a TypeError if it is no cache of a model; a ValueError if the layers differ in
     their number of tokens, as in the cache of another model, or after an interrupted call.
     """
     if cache is None:
         return 0
     if not isinstance(cache, layers.KVCache):
         raise TypeError(
-            f"cache takes what model.new_cache() makes, and got {type(cache).__name__}: a policy "
-            "is given to that."
+            f"cache must be made by model.new_cache(), got {type(cache).__name__}. Pass a policy "
+            "to new_cache()."
         )
     lengths = [one.length for one in cache.own.values() if one.length]
     if lengths and lengths != lengths[:1] * count:
         raise ValueError(
-            f"a cache takes all {count} layers of one model, and {len(lengths)} with {lengths} "
-            "tokens are in this one: begin a new cache."
+            f"a cache must hold all {count} layers of one model, got {len(lengths)} with "
+            f"{lengths} tokens. Begin a new cache."
         )
     return cache.length

@@ -29,7 +29,7 @@ class TooLargeError(ValueError):
 def shapes_of(path: Path) -> dict[str, Sequence[int]]:
     """Read the names and shapes of the tensors of a safetensors file, without their values.
 
-    Errors: a SafetensorError or an OSError where the file cannot be read.
+    Errors: a SafetensorError or an OSError if the file cannot be read.
     """
     check_regular(path)
     with safe_open(path, framework="pt") as opened:
@@ -61,8 +61,8 @@ def bounded_by(shapes: Mapping[str, Sequence[int]], config: str) -> Iterator[Non
         made, held = made + 1, held + tensor.numel()
         if made > most[0] or held > most[1]:
             raise TooLargeError(
-                f"{printable(config)} tells of a larger model than the weights beside it, "
-                f"{len(shapes)} tensors of {numbers:,} numbers: take the weights and the "
+                f"{printable(config)} states a larger model than the weights next to it, "
+                f"{len(shapes)} tensors of {numbers:,} numbers. Use the weights and the "
                 "config.json of one model."
             )
 
@@ -88,20 +88,20 @@ def built_on_meta(
         shapes: Shapes of the stored tensors.
         where: The file of the config, for errors.
 
-    Errors: a ValueError where the config describes a far larger model, or one of any size.
+    Errors: a ValueError if the config describes a far larger model, or one of any size.
     """
     try:
         with torch.device("meta"), bounded_by(shapes, str(where)):
             return build(config)
     except RuntimeError as error:
         raise ValueError(
-            f"{printable(str(where))} tells of a model that no memory holds ({error}): take the "
-            "config.json that belongs to the weights."
+            f"{printable(str(where))} states a model that needs more memory than any machine has "
+            f"({error}). Use the config.json that belongs to the weights."
         ) from error
 
 
 def check_fits(build: Any, config: Any, weights: Path, where: Path) -> None:
-    """Raise a ValueError where a config describes a far larger model than a file of weights.
+    """Raise a ValueError if a config describes a far larger model than a file of weights.
 
     Args:
         build: Builds the model of a config; it is called on the meta device.
@@ -119,7 +119,7 @@ def check_fits(build: Any, config: Any, weights: Path, where: Path) -> None:
 def write_weights(module: nn.Module, path: Path) -> None:
     """Write the weights of a module; an older file stays as it was until the new one is whole.
 
-    Errors: an OSError where the file cannot be written.
+    Errors: an OSError if the file cannot be written.
     """
     write(path, _KIND, {}, {name: x.detach() for name, x in module.state_dict().items()})
 
@@ -127,7 +127,7 @@ def write_weights(module: nn.Module, path: Path) -> None:
 def read_weights(module: nn.Module, path: Path) -> None:
     """Load the weights of a file into a module.
 
-    Errors: an OSError where it cannot be read; a ValueError that names missing or unexpected
+    Errors: an OSError if it cannot be read; a ValueError that names missing or unexpected
     tensors, or those of another shape; the module is left unchanged then.
     """
     expected = {name: list(tensor.shape) for name, tensor in module.state_dict().items()}
@@ -135,8 +135,8 @@ def read_weights(module: nn.Module, path: Path) -> None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise ValueError(
-                f"{printable(str(path))} takes finite weights, and {printable(name)} has NaN or "
-                "infinity: train the model again."
+                f"the weights in {printable(str(path))} must be finite, got NaN or infinity in "
+                f"{printable(name)}. Train the model again."
             )
     module.load_state_dict(tensors)
 
@@ -149,14 +149,14 @@ def _check_shapes(
     surplus = sorted(shapes.keys() - expected.keys())
     if missing or surplus:
         raise ValueError(
-            f"{printable(str(path))} does not fit the model: it {differences(missing, surplus)}: "
-            "take the weights that belong to its config."
+            f"{printable(str(path))} does not fit the model: it {differences(missing, surplus)}. "
+            "Use the weights that belong to its config."
         )
     for name, shape in shapes.items():
         if shape != expected[name]:
             raise ValueError(
-                f"{printable(str(path))} does not fit the model: {printable(name)} is {shape} and "
-                f"has to be {expected[name]}: take the weights and the tokenizer that belong to "
+                f"{printable(str(path))} does not fit the model: {printable(name)} must be "
+                f"{expected[name]}, got {shape}. Use the weights and the tokenizer that belong to "
                 "its config."
             )
 

@@ -21,7 +21,7 @@ from glasshead.recipe.masks import Mask, causal, padding
 
 @dataclass(frozen=True, kw_only=True)
 class TranslatorConfig(TransformerConfig):
-    """The config of a `Translator`, in addition to that of every model.
+    """The config of a `Translator`, in addition to the config of every model.
 
     Source and target share one vocabulary, its embedding, and the output matrix.
 
@@ -37,8 +37,8 @@ class TranslatorConfig(TransformerConfig):
         super().__post_init__()
         if self.order == "parallel" or self.local is not None:
             raise ValueError(
-                "a translator takes blocks one sublayer after another that see whole texts, and "
-                f"got order={self.order!r} and local={self.local}: leave these out."
+                "a translator needs order='pre' or 'post', and no local layers, got "
+                f"order={self.order!r} and local={self.local}."
             )
 
     @property
@@ -99,8 +99,8 @@ class Translator(nn.Module):
             lengths: Number of real tokens of each source text.
             target: Token ids of the translations so far, padded on the right.
 
-        Errors: a TypeError or ValueError where tokens are outside the vocabulary, or more than
-        `context_length`, and where the lengths are not one number per text.
+        Errors: a TypeError or ValueError if tokens are outside the vocabulary, or more than
+        `context_length`, and if the lengths are not one number per text.
         """
         return self.decode(target, self.encode(source, lengths), lengths)
 

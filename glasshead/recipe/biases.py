@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glasshead.recipe.part import Description, HeadIndex, Part
 from glasshead.recipe.tile import Span, Tile
-from glasshead.recipe.validation import check_covers, check_gives, check_heads, whole_number
+from glasshead.recipe.validation import check_gives, check_heads, whole_number
 
 ANY_BIAS = Description(
     "A bias is added to every score: a number for each pair of words that does not depend on their "
@@ -24,10 +24,10 @@ class Bias(Part, nn.Module):
     """Base class of biases b_ij, added to the scores after the softcap and before the mask.
 
     Attributes:
-        hides: Whether the bias may be -inf, which hides a pair as a mask does. One that
-            never is may say so, and is not searched for -inf.
-        by_distance: Whether the bias depends on i + offset - j alone. One that says
-            so is evaluated once per distance, not once per pair.
+        hides: Whether the bias may be -inf, which hides a pair as a mask does. A bias that never is
+            may state False, and is not searched for -inf.
+        by_distance: Whether the bias depends on i + offset - j alone. Such a bias is evaluated once
+            per distance, not once per pair.
     """
 
     hides: ClassVar[bool] = True
@@ -41,15 +41,15 @@ class Bias(Part, nn.Module):
         return ANY_BIAS
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        """Raise a ValueError where the bias cannot cover scores `[*batch, heads, queries, keys]`.
+        """Raise a ValueError if the bias cannot cover scores `[*batch, heads, queries, keys]`.
 
-        The tile is the whole problem's.
+        The tile covers the problem.
         """
 
     def select_head(self, place: HeadIndex) -> "Bias":
         """Select one head, as a bias without batch and heads axes.
 
-        Of a bias by distance, the numbers are computed once.
+        The numbers of a bias by distance are computed once.
 
         >>> place = HeadIndex(Tile(range(3), range(7)), (1,), 1)
         >>> ALiBi(4).select_head(place)(Tile(range(3), range(3)))
@@ -77,7 +77,10 @@ def by_diagonal(
     """
     queries, keys = tile.shape
     row = replace(tile, queries=Span(queries - 1, queries), keys=Span(0, queries + keys - 1))
-    return bias_values(bias, row, leading)
+    values = bias(row)
+    if leading is not None:
+        check_gives(bias, values, (*leading, *row.shape))
+    return values
 
 
 def as_bias(bias: Any) -> Bias | Tensor | None:
@@ -86,54 +89,15 @@ def as_bias(bias: Any) -> Bias | Tensor | None:
         return bias
     if not isinstance(bias, Tensor):
         raise TypeError(
-            "bias= takes a floating-point tensor or a bias such as ALiBi(heads), and got "
+            "bias= must be a floating-point tensor or a bias such as ALiBi(heads), got "
             f"{type(bias).__name__}."
         )
     if not bias.is_floating_point():
         raise TypeError(
-            f"bias= takes a floating-point tensor, and got {bias.dtype}: "
-            "a boolean one, True = may attend, goes to mask=."
+            f"bias= must be a floating-point tensor, got {bias.dtype}. A boolean one, True = may "
+            "attend, goes to mask=."
         )
     return bias
-
-
-def bias_values(
-    bias: Bias | Tensor, tile: Tile, leading: Sequence[int] | None = None
-) -> Float[Tensor, "*#leading #queries #keys"]:
-    """Evaluate a bias object, or slice a bias tensor, for the pairs of a tile.
-
-    Args:
-        bias: The bias.
-        tile: Some of the pairs.
-        leading: The batch axes and the heads of the scores, if they are known.
-
-    Errors: a ValueError where a custom bias gives no numbers of these pairs.
-    """
-    values = bias(tile) if isinstance(bias, Bias) else tile.cut(bias)
-    if leading is not None:
-        check_gives(bias, values, (*leading, *tile.shape))
-    return values
-
-
-def bias_shows(
-    bias: Bias | Tensor, values: Float[Tensor, "*shape"]
-) -> Bool[Tensor, "*shape"] | None:
-    """Return which pairs a bias leaves visible (not -inf), or None if it never hides."""
-    return None if isinstance(bias, Bias) and not bias.hides else ~values.isneginf()
-
-
-def check_bias(bias: Bias | Tensor, tile: Tile, scores: tuple[int, ...]) -> None:
-    """Check that `bias` covers scores `[*batch, heads, queries, keys]`, else raise a ValueError."""
-    if isinstance(bias, Bias):
-        bias.check(tile, scores)
-        return
-    layout = scores if tile.headed else (*scores[:-3], *scores[-2:])
-    check_covers("bias=", bias.shape, layout)
-
-
-def select_head(bias: Bias | Tensor, place: HeadIndex) -> Bias | Tensor:
-    """Select one head of a bias object, or of a bias tensor, without its gradient."""
-    return bias.select_head(place) if isinstance(bias, Bias) else place.of_given(bias.detach())
 
 
 class Diagonals(Bias):
@@ -161,8 +125,8 @@ class Diagonals(Bias):
         expected = [queries + keys - 1 if queries and keys else 0]
         if self.queries != queries or list(self.table.shape) != expected:
             raise ValueError(
-                f"a bias by distance takes a number for each diagonal, {expected}, "
-                f"and got {list(self.table.shape)}."
+                f"a bias by distance must have a number for each diagonal, {expected}, got "
+                f"{list(self.table.shape)}."
             )
 
 
@@ -192,7 +156,8 @@ class ALiBi(Bias):
     """Attention with linear biases: b_ij = -slope · |i + offset - j|, one fixed slope per head.
 
     For n heads, n a power of two, the slopes are 2^(-8/n), 2^(-16/n), …, 2^(-8). For another n
-    they are those of the power of two below it, then every other one of the power of two above.
+    they are the slopes for the power of two below it, then every other slope for the power of two
+    above.
 
     Args:
         heads: The number of query heads.

@@ -25,9 +25,9 @@ class Normalizer(Part, nn.Module):
 
     Attributes:
         formula: The weight of a key as text.
-        numbers_a_pair: Numbers per pair that are held at once beside scores and weights.
+        numbers_a_pair: Numbers per pair that are held at once in addition to scores and weights.
         exponential: Whether the weights are exp(s - logsumexp).
-        is_softmax: Whether they are those of `Softmax`, which sum to 1.
+        is_softmax: Whether they are `Softmax` weights, which sum to 1.
     """
 
     formula: str
@@ -47,8 +47,8 @@ class Normalizer(Part, nn.Module):
     ) -> Float[Tensor, "*leading queries keys"]:
         """Compute the weights of scores that are -inf where not visible.
 
-        A row of which nothing is visible would be 0/0 in most formulas, so it is normalised as if
-        all of it were 0 and then cleared; its gradient is 0 for the same reason.
+        A row without a visible key would be 0/0 in most formulas. So it is normalized as a row of
+        zeros and then cleared; its gradient is 0 for the same reason.
         """
         if scores.shape[-1] == 0:
             return scores
@@ -66,23 +66,23 @@ class Normalizer(Part, nn.Module):
     def logsumexp(
         self, scores: Float[Tensor, "*leading queries keys"]
     ) -> Float[Tensor, "*leading queries"]:
-        """Return the logarithm of the denominator, where the weights are exponentials.
+        """Return the logarithm of the denominator, if the weights are exponentials.
 
-        Errors: an `UnfitError` where this normalizer has none.
+        Errors: an `UnfitError` if this normalizer has none.
         """
         raise UnfitError(
-            f"a logsumexp takes a normalizer of exponentials, Softmax() or SoftmaxOne(), and got "
+            "a logsumexp needs a normalizer of exponentials, Softmax() or SoftmaxOne(), got "
             f"{type(self).__name__}."
         )
 
     def sink_score(self) -> float | Tensor | None:
         """Return the score, or one per head, that takes weight and has no key; None: there is none.
 
-        Of weights that are exponentials, it is the only difference from the softmax.
+        If the weights are exponentials, it is the only difference from the softmax.
         """
 
     def check(self, heads: int) -> None:
-        """Raise a ValueError where this normalizer does not support `heads` heads."""
+        """Raise a ValueError if this normalizer does not support `heads` heads."""
 
     def select_head(self, place: HeadIndex) -> "Normalizer | None":
         """Return the normalizer of one head, or None for one that may read across heads."""

@@ -113,7 +113,7 @@ class Part:
                     setattr(cls, name, getattr(family, name))
 
     def describe(self) -> Description | str | None:
-        """Describe what the part does and why, for `explain`; None where that is not known.
+        """Describe what the part does and why, for `explain`; None if that is not known.
 
         A subclass inherits it with the method that computes: one that overrides `visible`,
         `forward`, `features` or `normalize` alone is described as any part of its kind.

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from glasshead.recipe.biases import Bias, bias_shows, bias_values, check_bias, select_head
-from glasshead.recipe.masks.base import Mask, combined, visible_pairs
+from glasshead.recipe.biases import Bias
+from glasshead.recipe.masks.base import Mask, combined
 from glasshead.recipe.normalizers import Normalizer
 from glasshead.recipe.part import HeadIndex
 from glasshead.recipe.scores import Dot, InnerProduct, Score
@@ -22,7 +22,7 @@ from glasshead.recipe.tile import (
     three_axes,
     values_unavailable,
 )
-from glasshead.recipe.validation import check_gives, check_offset, named
+from glasshead.recipe.validation import check_covers, check_gives, check_offset, named
 
 _Made = TypeVar("_Made")
 
@@ -101,10 +101,11 @@ class Problem:
         return self._known["tile"]
 
     def check(self) -> None:
-        """Raise a ValueError where a part of the recipe does not fit the inputs."""
+        """Raise a ValueError if a part of the recipe does not fit the inputs."""
         shape, heads = self.scores_shape, self.query.shape[-3]
         self.score.check(heads, self.query.shape[-1])
-        self.normalizer.check(heads)
+        if self.normalizer.is_custom or not self.normalizer.is_softmax:
+            self.normalizer.check(heads)
         check_offset("offset", self.offset, shape)
         if self.mask is not None or self.biases:
             tile = self.tile()
@@ -170,7 +171,7 @@ class Problem:
         return query * (scale.to(query) if isinstance(scale, Tensor) else scale), key, 1.0
 
     def simplified_mask(self) -> Mask | None:
-        """Return the simplest equivalent mask, or None where nothing is hidden."""
+        """Return the simplest equivalent mask, or None if nothing is hidden."""
         mask = self.mask
         return None if mask is None else self._once("mask", lambda: mask.simplified(self.tile()))
 
@@ -210,7 +211,7 @@ class Problem:
     def select_head(self, batch: tuple[int, ...], head: int) -> "Problem | None":
         """Select one head, `[queries, dim]`, with its own part of β, biases, mask and sink.
 
-        Queries and keys are views. None where the score or the normalizer is custom, and may read
+        Queries and keys are views. None if the score or the normalizer is custom, and may read
         across heads.
 
         Args:
@@ -263,7 +264,7 @@ def split(
         tile: Some of the pairs.
         batch: The batch axes of the scores.
 
-    Errors: a ValueError where the ranges of a custom mask are no ranges of the tile's keys.
+    Errors: a ValueError if the ranges of a custom mask are no ranges of the tile's keys.
 
     >>> import glasshead as gh
     >>> mask = gh.causal() & gh.documents([0, 1, 0]) & gh.padding(2)
@@ -286,8 +287,70 @@ def split(
     return (reduce(intersect, ranges) if ranges else None), (combined(rest) if rest else None)
 
 
+def bias_values(
+    bias: Bias | Tensor, tile: Tile, leading: Sequence[int] | None = None
+) -> Float[Tensor, "*#leading #queries #keys"]:
+    """Evaluate a bias object, or slice a bias tensor, for the pairs of a tile.
+
+    Args:
+        bias: The bias.
+        tile: Some of the pairs.
+        leading: The batch axes and the heads of the scores, if they are known.
+
+    Errors: a ValueError if a custom bias gives no numbers of these pairs.
+    """
+    values = bias(tile) if isinstance(bias, Bias) else tile.cut(bias)
+    if leading is not None:
+        check_gives(bias, values, (*leading, *tile.shape))
+    return values
+
+
+def bias_shows(
+    bias: Bias | Tensor, values: Float[Tensor, "*shape"]
+) -> Bool[Tensor, "*shape"] | None:
+    """Return which pairs a bias leaves visible (not -inf), or None if it never hides."""
+    return None if isinstance(bias, Bias) and not bias.hides else ~values.isneginf()
+
+
+def check_bias(bias: Bias | Tensor, tile: Tile, scores: tuple[int, ...]) -> None:
+    """Check that `bias` covers scores `[*batch, heads, queries, keys]`, else raise a ValueError."""
+    if isinstance(bias, Bias):
+        bias.check(tile, scores)
+        return
+    layout = scores if tile.headed else (*scores[:-3], *scores[-2:])
+    check_covers("bias=", bias.shape, layout)
+
+
+def select_head(bias: Bias | Tensor, place: HeadIndex) -> Bias | Tensor:
+    """Select one head of a bias object, or of a bias tensor, without its gradient."""
+    return bias.select_head(place) if isinstance(bias, Bias) else place.of_given(bias.detach())
+
+
+def visible_pairs(
+    mask: Mask, tile: Tile, leading: Sequence[int] | None = None
+) -> Bool[Tensor, "*#leading #queries #keys"]:
+    """Evaluate the mask on a tile.
+
+    Args:
+        mask: The mask.
+        tile: Some of the pairs.
+        leading: The batch axes and the heads of the scores, if they are known.
+
+    Errors: a TypeError or ValueError if a custom mask gives no booleans of these pairs.
+    """
+    visible = mask.visible(tile)
+    if visible.dtype != torch.bool:
+        raise TypeError(
+            f"visible() of a mask must return booleans, True = may attend, got {visible.dtype} "
+            f"from {mask!r}. Compare, or convert it with .bool()."
+        )
+    if leading is not None:
+        check_gives(mask, visible, (*leading, *tile.shape))
+    return visible
+
+
 def _check_ranges(mask: Mask, ranges: Intervals, tile: Tile, batch: Sequence[int]) -> None:
-    """Raise an error where ranges are no whole numbers of the tile's keys, or no ranges."""
+    """Raise an error if ranges are no whole numbers of the tile's keys, or no ranges."""
     for side in ranges:
         check_gives(mask, side, (*batch, 1, tile.shape[0], 1), what="intervals")
         if side.dtype != torch.int64:
@@ -317,7 +380,7 @@ def sees_and_seen(
     return visible.any(-1, keepdim=True), seen
 
 
-def clear_unseen(
+def clear_hidden(
     query: Tensor, key: Tensor, value: Tensor, sees: Tensor, seen: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the inputs, with 0 in queries that see no key and in keys that no query sees.
@@ -350,7 +413,7 @@ class Trace:
     """Every step of an attention; a step that does nothing repeats the one before it.
 
     The steps are in the layout of the inputs. Those between `values` and `context` are as they
-    were computed: in float32 where the inputs are of half precision.
+    were computed: in float32 if the inputs have half precision.
 
     Attributes:
         queries, keys, values: The inputs.
@@ -361,7 +424,7 @@ class Trace:
         weights: After the normalizer, before dropout.
         dropped: After dropout.
         context: The result, dropped @ values.
-        problem: The recipe and the inputs that it was computed from.
+        problem: The attention settings and the inputs that it was computed from.
 
     >>> import torch
     >>> import glasshead as gh

@@ -41,7 +41,7 @@ class Score(Part, nn.Module):
         beta: The inverse temperature: a number, or a tensor `[heads]`, which learns if it is a
             parameter. None is the score's default.
         formula: The raw score as text.
-        expanded: It, with the numbers of the vectors; None: as the formula.
+        expanded: The raw score with the numbers of the vectors; None: as the formula.
         is_inner_product: Whether the score is computed as an inner product of features.
     """
 
@@ -78,7 +78,7 @@ class Score(Part, nn.Module):
         return 0
 
     def check(self, heads: int, dim: int) -> None:
-        """Raise a ValueError where this score does not support `heads` queries of width `dim`."""
+        """Raise a ValueError if this score does not support `heads` queries of width `dim`."""
         check_per_head("beta", self.beta, heads)
 
     def select_head(self, place: HeadIndex) -> "Score | None":
@@ -126,7 +126,7 @@ class InnerProduct(Score):
         return query @ key.transpose(-1, -2)
 
     def checked_features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the features; raise a ValueError where those of a custom score do not fit."""
+        """Compute the features; raise a ValueError if those of a custom score do not fit."""
         left, right = self.features(query, key)
         if left is not query or right is not key:
             check_gives(self, left, (*query.shape[:-1], left.shape[-1]), exactly=True)
@@ -361,7 +361,7 @@ class Additive(Score):
         super().check(heads, dim)
         if dim != self.dim:
             raise ValueError(
-                f"Additive(dim={self.dim}) takes queries and keys of that width, and got {dim}."
+                f"Additive(dim={self.dim}) must have queries and keys of that width, got {dim}."
             )
 
     def extra_repr(self) -> str:

@@ -28,8 +28,8 @@ class Tile:
         keys: The columns of the tile, counted among all keys, likewise.
         offset: The position of query 0 among the keys; a number, or one per batch row, `[*batch]`.
         headed: Whether the caller's tensors have a heads axis, to which dense tensors then align.
-        device: Where tensors made for this tile are to live.
-        dtype: In which numbers the scores are computed.
+        device: The device of tensors made for this tile.
+        dtype: The dtype of the scores.
 
     >>> Tile(range(2), range(3), offset=1).distance()
     tensor([[ 1,  0, -1],
@@ -147,7 +147,7 @@ def intersect(first: Intervals, second: Intervals) -> Intervals:
 
 
 def union(parts: Sequence[Intervals], tile: Tile) -> Intervals | None:
-    """Unite key ranges, or return None where a query has a gap between them.
+    """Unite key ranges, or return None if a query has a gap between them.
 
     In the order of their starts, each range must begin before or where those so far have ended.
     """
@@ -162,7 +162,7 @@ def union(parts: Sequence[Intervals], tile: Tile) -> Intervals | None:
 
 
 def complement(part: Intervals, tile: Tile) -> Intervals | None:
-    """Return the complement within the tile, or None where it is not one range per query."""
+    """Return the complement within the tile, or None if it is not one range per query."""
     first, last = tile.keys.start, tile.keys.stop
     empty = part.starts == part.stops
     leading = empty | (part.starts == first)
@@ -173,7 +173,7 @@ def complement(part: Intervals, tile: Tile) -> Intervals | None:
 
 
 def from_boolean(shown: Bool[Tensor, "*batch keys"], tile: Tile) -> Intervals | None:
-    """Convert booleans per key to ranges, or return None where a row has a gap."""
+    """Convert booleans per key to ranges, or return None if a row has a gap."""
     if not shown.shape[-1]:
         none = torch.full(shown.shape[:-1], tile.keys.start, device=tile.device)
         return within(tile, none[..., None, None, None], none[..., None, None, None])

@@ -28,7 +28,7 @@ def whole_number(value: Any, name: str, *, least: int | None = 0, most: int | No
 
     >>> whole_number(-1, "window(before=…)")
     Traceback (most recent call last):
-    ValueError: window(before=…) takes a whole number of at least 0, and got -1.
+    ValueError: window(before=…) must be a whole number of at least 0, got -1.
     """
     if isinstance(value, torch.SymInt):
         return value  # type: ignore[return-value]
@@ -38,15 +38,13 @@ def whole_number(value: Any, name: str, *, least: int | None = 0, most: int | No
         try:
             value = operator.index(given)  # of another type, such as NumPy's
         except TypeError:
-            raise TypeError(
-                f"{name} takes a whole number{bound}, and got {shown(value)}."
-            ) from None
+            raise TypeError(f"{name} must be a whole number{bound}, got {shown(value)}.") from None
     if least is not None and value < least:
-        raise ValueError(f"{name} takes a whole number{bound}, and got {shown(value)}.")
+        raise ValueError(f"{name} must be a whole number{bound}, got {shown(value)}.")
     if most is not None and value > most:
-        raise ValueError(f"{name} takes a whole number of at most {most}, and got {shown(value)}.")
+        raise ValueError(f"{name} must be a whole number of at most {most}, got {shown(value)}.")
     if most is None and abs(value) > _LARGEST:
-        raise ValueError(f"{name} takes a whole number of 60 bits, and got {shown(value)}.")
+        raise ValueError(f"{name} must be a whole number of 60 bits, got {shown(value)}.")
     return value
 
 
@@ -59,10 +57,10 @@ def whole_numbers(values: Any, name: str) -> Tensor:
         tensor = values if isinstance(values, Tensor) else torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise TypeError(
-            f"{name} takes whole numbers, in a tensor or a list, and got {shown(values)}."
+            f"{name} must be whole numbers, in a tensor or a list, got {shown(values)}."
         ) from None
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise TypeError(f"{name} takes whole numbers, and got a tensor of {tensor.dtype}.")
+        raise TypeError(f"{name} must be whole numbers, got a tensor of {tensor.dtype}.")
     return tensor
 
 
@@ -78,35 +76,47 @@ def offset_of(value: Any, name: str) -> int | Tensor:
         and numbers.numel()
         and not -_LARGEST <= int(numbers.min()) <= int(numbers.max()) <= _LARGEST
     ):
-        raise ValueError(f"{name} takes whole numbers of 60 bits, and got {shown(value)}.")
+        raise ValueError(f"{name} must be whole numbers of 60 bits, got {shown(value)}.")
     return numbers
 
 
 def check_divides(name: str, divisor: int, of: str, number: int) -> None:
-    """Raise a ValueError where `divisor` does not divide `number`."""
+    """Raise a ValueError if `divisor` does not divide `number`."""
     if number % divisor:
-        raise ValueError(
-            f"{name} takes a number that divides {of}={number}, and got {divisor}: choose another."
-        )
+        raise ValueError(f"{name} must divide {of}={number}, got {divisor}.")
+
+
+def one_of(value: Any, name: str, choices: Iterable[Any]) -> Any:
+    """Return `value` if it is one of the choices, or raise an error that lists them.
+
+    >>> one_of("up", "side", ("left", "right"))
+    Traceback (most recent call last):
+    ValueError: side must be 'left' or 'right', got 'up'.
+    """
+    choices = list(choices)
+    if value not in choices:
+        *first, last = map(repr, choices)
+        raise ValueError(f"{name} must be {', '.join(first)} or {last}, got {value!r}.")
+    return value
 
 
 def finite(value: Any, name: str) -> float:
     """Check that `value` is a finite number, and return it."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} takes a number, and got {shown(value)}.")
+        raise TypeError(f"{name} must be a number, got {shown(value)}.")
     try:
         is_finite = math.isfinite(value)
     except OverflowError:
         is_finite = False
     if not is_finite:
-        raise ValueError(f"{name} takes a finite number, and got {shown(value)}.")
+        raise ValueError(f"{name} must be a finite number, got {shown(value)}.")
     return float(value)
 
 
 def positive(value: Any, name: str) -> float:
     """Check that `value` is a finite number above 0, and return it."""
     if finite(value, name) <= 0:
-        raise ValueError(f"{name} takes a number above 0, and got {shown(value)}.")
+        raise ValueError(f"{name} must be a number above 0, got {shown(value)}.")
     return float(value)
 
 
@@ -115,18 +125,18 @@ _LEAST_SOFTCAP, _LARGEST_SOFTCAP = 1e-30, 1e30
 
 
 def softcap_of(value: Any) -> float | None:
-    """Check a softcap, and return it; None where there is none, or it changes no finite score."""
+    """Check a softcap, and return it; None if there is none, or it changes no finite score."""
     if value is None or positive(value, "softcap") > _LARGEST_SOFTCAP:
         return None
     if value < _LEAST_SOFTCAP:
-        raise ValueError(f"softcap takes a number of at least {_LEAST_SOFTCAP}, and got {value!r}.")
+        raise ValueError(f"softcap must be at least {_LEAST_SOFTCAP}, got {value!r}.")
     return float(value)
 
 
 def probability(value: Any, name: str) -> float:
     """Check that `value` is a number in [0, 1), and return it."""
     if not 0 <= finite(value, name) < 1:
-        raise ValueError(f"{name} takes a probability from 0 to below 1, and got {shown(value)}.")
+        raise ValueError(f"{name} must be a probability from 0 to below 1, got {shown(value)}.")
     return float(value)
 
 
@@ -135,7 +145,7 @@ def number_or_tensor(value: Any, name: str) -> float | Tensor:
     if not isinstance(value, Tensor):
         return finite(value, name)
     if not value.is_floating_point():
-        raise TypeError(f"{name} takes floating-point numbers, and got {value.dtype}.")
+        raise TypeError(f"{name} must be floating-point numbers, got {value.dtype}.")
     return value
 
 
@@ -161,74 +171,74 @@ def check_inputs(query: Any, key: Any, value: Any) -> None:
     for name, tensor in inputs:
         _check_input(name, tensor)
     if not query.dtype == key.dtype == value.dtype:
-        raise TypeError(_all_of("query, key and value take one dtype", inputs, "dtype"))
+        raise TypeError(_all_of("query, key and value must have one dtype", inputs, "dtype"))
     if not query.device == key.device == value.device:
-        raise ValueError(_all_of("query, key and value take one device", inputs, "device"))
+        raise ValueError(_all_of("query, key and value must be on one device", inputs, "device"))
     _check_shapes(query.shape, key.shape, value.shape)
 
 
 def _check_input(name: str, tensor: Any) -> None:
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name} takes a torch.Tensor, and got {type(tensor).__name__}.")
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}.")
     if tensor.is_nested:
         raise TypeError(
-            f"{name} takes rows of one length, and got a nested tensor: pad it by "
-            f"torch.nested.to_padded_tensor({name}, 0), and hide the padding by mask=gh.padding(…)."
+            f"{name} must have rows of one length, got a nested tensor. Pad it by "
+            f"torch.nested.to_padded_tensor({name}, 0), and hide the padding by "
+            "mask=gh.padding(…)."
         )
     if tensor.dtype not in FLOATS:
         raise TypeError(
-            f"{name} takes float16, bfloat16, float32 or float64, and got {tensor.dtype}: "
-            f"convert it with {name}.float()."
+            f"{name} must be float16, bfloat16, float32 or float64, got {tensor.dtype}. Convert "
+            f"it with {name}.float()."
         )
     if tensor.layout != torch.strided:
         raise TypeError(
-            f"{name} takes a dense tensor, and got {tensor.layout}: convert it with .to_dense()."
+            f"{name} must be a dense tensor, got {tensor.layout}. Convert it with .to_dense()."
         )
     if not torch.compiler.is_compiling():
         check_memory(name, tensor)
     if tensor.ndim < 2:
         raise ValueError(
-            f"{name} takes [length, dim], [batch, length, dim] or [..., heads, length, dim], "
-            f"and got shape {list(tensor.shape)}."
+            f"{name} must be [length, dim], [batch, length, dim] or [..., heads, length, dim], "
+            f"got shape {list(tensor.shape)}."
         )
 
 
 def _check_shapes(query: torch.Size, key: torch.Size, value: torch.Size) -> None:
     if not len(query) == len(key) == len(value):
         raise ValueError(
-            "query, key and value take the same number of axes, and got "
+            "query, key and value must have the same number of axes, got "
             f"{_shapes(query, key, value)}."
         )
     if query[-1] != key[-1]:
         raise ValueError(
-            f"query and key take the same width, to be compared, and got {query[-1]} and "
-            f"{key[-1]} ({_shapes(query, key, value)}): project one to the width of the other."
+            f"query and key must have the same width, got {query[-1]} and {key[-1]} "
+            f"({_shapes(query, key, value)}). Project one to the width of the other."
         )
     if key[-2] != value[-2]:
         raise ValueError(
-            f"each key takes one value, and got {key[-2]} keys and {value[-2]} values "
+            f"each key must have one value, got {key[-2]} keys and {value[-2]} values "
             f"({_shapes(query, key, value)})."
         )
     if len(query) == 3 and not query[0] == key[0] == value[0]:
         raise ValueError(
-            f"query, key and value take the same batch, and got {_shapes(query, key, value)}."
+            f"query, key and value must have the same batch, got {_shapes(query, key, value)}."
         )
     if len(query) <= 3:
         return
     if not query[:-3] == key[:-3] == value[:-3]:
         raise ValueError(
-            "query, key and value take the same batch axes, and got "
-            f"{_shapes(query, key, value)}: expand() them."
+            "query, key and value must have the same batch axes, got "
+            f"{_shapes(query, key, value)}. Use expand()."
         )
     if key[-3] != value[-3]:
         raise ValueError(
-            f"key and value take the same heads, and got {_shapes(query, key, value)}."
+            f"key and value must have the same heads, got {_shapes(query, key, value)}."
         )
     if key[-3] == 0 or query[-3] % key[-3]:
         raise ValueError(
-            f"query heads take a multiple of the key heads, each key head serving a group of them, "
-            f"and got {query[-3]} query heads and {key[-3]} key heads "
-            f"({_shapes(query, key, value)})."
+            f"the query heads must be a multiple of the key heads, got {query[-3]} query heads "
+            f"and {key[-3]} key heads ({_shapes(query, key, value)})."
         )
 
 
@@ -246,7 +256,7 @@ def check_covers(name: str, shape: Iterable[int], scores: Iterable[int]) -> None
         for size, whole in zip(shape, aligned, strict=True)
     ):
         raise ValueError(
-            f"{name} takes a shape that broadcasts to {list(scores)}, and got {list(shape)}."
+            f"{name} must have a shape that broadcasts to {list(scores)}, got {list(shape)}."
         )
 
 
@@ -269,11 +279,13 @@ def check_gives(
     if torch.compiler.is_compiling():
         return  # Broadcasting checks it, and the operator that runs in the end.
     shape = tuple(result.shape)
+    if shape == tuple(wanted):
+        return
     aligned = tuple(wanted)[max(0, len(wanted) - len(shape)) :]
     fits = len(shape) == len(aligned) and all(
         size in (1, whole) for size, whole in zip(shape, aligned, strict=True)
     )
-    if shape != tuple(wanted) if exactly else not fits:
+    if exactly or not fits:
         how = "have the shape" if exactly else "have a shape that broadcasts to"
         raise ValueError(
             f"the {what} of {named(part)} must {how} {list(wanted)}, got {list(shape)}."
@@ -298,8 +310,8 @@ def check_memory(name: str, tensor: Tensor) -> None:
     needed += tensor.storage_offset() * tensor.itemsize
     if held < needed and tensor.numel():
         raise ValueError(
-            f"{name} must have a storage of at least {needed} bytes, got {held}: it was freed or "
-            f"shrunk."
+            f"{name} must have a storage of at least {needed} bytes, got {held}. It was freed or "
+            "shrunk."
         )
 
 
@@ -312,14 +324,14 @@ def extent(tensor: Tensor) -> int:
 def check_heads(name: str, heads: int, scores: tuple[int, ...]) -> None:
     """Check that the scores have as many query heads as a part was made for."""
     if scores[-3] != heads:
-        raise ValueError(f"{name} takes {heads} query heads, and got {scores[-3]}.")
+        raise ValueError(f"{name} must have {heads} query heads, got {scores[-3]}.")
 
 
 def check_per_head(name: str, value: object, heads: int) -> None:
     """Check that a tensor with one number per head has that many."""
     if isinstance(value, Tensor) and value.ndim and tuple(value.shape) != (heads,):
         raise ValueError(
-            f"{name} takes a number, or one per head ([{heads}]), and got {list(value.shape)}."
+            f"{name} must be a number, or one per head ([{heads}]), got {list(value.shape)}."
         )
 
 
@@ -331,7 +343,7 @@ def check_offset(name: str, offset: int | Tensor, scores: tuple[int, ...]) -> No
 
 def _all_of(expected: str, inputs: Iterable[tuple[str, Tensor]], attribute: str) -> str:
     got = ", ".join(f"{name} {getattr(tensor, attribute)}" for name, tensor in inputs)
-    return f"{expected}, and got {got}: convert them with .to()."
+    return f"{expected}, got {got}. Convert them with .to()."
 
 
 def cast_inputs(*inputs: Any) -> tuple[Any, ...]:

@@ -1,32 +1,29 @@
-"""Base classes of statistics, and normalization of requests to a dict keyed by name."""
+"""Base class of statistics, and normalization of requests to a dict keyed by name."""
 
 import keyword
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from glasshead.recipe.problem import Problem, Trace
-from glasshead.statistics.reductions import Reduction, Rows
-
-# The unit of key indices.
-KEY = "key"
+from glasshead.statistics.reductions import Reducing, Reduction, Rows
 
 
-class Statistic(ABC):
+class Statistic(Reducing):
     """Base class of statistics of attention weights, computed without keeping the weights.
 
     A statistic is a frozen dataclass of numbers and tuples. `reductions` and `finish` compute it
-    from sums that every engine can compute in one pass; `of` is the same on a trace, where the
-    whole matrix is in memory.
+    from sums that every engine can compute in one pass; `of` is the same on a trace, which has the
+    full matrix in memory.
 
     Attributes:
-        unit: Of the numbers, as text; "key" where they are the places of keys.
-        axes: The names of its value's axes, after those of batch and heads: "query", "key", or
+        unit: The unit of the numbers, as text.
+        axes: The names of its value's axes, after batch and heads: "query", "key", or
             a name of its own.
+        gives_keys: Whether the numbers are places of keys, which have no mean.
         differentiable: Whether it can be observed with `gradient=True`.
         reads_positions: Whether it reads the positions of tokens: their distance, or numbers that
             it was given.
@@ -34,18 +31,19 @@ class Statistic(ABC):
 
     unit: ClassVar[str]
     axes: ClassVar[tuple[str, ...]] = ("query",)
+    gives_keys: ClassVar[bool] = False
     differentiable: ClassVar[bool] = False
     reads_positions: ClassVar[bool] = False
 
     @property
     def has_mean(self) -> bool:
-        """Return whether a mean is meaningful; that of key indices is not."""
-        return self.unit != KEY
+        """Return whether the numbers have a mean."""
+        return not self.gives_keys
 
     def of(self, trace: Trace) -> Any:
         """Compute the statistic from the full matrix, in the inputs' layout.
 
-        Errors: a ValueError where it does not fit the problem.
+        Errors: a ValueError if it does not fit the problem.
         """
         problem = trace.problem
         self.check(problem)
@@ -67,28 +65,17 @@ class Statistic(ABC):
     def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
         """Compute the statistic, `[*batch, heads, …]`, from the results of each reduction."""
 
-    def check(self, problem: Problem) -> None:  # noqa: B027 - most statistics fit all
-        """Raise a ValueError where the statistic does not fit the problem; values are not read."""
+    def check(self, problem: Problem) -> None:
+        """Raise a ValueError if the statistic does not fit the problem; values are not read."""
 
     def joined(self, first: Any, second: Any) -> Any:
-        """Merge the statistic of one chunk of queries with that of the next.
+        """Merge the statistics of one chunk of queries and the next.
 
-        Errors: a ValueError where it does not follow from those of the chunks.
+        Errors: a ValueError if it does not follow from the chunks.
         """
         raise ValueError(
-            f"{self!r} of a whole does not follow from that of its chunks: observe it in one go."
+            f"{self!r} of a whole does not follow from its chunks. Observe it in one go."
         )
-
-
-class PerQuery(Statistic):
-    """Base class of statistics with one number per query, `[..., queries]`; chunks concatenate."""
-
-    def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
-        """Return the result of the only reduction."""
-        return reduced[0][0]
-
-    def joined(self, first: Tensor, second: Tensor) -> Tensor:
-        return torch.cat([first, second], -1)
 
 
 # Attributes of observations, which no statistic may be named after.
@@ -131,7 +118,7 @@ _TAKEN = (
 )
 
 
-def normalize_statistics(statistics: Any) -> dict[str, Statistic]:
+def normalize_statistics(statistics: Any, *, needed_by: str | None = None) -> dict[str, Statistic]:
     """Normalize a list or dict of statistics to a dict keyed by name.
 
     Errors: a TypeError for what is not a statistic; a ValueError for a duplicate, two of
@@ -149,8 +136,10 @@ def normalize_statistics(statistics: Any) -> dict[str, Statistic]:
         _check_statistic(statistic)
         check_name(name, statistic)
         if statistic in seen:
-            raise ValueError(f"statistics takes each statistic once, and got {statistic!r} twice.")
+            raise ValueError(f"statistics must have each statistic once, got {statistic!r} twice.")
         seen.append(statistic)
+    if needed_by is not None and not named:
+        raise ValueError(f"{needed_by} needs statistics such as [gh.Entropy()], got none.")
     return named
 
 
@@ -169,8 +158,8 @@ def snake_case(name: str) -> str:
 def _from_list(statistics: Any) -> dict[str, Statistic]:
     if not isinstance(statistics, (list, tuple)):
         raise TypeError(
-            "statistics takes a list such as [Entropy()], or a dict that names each, and got "
-            f"{_shown(statistics)}."
+            "statistics must be a list such as [Entropy()], or a dict of names and statistics, "
+            f"got {_shown(statistics)}."
         )
     named: dict[str, Statistic] = {}
     for statistic in statistics:
@@ -178,11 +167,11 @@ def _from_list(statistics: Any) -> dict[str, Statistic]:
         name = snake_case(type(statistic).__name__)
         if named.get(name, statistic) != statistic:
             raise ValueError(
-                f"a list of statistics takes one of each class, and got {named[name]!r} and "
-                f"{statistic!r}: name each in a dict."
+                f"a list of statistics must have one of each class, got {named[name]!r} and "
+                f"{statistic!r}. Name each in a dict."
             )
         if name in named:
-            raise ValueError(f"statistics takes each statistic once, and got {statistic!r} twice.")
+            raise ValueError(f"statistics must have each statistic once, got {statistic!r} twice.")
         named[name] = statistic
     return named
 
@@ -192,14 +181,14 @@ def _check_statistic(statistic: Any) -> None:
         return
     if isinstance(statistic, type) and issubclass(statistic, Statistic):
         raise TypeError(
-            f"statistics takes objects such as Entropy(), and got the class {statistic.__name__}: "
-            f"write {statistic.__name__}()."
+            f"statistics must be objects such as Entropy(), got the class {statistic.__name__}. "
+            f"Write {statistic.__name__}()."
         )
-    raise TypeError(f"statistics takes objects such as Entropy(), and got {_shown(statistic)}.")
+    raise TypeError(f"statistics must be objects such as Entropy(), got {_shown(statistic)}.")
 
 
 def check_name(name: Any, statistic: Statistic) -> None:
-    """Raise a ValueError where the name cannot be an attribute of an observation."""
+    """Raise a ValueError if the name cannot be an attribute of an observation."""
     if (
         not isinstance(name, str)
         or not name.isidentifier()
@@ -207,13 +196,13 @@ def check_name(name: Any, statistic: Statistic) -> None:
         or name[0] == "_"
     ):
         raise ValueError(
-            f"a statistic takes a name that can stand after a dot, such as 'sink', and got "
+            "the name of a statistic must be able to stand after a dot, as 'sink' can, got "
             f"{name!r} for {statistic!r}."
         )
     if name in _TAKEN:
         raise ValueError(
-            f"the name {name!r} is an observation's own, and was given to {statistic!r}: "
-            f"name it otherwise, in a dict."
+            f"the name of a statistic must not be an attribute of Observation, got {name!r} for "
+            f"{statistic!r}. Choose another in a dict."
         )
 
 

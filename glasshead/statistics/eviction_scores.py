@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.recipe.validation import whole_number
+from glasshead.recipe.validation import one_of, whole_number
 
 _POOLS = {"mean": F.avg_pool1d, "max": F.max_pool1d}
 
@@ -21,7 +21,7 @@ def h2o_scores(
         received: The weight that each key has received, as of `Received()`.
         kv_heads: The number of key heads; query head i reads key head i // (heads / kv_heads).
 
-    Errors: a ValueError where the heads are not a multiple of the key heads.
+    Errors: a ValueError if the heads are not a multiple of the key heads.
 
     Source: Zhang et al. 2023 (H2O), section 4, algorithm 1.
 
@@ -52,8 +52,8 @@ def snapkv_scores(
         kernel: The pooling width, an odd number; 1: no pooling.
         pooling: "mean" or "max".
 
-    Errors: a TypeError or ValueError where window or kernel are not whole numbers of at least 1 or
-    the kernel is even, where pooling is another word, and where the heads do not fit.
+    Errors: a TypeError or ValueError if window or kernel are not whole numbers of at least 1 or
+    the kernel is even, if pooling is another word, and if the heads do not fit.
 
     Source: Li et al. 2024 (SnapKV), section 4 and listing 1; the mean of 5 is that of the authors'
     code, the maximum of 7 one of section 5.
@@ -65,8 +65,7 @@ def snapkv_scores(
     kernel = whole_number(kernel, "SnapKV(kernel=…)", least=1)
     if kernel % 2 == 0:
         raise ValueError(f"SnapKV(kernel=…) must be an odd number of keys, got {kernel}.")
-    if not isinstance(pooling, str) or pooling not in _POOLS:
-        raise ValueError(f"SnapKV(pooling=…) must be 'mean' or 'max', got {pooling!r}.")
+    one_of(pooling, "SnapKV(pooling=…)", _POOLS)
     before = max(received.shape[-1] - window, 0)
     scores = received.new_full(received.shape, torch.inf)
     if before:
@@ -87,7 +86,7 @@ def tova_scores(
         last: The weights of the last query, as of `Received(last=1)`.
         kv_heads: The number of key heads.
 
-    Errors: a ValueError where the heads are not a multiple of the key heads.
+    Errors: a ValueError if the heads are not a multiple of the key heads.
 
     Source: Oren et al. 2024 (Transformers are multi-state RNNs), section 3.3.
 
@@ -106,7 +105,7 @@ def _mean_of_groups(
     kv_heads = whole_number(kv_heads, "kv_heads", least=1)
     if scores.shape[-2] % kv_heads:
         raise ValueError(
-            f"eviction scores take heads that are a multiple of the key heads, and got "
+            "the heads of eviction scores must be a multiple of the key heads, got "
             f"{scores.shape[-2]} for {kv_heads}."
         )
     return scores.unflatten(-2, (kv_heads, -1)).mean(-2)

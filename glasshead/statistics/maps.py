@@ -33,8 +33,8 @@ class Received(Statistic):
     Args:
         last: The number of last queries that count; None: all.
 
-    Errors: a TypeError or ValueError where `last` is not a whole number of at least 1, and a
-    ValueError where there are fewer queries.
+    Errors: a TypeError or ValueError if `last` is not a whole number of at least 1, and a
+    ValueError if there are fewer queries.
 
     Source: Zhang et al. 2023 (H2O), section 3.2, accumulated attention scores; Li et al. 2024
     (SnapKV), whose observation window is `last`.
@@ -70,8 +70,8 @@ class Received(Statistic):
     def check(self, problem: Problem) -> None:
         if self._first(problem) < 0:
             raise ValueError(
-                f"{self!r} takes at least {self.last} queries, and got "
-                f"{problem.scores_shape[-2]}: ask for a smaller last."
+                f"{self!r} needs at least {self.last} queries, got {problem.scores_shape[-2]}. "
+                "Use a smaller last."
             )
 
     def joined(self, first: Tensor, second: Tensor) -> Tensor:
@@ -94,13 +94,12 @@ class Received(Statistic):
 class DistanceHistogram(Statistic):
     """Distance histogram: mean_i Σ_j P_ij [edge_b ≤ |i + offset - j| < edge_b+1], `[..., bins]`.
 
-    The mean is over the queries that see a key, and 0 where none does.
+    The mean is over the queries that see a key, and 0 if none does.
 
     Args:
-        edges: Where each bin begins, rising, and after them where the last one ends, which may be
-            `math.inf`.
+        edges: The rising starts of the bins, then the end of the last bin, which may be `math.inf`.
 
-    Errors: a TypeError or ValueError where the edges are fewer than two, do not rise, or are no
+    Errors: a TypeError or ValueError if the edges are fewer than two, do not rise, or are not
     numbers.
 
     Source: Clark et al. 2019 (What does BERT look at?), section 3.1, weight by relative position;
@@ -157,16 +156,18 @@ def _rising(edges: Any) -> tuple[float, ...]:
         given = list(edges)
     except TypeError:
         raise TypeError(
-            f"{name} takes a list of numbers such as [0, 1, 8], and got {edges!r}."
+            f"{name} must be a list of numbers such as [0, 1, 8], got {edges!r}."
         ) from None
     *begins, end = given or (0.0,)
     unbounded = isinstance(end, float) and end == math.inf
     numbers = (
-        *(finite(edge, f"{name}, its last one aside,") for edge in begins),
+        *(finite(edge, f"{name} without the last one") for edge in begins),
         math.inf if unbounded else finite(end, name),
     )
     if len(given) < 2 or any(low >= high for low, high in pairwise(numbers)):
-        raise ValueError(f"{name} takes two numbers or more, each above the last, and got {given}.")
+        raise ValueError(
+            f"{name} must be two numbers or more, each above the one before it, got {given}."
+        )
     return numbers
 
 
@@ -181,8 +182,8 @@ class PooledMap(Statistic):
         rows: The number of blocks of queries.
         columns: The number of blocks of keys.
 
-    Errors: a TypeError or ValueError where they are not whole numbers of at least 1, and a
-    ValueError where there are fewer queries than rows or fewer keys than columns.
+    Errors: a TypeError or ValueError if they are not whole numbers of at least 1, and a
+    ValueError if there are fewer queries than rows or fewer keys than columns.
 
     Source: a sum is what a part of a distribution weighs, a mean what a query of the block gives
     to it.
@@ -216,6 +217,6 @@ class PooledMap(Statistic):
         queries, keys = problem.scores_shape[-2:]
         if self.rows > queries or self.columns > keys:
             raise ValueError(
-                f"{self!r} takes at least as many queries and keys, and got {queries} and {keys}: "
-                f"ask for a smaller map."
+                f"{self!r} needs at least as many queries and keys, got {queries} and {keys}. Ask "
+                "for a smaller map."
             )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import whole_number
-from glasshead.statistics.base import PerQuery, Statistic
+from glasshead.statistics.base import Statistic
 from glasshead.statistics.reductions import (
     DistanceSum,
     EntropySum,
@@ -22,13 +22,24 @@ from glasshead.statistics.reductions import (
 )
 
 
+class PerQuery(Statistic):
+    """Base class of statistics with one number per query, `[..., queries]`; chunks concatenate."""
+
+    def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
+        """Return the result of the only reduction."""
+        return reduced[0][0]
+
+    def joined(self, first: Tensor, second: Tensor) -> Tensor:
+        return torch.cat([first, second], -1)
+
+
 @dataclass(frozen=True)
 class Entropy(PerQuery):
     """Entropy of each query's weights: -Σ_j P_ij ln P_ij, `[..., queries]`, in nats.
 
     From 0, all weight on one key, to ln(keys), the same weight on each. 0 ln 0 is 0, and so is the
-    entropy where a query sees nothing. Of weights that do not sum to 1 (`SoftmaxOne`, `Sigmoid`)
-    it is the same sum.
+    entropy of a query that sees nothing. If weights do not sum to 1 (`SoftmaxOne`, `Sigmoid`), it
+    is the same sum.
 
     Source: Shannon 1948 (A mathematical theory of communication), section 6; Zhai et al. 2023
     (Stabilizing transformer training by preventing attention entropy collapse), of attention.
@@ -52,10 +63,10 @@ class Entropy(PerQuery):
 class LogSumExp(PerQuery):
     """Logsumexp of each query's scores: ln Σ_j exp s_ij, `[..., queries]`, sink included.
 
-    With it in hand any weight is exact on its own: P_ij = exp(s_ij - lse_i). It is -inf where a
-    query sees nothing.
+    It makes any weight exact on its own: P_ij = exp(s_ij - lse_i). It is -inf if a query sees
+    nothing.
 
-    Errors: a ValueError where the normalizer is not one of exponentials, `Softmax` or `SoftmaxOne`.
+    Errors: a ValueError if the normalizer is not one of exponentials, `Softmax` or `SoftmaxOne`.
 
     Source: Dao 2024 (FlashAttention-2), section 3.1, which keeps it for the backward pass.
 
@@ -76,14 +87,14 @@ class LogSumExp(PerQuery):
     def check(self, problem: Problem) -> None:
         if not problem.normalizer.exponential:
             raise ValueError(
-                f"{self!r} takes weights that are exponentials, of Softmax() or SoftmaxOne(), and "
-                f"got those of {problem.normalizer}: leave it out, or take another normalizer."
+                f"{self!r} needs the weights of Softmax() or SoftmaxOne(), got those of "
+                f"{problem.normalizer}."
             )
 
 
 @dataclass(frozen=True)
 class MaxWeight(PerQuery):
-    """Largest weight of each query: max_j P_ij, `[..., queries]`; 0 where it sees nothing.
+    """Largest weight of each query: max_j P_ij, `[..., queries]`; 0 if it sees nothing.
 
     Source: Voita et al. 2019 (Analyzing multi-head self-attention), section 4, whose mean over the
     queries is the confidence of a head.
@@ -105,7 +116,7 @@ class MaxWeight(PerQuery):
 class ArgMax(PerQuery):
     """Key with the largest weight: argmax_j P_ij, `[..., queries]`; -1 where none is visible.
 
-    Of weights that are equal the larger score decides, and of equal scores the lower key.
+    Among equal weights the larger score decides, and among equal scores the lower key.
 
     Source: Voita et al. 2019 (Analyzing multi-head self-attention), section 5.1, which finds
     positional heads by it.
@@ -117,6 +128,7 @@ class ArgMax(PerQuery):
     """
 
     unit = "key"
+    gives_keys = True
     axes = ("query",)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
@@ -170,8 +182,8 @@ class MassOn(PerQuery):
     Args:
         keys: The keys j, counted from 0.
 
-    Errors: a TypeError or ValueError where the keys are not distinct whole numbers of at least 0,
-    and a ValueError where there is no such key.
+    Errors: a TypeError or ValueError if the keys are not distinct whole numbers of at least 0,
+    and a ValueError if there is no such key.
 
     Source: Xiao et al. 2024 (StreamingLLM), section 3.1, attention sinks.
 
@@ -207,8 +219,7 @@ class MassOn(PerQuery):
         keys = problem.scores_shape[-1]
         if self.keys and max(self.keys) >= keys:
             raise ValueError(
-                f"MassOn(keys) takes keys below the number of them, {keys}, and got "
-                f"{max(self.keys)}: keys are counted from 0."
+                f"MassOn(keys) must be keys from 0 to {keys - 1}, got {max(self.keys)}."
             )
 
 
@@ -217,12 +228,12 @@ def _distinct(keys: Any) -> tuple[int, ...]:
         given = list(keys)
     except TypeError:
         raise TypeError(
-            f"MassOn(keys) takes the keys in a list, and got {keys!r}: write MassOn([{keys!r}])."
+            f"MassOn(keys) must be a list of keys, got {keys!r}. Write MassOn([{keys!r}])."
         ) from None
     numbers = tuple(whole_number(key, "MassOn(keys)") for key in given)
     twice = sorted({key for key in numbers if numbers.count(key) > 1})
     if twice:
-        raise ValueError(f"MassOn(keys) takes each key once, and got {twice[0]} twice or more.")
+        raise ValueError(f"MassOn(keys) must have each key once, got {twice[0]} twice or more.")
     return numbers
 
 
@@ -230,7 +241,7 @@ def _distinct(keys: Any) -> tuple[int, ...]:
 class MeanDistance(PerQuery):
     """Mean attention distance: Σ_j P_ij |i + offset - j|, `[..., queries]`, in positions.
 
-    0 where a query sees nothing. Weights that sum to less than 1 are not scaled up.
+    0 if a query sees nothing. Weights that sum to less than 1 are not scaled up.
 
     Source: Vig and Belinkov 2019 (Analyzing the structure of attention in a transformer language
     model), attention distance; Dosovitskiy et al. 2021 (ViT), appendix D.7.
@@ -254,7 +265,7 @@ class TopKeys(NamedTuple):
     """Largest weights of each query, in descending order, and their keys.
 
     Attributes:
-        weights: The weights; 0 where fewer keys have any.
+        weights: The weights; 0 if fewer keys have any.
         keys: The keys; -1 there.
     """
 
@@ -266,14 +277,14 @@ class TopKeys(NamedTuple):
 class TopK(Statistic):
     """The k largest weights P_ij of each query and their keys j, twice `[..., queries, k]`.
 
-    Of equal weights the lower key comes first. A weight of 0 is not listed: missing entries are
+    Among equal weights the lower key comes first. A weight of 0 is not listed: missing entries are
     weight 0 and key -1.
 
     Args:
         k: The number of weights.
 
-    Errors: a TypeError or ValueError where k is not a whole number of at least 1, and a ValueError
-    where there are fewer keys.
+    Errors: a TypeError or ValueError if k is not a whole number of at least 1, and a ValueError
+    if there are fewer keys.
 
     Source: Gupta et al. 2021 (Memory-efficient transformers via top-k attention), section 2.
 
@@ -307,9 +318,7 @@ class TopK(Statistic):
     def check(self, problem: Problem) -> None:
         keys = problem.scores_shape[-1]
         if self.k > keys:
-            raise ValueError(
-                f"{self!r} takes at least {self.k} keys, and got {keys}: ask for a smaller k."
-            )
+            raise ValueError(f"{self!r} needs at least {self.k} keys, got {keys}. Use a smaller k.")
 
     def joined(self, first: TopKeys, second: TopKeys) -> TopKeys:
         weights, keys = (torch.cat(both, -2) for both in zip(first, second, strict=True))

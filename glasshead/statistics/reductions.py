@@ -2,12 +2,13 @@
 
 Each reduction says what it is on complete rows of weights; how the kernels stream it is a row of
 the table in `engines/streaming/kernels/streamed.py`. A custom reduction is computed from complete
-rows, a block of queries at a time.
+rows, a block of queries at a time. A `StatisticRequest` collects those that statistics share.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -48,7 +49,7 @@ class Reduction(ABC):
     """Base class of reductions of the weights P and the scores s.
 
     Attributes:
-        query_axis: The axis of the results along which those of further queries follow; None where
+        query_axis: The axis of the results along which those of further queries follow; None if
             they are merged.
         merged: How: "sum" or "max".
     """
@@ -57,11 +58,87 @@ class Reduction(ABC):
     merged: ClassVar[str] = "sum"
 
     def check(self, problem: Problem, owner: object) -> None:  # noqa: B027 - few have an operand
-        """Raise a ValueError where an operand does not fit; it names the `owner`, a statistic."""
+        """Raise a ValueError if an operand does not fit; it names the `owner`, a statistic."""
 
     @abstractmethod
     def of(self, rows: Rows) -> tuple[Tensor, ...]:
         """Compute the results for these rows, `[*batch, heads, …]` each."""
+
+
+class Reducing(ABC):
+    """Interface of a statistic to a request: what it needs, and what it makes of that.
+
+    Attributes:
+        differentiable: Whether it can be observed with a gradient.
+    """
+
+    differentiable: ClassVar[bool]
+
+    @abstractmethod
+    def check(self, problem: Problem) -> None:
+        """Raise a ValueError if it does not fit the problem."""
+
+    @abstractmethod
+    def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
+        """Return the reductions that `finish` needs."""
+
+    @abstractmethod
+    def finish(self, problem: Problem, *reduced: tuple[Tensor, ...]) -> Any:
+        """Compute it from the results of each reduction."""
+
+
+class StatisticRequest:
+    """Requested statistics by name, and the reductions that they share."""
+
+    def __init__(
+        self, problem: Problem, statistics: Mapping[str, Reducing], *, gradient: bool = False
+    ) -> None:
+        self.problem, self.statistics, self.gradient = problem, statistics, gradient
+        self._shared: list[Reduction] | None = None
+        self._places: dict[str, list[int]] = {}
+
+    def check(self) -> None:
+        """Raise a ValueError if a statistic does not fit the problem, or has no gradient."""
+        for one in self.statistics.values():
+            one.check(self.problem)
+            if self.gradient and not one.differentiable:
+                raise ValueError(
+                    "gradient=True needs statistics that have a gradient, such as Entropy(), got "
+                    f"{one!r}."
+                )
+
+    @property
+    def reductions(self) -> list[Reduction]:
+        """Return the reductions that an engine is to compute, each once."""
+        # Not a cached_property, whose lock torch.compile does not support.
+        if self._shared is None:
+            self._shared = self._share()
+        return self._shared
+
+    def _share(self) -> list[Reduction]:
+        """Collect the distinct reductions, and record which of them each statistic uses."""
+        reductions: list[Reduction] = []
+        for name, one in self.statistics.items():
+            self._places[name] = []
+            for reduction in one.reductions(self.problem):
+                reduction.check(self.problem, one)
+                # By `==` alone, as tensors within a reduction cannot be hashed.
+                same = [i for i, known in enumerate(reductions) if known == reduction]
+                at = same[0] if same else None
+                self._places[name].append(len(reductions) if at is None else at)
+                if at is None:
+                    reductions.append(reduction)
+        return reductions
+
+    def finished(self, reduced: list[tuple[Tensor, ...]]) -> dict[str, Any]:
+        """Finish each statistic by name, in the layout of the inputs."""
+        if not self.gradient:
+            reduced = [tuple(part.detach() for part in parts) for parts in reduced]
+        problem = self.problem
+        return {
+            name: problem.as_given(one.finish(problem, *(reduced[i] for i in self._places[name])))
+            for name, one in self.statistics.items()
+        }
 
 
 @dataclass(frozen=True)

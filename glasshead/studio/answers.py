@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import secrets
 import sys
 import threading
 import traceback
@@ -23,8 +24,9 @@ from glasshead.drawing.printable import one_line
 from glasshead.explanation.translations import Say
 from glasshead.message import Message
 from glasshead.out_of_memory import is_out_of_memory
+from glasshead.refusals import is_refusal
 from glasshead.studio.background_jobs import Cancelled, Work
-from glasshead.studio.page import float32
+from glasshead.studio.stored_answers import float32
 from glasshead.studio.studio import Studio
 
 # Status of a request whose client has disconnected (nginx); the page sees it when the studio ends.
@@ -32,7 +34,7 @@ LEFT = 499
 _LONGEST = 300
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     """Write a line to standard error."""
     if sys.stderr is not None:
         sys.stderr.write(f"glasshead: {line}\n")
@@ -43,11 +45,11 @@ class Faults:
 
     Args:
         app: The ASGI application.
-        told: Receives one line about each error.
+        report: Receives one line about each error.
     """
 
-    def __init__(self, app: ASGIApp, told: Callable[[str], None] = tell) -> None:
-        self._app, self._report = app, told
+    def __init__(self, app: ASGIApp, report: Callable[[str], None] = print_line) -> None:
+        self._app, self._report = app, report
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
@@ -63,8 +65,12 @@ class Faults:
             sentence = Message("nobody waits for this any more.")
             answer = refused(scope, LEFT, sentence)
         except Exception as error:  # noqa: BLE001 - a fault is a fault, whichever it is
-            self._report(_error_line(scope, error))
-            sentence = Message("Something went wrong; the terminal tells what: please report it.")
+            name = secrets.token_hex(3)
+            self._report(_error_line(name, scope, error))
+            sentence = Message(
+                "Something went wrong (fault {name}). The terminal shows why; please report it.",
+                name=name,
+            )
             answer = refused(scope, 500, sentence)
         else:
             return
@@ -76,13 +82,13 @@ class Faults:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _error_line(scope: Scope, error: Exception) -> str:
-    """Format the request, the error and its location as one line."""
+def _error_line(name: str, scope: Scope, error: Exception) -> str:
+    """Format the name of a fault, the request, the error and its location as one line."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     place = "".join(f", in {frame.filename}, line {frame.lineno}" for frame in last)
     request = printable(f"{scope.get('method', '')} {scope.get('path', '')}"[:_LONGEST])
     message = printable(" ".join(str(error).split())[:_LONGEST])
-    return f"fault in {request}: {type(error).__name__}: {message}{place}"
+    return f"fault {name} in {request}: {type(error).__name__}: {message}{place}"
 
 
 Job = Callable[[Work], Any]
@@ -171,15 +177,15 @@ _LINES = "application/x-ndjson"
 _NUMBERS = "application/octet-stream"
 
 
-class Told(BaseModel):
+class ErrorResponse(BaseModel):
     """An error response: the reason in one sentence."""
 
     detail: str
 
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"description": told, "model": Told}
-    for status, told in (
+    status: {"description": reason, "model": ErrorResponse}
+    for status, reason in (
         (400, "What was asked for is not to be had: there is no such head, or parts do not fit."),
         (401, "The address lacks the studio's token."),
         (403, "Another page asks than the studio's own."),
@@ -228,23 +234,21 @@ def say_of(scope: Scope) -> Say:
 
 def refused(scope: Scope, status: int, sentence: str, **of: Any) -> JSONResponse:
     """Return an error response in the language of the request."""
-    return JSONResponse({"detail": say_of(scope).told(sentence)}, status, **of)
+    return JSONResponse({"detail": say_of(scope).translated(sentence)}, status, **of)
 
 
 def refusal_of(error: BaseException) -> tuple[int, str] | None:
     """Map an error to an HTTP status and a sentence, or to None where it is an internal error.
 
-    The library raises a ValueError, a TypeError or an OSError for invalid input.
-
-    >>> refusal_of(ValueError("beta takes a number, and got none."))
-    (400, 'beta takes a number, and got none.')
+    >>> refusal_of(ValueError(Message("beta must be a number, got none.")))
+    (400, 'beta must be a number, got none.')
     >>> refusal_of(KeyError("beta"))
     """
     if is_out_of_memory(error):
         return 413, Message("this takes more memory than there is: choose a shorter text.")
     if isinstance(error, OSError) and error.strerror:
         return 404, one_line(f"{error.filename or 'a file'}: {error.strerror}.")
-    if isinstance(error, OSError | ValueError | TypeError):
+    if is_refusal(error):
         status = 404 if isinstance(error, OSError) else getattr(error, "status", 400)
         sentence = error.args[0] if error.args else ""
         return status, sentence if isinstance(sentence, Message) else one_line(str(error))
@@ -345,7 +349,7 @@ async def _lines(
         if refusal is None:
             raise
         status, sentence = refusal
-        yield _line({"error": say.told(sentence), "status": status})
+        yield _line({"error": say.translated(sentence), "status": status})
 
 
 def numbers(values: Float[Tensor, "*shape"]) -> Response:

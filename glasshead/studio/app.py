@@ -31,9 +31,11 @@ from glasshead.studio.page import (
     static,
     typeface,
 )
-from glasshead.studio.routes import ROUTES
+from glasshead.studio.routes import Routes
 from glasshead.studio.security import Guard, RequestLimits
+from glasshead.studio.shell import shell_routes
 from glasshead.studio.studio import Studio
+from glasshead.studio.views.table import VIEWS
 from glasshead.tasks.validated import sentence
 
 _LONGEST = 200
@@ -60,8 +62,14 @@ def application(
         redirect_slashes=False,
     )
     app.state.studio = studio
-    for routes in ROUTES:
-        app.include_router(routes(studio), prefix="/api")
+    shared = Routes(studio, "shell", "")
+    shell_routes(shared)
+    app.include_router(shared.router, prefix="/api")
+    for view in VIEWS:
+        routes = Routes(studio, view.name, f"/{view.name}")
+        for panel in view.panels:
+            panel.routes(routes)
+        app.include_router(routes.router, prefix="/api")
     _add_page(app)
     app.add_exception_handler(HTTPException, _not_served)
     app.add_exception_handler(RequestValidationError, _malformed)
@@ -156,7 +164,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 0,
     opens: bool = True,
-    told: Callable[[str], None] = print,
+    announce: Callable[[str], None] = print,
 ) -> None:
     """Serve a studio until interrupted, which raises a KeyboardInterrupt.
 
@@ -165,7 +173,7 @@ def serve(
         host: Address to listen on; with any but a loopback address the page's URL has a token.
         port: TCP port; 0: any free one.
         opens: Whether to open the browser.
-        told: Called with the page's URL once the server answers.
+        announce: Called with the page's URL once the server answers.
 
     Errors: an OSError where the address is not one of this machine's, or the port is in use.
     """
@@ -175,7 +183,7 @@ def serve(
         names = () if token is None else (host, own, socket.gethostname())
         app = application(studio, hosts=names or (host,), token=token)
         url = _url(own, listening.getsockname()[1], token)
-        server = Server(configured(app), studio, lambda: _open(url, told, opens=opens))
+        server = Server(configured(app), studio, lambda: _open(url, announce, opens=opens))
         server.run(sockets=[listening])
 
 
@@ -226,8 +234,8 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _open(url: str, told: Callable[[str], None], *, opens: bool) -> None:
-    told(url)
+def _open(url: str, announce: Callable[[str], None], *, opens: bool) -> None:
+    announce(url)
     if opens:
         threading.Thread(target=_browse, args=(url,), daemon=True).start()
 

@@ -5,8 +5,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
+from glasshead.drawing.printable import one_line
 from glasshead.message import Message
 
 
@@ -15,9 +16,24 @@ class Refusal(ValueError):  # noqa: N818 - it is no fault of the studio's
 
     Attributes:
         status: As HTTP numbers it.
+
+    Args:
+        sentence: As of `Message`, or a message itself.
+        places: The values of its placeholders.
+
+    >>> str(Refusal("there is no head {head}.", head=7))
+    'there is no head 7.'
     """
 
     status = 400
+
+    def __init__(self, sentence: str, /, **places: object) -> None:
+        super().__init__(sentence if isinstance(sentence, Message) else Message(sentence, **places))
+
+    @classmethod
+    def of(cls, error: Exception) -> Self:
+        """Return a refusal that says what an error does, in one short line."""
+        return cls(Message.joined("", [one_line(str(error))]))
 
 
 class NotThere(Refusal):
@@ -62,7 +78,7 @@ class Work:
     """Progress and cancellation of one job, shared by its thread and the one that waits.
 
     >>> work = Work()
-    >>> work.tell("reading", 3, 7)
+    >>> work.report("reading", 3, 7)
     >>> work.news()
     {'stage': 'reading', 'done': 3, 'of': 7}
     >>> work.cancel()
@@ -76,7 +92,7 @@ class Work:
         self._progress: dict[str, Any] | None = None
         self._reported = 0.0
 
-    def tell(self, stage: str, done: int, of: int) -> None:
+    def report(self, stage: str, done: int, of: int) -> None:
         """Report progress, from the thread that does the work.
 
         Args:
@@ -98,7 +114,7 @@ class Work:
         """
         self.check()
         if other is not None and (progress := other.news()) is not None:
-            self.tell(**progress)
+            self.report(**progress)
 
     def news(self) -> dict[str, Any] | None:
         """Return the progress that was reported last."""
@@ -140,11 +156,9 @@ class Slots:
         """
         if not self._free.acquire(blocking=False):
             raise Busy(
-                Message(
-                    "as much work is under way already as is allowed at once ({count}): wait for "
-                    "some of it.",
-                    count=self._count,
-                )
+                "as much work is under way already as is allowed at once ({count}): wait for "
+                "some of it.",
+                count=self._count,
             )
 
     def give_back(self) -> None:
@@ -319,18 +333,14 @@ class SizedCache(Cache[_S]):
         """
         if size > self.limit:
             raise TooMuch(
-                Message(
-                    "queries and keys of this text would take {size:,} bytes, and {limit:,} are "
-                    "allowed: choose a shorter text.",
-                    size=size,
-                    limit=self.limit,
-                )
+                "queries and keys of this text would take {size:,} bytes, and {limit:,} are "
+                "allowed: choose a shorter text.",
+                size=size,
+                limit=self.limit,
             )
         with self._changed:
             if size + self._reserved > self.limit:
-                raise Busy(
-                    Message("another text is being read, which takes the memory: wait for it.")
-                )
+                raise Busy("another text is being read, which takes the memory: wait for it.")
             self._evict(size)
             self._reserved += size
         try:

@@ -11,21 +11,9 @@ from importlib.resources.abc import Traversable
 from posixpath import dirname, join, normpath
 from types import MappingProxyType
 
-from jaxtyping import Float
-from torch import Tensor
-
 from glasshead.drawing.page import paper, rendered, style
-from glasshead.studio.studio import VIEWS
-
-
-def float32(values: Float[Tensor, "*shape"]) -> bytes:
-    """Serialize a tensor to little-endian float32, in row-major order.
-
-    >>> import torch
-    >>> float32(torch.tensor([[1.0, -2.0]])).hex(" ", 4)
-    '0000803f 000000c0'
-    """
-    return values.detach().float().cpu().contiguous().numpy().astype("<f4").tobytes()
+from glasshead.studio.panel import View
+from glasshead.studio.views.table import VIEWS
 
 
 def page() -> str:
@@ -35,7 +23,7 @@ def page() -> str:
 
 def style_sheet() -> str:
     """Return the CSS of drawings, of the studio and of each view."""
-    views = "".join(static(f"views/{view}.css") for view in VIEWS)
+    views = "".join(static(f"views/{view.name}.css") for view in VIEWS)
     whole = paper() + style() + static("studio.css") + views
     return _INDENT.sub("", _STYLE_COMMENT.sub("", whole))
 
@@ -68,7 +56,7 @@ def document(answers: str, title: str, language: str, without_script: str) -> st
         language: Language code of the document.
         without_script: Message shown where JavaScript is disabled.
     """
-    whole = linked(modules(), *later_scripts(), "app.js")
+    whole = linked(modules(), *map(_script_of, VIEWS), "app.js")
     css, code = f"\n{style_sheet()}", f"\n{whole}"
     policy = (
         f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(css)}'; "
@@ -112,17 +100,29 @@ def _hash(content: str) -> str:
 @cache
 def script() -> str:
     """Return the modules that the studio's page begins with, linked to one script."""
-    return linked(modules(), "app.js")
+    return linked(modules(), *_early())
 
 
 @cache
 def later_scripts() -> Mapping[str, str]:
     """Return the scripts of the views that the page loads when they are opened, by path."""
-    there = _needed(modules(), ["app.js"])
-    views = [f"views/{view}.js" for view in VIEWS]
+    early = _needed(modules(), _early())
     return MappingProxyType(
-        {view: linked(modules(), view, after=there) for view in views if view not in there}
+        {
+            (path := _script_of(view)): linked(modules(), path, after=early)
+            for view in VIEWS
+            if not view.is_early
+        }
     )
+
+
+def _early() -> list[str]:
+    """Return the paths of the scripts that the page begins with; the last one starts it."""
+    return [*(_script_of(view) for view in VIEWS if view.is_early), "app.js"]
+
+
+def _script_of(view: View) -> str:
+    return f"views/{view.name}.js"
 
 
 # Comments that have lines of their own; no string or template of the modules has several lines.

@@ -1,17 +1,12 @@
-"""The studio: its subject, its limits, the texts that were sent to it, and its views."""
+"""The studio: its subject, its limits, and the texts that were sent to it."""
 
 import hashlib
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from weakref import WeakSet
 
-from glasshead import __version__
-from glasshead.drawing.page import LEVELS, hexadecimal, paint
-from glasshead.explanation.translations import Say
-from glasshead.message import Message
 from glasshead.studio.background_jobs import (
     Cache,
     Forgotten,
@@ -21,8 +16,7 @@ from glasshead.studio.background_jobs import (
     TooMuch,
     Work,
 )
-from glasshead.studio.subject import Kind, ModelPass, StudioSubject, check_place
-from glasshead.tasks.run_folder import RunFolder
+from glasshead.studio.subject import ModelPass, StudioSubject, check_place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,15 +74,12 @@ class SentTexts:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         content = text.encode()
         if not text.strip():
-            raise Refusal(Message("Enter at least one word, or choose a text."))
+            raise Refusal("Enter at least one word, or choose a text.")
         if len(content) > self._limits.text:
             raise TooMuch(
-                Message(
-                    "The limit is {most:,} bytes, and this text has {count:,}: choose a shorter "
-                    "text.",
-                    most=self._limits.text,
-                    count=len(content),
-                )
+                "The limit is {most:,} bytes, and this text has {count:,}: choose a shorter text.",
+                most=self._limits.text,
+                count=len(content),
             )
         name = hashlib.sha256(content).hexdigest()[:16]
         self._texts.put(name, text)
@@ -101,7 +92,7 @@ class SentTexts:
         """
         text = self._texts.find(name)
         if text is None:
-            raise Forgotten(Message("this text is no longer here: open it again."))
+            raise Forgotten("this text is no longer here: open it again.")
         return text
 
 
@@ -111,7 +102,7 @@ class Studio:
     Args:
         folder: A run or model folder; None: only the views that need no model.
         limits: Limits on requests and on concurrent work.
-        beside: Folders of further models and runs, to compare the first one with.
+        other_folders: Folders of further models and runs, to compare the first one with.
 
     Attributes:
         subject: What the folder holds.
@@ -126,11 +117,11 @@ class Studio:
         folder: Path | None = None,
         limits: Limits | None = None,
         *,
-        beside: Sequence[Path] = (),
+        other_folders: Sequence[Path] = (),
     ) -> None:
         self.limits = limits or Limits()
-        self.subject, self.beside = StudioSubject(folder), tuple(beside)
-        self.others = tuple(map(StudioSubject, self.beside))
+        self.subject, self.other_folders = StudioSubject(folder), tuple(other_folders)
+        self.others = tuple(map(StudioSubject, self.other_folders))
         self.texts = SentTexts(self.limits)
         self.readings: SizedCache[ModelPass] = SizedCache(self.limits.memory)
         self.slots = Slots(self.limits.jobs)
@@ -157,100 +148,3 @@ class Studio:
         """Cancel all work in progress."""
         for work in tuple(self._works):
             work.cancel()
-
-
-LANGUAGES = {
-    "en": "English",
-    "tr": "Türkçe",
-    "es": "Español",
-    "zh-Hant": "繁體中文",
-    "zh-Hans": "简体中文",
-}
-
-
-VIEWS = ("prompt", "steps", "heads", "alignment", "atlas", "model", "picture", "training")
-_OF: dict[str, tuple[Kind | None, ...]] = {
-    "prompt": (None, "classify", "translate", "write", "model"),
-    "steps": (None, "classify", "translate", "write", "model", "vision", "weights"),
-    "heads": ("classify", "translate", "write", "model"),
-    "alignment": ("translate",),
-    "atlas": ("classify", "translate", "write", "model", "weights"),
-    "model": ("classify", "translate", "write", "model"),
-    "picture": ("vision",),
-    "training": ("classify", "translate", "write"),
-}
-
-
-def why_not(view: str, kind: Kind | None) -> str | None:
-    """Return the name of the string that says why a view is unavailable; None where it is not.
-
-    >>> why_not("alignment", "write"), why_not("steps", None)
-    ('alignment.none', None)
-    """
-    return None if kind in _OF[view] else f"{view}.none"
-
-
-def first_view(subject: StudioSubject, kind: Kind | None) -> str:
-    """Return the view that a page opens with: a prompt, and the heads of the model that reads it.
-
-    >>> first_view(StudioSubject(), None)
-    'prompt'
-    """
-    if kind is None or subject.folder is None:
-        return "prompt"
-    if kind in ("weights", "vision"):
-        return "atlas" if kind == "weights" else "picture"
-    # A run that has not validated yet has no model to read with.
-    return "prompt" if kind == "model" or RunFolder(subject.folder).weights.exists() else "training"
-
-
-def about(studio: Studio, say: Say | None = None) -> dict[str, Any]:
-    """Describe a studio as JSON: its subject, views, limits, languages and colours.
-
-    `models` are the names of all models, where there are several;
-    `views` maps each view to None, or to the name of the string that says why it is unavailable;
-    `first` is the view that the page opens with;
-    `problem` says what is wrong with the folder, in the language of `say`.
-
-    >>> told = about(Studio())
-    >>> told["subject"], told["views"]["steps"], told["views"]["training"]
-    ({'name': None, 'path': None, 'kind': None, 'problem': None}, None, 'training.none')
-    """
-    subject, kind, problem = studio.subject, None, None
-    try:
-        kind = subject.kind
-    except (ValueError, OSError) as error:
-        problem = str(error) if say is None else say.told(error)
-    return {
-        "version": __version__,
-        "id": studio.id,
-        "subject": {
-            "name": subject.label,
-            "path": subject.name,
-            "kind": kind,
-            "problem": problem,
-        },
-        "models": _labels([subject, *studio.others]) if studio.others else [],
-        "views": {view: why_not(view, kind) for view in VIEWS},
-        "first": first_view(subject, kind),
-        "limits": asdict(studio.limits),
-        "languages": LANGUAGES,
-        "palette": palette(),
-    }
-
-
-def _labels(subjects: Sequence[StudioSubject]) -> list[str]:
-    """Return the labels of models; where several are alike, their paths."""
-    labels = [str(each.label) for each in subjects]
-    return [
-        label if labels.count(label) == 1 else str(each.name)
-        for label, each in zip(labels, subjects, strict=True)
-    ]
-
-
-def palette() -> dict[str, list[str]]:
-    """Return the colour map of weights, from 0 to the largest, for light and dark pages."""
-    return {
-        paper: [hexadecimal(paint(place, dark=paper == "dark")) for place in range(LEVELS + 1)]
-        for paper in ("light", "dark")
-    }

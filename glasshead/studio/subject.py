@@ -17,10 +17,9 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.drawing import printable
 from glasshead.files import read_regular
-from glasshead.message import Message
+from glasshead.message import Message, _
 from glasshead.models.pretrained import is_llama2c, llama2c_file
 from glasshead.studio.background_jobs import NotThere, Refusal
-from glasshead.studio.strings import _
 from glasshead.tasks.data.reviews import held_out as held_out_reviews
 from glasshead.tasks.data.sentences import HELD_OUT
 from glasshead.tasks.data.stories import held_out as held_out_stories
@@ -229,25 +228,21 @@ class StudioSubject:
             return None
         if self.is_file:
             if not self.folder.is_file():
-                raise NotThere(Message("{name} is not there: check its name.", name=self.name))
+                raise NotThere("{name} is not there: check its name.", name=self.name)
             return "weights"
         if self.folder.suffix == ".bin" and self.folder.is_file():
             if is_llama2c(self.folder):
                 return "model"
             raise NotThere(
-                Message(
-                    "{name} is no model of llama2.c, in its first format: name another file, or "
-                    "the folder of a run or a model.",
-                    name=self.name,
-                )
+                "{name} is no model of llama2.c, in its first format: name another file, or "
+                "the folder of a run or a model.",
+                name=self.name,
             )
         if not self.folder.is_dir():
             raise NotThere(
-                Message(
-                    "{name} is no folder: name one of a run, or of a model of Hugging Face or "
-                    "llama2.c.",
-                    name=self.name,
-                )
+                "{name} is no folder: name one of a run, or of a model of Hugging Face or "
+                "llama2.c.",
+                name=self.name,
             )
         if reads_pictures(self.folder):
             return "vision"
@@ -256,12 +251,10 @@ class StudioSubject:
         task = RunFolder(self.folder).read_config().get("task")
         if task not in _TASKS:
             raise NotThere(
-                Message(
-                    "{name} is to hold a run of {tasks}, and holds one of {task}: name another.",
-                    name=self.name,
-                    tasks=", ".join(_TASKS),
-                    task=printable(str(task)),
-                )
+                "{name} is to hold a run of {tasks}, and holds one of {task}: name another.",
+                name=self.name,
+                tasks=", ".join(_TASKS),
+                task=printable(str(task)),
             )
         return task
 
@@ -352,7 +345,7 @@ class StudioSubject:
         here = Message("there is none here")
         if kind is not None:
             here = Message("{name} holds {held}", name=self.name, held=Message(_HELD[kind]))
-        return NotThere(Message(sentence, here=here))
+        return NotThere(sentence, here=here)
 
     def _files(self) -> list[Path]:
         """Return the files whose change calls for reloading."""
@@ -496,10 +489,8 @@ def check_place(what: str, number: int, count: int) -> None:
     """
     if not 0 <= number < count:
         raise Refusal(
-            Message(
-                "{what} takes one from 0 to {most}, and got {number}: take another.",
-                what=Message(what),
-                most=count - 1,
-                number=number,
-            )
+            "{what} takes one from 0 to {most}, and got {number}: take another.",
+            what=Message(what),
+            most=count - 1,
+            number=number,
         )

@@ -72,15 +72,15 @@ class EmbeddingSpace:
         Errors: a ValueError where it is not a single token, with the tokens that it consists of.
         """
         if not word.strip():
-            raise ValueError(f"a word has a letter at least, and got {word!r}: name one.")
+            raise ValueError(f"a word must have at least one letter, got {word!r}.")
         for written in (f" {word}", word, f" {word.lower()}", word.lower()):
             tokens = self.tokenizer.encode(written)
             if len(tokens) == 1 and tokens[0] in self._known:
                 return tokens[0]
         pieces = " ".join(repr(self.tokenizer.token(i)) for i in self.tokenizer.encode(word))
         raise ValueError(
-            f"{word!r} is no token of this run, but {pieces or 'nothing'}: take one that the text "
-            "has often."
+            f"{word!r} is not a token of this run, but {pieces or 'nothing'}. Choose one that the "
+            "text has often."
         )
 
     def flat(self) -> Float[Tensor, "known 2"]:

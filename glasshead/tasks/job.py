@@ -235,8 +235,8 @@ class Job(Generic[S]):
             folder.create(resume=True)
             if not folder.config.exists():
                 raise FileNotFoundError(
-                    f"{folder.path} has no run to resume: there is no {folder.config.name} in it; "
-                    "check its name, or begin one without --resume."
+                    f"{folder.path} has no run to resume: there is no {folder.config.name} in it. "
+                    "Check its name, or begin one without --resume."
                 )
         began = self.settings.from_run(folder)
         files = absolute(files) or began.data.files
@@ -254,8 +254,8 @@ class Job(Generic[S]):
         examples: TaskExamples = self.read(settings.data)
         if examples.found["sha256"] != settings.data.sha256:
             raise ValueError(
-                f"the texts are not those that the run in {folder.path} began with: put them back, "
-                "or begin a new run."
+                f"the texts must be those that the run in {folder.path} began with, got others. "
+                "Put them back, or begin a new run."
             )
         prepared = self._prepared(settings, examples, Tokenizer.load(folder.tokenizer))
         if settings != began:
@@ -270,7 +270,8 @@ class Job(Generic[S]):
         examples = self.read(data)
         if examples.found["sha256"] != data.sha256:
             raise ValueError(
-                f"the texts are not those that the run was trained on: {remedy} to evaluate on."
+                f"the texts must be those that the run was trained on, got others: {remedy} to "
+                "evaluate on."
             )
         return examples.held_out
 
@@ -287,8 +288,9 @@ class Job(Generic[S]):
         tokenizer = Tokenizer.load(run.tokenizer)
         if tokenizer.vocab_size != config.vocab_size:
             raise ValueError(
-                f"{run.tokenizer} has {tokenizer.vocab_size} tokens, and the model in {run.config} "
-                f"{config.vocab_size}: take the tokenizer that it was trained with."
+                f"{run.tokenizer} must have the {config.vocab_size} tokens of the model in "
+                f"{run.config}, got {tokenizer.vocab_size}. Use the tokenizer that it was trained "
+                "with."
             )
         check_fits(self.model, config, weights, run.config)
         model = self.model(config)

@@ -17,10 +17,13 @@ from glasshead.extras import require
 from glasshead.files import check_regular, read_object, whole_file
 from glasshead.message import Message
 
+VALIDATION = "validation_"
+"""What the names of validation metrics begin with in log.csv."""
+
 # Files that precede `config.json`, whose presence makes a folder a run.
 _BEFORE = {"README.md", "tokenizer.json"}
 # Advice of errors where a file of a run is malformed, and where the folder may be no run.
-_ANEW, _OTHER = "train anew", "name another folder"
+_AGAIN, _OTHER = "train again", "name another folder"
 _LOCK = ".lock"
 # Environment variables with the rank of a process; rank 0 has 0, or none is set.
 _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")
@@ -113,13 +116,13 @@ class RunFolder:
         """
         if not self.checkpoint.exists():
             return
-        with whole_file(self.previous_checkpoint) as beside:
-            beside.unlink()
+        with whole_file(self.previous_checkpoint) as temporary:
+            temporary.unlink()
             try:
-                beside.hardlink_to(self.checkpoint)
+                temporary.hardlink_to(self.checkpoint)
             except OSError:
                 # The file system has no hard links.
-                shutil.copyfile(self.checkpoint, beside)
+                shutil.copyfile(self.checkpoint, temporary)
 
     @contextmanager
     def locked(self, *, resume: bool = False) -> Iterator[None]:
@@ -169,7 +172,7 @@ class RunFolder:
             return
         if self.path.exists() and not self.path.is_dir():
             raise NotADirectoryError(
-                f"a run takes a folder, and {self.path} is a file: name another."
+                f"a run must be a folder, got the file {self.path}. Name another."
             )
         if resume:
             self._check_resumable()
@@ -185,7 +188,7 @@ class RunFolder:
             self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise type(error)(
-                f"{self.path} cannot be made ({error.strerror}): name another folder."
+                f"{self.path} cannot be created ({error.strerror}). Name another folder."
             ) from error
         self._sweep()
 
@@ -229,12 +232,12 @@ class RunFolder:
         if not self.config.exists():
             raise FileNotFoundError(
                 Message(
-                    "{path} has no run: there is no {file} in it; check its name.",
+                    "{path} has no run: there is no {file} in it. Check its name.",
                     path=self.path,
                     file=self.config.name,
                 )
             )
-        return read_object(self.config, _ANEW)
+        return read_object(self.config, _AGAIN)
 
     def read_metrics(self) -> dict[str, Any]:
         """Read metrics.json, as returned by `train`.
@@ -243,7 +246,7 @@ class RunFolder:
         """
         self.read_config()
         self._check_validated(self.metrics)
-        return read_object(self.metrics, _ANEW)
+        return read_object(self.metrics, _AGAIN)
 
     def read_failure(self) -> dict[str, Any]:
         """Read why training diverged: its `step` and the `error`; {} if it did not.
@@ -252,7 +255,7 @@ class RunFolder:
         """
         if not self.failure.exists():
             return {}
-        found = {"step": 0, "error": ""} | read_object(self.failure, _ANEW)
+        found = {"step": 0, "error": ""} | read_object(self.failure, _AGAIN)
         return {"step": found["step"], "error": str(found["error"])}
 
     def check_weights(self) -> Path:
@@ -290,7 +293,7 @@ class RunFolder:
         made_by = say("Made by")
         resumed = say("and, where that was interrupted, the same command with `--resume`.")
         file, has = say("file"), say("what it has")
-        text = f"# {say.told(title)}\n\n{made_by}\n\n    {command}\n\n{resumed}\n\n"
+        text = f"# {say.translated(title)}\n\n{made_by}\n\n    {command}\n\n{resumed}\n\n"
         self.write_text(self.readme, f"{text}| {file} | {has} |\n|---|---|\n{rows}")
 
     def write_json(self, file: Path, value: Mapping[str, Any]) -> None:
@@ -308,8 +311,8 @@ class RunFolder:
         """Write bytes, replacing an older file atomically."""
         if not leads():
             return
-        with _write_errors(file), whole_file(file) as beside:
-            beside.write_bytes(content)
+        with _write_errors(file), whole_file(file) as temporary:
+            temporary.write_bytes(content)
 
     def append(self, file: Path, text: str) -> None:
         """Append to a file; a killed process may leave the last line incomplete.
@@ -327,21 +330,21 @@ class RunFolder:
     def _taken(self) -> FileExistsError:
         if self.failure.exists():
             return FileExistsError(
-                f"{self.path} has the logs of a run that failed: name another folder."
+                f"{self.path} has the logs of a run that failed. Name another folder."
             )
         return FileExistsError(
-            f"{self.path} already has a run: go on with it by --resume, or name another folder."
+            f"{self.path} already has a run. Resume it with --resume, or name another folder."
         )
 
     def _check_folder(self) -> None:
         if not self.path.exists():
             raise FileNotFoundError(
-                Message("there is no folder {path}: check its name.", path=self.path)
+                Message("there is no folder {path}. Check its name.", path=self.path)
             )
         if not self.path.is_dir():
             raise NotADirectoryError(
                 Message(
-                    "a run is a folder, and {path} is a file: name the folder of the run.",
+                    "a run must be a folder, got the file {path}. Name the folder of the run.",
                     path=self.path,
                 )
             )
@@ -353,7 +356,7 @@ class RunFolder:
         if not self.config.exists() and there - _BEFORE - {"checkpoints"}:
             raise FileNotFoundError(
                 Message(
-                    "{path} has no run to resume: there is no {file} in it; check its name.",
+                    "{path} has no run to resume: there is no {file} in it. Check its name.",
                     path=self.path,
                     file=self.config.name,
                 )
@@ -364,16 +367,16 @@ class RunFolder:
             if self.failure.exists():
                 raise FileNotFoundError(
                     Message(
-                        "the run in {path} has no {file}, as training failed before it validated: "
-                        "train anew in another folder.",
+                        "the run in {path} has no {file}, as training failed before it validated. "
+                        "Train again in another folder.",
                         path=self.path,
                         file=file.name,
                     )
                 )
             raise FileNotFoundError(
                 Message(
-                    "the run in {path} has no {file}, as training has not validated yet: "
-                    "go on with --resume.",
+                    "the run in {path} has no {file}, as training has not validated yet. Continue "
+                    "with --resume.",
                     path=self.path,
                     file=file.name,
                 )
@@ -382,8 +385,8 @@ class RunFolder:
     def _sweep(self) -> None:
         """Remove temporary files of a killed process."""
         for folder in (self.path, self.checkpoint.parent):
-            for beside in folder.glob(".*.tmp"):
-                beside.unlink(missing_ok=True)
+            for temporary in folder.glob(".*.tmp"):
+                temporary.unlink(missing_ok=True)
 
 
 def is_of_huggingface(folder: Path) -> bool:
@@ -428,7 +431,7 @@ def _write_errors(file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise type(error)(
-            f"{file} cannot be written ({error.strerror}): make room there, or name another place."
+            f"{file} cannot be written ({error.strerror}). Make room there, or name another place."
         ) from error
 
 
@@ -456,7 +459,7 @@ def _lock(folder: Path, file: Path) -> int | None:
         except BlockingIOError:
             os.close(descriptor)
             raise BlockingIOError(
-                f"another process is training in {folder}: wait until it has ended, and go on by "
+                f"another process is training in {folder}. Wait until it has ended and use "
                 "--resume, or name another folder."
             ) from None
         except FileNotFoundError:

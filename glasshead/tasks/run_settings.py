@@ -45,13 +45,13 @@ def assigned(
         key, equals, text = (part.strip() for part in assignment.partition("="))
         if not equals or not key:
             raise ValueError(
-                f"--set takes key=value, as in --set steps=500, and got {assignment!r}: add the "
+                f"--set must be key=value, as in --set steps=500, got {assignment!r}. Add the "
                 "value."
             )
         home = next((name for name, keys in known.items() if key in keys), None)
         if home is None:
             every = [each for keys in known.values() for each in keys]
-            raise ValueError(f"--set knows no {key!r}{closest(key, every)}")
+            raise ValueError(f"--set has no {key!r}{closest(key, every)}")
         changed[home][key] = _value(text)
     return changed
 
@@ -104,8 +104,7 @@ class RunData:
     def __post_init__(self) -> None:
         if self.held_out_files and not self.files:
             raise ValueError(
-                "--held-out takes files beside those that are trained on, and there are none: name "
-                "these too, or leave it out."
+                "--held-out needs files to train on, got none. Name these too, or omit it."
             )
 
 
@@ -149,7 +148,7 @@ def preset(name: str, presets: Mapping[str, Preset]) -> Preset:
     128
     """
     if name not in presets:
-        raise ValueError(f"--preset knows no {name!r}{closest(name, presets)}")
+        raise ValueError(f"--preset has no {name!r}{closest(name, presets)}")
     return presets[name]
 
 
@@ -210,15 +209,15 @@ class RunSettings:
         config = folder.read_config()
         if config.get("task") != cls.task:
             raise ValueError(
-                f"{folder.path} has a run of the task {config.get('task')!r}, and one of "
-                f"{cls.task!r} is to be had: name another."
+                f"{folder.path} must have a run of the task {cls.task!r}, got one of "
+                f"{config.get('task')!r}. Name another."
             )
         try:
             cls.config_kind.from_json(config.get("model"))
             return cls._of(config)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{folder.config} is not what training wrote ({error}): train anew."
+                f"{folder.config} is not what training wrote ({error}). Train again."
             ) from error
 
     @classmethod
@@ -288,9 +287,9 @@ class RunSettings:
         needed, there = 4 * copies * count, available_memory()
         if there is not None and needed > there:
             raise ValueError(
-                f"training a model of {count:,} parameters takes {needed / 1e9:,.1f} GB of memory "
-                f"at least, and there is {there / 1e9:,.1f} GB: set num_layers, d_model, "
-                "context_length or vocabulary lower."
+                f"training a model of {count:,} parameters needs at least "
+                f"{needed / 1000000000.0:,.1f} GB of memory, got {there / 1000000000.0:,.1f} GB. "
+                "Set num_layers, d_model, context_length or vocabulary lower."
             )
 
     def to_json(self, config: TransformerConfig) -> dict[str, Any]:

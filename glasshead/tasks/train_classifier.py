@@ -15,7 +15,7 @@ from torch import Tensor
 from glasshead.message import Message
 from glasshead.models import Classifier, ClassifierConfig
 from glasshead.models.config import closest
-from glasshead.tasks.data.batches import by_length, pad, shuffled
+from glasshead.tasks.data.batches import by_length, held_out_places, pad, split
 from glasshead.tasks.data.columns import Columns, check_columns, found_columns
 from glasshead.tasks.data.files import Allowance, shown
 from glasshead.tasks.data.tables import read_rows, rows_of
@@ -136,8 +136,8 @@ def _check_known(
         if label not in known:
             line, _ = next(islice(rows_of(Path(file), asked=columns), place, None))
             raise ValueError(
-                f"{shown(Path(file))}, line {line}: expected a {_spoken(columns[1])} that there "
-                f"was in training, and got {label!r}{closest(label, known)}"
+                f"{shown(Path(file))}, line {line}: expected a {_spoken(columns[1])} of the "
+                f"training texts, got {label!r}{closest(label, known)}"
             )
 
 
@@ -208,7 +208,7 @@ def collated(texts: Sequence[Sequence[int]], value: int) -> dict[str, Int[Tensor
 
 _USUAL = Columns({"text": "text", "label": "label"})
 # Number of generated reviews that are held out.
-_MADE_UP = 1000
+_HELD_OUT = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +257,7 @@ def read_corpus(data: ClassifyData) -> LabelledCorpus:
     Errors: an OSError or ValueError where a file cannot be read, there is only one label, or a
     held-out label does not occur in training.
     """
-    corpus = _of_files(data) if data.files else _made_up(data)
+    corpus = _of_files(data) if data.files else _generated(data)
     if data.tokenizer != AUTO:
         return corpus
     texts = [text for text, _ in corpus.training]
@@ -273,21 +273,20 @@ def _of_files(data: ClassifyData) -> LabelledCorpus:
     labels = {label for _, label in rows}
     if len(labels) < 2:
         raise ValueError(
-            f"{', '.join(data.files)} has the {_spoken(columns[1])} {labels.pop()!r} alone: "
-            f"a classifier takes texts of at least two; add some, or name the right column by "
-            f"--set label=COLUMN."
+            f"a classifier needs texts of at least two values of {_spoken(columns[1])}, got "
+            f"{labels.pop()!r} alone in {', '.join(data.files)}. Add some, or choose the column "
+            "with --set label=COLUMN."
         )
     if data.held_out_files:
         apart = read_labelled(data.held_out_files, *columns, known=labels)
         return LabelledCorpus(rows, apart, found)
-    apart = _held_out(len(rows), data)
-    training = [row for place, row in enumerate(rows) if place not in apart]
+    training, apart = split(rows, _held_out(len(rows), data))
     for label in sorted(labels - {label for _, label in training}):
         raise ValueError(
             f"{', '.join(data.files)} has too few texts of the {_spoken(columns[1])} {label!r}: "
-            f"all were held out; add some, or set a smaller held_out."
+            "all were held out. Add some, or set a smaller held_out."
         )
-    return LabelledCorpus(training, [rows[place] for place in sorted(apart)], found)
+    return LabelledCorpus(training, apart, found)
 
 
 def make_tokenizer(data: ClassifyData, corpus: LabelledCorpus) -> Tokenizer:
@@ -300,8 +299,7 @@ def make_tokenizer(data: ClassifyData, corpus: LabelledCorpus) -> Tokenizer:
 def _held_out(count: int, data: ClassifyData) -> set[int]:
     """Return the indices of the held-out texts."""
     if not data.blocks:
-        order = [place for batch in shuffled(count, 1, 0, 0) for place in batch]
-        return set(order[: max(1, round(count * data.held_out))])
+        return held_out_places(count, data.held_out)
     most = max(1, round(count * data.held_out))
     blocks = min(data.blocks, most)
     ends = [count * (block + 1) // blocks for block in range(blocks)]
@@ -312,12 +310,12 @@ def _held_out(count: int, data: ClassifyData) -> set[int]:
     }
 
 
-def _made_up(data: ClassifyData) -> LabelledCorpus:
+def _generated(data: ClassifyData) -> LabelledCorpus:
     from glasshead.tasks.data.reviews import held_out, reviews
 
     return LabelledCorpus(
         [(review.text, review.label) for review in reviews(data.made_up)],
-        [(review.text, review.label) for review in held_out(_MADE_UP)],
+        [(review.text, review.label) for review in held_out(_HELD_OUT)],
     )
 
 
@@ -403,8 +401,8 @@ def prepare(
     ):
         if read > room:
             raise ValueError(
-                f"{name} takes at least first + last, which is {read}, and got {room}: set it "
-                "higher, or first and last lower."
+                f"{name} must be at least first + last, {read}, got {room}. Raise it, or lower "
+                "first and last."
             )
     seed = settings.training.seed
     about = (

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from glasshead.message import Message
 from glasshead.models import Translator, TranslatorConfig
-from glasshead.tasks.data.batches import by_length, pad, shuffled
+from glasshead.tasks.data.batches import by_length, held_out_places, pad, split
 from glasshead.tasks.data.columns import Columns, check_columns, found_columns
 from glasshead.tasks.data.files import Allowance, ending, shown
-from glasshead.tasks.data.tables import TABLES, read_lines, read_rows, rows_of
+from glasshead.tasks.data.tables import TABLES, read_rows, rows_of
+from glasshead.tasks.data.texts import read_lines
 from glasshead.tasks.job import Job, Prepared, made_tokenizer
 from glasshead.tasks.run_settings import AUTO, MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
@@ -88,8 +89,8 @@ def read_pairs(files: Sequence[str], source: str = "source", target: str = "targ
     texts, tables = _kinds(files)
     if len(texts) % 2:
         raise ValueError(
-            f"expected text files in twos, of texts and of their translations, and got "
-            f"{len(texts)}, with {shown(Path(texts[-1]))} alone: name the other too, or a table "
+            "text files must come in pairs, of texts and of their translations, got "
+            f"{len(texts)}, with {shown(Path(texts[-1]))} alone. Name the other too, or a table "
             f"({', '.join(TABLES)}) that has both."
         )
     allowance = Allowance()
@@ -133,9 +134,9 @@ def _lines(source: str, target: str, allowance: Allowance) -> Pairs:
         few = source if len(texts) < len(translations) else target
         least = min(len(texts), len(translations))
         raise ValueError(
-            f"{shown(Path(few))} ends after line {least}, and the file beside it goes on: expected "
-            f"as many lines in {shown(Path(source))} ({len(texts):,}) as in {shown(Path(target))} "
-            f"({len(translations):,}); give each text its translation."
+            f"{shown(Path(few))} ends after line {least}: expected as many lines in "
+            f"{shown(Path(source))} ({len(texts):,}) as in {shown(Path(target))} "
+            f"({len(translations):,}). Give each text its translation."
         )
     return list(zip(texts, translations, strict=True))
 
@@ -190,7 +191,7 @@ class PairBatches:
 
 _USUAL = Columns({"source": "source", "target": "target"})
 # Number of generated pairs that are held out.
-_MADE_UP = 400
+_HELD_OUT = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,25 +229,20 @@ def read_corpus(data: TranslateData) -> ParallelCorpus:
     Errors: an OSError or ValueError where a file cannot be read, or there are too few pairs.
     """
     if not data.files:
-        return _made_up(data)
+        return _generated(data)
     columns = found_columns(data.files, {"source": data.source, "target": data.target})
     check_columns((*data.files, *data.held_out_files), columns.names)
     read = read_pairs(data.files, **columns.names)
     pairs = _whole(read)
     if data.held_out_files:
-        held_out = _whole(read_pairs(data.held_out_files, **columns.names))
-        training = pairs
+        training, held_out = pairs, _whole(read_pairs(data.held_out_files, **columns.names))
     else:
-        order = [place for batch in shuffled(len(pairs), 1, 0, 0) for place in batch]
-        count = max(1, round(len(pairs) * data.held_out))
-        apart = set(order[:count])
-        held_out = [pairs[place] for place in sorted(apart)]
-        training = [pair for place, pair in enumerate(pairs) if place not in apart]
+        training, held_out = split(pairs, held_out_places(len(pairs), data.held_out))
     for name, part in (("train on", training), ("hold out", held_out)):
         if not part:
             raise ValueError(
-                f"expected at least one pair of texts with words in both to {name}, and got none: "
-                "give more."
+                f"expected at least one pair of texts with words in both to {name}, got none. Add "
+                "some."
             )
     return ParallelCorpus(training, held_out, len(read) - len(pairs), columns)
 
@@ -263,10 +259,10 @@ def _whole(pairs: Pairs) -> Pairs:
     return [pair for pair in pairs if all(text.strip() for text in pair)]
 
 
-def _made_up(data: TranslateData) -> ParallelCorpus:
+def _generated(data: TranslateData) -> ParallelCorpus:
     from glasshead.tasks.data.sentences import held_out, pairs
 
-    return ParallelCorpus(_typed(pairs(data.made_up)), _typed(held_out(_MADE_UP)))
+    return ParallelCorpus(_typed(pairs(data.made_up)), _typed(held_out(_HELD_OUT)))
 
 
 # The punctuation that generated pairs lack, in turn: none of it in half of them.
@@ -365,12 +361,12 @@ def prepare(
         for name, room in (("context_length", config.context_length), ("batch_tokens", tokens)):
             if part.longest > room:
                 raise ValueError(
-                    f"{name} takes at least {part.longest}, the tokens of the longest text, and "
-                    f"got {room}: set it higher, or leave that text out."
+                    f"{name} must be at least {part.longest}, the tokens of the longest text, got "
+                    f"{room}. Raise it, or omit that text."
                 )
     about = f"{len(corpus.training):,} pairs to train on, {len(corpus.held_out):,} held out"
     if corpus.empty:
-        about += f", {corpus.empty:,} with an empty side left out"
+        about += f", {corpus.empty:,} with an empty side omitted"
     if corpus.columns.about:
         about += f"\n{corpus.columns.about}"
     return Prepared(

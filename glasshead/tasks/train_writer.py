@@ -14,7 +14,7 @@ from torch import Tensor
 from glasshead.message import Message
 from glasshead.models import LanguageModel, LanguageModelConfig
 from glasshead.tasks.data.columns import check_columns
-from glasshead.tasks.data.tables import TEXT_COLUMN, read_texts
+from glasshead.tasks.data.texts import TEXT_COLUMN, read_texts
 from glasshead.tasks.job import Job, Prepared, made_tokenizer
 from glasshead.tasks.run_settings import MODERN, Preset, RunData, RunSettings, digest, typed
 from glasshead.tasks.tokenizers.pretrained import gpt2
@@ -141,8 +141,8 @@ class WriteData(RunData):
         super().__post_init__()
         if self.tokenizer == "gpt2" and not self.gpt2:
             raise ValueError(
-                "tokenizer=gpt2 takes the folder with encoder.json and vocab.bpe too: add "
-                "--set gpt2=FOLDER."
+                "tokenizer=gpt2 needs the folder with encoder.json and vocab.bpe. Add --set "
+                "gpt2=FOLDER."
             )
 
 
@@ -328,8 +328,8 @@ def prepare(
     for name, part, least in (("training", training, length + 1), ("held-out", held_out, 2)):
         if len(part.ids) < least:
             raise ValueError(
-                f"the {name} part of the text takes at least {least} tokens, and has "
-                f"{len(part.ids)}: give more text, or a smaller --set context_length."
+                f"the {name} part of the text must have at least {least} tokens, got "
+                f"{len(part.ids)}. Add text, or use a smaller --set context_length."
             )
     return Prepared(
         settings=settings,

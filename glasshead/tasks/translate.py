@@ -228,8 +228,8 @@ class TextTranslator:
             if len(source) > most:
                 raise ValueError(
                     Message(
-                        "{name} has {count} tokens, and the model reads {most} at most: cut it "
-                        "into sentences.",
+                        "{name} must have at most the {most} tokens that the model reads, got "
+                        "{count}. Cut it into sentences.",
                         name=name(number),
                         count=len(source),
                         most=most,
@@ -471,7 +471,7 @@ def check_choice(translator: TextTranslator, layer: int | None, head: int | None
         if number is not None and not 0 <= number < count:
             raise ValueError(
                 Message(
-                    "{name} takes one from 0 to {largest}, and got {number}.",
+                    "{name} must be from 0 to {largest}, got {number}.",
                     name=name,
                     largest=count - 1,
                     number=number,

@@ -50,7 +50,7 @@ T = TypeVar("T")
 def validated(kind: type[T]) -> type[T]:
     """Make a class a frozen dataclass whose fields are validated whenever one is created.
 
-    The `description` of a field tells what it takes, in errors; without one they tell its bounds.
+    Errors give the `description` of a field as what it must be; without one they give its bounds.
 
     Errors: creating one raises a TypeError or ValueError in one sentence for the first field that
     is invalid.
@@ -60,7 +60,7 @@ def validated(kind: type[T]) -> type[T]:
     ...     width: Annotated[Whole, Field(ge=1)] = 8
     >>> Sizes(width=0)
     Traceback (most recent call last):
-    ValueError: width takes a whole number of at least 1, and got 0.
+    ValueError: width must be a whole number of at least 1, got 0.
     """
     made: Any = dataclass(kind, frozen=True, kw_only=True, config=_CONFIG)
     validate = made.__init__
@@ -86,7 +86,7 @@ def _refusal(kind: Any, values: Mapping[str, Any], finding: Mapping[str, Any]) -
     raised = TypeError if finding["type"].endswith("_type") else ValueError
     got = shown(values[name]).removeprefix(f"{type(values[name]).__name__} ")
     if fields[name].description:
-        return raised(f"{name} takes {fields[name].description}, and got {got}.")
+        return raised(f"{name} must be {fields[name].description}, got {got}.")
     least = next((each.ge for each in fields[name].metadata if hasattr(each, "ge")), None)
     if finding["type"] == "int_type" and least is not None:
         finding = {"type": "greater_than_equal", "input": 0, "ctx": {"ge": least}}
@@ -103,7 +103,7 @@ def sentence(finding: Mapping[str, Any], name: str, got: str) -> Message:
 
     >>> finding = {"type": "less_than", "input": 3, "ctx": {"lt": 1.0}}
     >>> sentence(finding, "share", "3")
-    'share takes a number below 1.0, and got 3.'
+    'share must be a number below 1.0, got 3.'
     """
     of = finding.get("ctx", {})
     kind = finding.get("type", "")
@@ -117,19 +117,19 @@ def sentence(finding: Mapping[str, Any], name: str, got: str) -> Message:
     )
 
 
-_WHOLE = _("{name} takes a whole number, and got {got}.")
-_OTHER = _("{name} does not take {got}.")
-_NUMBER = _("{name} takes a number, and got {got}.")
+_WHOLE = _("{name} must be a whole number, got {got}.")
+_OTHER = _("{name} cannot be {got}.")
+_NUMBER = _("{name} must be a number, got {got}.")
 _FINDINGS = {
-    "json_invalid": _("the request takes JSON, and this is none."),
-    "missing": _("{name} is missing: send it, too."),
-    "string_type": _("{name} takes a text, and got {got}."),
-    "bool_type": _("{name} takes true or false, and got {got}."),
-    "greater_than_equal": _("{name} takes a number of at least {bound}, and got {got}."),
-    "less_than_equal": _("{name} takes a number of at most {bound}, and got {got}."),
-    "less_than": _("{name} takes a number below {bound}, and got {got}."),
-    "literal_error": _("{name} takes one of {choices}, and got {got}."),
-    "string_too_long": _("{name} takes at most {bound} characters."),
+    "json_invalid": _("the request must be JSON."),
+    "missing": _("{name} is missing."),
+    "string_type": _("{name} must be a text, got {got}."),
+    "bool_type": _("{name} must be true or false, got {got}."),
+    "greater_than_equal": _("{name} must be a number of at least {bound}, got {got}."),
+    "less_than_equal": _("{name} must be a number of at most {bound}, got {got}."),
+    "less_than": _("{name} must be a number below {bound}, got {got}."),
+    "literal_error": _("{name} must be one of {choices}, got {got}."),
+    "string_too_long": _("{name} must have at most {bound} characters."),
     "int_parsing": _WHOLE,
     "int_type": _WHOLE,
     "int_from_float": _WHOLE,
@@ -139,6 +139,6 @@ _FINDINGS = {
     "finite_number": _NUMBER,
 }
 _OF_WHOLE = {
-    "greater_than_equal": _("{name} takes a whole number of at least {bound}, and got {got}."),
-    "less_than_equal": _("{name} takes a whole number of at most {bound}, and got {got}."),
+    "greater_than_equal": _("{name} must be a whole number of at least {bound}, got {got}."),
+    "less_than_equal": _("{name} must be a whole number of at most {bound}, got {got}."),
 }

@@ -14,7 +14,7 @@ from glasshead.models.pretrained import llama2c_file, load_pretrained
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.data.batches import in_order, pad
 from glasshead.tasks.data.files import shown
-from glasshead.tasks.data.tables import read_texts
+from glasshead.tasks.data.texts import read_texts
 from glasshead.tasks.run_folder import RunFolder, is_of_huggingface
 from glasshead.tasks.tokenizers.pretrained import huggingface_tokenizer, llama2c_tokenizer
 from glasshead.tasks.tokenizers.tokenizer import StreamDecoder, Tokenizer
@@ -103,15 +103,15 @@ class StoppedText:
 def checked_stop(stop: Any) -> tuple[str, ...]:
     """Check stop strings and return them as a tuple.
 
-    Errors: a TypeError or ValueError where they are not a sequence of non-empty texts.
+    Errors: a TypeError or ValueError if they are not a sequence of non-empty texts.
     """
     if isinstance(stop, str) or not isinstance(stop, Sequence):
-        raise TypeError(f"stop takes several texts, and got {stop!r}: put one into a list.")
+        raise TypeError(f"stop must be several texts, got {stop!r}. Put one into a list.")
     for one in stop:
         if not isinstance(one, str):
-            raise TypeError(f"stop takes texts, and got {type(one).__name__} {one!r}.")
+            raise TypeError(f"stop must be texts, got {type(one).__name__} {one!r}.")
         if not one:
-            raise ValueError("stop takes texts of a character at least, and got ''.")
+            raise ValueError("stop must be texts of at least one character, got ''.")
     return tuple(stop)
 
 
@@ -121,12 +121,12 @@ Loaded = tuple[LanguageModel, Tokenizer, WriteSettings | None]
 def loaded(path: str | Path) -> Loaded:
     """Load a language model from a run folder, a Hugging Face folder or a llama2.c file.
 
-    Errors: an OSError or ValueError where it is none of these, incomplete, or no language model.
+    Errors: an OSError or ValueError if it is none of these, incomplete, or no language model.
     """
     place = Path(path)
     file = llama2c_file(place)
     if file is not None:
-        return _pretrained(file, llama2c_tokenizer(_beside(file)))
+        return _pretrained(file, llama2c_tokenizer(_tokenizer_next_to(file)))
     if is_of_huggingface(place):
         return _pretrained(place, None)
     return WRITE.load(RunFolder(place).path)
@@ -137,8 +137,8 @@ def _pretrained(place: Path, tokenizer: Tokenizer | None) -> Loaded:
     name = shown(place)
     if not isinstance(model, LanguageModel):
         raise ValueError(  # noqa: TRY004 - the folder's content is wrong, not an argument's type
-            f"{name} has an encoder, which reads a text and does not go on with it: name a model "
-            "such as GPT-2 or Llama."
+            f"{name} must be a model that continues a text, such as GPT-2 or Llama, got one with "
+            "an encoder."
         )
     of_llama2c = tokenizer is not None
     tokenizer = huggingface_tokenizer(place) if tokenizer is None else tokenizer
@@ -146,21 +146,21 @@ def _pretrained(place: Path, tokenizer: Tokenizer | None) -> Loaded:
     # Vocabularies of Hugging Face models are often padded to a round number.
     if tokens > own or (of_llama2c and tokens < own):
         raise ValueError(
-            f"the tokenizer of {name} has {tokens} tokens, and the model {own}: "
-            f"take the one that it was trained with."
+            f"the tokenizer of {name} has {tokens} tokens, and the model {own}. Use the tokenizer "
+            "that it was trained with."
         )
     return model, tokenizer, None
 
 
-def _beside(file: Path) -> Path:
+def _tokenizer_next_to(file: Path) -> Path:
     """Return the tokenizer file beside a llama2.c model file."""
     found = [one for one in sorted(file.parent.glob("tok*.bin")) if one != file]
     if len(found) == 1:
         return found[0]
-    there = f"there are {', '.join(one.name for one in found)}" if found else "there is none"
+    there = ", ".join(one.name for one in found) or "none"
     raise FileNotFoundError(
-        f"{shown(file)} takes one tokenizer beside it, such as tok512.bin, and {there}: "
-        "put the one there that it was trained with."
+        f"{shown(file)} must have one tokenizer next to it, such as tok512.bin, got {there}. Put "
+        "the one there that it was trained with."
     )
 
 
@@ -187,10 +187,10 @@ class Writer:
         """Load a language model from a run folder, a Hugging Face folder or a llama2.c file.
 
         A Hugging Face folder has config.json, safetensors, and tokenizer.json or GPT-2's
-        vocab.json and merges.txt. A llama2.c file, such as stories260K.bin, has its tokenizer
-        beside it, such as tok512.bin. Nothing is unpickled, and no remote code is run.
+        vocab.json and merges.txt. A llama2.c file, such as stories260K.bin, has its tokenizer next
+        to it, such as tok512.bin. Nothing is unpickled, and no remote code is run.
 
-        Errors: an OSError where it is none of these, or incomplete; a ValueError where it is of
+        Errors: an OSError if it is none of these, or incomplete; a ValueError if it is of
         another task, no language model, or its parts do not fit each other.
         """
         return cls(*loaded(path))
@@ -200,7 +200,7 @@ class Writer:
     ) -> Iterator[str]:
         r"""Generate the continuation of a prompt, streamed in pieces.
 
-        Beam search returns it as a whole at the end, truncated at a stop string.
+        Beam search returns all of it at the end, truncated at a stop string.
 
         Args:
             prompt: The prompt.
@@ -208,7 +208,7 @@ class Writer:
             max_tokens: Maximum number of new tokens.
             stop: Stop strings, such as "\n\n"; generation ends at the first, which is not included.
 
-        Errors: a ValueError where the prompt contains unknown tokens.
+        Errors: a ValueError if the prompt contains unknown tokens.
         """
         encoded = [self._encoded(prompt)]
         pieces = self._pieces(encoded, strategy, (0,), max_tokens, checked_stop(stop))
@@ -234,7 +234,7 @@ class Writer:
         Errors: as of `write`; a TypeError for one prompt alone.
         """
         if isinstance(prompts, str):
-            raise TypeError("prompts takes several texts, and got one: put it into a list.")
+            raise TypeError("prompts must be several texts, got one. Put it into a list.")
         encoded = [self._encoded(prompt) for prompt in prompts]
         stop = checked_stop(stop)
         texts = [""] * len(encoded)
@@ -301,7 +301,7 @@ class Writer:
         parts = [*dict.fromkeys(prompt), *prompt.split()]
         wrong = next((part for part in parts if unknown in self.tokenizer.encode(part)), prompt)
         lacking = "the texts of this run never had" if self.settings else "no token stands for"
-        raise ValueError(f"the prompt has {wrong!r}, which {lacking}: leave it out.")
+        raise ValueError(f"the prompt has {wrong!r}, which {lacking}. Omit it.")
 
     def _first_token(self) -> int:
         """Return the token that stands for an empty prompt: an end token or a line break."""
@@ -356,19 +356,19 @@ def evaluate(
         field: The column of tables that holds the text; by default that of the run.
         progress: Called with the number of batches done and in all.
 
-    Errors: an OSError or ValueError where a file cannot be read or has less than two tokens, the
+    Errors: an OSError or ValueError if a file cannot be read or has less than two tokens, the
     held-out text has changed, or there is neither a file nor a run.
     """
     data = None if writer.settings is None else writer.settings.data
     if files:
         texts = tuple(read_texts(files, field or (None if data is None else data.field)))
     elif data is None:
-        raise ValueError("a model of others has held out no text: name a FILE to evaluate on.")
+        raise ValueError("only the runs of glasshead hold out a text. Name a FILE to evaluate on.")
     else:
         texts = WRITE.held_out(data)
     tokens = tokenized(writer.tokenizer, texts)
     if len(tokens.ids) < 2:
-        raise ValueError(f"a text takes at least two tokens, and has {len(tokens.ids)}: give more.")
+        raise ValueError(f"a text must have at least two tokens, got {len(tokens.ids)}.")
     length = writer.model.config.context_length
     windows = HeldOutWindows(tokens.ids, length)
     task = LanguageModelObjective(writer.model, tokens.characters)

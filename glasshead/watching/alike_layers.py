@@ -51,7 +51,7 @@ class ObservedStep(NamedTuple):
         )
 
     def captured_again(self, site: SiteCall, masks: MaskReader) -> CapturedCall | None:
-        """Capture the call of a later pass at the same place; None where it is of another kind.
+        """Capture the call of a later pass at the same place; None if it is of another kind.
 
         All but its tensors is fixed by that place.
         """
@@ -74,7 +74,7 @@ class ObservedStep(NamedTuple):
         return CapturedCall(problem, site=site)
 
     def row(self, site: SiteCall, masks: MaskReader) -> ScoreRow | None:
-        """Compute the row of another call of its pass; None where that has not all from it."""
+        """Compute the row of another call of its pass; None if that has not all from it."""
         own = self.captured.site
         if own is None or site.metadata != own.metadata:
             return None
@@ -90,7 +90,7 @@ class AlikeLayers:
     """The layers that were alike in the last pass, and the first of each kind in this one."""
 
     def __init__(self) -> None:
-        self._told: list[object] = []
+        self._identities: list[object] = []
         # By site and module, as modules that are alike share compiled code: of the last pass that
         # had other ones, and of this one.
         self._last: dict[tuple[Any, nn.Module], ObservedStep] = {}
@@ -107,8 +107,8 @@ class AlikeLayers:
         site = step.captured.site
         if site is None or _shared(step.captured) is None:
             return
-        if _told(calls) != self._told:
-            self._told, self._last, self._firsts = _told(calls), self._firsts, {}
+        if _identities(calls) != self._identities:
+            self._identities, self._last, self._firsts = _identities(calls), self._firsts, {}
         own = site.place, calls[0].module
         like = next((first for first, one in self._firsts.items() if one.shares_with(step)), None)
         if like is None:
@@ -129,7 +129,7 @@ class AlikeLayers:
         """
         if not calls:
             return None
-        firsts = self._last if _told(calls) == self._told else self._firsts
+        firsts = self._last if _identities(calls) == self._identities else self._firsts
         last = firsts.get((site.place, calls[0].module))
         return None if last is None else last.captured_again(site, masks)
 
@@ -140,14 +140,14 @@ class AlikeLayers:
             site: The call.
             calls: The module calls in progress, innermost first.
         """
-        if not calls or _told(calls) != self._told:
+        if not calls or _identities(calls) != self._identities:
             return None
         like = self._alike.get((site.place, calls[0].module))
         return None if like is None else self._firsts.get(like)
 
 
 def _shared(captured: CapturedCall) -> tuple[Any, ...] | None:
-    """Return what a call has to share with another, of numbers and shapes; None where it cannot."""
+    """Return what a call has to share with another, of numbers and shapes; None if it cannot."""
     problem, site = captured.problem, captured.site
     plain = (
         site is not None
@@ -167,7 +167,7 @@ def _shared(captured: CapturedCall) -> tuple[Any, ...] | None:
     return site.metadata, problem.scores_shape, problem.offset, problem.scale, problem.softcap
 
 
-def _told(calls: Sequence[ModuleCall]) -> list[object]:
+def _identities(calls: Sequence[ModuleCall]) -> list[object]:
     """Return the pass, and the calls in progress that tell arguments, such as a mask of padding.
 
     Layers within the same of them are told the same, as compiled code tells nothing.

@@ -78,7 +78,7 @@ class AttentionMap(Drawn):
     Attributes:
         weights: The weight of each patch.
         title: What was looked at.
-        elsewhere: The weight of keys that are no patches, by what they are.
+        elsewhere: The weight of keys that are not patches, by kind.
         removed: The weight of the keys that were removed, before the others were scaled to sum to 1
             without them.
         picture: The picture to paint over; None: the weights alone.
@@ -115,7 +115,7 @@ class AttentionMap(Drawn):
         Args:
             picture: See `glasshead.drawing.Overlay`.
 
-        Errors: a TypeError or ValueError where it is no picture.
+        Errors: a TypeError or ValueError if it is not a picture.
         """
         Overlay([[0.0]], picture)
         return replace(self, picture=picture)
@@ -123,7 +123,7 @@ class AttentionMap(Drawn):
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write a picture, .png, or a page, .html.
 
-        Errors: a ValueError for another ending, an OSError where it cannot be written; then an
+        Errors: a ValueError for another ending, an OSError if it cannot be written; then an
         older file is left unchanged.
         """
         from glasshead.files import whole_file
@@ -132,8 +132,8 @@ class AttentionMap(Drawn):
         if ending not in (".png", ".html"):
             raise ValueError(f"save takes a file named .png or .html, and got {str(file)!r}.")
         content = self.overlay.png() if ending == ".png" else self.html().encode()
-        with whole_file(Path(file)) as beside:
-            Path(beside).write_bytes(content)
+        with whole_file(Path(file)) as temporary:
+            Path(temporary).write_bytes(content)
 
     @property
     def overlay(self) -> Overlay:
@@ -142,8 +142,8 @@ class AttentionMap(Drawn):
 
     def document(self) -> Document:
         shares = {"patches": self.share} | dict(self.elsewhere)
-        told = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
-        blocks = [self.overlay, Paragraph(f"Sums by kind of key: {told}.")]
+        shown = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
+        blocks = [self.overlay, Paragraph(f"Sums by kind of key: {shown}.")]
         if self.removed:
             blocks.append(
                 Paragraph(f"Removed were keys of {self.removed:.3f}; the others sum to 1.")
@@ -170,7 +170,7 @@ def tokens_of(
         batch, image: The numbers of the text, and of the picture within it.
         grid: Rows and columns of patches that are its last keys; None: what is known of it.
 
-    Errors: a ValueError where they are not known.
+    Errors: a ValueError if they are not known.
     """
     if grid is not None:
         rows, columns = (whole_number(side, "grid", least=1) for side in grid)
@@ -260,9 +260,9 @@ def attention_map(
         removed = float(values[places].sum())
         values = values.index_fill(0, places, 0.0)
         values = values / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
-    told = "mean of all queries" if choice.query is None else f"query {choice.query}"
+    shown = "mean of all queries" if choice.query is None else f"query {choice.query}"
     of_heads = f"mean of {len(heads)} heads" if len(heads) > 1 else f"head {heads[0]}"
-    title = ", ".join([name or "the model", told, *([of_heads] if _has_heads(W) else [])])
+    title = ", ".join([name or "the model", shown, *([of_heads] if _has_heads(W) else [])])
     return placed(values, tokens, title=title, removed=removed)
 
 
@@ -322,7 +322,7 @@ def _queries(
 ) -> list[int] | None:
     """Return the numbers of the queries of a picture, counted window by window.
 
-    Errors: a TypeError or ValueError where one is not there.
+    Errors: a TypeError or ValueError if one is not there.
     """
     if query is None:
         return None

@@ -1,16 +1,19 @@
-"""A captured attention call: its inputs, masks of other libraries read, its output compared."""
+"""A captured attention call, the result of the second of the stages of a call.
+
+Here its inputs become a `Problem`, masks of other libraries are read, and its output is compared.
+What captures the call of a function is next to what intercepts it, in interception/.
+"""
 
 import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn import functional as F
 
 from glasshead.engines import REFERENCE
 from glasshead.recipe.biases import Bias
@@ -101,16 +104,16 @@ class CapturedCall:
         real: Which queries are real tokens, `[batch, queries]`, and not padding, where its module
             was told; None: that is to be found.
         logsumexp: Logsumexp of each row, `[*batch, heads, queries]`, where the kernel returned it.
-        output: The model's own output, to compare ours with; None where dropout or a projection
+        output: The model's own output, to compare ours with; None if dropout or a projection
             comes between.
         follows: Compares the model's own output with ours, where the problem has not its values;
             None: `output` is compared.
-        gradient: Where the gradient of its output arrives; None where that is not to be had.
-        context: Returns the output of its heads, dropout included; None where it is not to be had.
+        gradient: Where the gradient of its output arrives; None if that is not to be had.
+        context: Returns the output of its heads, dropout included; None if it is not to be had.
         by_hand: The steps of attention that is written by hand, in words.
-        trace: Computes every step of it; None where it was not asked for, or is not by hand.
+        trace: Computes every step of it; None if it was not asked for, or is not by hand.
         shards: Which of its heads and queries this rank computes, where its inputs tell.
-        site: Where it is in compiled code; None where it is not, or takes other arguments.
+        site: Where it is in compiled code; None if it is not, or takes other arguments.
     """
 
     problem: Problem
@@ -130,17 +133,17 @@ class CapturedCall:
     shards: tuple[Shard, ...] = ()
     site: SiteCall | None = None
 
-    @property
+    @cached_property
     def queries(self) -> int:
         """Number of queries."""
         return self.problem.scores_shape[-2]
 
-    @property
+    @cached_property
     def batch(self) -> tuple[int, ...]:
         """Shape of the axes before heads and queries."""
         return self.problem.scores_shape[:-3]
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Number of rows of the batch."""
         return math.prod(self.batch)
@@ -228,33 +231,6 @@ def first_keys(problem: Problem, count: int) -> Problem:
     )
     key, value = (x[..., :count, :] for x in (problem.key, problem.value))
     return replace(problem, key=key, value=value, mask=mask, biases=cut)
-
-
-def keys_before(problem: Problem, count: int) -> Problem:
-    """Prepend `count` hidden keys, so that the keys are numbered as in the text.
-
-    These stand for the keys that a sliding cache has evicted.
-    """
-    if not count:
-        return problem
-    key, value = (F.pad(x, (0, 0, count, 0)) for x in (problem.key, problem.value))
-    queries, keys = problem.scores_shape[-2:]
-    shown = torch.ones(queries, keys, dtype=torch.bool, device=problem.query.device)
-    if problem.mask is not None:
-        shown = shown & problem.mask.visible(problem.tile())
-    biases = tuple(
-        F.pad(bias.expand(*bias.shape[:-1], keys), (count, 0))
-        for bias in problem.biases
-        if isinstance(bias, Tensor)
-    )
-    return replace(
-        problem,
-        key=key,
-        value=value,
-        mask=dense(F.pad(shown, (count, 0))),
-        biases=biases,
-        offset=problem.offset + count,
-    )
 
 
 @dataclass(eq=False)
@@ -366,6 +342,14 @@ def _read(tensor: Tensor) -> ConvertedMask:
     )
 
 
+def hidden_scores(scores: Tensor, lowest: torch.dtype) -> Tensor:
+    """Return which scores hide a key, by -inf or by the lowest number of a type.
+
+    A mask of that number may have been scaled since.
+    """
+    return scores <= torch.finfo(lowest).min / (2 if lowest == torch.float16 else 1e6)
+
+
 # Tolerances of a model's output, relative to the largest value.
 _TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 1e-2}
 _COARSE = 4e-2
@@ -396,7 +380,7 @@ def agrees(theirs: Tensor, ours: Tensor) -> bool:
 
 
 def with_own_context(trace: Trace, made: Tensor | None) -> Trace | None:
-    """Return a trace whose context is NaN where the model's is; None where that is another.
+    """Return a trace whose context is NaN where the model's is; None if that is another.
 
     For a query that sees no key, models give 0, NaN or the mean of the values; any of these is
     taken as it is.

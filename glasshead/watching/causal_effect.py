@@ -20,7 +20,7 @@ class CausalEffect:
     Attributes:
         clean: Logits of the model as it is.
         changed: Logits with the interventions.
-        clean_loss, changed_loss: The losses; None where the model gives none, and none was asked.
+        clean_loss, changed_loss: The losses; None if the model gives none, and none was asked.
 
     >>> effect = CausalEffect(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]]))
     >>> effect.logit_change, effect.kl_divergence
@@ -45,9 +45,9 @@ class CausalEffect:
 
     @property
     def loss_change(self) -> Float[Tensor, ""]:
-        """Return changed loss - clean loss; above 0 where the interventions harm.
+        """Return changed loss - clean loss; above 0 if the interventions harm.
 
-        Errors: a ValueError where there is no loss.
+        Errors: a ValueError if there is no loss.
         """
         if self.clean_loss is None or self.changed_loss is None:
             raise ValueError(
@@ -59,13 +59,13 @@ class CausalEffect:
     def __repr__(self) -> str:
         largest = float(self.logit_change.abs().amax()) if self.clean.numel() else 0.0
         divergence = float(self.kl_divergence.mean()) if self.clean.numel() else 0.0
-        told = [f"largest logit change {largest:.4g}", f"mean KL divergence {divergence:.4g} nats"]
+        parts = [f"largest logit change {largest:.4g}", f"mean KL divergence {divergence:.4g} nats"]
         if self.clean_loss is not None and self.changed_loss is not None:
-            told.append(
+            parts.append(
                 f"loss {float(self.clean_loss):.4g} → {float(self.changed_loss):.4g} "
                 f"({float(self.loss_change):+.4g})"
             )
-        return f"CausalEffect: {', '.join(told)}"
+        return f"CausalEffect: {', '.join(parts)}"
 
 
 @torch.no_grad()
@@ -85,9 +85,9 @@ def causal_effect(
         model: The model.
         interventions: As of `intervene`.
         inputs, named: Inputs of the model; with `labels=` models of transformers give a loss.
-        loss: Computes a loss from what the model returns; None: its own, where it gives one.
+        loss: Computes a loss from what the model returns; None: its own, if it gives one.
 
-    Errors: as of `intervene`; a TypeError where the model returns no logits, and a ValueError where
+    Errors: as of `intervene`; a TypeError if the model returns no logits, and a ValueError if
     an input is a cache, which the first run would fill.
 
     Source: Vig et al. 2020 (Investigating gender bias in language models using causal mediation
@@ -125,7 +125,7 @@ def causal_effect(
 def _logits(output: Any) -> Tensor:
     """Return the logits of a model's output.
 
-    Errors: a TypeError where it has none.
+    Errors: a TypeError if it has none.
     """
     logits = getattr(output, "logits", output)
     if not isinstance(logits, Tensor):

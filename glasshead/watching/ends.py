@@ -44,7 +44,7 @@ class Ends:
 def check_ends(ended: Any) -> Ends | None:
     """Check the argument `ended` of a watch.
 
-    Errors: a TypeError or ValueError where it is invalid.
+    Errors: a TypeError or ValueError if it is invalid.
     """
     if ended is None:
         return None
@@ -93,7 +93,7 @@ class _Decoding:
 
     Attributes:
         config: Its `GenerationConfig`, of which each loop has its own.
-        length: Number of tokens of its texts so far; 0 where unknown.
+        length: Number of tokens of its texts so far; 0 if unknown.
         inputs: What the model is called with.
     """
 
@@ -129,7 +129,7 @@ class EndFinder:
     def real(
         self, call: AttentionCall, place: CallPosition
     ) -> Bool[Tensor, "batch queries"] | None:
-        """Return which queries belong to a text that has not ended; None where all may.
+        """Return which queries belong to a text that has not ended; None if all may.
 
         Args:
             call: The call.
@@ -147,7 +147,7 @@ class EndFinder:
         return real if real is not None and real.shape == (batch, queries) else None
 
     def _of_pass(self, place: CallPosition, calls: Sequence[ModuleCall]) -> Tensor | None:
-        """Return which tokens of a forward pass belong to a text; None where all may."""
+        """Return which tokens of a forward pass belong to a text; None if all may."""
         decoding, position = _decoding(), place.position
         fed = _fed(calls, decoding, any_name=self._given is not None)
         if fed is None:
@@ -180,7 +180,7 @@ class EndFinder:
         return text
 
     def _stops(self, decoding: _Decoding | None) -> _Stops | None:
-        """Return what ends a text; None where nothing is known to."""
+        """Return what ends a text; None if nothing is known to."""
         if self._given is not None:
             return _Stops(self._given.ids, None, counts=False)
         config = attribute(self._model, "config")
@@ -197,7 +197,7 @@ class EndFinder:
 def _before_ends(
     text: _Text, ids: Int[Tensor, "rows queries"], position: int, stops: _Stops
 ) -> Bool[Tensor, "rows queries"] | None:
-    """Return which tokens of a pass come before the end of their text; None where all do."""
+    """Return which tokens of a pass come before the end of their text; None if all do."""
     # Of a few numbers Python takes a tenth of the time of the operators.
     rows, over = ids.tolist(), []
     for row, tokens in enumerate(rows):
@@ -264,7 +264,7 @@ def _are_ids(value: Any) -> bool:
 
 
 def _decoding() -> _Decoding | None:
-    """Return the innermost decoding loop on the stack of this thread; None where there is none."""
+    """Return the innermost decoding loop on the stack of this thread; None if there is none."""
     frame = sys._getframe(1)  # noqa: SLF001 - it has no other name
     while frame is not None:
         # Asking a frame for the names of its variables takes longer.

@@ -55,7 +55,7 @@ STANCE = (
     "watch compiles what is compiled anew, and where {module} ran the stance of torch.compiler "
     "does not let it: leave that stance, or leave the module out by layers=."
 )
-BY_HAND = (
+EXPLICIT = (
     "watch follows attention by hand from a product of queries and keys through a softmax to a "
     "product with values"
 )
@@ -81,7 +81,7 @@ def unknown_operator(name: str) -> str:
 def unreadable(error: Exception) -> str:
     """Return the message for an attention whose observation raised an error."""
     if isinstance(error, UnfollowedError):
-        return f"{BY_HAND}, and {{module}} {error}: leave it out by layers=."
+        return f"{EXPLICIT}, and {{module}} {error}: leave it out by layers=."
     if isinstance(error, UnseenError):
         return str(error).replace("{", "{{").replace("}", "}}")
     reason = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(".")

@@ -35,7 +35,7 @@ def attribute(owner: Any, name: str, default: Any = None) -> Any:
 
 
 def holds(value: Any) -> bool:
-    """Return whether a value counts as true; False where it does not say."""
+    """Return whether a value counts as true; False if it does not say."""
     return bool(answer(lambda: bool(value)))
 
 

@@ -11,10 +11,9 @@ from torch import Tensor, distributed
 
 from glasshead.attention.weight_gradients import WeightGradients
 from glasshead.attention.weights import Weights
-from glasshead.recipe.biases import bias_values
 from glasshead.recipe.masks import Mask, dense
 from glasshead.recipe.normalizers import Normalizer, SoftmaxOne
-from glasshead.recipe.problem import Problem
+from glasshead.recipe.problem import Problem, bias_values
 from glasshead.watching.layer_record import Watched
 from glasshead.watching.recorded_call import Call
 
@@ -39,7 +38,7 @@ class _Part(NamedTuple):
 def gathered(watched: Mapping[str, Watched]) -> dict[str, Watched]:
     """Return the calls of all ranks, joined by heads and then by queries; see `Seen.gather`.
 
-    Errors: a ValueError where ranks have seen other calls.
+    Errors: a ValueError if ranks have seen other calls.
     """
     whole = {name: [*calls] for name, calls in watched.items()}
     for name, place, parts in _of_all_ranks(whole, "heads"):
@@ -58,7 +57,7 @@ def _of_all_ranks(
 ) -> Iterator[tuple[str, int, list[_Part]]]:
     """Yield the name and place of each call that is spread along an axis, and its parts by rank.
 
-    Errors: a ValueError where ranks have seen other calls.
+    Errors: a ValueError if ranks have seen other calls.
     """
     own = [
         (shard.group, _Part(name, place, shard.first, call.moved(shards=()), call.arrived))
@@ -86,16 +85,16 @@ def _exchanged(own: list[_Part], group: Any) -> list[list[_Part]]:
     """Return the parts of each rank of a group, with tensors on the device of this one's."""
     tensors = (x for part in own for x in _tensors(part.call.values))
     device = next(tensors, torch.empty(0)).device
-    told: list[Any] = [None] * distributed.get_world_size(group)
+    gathered: list[Any] = [None] * distributed.get_world_size(group)
     written = io.BytesIO()
     torch.save([tuple(part) for part in own], written)
-    distributed.all_gather_object(told, written.getvalue(), group=group)
+    distributed.all_gather_object(gathered, written.getvalue(), group=group)
     return [
         [
             _Part(*part)
             for part in torch.load(io.BytesIO(one), map_location=device, weights_only=False)
         ]
-        for one in told
+        for one in gathered
     ]
 
 

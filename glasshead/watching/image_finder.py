@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from glasshead.watching.attention_map import Images, ImageTokens
 from glasshead.watching.captured_call import AttentionCall, CapturedCall
 from glasshead.watching.foreign import attribute
-from glasshead.watching.module_calls import ModuleCall
+from glasshead.watching.module_calls import ModuleCall, may_be_given
 
 # Parameters that are tokens before the patches, in the order that models put them there.
 _BEFORE = {
@@ -26,6 +26,17 @@ _AFTER = {"detection": ("detection_tokens",)}
 _STRIDES = (2, 4, 8, 16, 32, 64)
 # Pictures that may wait for a text.
 _MOST = 1024
+
+
+# What shows a picture, or a text that may have some, by the name of an argument.
+_SHOWING = frozenset({"grid_thw", "input_dimensions", "input_ids", "pixel_values"})
+
+
+def takes_pictures(modules: Iterable[nn.Module]) -> bool:
+    """Return whether a module of a model may be given a picture, or a text that has some."""
+    return any(
+        attribute(one, "patch_embed") is not None or may_be_given(one, _SHOWING) for one in modules
+    )
 
 
 class ImageFinder:
@@ -71,11 +82,9 @@ class ImageFinder:
         Args:
             call: The call.
 
-        Returns: None where the model was given no picture, a clause where its patches are not
+        Returns: None if the model was given no picture, a clause where its patches are not
         known.
         """
-        if call.captured.over_features:
-            return "its keys are features, and not patches"
         try:
             return self._images(call.captured, call.calls)
         except Exception as error:  # noqa: BLE001 - as of other things of these names
@@ -173,7 +182,7 @@ def _sides(size: Any) -> tuple[int, int]:
 
 
 def _patch_grid(module: nn.Module, pixels: Tensor) -> tuple[int, int] | None:
-    """Return the grid of patches; None where the model has no patches of one size."""
+    """Return the grid of patches; None if the model has no patches of one size."""
     known = (*module.modules(), attribute(module, "config"))
     sizes = (attribute(one, "patch_size") for one in known)
     size = next((one for one in sizes if one is not None), None)
@@ -267,6 +276,6 @@ def _packed(module: nn.Module, sizes: Tensor, keys: int) -> Images | str:
 
 
 def _of(module: nn.Module, name: str) -> Any:
-    """Return a number of a module, or else of its config; None where neither has it."""
+    """Return a number of a module, or else of its config; None if neither has it."""
     own = attribute(module, name)
     return attribute(attribute(module, "config"), name) if own is None else own

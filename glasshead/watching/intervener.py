@@ -22,7 +22,7 @@ from glasshead.watching.module_calls import (
     names_of,
 )
 from glasshead.watching.sequences import CallPosition, SequenceLedger
-from glasshead.watching.sharding import Shard, ShardError, head_shard, shares_heads
+from glasshead.watching.sharding import Shard, ShardError, has_ranks, head_shard
 
 
 class AttentionChange:
@@ -64,7 +64,7 @@ class AttentionChange:
     def factors(self, heads: int, like: Tensor) -> Float[Tensor, " heads"]:
         """Return the factor of the queries of each head.
 
-        Errors: a ValueError where it is not the same for all queries.
+        Errors: a ValueError if it is not the same for all queries.
         """
         for call, one in self._parts:
             if one.scales and one.queries is not None:
@@ -100,12 +100,12 @@ class AttentionChange:
     def emptied(
         self, context: Float[Tensor, "*batch heads queries value_dim"]
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
-        """Return the output of the heads with 0 where a query sees no key any more."""
+        """Return the output of the heads, with 0 where a query sees no key any more."""
         if not self.empties:
             return context
         return context.masked_fill(self._visible[2].unsqueeze(-1), 0.0)
 
-    def told(self, logsumexp: Tensor | None) -> CapturedCall:
+    def changed_call(self, logsumexp: Tensor | None) -> CapturedCall:
         """Return the changed call without its output, for the watchers.
 
         Args:
@@ -217,7 +217,7 @@ class Intervener:
         named = (ones for each, ones in self._interventions.items() if _matches(name, each))
         return calls if any(named) else []
 
-    def record_by_hand(self, name: str | None, *, done: bool) -> None:
+    def record_explicit(self, name: str | None, *, done: bool) -> None:
         """Record attention that is written by hand.
 
         Args:
@@ -234,9 +234,9 @@ class Intervener:
     ) -> Shard | None:
         """Return which heads this rank computes, where ranks share them.
 
-        Errors: a ValueError where that is not known.
+        Errors: a ValueError if that is not known.
         """
-        if not shares_heads():
+        if not has_ranks():
             return None
         modules = [call.module for call in calls[calls.index(own) :]]
         try:
@@ -266,7 +266,7 @@ class Intervener:
     ) -> CallPosition:
         """Return the position of a call in its text.
 
-        Errors: a ValueError where its rows are at different ones, or keys were removed.
+        Errors: a ValueError if its rows are at different ones, or keys were removed.
         """
         if isinstance(captured.problem.offset, Tensor):
             raise ValueError(  # noqa: TRY004 - of a batch
@@ -306,7 +306,7 @@ class Intervener:
     def check_complete(self) -> None:
         """Check that every named attention was reached, and every named position.
 
-        Errors: a RuntimeError where one was not, or may not have been, or a module was compiled.
+        Errors: a RuntimeError if one was not, or may not have been, or a module was compiled.
         """
         if self._untold is not None:
             raise RuntimeError(self._untold)

@@ -22,7 +22,7 @@ class ChangedCall:
     Attributes:
         name: Name of the module.
         heads: Its number of query heads; None: its inputs have no head axis.
-        place: Position of its first query and of its first key in the text; None where no
+        place: Position of its first query and of its first key in the text; None if no
             intervention asks for it.
     """
 
@@ -91,7 +91,7 @@ class Intervention:
     def _places(self, given: Any, name: str) -> tuple[int, ...]:
         """Check a list of heads or positions.
 
-        Errors: a TypeError or ValueError where it is none, or empty.
+        Errors: a TypeError or ValueError if it is none, or empty.
         """
         what = f"{type(self).__name__}({name}=…)"
         if not isinstance(given, list | tuple | range) or not len(given):
@@ -146,7 +146,7 @@ class ZeroAblation(Intervention):
         heads: Query heads, counted from 0; None: all.
         queries: Positions in the text of the queries; None: all.
 
-    Errors: a TypeError or ValueError where these are no lists of whole numbers of at least 0.
+    Errors: a TypeError or ValueError if these are not lists of whole numbers of at least 0.
 
     Source: Michel et al. 2019 (Are sixteen heads really better than one?), section 2.3.
 
@@ -174,8 +174,8 @@ class MeanAblation(Intervention):
         heads: Query heads, counted from 0; None: all.
         queries: Positions in the text of the queries; None: all.
 
-    Errors: a TypeError or ValueError where an argument is no such thing. Within the block a
-    ValueError where the run has nothing of the attention, or heads of another number or width.
+    Errors: a TypeError or ValueError if an argument is invalid. Within the block a
+    ValueError if the run did not observe the attention, or heads of another number or width.
 
     Source: Wang et al. 2023 (Interpretability in the wild), mean ablation.
 
@@ -209,7 +209,7 @@ class MeanAblation(Intervention):
 
 @dataclass(frozen=True, eq=False)
 class ActivationPatch(Intervention):
-    """Activation patching: the output of the heads is that of another run at the same positions.
+    """Activation patching: the heads output what another run output at the same positions.
 
     The run is of the same text length at least, as far as positions are patched, and of as many
     texts, or of one for all. While a text grows with a cache, each step takes its own position.
@@ -219,8 +219,8 @@ class ActivationPatch(Intervention):
         heads: Query heads, counted from 0; None: all.
         queries: Positions in the text of the queries; None: all.
 
-    Errors: a TypeError or ValueError where an argument is no such thing. Within the block a
-    ValueError where the run has nothing of the attention, or another shape.
+    Errors: a TypeError or ValueError if an argument is invalid. Within the block a
+    ValueError if the run did not observe the attention, or another shape.
 
     Source: Vig et al. 2020 (Investigating gender bias in language models using causal mediation
     analysis); Meng et al. 2022 (Locating and editing factual associations in GPT), section 2.1.
@@ -279,7 +279,7 @@ class ScaleBeta(Intervention):
         heads: Query heads, counted from 0; None: all.
         queries: Positions in the text of the queries; None: all.
 
-    Errors: a TypeError or ValueError where the factor is not finite, or an argument is no list.
+    Errors: a TypeError or ValueError if the factor is not finite, or an argument is not a list.
 
     >>> import glasshead as gh
     >>> rule, x = gh.Attention(score=gh.Dot(1.0)), torch.tensor([[[1.0], [3.0]]])
@@ -323,8 +323,8 @@ class ForbidKeys(_KeyIntervention):
         heads: Query heads, counted from 0; None: all.
         queries: Positions in the text of the queries; None: all.
 
-    Errors: a TypeError or ValueError where these are no lists of whole numbers of at least 0. At
-    the end of the block a RuntimeError where a text never had such a key.
+    Errors: a TypeError or ValueError if these are not lists of whole numbers of at least 0. At
+    the end of the block a RuntimeError if a text never had such a key.
 
     Source: Geva et al. 2023 (Dissecting recall of factual associations in auto-regressive language
     models), attention knockout.
@@ -345,7 +345,7 @@ class ForbidKeys(_KeyIntervention):
 
 @dataclass(frozen=True, eq=False)
 class ForceKeys(_KeyIntervention):
-    """Force all attention to some keys: others are hidden, and these share the whole weight.
+    """Force all attention to some keys: others are hidden, and these share all the weight.
 
     Weights among these keep their ratios. A query that sees none of them, as one before all of them
     in causal attention, has an empty row: its weights and its context are 0.
@@ -385,7 +385,7 @@ def _check_run(intervention: Intervention, run: Any) -> None:
 def _of_run(intervention: Intervention, run: Seen, call: ChangedCall) -> Watched:
     """Return what a run has of an attention.
 
-    Errors: a ValueError where it has nothing, or the module runs several times in a forward pass.
+    Errors: a ValueError if it has nothing, or the module runs several times in a forward pass.
     """
     if call.name not in run:
         raise ValueError(
@@ -404,7 +404,7 @@ def _of_run(intervention: Intervention, run: Seen, call: ChangedCall) -> Watched
 def _kept(one: Call, call: ChangedCall) -> Float[Tensor, "*batch heads queries value_dim"]:
     """Return the context of a call of a run.
 
-    Errors: a ValueError where it was not kept.
+    Errors: a ValueError if it was not kept.
     """
     if one.context is None:
         raise ValueError(
@@ -416,7 +416,7 @@ def _kept(one: Call, call: ChangedCall) -> Float[Tensor, "*batch heads queries v
 def _check_shape(
     intervention: Intervention, known: Sequence[int], context: Tensor, call: ChangedCall
 ) -> None:
-    """Raise a ValueError where heads of a run have another number or width."""
+    """Raise a ValueError if heads of a run have another number or width."""
     shape = context.shape[-3], context.shape[-1]
     if tuple(known) != shape:
         raise ValueError(

@@ -46,7 +46,7 @@ class Keeper:
             call: The call.
             problem: Its computation, at its position in its text.
 
-        Errors: an `UnfitError` where it has not what is to be kept.
+        Errors: an `UnfitError` if it has not what is to be kept.
         """
         if self.spent is not None:
             return {"missing": self.spent}
@@ -77,7 +77,7 @@ class Keeper:
                 f"{type(problem.normalizer).__name__}: leave it out by layers=."
             )
         charge = partial(self._charge, name)
-        store = self._stores.setdefault((name, run.place), KeyStore())
+        store = self._stores.setdefault((name, run.repeat), KeyStore())
         shared = self._snapshots.of(problem, charge)
         return store.weights(shared, _logsumexp(captured, problem), charge)
 
@@ -142,13 +142,13 @@ class Keeper:
         Those of a function are followed to its own output, so that no step is shown that the model
         has not taken.
         """
-        by_hand, source = captured.trace, captured.gradient
-        if by_hand is None and source is not None and source.drops:
+        explicit, source = captured.trace, captured.gradient
+        if explicit is None and source is not None and source.drops:
             raise UnfitError(
                 f"keep='trace' needs attention without dropout, and {name or 'the model'!r} drops "
                 f"weights; call model.eval() first."
             )
-        if by_hand is None and (captured.by_hand or source is None):
+        if explicit is None and (captured.by_hand or source is None):
             raise UnfitError(
                 f"keep='trace' takes attention whose queries, keys, values and output show, "
                 f"without dropout, and those of {name!r} do not: write it as a product, a softmax "
@@ -157,13 +157,13 @@ class Keeper:
             )
         # Steps from the scores to what dropout leaves, and the vectors around them.
         numbers = 6 * prod(problem.scores_shape) + 4 * problem.value.numel()
-        if by_hand is None:
+        if explicit is None:
             numbers += problem.query.numel() + problem.key.numel()
         self._charge(name, numbers * problem.dtype.itemsize)
-        if by_hand is None:
+        if explicit is None:
             return steps_of(captured, self._snapshots.of(problem, lambda _: None), name)
         try:
-            return by_hand()
+            return explicit()
         except UnfollowedError as error:
             raise UnfitError(
                 f"keep='trace' takes scores that are products, scaled, with biases and masks "
@@ -173,7 +173,7 @@ class Keeper:
     def _charge(self, name: str, needed: int) -> None:
         """Charge bytes of kept weights or steps to the budget.
 
-        Errors: a `BudgetError` where the total exceeds it.
+        Errors: a `BudgetError` if the total exceeds it.
         """
         self._bytes += needed
         if self._bytes > self._budget:
@@ -187,7 +187,7 @@ class Keeper:
 def steps_of(captured: CapturedCall, problem: Problem, name: str) -> Trace:
     """Compute the steps of a call of a function from its inputs, in their layout.
 
-    Errors: a ValueError where its output is another.
+    Errors: a ValueError if its output is another.
     """
     # A cache may be written to.
     inputs = {

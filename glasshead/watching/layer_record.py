@@ -46,7 +46,7 @@ class Watched(Sequence[Call]):
 
     Args:
         name: Name of the module; of a run `name#run`.
-        calls: Its calls.
+        calls: Its calls, or what makes them when they are read; a watch adds to the list.
         settle: Computes the statistics that calls wait for; None: none waits.
 
     >>> import torch
@@ -64,10 +64,14 @@ class Watched(Sequence[Call]):
     """
 
     def __init__(
-        self, name: str, calls: Sequence[Call] = (), settle: Callable[[], None] | None = None
+        self,
+        name: str,
+        calls: Sequence[Call | Callable[[], Call]] = (),
+        settle: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
-        self._made = list(calls)
+        self._made: list[Any] = calls if isinstance(calls, list) else [*calls]
+        self._known = 0
         self._settle = settle
         self._together: dict[str, Any] = {}
 
@@ -75,22 +79,29 @@ class Watched(Sequence[Call]):
     def _calls(self) -> list[Call]:
         if self._settle is not None:
             self._settle()
-        return self._made
+        return self._read()
+
+    def _read(self) -> list[Call]:
+        """Return the calls, of which some statistics may still wait to be computed."""
+        made, many = self._made, len(self._made)
+        if self._known < many:
+            for place in range(self._known, many):
+                # Another thread may read, too.
+                if not isinstance(one := made[place], Call):
+                    made[place] = one()
+            self._known, self._together = many, {}
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy has what was seen so far.
         return {**vars(self), "_made": [*self._calls], "_settle": None}
 
-    def add(self, call: Call) -> None:
-        """Append a call."""
-        self._made.append(call)
-        self._together = {}
-
     def crop(self, text: tuple[int, ...], left: int) -> None:
         """Record that a text has lost its last tokens, and how many are left."""
-        last = next((call for call in reversed(self._made) if call.text == text), None)
+        made = self._read()
+        last = next((call for call in reversed(made) if call.text == text), None)
         if last is not None:
-            self._made[self._made.index(last)] = last.stopped(left)
+            made[made.index(last)] = last.stopped(left)
             self._together = {}
 
     @property
@@ -135,7 +146,7 @@ class Watched(Sequence[Call]):
     def prefill(self) -> Call:
         """The first call of the last text.
 
-        Errors: a ValueError where the module runs several times in a forward pass.
+        Errors: a ValueError if the module runs several times in a forward pass.
         """
         return self._last_calls[0]
 
@@ -143,7 +154,7 @@ class Watched(Sequence[Call]):
     def steps(self) -> list[Call]:
         """The calls of the last text after the prefill, such as the decoding steps.
 
-        Errors: a ValueError where the module runs several times in a forward pass.
+        Errors: a ValueError if the module runs several times in a forward pass.
         """
         return self._last_calls[1:]
 
@@ -151,7 +162,7 @@ class Watched(Sequence[Call]):
     def joined(self) -> Call:
         """The calls of the last text, joined.
 
-        Errors: a ValueError where a statistic of the whole does not follow from its parts, or the
+        Errors: a ValueError if a statistic of the whole does not follow from its parts, or the
         module runs several times in a forward pass.
         """
         return _sum(self.last_text)
@@ -160,7 +171,7 @@ class Watched(Sequence[Call]):
     def weights(self) -> Weights | JoinedWeights:
         """The lazy matrix of the last text, over all of its calls.
 
-        Errors: a ValueError where they were not kept, or the module runs several times in a
+        Errors: a ValueError if they were not kept, or the module runs several times in a
         forward pass.
         """
         calls = self.last_text
@@ -179,14 +190,14 @@ class Watched(Sequence[Call]):
 
     @property
     def by_hand(self) -> str | None:
-        """The steps of the last call, in words; None where it was left to a function."""
+        """The steps of the last call, in words; None if it was left to a function."""
         return self._calls[-1].by_hand if self._calls else None
 
     @property
     def trace(self) -> Trace:
         """Every step of the last call of the last text, for `gh.explain`.
 
-        Errors: a ValueError where it was not kept, or the module runs several times in a forward
+        Errors: a ValueError if it was not kept, or the module runs several times in a forward
         pass.
         """
         trace = self._last_calls[-1].trace
@@ -226,7 +237,7 @@ class Watched(Sequence[Call]):
             sinks: Also remove keys that receive more than this of the weight of the mean query,
                 such as 0.3 (Gu et al. 2025, When attention sink emerges, section 3).
 
-        Errors: a TypeError or ValueError where an argument is invalid, the weights were not kept or
+        Errors: a TypeError or ValueError if an argument is invalid, the weights were not kept or
         the patches are not known.
         """
         if grid is None and isinstance(self._calls[-1].images, str):
@@ -256,7 +267,7 @@ class Watched(Sequence[Call]):
             batch, image, grid: As of `image`.
             title: The title; None: the name of the attention.
 
-        Errors: a TypeError or ValueError where an argument is invalid or the patches are not known.
+        Errors: a TypeError or ValueError if an argument is invalid or the patches are not known.
 
         >>> import torch
         >>> import glasshead as gh
@@ -291,7 +302,7 @@ class Watched(Sequence[Call]):
         tensor([[[[0.0000, 0.5000],
                   [0.0000, 0.0000]]]])
 
-        Errors: a ValueError where they were not kept, no backward pass has reached them, or the
+        Errors: a ValueError if they were not kept, no backward pass has reached them, or the
         text has several calls or the module several runs in a forward pass.
         """
         calls = self.last_text
@@ -306,7 +317,7 @@ class Watched(Sequence[Call]):
     def context(self) -> Float[Tensor, "*batch heads queries value_dim"]:
         """The output of the heads over the last text, before the output projection.
 
-        Errors: a ValueError where it was not kept, or the module runs several times in a forward
+        Errors: a ValueError if it was not kept, or the module runs several times in a forward
         pass.
         """
         kept = [call.context for call in self.last_text if call.context is not None]
@@ -318,9 +329,9 @@ class Watched(Sequence[Call]):
 
     @property
     def real(self) -> Bool[Tensor, "batch tokens"] | None:
-        """Which tokens of the last text are real; None where all are, or the padding is unknown.
+        """Which tokens of the last text are real; None if all are, or the padding is unknown.
 
-        Errors: a ValueError where the module runs several times in a forward pass.
+        Errors: a ValueError if the module runs several times in a forward pass.
         """
         calls = self.last_text
         known = next((call.real for call in calls if call.real is not None), None)
@@ -334,7 +345,7 @@ class Watched(Sequence[Call]):
     def last_text(self) -> list[Call]:
         """The calls of the last text, without tokens that were rejected after they were read.
 
-        Errors: a ValueError where they cannot be joined, or the module runs several times in a
+        Errors: a ValueError if they cannot be joined, or the module runs several times in a
         forward pass.
         """
         return whole(self.name, self._last_calls)
@@ -343,7 +354,7 @@ class Watched(Sequence[Call]):
     def _last_calls(self) -> list[Call]:
         """The calls of the last text, as they ran.
 
-        Errors: a ValueError where the module runs several times in a forward pass.
+        Errors: a ValueError if the module runs several times in a forward pass.
         """
         runs = self.runs
         if any(run[0].beside for run in runs[1:]):
@@ -381,7 +392,7 @@ class Watched(Sequence[Call]):
     def kept(self) -> list[tuple[int, Call]]:
         """The number of each call, and the call without tokens that were rejected later.
 
-        Errors: a ValueError where rows of a text changed places.
+        Errors: a ValueError if rows of a text changed places.
         """
         found: dict[int, Call] = {}
         places = {id(call): place for place, call in enumerate(self._calls)}
@@ -441,17 +452,6 @@ class Watched(Sequence[Call]):
         return sorted([*super().__dir__(), *(dir(self._calls[0]) if self._calls else ())])
 
 
-def last_call(watched: Watched, run: int | None) -> Call | None:
-    """Return the last call of a run, whose statistics may still wait; None where there is none.
-
-    Args:
-        watched: The record of its attention, which may have statistics of any other name.
-        run: The number of the run; None: of any.
-    """
-    made = watched._made  # noqa: SLF001 - of this module
-    return next((call for call in reversed(made) if run in (None, call.run)), None)
-
-
 def close(watched: Watched) -> None:
     """Compute what waits in a record, and let go of what computes it."""
     len(watched)
@@ -459,7 +459,7 @@ def close(watched: Watched) -> None:
 
 
 def check_whole(name: str, calls: Sequence[Call], what: str) -> None:
-    """Raise a ValueError where ranks share an attention that a function takes whole.
+    """Raise a ValueError if ranks share an attention that a function takes whole.
 
     Args:
         name: Name of the attention.
@@ -475,7 +475,7 @@ def check_whole(name: str, calls: Sequence[Call], what: str) -> None:
 
 
 def check_of_tokens(name: str, calls: Sequence[Call], what: str) -> None:
-    """Raise a ValueError where an attention weighs features, and not tokens.
+    """Raise a ValueError if an attention weighs features, and not tokens.
 
     Args:
         name: Name of the attention.

@@ -12,7 +12,7 @@ from glasshead.diagnosis.mask_input import RowSummary, hiding, only_later
 from glasshead.recipe.masks import Mask
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span, Tile
-from glasshead.watching.module_calls import Layers
+from glasshead.watching.layer_patterns import Layers
 from glasshead.watching.recorded_call import CallInfo
 
 # Cells of a mask that are compared at once.

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from glasshead.watching.errors import NOT_TAKEN, NUMBERLESS, OF_A_PROJECTION, TRACED, UnseenError
-from glasshead.watching.module_calls import Layers, attention_name, calling, calls_in_progress
+from glasshead.watching.layer_patterns import Layers
+from glasshead.watching.module_calls import attention_name, calling, calls_in_progress
 from glasshead.watching.other_mixers import OtherMixers, Unobserved
 from glasshead.watching.reasons import (
     LoneSoftmax,
@@ -76,7 +77,9 @@ class MissedAttention:
             self.ran, self._elsewhere = not elsewhere, self._elsewhere or elsewhere
         return self.ran
 
-    def record_unseen(self, why: str, module: nn.Module | None, *, within: bool = False) -> None:
+    def record_unobserved(
+        self, why: str, module: nn.Module | None, *, within: bool = False
+    ) -> None:
         """Record an attention that cannot be observed, to report it at the end of the block.
 
         Args:

@@ -1,20 +1,22 @@
-"""Module calls: the modules of a model in progress, its passes, and the layers a user selects."""
+"""Module calls: the modules of a model in progress, its passes, and what modules were given.
+
+By their arguments: where the keys of an attention come from, the text of its queries or another.
+"""
 
 import inspect
 import sys
 import threading
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
-from functools import lru_cache
+from collections.abc import Container, Mapping, Sequence
+from functools import cached_property, lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from glasshead.attention import Attention
 from glasshead.private_names import lacking, private
 from glasshead.watching.errors import UnseenError
-from glasshead.watching.foreign import attribute
+from glasshead.watching.foreign import attribute, is_a
 
 # Every call of a module goes through this function, even if its `forward` is patched.
 _CALL: Any = getattr(
@@ -59,22 +61,20 @@ class ModuleCall:
         compiled: Whether it is within compiled code.
     """
 
-    __slots__ = ("_given", "compiled", "identity", "module")
-
     def __init__(
         self, module: nn.Module, given: tuple[Sequence[Any], dict[str, Any]] | None = None
     ) -> None:
         self.module, self.identity, self.compiled = module, object(), given is None
-        self._given: Any = {} if given is None else given
+        self._given = given
 
-    @property
+    @cached_property
     def arguments(self) -> dict[str, Any]:
         """The arguments of `forward` by name, defaults included; of compiled code none."""
-        if type(self._given) is tuple:
-            inputs, named = self._given
-            names, defaults = _parameters(type(self.module))
-            self._given = {**defaults, **dict(zip(names, inputs, strict=False)), **named}
-        return self._given
+        if self._given is None:
+            return {}
+        inputs, named = self._given
+        names, defaults = _parameters(type(self.module))
+        return {**defaults, **dict(zip(names, inputs, strict=False)), **named}
 
     @property
     def parameters(self) -> set[str]:
@@ -130,22 +130,30 @@ def calls_in_progress(names: dict[nn.Module, str], *, innermost: bool = False) -
         innermost: Whether to stop at the first.
     """
     calls: list[ModuleCall] = []
-    for call in calls_of_thread():
+    for call in _TRACED.calls if _TRACED.around is None else (*_TRACED.calls, *_TRACED.around):
         if call.module in names:
             calls.append(call)
             if innermost:
-                break
-    return calls
+                return calls
+    return calls if _TRACED.around is not None else calls + calls_on_stack(names, innermost)
 
 
-def calls_of_thread() -> Iterator[ModuleCall]:
-    """Yield the calls of any modules in progress in this thread, innermost first."""
-    yield from _TRACED.calls
-    yield from calls_on_stack() if _TRACED.around is None else _TRACED.around
+def calls_of_thread() -> list[ModuleCall]:
+    """Return the calls of any modules in progress in this thread, innermost first."""
+    around = calls_on_stack() if _TRACED.around is None else _TRACED.around
+    return [*_TRACED.calls, *around]
 
 
-def calls_on_stack() -> Iterator[ModuleCall]:
-    """Yield the calls of modules on the stack of this thread, innermost first."""
+def calls_on_stack(
+    names: Container[nn.Module] | None = None, innermost: bool = False
+) -> list[ModuleCall]:
+    """Return the calls of modules on the stack of this thread, innermost first.
+
+    Args:
+        names: The modules; None: any.
+        innermost: Whether to stop at the first.
+    """
+    calls: list[ModuleCall] = []
     frame = sys._getframe(1)  # noqa: SLF001 - it has no other name
     while frame is not None:
         if frame.f_code is _CALL:
@@ -155,8 +163,12 @@ def calls_on_stack() -> Iterator[ModuleCall]:
             if call is None:
                 given = local["args"], local["kwargs"]
                 call = local[_OWN] = ModuleCall(uncompiled(local["self"]), given)
-            yield call
+            if names is None or call.module in names:
+                calls.append(call)
+                if innermost:
+                    break
         frame = frame.f_back
+    return calls
 
 
 def calling(names: dict[nn.Module, str]) -> nn.Module | None:
@@ -177,6 +189,20 @@ def _parameters(kind: type[nn.Module]) -> tuple[tuple[str, ...], dict[str, Any]]
     return tuple(p.name for p in given if p.kind in by_position), defaults
 
 
+def may_be_given(module: nn.Module, names: frozenset[str]) -> bool:
+    """Return whether a module may be given an argument by one of some names."""
+    return "forward" in vars(module) or _may_be_given(type(module), names)
+
+
+@lru_cache(maxsize=256)
+def _may_be_given(kind: type[nn.Module], names: frozenset[str]) -> bool:
+    try:
+        taken = inspect.signature(kind.forward).parameters.values()
+    except Exception:  # noqa: BLE001 - as above
+        return True
+    return any(one.name in names or one.kind is one.VAR_KEYWORD for one in taken)
+
+
 # Attributes by which wrappers of PyTorch hold a module, whose other attributes they give as theirs.
 _WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
@@ -187,7 +213,7 @@ def names_of(model: nn.Module) -> dict[nn.Module, str]:
     An `Attention` goes by the name of the module that calls it, as several may share one, and so
     does a softmax. What is compiled or wrapped by FSDP goes by the name of what was given to it.
 
-    Errors: an `UnseenError` where this version of PyTorch does not show which module runs.
+    Errors: an `UnseenError` if this version of PyTorch does not show which module runs.
     """
     if not {"self", "args", "kwargs"} <= set(getattr(_CALL, "co_varnames", ())):
         raise UnseenError(
@@ -212,13 +238,13 @@ class ModuleRun(NamedTuple):
 
     Attributes:
         forward: Number of the forward pass.
-        place: Index of the run of the module in it.
+        repeat: How many runs of the module came before in it.
         interleaved: Whether other attention ran since the last run.
         beside: Whether the last run was in the same call of the module.
     """
 
     forward: int
-    place: int = 0
+    repeat: int = 0
     interleaved: bool = False
     beside: bool = False
 
@@ -287,98 +313,81 @@ def attention_name(names: dict[nn.Module, str], module: nn.Module) -> str:
     return names[module]
 
 
-class Layers:
-    """The layers of a model selected by patterns of module names.
+# Arguments that give a module the text of its keys, if its queries belong to another.
+_OTHER_TEXTS = ("key_value_states", "encoder_hidden_states", "cross_attention_states", "memory")
+# A tensor with such a word in its name is not a text.
+_NO_TEXTS = ("mask", "bias", "position", "freqs")
+# Axes of a text with its batch, and of one that is divided into heads.
+TEXT, _HEADS = 3, 4
 
-    A pattern such as "model.layers.1*" selects modules, and every attention within them. `*`
-    matches anything, dots included, `?` one character, `[01]` one of a set.
+
+def crosses_by_arguments(queries: int, keys: int) -> bool:
+    """Return whether keys belong to another text, by what the modules in progress were given.
+
+    A module with one text whose keys are more than that has keys of its own, such as a prefix or a
+    memory. Fewer keys than queries are no tokens of their text.
 
     Args:
-        patterns: One pattern, or several; None: all layers.
-        names: Names of all modules of the model.
-        argument: The name of the argument that they were given by.
-
-    Errors: a TypeError for a pattern that is no string, a ValueError for one that matches nothing.
+        queries, keys: Number of queries and keys of an attention that is not causal.
     """
-
-    def __init__(
-        self, patterns: str | Sequence[str] | None, names: Iterable[str], argument: str = "layers"
-    ) -> None:
-        self._named: dict[str, list[str]] | None = None
-        if patterns is None:
-            return
-        names = list(names)
-        self._named = {pattern: _outermost(pattern, names) for pattern in _texts(patterns)}
-        for pattern, named in self._named.items():
-            if not named:
-                raise ValueError(
-                    f"{argument} takes names of the model's modules, such as {_some(names)}, and "
-                    f"got {pattern!r}, which names none."
-                )
-
-    def __contains__(self, name: str) -> bool:
-        if self._named is None:
+    for call in calls_of_thread():
+        if _given_other_text(call, keys):
             return True
-        return any(_within(name, layer) for named in self._named.values() for layer in named)
-
-    def touch(self, name: str) -> bool:
-        """Return whether a module, or one within it, is selected."""
-        inner = (layer for named in (self._named or {}).values() for layer in named)
-        return name in self or any(_within(layer, name) for layer in inner)
-
-    def check_seen(self, seen: Iterable[str], others: Iterable[str] = (), why: str = "") -> None:
-        """Check that every pattern, and every layer of a pattern, has shown attention.
-
-        Args:
-            seen: Names of modules whose attention was seen.
-            others: Names of attentions that were not selected, for the error.
-            why: A possible reason, a clause that ends with "else".
-
-        Errors: an `UnseenError` for a pattern without any; for one layer of several it is a
-        warning, as models may have layers of several kinds.
-        """
-        seen = list(seen)
-        for pattern, named in (self._named or {}).items():
-            blind = [layer for layer in named if not any(_within(name, layer) for name in seen)]
-            if len(blind) == len(named):
-                raise UnseenError(
-                    f"watch saw no attention in what layers={pattern!r} names, {_some(named)}; it "
-                    f"saw {_some(seen or [*others])}: {why}correct the pattern, or let the model "
-                    f"run that layer."
-                )
-            numbered = [layer for layer in blind if layer.rpartition(".")[2].isdigit()]
-            if numbered:
-                warnings.warn(
-                    f"watch saw no attention in {_some(numbered)}, which layers={pattern!r} names.",
-                    stacklevel=5,
-                )
+        if queries in (keys, 1):
+            # Lengths do not tell: the same text, or a step after others of it.
+            return False
+        texts = _texts(call)
+        own = next((one for one in texts if queries in lengths_of(one)), None)
+        others = [one for one in texts if one is not own]
+        if any(_makes(one, own, queries, keys) for one in others):
+            # A module that was given the heads of both says nothing of where they come from.
+            if own is None or own.ndim < _HEADS:
+                return True
+        elif own is not None:
+            return keys < queries
+    return queries not in (keys, 1)
 
 
-def _texts(patterns: Any) -> list[str]:
-    given = [patterns] if isinstance(patterns, str) else patterns
-    several = isinstance(given, list | tuple) and len(given) > 0
-    if not several or not all(isinstance(one, str) for one in given):
-        raise TypeError(
-            f"layers takes a pattern such as 'model.layers.*', or a list of them, and got "
-            f"{patterns!r}."
-        )
-    return list(given)
+def _given_other_text(call: ModuleCall, keys: int) -> bool:
+    """Return whether a module was given, by name, another text that has all of the keys."""
+    given = call.arguments
+    own = [one for name, one in given.items() if name not in _OTHER_TEXTS]
+    others = [one for one in other_texts(given) if keys in lengths_of(one)]
+    return any(all(one is not each for each in own) for one in others)
 
 
-def _outermost(pattern: str, names: list[str]) -> list[str]:
-    """Return the names that match a pattern, except those within another match."""
-    named: list[str] = []
-    for name in names:
-        if fnmatchcase(name, pattern) and not any(_within(name, other) for other in named):
-            named.append(name)
-    return named
+def other_texts(given: Mapping[str, Any]) -> list[Tensor]:
+    """Return what is given by the name of another text."""
+    named = (given.get(name) for name in _OTHER_TEXTS)
+    return [one for one in named if one is not None and is_a(one, Tensor)]
 
 
-def _within(name: str, layer: str) -> bool:
-    return name == layer or not layer or name.startswith((f"{layer}.", f"{layer}#"))
+def _texts(call: ModuleCall) -> list[Tensor]:
+    """Return the vectors that a module was given."""
+    return [
+        one
+        for name, one in call.arguments.items()
+        if is_a(one, Tensor)
+        and one.is_floating_point()
+        and one.ndim >= TEXT - 1
+        and not any(word in name for word in _NO_TEXTS)
+    ]
 
 
-def _some(names: Sequence[str]) -> str:
-    """Quote the first three names."""
-    shown = [repr(name) for name in names if name] or ["nothing"]
-    return ", ".join(shown[:3]) + (" …" if len(shown) > 3 else "")
+def _makes(text: Tensor, own: Tensor | None, queries: int, keys: int) -> bool:
+    """Return whether the keys may be those of a text, alone or before the queries' own."""
+    lengths = lengths_of(text)
+    return keys in lengths or (
+        own is not None and own.ndim == text.ndim and keys - queries in lengths
+    )
+
+
+def lengths_of(text: Tensor) -> set[int]:
+    """Return how many tokens a tensor may have: the batch may come second, a picture has pixels."""
+    shape = text.shape
+    lengths = {shape[-2]} if len(shape) > 1 else set()
+    if len(shape) == TEXT:
+        lengths.add(shape[0])
+    if len(shape) > TEXT:
+        lengths.add(prod(shape[2:]))
+    return lengths

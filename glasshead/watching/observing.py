@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from glasshead.attention.observe import StatisticRequest
-from glasshead.engines import reductions_of
+from glasshead.engines import reduce_by_fastest
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import UnfitError
 from glasshead.statistics import Statistic
+from glasshead.statistics.reductions import StatisticRequest
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 from glasshead.watching.placing import PlacedCall
 from glasshead.watching.recorded_call import names_keys
@@ -77,7 +77,7 @@ class Observer:
         else:
             real = self.padding.real(call, place)
         untold = place.unplaced or place.far
-        waits = not first and self._heads is None and untold is None
+        waits = captured.queries == 1 and not first and self._heads is None and untold is None
         values: dict[str, Any] = {}
         rule = self.singles.add(whole, real, values) if waits else None
         if rule is None:
@@ -96,7 +96,7 @@ class Observer:
     def _check_without_positions(self, name: str) -> None:
         """Check that no statistic reads the positions of tokens, as features have none.
 
-        Errors: a ValueError where one does.
+        Errors: a ValueError if one does.
         """
         for one in self._statistics.values():
             if one.reads_positions:
@@ -132,7 +132,7 @@ class Observer:
     ) -> tuple[list[int], tuple[int, ...] | None]:
         """Return the requested heads by their places on this rank, and by their numbers.
 
-        The numbers are None where all heads are requested, and this rank computes all.
+        The numbers are None if all heads are requested, and this rank computes all.
 
         Errors: a ValueError for a head out of range.
         """
@@ -161,11 +161,12 @@ def _computed(
     """Compute the statistics of a problem, by name."""
     if not statistics:
         return {}
-    found = single_query(problem, statistics)
-    if found is not None:
-        return found
+    if problem.scores_shape[-2] == 1:
+        found = single_query(problem, statistics)
+        if found is not None:
+            return found
     request = StatisticRequest(problem, statistics)
-    return request.finished(reductions_of(problem, request.reductions, logsumexp))
+    return request.finished(reduce_by_fastest(problem, request.reductions, logsumexp))
 
 
 def _reads_positions(statistic: Statistic) -> bool:

@@ -71,7 +71,7 @@ class PaddingFinder:
     def real(
         self, call: AttentionCall, place: CallPosition
     ) -> Bool[Tensor, "batch queries"] | None:
-        """Return which queries are real tokens; None where all are, or the padding is unknown.
+        """Return which queries are real tokens; None if all are, or the padding is unknown.
 
         Args:
             call: The call.
@@ -84,7 +84,7 @@ class PaddingFinder:
         if real is None:
             real = self._called_with(call, position)
         if real is None and any(isinstance(one.arguments.get("mask"), Mask) for one in calls):
-            real = _by_recipe(captured, position)
+            real = _by_masks(captured, position)
         # Keys are looked at once a pass.
         if real is None and self._checked != run.forward and self.looks_padded is None:
             self._checked = run.forward
@@ -103,7 +103,7 @@ class PaddingFinder:
         Args:
             seen: Names of the attentions that were seen.
 
-        Errors: an `UnseenError` where the given mask fitted no call; where no mask is known and a
+        Errors: an `UnseenError` if the given mask fitted no call; if no mask is known and a
         batch looks padded it is a warning.
         """
         if self._given is not None and seen and not self.fitted:
@@ -129,7 +129,7 @@ class PaddingFinder:
         """
         if self._given is None or (self._has_encoder and _decodes(call.name)):
             return None
-        if _beside_a_text(call.calls):
+        if _next_to_a_text(call.calls):
             return None
         (name, captured, *_), batch = call, call.captured.rows
         rows, tokens = self._given.shape
@@ -148,7 +148,7 @@ class PaddingFinder:
     def _called_with(
         self, attention: AttentionCall, position: int
     ) -> Bool[Tensor, "batch queries"] | None:
-        """Return the real queries by the arguments of the enclosing modules; None where unknown.
+        """Return the real queries by the arguments of the enclosing modules; None if unknown.
 
         The innermost mask that fits counts: further out the same argument may refer to other
         tokens, such as those of the encoder around a decoder.
@@ -271,7 +271,7 @@ def _is_signal(call: ModuleCall) -> bool:
     return _TEXTS.isdisjoint(taken) and not _SIGNALS.isdisjoint(taken)
 
 
-def _beside_a_text(calls: Sequence[ModuleCall]) -> bool:
+def _next_to_a_text(calls: Sequence[ModuleCall]) -> bool:
     """Return whether a module reads an image or audio for a model that reads a text too."""
     signals = [place for place, call in enumerate(calls) if _is_signal(call)]
     return bool(signals) and any(
@@ -304,7 +304,7 @@ def _by_columns(captured: CapturedCall) -> Bool[Tensor, "batch queries"] | None:
 def _real_queries(
     mask: Any, captured: CapturedCall, position: int, *, hides: bool
 ) -> Bool[Tensor, "batch queries"] | None:
-    """Return the columns of a token mask that belong to the queries; None where it does not fit."""
+    """Return the columns of a token mask that belong to the queries; None if it does not fit."""
     if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.shape[0] != captured.rows:
         return None
     end = position + captured.queries
@@ -323,7 +323,7 @@ def _real_queries(
     return mask == 0 if hides else mask != 0
 
 
-def _by_recipe(captured: CapturedCall, position: int) -> Bool[Tensor, "batch queries"] | None:
+def _by_masks(captured: CapturedCall, position: int) -> Bool[Tensor, "batch queries"] | None:
     """Return the real queries of a self-attention by those of its masks that hide whole keys."""
     problem = captured.problem
     of_keys = [part for part in _operands(problem) if part.of_keys]
@@ -341,7 +341,8 @@ def _looks_padded(captured: CapturedCall) -> bool:
     if captured.crossing or queries != keys or queries < 2:
         return False
     # Masks by position show every token to itself.
-    return any(part.hides_a_key(keys) for part in _operands(captured.problem))
+    shown = (part for part in _operands(captured.problem) if part.is_dense)
+    return any(part.hides_a_key(keys) for part in shown)
 
 
 def _operands(problem: Problem) -> tuple[Mask, ...]:

@@ -3,16 +3,17 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
+from torch.nn import functional as F
 
-from glasshead.recipe.problem import Problem
-from glasshead.watching.captured_call import AttentionCall, CapturedCall, keys_before
-from glasshead.watching.key_content import keys_at
-from glasshead.watching.key_sources import merged_position
-from glasshead.watching.module_calls import ForwardPass, ModuleCall, ModuleRun, within_traced
+from glasshead.recipe.masks import dense
+from glasshead.recipe.problem import Problem, bias_values
+from glasshead.watching.captured_call import AttentionCall, CapturedCall
+from glasshead.watching.module_calls import TEXT, ForwardPass, ModuleCall, ModuleRun, within_traced
 from glasshead.watching.sequences import CallPosition, SequenceLedger
 
 
@@ -68,7 +69,7 @@ class Placer:
             calls: The module calls in progress, innermost first.
             run: The run of its module.
 
-        Errors: an `UnseenError` where cross-attention ran before, and got a wrong position.
+        Errors: an `UnseenError` if cross-attention ran before, and got a wrong position.
         """
         self.sequences.passed(partial(_among, calls, capture), run.forward)
 
@@ -86,7 +87,7 @@ class Placer:
     def place(self, call: AttentionCall) -> PlacedCall:
         """Place a call in its text.
 
-        Errors: an `UnseenError` where cross-attention ran before its position was known.
+        Errors: an `UnseenError` if cross-attention ran before its position was known.
         """
         call, place = self._in_text(call)
         captured, problem = call.captured, call.captured.problem
@@ -107,7 +108,7 @@ class Placer:
     def _in_text(self, call: AttentionCall) -> tuple[AttentionCall, CallPosition]:
         """Return a call with the run that it belongs to, and its place in the ledger."""
         captured, run, place = call.captured, call.run, None
-        last = self._last.get((call.name, None if captured.crossing else run.place))
+        last = self._last.get((call.name, None if captured.crossing else run.repeat))
         if captured.crossing:
             place = self.sequences.place(call)
         if (
@@ -141,10 +142,91 @@ class Placer:
         )
 
     def _note(self, name: str, end: int, run: ModuleRun) -> None:
-        self._last[name, None] = self._last[name, run.place] = _LastCall(end, run)
+        self._last[name, None] = self._last[name, run.repeat] = _LastCall(end, run)
+
+
+def merged_position(queries: int, keys: int, own: ModuleCall) -> int | None:
+    """Return the position of the first query of merged self- and cross-attention.
+
+    Its keys are those of its own text and, after them, those of an encoder.
+
+    Args:
+        queries, keys: Number of queries and keys.
+        own: The module call that the attention belongs to.
+
+    Returns: the position; None for attention of another kind.
+    """
+    others: Any = own.arguments.get("encoder_hidden_states")
+    if not isinstance(others, Tensor) or others.ndim != TEXT:
+        return None
+    position = keys - others.shape[1] - queries
+    return position if position >= 0 else None
 
 
 def _among(calls: Sequence[ModuleCall], capture: Callable[[], CapturedCall]) -> CapturedCall:
     """Capture a call later, among the module calls in which it ran."""
     with within_traced(calls, ()):
         return capture()
+
+
+def keys_before(problem: Problem, count: int) -> Problem:
+    """Prepend `count` hidden keys, so that the keys are numbered as in the text.
+
+    These stand for the keys that a sliding cache has evicted.
+    """
+    if not count:
+        return problem
+    key, value = (F.pad(x, (0, 0, count, 0)) for x in (problem.key, problem.value))
+    queries, keys = problem.scores_shape[-2:]
+    shown = torch.ones(queries, keys, dtype=torch.bool, device=problem.query.device)
+    if problem.mask is not None:
+        shown = shown & problem.mask.visible(problem.tile())
+    biases = tuple(
+        F.pad(bias.expand(*bias.shape[:-1], keys), (count, 0))
+        for bias in problem.biases
+        if isinstance(bias, Tensor)
+    )
+    return replace(
+        problem,
+        key=key,
+        value=value,
+        mask=dense(F.pad(shown, (count, 0))),
+        biases=biases,
+        offset=problem.offset + count,
+    )
+
+
+def keys_at(problem: Problem, places: Int[Tensor, "rows kv_heads keys"], position: int) -> Problem:
+    """Number the keys of a problem as in the text; those that were removed are hidden.
+
+    Args:
+        problem: The problem.
+        places: The position of each key.
+        position: Position of the first query.
+    """
+    *batch, heads, queries, keys = problem.scores_shape
+    count = position + queries
+    places = places.reshape(*batch, -1, keys).to(problem.key.device)
+    of_queries = places.repeat_interleave(problem.group, -2).unsqueeze(-2)
+    of_queries = of_queries.expand(*batch, heads, queries, keys)
+
+    def spread(pairs: Tensor) -> Tensor:
+        pairs = pairs.expand(*batch, heads, queries, keys)
+        return pairs.new_zeros(*batch, heads, queries, count).scatter(-1, of_queries, pairs)
+
+    def of_keys(x: Tensor) -> Tensor:
+        index = places.unsqueeze(-1).expand(x.shape)
+        return x.new_zeros(*x.shape[:-2], count, x.shape[-1]).scatter(-2, index, x)
+
+    shown = torch.ones((), dtype=torch.bool, device=problem.query.device)
+    if problem.mask is not None:
+        shown = problem.mask.visible(problem.tile())
+    biases = tuple(spread(bias_values(one, problem.tile())) for one in problem.biases)
+    return replace(
+        problem,
+        key=of_keys(problem.key),
+        value=of_keys(problem.value),
+        mask=dense(spread(shown)),
+        biases=biases,
+        offset=position,
+    )

@@ -9,7 +9,7 @@ from torch import nn
 
 from glasshead.private_names import lacking, private
 from glasshead.watching.errors import (
-    BY_HAND,
+    EXPLICIT,
     FEATURES,
     IN_COMPILED_CODE,
     OVERWRITTEN,
@@ -93,8 +93,8 @@ def without_attention(model: nn.Module, softmaxes: Mapping[str, LoneSoftmax]) ->
     """
     kind = type(model).__name__
     if softmaxes:
-        told = lone_softmax(model, [*softmaxes], softmaxes).removesuffix(", or ").rstrip(": ")
-        return f"watch saw no attention of {kind}, which ran: {told}."
+        found = lone_softmax(model, [*softmaxes], softmaxes).removesuffix(", or ").rstrip(": ")
+        return f"watch saw no attention of {kind}, which ran: {found}."
     return (
         f"watch saw no attention of {kind}, which ran: it called no scaled_dot_product_attention, "
         f"no attention of PyTorch's layers or of transformers, and no softmax; weights that are "
@@ -113,7 +113,7 @@ def lone_softmax(
         softmaxes: The softmaxes by these names.
     """
     first = softmaxes[names[0]]
-    advice = way_out(model, names[0], first)
+    advice = advice_for(model, names[0], first)
     return f"{described(model, names)} {first.why}: {advice + ', or ' if advice else ''}"
 
 
@@ -125,7 +125,7 @@ def unfollowed(model: nn.Module, name: str, softmax: LoneSoftmax) -> str:
         name: Name of the module.
         softmax: Its softmax.
     """
-    return f"{BY_HAND}, and {lone_softmax(model, [name], {name: softmax})}leave it out by layers=."
+    return f"{EXPLICIT}, and {lone_softmax(model, [name], {name: softmax})}leave it out by layers=."
 
 
 def attends(name: str) -> bool:
@@ -157,8 +157,8 @@ def is_a_head(model: nn.Module, name: str) -> bool:
     return type(owner).__name__.lower().endswith(("attention", "attn"))
 
 
-def way_out(model: nn.Module, name: str, softmax: LoneSoftmax) -> str | None:
-    """Return how to make the attention of a module visible; None where nothing is known to.
+def advice_for(model: nn.Module, name: str, softmax: LoneSoftmax) -> str | None:
+    """Return how to make the attention of a module visible; None if nothing is known to.
 
     Args:
         model: The watched model.

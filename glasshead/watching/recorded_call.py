@@ -32,7 +32,7 @@ class CallInfo(NamedTuple):
 
     Attributes:
         position: Position of its first query in the text; above 0 with a cache.
-        first_key: Position in the text of the first key of its weights; above 0 where a
+        first_key: Position in the text of the first key of its weights; above 0 if a
             sliding-window cache has evicted earlier keys. Statistics count keys from the beginning
             of the text.
         keys: Number of keys of the text so far.
@@ -41,7 +41,7 @@ class CallInfo(NamedTuple):
             place in the text.
         heads: Indices of its heads, where only some were requested or are of this rank.
         real: Which queries are real tokens, `[batch, queries]`, and not padding, which statistics
-            that sum over queries leave out; None where all are, or the padding is unknown.
+            that sum over queries leave out; None if all are, or the padding is unknown.
         forward: Number of the forward pass of the model.
         run: Index of the run of its module, where a forward pass runs that several times, or it
             attends several times in one call.
@@ -98,7 +98,7 @@ class Call(StatisticResults):
         position, first_key, keys, crossing, compressed, heads, real: See `CallInfo`.
         forward, run, interleaved, beside, merged: See `CallInfo`.
         by_hand, images, shards, text, rows, apart, untold, stop: See `CallInfo`.
-        missing: Why what was to be kept is not; None where it is, or nothing was asked for.
+        missing: Why what was to be kept is not; None if it is, or nothing was asked for.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Call(StatisticResults):
         arrived: Callable[[], WeightGradients | None] | None = None,
         missing: str | None = None,
     ) -> None:
-        super().__init__(shape, statistics, values)
+        self.shape, self.statistics, self.values = shape, statistics, values
         self._info, self._weights, self._trace, self._context = info, weights, trace, context
         self._arrived, self.missing = arrived, missing
         self.position, self.first_key, self.keys = info.position, info.first_key, info.keys
@@ -129,7 +129,7 @@ class Call(StatisticResults):
     def weights(self) -> Weights | None:
         """The lazy matrix of all heads, `[batch, heads, queries, keys]`; None: not asked for.
 
-        Errors: a `BudgetError` where the budget was exhausted before.
+        Errors: a `BudgetError` if the budget was exhausted before.
         """
         return self._kept(self._weights)
 
@@ -142,7 +142,7 @@ class Call(StatisticResults):
     def trace(self) -> Trace | None:
         """Every step of the attention, in the layout of its softmax; None: not asked for.
 
-        Errors: a `BudgetError` where the budget was exhausted before.
+        Errors: a `BudgetError` if the budget was exhausted before.
         """
         return self._kept(self._trace)
 
@@ -150,7 +150,7 @@ class Call(StatisticResults):
     def context(self) -> Float[Tensor, "*batch heads queries value_dim"] | None:
         """The output of all heads before the output projection; None: not asked for.
 
-        Errors: a `BudgetError` where the budget was exhausted before.
+        Errors: a `BudgetError` if the budget was exhausted before.
         """
         return self._kept(self._context)
 
@@ -183,7 +183,7 @@ class Call(StatisticResults):
     def gradients(self) -> WeightGradients:
         """The lazy gradients of the loss with respect to the weights, of the last backward pass.
 
-        Errors: a ValueError where they were not kept, or no backward pass has reached this call.
+        Errors: a ValueError if they were not kept, or no backward pass has reached this call.
         """
         if self._kept(self._arrived) is None:
             raise ValueError("the gradients were not kept: watch with keep='gradients'.")
@@ -198,7 +198,7 @@ class Call(StatisticResults):
     def name_of(self, statistic: "str | Statistic") -> str:
         """Return the name of a statistic.
 
-        Errors: a KeyError where it was not observed, a ValueError where it has no value.
+        Errors: a KeyError if it was not observed, a ValueError if it has no value.
         """
         if self.untold is not None:
             for name, one in self.statistics.items():
@@ -271,7 +271,7 @@ class Call(StatisticResults):
     def __add__(self, other: "Call") -> "Call":
         """Join two consecutive calls; the result has no weights.
 
-        Errors: a ValueError where a statistic of the whole does not follow from its parts.
+        Errors: a ValueError if a statistic of the whole does not follow from its parts.
         """
         if not isinstance(other, Call):
             return NotImplemented
@@ -329,7 +329,7 @@ class Call(StatisticResults):
 
     @property
     def arrived(self) -> WeightGradients | None:
-        """The lazy gradients; None where they were not kept, or have not arrived."""
+        """The lazy gradients; None if they were not kept, or have not arrived."""
         return None if self._arrived is None else self._arrived()
 
     def moved(
@@ -401,7 +401,7 @@ class _Chosen(NamedTuple):
         return _each(value, lambda x: self._taken(x).narrow(axis, 0, self.queries))
 
     def of_rows(self, value: Any) -> Any:
-        """Select from a sum over queries, which is 0 where a row has ended."""
+        """Select from a sum over queries, which is 0 if a row has ended."""
         return _each(value, lambda x: self._without_ended(self._taken(x)))
 
     def real(self, call: Call) -> Bool[Tensor, "batch queries"] | None:
@@ -438,7 +438,7 @@ def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def check_places(what: str, calls: Sequence[Call]) -> None:
-    """Raise a ValueError where calls cannot be joined by the places of their keys.
+    """Raise a ValueError if calls cannot be joined by the places of their keys.
 
     Args:
         what: What is to be joined.

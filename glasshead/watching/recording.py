@@ -1,12 +1,15 @@
 """Record a call: what is known of it and what is kept, the last of the stages of a call."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from torch import nn
 
 from glasshead.statistics import Statistic
-from glasshead.watching.image_finder import ImageFinder
+from glasshead.watching.attention_map import Images
+from glasshead.watching.captured_call import AttentionCall
+from glasshead.watching.image_finder import ImageFinder, takes_pictures
 from glasshead.watching.keeping import Keeper
 from glasshead.watching.layer_record import Watched
 from glasshead.watching.mask_checks import MaskChecks
@@ -23,11 +26,12 @@ class Recorder:
         statistics: Statistics by name.
         keeper: Keeps what was asked for beside these; None: nothing was.
         masks: Checks the masks by which the model runs.
+        settle: Computes the statistics that calls wait for.
 
     Attributes:
         watched: The records of the observed attentions, by name, in order of execution.
         keeper, masks: The same.
-        images: Finds the pictures among the keys of a call.
+        images: Finds the pictures among the keys of a call; None: the model takes none.
     """
 
     def __init__(
@@ -36,10 +40,13 @@ class Recorder:
         statistics: dict[str, Statistic],
         keeper: Keeper | None,
         masks: MaskChecks,
+        settle: Callable[[], None],
     ) -> None:
         self.watched: dict[str, Watched] = {}
-        self.keeper, self.masks, self.images = keeper, masks, ImageFinder(names)
-        self._statistics = statistics
+        self._calls: dict[str, list[Any]] = {}
+        self.keeper, self.masks = keeper, masks
+        self.images = ImageFinder(names) if takes_pictures(names) else None
+        self._statistics, self._settle = statistics, settle
 
     def info(self, placed: PlacedCall, observed: ObservedCall) -> CallInfo:
         """Return what is known of a call beside its statistics."""
@@ -53,12 +60,12 @@ class Recorder:
             heads=observed.heads,
             real=observed.real,
             forward=call.run.forward,
-            run=call.run.place,
+            run=call.run.repeat,
             interleaved=call.run.interleaved,
             beside=call.run.beside,
             merged=merged,
             by_hand=captured.by_hand,
-            images=self.images.images(call),
+            images=self._images(call),
             shards=captured.shards,
             text=place.text,
             rows=place.rows,
@@ -66,8 +73,15 @@ class Recorder:
             untold=observed.untold,
         )
 
-    def call(self, placed: PlacedCall, observed: ObservedCall, info: CallInfo) -> Call:
-        """Check the mask of a call, keep what was asked for, and return its record."""
+    def _images(self, call: AttentionCall) -> Images | str | None:
+        if call.captured.over_features:
+            return "its keys are features, and not patches"
+        return None if self.images is None else self.images.images(call)
+
+    def call(
+        self, placed: PlacedCall, observed: ObservedCall, info: CallInfo
+    ) -> Callable[[], Call]:
+        """Check the mask of a call, keep what was asked for, and return what makes its record."""
         call, place, problem, whole, _ = placed
         if call.name not in self.masks.settled:
             self.masks.check(call.name, whole, info)
@@ -78,8 +92,8 @@ class Recorder:
 
     def made(
         self, shape: tuple[int, ...], values: dict[str, Any], info: CallInfo, **kept: Any
-    ) -> Call:
-        """Return the record of a call.
+    ) -> Callable[[], Call]:
+        """Return what makes the record of a call, once it is read.
 
         Args:
             shape: The axes of its statistics before those of their own.
@@ -87,4 +101,17 @@ class Recorder:
             info: What else is known of it.
             kept: What is kept, by the names of `Call`.
         """
-        return Call(shape, self._statistics, values, info, **kept)
+        return partial(Call, shape, self._statistics, values, info, **kept)
+
+    def add(self, name: str, make: Callable[[], Call]) -> None:
+        """Add a call to the record of its attention.
+
+        Args:
+            name: Name of the attention.
+            make: Makes the record of the call, once it is read.
+        """
+        calls = self._calls.get(name)
+        if calls is None:
+            calls = self._calls[name] = []
+            self.watched[name] = Watched(name, calls, self._settle)
+        calls.append(make)

@@ -192,8 +192,8 @@ def _numbered(table: "pd.DataFrame", call: Call) -> "pd.DataFrame":
 class Seen(Mapping[str, Watched]):
     """The observed attentions of a model, by the dotted name of their modules.
 
-    `seen["model.layers.11.self_attn"].entropy` is that of the last text, prefill and decoding steps
-    joined; `seen[name][i]` is one call.
+    `seen["model.layers.11.self_attn"].entropy` is the entropy of the last text, prefill and
+    decoding steps joined; `seen[name][i]` is one call.
 
     It can be saved, converted to a table, and summarized.
 
@@ -236,21 +236,21 @@ class Seen(Mapping[str, Watched]):
 
     @property
     def unexpected(self) -> dict[str, str]:
-        """How layers ran by another mask than `expect=` states, by name: the first difference."""
+        """The first difference of each layer that ran with another mask than `expect=` states."""
         return dict(self._unexpected)
 
     @property
     def unobserved(self) -> dict[str, str]:
         """The layers that mix tokens by other means than attention, by name, and their classes.
 
-        They stand in a stack of which other layers attend, such as those of Mamba or of a linear
+        They stand in a stack of which other layers attend, such as Mamba layers or linear
         attention.
         """
         return {name: one.kind for name, one in self._other_mixers().items()}
 
     @property
     def unobserved_of_selected(self) -> dict[str, str]:
-        """Those of `unobserved` that `layers` of the watch has selected."""
+        """The layers in `unobserved` that `layers` of the watch selects."""
         return {name: one.kind for name, one in self._other_mixers().items() if one.selected}
 
     @property
@@ -264,7 +264,7 @@ class Seen(Mapping[str, Watched]):
 
     @property
     def missing(self) -> str | None:
-        """Why some of what `keep` asks for was not kept; None where all of it was."""
+        """The reason why part of what `keep` requests was not kept; None if all of it was."""
         calls = (call for watched in self.values() for call in watched)
         return next((call.missing for call in calls if call.missing), None)
 
@@ -272,11 +272,11 @@ class Seen(Mapping[str, Watched]):
         """Gather all heads and queries of a model that is sharded over ranks, on each of them.
 
         In tensor parallel a rank computes some of the heads, in context parallel some of the
-        queries: `call.heads` and `call.position` tell which. All ranks call it, and all get the
+        queries: `call.heads` and `call.position` state which. All ranks call it, and all get the
         same: what one process would have seen, kept weights and context included, without
         gradients and traces. What is not sharded stays as it is.
 
-        Errors: a ValueError where ranks have seen other calls.
+        Errors: a ValueError if ranks have seen other calls.
 
         >>> import torch
         >>> import glasshead as gh
@@ -292,17 +292,17 @@ class Seen(Mapping[str, Watched]):
     def follow(self, beam_indices: Any = None) -> "Seen":
         """Return the texts that came out of a search by beams, each as one row.
 
-        Rows of a cache change places while beams are searched, so that a row of the calls is no
+        Rows of a cache change places while beams are searched, so that a row of the calls is not a
         text. `follow` puts the rows of each text together: statistics, weights, `rollout` and
-        `token_timestamps` of the result are those of the text read alone.
+        `token_timestamps` of the result equal the results of the text read alone.
 
         Args:
             beam_indices: The `beam_indices` of transformers' `generate`, with
                 `return_dict_in_generate=True`: row i is then sequence i of its output. None: the
                 texts that the rows of the last call continue, of any search.
 
-        Errors: a TypeError where these are no whole numbers in two axes, a ValueError where they
-        are not of these calls.
+        Errors: a TypeError if these are not whole numbers in two axes, a ValueError if they do not
+        belong to these calls.
 
         >>> import torch
         >>> import glasshead as gh
@@ -322,7 +322,7 @@ class Seen(Mapping[str, Watched]):
         """Return a table, layers × heads, for each statistic with one number per query or head.
 
         Numbers per query are averaged over the queries of all calls, without padding. A query that
-        sees no key counts as 0; it is left out of the mean of a logsumexp. Statistics that name
+        sees no key counts as 0; it is omitted from the mean of a logsumexp. Statistics that name
         keys, such as `ArgMax`, have no mean, and no table: use `to_frame`.
         """
         return Summary.of(self.layers)
@@ -336,7 +336,7 @@ class Seen(Mapping[str, Watched]):
             names: Names, or statistics, of the same axes; without any, all with one number per
                 query.
 
-        Errors: as of `Observation.to_frame`, and a ValueError where nothing was seen.
+        Errors: as of `Observation.to_frame`, and a ValueError if nothing was seen.
 
         >>> import torch
         >>> import glasshead as gh
@@ -356,7 +356,7 @@ class Seen(Mapping[str, Watched]):
 
         Kept weights are not written: save them with `seen[name].weights.save`.
 
-        Errors: an OSError where the file cannot be written; an older one is left unchanged.
+        Errors: an OSError if the file cannot be written; an older one is left unchanged.
 
         >>> import tempfile
         >>> from pathlib import Path
@@ -376,7 +376,7 @@ class Seen(Mapping[str, Watched]):
     def load(cls, file: str | os.PathLike[str]) -> "Seen":
         """Read a file of `save`; no code of the file is run.
 
-        Errors: an OSError where the file cannot be read; a ValueError for any other file.
+        Errors: an OSError if the file cannot be read; a ValueError for any other file.
         """
         watched, unobserved = load(file)
         return cls(watched, lambda: unobserved)
@@ -389,9 +389,9 @@ class Seen(Mapping[str, Watched]):
             on = f"{queries} on {counted(last.keys, 'key')}"
             lines.append(f"{name or 'the model'}: {calls}, the last of {on}")
         lines = lines if len(lines) < 9 else [*lines[:4], "…", *lines[-3:]]
-        return "\n".join([*lines, *self._told_unobserved()])
+        return "\n".join([*lines, *self._unobserved_lines()])
 
-    def _told_unobserved(self) -> list[str]:
+    def _unobserved_lines(self) -> list[str]:
         """Describe the layers that mix tokens by other means, in a line."""
         found = self.unobserved
         if not found:
@@ -406,7 +406,7 @@ class Seen(Mapping[str, Watched]):
         ]
         table = Table(["layer", "calls", "queries of the last", "keys"], rows)
         blocks = [table, *self.summary().document().blocks] if rows else []
-        blocks = [*map(Paragraph, self._told_unobserved()), *blocks]
+        blocks = [*map(Paragraph, self._unobserved_lines()), *blocks]
         title = f"Seen: {counted(len(self), 'attention')}"
         return Document(blocks, title=title)._repr_html_()
 

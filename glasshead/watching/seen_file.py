@@ -37,7 +37,7 @@ def save(
 
 def _described(call: Call) -> dict[str, Any]:
     """Describe a call as JSON, but for its tensors."""
-    told = {name: one for name, one in call.statistics.items() if name in call.values}
+    valued = {name: one for name, one in call.statistics.items() if name in call.values}
     return {
         "shape": list(call.shape),
         "position": call.position,
@@ -53,7 +53,7 @@ def _described(call: Call) -> dict[str, Any]:
         "apart": call.apart,
         "untold": call.untold,
         "stop": call.stop,
-        "statistics": describe_values(told, call.values),
+        "statistics": describe_values(valued, call.values),
     }
 
 
@@ -87,7 +87,7 @@ def _watched(
 ) -> Watched:
     """Deserialize the calls of a layer.
 
-    Errors: a ValueError where there is none.
+    Errors: a ValueError if there is none.
     """
     if not calls:
         raise ValueError(f"{name!r} has no call")

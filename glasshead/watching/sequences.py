@@ -6,15 +6,15 @@ its keys are those of the last call, compared by content. Positions alone never 
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from glasshead.watching.captured_call import AttentionCall, CapturedCall
 from glasshead.watching.errors import UnseenError
-from glasshead.watching.given_caches import given_cache, held_by
 from glasshead.watching.module_calls import ModuleCall
 from glasshead.watching.text_state import (
     AttentionKey,
@@ -28,6 +28,10 @@ from glasshead.watching.text_state import (
     nearly_same,
 )
 
+# Arguments by which modules are given a cache, whatever its class is called.
+_CACHES = {"cache", "cache_params", "kv_cache", "layer_past", "past"} | {
+    f"past_key_value{plural}" for plural in ("", "s")
+}
 # A decoder layer has self-attention, then cross-attention to one other text, or two.
 _PASSED = 3
 # Texts without a cache that may go on: two in turn, as for guidance, and another.
@@ -102,7 +106,7 @@ class SequenceLedger:
     def place(self, call: AttentionCall) -> CallPosition:
         """Return the place of a call in its text.
 
-        Errors: an `UnseenError` where cross-attention ran before its position was known.
+        Errors: an `UnseenError` if cross-attention ran before its position was known.
         """
         captured, forward = call.captured, call.run.forward
         if captured.over_features or not isinstance(captured.problem.offset, int):
@@ -357,7 +361,7 @@ class SequenceLedger:
     def _note(self, own: _Last) -> None:
         """Record the last self-attention.
 
-        Errors: an `UnseenError` where earlier cross-attention got a wrong position without it.
+        Errors: an `UnseenError` if earlier cross-attention got a wrong position without it.
         """
         self._last = own
         if self._unplaced is None:
@@ -388,3 +392,37 @@ def _goes_on(call: NewCall, state: TextState) -> bool:
         and state.last == (call.forward, 1, call.keys)
         and state.batch == call.captured.batch
     )
+
+
+def given_cache(calls: Iterable[ModuleCall]) -> Any:
+    """Return the cache that the innermost module with one was given; None without any."""
+    for call in calls:
+        for name, given in call.arguments.items():
+            called = name in _CACHES or _is_cache(type(given))
+            if called and given is not None and _may_own(type(given)):
+                return given
+    return None
+
+
+def held_by(cache: Any) -> int | None:
+    """Return how many tokens a cache has been given and not lost; None if it does not say."""
+    try:
+        return int(cache.get_seq_length())
+    except Exception:  # noqa: BLE001 - a cache of any library, which may not be able to say
+        return None
+
+
+@lru_cache(maxsize=256)
+def _is_cache(kind: type) -> bool:
+    return any("cache" in one.__name__.lower() for one in kind.__mro__)
+
+
+@lru_cache(maxsize=256)
+def _may_own(kind: type) -> bool:
+    """Return whether objects of a class have an identity: each step makes another tuple of keys.
+
+    A tensor may be a cache of one layer, and a module is no text.
+    """
+    if issubclass(kind, Tensor | nn.Module | tuple | list | dict | set | str | int | float):
+        return False
+    return "__weakref__" in dir(kind)

@@ -1,7 +1,7 @@
 """Shards: which heads or queries of an attention this rank computes, of those of all ranks."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -36,13 +36,12 @@ class Shard:
     requested: tuple[int, ...] | None = None
 
 
-def shares_heads() -> bool:
-    """Return whether there are ranks that may share the heads of an attention."""
-    return distributed.is_available() and distributed.is_initialized()
+# Whether there are ranks that may share an attention; PyTorch may be built without any.
+has_ranks: Callable[[], bool] = getattr(distributed, "is_initialized", bool)
 
 
 def head_shard(modules: Sequence[nn.Module], problem: Problem) -> Shard | None:
-    """Return which heads this rank computes in tensor parallel; None where it computes all.
+    """Return which heads this rank computes in tensor parallel; None if it computes all.
 
     They follow from the weights that project from the heads, or else to them, as `DTensor`: these
     are the heads of this rank if its part of such a weight has their width, and all heads if the
@@ -52,9 +51,9 @@ def head_shard(modules: Sequence[nn.Module], problem: Problem) -> Shard | None:
         modules: The modules in progress from that of the attention outwards, innermost first.
         problem: The attention as it ran on this rank.
 
-    Errors: a `ShardError` where weights are sharded and neither fits.
+    Errors: a `ShardError` if weights are sharded and neither fits.
     """
-    if not shares_heads():
+    if not has_ranks():
         return None
     module = next((one for one in modules if next(one.parameters(), None) is not None), None)
     heads = problem.query.shape[-3]
@@ -83,7 +82,7 @@ def is_tensor_parallel(model: nn.Module) -> bool:
     if (attribute(model, "_tp_size") or 1) > 1:
         return True
     # FSDP shards rows alone.
-    return shares_heads() and any(one.dim == 1 for one in _sharded_weights(model))
+    return has_ranks() and any(one.dim == 1 for one in _sharded_weights(model))
 
 
 class _ShardedWeight(NamedTuple):
@@ -92,7 +91,7 @@ class _ShardedWeight(NamedTuple):
     Attributes:
         mesh, axis: The mesh and its axis.
         dim: Which side of the matrix: 0 for what it gives, 1 for what it takes.
-        part: The length of that side on each rank; 0 where ranks differ.
+        part: The length of that side on each rank; 0 if ranks differ.
         whole: That of all ranks together.
     """
 
@@ -143,7 +142,7 @@ def _plain_projections(module: nn.Module, widths: set[int]) -> bool:
 def _of_plain_weights(modules: Sequence[nn.Module], heads: int) -> Shard | None:
     """Return the heads of a model of transformers before it sharded its weights as `DTensor`.
 
-    Errors: a `ShardError` where its config has another number of heads.
+    Errors: a `ShardError` if its config has another number of heads.
     """
     model = next((one for one in modules if (attribute(one, "_tp_size") or 1) > 1), None)
     mesh = attribute(model, "_device_mesh")

@@ -24,7 +24,7 @@ _MOST = 64
 def single_query(problem: Problem, statistics: Mapping[str, Statistic]) -> dict[str, Any] | None:
     """Compute the statistics of a problem of one query, without gradients.
 
-    Returns: their values by name, as of `reductions_of`; None for a problem of another kind.
+    Returns: their values by name, as of `reduce_by_fastest`; None for a problem of another kind.
 
     >>> import glasshead as gh
     >>> query, key = torch.zeros(1, 2), torch.zeros(3, 2)
@@ -215,7 +215,7 @@ class QueryBatch:
             real: Which queries of the batch are no padding, which sums leave out; None: all.
             values: Where its statistics are put by name once they are computed.
 
-        Returns: the rule of its row, which does for other queries, too; None where it is not added.
+        Returns: the rule of its row, which does for other queries, too; None if it is not added.
         """
         rule = None
         if self._together and problem.axes > 3:

@@ -1,4 +1,7 @@
-"""What is known of a text after a call, and where the keys of the next call are among its own."""
+"""What is known of a text after a call, and where the keys of the next call are among its own.
+
+The content of keys is compared call by call, to follow them as a text grows.
+"""
 
 import weakref
 from enum import Enum, auto
@@ -8,13 +11,17 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from glasshead.recipe.biases import bias_values
+from glasshead.recipe.problem import Problem, bias_values
 from glasshead.watching.captured_call import AttentionCall
-from glasshead.watching.key_content import content_of, overlap, same_rows, subset
 
 # An attention: its name, and the run of its module in a forward pass.
 AttentionKey = tuple[str, int]
 _CROSSING = -1
+# Numbers of each key that are compared: two keys that share them are taken for the same.
+_COMPARED = 4
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# An odd number by which hashes spread, 2^64 / golden ratio as a signed number.
+_SPREAD = 0x9E3779B97F4A7C15 - 2**64
 
 
 class TextState:
@@ -81,7 +88,7 @@ class CacheTexts:
         self.numbers: tuple[int, int] | None = None
 
     def rows_since(self, state: TextState) -> list[int] | None:
-        """Return the rows of the last call that the rows continue; None where none moved."""
+        """Return the rows of the last call that the rows continue; None if none moved."""
         moves, state.moves = self.moves[state.moves :], len(self.moves)
         if not moves:
             return None
@@ -120,7 +127,7 @@ class NewCall:
         captured, problem = call.captured, call.captured.problem
         offset = problem.offset
         # Cross-attention reads one text in all runs of its module.
-        self.key = call.name, _CROSSING if captured.crossing else call.run.place
+        self.key = call.name, _CROSSING if captured.crossing else call.run.repeat
         self.captured, self.owner, self.forward = captured, owner, call.run.forward
         self.before = offset if isinstance(offset, int) else 0
         self.keys, self.rows = problem.scores_shape[-1], captured.rows
@@ -152,7 +159,7 @@ def aligned(
         moved: The rows that its rows continue, where the cache has shown that they moved.
         cropped: Whether the text may have lost its last tokens.
 
-    Returns: None where they are not found.
+    Returns: None if they are not found.
     """
     both = _compared(state, call, moved)
     if both is None:
@@ -200,7 +207,7 @@ class Memory(Enum):
 
 
 def memory_of(call: NewCall) -> Memory | None:
-    """Return where the keys of a memory stand; None where a call shows none.
+    """Return where the keys of a memory stand; None if a call shows none.
 
     They are the same for all rows of a batch, and tokens are not.
     """
@@ -209,8 +216,8 @@ def memory_of(call: NewCall) -> Memory | None:
         return None
     tile = problem.tile()
     # Of attention by hand the scores are a bias.
-    by_hand = problem.key.shape[-1] == 1
-    pairs = [] if by_hand else [bias_values(one, tile) for one in problem.biases]
+    explicit = problem.key.shape[-1] == 1
+    pairs = [] if explicit else [bias_values(one, tile) for one in problem.biases]
     if problem.mask is not None:
         pairs.append(problem.mask.visible(tile))
     if any(one.ndim > 1 and one.shape[-2] > 1 for one in pairs):
@@ -231,7 +238,7 @@ def memory_of(call: NewCall) -> Memory | None:
 def _compared(
     state: TextState, call: NewCall, moved: list[int] | None
 ) -> tuple[Tensor, Tensor] | None:
-    """Return the keys of the last call and those before a call; None where they do not compare."""
+    """Return the keys of the last call and those before a call; None if they do not compare."""
     old, new = state.content, call.content
     if old is None or new is None or not call.before or moved == []:
         return None
@@ -285,3 +292,72 @@ def _goes_on_by_ids(state: TextState, call: NewCall) -> bool:
     if state.ids is None or call.ids is None or not state.ids.numel() or not call.ids.numel():
         return False
     return int(call.ids[..., 0].max()) == int(state.ids[..., -1].max()) + 1
+
+
+def content_of(problem: Problem) -> Int[Tensor, "rows kv_heads keys words"] | None:
+    """Copy a few numbers of each key, as words; None if they are not known.
+
+    Of attention by hand the scores are known, and of its keys the values.
+    """
+    key = problem.key if problem.key.shape[-1] > 1 else problem.value
+    if key is problem.key and key.shape[-1] == 1:
+        return None
+    few = key[..., :_COMPARED]
+    few = few[None] if few.ndim < 4 else few.flatten(0, -4)
+    words = few.clone(memory_format=torch.contiguous_format)
+    return words.view(_WORDS[words.itemsize])
+
+
+def overlap(old: Tensor, new: Tensor, shift: int) -> tuple[Tensor, Tensor]:
+    """Return the keys that both have, where the new ones begin `shift` keys later."""
+    start = max(shift, 0)
+    stop = max(start, min(old.shape[-2], shift + new.shape[-2]))
+    return old[..., start:stop, :], new[..., start - shift : stop - shift, :]
+
+
+class SameRows(NamedTuple):
+    """The rows of the last call that those of a call continue; None: the same."""
+
+    rows: list[int] | None
+
+
+def same_rows(old: Tensor, new: Tensor, shift: int, moved: list[int] | None) -> SameRows | None:
+    """Compare keys with those of the last call, where they begin `shift` keys later.
+
+    Returns: None if they differ in all rows.
+    """
+    old, new = overlap(old, new, shift)
+    if not old.shape[-2]:
+        return None
+    if old.shape == new.shape and torch.equal(old, new):
+        return SameRows(moved)
+    if moved is not None:
+        return None
+    of_old, of_new = _hashes(old.flatten(1)), _hashes(new.flatten(1))
+    same = of_new[:, None] == of_old
+    if not bool(same.any()):
+        return None
+    rows = torch.where(same.any(-1), same.int().argmax(-1), -1).tolist()
+    # A row that is the same as another one continues itself.
+    stays = [place < len(of_old) and bool(same[place, place]) for place in range(len(rows))]
+    return SameRows([place if stays[place] else row for place, row in enumerate(rows)])
+
+
+def subset(old: Tensor, new: Tensor) -> Int[Tensor, "rows kv_heads keys"] | None:
+    """Return which of the old keys the new ones are, in order; None if that is not known."""
+    known, order = _hashes(old).sort(-1)
+    of_new = _hashes(new)
+    at = torch.searchsorted(known, of_new).clamp(max=known.shape[-1] - 1)
+    found = known.gather(-1, at) == of_new
+    # A token that comes twice has the same keys in a first layer without positions.
+    after = (at + 1).clamp(max=known.shape[-1] - 1)
+    twice = (after != at) & (known.gather(-1, after) == of_new)
+    kept = order.gather(-1, at)
+    rising = (kept.diff(dim=-1) > 0).all()
+    return kept if bool(found.all() & ~twice.any() & rising) else None
+
+
+def _hashes(words: Int[Tensor, "*leading words"]) -> Int[Tensor, " *leading"]:
+    """Return a number for each row of words, which other rows hardly have."""
+    factors = torch.arange(1, words.shape[-1] + 1, device=words.device) * _SPREAD
+    return ((words.long() + 1) * (factors ^ (factors >> 29))).sum(-1)

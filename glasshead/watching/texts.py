@@ -35,7 +35,7 @@ def whole(name: str, calls: Sequence[Call]) -> list[Call]:
         name: Name of the attention.
         calls: The calls of the text.
 
-    Errors: a ValueError where its rows changed places, it is not known what the calls continue, or
+    Errors: a ValueError if its rows changed places, it is not known what the calls continue, or
     some were not observed.
     """
     for call in calls:
@@ -56,7 +56,7 @@ def whole(name: str, calls: Sequence[Call]) -> list[Call]:
 
 
 def check_rows(name: str, calls: Sequence[Call]) -> None:
-    """Raise a ValueError where rows of a text changed places.
+    """Raise a ValueError if rows of a text changed places.
 
     Args:
         name: Name of the attention.
@@ -99,7 +99,7 @@ def followed(
             the rows of the last call.
         text: The text as which they belong together.
 
-    Errors: a ValueError where the rows are not those of the calls.
+    Errors: a ValueError if the rows are not those of the calls.
     """
     if indices is None:
         return _of_last(calls, text)
@@ -133,7 +133,7 @@ def _of_last(calls: Sequence[Call], text: tuple[int, ...]) -> list[Call]:
 def rows_of_beams(beam_indices: Any) -> list[list[int]] | None:
     """Convert the `beam_indices` of transformers' `generate` to lists.
 
-    Errors: a TypeError where they are no whole numbers in two axes.
+    Errors: a TypeError if they are no whole numbers in two axes.
     """
     if beam_indices is None:
         return None

@@ -13,7 +13,7 @@ from glasshead.recipe.masks import Mask
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import normalize_statistics
 from glasshead.watching.ends import check_ends
-from glasshead.watching.interception.banded_attention import bands
+from glasshead.watching.interception.banded_attention import banded_attention
 from glasshead.watching.interception.cache_rows import cache_rows
 from glasshead.watching.interception.opening import intervening, watching
 from glasshead.watching.interception.operator_mode import calling_back, observing_operators
@@ -23,7 +23,7 @@ from glasshead.watching.interception.patches import (
     functions,
     scripting,
 )
-from glasshead.watching.interception.recompilation import check_compiled, compiling_anew
+from glasshead.watching.interception.recompilation import check_compiled, recompiling
 from glasshead.watching.interception.session import THREADS, Patch
 from glasshead.watching.interception.transformers_models import interface
 from glasshead.watching.intervener import Intervener
@@ -54,26 +54,26 @@ def watch(
     that it draws stay the same, bit for bit. It may be any PyTorch model that calls
     `F.scaled_dot_product_attention`, by any name and on any backend, or eager `flex_attention`;
     PyTorch's own transformer layers, a model of transformers in any attention mode, or one of ours;
-    or it may write its attention by hand, as a product, a softmax and a product.
-    Three axes, `[batch, queries, dim]`, have no heads; PyTorch 2.15 makes heads of that batch where
-    the function is called by another name.
-    Attention within `torch.cond` and other higher-order operators is seen, under the name of the
-    module that calls them. Statistics are exact, of the weights before dropout, and take memory
-    that grows with queries + keys. Nothing of the model is changed.
+    or it may compute explicit attention: a product, a softmax and a product.
+    Three axes, `[batch, queries, dim]`, have no heads; PyTorch 2.15 makes heads of that batch if
+    the function is called by another name. Attention within `torch.cond` and other higher-order
+    operators is seen, under the name of the module that calls them. Statistics are exact, of the
+    weights before dropout, and take memory that grows with queries + keys. Nothing of the model is
+    changed.
 
     A watch belongs to the thread that opened it and, in asyncio, to the task that opened it and
     the tasks that this one starts. Recomputation by gradient checkpointing is not counted twice.
-    In beam search rows of the batch are reordered, and each step has its own order; where
-    speculative decoding rejects tokens, a new text begins.
+    In beam search rows of the batch are reordered, and each step has its own order; if speculative
+    decoding rejects tokens, a new text begins.
 
     What is compiled by `torch.compile`, be it the model, a part of it or a function that calls it,
-    is compiled once more for watches, by the same backend, with an operator beside each attention.
-    Outputs are those of the unwatched compiled model, bit for bit, and names those of what was
-    given to `torch.compile`.
+    is compiled once more for watches, by the same backend, with an operator next to each attention.
+    Its outputs equal the unwatched compiled model's, bit for bit, and its names are those in the
+    module given to `torch.compile`.
 
     Padding does not count: statistics that sum over queries, such as `Received`, and functions that
-    sum over calls, such as `summary` and `rollout`, leave out padded queries. These are known from
-    the mask given to the model, or from `attention_mask`. Where neither is there, and a batch looks
+    sum over calls, such as `summary` and `rollout`, omit padded queries. These are known from
+    the mask given to the model, or from `attention_mask`. If both are missing and a batch looks
     padded, a warning at the end of the block says so. Tokens that a row is fed after its text has
     ended, while `generate` goes on with other rows, count as padding: see `ended`.
 
@@ -86,13 +86,13 @@ def watch(
             to the model. For an encoder-decoder it is the encoder's.
         ended: What ends the text of a row in a decoding loop of your own: token ids, or a tensor
             with the length of each row, padding before it included. Later queries count as padding.
-            None: the model's `eos_token_id`, where padding follows it; []: nothing.
+            None: the model's `eos_token_id`, if padding follows it; []: nothing.
         keep: "weights" also keeps the lazy `Weights` of each call; "gradients" these and, once a
             backward pass has run, the lazy `WeightGradients` of the loss with respect to them;
             "context" the output of its heads before the output projection, for `MeanAblation` and
             `ActivationPatch`; "trace" every step, as a `Trace` for `gh.explain`, with all of its
-            matrices: of attention that is written by hand, or of a function's queries, keys and
-            values, where these give the output that it gave.
+            matrices: of explicit attention, or of a function's queries, keys and values if they
+            give the output that it gave.
         budget: Memory for these in bytes, over all calls. When it is spent, nothing more is kept; a
             warning at the end of the block says so, and reading what is missing raises a
             `BudgetError`, which is a ValueError.
@@ -104,10 +104,10 @@ def watch(
     Yields: the `Watched` of each attention, its statistics `[batch, heads, …]`, by the dotted name
     of its module.
 
-    Errors: a TypeError or ValueError where an argument is invalid, a pattern matches nothing or
-    this version of PyTorch cannot watch compiled models. Within the block a ValueError where a
+    Errors: a TypeError or ValueError if an argument is invalid, a pattern matches nothing or
+    this version of PyTorch cannot watch compiled models. Within the block a ValueError if a
     statistic does not fit the normalizer or a head is out of range. At the end of the block an
-    `UnseenError`, a RuntimeError, where no attention was seen, none within a pattern, one does not
+    `UnseenError`, a RuntimeError, if no attention was seen, none within a pattern, one does not
     follow from its inputs, or some cannot be seen, such as a softmax whose weights are mixed, a
     fused kernel under `torch.vmap`, a model on the meta device, or `flex_attention` in compiled
     code; the model has run undisturbed then. A statistic of more queries or keys than a short text
@@ -160,12 +160,12 @@ def watch(
 def observing(watcher: Watcher) -> AbstractContextManager[None]:
     """Return the block in which a watcher observes its model; it checks nothing at its end."""
     # A block may be left in another thread, as in a generator, and still belongs to this one.
-    patches = [*_patches(), *compiling_anew(), *calling_back()]
+    patches = [*_patches(), *recompiling(), *calling_back()]
     return watching(THREADS.session, watcher, patches, observing_operators())
 
 
 def _patches() -> list[Patch]:
-    return [*functions(), *interface(), *bands(), *scripting(), *cache_rows()]
+    return [*functions(), *interface(), *banded_attention(), *scripting(), *cache_rows()]
 
 
 def _heads(heads: Any) -> tuple[int, ...] | None:
@@ -194,8 +194,8 @@ def ablate(model: nn.Module, heads: Mapping[str, Sequence[int]]) -> Iterator[Non
 
     The model may be one of ours, one of transformers in any attention mode, PyTorch's own
     transformer layers, which leave their fast paths meanwhile, or any other that calls
-    `F.scaled_dot_product_attention`, or writes its attention by hand while a `watch` is open, too.
-    Nothing of it is changed. What of it is compiled runs uncompiled meanwhile, as by
+    `F.scaled_dot_product_attention`, or computes explicit attention while a `watch` is open, too.
+    Nothing of it is changed. Its compiled parts run uncompiled meanwhile, as by
     `torch.compiler.set_stance("force_eager")`. A block belongs to the thread that
     opened it; nested blocks ablate the heads of all. With gradient checkpointing the backward pass
     belongs into the block, too, whatever thread PyTorch runs it in.
@@ -205,9 +205,9 @@ def ablate(model: nn.Module, heads: Mapping[str, Sequence[int]]) -> Iterator[Non
         heads: Head indices, counted from 0, by the dotted name of their module, as `watch` gives
             it.
 
-    Errors: a TypeError or ValueError where an argument is invalid or a name is unknown. Within the
-    block a ValueError where a head is out of range, or an attention has no head axis. At the end of
-    the block a RuntimeError where a named attention was never reached, or a module was compiled
+    Errors: a TypeError or ValueError if an argument is invalid or a name is unknown. Within the
+    block a ValueError if a head is out of range, or an attention has no head axis. At the end of
+    the block a RuntimeError if a named attention was never reached, or a module was compiled
     within it.
 
     Source: Michel et al. 2019 (Are sixteen heads really better than one?), section 2.3.
@@ -245,29 +245,29 @@ def intervene(
     - `ScaleBeta(factor)` scales β, the inverse temperature of the softmax.
     - `ForbidKeys(keys)` (attention knockout) and `ForceKeys(keys)` change which keys are visible.
 
-    Several of one attention apply in their order, of nested blocks those of the outer one first;
-    of keys, what all of them show is visible. All else is computed by the model's own functions,
-    and gradients flow. A `watch` around the block or within it sees the changed queries, masks and
-    weights; the `context` that it keeps is that of the changed weights, before it is ablated or
-    patched. Positions are those of the text, also while it grows with a cache.
+    Several interventions on one attention apply in their order, the outer block's first. A key is
+    visible if all of them show it. All else is computed by the model's own functions, and gradients
+    flow. A `watch` around the block or within it sees the changed queries, masks and weights; the
+    `context` that it keeps follows from the changed weights, before it is ablated or patched.
+    Positions are those of the text, also while it grows with a cache.
 
     The model may be any that `ablate` takes: one of ours, one of transformers in any attention
-    mode, PyTorch's own layers, and whatever calls `F.scaled_dot_product_attention`. Attention that
-    is written by hand is changed where a `watch` is open, too, which follows it; there β stays, and
-    a query keeps some key. Nothing of the model is changed. Where it is compiled, as a whole or in
-    parts, it runs uncompiled meanwhile, as by `torch.compiler.set_stance("force_eager")`, which
-    holds for all threads: the change in logits is then best told from a pass in such a block, too,
-    as compiled code rounds otherwise. A block belongs to the thread that
-    opened it. With gradient checkpointing the backward pass belongs into the block, too.
+    mode, PyTorch's own layers, and whatever calls `F.scaled_dot_product_attention`. Explicit
+    attention is changed while a `watch`, which follows it, is open too; there β stays, and a query
+    keeps some key. Nothing of the model is changed. If it is compiled, fully or in part,
+    it runs uncompiled meanwhile, as by `torch.compiler.set_stance("force_eager")`, which holds for
+    all threads: the change in logits is then best computed from a pass in such a block, too, as
+    compiled code rounds otherwise. A block belongs to the thread that opened it. With gradient
+    checkpointing the backward pass belongs into the block, too.
 
     Args:
         model: The model to run inside the block.
         interventions: One, or a list, by the dotted name of a module, as `watch` gives it, or by a
             pattern of names such as "model.layers.*.self_attn".
 
-    Errors: a TypeError or ValueError where an argument is invalid or a name is unknown. Within the
-    block a ValueError where a head is out of range, an attention has no head axis, a run does not
-    fit, or a function takes no mask of pairs. At the end of the block a RuntimeError where a named
+    Errors: a TypeError or ValueError if an argument is invalid or a name is unknown. Within the
+    block a ValueError if a head is out of range, an attention has no head axis, a run does not
+    fit, or a function takes no mask of pairs. At the end of the block a RuntimeError if a named
     attention was never reached, a text had none of the named positions, or a module was compiled
     within it.
 
@@ -311,7 +311,7 @@ def _intervening(
 def check_interventions(interventions: Any) -> dict[str, list[Intervention]]:
     """Return lists of interventions by the names of modules.
 
-    Errors: a TypeError where these are none.
+    Errors: a TypeError if these are none.
     """
     if not isinstance(interventions, Mapping) or not all(
         isinstance(name, str) for name in interventions

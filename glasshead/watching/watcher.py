@@ -1,18 +1,24 @@
-"""Watcher: the observer of one `watch`, through whose stages each attention call of a model passes.
+"""Watcher: what one `watch` does with each attention call of a model, in five stages.
 
     intercept   interception/       Session      A function of a library, a module or an operator of
                                                  attention runs as ever, and is reported with a
                                                  function that captures it.
     capture     captured_call.py    CapturedCall Its inputs, mask and output, whatever library they
                                                  are of, as one `Problem`.
-    place       placing.py          Placer       Which run of which layer it is, which text it goes
-                                                 on with, and where.
+    place       placing.py          Placer       Which text it continues, and where.
     observe     observing.py        Observer     Its statistics, without padding.
     record      recording.py        Recorder     What is known of it and what is kept, in the
                                                  `Watched` of its layer.
 
-A call that cannot take this way ends in `MissedAttention`, and the end of the block says so. In
-compiled code a layer may take the result of placing from the first of its pass: `AlikeLayers`.
+Before a call is captured, `Watcher.observe` finds its layer, and which run of it this is. A layer
+that is not selected is not captured.
+
+Errors leave in two places. An `UnfitError`, for a request that does not fit, such as a head out of
+range, is raised in the model's run. Any other error ends in `MissedAttention`: the model runs on,
+and the end of the block raises an `UnseenError`.
+
+In compiled code a layer may take the result of placing from the first of its pass: `AlikeLayers`.
+docs/concepts/watched_call.md draws the path.
 """
 
 import warnings
@@ -39,11 +45,10 @@ from glasshead.watching.captured_call import (
 from glasshead.watching.ends import EndFinder, Ends
 from glasshead.watching.errors import SHARDED, UnseenError
 from glasshead.watching.keeping import Keeper
-from glasshead.watching.layer_record import Watched
+from glasshead.watching.layer_patterns import Layers
 from glasshead.watching.mask_checks import MaskChecks
 from glasshead.watching.missed import MissedAttention
 from glasshead.watching.module_calls import (
-    Layers,
     ModuleCall,
     attention_name,
     calls_in_progress,
@@ -56,7 +61,7 @@ from glasshead.watching.padding import PaddingFinder
 from glasshead.watching.placing import Placer
 from glasshead.watching.recorded_call import Call
 from glasshead.watching.recording import Recorder
-from glasshead.watching.sharding import Shard, ShardError, head_shard
+from glasshead.watching.sharding import Shard, ShardError, has_ranks, head_shard
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class WatchChoices:
 
 
 class Watcher:
-    """Observer of the attention calls of a model.
+    """What one `watch` does with the attention calls of a model.
 
     Attributes:
         model, choice, names, layers: The model, the options, the modules of the model by name, and
@@ -100,6 +105,7 @@ class Watcher:
         self.model, self.choice, self.names = uncompiled(model), choice, names_of(model)
         names, statistics = self.names.values(), choice.statistics
         self.layers = Layers(layers, names)
+        self._selected = frozenset(name for name in names if name in self.layers)
         self.missed = MissedAttention(self.model, self.names, self.layers)
         self.placer = Placer()
         ends = EndFinder(self.model, choice.ended)
@@ -108,7 +114,8 @@ class Watcher:
         self.observer = Observer(statistics, choice.heads, padding)
         keeper = None if choice.keep is None else Keeper(choice.keep, choice.budget)
         masks = MaskChecks(choice.expect, names)
-        self.recorder = Recorder(self.names, statistics, keeper, masks)
+        settle = self.observer.singles.settle
+        self.recorder = Recorder(self.names, statistics, keeper, masks, settle)
         self.watched = self.recorder.watched
         self._alike = AlikeLayers()
 
@@ -119,7 +126,7 @@ class Watcher:
             module: The module of the attention; None: the innermost module in progress.
             capture: Returns the captured call.
 
-        Errors: a ValueError for a statistic that does not fit, an `UnseenError` where the output
+        Errors: a ValueError for a statistic that does not fit, an `UnseenError` if the output
         does not follow from the inputs, which is raised at the end of the block.
         """
         calls = calls_in_progress(self.names)
@@ -129,8 +136,9 @@ class Watcher:
         own = next((call for call in calls if call.module is module), calls[0])
         name = attention_name(self.names, own.module)
         run = self.placer.forward_pass.run(name, calls, own)
-        self.recorder.images.note(calls)
-        if name not in self.layers:
+        if self.recorder.images is not None:
+            self.recorder.images.note(calls)
+        if name not in self._selected:
             self.missed.others[name] = None
             try:
                 self.placer.pass_over(capture, calls, run)
@@ -140,17 +148,19 @@ class Watcher:
             return
         captured = capture()
         try:
-            shards = captured.shards or self._shards(calls, own, captured.problem)
+            shards = captured.shards
+            if not shards and has_ranks():
+                shards = self._shards(calls, own, captured.problem)
         except ShardError:
-            self.missed.record_unseen(SHARDED, own.module)
+            self.missed.record_unobserved(SHARDED, own.module)
             return
         if shards != captured.shards:
             captured = replace(captured, shards=shards)
         with torch.no_grad(), without_autocast(captured.problem.query.device):
-            self._observe(AttentionCall(name, captured, calls, run))
+            self._through_stages(AttentionCall(name, captured, calls, run))
 
-    def _observe(self, call: AttentionCall) -> None:
-        """Let a captured call pass through the stages."""
+    def _through_stages(self, call: AttentionCall) -> None:
+        """Place, observe and record a captured call."""
         name, captured, calls, _ = call
         first = name not in self.watched
         if first and (other := output_mismatch(captured)):
@@ -161,11 +171,11 @@ class Watcher:
         placed = self.placer.place(call)
         observed = self.observer.observe(placed, first=first)
         info = self.recorder.info(placed, observed)
-        made = self.recorder.call(placed, observed, info)
+        make = self.recorder.call(placed, observed, info)
         rule = observed.rule
         if rule is not None and self.choice.keep is None and not self.recorder.masks.compares:
             self._alike.learn(ObservedStep(captured, rule, info, observed.shape), calls)
-        self.record(name, made)
+        self.record(name, make)
 
     def observe_alike(self, site: SiteCall, masks: MaskReader) -> bool:
         """Observe an attention call by what it shares with one of its pass, if it does.
@@ -189,24 +199,17 @@ class Watcher:
         own, info = calls[0], first.info
         name = attention_name(self.names, own.module)
         run = self.placer.forward_pass.run(name, calls, own)
-        if run.place or run.interleaved:
-            info = info._replace(run=run.place, interleaved=run.interleaved)
+        if run.repeat or run.interleaved:
+            info = info._replace(run=run.repeat, interleaved=run.interleaved)
         self.placer.place_single(name, info.position, run)
         values: dict[str, Any] = {}
         self.observer.singles.add_row(row, info.real, values)
         self.record(name, self.recorder.made(first.shape, values, info))
         return True
 
-    def record(self, name: str, made: Call) -> None:
-        """Add a call to the record of its attention, while its module is in progress.
-
-        Args:
-            name: Name of the attention.
-            made: The record of the call.
-        """
-        if name not in self.watched:
-            self.watched[name] = Watched(name, settle=self.observer.singles.settle)
-        self.watched[name].add(made)
+    def record(self, name: str, make: Callable[[], Call]) -> None:
+        """Record a call of an attention; a watcher of another kind uses it up instead."""
+        self.recorder.add(name, make)
 
     def cropped(self, cache: Any, count: int | None) -> None:
         """Record that the last tokens of a cache were removed, as `SequenceLedger.cropped` does."""
@@ -226,7 +229,7 @@ class Watcher:
     def check_seen(self) -> None:
         """Check that nothing was missed.
 
-        Errors: an `UnseenError` where there was no attention at all, none within a pattern, or one
+        Errors: an `UnseenError` if there was no attention at all, none within a pattern, or one
         that cannot be seen.
         """
         self.missed.check(self.watched)
@@ -245,7 +248,7 @@ class Watcher:
     ) -> tuple[Shard, ...]:
         """Return which heads this rank computes, where ranks share them.
 
-        Errors: a `ShardError` where that is not known.
+        Errors: a `ShardError` if that is not known.
         """
         modules = [call.module for call in calls[calls.index(own) :]]
         shard = head_shard(modules, problem)

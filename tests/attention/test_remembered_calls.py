@@ -178,9 +178,9 @@ def test_a_missing_setting_is_missed(change):
         (lambda q, k, v: (q, k, v[..., :5, :]), ValueError, "one value"),
         (lambda q, k, v: (q, k.double(), v), TypeError, "one dtype"),
         (lambda q, k, v: (q, k, v.to("meta")), ValueError, "one device"),
-        (lambda q, k, v: (q.long(), k.long(), v.long()), TypeError, "takes float16"),
+        (lambda q, k, v: (q.long(), k.long(), v.long()), TypeError, "must be float16"),
         (lambda q, k, v: (q, k.to_sparse(), v), TypeError, "dense"),
-        (lambda q, k, v: (q.tolist(), k, v), TypeError, "takes a torch.Tensor"),
+        (lambda q, k, v: (q.tolist(), k, v), TypeError, "must be a torch.Tensor"),
         (lambda q, k, v: (torch.nested.as_nested_tensor([*q]), k, v), TypeError, "nested"),
         (lambda q, k, v: (q[0], k, v), ValueError, "number of axes"),
         (lambda q, k, v: (q[:, :5], k[:, :3], v[:, :3]), ValueError, "multiple of the key heads"),
@@ -201,14 +201,14 @@ def test_arguments_that_do_not_fit_are_refused_as_ever():
     attention = gh.Attention(mask=gh.causal())
     attention(*inputs, offset=0)
     short_way(attention, *inputs, offset=0)
-    with pytest.raises(TypeError, match="offset takes a whole number, and got False"):
+    with pytest.raises(TypeError, match="offset must be a whole number, got False"):
         attention(*inputs, offset=False)
     gh.Attention()(*inputs, mask=gh.padding([5, 5]))
     for _ in range(2):
         with pytest.raises(ValueError, match="one number a batch row"):
             gh.Attention()(*inputs, mask=gh.padding([5, 5, 5]))
     attention.engine = ["auto"]
-    with pytest.raises(ValueError, match="engine must be one of"):
+    with pytest.raises(ValueError, match="engine must be"):
         attention(*inputs)
 
 

@@ -186,10 +186,10 @@ def test_runs_that_are_none_or_anothers(
             ["clasify", classify_run],
             "there is no task or folder 'clasify': did you mean 'classify'?",
         ),
-        (["nowhere"], "there is no folder nowhere: check its name."),
-        (["empty"], "empty has no run: there is no config.json in it; check its name."),
+        (["nowhere"], "there is no folder nowhere. Check its name."),
+        (["empty"], "empty has no run: there is no config.json in it. Check its name."),
         (["broken"], "config.json is broken JSON in line 1"),
-        (["--json", "nowhere"], "there is no folder nowhere: check its name."),
+        (["--json", "nowhere"], "there is no folder nowhere. Check its name."),
         ([classify_run, "--beam", "2"], no_such_option("--beam")),
     ]:
         outcome = command("evaluate", *arguments)
@@ -205,15 +205,15 @@ def test_runs_that_are_none_or_anothers(
             b'text,label\n"two\nlines",positive\nx,good\n',
             "a.csv, line 4: expected a label",
         ),
-        ("a.jsonl", b'{"text": "a", "label": 1}\n', "a.jsonl, line 1: expected a label that there"),
+        ("a.jsonl", b'{"text": "a", "label": 1}\n', "a.jsonl, line 1: expected a label of the"),
         (
             "a.csv",
             b"text,mark\na,positive\n",
-            "a.csv has no column 'label', but 'text', 'mark': name its",
+            "a.csv has no column 'label', but 'text', 'mark'. Name its",
         ),
         ("a.csv", b"text,label\na,positive\n\xff,positive\n", "a.csv, line 3: expected UTF-8"),
         ("a.csv", b"\n\n", "a.csv is empty"),
-        ("a.txt", b"good\n", "a.txt ends in none of .jsonl, .csv, .tsv"),
+        ("a.txt", b"good\n", "a.txt must have a name that ends in one of .jsonl, .csv, .tsv"),
     ],
 )
 def test_bad_files_of_a_classifier_are_one_sentence(
@@ -228,12 +228,12 @@ def test_bad_files_of_a_classifier_are_one_sentence(
 @pytest.mark.parametrize(
     ("files", "options", "said"),
     [
-        ({"a.de": b"x\ny\n", "a.en": b"y\n"}, [], "a.en ends after line 1, and the file beside it"),
-        ({"a.de": b"x\n"}, [], "expected text files in twos"),
+        ({"a.de": b"x\ny\n", "a.en": b"y\n"}, [], "a.en ends after line 1"),
+        ({"a.de": b"x\n"}, [], "text files must come in pairs"),
         ({"a.csv": b"de,en\nx,y\n"}, [], "a.csv has no columns 'source', 'target', but 'de'"),
         ({"a.de": b"x\n", "a.en": b"\xff\n"}, [], "a.en, line 1: expected UTF-8 text"),
         ({"a.de": b"x\n" + b"und " * 65, "a.en": b"y\nz\n"}, [], "a.de, line 2"),
-        ({"a.de": b"x\n", "a.en": b"y\n"}, ["--beam", "0"], "takes a whole number of at least 1"),
+        ({"a.de": b"x\n", "a.en": b"y\n"}, ["--beam", "0"], "must be a whole number of at least 1"),
         ({"a.de": b"x\n", "a.en": b"y\n"}, ["--save", "/"], "--save takes a file to write, and /"),
     ],
     ids=lambda value: None if isinstance(value, str) else "-".join(value),

@@ -15,11 +15,12 @@ import torch
 from safetensors.torch import save_file
 
 import glasshead as gh
-from glasshead.cli.attention_options import parse_recipe
 from glasshead.cli.inputs.sentences import query_position
+from glasshead.explanation import explain_trace
 from glasshead.explanation.choices import NORMALIZERS, SCORES, RecipeOptions
 from glasshead.explanation.embeddings import Embeddings, Projection, composed
 from glasshead.explanation.explain_trace import Sentence, VectorSource
+from glasshead.explanation.settings import ExplanationSettings
 from glasshead.ladder import HELLO_SHINY_SUN, SelfAttentionV1, SelfAttentionV2
 from glasshead.recipe.mask_text import parse_mask
 
@@ -38,11 +39,11 @@ def handed_on(command, monkeypatch):
     """What the command hands to `explain`, beside what comes of it."""
     calls = []
 
-    def watched(trace, **options):
+    def watched(trace, settings, **options):
         calls.append({"trace": trace, **options})
-        return explain(trace, **options)
+        return explain(trace, settings, **options)
 
-    explain = gh.explain
+    explain = explain_trace.explain
     monkeypatch.setattr("glasshead.explanation.explain_trace.explain", watched)
 
     def run(*arguments):
@@ -53,7 +54,7 @@ def handed_on(command, monkeypatch):
 
 
 def made_up(tokens, dim=4, seed=123):
-    return Embeddings.made_up(tokens, dim=dim, seed=seed).vectors
+    return Embeddings.generated(tokens, dim=dim, seed=seed).vectors
 
 
 def test_alone_it_explains_the_worked_example_beside_the_printed_numbers(command):
@@ -221,6 +222,27 @@ def test_heads_split_the_vectors_and_one_is_told(handed_on):
     assert call["index"] == (0, 1)
 
 
+@pytest.mark.parametrize("digits", [1, 2, 7, 12])
+def test_digits_are_the_decimals_in_the_terminal_and_on_the_page(
+    command, explained, tmp_path, digits
+):
+    page = tmp_path / "page.html"
+    out = command("explain", "--digits", digits, "--html", page, "--width", 120).out
+    told = explained("--digits", digits)
+    assert told["data"] == explained()["data"]
+    line = next(step for step in told["steps"] if step["name"] == "context")["numbers"][-1]
+    assert line.endswith(f" = {told['data']['context']['context'][1][0]:.{digits}f}")
+    assert line in out
+    assert line in page.read_text()
+
+
+@pytest.mark.parametrize("digits", [0, 13])
+def test_digits_have_limits(command, digits):
+    outcome = command("explain", "--digits", digits)
+    assert outcome.code == 2
+    assert f"--digits must be from 1 to 12, got {digits}." in outcome.err
+
+
 @pytest.mark.parametrize("rung", [SelfAttentionV1, SelfAttentionV2])
 def test_weights_give_the_ladders_own_contexts(handed_on, tmp_path, rung):
     module = rung(3, 2)
@@ -242,7 +264,8 @@ def test_weights_serve_the_worked_example_in_heads(handed_on, tmp_path):
 
 
 def test_parsing_an_option_needs_no_torch_and_gives_a_recipe():
-    recipe = parse_recipe(score="dot", beta="auto", mask="window:2", heads=3)
+    settings = ExplanationSettings(score="dot", beta="auto", mask="window:2", heads=3)
+    recipe = settings.recipe()
     assert recipe == RecipeOptions(score="dot", beta="auto", mask="window:2", heads=3)
     assert not recipe.is_that_of(HELLO_SHINY_SUN)
 
@@ -259,7 +282,7 @@ def test_where_the_query_is(asked, place):
 
 @pytest.mark.parametrize(("tokens", "place"), [(SENTENCE, 5), (("…", "!"), 1)])
 def test_the_last_word_is_the_query_or_without_any_word_the_last_mark(tokens, place):
-    sentence = Sentence(Embeddings.made_up(tokens), VectorSource.MADE_UP)
+    sentence = Sentence(Embeddings.generated(tokens), VectorSource.GENERATED)
     assert sentence.default_query == place
 
 
@@ -333,28 +356,36 @@ def test_a_bias_is_added_to_every_row_of_its_own():
         (
             {"inputs": [[1.0]]},
             TypeError,
-            "inputs takes a tensor of floating-point numbers, and got list: convert it with .float",
+            "inputs must be a tensor of floating-point numbers, got list. Convert it with .float",
         ),
-        ({"inputs": X[0]}, ValueError, "inputs takes the shape [tokens, d_in], and got [3]"),
+        ({"inputs": X[0]}, ValueError, "inputs must have the shape [tokens, d_in], got [3]"),
         (
             {"W_key": W_KEY.long()},
             TypeError,
-            "W_key takes a tensor of floating-point numbers, and got",
+            "W_key must be a tensor of floating-point numbers, got",
         ),
-        ({"W_key": W_KEY.double()}, TypeError, "W_key takes the type of the inputs, torch.float32"),
-        ({"W_key": W_KEY[0]}, ValueError, "W_key takes the shape [d_in, d_out], and got [2]"),
-        ({"W_query": W_QUERY.T}, ValueError, "of 3 numbers, and got [2, 3]: transpose it."),
-        ({"W_value": W_VALUE[:2]}, ValueError, "W_value takes [3, d_out] for vectors of 3 numbers"),
-        ({"W_key": torch.ones(3, 4)}, ValueError, "and got [3, 2] and [3, 4]."),
+        (
+            {"W_key": W_KEY.double()},
+            TypeError,
+            "W_key must have the type of the inputs, torch.float32",
+        ),
+        ({"W_key": W_KEY[0]}, ValueError, "W_key must have the shape [d_in, d_out], got [2]"),
+        ({"W_query": W_QUERY.T}, ValueError, "of 3 numbers, got [2, 3]: transpose it."),
+        (
+            {"W_value": W_VALUE[:2]},
+            ValueError,
+            "W_value must be [3, d_out] for vectors of 3 numbers",
+        ),
+        ({"W_key": torch.ones(3, 4)}, ValueError, "got [3, 2] and [3, 4]."),
         (
             {"b_query": torch.ones(3)},
             ValueError,
-            "b_query takes 2 numbers, one a column of W_query, and",
+            "b_query must have 2 numbers, one a column of W_query",
         ),
         (
             {"b_query": torch.ones(1, 2)},
             ValueError,
-            "b_query takes the shape [d_out], and got [1, 2]",
+            "b_query must have the shape [d_out], got [1, 2]",
         ),
     ],
 )
@@ -367,27 +398,27 @@ def test_made_up_numbers_are_those_that_the_hash_gives_by_hand():
     drawn = hashlib.shake_256("7:güneş".encode()).digest(16)
     first, second = (int.from_bytes(part, "big") // 2**12 for part in (drawn[:8], drawn[8:]))
     expected = [round(NormalDist().inv_cdf((x + 0.5) / 2**52), 2) for x in (first, second)]
-    made = Embeddings.made_up(["güneş"], dim=2, seed=7)
+    made = Embeddings.generated(["güneş"], dim=2, seed=7)
     assert made.vectors.tolist() == [expected]
-    assert Embeddings.made_up(["sun"], dim=2).vectors.tolist() == [[0.64, -0.06]]
+    assert Embeddings.generated(["sun"], dim=2).vectors.tolist() == [[0.64, -0.06]]
 
 
 def test_a_word_has_the_same_vector_in_every_sentence():
-    one = Embeddings.made_up(["the", "sun", "the"], dim=6)
-    other = Embeddings.made_up(["moon", "the"], dim=6)
+    one = Embeddings.generated(["the", "sun", "the"], dim=6)
+    other = Embeddings.generated(["moon", "the"], dim=6)
     assert torch.equal(one.vectors[0], one.vectors[2])
     assert torch.equal(one.vectors[0], other.vectors[1])
     assert not torch.equal(one.vectors[1], other.vectors[0])
 
 
 def test_another_seed_gives_other_vectors_and_a_wider_one_begins_alike():
-    made = Embeddings.made_up(["sun"], dim=4, seed=1).vectors
-    assert not torch.equal(made, Embeddings.made_up(["sun"], dim=4, seed=2).vectors)
-    assert torch.equal(made, Embeddings.made_up(["sun"], dim=9, seed=1).vectors[:, :4])
+    made = Embeddings.generated(["sun"], dim=4, seed=1).vectors
+    assert not torch.equal(made, Embeddings.generated(["sun"], dim=4, seed=2).vectors)
+    assert torch.equal(made, Embeddings.generated(["sun"], dim=9, seed=1).vectors[:, :4])
 
 
 def test_made_up_numbers_are_normal_with_two_decimals():
-    vectors = Embeddings.made_up([f"word {i}" for i in range(2000)], dim=8).vectors
+    vectors = Embeddings.generated([f"word {i}" for i in range(2000)], dim=8).vectors
     assert abs(float(vectors.mean())) < 0.03
     assert abs(float(vectors.std()) - 1) < 0.03
     assert torch.equal((vectors * 100).round() / 100, vectors)
@@ -395,7 +426,7 @@ def test_made_up_numbers_are_normal_with_two_decimals():
 
 def test_the_callers_random_numbers_are_left_alone():
     state = torch.get_rng_state()
-    Embeddings.made_up(["sun"])
+    Embeddings.generated(["sun"])
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -418,17 +449,17 @@ def test_look_up_names_what_is_missing_and_what_is_twice():
 @pytest.mark.parametrize(
     ("tokens", "vectors", "error", "sentence"),
     [
-        ("ab", torch.ones(2, 3), TypeError, "tokens takes a sequence of strings, and got 'ab'"),
+        ("ab", torch.ones(2, 3), TypeError, "tokens must be a sequence of strings, got 'ab'"),
         (
             ("a",),
             [[1.0]],
             TypeError,
-            "vectors takes a tensor of floating-point numbers, and got list",
+            "vectors must be a tensor of floating-point numbers, got list",
         ),
-        (("a",), torch.ones(1, 2).long(), TypeError, "and got torch.int64"),
-        (("a",), torch.ones(2), ValueError, "one row for each of the 1 tokens, and got shape [2]"),
-        (("a",), torch.ones(2, 3), ValueError, "and got shape [2, 3]"),
-        (("a", "b"), torch.tensor([[1.0], [torch.nan]]), ValueError, "and got others for row 1"),
+        (("a",), torch.ones(1, 2).long(), TypeError, "got torch.int64"),
+        (("a",), torch.ones(2), ValueError, "one row for each of the 1 tokens, got shape [2]"),
+        (("a",), torch.ones(2, 3), ValueError, "got shape [2, 3]"),
+        (("a", "b"), torch.tensor([[1.0], [torch.nan]]), ValueError, "got others for row 1"),
     ],
 )
 def test_what_is_no_embedding_is_refused(tokens, vectors, error, sentence):
@@ -437,8 +468,8 @@ def test_what_is_no_embedding_is_refused(tokens, vectors, error, sentence):
 
 
 def test_a_vector_without_numbers_cannot_be_made_up():
-    with pytest.raises(ValueError, match="dim takes a whole number of at least 1, and got 0"):
-        Embeddings.made_up(["a"], dim=0)
+    with pytest.raises(ValueError, match="dim must be a whole number of at least 1, got 0"):
+        Embeddings.generated(["a"], dim=0)
 
 
 def test_equal_looking_words_are_made_equal():

@@ -162,12 +162,18 @@ class TestColumns:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--example", "jorney"], "--example takes one of shiny, journey, .* did you mean 'journ"),
-        (["--text", "F"], "--text takes one of A, B, C, D, E, and got 'F'"),
-        (["a sentence", "--text", "A"], "--text is about a worked example, and this sentence is"),
-        (["a sentence", "--example", "shiny"], "words and vectors of its own, and got TEXT too"),
-        (["--example", "shiny", "--vectors", "-"], "of its own, and got --vectors too: leave"),
-        (["--example", "shiny", "--text", "E"], "--text E does not work the example shiny: take o"),
+        (
+            ["--example", "jorney"],
+            "--example must be one of shiny, journey, .* did you mean 'journ",
+        ),
+        (["--text", "F"], "--text must be one of A, B, C, D, E, got 'F'"),
+        (["a sentence", "--text", "A"], "--text needs the sentence of a worked example: 'Hello"),
+        (["a sentence", "--example", "shiny"], "words and vectors of its own, got TEXT too"),
+        (["--example", "shiny", "--vectors", "-"], "of its own, got --vectors too. Omit"),
+        (
+            ["--example", "shiny", "--text", "E"],
+            "--text must be one of A, B, D for this",
+        ),
         (["--example", "journey", "--dim", "4"], "--dim is the width of made-up vectors"),
     ],
 )

@@ -54,16 +54,19 @@ def place(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--vectors", ""], "--vectors takes a file, and got nothing: name one, or leave it out."),
-        (["--weights", ""], "--weights takes a file, and got nothing: name one"),
-        (["--html", ""], "--html takes a file, and got nothing: name one"),
+        (["--vectors", ""], "--vectors must be a file, got an empty name. Name one, or omit it."),
+        (["--weights", ""], "--weights must be a file, got an empty name. Name one"),
+        (["--html", ""], "--html must be a file, got an empty name. Name one"),
         (["--html", "new/"], "--html takes a file to write, and new/ is a folder: name a file"),
         (["--html", "other/"], "and other/ is a folder: name a file in it."),
         (["--html", "-"], "and - is standard output, which has the text: name a file, as in"),
         (["--vectors", "pipe"], "expected a file, and pipe is a pipe into which nobody writes"),
         (["--vectors", "./-"], "there is no file "),
-        (["--score", ""], "--score takes one of scaled-dot, dot, cosine, gaussian, additive, and"),
-        (["--normalizer", ""], "--normalizer takes one of softmax, softmax-one, hardmax"),
+        (
+            ["--score", ""],
+            "--score must be one of scaled-dot, dot, cosine, gaussian, additive, got",
+        ),
+        (["--normalizer", ""], "--normalizer must be one of softmax, softmax-one, hardmax"),
         (["--dim", "4", "Hello shiny sun!"], "these are not made up: leave it out."),
     ],
 )
@@ -127,7 +130,7 @@ def test_a_wrong_language_is_refused_before_torch_is_there():
     )
     outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert outcome.returncode == 2
-    assert b"--lang takes one of en, tr" in outcome.stderr
+    assert b"--lang must be one of en, tr" in outcome.stderr
 
 
 def test_too_many_rows_are_refused_early_unless_a_text_selects_among_them(command, place):
@@ -152,7 +155,7 @@ def test_a_long_cell_is_shortened_where_it_stands(command, place):
     (place / "long.csv").write_text("a,1\nb," + "x" * 20_000 + "\n")
     outcome = command("explain", "--vectors", "long.csv")
     assert "xxx…xxx" in outcome.err
-    assert "write it as in 0.34" in outcome.err
+    assert "Write it as in 0.34" in outcome.err
     assert len(outcome.err) < 500
 
 
@@ -384,7 +387,7 @@ def test_a_text_that_is_not_packed_as_it_is_called_is_refused(
     ending = ".jsonl" if "classify" in name else ".txt"
     file = f"plain{ending}{packing}"
     (hostile_place / file).write_text('{"text": "a b", "label": "c"}\n' * 7)
-    check_refused(reading(name, file), f"{re.escape(file)} is no whole {packing} file")
+    check_refused(reading(name, file), f"{re.escape(file)} is not a whole {packing} file")
 
 
 PACK = {".gz": gzip.compress, ".xz": lzma.compress}
@@ -438,7 +441,8 @@ def test_a_row_that_is_none_is_named_by_file_and_line(hostile_place):
         rows.write_text('{"text": "a", "label": "b"}\n\n' + line + "\n")
     code = (
         "import sys; sys.modules['datasets'] = None\n"
-        "from glasshead.tasks.data.tables import read_rows, read_texts\n"
+        "from glasshead.tasks.data.tables import read_rows\n"
+        "from glasshead.tasks.data.texts import read_texts\n"
         f"for number in range({len(JSON)}):\n"
         "    for read in (read_texts, lambda file: read_rows(file, ['text', 'label'])):\n"
         "        try:\n            read(f'{number}.jsonl')\n"
@@ -456,7 +460,7 @@ def test_a_row_that_is_none_is_named_by_file_and_line(hostile_place):
 @pytest.mark.parametrize("name", sorted(TABLES))
 def test_commands_name_the_row_that_is_none(reading, hostile_place, name):
     (hostile_place / "rows.jsonl").write_text("\nnull\n" * 3)
-    check_refused(reading(name, "rows.jsonl"), r"rows\.jsonl, line 2: .* and got null")
+    check_refused(reading(name, "rows.jsonl"), r"rows\.jsonl, line 2: .* got null")
 
 
 @pytest.mark.parametrize("name", ["classify", "translate"])
@@ -473,7 +477,7 @@ def test_a_training_that_is_refused_leaves_no_folder(command, hostile_place):
         (["missing.txt"], "missing.txt"),
         (["text.txt", "--set", "tokenizer=gpt2", "--set", "gpt2=nowhere"], "nowhere"),
         (["text.txt", "--set", "tokenizer=bpe", "--set", "vocabulary=3"], "vocabulary"),
-        (["text.txt", "--set", "context_length=100003"], "takes at least 100004 tokens"),
+        (["text.txt", "--set", "context_length=100003"], "must have at least 100004"),
         (
             ["text.txt", "--preset", "nano", "--devices", "997", "--accelerator", "gpu"],
             "hardware|gpu|GPU",
@@ -507,14 +511,14 @@ def test_a_mask_on_a_device_is_refused(command, hostile_place):
 
 def test_settings_of_texts_are_told_where_they_are_no_number(command, hostile_place, monkeypatch):
     monkeypatch.setenv("GLASSHEAD_MAX_TEXT_BYTES", "2 GiB")
-    sentence = "GLASSHEAD_MAX_TEXT_BYTES takes a whole number of bytes, as in 1073741824, and got"
+    sentence = "GLASSHEAD_MAX_TEXT_BYTES must be a whole number of bytes, as in 1073741824, got"
     check_refused(command("train", "write", "text.txt", "--run", "run"), sentence)
 
 
 def test_tables_are_read_without_other_libraries(hostile_place):
     (hostile_place / "rows.jsonl").write_text(json.dumps({"text": "sun"}) + "\n")
     code = (
-        "import sys; from glasshead.tasks.data.tables import read_texts; read_texts('rows.jsonl')\n"
+        "import sys; from glasshead.tasks.data.texts import read_texts; read_texts('rows.jsonl')\n"
         "print(sorted({'datasets', 'pandas', 'pyarrow', 'torch'} & {*sys.modules}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 import glasshead as gh
 from glasshead.attention.choice import NAMES
 from glasshead.cli import output as progress
-from glasshead.cli.attention_options import DEFAULT, STATISTICS
 from glasshead.cli.inputs.tensors import is_tensors_file
 from glasshead.cli.observe import ENGINES
 from glasshead.cli.observe_tables import WeightsMap
+from glasshead.cli.statistic_options import DEFAULT, STATISTICS
 
 TEXT = "the quick brown fox jumps"
 # A type that the first versions of safetensors do not know either.
@@ -282,17 +282,23 @@ def bad(name, **others):
 BAD = [
     ({"query": None}, "expected query, key and perhaps value; missing: query (the file has"),
     ({"query": None, "key": None}, "value; missing: query, key (the file has value)"),
-    ({"mask": torch.ones(3)}, "and got mask beside them: leave out what is neither."),
-    ({"key": torch.ones(4, 17, 5, dtype=torch.int64)}, "key takes float16, bfloat16, float32 or"),
-    ({"query": torch.ones(5)}, "query takes [length, dim], [heads, length, dim] or [batch, heads,"),
-    ({"query": torch.ones(1, 1, 4, 13, 5)}, "query takes [length, dim]"),
-    ({"query": torch.ones(4, 0, 5)}, "and got [4, 0, 5]"),
-    ({"query": torch.ones(13, 5)}, "take the same number of axes, and got"),
-    ({"query": torch.ones(4, 13, 7)}, "query and key take the same width"),
-    ({"value": torch.ones(4, 11, 3)}, "each key takes one value, and got 17 keys and 11 values"),
-    ({"key": torch.ones(3, 17, 5), "value": None}, "query heads take a multiple of the key heads"),
-    ({"key": torch.ones(2, 17, 5)}, "key and value take the same heads"),
-    ({"key": torch.ones(4, 17, 5).double()}, "query, key and value take one dtype"),
+    ({"mask": torch.ones(3)}, "got mask as well. Remove what is neither."),
+    ({"key": torch.ones(4, 17, 5, dtype=torch.int64)}, "key must be float16, bfloat16, float32 or"),
+    (
+        {"query": torch.ones(5)},
+        "query must be [length, dim], [heads, length, dim] or [batch, heads,",
+    ),
+    ({"query": torch.ones(1, 1, 4, 13, 5)}, "query must be [length, dim]"),
+    ({"query": torch.ones(4, 0, 5)}, "got [4, 0, 5]"),
+    ({"query": torch.ones(13, 5)}, "must have the same number of axes, got"),
+    ({"query": torch.ones(4, 13, 7)}, "query and key must have the same width"),
+    ({"value": torch.ones(4, 11, 3)}, "each key must have one value, got 17 keys and 11 values"),
+    (
+        {"key": torch.ones(3, 17, 5), "value": None},
+        "query heads must be a multiple of the key heads",
+    ),
+    ({"key": torch.ones(2, 17, 5)}, "key and value must have the same heads"),
+    ({"key": torch.ones(4, 17, 5).double()}, "query, key and value must have one dtype"),
     ({"key": torch.full((4, 17, 5), torch.nan)}, "key takes finite numbers, and has NaN or"),
     ({"value": torch.full((4, 17, 3), torch.inf)}, "value takes finite numbers, and has NaN or"),
 ]
@@ -309,25 +315,28 @@ def test_a_fault_of_the_file_is_named(command, place, others, sentence):
 
 
 REFUSED = [
-    (["--stat", "entropi"], "--stat takes one of entropy, max-weight, mean-distance, received, ma"),
-    (["--stat", "entropi"], "and got 'entropi': did you mean 'entropy'?"),
-    (["--stat", ""], "--stat takes one of entropy"),
-    (["--stat", "entropy:3"], "--stat entropy takes nothing after its name, and got 'entropy:3'."),
-    (["--stat", "top-k:x"], "--stat top-k takes numbers as in top-k:3, and got 'top-k:x'."),
-    (["--stat", "top-k:"], "--stat top-k takes numbers as in top-k:3, and got 'top-k:'."),
-    (["--stat", "top-k:0"], "--stat top-k:0: TopK(k) takes a whole number of at least 1"),
-    (["--stat", "top-k:18"], "TopK(k=18) takes at least 18 keys, and got 17: ask for a smaller k."),
-    (["--stat", "mass-on:17"], "MassOn(keys) takes keys below the number of them, 17, and got 17"),
-    (["--stat", "mass-on:1,1"], "--stat mass-on:1,1: MassOn(keys) takes each key once"),
-    (["--stat", "received:14"], "Received(last=14) takes at least 14 queries, and got 13"),
-    (["--stat", "distance-histogram:3,1"], "takes two numbers or more, each above the last"),
-    (["--stat", "top-k", "--stat", "top-k:3"], "--stat takes each statistic once, and got top-k:3"),
-    (["--head", "4"], "--head takes a head from 0 to 3, and got 4: there are 4 heads."),
-    (["--head", "-1"], "--head takes a head, counted from 0, and got -1."),
-    (["--head", "x"], "'--head': it takes a whole number, and got 'x'; see"),
-    (["--engine", "flash"], "--engine takes one of auto, fused, streaming, reference, and got 'fl"),
+    (
+        ["--stat", "entropi"],
+        "--stat must be one of entropy, max-weight, mean-distance, received, ma",
+    ),
+    (["--stat", "entropi"], "got 'entropi': did you mean 'entropy'?"),
+    (["--stat", ""], "--stat must be one of entropy"),
+    (["--stat", "entropy:3"], "--stat entropy must have nothing after its name, got 'entropy:3'."),
+    (["--stat", "top-k:x"], "--stat top-k must have numbers as in top-k:3, got 'top-k:x'."),
+    (["--stat", "top-k:"], "--stat top-k must have numbers as in top-k:3, got 'top-k:'."),
+    (["--stat", "top-k:0"], "--stat top-k:0: TopK(k) must be a whole number of at least 1"),
+    (["--stat", "top-k:18"], "TopK(k=18) needs at least 18 keys, got 17. Use a smaller k."),
+    (["--stat", "mass-on:17"], "MassOn(keys) must be keys from 0 to 16, got 17"),
+    (["--stat", "mass-on:1,1"], "--stat mass-on:1,1: MassOn(keys) must have each key once"),
+    (["--stat", "received:14"], "Received(last=14) needs at least 14 queries, got 13"),
+    (["--stat", "distance-histogram:3,1"], "must be two numbers or more, each above the one"),
+    (["--stat", "top-k", "--stat", "top-k:3"], "--stat must have each statistic once, got top-k:3"),
+    (["--head", "4"], "--head must be from 0 to 3, got 4: there are 4 heads."),
+    (["--head", "-1"], "--head must be a head, counted from 0, got -1."),
+    (["--head", "x"], "'--head': it must be a whole number, got 'x'; see"),
+    (["--engine", "flash"], "--engine must be one of auto, fused, streaming, reference, got 'fl"),
     (["--mask", "casual"], "did you mean causal?"),
-    (["--width", "3"], "--width takes 20 to 1000 columns, and got 3"),
+    (["--width", "3"], "--width must be 20 to 1000 columns, got 3"),
     (
         ["--save", "."],
         "--save takes a file to write, and . is a folder: name a file in it, as in s",
@@ -368,11 +377,11 @@ def test_what_does_not_fit_is_refused_in_one_sentence(command, place, arguments,
         (["--vectors", "none.safetensors"], "there is no file none.safetensors: check its name."),
         (["--vectors", "none.csv"], "there is no file none.csv: check its name."),
         (["--vectors", "broken.safetensors"], "broken.safetensors is no safetensors file ("),
-        (["--vectors", "nan.csv"], "nan.csv, line 2: expected finite numbers, and got nan"),
-        (["--vectors", "words.csv", "--head", "1"], "from 0 to 0, and got 1: there is one head."),
+        (["--vectors", "nan.csv"], "nan.csv, line 2: expected finite numbers, got nan"),
+        (["--vectors", "words.csv", "--head", "1"], "must be 0, got 1: there is one head."),
         (["moon", "--vectors", "words.csv"], "words.csv has no vector for 'moon': add a row"),
-        ([""], "TEXT takes a sentence, and got '', which has no word: write one, as in \"Hello"),
-        (["--vectors", "."], ". is a folder: name a file in it."),
+        ([""], "TEXT must be a sentence, got '', which has no word. Write one, as in \"Hello"),
+        (["--vectors", "."], ". is a folder. Name a file in it."),
         (["--vectors", "huge.csv"], "the scores grow beyond all numbers: give smaller vectors."),
         (["--vectors", "e8.safetensors"], E8),
     ],
@@ -404,7 +413,7 @@ def test_what_is_refused_by_itself_needs_no_torch():
     )
     outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert outcome.returncode == 2
-    assert b"--stat takes one of entropy" in outcome.stderr
+    assert b"--stat must be one of entropy" in outcome.stderr
 
 
 def test_help_needs_no_torch_and_tells_every_statistic():

@@ -478,7 +478,7 @@ def test_the_one_process_of_a_launcher_sees_the_same(command, place, monkeypatch
     alone, found = load_file("alone.safetensors"), load_file("launched.safetensors")
     assert alone.keys() == found.keys()
     assert all(torch.equal(found[name], value) for name, value in alone.items())
-    refused(command, "--layer takes a layer from 0 to 1", "llama", *options[:2], "--layer", "2")
+    refused(command, "--layer must be from 0 to 1", "llama", *options[:2], "--layer", "2")
     assert not torch.distributed.is_initialized()
 
 
@@ -576,16 +576,16 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (without("config.json"), "llama has no run: there is no config.json in it; check its name"),
+        (without("config.json"), "llama has no run: there is no config.json in it. Check its name"),
         (without("model.safetensors"), "llama has no weights: there is no model.safetensors in it"),
         (pickled, "llama has its weights in pytorch_model.bin alone, which is pickled and could"),
-        (without(*TOKENIZER), "llama has no tokenizer: there is no tokenizer.json in it; save"),
+        (without(*TOKENIZER), "llama has no tokenizer: there is no tokenizer.json in it. Save"),
         (configured(model_type="nonesuch"), "config.json in llama cannot be loaded ("),
-        (configured(num_hidden_layers=3), "the weights in llama are not those of LlamaForCausal"),
-        (configured(hidden_size=12), "the weights in llama are not those of LlamaForCausalLM, as"),
+        (configured(num_hidden_layers=3), "the weights in llama must be those of LlamaForCausal"),
+        (configured(hidden_size=12), "the weights in llama must be those of LlamaForCausalLM"),
         (
             robbed,
-            "as model.layers.1.self_attn.q_proj.weight is missing or of another shape: check co",
+            "model.layers.1.self_attn.q_proj.weight is missing or of another shape. Check co",
         ),
         (broken, "the model in llama cannot be loaded ("),
     ],
@@ -605,35 +605,38 @@ def refused(command, sentence, *arguments):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--text", "empty.txt"], "empty.txt is empty: name a file with text in it."),
+        (["--text", "empty.txt"], "empty.txt is empty. Name a file with text in it."),
         (["--text", "nothing.jsonl"], "nothing.jsonl has no text in it: name a file that has some"),
-        (["--text", "none"], "none has no texts in it: name a folder with files that end in .txt"),
-        (["--text", "text.txt", "--layer", "2"], "--layer takes a layer from 0 to 1, and got 2"),
+        (["--text", "none"], "none has no texts in it. Name a folder with files that end in .txt"),
+        (["--text", "text.txt", "--layer", "2"], "--layer must be from 0 to 1, got 2"),
         (
             ["--text", "text.txt", "--layer", "1", "--head", "3"],
-            "--head takes a head from 0 to 2, and got 3: there are 3 heads.",
+            "--head must be from 0 to 2, got 3: there are 3 heads.",
         ),
         (
             ["--text", "text.txt", "--length", "0"],
-            "--length takes a number of tokens, or whole, an",
+            "--length must be a number of tokens, or whole",
         ),
         (
             ["--text", "text.txt", "--length", "x"],
-            "--length takes a number of tokens, or whole, an",
+            "--length must be a number of tokens, or whole",
         ),
         (
             ["--text", "text.txt", "--length", "1"],
-            "--length takes at least 2 tokens, as 1 stand ar",
+            "--length must be at least 2, as 1 stand ar",
         ),
         (
             ["--text", "text.txt", "--length", "12"],
-            "llama reads at most 11 tokens at once, and a p",
+            "llama reads at most 11 tokens at once, got ",
         ),
         (
             ["--text", "text.txt", "--length", "whole"],
-            "at once, and a piece would have 25: take --",
+            "at once, got a piece of 25. Add --",
         ),
-        (["--text", "text.txt", "--stat", "mass-on:11"], "keys below the number of them, 11, and"),
+        (
+            ["--text", "text.txt", "--stat", "mass-on:11"],
+            "MassOn(keys) must be keys from 0 to 10, got",
+        ),
         (
             ["--text", "text.txt", "--save", "llama/model.safetensors"],
             "--save takes another place than",
@@ -663,7 +666,9 @@ def test_more_than_a_text_is_for_python(command, place):
         model.save_pretrained(place / name)
         SMALL.tokenizer("bert").save_pretrained(place / name)
         kind = type(model).__name__
-        sentence = f"and {name} has {kind}, which takes more: watch it in Python by gh.watch(model"
+        sentence = (
+            f"and {name} has {kind}, which needs more. Watch it in Python with gh.watch(model"
+        )
         refused(command, sentence, name, "--text", "text.txt")
 
 

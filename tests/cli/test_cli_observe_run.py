@@ -288,26 +288,26 @@ def test_the_default_is_that_of_one_attention_but_for_what_names_keys(command, p
 
 REFUSED = [
     (["run", "--stat", "top-k:2"], "--stat top-k:2 names the keys of one text, and a model reads"),
-    (["run", "--stat", "entropi"], "and got 'entropi': did you mean 'entropy'?"),
-    (["run", "--stat", "mass-on:11"], "takes keys below the number of them, 11, and got 11"),
-    (["run", "--stat", "received:12"], "Received(last=12) takes at least 12 queries, and got 11"),
+    (["run", "--stat", "entropi"], "got 'entropi': did you mean 'entropy'?"),
+    (["run", "--stat", "mass-on:11"], "MassOn(keys) must be keys from 0 to 10, got 11"),
+    (["run", "--stat", "received:12"], "Received(last=12) needs at least 12 queries, got 11"),
     (["run", "--vectors", "x.csv"], "--vectors does not go with --text, as the model makes its"),
     (["run", "--mask", "none"], "--mask does not go with --text, as the model has its own mask"),
     (["run", "--engine", "auto"], "--engine does not go with --text, as the model chooses its own"),
     (["run", "--head", "1"], "--head takes the layer that the head is in, too: add --layer N, or"),
-    (["run", "--layer", "2"], "--layer takes a layer from 0 to 1, and got 2: there are 2 layers."),
-    (["run", "--layer", "-1"], "--layer takes a layer, counted from 0, and got -1."),
-    (["run", "--layer", "1", "--head", "3"], "--head takes a head from 0 to 2, and got 3: there"),
-    (["run", "--layer", "1", "--head", "-1"], "--head takes a head, counted from 0, and got -1."),
-    (["run", "--width", "3"], "--width takes 20 to 1000 columns, and got 3"),
+    (["run", "--layer", "2"], "--layer must be from 0 to 1, got 2: there are 2 layers."),
+    (["run", "--layer", "-1"], "--layer must be a layer, counted from 0, got -1."),
+    (["run", "--layer", "1", "--head", "3"], "--head must be from 0 to 2, got 3: there"),
+    (["run", "--layer", "1", "--head", "-1"], "--head must be a head, counted from 0, got -1."),
+    (["run", "--width", "3"], "--width must be 20 to 1000 columns, got 3"),
     (["run", "--save", "run/model.safetensors"], "--save takes another place than run/model.safet"),
     (["run", "--html", "text.txt"], "--html takes another place than text.txt, which is read"),
     (["run", "--html", "a", "--save", "a"], "--html and --save take a file each, and both got a"),
     ([], "--text takes the folder of a run whose model reads it: name it, as in glasshead observe"),
     ([""], "--text takes the folder of a run whose model reads it: name it, as in glasshead obser"),
-    (["none"], "there is no folder none: check its name."),
-    (["text.txt"], "a run is a folder, and text.txt is a file: name the folder of the run."),
-    (["."], ". has no run: there is no config.json in it; check its name."),
+    (["none"], "there is no folder none. Check its name."),
+    (["text.txt"], "a run must be a folder, got the file text.txt. Name the folder of the run."),
+    (["."], ". has no run: there is no config.json in it. Check its name."),
 ]
 
 
@@ -325,10 +325,13 @@ def test_what_does_not_fit_is_refused_in_one_sentence(command, place, arguments,
     ("text", "sentence"),
     [
         ("none.txt", "there is no file none.txt: check its name."),
-        ("empty.txt", "empty.txt is empty: name a file with text in it."),
+        ("empty.txt", "empty.txt is empty. Name a file with text in it."),
         ("-", "standard input is not read, name a file."),
-        ("", "--text takes a file, and got nothing: name one, or leave it out."),
-        ("text.bin", "text.bin ends in none of .txt, .text, .md, .jsonl, .csv, .tsv, with .gz or"),
+        ("", "--text must be a file, got an empty name. Name one, or omit it."),
+        (
+            "text.bin",
+            "text.bin must have a name that ends in one of .txt, .text, .md, .jsonl, .csv, .tsv",
+        ),
     ],
 )
 def test_a_text_that_cannot_be_read_is_refused(command, place, text, sentence):
@@ -400,8 +403,11 @@ def test_a_list_of_files_comes_from_another_command(command, place, typed):
     [
         (["--files-from", "names"], "--files-from takes the names of files, one a line, and names"),
         (["--files-from", "none"], "there is no file none: check its name."),
-        (["--files-from", ""], "--files-from takes a file, and got nothing: name one, or leave it"),
-        (["--text", "corpus/*.md"], "corpus/*.md matches no file: check the pattern, or the folde"),
+        (
+            ["--files-from", ""],
+            "--files-from must be a file, got an empty name. Name one, or omit it",
+        ),
+        (["--text", "corpus/*.md"], "corpus/*.md matches no file. Check the pattern, or the folde"),
         (["--text", "text.txt", "--save", "text.txt"], "--save takes another place than text.txt"),
         (["--text", "corpus/*", "--save", "corpus/b.txt"], "--save takes another place than corpu"),
     ],

@@ -69,7 +69,7 @@ def test_a_bad_input_ends_the_process_with_2():
     outcome = run("explain", "--lang", "de")
     assert outcome.returncode == 2
     assert outcome.stdout == b""
-    assert outcome.stderr.startswith(b"glasshead: error: --lang takes one of en, tr, es, zh-Hant")
+    assert outcome.stderr.startswith(b"glasshead: error: --lang must be one of en, tr, es, zh-Hant")
     assert outcome.stderr.count(b"\n") == 1
 
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from glasshead.studio import report as module
 from glasshead.studio.background_jobs import Refusal
 from glasshead.studio.report import HOLDING
+from glasshead.studio.views import steps
 from glasshead.tasks.write import Writer
 from glasshead.watching import UnseenError
 from pretrained_folders import llama2c_files
@@ -18,7 +18,7 @@ TEXT = "Ein Hund sieht eine Katze. Die Katze schläft."
 
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
-    monkeypatch.setattr(module, "_STEPS_BYTES", 100_000)
+    monkeypatch.setattr(steps, "_STEPS_BYTES", 100_000)
 
 
 @pytest.fixture(scope="module")
@@ -139,15 +139,15 @@ def test_standard_input_is_read(command, place, typed):
 CASES = [
     (["writer", "--text", "text.txt"], "Missing option '--html'; see glasshead report --help."),
     (["none", "--text", "text.txt"], "a model, or a .bin file of llama2.c, and 'none' is none"),
-    (["", "--text", "text.txt"], "RUN_OR_HF_DIR takes the folder of a model, and got nothing"),
+    (["", "--text", "text.txt"], "RUN_OR_HF_DIR must be the folder of a model, got an"),
     (["text.txt", "--text", "text.txt"], "and 'text.txt' is none: check its name."),
     (["folder", "--text", "text.txt"], "folder"),
     (["writer", "--text", "none.txt"], "there is no file none.txt: check its name."),
-    (["writer", "--text", "folder"], "folder is a folder: name a file in it."),
+    (["writer", "--text", "folder"], "folder is a folder. Name a file in it."),
     (["writer", "--text", "empty.txt"], "takes a text of a word at least, and empty.txt has none"),
-    (["writer", "--text", "bytes.txt"], "bytes.txt, line 1: expected UTF-8 text, and got the"),
-    (["writer", "--text", ""], "--text takes a file, and got nothing: name one"),
-    (["writer", "--text", "text.txt", "--lang", "de"], "--lang takes one of en, tr, es, zh-Hant"),
+    (["writer", "--text", "bytes.txt"], "bytes.txt, line 1: expected UTF-8 text, got the"),
+    (["writer", "--text", ""], "--text must be a file, got an empty name. Name one"),
+    (["writer", "--text", "text.txt", "--lang", "de"], "--lang must be one of en, tr, es, zh-Hant"),
     (["writer", "--text", "text.txt", "--html", "folder"], "--html takes a file to write, and fol"),
     (["writer", "--text", "text.txt", "--html", "-"], "--html takes a file to write, and - is sta"),
     (["writer", "--text", "text.txt", "--html", "text.txt"], "takes another place than text.txt"),

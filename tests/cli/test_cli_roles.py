@@ -206,24 +206,27 @@ def test_no_special_token_is_drawn_and_the_period_is_as_long_as_there_is_room():
 
 
 REFUSED = [
-    (["none"], "there is no folder none: check its name."),
-    ([""], "MODEL takes the folder of a model, and got nothing: name one."),
-    (["text.txt"], "a run is a folder, and text.txt is a file: name the folder of the run."),
-    (["."], ". has no run: there is no config.json in it; check its name."),
-    (["run", "--period", "1"], "--period takes a number of tokens from 2, and got 1."),
-    (["run", "--period", "7"], "--period takes at most 6 tokens, and got 7: run knows"),
-    (["llama", "--period", "16"], "--period takes at most 15 tokens, and got 16: llama knows 51"),
-    (["bert", "--period", "15"], "--period takes at most 14 tokens, and got 15: bert knows"),
-    (["run", "--period", "many"], "it takes a whole number, and got 'many'"),
-    (["run", "--seed", "-1"], "--seed takes a number from 0 to 2^32, and got -1."),
-    (["run", "--text", "empty.txt"], "empty.txt is empty: name a file with text in it."),
+    (["none"], "there is no folder none. Check its name."),
+    ([""], "MODEL must be the folder of a model, got an empty name."),
+    (["text.txt"], "a run must be a folder, got the file text.txt. Name the folder of the run."),
+    (["."], ". has no run: there is no config.json in it. Check its name."),
+    (["run", "--period", "1"], "--period must be a number of tokens from 2, got 1."),
+    (["run", "--period", "7"], "--period must be at most 6, got 7: run knows"),
+    (["llama", "--period", "16"], "--period must be at most 15, got 16: llama knows 51 tokens"),
+    (["bert", "--period", "15"], "--period must be at most 14, got 15: bert knows"),
+    (["run", "--period", "many"], "it must be a whole number, got 'many'"),
+    (["run", "--seed", "-1"], "--seed must be a number from 0 to 2^32, got -1."),
+    (["run", "--text", "empty.txt"], "empty.txt is empty. Name a file with text in it."),
     (["run", "--text", "none.txt"], "there is no file none.txt: check its name."),
     (
         ["run", "--text", "short.txt"],
-        "a head has a role among 3 tokens at least, and short.txt has",
+        "a text must have at least 3 tokens to find roles, got 1 in short.txt",
     ),
-    (["llama", "--text", "short.txt"], "among 3 tokens at least, and short.txt has 2: name a long"),
-    (["run", "--text", ""], "--text takes a file, and got nothing: name one, or leave it out."),
+    (
+        ["llama", "--text", "short.txt"],
+        "least 3 tokens to find roles, got 2 in short.txt. Name a long",
+    ),
+    (["run", "--text", ""], "--text must be a file, got an empty name. Name one, or omit it."),
     (["run", "--png", "text.txt/a.png"], "text.txt is a file and no folder."),
     (["run", "--png", "run"], "--png takes a file to write, and run is a folder: name a file in"),
     (
@@ -241,7 +244,7 @@ REFUSED = [
         ["run", "--json", "a.png"],
         "--json writes a file that ends in .json, and a.png is to end in .png: name i",
     ),
-    (["run", "--width", "3"], "--width takes 20 to 1000 columns, and got 3"),
+    (["run", "--width", "3"], "--width must be 20 to 1000 columns, got 3"),
 ]
 
 
@@ -263,7 +266,7 @@ def test_a_model_that_reads_too_little_is_refused(command, place):
     SMALL.save("llama", place / "tiny", max_position_embeddings=4)
     outcome = command("roles", "tiny")
     assert (outcome.code, outcome.out) == (2, "")
-    assert "the test repeats two tokens at least, and tiny knows 51 and reads 4 at" in outcome.err
+    assert "the test repeats at least two tokens, and tiny knows 51 and reads 4 at" in outcome.err
 
 
 def test_numbers_that_overflow_are_refused(command, place):
@@ -277,7 +280,7 @@ def test_numbers_that_overflow_are_refused(command, place):
     save_file(tensors, file, {"format": "pt"})
     outcome = command("roles", "llama")
     assert (outcome.code, outcome.out) == (2, "")
-    assert "the scores grow beyond all numbers: train the model again, or name" in outcome.err
+    assert "the scores overflow to infinity. Train the model again, or name" in outcome.err
 
 
 def test_what_is_refused_by_itself_needs_no_torch():
@@ -288,4 +291,4 @@ def test_what_is_refused_by_itself_needs_no_torch():
     )
     outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert outcome.returncode == 2
-    assert b"--period takes a number of tokens from 2" in outcome.stderr
+    assert b"--period must be a number of tokens from 2" in outcome.stderr

@@ -43,9 +43,12 @@ def taken():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--port", "65536"], "--port takes a number from 0 to 65535, and got 65536: take 0."),
+        (
+            ["--port", "65536"],
+            "--port must be a number from 0 to 65535, got 65536. Use 0 for a free one.",
+        ),
         (["--port", "x"], "--port"),
-        (["--host", " "], "--host takes an address of this machine, and got none"),
+        (["--host", " "], "--host must be an address of this machine, got none"),
         (["no/such"], "glasshead studio takes the folder of a run or a model, a .bin file"),
         (["--host", "no.such.host.invalid"], "the studio cannot listen on no.such.host.invalid"),
         (["--host", "192.0.2.1"], "the studio cannot listen on 192.0.2.1, port 0 ("),
@@ -239,15 +242,15 @@ def test_further_models_stand_beside_the_first(served, tmp_path):
     folders = [written(tmp_path / name).path for name in ("early", "late")]
     studio([*map(str, folders)])
     of = served["of"]
-    assert (of.subject.folder, of.beside) == (folders[0], (folders[1],))
+    assert (of.subject.folder, of.other_folders) == (folders[0], (folders[1],))
     assert [of.model(number).folder for number in range(2)] == folders
 
 
 def test_an_address_with_a_token_is_said_to_open_for_others(served, capsys):
     studio()
-    served["told"]("http://127.0.0.1:5/")
+    served["announce"]("http://127.0.0.1:5/")
     assert capsys.readouterr().out == "The studio is at http://127.0.0.1:5/\nCtrl-C ends it.\n"
-    served["told"]("http://192.168.0.7:5/?token=x")
+    served["announce"]("http://192.168.0.7:5/?token=x")
     assert capsys.readouterr().out == (
         "The studio is at http://192.168.0.7:5/?token=x\n"
         "Whoever has this address can open it, from other machines too.\nCtrl-C ends it.\n"

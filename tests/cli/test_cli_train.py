@@ -66,9 +66,9 @@ def test_a_run_is_trained_used_evaluated_and_explored(command, tmp_path):
     assert told.out.startswith("One")
     again = command("train", "write", "--run", folder, "--preset", "nano", *QUICK)
     assert again.code == 2
-    assert "already has a run: go on with it by --resume" in again.err
+    assert "already has a run. Resume it with --resume" in again.err
     over = command("train", "write", "--run", folder, "--resume")
-    assert "has finished, with 4 steps of 4: to go on, ask for more" in over.err
+    assert "has finished, with 4 steps of 4. To continue, ask for more" in over.err
 
 
 def test_a_watched_run_says_what_its_heads_did(command, tmp_path):
@@ -120,7 +120,7 @@ def test_a_run_goes_on_by_the_same_command_and_further(command, tmp_path):
     assert json.loads((tmp_path / "run" / "config.json").read_text())["training"]["steps"] == 6
     other = command(*begin, "--resume", "--set", "d_model=24")
     assert (other.code, other.err.count("\n")) == (2, 1)
-    assert "has d_model 12, and 24 was asked for: go on with the former" in other.err
+    assert "d_model must be 12, got 24, to resume" in other.err
 
 
 def test_seeded_writing_is_the_same_and_streams(command, run):
@@ -153,15 +153,18 @@ def test_neighbours_are_listed_and_drawn(command, run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--preset", "huge"], "--preset knows no 'huge'"),
-        (["--set", "stepz=3"], "--set knows no 'stepz': did you mean 'steps'?"),
-        (["--devices", "0"], "devices takes a whole number of at least 1, and got 0."),
-        (["--devices", "9" * 31], "devices takes a whole number of at most 1024, and got 9999"),
+        (["--preset", "huge"], "--preset has no 'huge'"),
+        (["--set", "stepz=3"], "--set has no 'stepz': did you mean 'steps'?"),
+        (["--devices", "0"], "devices must be a whole number of at least 1, got 0."),
+        (["--devices", "9" * 31], "devices must be a whole number of at most 1024, got 9999"),
         (["--devices", "+1021", "--accelerator", "cpu"], "on this CPU, a process for each core"),
-        (["--set", "vocabulary=100000000000"], "vocabulary takes a whole number of at most 10485"),
-        (["--strategy", "horovod"], "strategy takes one of auto, ddp, fsdp, and got 'horovod'."),
-        (["--strategy", "fsdp", "--accelerator", "cpu"], "strategy fsdp takes a GPU"),
-        (["--accelerator", "mps"], "accelerator mps is not to be had here"),
+        (
+            ["--set", "vocabulary=100000000000"],
+            "vocabulary must be a whole number of at most 10485",
+        ),
+        (["--strategy", "horovod"], "strategy must be one of auto, ddp, fsdp, got 'horovod'."),
+        (["--strategy", "fsdp", "--accelerator", "cpu"], "strategy fsdp needs a GPU"),
+        (["--accelerator", "mps"], "accelerator mps is not available here"),
         (["no/such.txt"], "such.txt"),
         (["--resume"], "there is no folder"),
         (["text.txt", "--resume"], "there is no folder"),
@@ -180,13 +183,13 @@ def test_bad_options_are_one_sentence(command, tmp_path, options, said):
     ("name", "content", "said"),
     [
         ("empty.txt", b"", "empty"),
-        ("short.txt", b"Hello shiny sun!", "the training part of the text takes at least 65"),
+        ("short.txt", b"Hello shiny sun!", "the training part of the text must have at least 65"),
         ("bytes.txt", b"one\ntwo\n\xff\xfe three\n", "bytes.txt, line 3"),
         ("rows.jsonl", b'{"text": "one"}\n{"text": two}\n', "rows.jsonl, line 2"),
         (
             "column.csv",
             b"no,more\n1,one day\n",
-            "'more': say which to take, as by --set field=more.\n",
+            "'more'. Choose columns, as in --set field=more.\n",
         ),
         ("packed.txt.gz", b"not packed", "packed.txt.gz"),
         ("text.pdf", b"%PDF", "text.pdf"),
@@ -210,7 +213,7 @@ def test_a_learning_rate_that_makes_the_loss_no_number_is_told(command, tmp_path
     )
     assert outcome.code == 2
     assert re.search(
-        r"step \d, with learning rate 1e\+30, has .* NaN or infinite: train anew", outcome.err
+        r"step \d, with learning rate 1e\+30, has .* NaN or infinite\. Train again", outcome.err
     )
     assert "Traceback" not in outcome.err
     # What it takes to understand the failure stays.
@@ -248,17 +251,17 @@ def test_one_machine_does_not_wait_for_others_that_nobody_starts(command, tmp_pa
     [
         (
             ["write", "RUN", "--tokens", "0"],
-            "--tokens takes a number from 1 to 1000000000, and got 0.",
+            "--tokens must be a number from 1 to 1000000000, got 0.",
         ),
-        (["write", "RUN", "--temperature", "-1"], "--temperature takes a number of at least 0"),
-        (["write", "RUN", "--top-p", "2"], "--top-p takes a mass above 0 up to 1"),
+        (["write", "RUN", "--temperature", "-1"], "--temperature must be at least 0"),
+        (["write", "RUN", "--top-p", "2"], "--top-p must be above 0 and at most 1"),
         (["write", "RUN", "--beam", "3", "--top-k", "2"], "--beam searches, and --top-k would"),
         (["write", "RUN", "--length-penalty", "1"], "--length-penalty belongs to a beam"),
         (["write", "RUN", "--temperature", "0", "--top-k", "2"], "--top-k would change nothing"),
         (["write", "nowhere"], "there is no folder nowhere"),
-        (["near", "RUN", "zyx"], "'zyx' is no token of this run, but"),
-        (["near", "RUN", ""], "a word has a letter at least, and got ''"),
-        (["near", "RUN", "e", "--count", "0"], "--count takes a number from 1"),
+        (["near", "RUN", "zyx"], "'zyx' is not a token of this run, but"),
+        (["near", "RUN", ""], "a word must have at least one letter, got ''"),
+        (["near", "RUN", "e", "--count", "0"], "--count must be a number from 1"),
         (["near", "RUN", "e", "--png", os.devnull], "--png takes a file to write"),
         (["evaluate", "RUN", "nothing.txt"], "nothing.txt"),
     ],
@@ -273,7 +276,7 @@ def test_bad_uses_of_a_run_are_one_sentence(command, run, arguments, said):
 def test_no_folder_is_none(command):
     outcome = command("train", "write", "--run", "")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "--run takes a folder, and got nothing" in outcome.err
+    assert "--run must be a folder, got an" in outcome.err
 
 
 def test_train_alone_tells_what_there_is_to_train(command):
@@ -361,7 +364,7 @@ def test_interrupted_it_says_how_to_go_on(command, tmp_path, whole):
     _, told = running.communicate()
     assert running.returncode == 130
     assert "Traceback" not in told
-    assert "go on by the same command with --resume" in told.splitlines()[-1]
+    assert "Resume it with the same command and --resume" in told.splitlines()[-1]
     assert command("train", "write", "--run", folder, "--resume").code == 0
     assert_same(folder, whole)
 
@@ -477,7 +480,9 @@ def test_the_demo_is_resumed_as_it_says_and_as_the_readme_says(command, tmp_path
         patch.setattr(loop, "any_of", lambda fabric, own: True)
         stopped = command(*begin)
     assert stopped.code == 130
-    advice = f"after step 1 of 3, and is saved in {run}: go on by the same command with --resume."
+    advice = (
+        f"after step 1 of 3, and is saved in {run}. Resume it with the same command and --resume."
+    )
     assert stopped.err.endswith(f"training was interrupted {advice}\n")
     readme = (run / "README.md").read_text()
     written = re.search(r"Made by\n\n    (.*)\n\nand, .*, the same command with `--resume`", readme)
@@ -494,7 +499,7 @@ def test_what_is_no_folder_is_refused(command, tmp_path):
     assert refused.code == 2
     assert "--folder takes a folder, and" in refused.err
     assert refused.err.count("\n") == 1
-    assert "--folder takes a folder, and got nothing" in command("demo", "--folder", "").err
+    assert "--folder must be a folder, got an" in command("demo", "--folder", "").err
 
 
 OTHERS = [each for each in QUICK[1::2] if not each.startswith("steps=")]
@@ -538,7 +543,7 @@ def test_data_that_moved_are_gone_on_with_and_others_are_not(command, tmp_path):
     moved.write_text("Another text, that no one has seen before this line was written.\n" * 97)
     outcome = command("train", "write", moved, "--run", run, "--resume", "--set", "steps=9")
     assert outcome.code == 2
-    assert "the texts are not those that the run in" in outcome.err
+    assert "the texts must be those that the run in" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -553,5 +558,5 @@ def test_a_damaged_log_is_named_and_the_checkpoint_stays(command, tmp_path, row)
     before = (run / "checkpoints" / "last.safetensors").read_bytes()
     outcome = command("train", "write", "--run", run, "--resume", "--set", "steps=6")
     assert outcome.code == 2
-    assert f"log.csv is broken in line {lines + 1}: mend it, or take it away" in outcome.err
+    assert f"log.csv is broken in line {lines + 1}. Fix it, or move it away" in outcome.err
     assert (run / "checkpoints" / "last.safetensors").read_bytes() == before

@@ -83,10 +83,10 @@ def test_a_run_goes_on_with_what_it_began_with_alone(command, tmp_path):
     assert more.code == 0, more.err
     assert json.loads((folder / "metrics.json").read_text())["last"]["step"] == 6
     for options, said in [
-        (["--set", "label_smoothing=0"], "has label_smoothing 0.1, and 0.0 was asked for"),
-        (["--set", "lowercase=true"], "has lowercase False, and True was asked for"),
-        ([*train[::-1]], "the texts are not those that the run in"),
-        (["--held-out", train[0], "--held-out", train[1]], "has held_out_files"),
+        (["--set", "label_smoothing=0"], "label_smoothing must be 0.1, got 0.0"),
+        (["--set", "lowercase=true"], "lowercase must be False, got True"),
+        ([*train[::-1]], "the texts must be those that the run in"),
+        (["--held-out", train[0], "--held-out", train[1]], "held_out_files must be ()"),
     ]:
         other = command(*go_on, *options)
         assert (other.code, other.err.count("\n")) == (2, 1)
@@ -94,7 +94,7 @@ def test_a_run_goes_on_with_what_it_began_with_alone(command, tmp_path):
     parallel(tmp_path, PAIRS[::-1])
     other = command(*go_on, "--set", "steps=8")
     assert (other.code, other.err.count("\n")) == (2, 1)
-    assert "the texts are not those that the run in" in other.err
+    assert "the texts must be those that the run in" in other.err
 
 
 def test_what_was_wrong_leaves_nothing_in_the_way(command, tmp_path):
@@ -103,33 +103,36 @@ def test_what_was_wrong_leaves_nothing_in_the_way(command, tmp_path):
     begin = ("train", "translate", *train, "--run", folder, *QUICK)
     assert "train.en ends after line 1" in command(*begin).err
     parallel(tmp_path)
-    assert "context_length takes at least" in command(*begin, "--set", "context_length=3").err
+    assert "context_length must be at least" in command(*begin, "--set", "context_length=3").err
     assert command(*begin).code == 0
 
 
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"a.de": b"x\n", "a.en": b"y\nz\n"}, "a.de ends after line 1, and the file beside it goe"),
-        ({"a.de": b"x\n"}, "expected text files in twos, of texts and of their translations, and"),
-        ({"a.de": b"x\n", "a.en": b"y\n", "b.de": b"x\n"}, "b.de alone: name the other too"),
+        ({"a.de": b"x\n", "a.en": b"y\nz\n"}, "a.de ends after line 1"),
+        (
+            {"a.de": b"x\n"},
+            "text files must come in pairs, of texts and of their translations, got",
+        ),
+        ({"a.de": b"x\n", "a.en": b"y\n", "b.de": b"x\n"}, "b.de alone. Name the other too"),
         (
             {"a.csv": b"source,english,spanish\na,b,c\n"},
-            "'english', 'spanish': say which to take, as by --set target=eng",
+            "'english', 'spanish'. Choose columns, as in --set target=eng",
         ),
         (
             {"a.csv": b"no,de,en,es\n1,a bc,a cd,e fg\n"},
-            "say which to take, as by --set source=de target=en.\n",
+            "Choose columns, as in --set source=de target=en.\n",
         ),
         ({"a.jsonl": b'{"source": "a"}\n'}, "a.jsonl has no column 'target', but 'source'"),
         ({"a.tsv": b"source\ttarget\na\tb\nc\n"}, "a.tsv, line 3: expected 2 cells"),
-        ({"a.de": b"x\n\xfc\n", "a.en": b"y\nz\n"}, "a.de, line 2: expected UTF-8 text, and got"),
-        ({"a.de": b"x\n", "a.en": b"y\0\n"}, "a.en, line 1: expected UTF-8 text, and got the byt"),
+        ({"a.de": b"x\n\xfc\n", "a.en": b"y\nz\n"}, "a.de, line 2: expected UTF-8 text, got"),
+        ({"a.de": b"x\n", "a.en": b"y\0\n"}, "a.en, line 1: expected UTF-8 text, got the byt"),
         ({"a.de": b"", "a.en": b"y\n"}, "a.de is empty"),
         ({"a.de": b"\n \n", "a.en": b"\n\n"}, "a.de is empty"),
         ({"a.de": b"x\n\n", "a.en": b"\ny\n"}, "at least one pair of texts with words in both"),
-        ({"a.de": b"x\n", "a.en": b"y\n"}, "pair of texts with words in both to train on, and"),
-        ({"a.de.xz": b"x\n", "a.en": b"y\n"}, "a.de.xz is no whole .xz file"),
+        ({"a.de": b"x\n", "a.en": b"y\n"}, "pair of texts with words in both to train on, got"),
+        ({"a.de.xz": b"x\n", "a.en": b"y\n"}, "a.de.xz is not a whole .xz file"),
     ],
     ids=lambda value: None if isinstance(value, str) else "-".join(value),
 )
@@ -146,16 +149,19 @@ def test_bad_files_are_told_by_name_and_line(command, tmp_path, files, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--held-out", "DE", "--held-out", "EN"], "--held-out takes files beside those that are"),
-        (["DE", "EN", "--held-out", "DE"], "text files in twos, of texts and of their translation"),
+        (["--held-out", "DE", "--held-out", "EN"], "--held-out needs files to train"),
+        (
+            ["DE", "EN", "--held-out", "DE"],
+            "text files must come in pairs, of texts and of their translation",
+        ),
         (["DE", "EN", "--held-out", "nowhere.csv"], "nowhere.csv: check its name."),
-        (["DE", "EN", "--set", "label_smoothing=1"], "label_smoothing takes a share from 0"),
-        (["DE", "EN", "--set", "held_out=2"], "held_out takes a share between 0 and 1"),
-        (["DE", "EN", "--set", "tokenizer=xyz"], "tokenizer takes one of bpe, wordpiece, words"),
-        (["DE", "EN", "--set", "lowercase=maybe"], "lowercase takes true or false, and got"),
-        (["DE", "EN", "--set", "vocabulary=99"], "takes a whole number of at least 260, and got"),
-        (["DE", "EN", "--set", "context_length=3"], "context_length takes at least "),
-        (["DE", "EN", "--set", "batch_tokens=3"], "batch_tokens takes at least "),
+        (["DE", "EN", "--set", "label_smoothing=1"], "label_smoothing must be a share from 0"),
+        (["DE", "EN", "--set", "held_out=2"], "held_out must be a share between 0 and 1"),
+        (["DE", "EN", "--set", "tokenizer=xyz"], "tokenizer must be one of bpe, wordpiece, words"),
+        (["DE", "EN", "--set", "lowercase=maybe"], "lowercase must be true or false, got"),
+        (["DE", "EN", "--set", "vocabulary=99"], "must be a whole number of at least 260, got"),
+        (["DE", "EN", "--set", "context_length=3"], "context_length must be at least "),
+        (["DE", "EN", "--set", "batch_tokens=3"], "batch_tokens must be at least "),
     ],
 )
 def test_bad_options_are_one_sentence(command, tmp_path, options, said):
@@ -238,20 +244,20 @@ def test_attention_is_a_page_that_holds_the_words(command, run, translator, tmp_
     [
         (["--layer", 0], "--layer and --head say what --attention shows: add it."),
         (["--head", 0], "--layer and --head say what --attention shows: add it."),
-        (["--attention", "--layer", 2], "layer takes one from 0 to 1, and got 2."),
-        (["--attention", "--layer", -1], "layer takes one from 0 to 1, and got -1."),
-        (["--attention", "--head", 3], "head takes one from 0 to 2, and got 3."),
-        (["--attention", "--head", "first"], "it takes a whole number, and got 'first'"),
-        (["--beam", 0], "error: --beam takes a whole number of at least 1, and got 0"),
-        (["--beam", "wide"], "it takes a whole number, and got 'wide'"),
-        (["--length-penalty", "x"], "'--length-penalty': it takes a number, and got 'x'; see"),
+        (["--attention", "--layer", 2], "layer must be from 0 to 1, got 2."),
+        (["--attention", "--layer", -1], "layer must be from 0 to 1, got -1."),
+        (["--attention", "--head", 3], "head must be from 0 to 2, got 3."),
+        (["--attention", "--head", "first"], "it must be a whole number, got 'first'"),
+        (["--beam", 0], "error: --beam must be a whole number of at least 1, got 0"),
+        (["--beam", "wide"], "it must be a whole number, got 'wide'"),
+        (["--length-penalty", "x"], "'--length-penalty': it must be a number, got 'x'; see"),
         (
             ["--length-penalty", -1],
-            "error: --length-penalty takes a number from 0 to 10, and got -1.0.",
+            "error: --length-penalty must be a number from 0 to 10, got -1.0.",
         ),
-        (["--length-penalty", "nan"], "takes a finite number, and got nan"),
+        (["--length-penalty", "nan"], "must be a finite number, got nan"),
         (["--attention", "--html", os.devnull], "--html takes a file to write"),
-        (["und " * 65], "text 2 has 65 tokens, and the model reads 64 at most"),
+        (["und " * 65], "text 2 must have at most the 64 tokens that the model reads, got 65. Cut"),
     ],
     ids=str,
 )
@@ -267,14 +273,14 @@ def test_a_line_that_is_too_long_is_told_by_its_number(command, run, typed):
     typed(b"\n" * 130 + b"und " * 65 + b"\n")
     outcome = command("translate", run)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert re.search(r"standard input, line 131\b.*65 tokens", outcome.err)
+    assert re.search(r"standard input, line 131\b.*got 65", outcome.err)
 
 
 def test_bytes_that_are_no_text_are_told_by_line(command, run, typed):
     typed(b"Ja\n\nNein\n\xfc\n")
     outcome = command("translate", run)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "standard input, line 4: expected UTF-8 text, and got the byte 0xfc" in outcome.err
+    assert "standard input, line 4: expected UTF-8 text, got the byte 0xfc" in outcome.err
 
 
 def test_runs_that_are_none(command, run, tmp_path):
@@ -282,7 +288,7 @@ def test_runs_that_are_none(command, run, tmp_path):
     for place, said in [
         (other, f"glasshead translate needs a translator, and {other} holds a classifier: look"),
         (tmp_path, f"{tmp_path} has no run: there is no config.json in it"),
-        ("nowhere", "there is no folder nowhere: check its name."),
+        ("nowhere", "there is no folder nowhere. Check its name."),
     ]:
         outcome = command("translate", place, "Ja")
         assert (outcome.code, outcome.err.count("\n"), outcome.out) == (2, 1, "")

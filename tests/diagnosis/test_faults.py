@@ -229,9 +229,9 @@ def test_what_may_be_read_in_two_ways_asks_for_the_convention(mask):
 @pytest.mark.parametrize(
     ("mask", "stated", "sentence"),
     [
-        (CAUSAL, "additive", "An additive mask has floats, and this one has torch.bool"),
-        (additive(CAUSAL), "attend", "takes 0 and 1 or False and True, and the mask has numbers"),
-        (CAUSAL[None], "tokenizer", "takes \\[batch, keys\\], and the mask has the shape"),
+        (CAUSAL, "additive", "An additive mask must have floats, got torch.bool"),
+        (additive(CAUSAL), "attend", "must have 0 and 1 or False and True, got numbers"),
+        (CAUSAL[None], "tokenizer", "must have a mask \\[batch, keys\\], got the shape"),
     ],
 )
 def test_a_convention_that_the_numbers_contradict_is_an_error(mask, stated, sentence):

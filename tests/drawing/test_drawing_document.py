@@ -13,7 +13,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from glasshead.drawing import (
-    Bands,
     Document,
     Formula,
     Heading,
@@ -21,6 +20,7 @@ from glasshead.drawing import (
     Note,
     Paragraph,
     Table,
+    WordBands,
     Words,
     printable,
 )
@@ -242,7 +242,7 @@ def test_drawing_needs_neither_torch_nor_numpy():
 def test_bands_that_are_wide_stand_upright_on_a_telephone(browser):
     weights = [[(row + column) % 7 / 7 for column in range(11)] for row in range(13)]
     names = [f"a-longer-word-{place}" for place in range(13)]
-    document = Document([Bands(weights, names, names[:11])], title="Bands")
+    document = Document([WordBands(weights, names, names[:11])], title="Bands")
     page = browser.new_page(viewport={"width": 390, "height": 700})
     page.set_content(document.html())
     overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"

@@ -48,7 +48,7 @@ def test_number_reads_back_to_two_digits(x):
     assert float(number(x)) == pytest.approx(x, rel=0.051)
 
 
-@pytest.mark.parametrize("digits", [2, 3, 6])
+@pytest.mark.parametrize("digits", [1, 2, 3, 6, 11])
 def test_number_has_the_digits_asked(digits):
     assert len(number(math.pi, digits).replace(".", "")) == digits
     assert len(number(1 / 3, digits)) == digits + 2

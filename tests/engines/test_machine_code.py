@@ -228,7 +228,7 @@ def test_arguments_of_another_layout_are_refused(numbers):
     pack = machine_code.Packer("pack", REAL)
     fits = np.zeros(12, np.float32)
     assert len(pack((Matrix(fits, 3, 3), 4, 8, fits))) == 8 * (2 + 2 + 2 + 2)
-    with pytest.raises(TypeError, match="pack takes contiguous arrays of float32 and 1 axes"):
+    with pytest.raises(TypeError, match="pack needs contiguous arrays of float32 and 1 axes"):
         pack((Matrix(fits, 3, 3), 4, 8, numbers))
 
 

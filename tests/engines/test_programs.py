@@ -18,8 +18,7 @@ from glasshead.engines.streaming.kernels.streamed import (
 )
 from glasshead.engines.streaming.operands import RecipeTensors, asked_for
 from glasshead.engines.streaming.operator import streaming
-from glasshead.engines.streaming.programs import key_of
-from glasshead.engines.streaming.threads import Schedule
+from glasshead.engines.streaming.programs import Schedule, key_of
 from glasshead.statistics import reductions
 
 QUERIES, KEYS = 5, 7

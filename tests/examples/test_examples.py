@@ -74,7 +74,7 @@ def test_what_is_kept_is_what_the_head_saw(example, model, tmp_path, capsys):
     [
         (["--layer", "2"], "the model has 2 layers of 3 heads, and got layer 2, head 1: count"),
         (["--head", "-1"], "and got layer 1, head -1: count from 0"),
-        (["--tokens", "-3"], "--tokens takes a whole number of at least 1, and got -3"),
+        (["--tokens", "-3"], "--tokens must be a whole number of at least 1, got -3"),
     ],
 )
 def test_what_is_not_there_is_told(example, model, tmp_path, capsys, change, told):
@@ -85,7 +85,7 @@ def test_what_is_not_there_is_told(example, model, tmp_path, capsys, change, tol
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(b"", "book.txt is empty: name a file"), (b"\xff", "UTF-8")]
+    ("content", "told"), [(b"", "book.txt is empty. Name a file"), (b"\xff", "UTF-8")]
 )
 def test_a_book_without_text_is_told(example, model, tmp_path, capsys, content, told):
     book = tmp_path / "book.txt"

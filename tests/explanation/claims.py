@@ -6,9 +6,9 @@ import re
 
 import pytest
 import torch
+from explanation_told import figure
 
 import glasshead as gh
-from glasshead.explanation.subject import figure
 
 WORDS = ("ant", "bee", "cow", "doe", "elk", "fox", "gnu", "hen", "ibis", "jay", "kite", "lark")
 DIRECTION = re.compile(

@@ -13,20 +13,20 @@ TRACE = traced()
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"tokens": ["a", "b"]}, ValueError, "one word for each of the 5 queries, and got 2"),
-        ({"keys": ["a"] * 6}, ValueError, "one word for each of the 5 keys, and got 6"),
-        ({"tokens": "a b c d e"}, TypeError, r"takes a list of words.*\.split\(\)"),
-        ({"tokens": [1, 2, 3, 4, 5]}, TypeError, "words as strings, and got 1 among them"),
-        ({"query": "dog"}, ValueError, "one of the words 'The', 'cat'.*and got 'dog'"),
+        ({"tokens": ["a", "b"]}, ValueError, "one word for each of the 5 queries, got 2"),
+        ({"keys": ["a"] * 6}, ValueError, "one word for each of the 5 keys, got 6"),
+        ({"tokens": "a b c d e"}, TypeError, r"must be a list of words.*\.split\(\)"),
+        ({"tokens": [1, 2, 3, 4, 5]}, TypeError, "words as strings, got 1 among them"),
+        ({"query": "dog"}, ValueError, "one of the words 'The', 'cat'.*got 'dog'"),
         ({"query": "Cat "}, ValueError, "did you mean 'cat'"),
-        ({"query": 5}, ValueError, "a position from 0 to 4, or a negative.*and got 5"),
-        ({"query": -6}, ValueError, "and got -6"),
-        ({"query": 1.5}, TypeError, "a word or its position, and got 1.5"),
-        ({"query": True}, TypeError, "and got True"),
-        ({"index": (0,)}, ValueError, r"which are \[\], and got \(0,\)"),
-        ({"index": "0"}, TypeError, "a tuple of positions.*and got '0'"),
-        ({"lang": "xx"}, ValueError, "one of en, tr, es, zh-Hant, zh-Hans, and got 'xx'"),
-        ({"lang": None}, TypeError, "one of en, tr, es, zh-Hant, zh-Hans, and got None"),
+        ({"query": 5}, ValueError, "a position from 0 to 4, or a negative.*got 5"),
+        ({"query": -6}, ValueError, "got -6"),
+        ({"query": 1.5}, TypeError, "a word or its position, got 1.5"),
+        ({"query": True}, TypeError, "got True"),
+        ({"index": (0,)}, ValueError, r"which are \[\], got \(0,\)"),
+        ({"index": "0"}, TypeError, "a tuple of positions.*got '0'"),
+        ({"lang": "xx"}, ValueError, "one of en, tr, es, zh-Hant, zh-Hans, got 'xx'"),
+        ({"lang": None}, TypeError, "one of en, tr, es, zh-Hant, zh-Hans, got None"),
     ],
 )
 def test_what_cannot_be_told_is_refused(options, error, message):
@@ -41,20 +41,20 @@ def test_an_index_outside_is_refused(index):
 
 
 def test_an_index_of_anything_but_numbers_is_refused():
-    with pytest.raises(TypeError, match="whole numbers, and got 'a' among them"):
+    with pytest.raises(TypeError, match="whole numbers, got 'a' among them"):
         gh.explain(traced(leading=(2, 3)), index=(0, "a"))
 
 
 @pytest.mark.parametrize("thing", [None, torch.eye(2), gh.Attention()], ids=type)
 def test_only_a_trace_can_be_told(thing):
-    with pytest.raises(TypeError, match=r"explain takes a Trace, as Attention\(\).trace"):
+    with pytest.raises(TypeError, match=r"explain needs a Trace, as Attention\(\).trace"):
         gh.explain(thing)
 
 
 @pytest.mark.parametrize("sizes", [(0, 2, "query"), (2, 0, "key")])
 def test_a_trace_without_words_is_refused(sizes):
     queries, keys, what = sizes
-    with pytest.raises(ValueError, match=f"at least one {what}, and got none"):
+    with pytest.raises(ValueError, match=f"at least one {what}, got none"):
         gh.explain(traced(queries=queries, keys=keys))
 
 

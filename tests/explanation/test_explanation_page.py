@@ -113,7 +113,7 @@ def test_a_note_stands_below_the_opening():
 
 
 def test_a_note_is_a_text():
-    with pytest.raises(TypeError, match="with_note takes a text, and got int"):
+    with pytest.raises(TypeError, match="with_note must be given a text, got int"):
         worked_example().with_note(1)
 
 

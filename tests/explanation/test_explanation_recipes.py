@@ -16,6 +16,7 @@ from explanation_told import (
     OwnNormalizer,
     OwnScore,
     all_text,
+    figure,
     sides,
     traced,
     two_decimals,
@@ -25,7 +26,6 @@ from explanation_told import (
 import glasshead as gh
 from glasshead.explanation.embeddings import Projection
 from glasshead.explanation.steps.sharpness import derivative, largest_derivative
-from glasshead.explanation.subject import figure
 from glasshead.recipe.part import Description
 
 SCORES = (
@@ -412,13 +412,13 @@ def test_a_projection_of_something_else_is_refused():
 )
 def test_a_projection_or_an_example_of_another_kind_is_refused(name, kind):
     trace = gh.Attention().trace(*torch.rand(3, 4, 5))
-    with pytest.raises(TypeError, match=f"{name} takes a {kind} such as .*, and got int"):
+    with pytest.raises(TypeError, match=f"{name} must be a {kind} such as .*, got int"):
         gh.explain(trace, **{name: 3})
 
 
 def test_a_projection_of_another_width_is_refused():
     trace = gh.Attention().trace(*(torch.rand(4, 5).double() for _ in range(3)))
-    with pytest.raises(ValueError, match="W_query takes 5 columns.*or 5 for 1 heads, and got 2"):
+    with pytest.raises(ValueError, match="W_query must have 5 columns.*or 5 for 1 heads, got 2"):
         gh.explain(trace, projection=projection())
 
 

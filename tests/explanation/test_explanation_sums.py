@@ -11,11 +11,10 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 import torch
-from explanation_told import OwnNormalizer, all_text, sides, traced, value, worked_example
+from explanation_told import OwnNormalizer, all_text, figure, sides, traced, value, worked_example
 from hypothesis import given
 
 import glasshead as gh
-from glasshead.explanation.subject import figure
 from glasshead.ladder.worked_example import HELLO_SHINY_SUN, WorkedExample
 from hypothesis_profiles import examples
 
@@ -244,7 +243,7 @@ def test_an_example_of_another_shape_is_refused():
     other = dataclasses.replace(HELLO_SHINY_SUN, printed_terms=((1.0, 2.0),))
     with pytest.raises(ValueError, match="an example of 3 numbers by 3 words.*got 1 by 2"):
         worked_example(printed=other)
-    with pytest.raises(TypeError, match="takes a WorkedExample.*got str"):
+    with pytest.raises(TypeError, match="must be a WorkedExample.*got str"):
         worked_example(printed="shiny")
 
 
@@ -292,9 +291,9 @@ class TestPrintedSteps:
     @pytest.mark.parametrize(
         ("printed", "sentence"),
         [
-            ({"printed_scores": (1.0, 2.0)}, "which has 3 numbers or rows in scores_2, and got 2"),
-            ({"printed_query": (1.0,)}, "which has 2 numbers or rows in query_2, and got 1"),
-            ({"printed_keys": ((1.0, 2.0),)}, "which has 3 numbers or rows in keys, and got 1"),
+            ({"printed_scores": (1.0, 2.0)}, "which has 3 numbers or rows in scores_2, got 2"),
+            ({"printed_query": (1.0,)}, "which has 2 numbers or rows in query_2, got 1"),
+            ({"printed_keys": ((1.0, 2.0),)}, "which has 3 numbers or rows in keys, got 1"),
         ],
     )
     def test_numbers_of_another_trace_are_refused(self, printed, sentence):

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import pytest
 import torch
 from claims import CLAIMS, WORDS, check, shown
-from explanation_told import two_decimals
+from explanation_told import figure, two_decimals
 
 import glasshead as gh
 from glasshead.drawing import Paragraph, Table
-from glasshead.explanation.subject import figure
 from glasshead.recipe.problem import Trace
 
 

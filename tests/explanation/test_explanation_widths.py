@@ -24,7 +24,7 @@ MEASURED = """() => {
 
 
 def explained(count: int, dim: int = 4, lang: str = "en") -> str:
-    words = Embeddings.made_up(TEXT.split()[:count], dim=dim, seed=123)
+    words = Embeddings.generated(TEXT.split()[:count], dim=dim, seed=123)
     trace = gh.Attention(score=gh.Dot()).trace(*[words.vectors] * 3)
     return gh.explain(trace, tokens=words.tokens, query=count - 1, lang=lang).html()
 

@@ -174,7 +174,7 @@ class TestErrors:
             store.ask(question, beta=beta)
 
     def test_no_answers_wanted(self, store):
-        with pytest.raises(ValueError, match="top must be at least 1, got 0; leave it out"):
+        with pytest.raises(ValueError, match="top must be at least 1, got 0; omit it"):
             store.ask(QUESTION, top=0)
 
 

@@ -116,7 +116,7 @@ class TestFromModule:
 
     def test_refuses_another_module(self):
         with pytest.raises(
-            TypeError, match=r"takes nn.MultiheadAttention, a class of the ladder.*got Linear"
+            TypeError, match="needs an nn.MultiheadAttention, a class of the ladder.*got Linear"
         ):
             gh.MultiHeadAttention.from_module(nn.Linear(3, 3))
 
@@ -308,15 +308,15 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("build", "sentence"),
         [
-            (lambda: gh.MultiHeadAttention(12, 5), r"num_heads.*divides d_model=12, and got 5"),
-            (lambda: gh.MultiHeadAttention(12, 6, 4), r"num_kv_heads.*divides num_heads=6.*got 4"),
-            (lambda: gh.MultiHeadAttention(0, 1), r"d_model.*at least 1, and got 0"),
-            (lambda: gh.MultiHeadAttention(12, 0), r"num_heads.*at least 1, and got 0"),
-            (lambda: gh.MultiHeadAttention(12, 3, 0), r"num_kv_heads.*at least 1, and got 0"),
-            (lambda: gh.MultiHeadAttention(12, 3, head_dim=0), r"head_dim.*at least 1, and got 0"),
+            (lambda: gh.MultiHeadAttention(12, 5), "num_heads.*divide d_model=12, got 5"),
+            (lambda: gh.MultiHeadAttention(12, 6, 4), r"num_kv_heads.*divide num_heads=6.*got 4"),
+            (lambda: gh.MultiHeadAttention(0, 1), r"d_model.*at least 1, got 0"),
+            (lambda: gh.MultiHeadAttention(12, 0), r"num_heads.*at least 1, got 0"),
+            (lambda: gh.MultiHeadAttention(12, 3, 0), r"num_kv_heads.*at least 1, got 0"),
+            (lambda: gh.MultiHeadAttention(12, 3, head_dim=0), r"head_dim.*at least 1, got 0"),
             (
                 lambda: gh.MultiHeadAttention(12, 3, d_input=(5, 7)),
-                r"d_input.*\(5, 7\): name three",
+                r"d_input.*\(5, 7\)",
             ),
             (lambda: gh.MultiHeadAttention(12, 3, d_input=(5, 0, 7)), "d_input.*at least 1.*got 0"),
         ],
@@ -328,12 +328,12 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("options", "sentence"),
         [
-            ({"d_model": 12.0}, r"d_model takes a whole number.*got 12\.0"),
-            ({"num_heads": True}, "num_heads takes a whole number.*got True"),
-            ({"num_kv_heads": "1"}, "num_kv_heads takes a whole number.*got str '1'"),
-            ({"d_input": 5.0}, r"d_input takes a whole number.*got 5\.0"),
-            ({"attention": "causal"}, "attention takes an object of Attention, and got 'causal'"),
-            ({"rotary": 10_000}, "rotary takes an object of Rotary, and got 10000"),
+            ({"d_model": 12.0}, r"d_model must be a whole number.*got 12\.0"),
+            ({"num_heads": True}, "num_heads must be a whole number.*got True"),
+            ({"num_kv_heads": "1"}, "num_kv_heads must be a whole number.*got str '1'"),
+            ({"d_input": 5.0}, r"d_input must be a whole number.*got 5\.0"),
+            ({"attention": "causal"}, "attention must be an object of Attention, got 'causal'"),
+            ({"rotary": 10_000}, "rotary must be an object of Rotary, got 10000"),
         ],
     )
     def test_arguments_of_other_types(self, options, sentence):
@@ -353,23 +353,21 @@ class TestErrors:
     def test_inputs_of_another_shape(self, name, shapes):
         layer = gh.MultiHeadAttention(12, 3, d_input=(5, 13, 17))
         width = {"query": 5, "key": 13, "value": 17}[name]
-        with pytest.raises(
-            ValueError, match=rf"{name} takes \[batch, length, {width}\], and got \["
-        ):
+        with pytest.raises(ValueError, match=rf"{name} must be \[batch, length, {width}\], got \["):
             layer(*map(torch.ones, shapes))
 
     def test_inputs_of_another_type(self):
         layer = gh.MultiHeadAttention(6, 2)
-        with pytest.raises(TypeError, match=r"query takes a tensor.*got torch.int64: embed the"):
+        with pytest.raises(TypeError, match=r"query must be a tensor.*got torch.int64\. Embed the"):
             layer(torch.ones(2, 5, 6).long())
-        with pytest.raises(TypeError, match=r"key takes a tensor.*got list"):
+        with pytest.raises(TypeError, match="key must be a tensor.*got list"):
             layer(torch.ones(2, 5, 6), [1.0])
 
     def test_inputs_of_other_batches_or_lengths(self):
         layer = gh.MultiHeadAttention(6, 2)
-        with pytest.raises(ValueError, match="take the same batch axes"):
+        with pytest.raises(ValueError, match="must have the same batch axes"):
             layer(torch.ones(2, 5, 6), torch.ones(3, 7, 6))
-        with pytest.raises(ValueError, match="each key takes one value, and got 7 keys and 11"):
+        with pytest.raises(ValueError, match="each key must have one value, got 7 keys and 11"):
             layer(torch.ones(2, 5, 6), torch.ones(2, 7, 6), torch.ones(2, 11, 6))
 
     def test_numbers_of_numpy_are_numbers(self):

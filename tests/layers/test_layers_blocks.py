@@ -137,7 +137,7 @@ class TestBlocks:
         torch.testing.assert_close(block(x), x + attended + fed)
 
     def test_a_parallel_block_adds_updates(self):
-        with pytest.raises(ValueError, match="a residual that adds updates, .*, and got PostNorm"):
+        with pytest.raises(ValueError, match="a residual that adds updates, .*, got PostNorm"):
             encoder_block(parallel=True)
 
     def test_a_decoder_block_by_its_formula(self):

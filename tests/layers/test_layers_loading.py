@@ -155,7 +155,7 @@ class TestLoading:
         assert not block.from_torch(layer(D_MODEL, HEADS, HIDDEN).eval()).training
 
     def test_refuses_another_module(self, block, layer):
-        with pytest.raises(TypeError, match=f"takes nn.{layer.__name__}, and got Linear"):
+        with pytest.raises(TypeError, match=f"needs an nn.{layer.__name__}, got Linear"):
             block.from_torch(nn.Linear(3, 3))
 
 

@@ -289,13 +289,15 @@ class TestWhole:
 
 class TestErrors:
     def test_an_empty_cache_holds_nothing(self):
-        with pytest.raises(ValueError, match="this cache is empty: run the attention with it"):
+        with pytest.raises(ValueError, match=r"this cache is empty\. Run the attention with it"):
             _ = EvictingCache(gh.TOVA(3)).held
 
     def test_another_number_of_rows(self):
         layer, cache = self_attention(), EvictingCache(gh.TOVA(3))
         layer(torch.randn(3, 5, D_MODEL).double(), cache=cache)
-        with pytest.raises(ValueError, match="a cache of 3 rows takes as many, and got 2: begin a"):
+        with pytest.raises(
+            ValueError, match=r"this cache must be used with 3 rows, got 2\. Begin a"
+        ):
             layer(torch.randn(2, 1, D_MODEL).double(), cache=cache)
 
     @pytest.mark.parametrize(
@@ -312,20 +314,23 @@ class TestErrors:
     def test_a_rule_that_does_not_show_the_last_keys(self, rule):
         layer = gh.MultiHeadAttention(D_MODEL, HEADS, attention=rule)
         with pytest.raises(
-            ValueError, match="^The attention of a cache that evicts must .* Give others with"
+            ValueError, match=r"^The attention of a cache that evicts must .*\. Pass others with"
         ):
             layer(torch.randn(1, 5, D_MODEL), cache=EvictingCache(gh.TOVA(3)))
 
     @pytest.mark.parametrize(
         ("make", "sentence"),
         [
-            (lambda: gh.H2O(0), r"H2O\(budget=…\) takes a whole number of at least 1, and got 0"),
-            (lambda: gh.TOVA(-1), r"TOVA\(budget=…\) takes a whole number of at least 1, and"),
-            (lambda: gh.SnapKV(9, 0), r"SnapKV\(window=…\) takes a whole number of at least 1"),
-            (lambda: gh.SnapKV(9, 9), "a window smaller than its budget, and got window=9 of budg"),
+            (lambda: gh.H2O(0), r"H2O\(budget=…\) must be a whole number of at least 1, got 0"),
+            (lambda: gh.TOVA(-1), r"TOVA\(budget=…\) must be a whole number of at least 1"),
+            (lambda: gh.SnapKV(9, 0), r"SnapKV\(window=…\) must be a whole number of at least 1"),
+            (
+                lambda: gh.SnapKV(9, 9),
+                "must be smaller than its budget, which includes it, got window=9 of budget=9",
+            ),
             (lambda: gh.SnapKV(9, 3, 4), r"SnapKV\(kernel=…\) must be an odd number .*, got 4"),
-            (lambda: gh.Sinks(-1, 3), r"Sinks\(first=…\) takes a whole number of at least 0"),
-            (lambda: gh.Sinks(1, 0), r"Sinks\(window=…\) takes a whole number of at least 1"),
+            (lambda: gh.Sinks(-1, 3), r"Sinks\(first=…\) must be a whole number of at least 0"),
+            (lambda: gh.Sinks(1, 0), r"Sinks\(window=…\) must be a whole number of at least 1"),
         ],
     )
     def test_numbers_that_do_not_do(self, make, sentence):
@@ -333,12 +338,12 @@ class TestErrors:
             make()
 
     def test_numbers_that_are_none(self):
-        with pytest.raises(TypeError, match=r"TOVA\(budget=…\) takes a whole number.* and got 2.5"):
+        with pytest.raises(TypeError, match=r"TOVA\(budget=…\) must be a whole number.* got 2.5"):
             gh.TOVA(2.5)
 
     @pytest.mark.parametrize("policy", ["tova", gh.TOVA, 64])
     def test_a_policy_that_is_none(self, policy):
-        with pytest.raises(TypeError, match=r"KVCache\(policy=…\) takes a policy such as TOVA"):
+        with pytest.raises(TypeError, match=r"KVCache\(policy=…\) must be a policy such as TOVA"):
             gh.KVCache(policy=policy)
 
 

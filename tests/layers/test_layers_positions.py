@@ -162,16 +162,16 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("build", "sentence"),
         [
-            (lambda: gh.Rotary(7), "takes an even head_dim, and got 7: add one"),
-            (lambda: gh.Rotary(7, 3), "an even number up to head_dim=7, and got 3"),
-            (lambda: gh.Rotary(6, 8), "an even number up to head_dim=6, and got 8"),
-            (lambda: gh.Rotary(0), "head_dim takes a whole number of at least 1, and got 0"),
-            (lambda: gh.Rotary(6, base=0.0), r"base takes a number above 0, and got 0\.0"),
-            (lambda: gh.Rotary(6, base=math.nan), "base takes a finite number, and got nan"),
-            (lambda: gh.Rotary(6, pairing="pairs"), "'halves' or 'neighbours', and got 'pairs'"),
-            (lambda: gh.Learned(0, 3), "context_length.*at least 1, and got 0"),
-            (lambda: gh.Learned(3, 0), "d_model.*at least 1, and got 0"),
-            (lambda: gh.Sinusoidal(0), "d_model.*at least 1, and got 0"),
+            (lambda: gh.Rotary(7), "must be even, got 7"),
+            (lambda: gh.Rotary(7, 3), "an even number up to head_dim=7, got 3"),
+            (lambda: gh.Rotary(6, 8), "an even number up to head_dim=6, got 8"),
+            (lambda: gh.Rotary(0), "head_dim must be a whole number of at least 1, got 0"),
+            (lambda: gh.Rotary(6, base=0.0), r"base must be a number above 0, got 0\.0"),
+            (lambda: gh.Rotary(6, base=math.nan), "base must be a finite number, got nan"),
+            (lambda: gh.Rotary(6, pairing="pairs"), "'halves' or 'neighbours', got 'pairs'"),
+            (lambda: gh.Learned(0, 3), "context_length.*at least 1, got 0"),
+            (lambda: gh.Learned(3, 0), "d_model.*at least 1, got 0"),
+            (lambda: gh.Sinusoidal(0), "d_model.*at least 1, got 0"),
         ],
     )
     def test_numbers_that_do_not_fit(self, build, sentence):
@@ -180,9 +180,8 @@ class TestErrors:
 
     @pytest.mark.parametrize("width", [4, 8])
     def test_heads_of_another_width(self, width):
-        sentence = (
-            rf"Rotary\(2\) takes heads of that width.*{width}\]: build it with head_dim={width}"
-        )
+        advice = rf"{width}\]\. Build it with head_dim={width}"
+        sentence = rf"Rotary\(2\) must have heads of that width.*{advice}"
         with pytest.raises(ValueError, match=sentence):
             gh.Rotary(2)(torch.ones(1, 3, 5, width))
 
@@ -207,19 +206,22 @@ def test_yarn_of_any_numbers(values, kept):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"factor": 2.0}, "takes an object with a kind, one of 'linear', 'llama3', 'yarn', and"),
-        ({"kind": ["yarn"], "factor": 2.0}, "takes an object with a kind"),
-        ("yarn", "takes an object with a kind, .* and got 'yarn'"),
-        ({"kind": "linear", "factor": 2.0, "slow": 1.0}, "takes factor, and got 'slow': leave it"),
-        ({"kind": "linear"}, "takes factor, which is missing: add it"),
-        ({"kind": "linear", "factor": 0.0}, r"LinearScaling\(factor=…\) takes a number above 0"),
+        ({"factor": 2.0}, "must be an object with a kind, one of 'linear', 'llama3', 'yarn'"),
+        ({"kind": ["yarn"], "factor": 2.0}, "must be an object with a kind"),
+        ("yarn", "must be an object with a kind, .* got 'yarn'"),
+        (
+            {"kind": "linear", "factor": 2.0, "slow": 1.0},
+            "must have no keys but factor, got 'slow'",
+        ),
+        ({"kind": "linear"}, "must have factor, which is missing"),
+        ({"kind": "linear", "factor": 0.0}, r"LinearScaling\(factor=…\) must be a number above 0"),
         (
             {"kind": "llama3", "factor": 2.0, "low_frequency_factor": 4.0},
-            "takes high_frequency_factor above low_frequency_factor, and got 4 and 4: raise high",
+            "must be above low_frequency_factor, 4, got 4",
         ),
         (
             {"kind": "yarn", "factor": 2.0, "slow": 37.0},
-            "YarnScaling takes fast above slow, and got 32 and 37: raise fast",
+            "YarnScaling must be above slow, 37, got 32",
         ),
     ],
 )

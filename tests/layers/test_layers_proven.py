@@ -132,7 +132,7 @@ def test_a_subclass_of_a_known_class_is_taken_for_what_it_computes():
         def forward(self, x):
             return 2 * super().forward(x)
 
-    with pytest.raises(ValueError, match="Doubled does not: it gives another output for 1 token"):
+    with pytest.raises(ValueError, match="got Doubled: it gives another output for 1 token"):
         gh.MultiHeadAttention.from_module(Doubled(WIDTH, COLUMNS, 11, 0.0))
     known = CausalAttention(WIDTH, COLUMNS, 11, 0.0)
     check(type("Named", (CausalAttention,), {})(WIDTH, COLUMNS, 11, 0.25).eval())

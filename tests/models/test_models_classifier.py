@@ -130,9 +130,9 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("tokens", "sentence"),
         [
-            (texts(2, 18), "tokens takes at most 17 tokens, and got 18"),
-            (texts(2, 3) + VOCABULARY, "tokens takes ids from 0 to 12, and got"),
-            (texts(3), r"tokens takes \[batch, length\].*tokens\[None\]"),
+            (texts(2, 18), "tokens must have at most 17 tokens, got 18"),
+            (texts(2, 3) + VOCABULARY, "tokens must be ids from 0 to 12, got"),
+            (texts(3), r"tokens must be \[batch, length\].*tokens\[None\]"),
         ],
     )
     def test_tokens_that_are_no_texts(self, tokens, sentence):
@@ -142,10 +142,10 @@ class TestErrors:
     def test_lengths_of_another_shape_or_type(self):
         model, tokens = model_of(), texts(2, 3)
         with pytest.raises(
-            ValueError, match=r"lengths takes a number for each text, \[2\], and got"
+            ValueError, match=r"lengths must have a number for each text, \[2\], got"
         ):
             model(tokens, torch.tensor([3]))
-        with pytest.raises(TypeError, match="lengths takes whole numbers, and got .*float32"):
+        with pytest.raises(TypeError, match="lengths must be whole numbers, got .*float32"):
             model(tokens, torch.tensor([3.0, 1.0]))
 
     def test_lengths_may_be_a_list(self):

@@ -43,33 +43,33 @@ class TestEveryConfig:
     @pytest.mark.parametrize(
         ("values", "sentence"),
         [
-            ({"d_model": 10}, "num_heads takes a number that divides d_model=10, and got 4"),
-            ({"num_kv_heads": 3}, "num_kv_heads takes a number that divides num_heads=4.*got 3"),
-            ({"d_model": 12, "positions": "rotary"}, "heads of an even width, and got 3: "),
-            ({"vocab_size": 0}, "vocab_size takes a whole number of at least 1, and got 0"),
-            ({"context_length": -1}, "context_length takes .* at least 1, and got -1"),
-            ({"num_layers": 0}, "num_layers takes .* at least 1, and got 0"),
-            ({"d_hidden": 0}, "d_hidden takes .* at least 1, and got 0"),
-            ({"dropout": 1.0}, r"dropout takes a probability from 0 to below 1, and got 1\.0"),
-            ({"dropout": -0.1}, r"dropout takes a probability .*, and got -0\.1"),
-            ({"dropout": math.nan}, "dropout takes a finite number, and got nan"),
-            ({"attention_dropout": math.inf}, "attention_dropout takes a finite number"),
-            ({"positions": "rotery"}, "positions takes one of 'learned', .*, and got 'rotery'"),
-            ({"norm": "batch"}, "norm takes one of 'layer', 'rms', and got 'batch'"),
-            ({"order": None}, "order takes one of 'pre', 'post', .*, and got None"),
-            ({"feed_forward": "silu"}, "feed_forward takes one of .*, and got 'silu'"),
-            ({"norm_eps": 0.0}, r"norm_eps takes .*, and got 0\.0"),
-            ({"norm_eps": math.nan}, "norm_eps takes .*, and got nan"),
-            ({"query_key_norm": "all"}, "query_key_norm takes one of 'none', 'head', 'joined'"),
-            ({"softcap": 0.0}, r"softcap takes a number above 0, and got 0\.0"),
-            ({"score_scale": -1.0}, r"score_scale takes a number above 0, and got -1\.0"),
+            ({"d_model": 10}, "num_heads must divide d_model=10, got 4"),
+            ({"num_kv_heads": 3}, "num_kv_heads must divide num_heads=4.*got 3"),
+            ({"d_model": 12, "positions": "rotary"}, "heads of an even width, got 3. "),
+            ({"vocab_size": 0}, "vocab_size must be a whole number of at least 1, got 0"),
+            ({"context_length": -1}, "context_length must be .* at least 1, got -1"),
+            ({"num_layers": 0}, "num_layers must be .* at least 1, got 0"),
+            ({"d_hidden": 0}, "d_hidden must be .* at least 1, got 0"),
+            ({"dropout": 1.0}, r"dropout must be a probability from 0 to below 1, got 1\.0"),
+            ({"dropout": -0.1}, r"dropout must be a probability .*, got -0\.1"),
+            ({"dropout": math.nan}, "dropout must be a finite number, got nan"),
+            ({"attention_dropout": math.inf}, "attention_dropout must be a finite number"),
+            ({"positions": "rotery"}, "positions must be 'learned', .*, got 'rotery'"),
+            ({"norm": "batch"}, "norm must be 'layer' or 'rms', got 'batch'"),
+            ({"order": None}, "order must be 'pre', 'post', .*, got None"),
+            ({"feed_forward": "silu"}, "feed_forward must be .*, got 'silu'"),
+            ({"norm_eps": 0.0}, r"norm_eps must be .*, got 0\.0"),
+            ({"norm_eps": math.nan}, "norm_eps must be .*, got nan"),
+            ({"query_key_norm": "all"}, "query_key_norm must be 'none', 'head' or 'joined'"),
+            ({"softcap": 0.0}, r"softcap must be a number above 0, got 0\.0"),
+            ({"score_scale": -1.0}, r"score_scale must be a number above 0, got -1\.0"),
             (
                 {"rotary_dim": 2},
-                "rotary_dim takes positions='rotary', and got '(learned|sinusoidal)'",
+                "rotary_dim needs positions='rotary', got '(learned|sinusoidal)'",
             ),
             (
                 {"rotary_dim": 34, "positions": "rotary"},
-                "rotary_dim takes an even number up to the width of a head, 32, and got 34",
+                "rotary_dim must be an even number up to the width of a head, 32, got 34",
             ),
         ],
         ids=str,
@@ -83,17 +83,17 @@ class TestEveryConfig:
     @pytest.mark.parametrize(
         ("values", "sentence"),
         [
-            ({"d_model": True}, "d_model takes a whole number of at least 1, and got True"),
-            ({"d_model": "128"}, "d_model takes a whole number of at least 1, and got str '128'"),
-            ({"d_model": 128.0}, r"d_model takes a whole number of at least 1, and got 128\.0"),
-            ({"num_layers": None}, "num_layers takes a whole number.*, and got NoneType None"),
-            ({"num_kv_heads": "2"}, "num_kv_heads takes a whole number.*, and got str '2'"),
-            ({"dropout": "0.1"}, r"dropout takes a number, and got str '0\.1'"),
-            ({"dropout": True}, "dropout takes a number, and got True"),
-            ({"bias": 1}, "bias takes true or false, and got 1"),
-            ({"bias": "false"}, "bias takes true or false, and got 'false'"),
-            ({"qkv_bias": 0}, "qkv_bias takes true or false, and got 0"),
-            ({"norm_eps": "1e-6"}, "norm_eps takes a number, and got str '1e-6'"),
+            ({"d_model": True}, "d_model must be a whole number of at least 1, got True"),
+            ({"d_model": "128"}, "d_model must be a whole number of at least 1, got str '128'"),
+            ({"d_model": 128.0}, r"d_model must be a whole number of at least 1, got 128\.0"),
+            ({"num_layers": None}, "num_layers must be a whole number.*, got NoneType None"),
+            ({"num_kv_heads": "2"}, "num_kv_heads must be a whole number.*, got str '2'"),
+            ({"dropout": "0.1"}, r"dropout must be a number, got str '0\.1'"),
+            ({"dropout": True}, "dropout must be a number, got True"),
+            ({"bias": 1}, "bias must be true or false, got 1"),
+            ({"bias": "false"}, "bias must be true or false, got 'false'"),
+            ({"qkv_bias": 0}, "qkv_bias must be true or false, got 0"),
+            ({"norm_eps": "1e-6"}, "norm_eps must be a number, got str '1e-6'"),
         ],
         ids=str,
     )
@@ -102,27 +102,27 @@ class TestEveryConfig:
             kind(**{"vocab_size": 11, **values})
 
     def test_names_that_are_not_there(self, kind):
-        with pytest.raises(ValueError, match=f"{kind.__name__} takes vocab_size, which is missing"):
+        with pytest.raises(
+            ValueError, match=f"{kind.__name__} must have vocab_size, which is missing"
+        ):
             kind.from_json({})
         with pytest.raises(ValueError, match=r"has no 'd_modle': did you mean 'd_model'\?"):
             kind.from_json({"vocab_size": 11, "d_modle": 12})
-        with pytest.raises(
-            ValueError, match="has no 'zzz': take one of vocab_size, context_length"
-        ):
+        with pytest.raises(ValueError, match="has no 'zzz': use one of vocab_size, context_length"):
             kind.from_json({"vocab_size": 11, "zzz": 12})
 
     @pytest.mark.parametrize("values", [[], None, "vocab_size", 11])
     def test_json_that_is_no_object(self, kind, values):
-        with pytest.raises(TypeError, match="takes an object of names and values, and got"):
+        with pytest.raises(TypeError, match="must be an object of names and values, got"):
             kind.from_json(values)
 
 
 @pytest.mark.parametrize(
     ("kind", "values", "sentence"),
     [
-        (gh.LanguageModelConfig, {"tied": 0}, "tied takes true or false, and got 0"),
-        (gh.TranslatorConfig, {"num_decoder_layers": "3"}, "num_decoder_layers takes a whole"),
-        (gh.ClassifierConfig, {"num_answers": 2.0}, "num_answers takes a whole number"),
+        (gh.LanguageModelConfig, {"tied": 0}, "tied must be true or false, got 0"),
+        (gh.TranslatorConfig, {"num_decoder_layers": "3"}, "num_decoder_layers must be a whole"),
+        (gh.ClassifierConfig, {"num_answers": 2.0}, "num_answers must be a whole number"),
     ],
 )
 def test_the_own_values_of_a_config_are_checked_too(kind, values, sentence):
@@ -133,9 +133,9 @@ def test_the_own_values_of_a_config_are_checked_too(kind, values, sentence):
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"embedding_dropout": 1.0}, r"embedding_dropout takes a probability .*, and got 1\.0"),
-        ({"word_dropout": -0.5}, r"word_dropout takes a probability .*, and got -0\.5"),
-        ({"initial": "zeros"}, "initial takes one of 'normal', 'torch', and got 'zeros'"),
+        ({"embedding_dropout": 1.0}, r"embedding_dropout must be a probability .*, got 1\.0"),
+        ({"word_dropout": -0.5}, r"word_dropout must be a probability .*, got -0\.5"),
+        ({"initial": "zeros"}, "initial must be 'normal' or 'torch', got 'zeros'"),
     ],
 )
 def test_the_own_values_of_a_classifier_that_cannot_be(values, sentence):
@@ -183,24 +183,24 @@ class TestLocalLayers:
     @pytest.mark.parametrize(
         ("local", "sentence"),
         [
-            ({**NEAR, "layers": []}, r"layers as a list of numbers such as \[0, 2\], and got \[\]"),
-            ({**NEAR, "layers": [4]}, "local.layers takes numbers from 0 to 3, and got 4"),
-            ({**NEAR, "layers": [-1]}, "local.layers takes a whole number of at least 0, and got"),
-            ({**NEAR, "neighbours": -1}, "local.neighbours takes a whole number of at least 0"),
+            ({**NEAR, "layers": []}, r"must be a list of numbers such as \[0, 2\], got \[\]"),
+            ({**NEAR, "layers": [4]}, "local.layers must be numbers from 0 to 3, .* got 4"),
+            ({**NEAR, "layers": [-1]}, "local.layers must be a whole number of at least 0, got"),
+            ({**NEAR, "neighbours": -1}, "local.neighbours must be a whole number of at least 0"),
             (
                 {**NEAR, "rotary_base": 0.0},
-                r"local.rotary_base takes a number above 0, and got 0\.0",
+                r"local.rotary_base must be a number above 0, got 0\.0",
             ),
             (
                 {**NEAR, "rotary_base": 5.0},
-                "local.rotary_base takes positions='rotary', and got 'l",
+                "local.rotary_base needs positions='rotary', got 'l",
             ),
             (
                 {**NEAR, "every": 2},
-                "an object of layers, neighbours and perhaps rotary_base, and go",
+                "an object of layers, neighbours and perhaps rotary_base, got",
             ),
-            ({"layers": [0]}, "an object of layers, neighbours and perhaps rotary_base, and got"),
-            (3, "an object of layers, neighbours and perhaps rotary_base, and got 3"),
+            ({"layers": [0]}, "an object of layers, neighbours and perhaps rotary_base, got"),
+            (3, "an object of layers, neighbours and perhaps rotary_base, got 3"),
         ],
     )
     def test_that_cannot_be(self, local, sentence):
@@ -210,7 +210,7 @@ class TestLocalLayers:
 
 @pytest.mark.parametrize("values", [{"order": "parallel"}, {"local": NEAR}])
 def test_a_translator_has_neither_parallel_nor_local_layers(values):
-    with pytest.raises(ValueError, match="a translator takes blocks one sublayer after another"):
+    with pytest.raises(ValueError, match="a translator needs order='pre' or 'post'"):
         gh.TranslatorConfig(vocab_size=11, **values)
 
 
@@ -223,9 +223,7 @@ def test_an_encoder_may_leave_out_its_first_norm():
 
 
 def test_the_pooling_is_one_of_three():
-    with pytest.raises(
-        ValueError, match="pooling takes one of 'mean', 'max', 'both', and got 'sum'"
-    ):
+    with pytest.raises(ValueError, match="pooling must be 'mean', 'max' or 'both', got 'sum'"):
         gh.ClassifierConfig(vocab_size=11, pooling="sum")
 
 

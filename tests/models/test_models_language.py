@@ -229,33 +229,33 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("tokens", "sentence"),
         [
-            (torch.zeros(2, 24, dtype=torch.long), "at most 23 tokens, and got 24: shorten"),
-            (torch.tensor([[3, -1, 4]]), "ids from 0 to 10, and got -1: take the tokenizer"),
-            (torch.tensor([[3, 11, 4]]), "ids from 0 to 10, and got 11: take the tokenizer"),
-            (torch.tensor([3, 1, 4]), r"\[batch, length\], and got \[3\]: give .* tokens\[None\]"),
-            (torch.zeros(1, 2, 3).long(), r"\[batch, length\], and got \[1, 2, 3\]"),
+            (torch.zeros(2, 24, dtype=torch.long), "have at most 23 tokens, got 24. Shorten"),
+            (torch.tensor([[3, -1, 4]]), "be ids from 0 to 10, got -1. Use the tokenizer"),
+            (torch.tensor([[3, 11, 4]]), "be ids from 0 to 10, got 11. Use the tokenizer"),
+            (torch.tensor([3, 1, 4]), r"be \[batch, length\], got \[3\]\. Pass .* tokens\[None\]"),
+            (torch.zeros(1, 2, 3).long(), r"be \[batch, length\], got \[1, 2, 3\]"),
         ],
     )
     def test_tokens_that_are_no_texts(self, tokens, sentence):
-        with pytest.raises(ValueError, match=f"tokens takes {sentence}"):
+        with pytest.raises(ValueError, match=f"tokens must {sentence}"):
             model_of()(tokens)
 
     @pytest.mark.parametrize(
         ("tokens", "sentence"),
         [
-            (torch.zeros(2, 3), "whole numbers, and got torch.float32: take token ids"),
-            ([[3, 1, 4]], "a tensor of token ids, and got list"),
+            (torch.zeros(2, 3), "be whole numbers, got torch.float32. Pass token ids"),
+            ([[3, 1, 4]], "be a tensor of token ids, got list"),
         ],
     )
     def test_tokens_of_another_type(self, tokens, sentence):
-        with pytest.raises(TypeError, match=f"tokens takes {sentence}"):
+        with pytest.raises(TypeError, match=f"tokens must {sentence}"):
             model_of()(tokens)
 
     def test_a_cache_takes_from_the_context(self):
         model = model_of()
         cache = model.new_cache()
         model(texts(2, 20), cache=cache)
-        with pytest.raises(ValueError, match="at most 3 tokens, and got 4"):
+        with pytest.raises(ValueError, match="at most 3 tokens, got 4"):
             model(texts(2, 4), cache=cache)
         assert model(texts(2, 3), cache=cache).shape == (2, 3, VOCABULARY)
 
@@ -263,22 +263,22 @@ class TestErrors:
         model = model_of()
         cache = model.new_cache()
         model(texts(2, 5), cache=cache)
-        with pytest.raises(ValueError, match="a cache of 2 rows takes as many, and got 3"):
+        with pytest.raises(ValueError, match="this cache must be used with 2 rows, got 3"):
             model(texts(3, 1), cache=cache)
 
     @pytest.mark.parametrize("padding", [[1], [1, 2, 3], [[1], [2]]])
     def test_padding_of_another_shape(self, padding):
         with pytest.raises(
-            ValueError, match=r"padding takes a number for each text, \[2\], and got"
+            ValueError, match=r"padding must have a number for each text, \[2\], got"
         ):
             model_of()(texts(2, 5), padding=torch.tensor(padding))
 
     def test_padding_below_0(self):
-        with pytest.raises(ValueError, match="padding takes numbers from 0, and got -3"):
+        with pytest.raises(ValueError, match="padding must be numbers of at least 0, got -3"):
             model_of()(texts(2, 5), padding=torch.tensor([-3, 0]))
 
     def test_padding_of_another_type(self):
-        with pytest.raises(TypeError, match="padding takes whole numbers, and got .*float32"):
+        with pytest.raises(TypeError, match="padding must be whole numbers, got .*float32"):
             model_of()(texts(2, 5), padding=torch.tensor([1.0, 2.0]))
 
 
@@ -342,5 +342,5 @@ def test_rows_take_their_texts_with_them(model):
 def test_other_rows_than_are_held_are_refused(model):
     steps = LanguageModelSteps(model)
     steps.next(torch.zeros(3, 2, dtype=torch.long))
-    with pytest.raises(ValueError, match="a cache of 3 rows takes as many, and got 2"):
+    with pytest.raises(ValueError, match="this cache must be used with 3 rows, got 2"):
         steps.next(torch.zeros(2, 1, dtype=torch.long))

@@ -94,22 +94,25 @@ class TestWhatDoesNotFit:
     @pytest.mark.parametrize(
         ("change", "sentence"),
         [
-            (lambda tensors: tensors.pop(OUTPUT), f"fit the model: it lacks {OUTPUT}: take the"),
-            (lambda tensors: tensors.update(own=torch.ones(3)), "it has besides own: take the"),
+            (lambda tensors: tensors.pop(OUTPUT), rf"fit the model: it lacks {OUTPUT}\. Use the"),
+            (lambda tensors: tensors.update(own=torch.ones(3)), "it has besides own. Use the"),
             (
                 lambda tensors: tensors.update(own=tensors.pop(OUTPUT)),
-                f"it lacks {OUTPUT} and has besides own: take the weights",
+                rf"it lacks {OUTPUT} and has besides own\. Use the weights",
             ),
             (
                 lambda tensors: tensors.update({OUTPUT: torch.ones(12, 11)}),
-                rf"{OUTPUT} is \[12, 11\] and has to be \[12, 12\]: take the",
+                rf"{OUTPUT} must be \[12, 12\], got \[12, 11\]\. Use the",
             ),
             (
                 lambda tensors: tensors[OUTPUT][3].fill_(torch.nan),
-                f"finite weights, and {OUTPUT} has NaN or infinity: train the model again",
+                rf"must be finite, got NaN or infinity in {OUTPUT}\. Train the model again",
             ),
-            (lambda tensors: tensors[OUTPUT][3].fill_(torch.inf), "has NaN or infinity"),
-            (lambda tensors: tensors.update({"a\x1b[31m": torch.ones(1)}), r"besides a\\x1b\[31m:"),
+            (lambda tensors: tensors[OUTPUT][3].fill_(torch.inf), "got NaN or infinity"),
+            (
+                lambda tensors: tensors.update({"a\x1b[31m": torch.ones(1)}),
+                r"besides a\\x1b\[31m\.",
+            ),
         ],
         ids=["missing", "surplus", "renamed", "shape", "NaN", "infinity", "a name that steers"],
     )
@@ -125,7 +128,7 @@ class TestWhatDoesNotFit:
     def test_a_vocabulary_of_another_size(self, file):
         write_weights(MODELS["tied"](), file)
         other = gh.LanguageModel(gh.LanguageModelConfig(vocab_size=13, **SIZES))
-        sentence = r"embedding.tokens.weight is \[11, 12\] and has to be \[13, 12\].*tokenizer"
+        sentence = r"embedding.tokens.weight must be \[13, 12\].*tokenizer"
         assert_refused(other, file, sentence)
 
 
@@ -144,18 +147,20 @@ class TestFiles:
 
     def test_of_another_program_or_purpose(self, file):
         save_file({"a": torch.ones(3)}, file)
-        assert_refused(MODELS["tied"](), file, "holds no weights that glasshead has saved")
+        assert_refused(MODELS["tied"](), file, "must hold the kind 'weights', got a file without")
         x = torch.randn(5, 3)
         gh.Attention().observe(x, x, x, [gh.Entropy()]).save(file)
-        assert_refused(MODELS["tied"](), file, "holds no weights, but observation")
+        assert_refused(
+            MODELS["tied"](), file, "must hold the kind 'weights', got the kind 'observation'"
+        )
 
     def test_that_are_not_there(self, tmp_path):
         model = MODELS["tied"]()
         assert_refused(model, tmp_path / "none", "there is no file .*none", FileNotFoundError)
-        assert_refused(model, tmp_path, "is a folder: name a file in it", IsADirectoryError)
-        with pytest.raises(FileNotFoundError, match="there is no folder .*none: make it first"):
+        assert_refused(model, tmp_path, r"is a folder\. Name a file in it", IsADirectoryError)
+        with pytest.raises(FileNotFoundError, match=r"there is no folder .*none\. Create it first"):
             write_weights(model, tmp_path / "none" / "model.safetensors")
-        with pytest.raises(IsADirectoryError, match="is a folder: name a file in it"):
+        with pytest.raises(IsADirectoryError, match=r"is a folder\. Name a file in it"):
             write_weights(model, tmp_path)
 
     def test_a_full_disk_leaves_the_older_file(self, file, monkeypatch):
@@ -169,7 +174,7 @@ class TestFiles:
 
         with monkeypatch.context() as patched:
             patched.setattr("glasshead.attention.io.save_file", half)
-            with pytest.raises(OSError, match="cannot be written .No space left on device.: name"):
+            with pytest.raises(OSError, match="cannot be written .No space left on device.. Name"):
                 write_weights(MODELS["tied"](), file)
         assert list(file.parent.iterdir()) == [file]
         back = MODELS["tied"]()
@@ -230,7 +235,9 @@ def test_steps_take_padding_as_a_list_and_refuse_other_rows():
     found = model.steps(padding=[0, 3]).next(prompt)
     steps = model.steps(padding=torch.tensor([0, 3]))
     assert torch.equal(found, steps.next(prompt))
-    with pytest.raises(ValueError, match="a cache of 2 rows takes as many, and got 1: begin a new"):
+    with pytest.raises(
+        ValueError, match=r"this cache must be used with 2 rows, got 1\. Begin a new"
+    ):
         steps.next(prompt[:1])
 
 

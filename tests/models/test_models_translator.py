@@ -163,12 +163,12 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("source", "target", "sentence"),
         [
-            (texts(2, 18), texts(2, 3), "source takes at most 17 tokens, and got 18"),
-            (texts(2, 3), texts(2, 18), "target takes at most 17 tokens, and got 18"),
-            (texts(2, 3) + VOCABULARY, texts(2, 3), "source takes ids from 0 to 12, and got"),
-            (texts(2, 3), texts(2, 3) - VOCABULARY, "target takes ids from 0 to 12, and got -"),
-            (texts(3), texts(2, 3), r"source takes \[batch, length\].*source\[None\]"),
-            (texts(2, 3), texts(3), r"target takes \[batch, length\].*target\[None\]"),
+            (texts(2, 18), texts(2, 3), "source must have at most 17 tokens, got 18"),
+            (texts(2, 3), texts(2, 18), "target must have at most 17 tokens, got 18"),
+            (texts(2, 3) + VOCABULARY, texts(2, 3), "source must be ids from 0 to 12, got"),
+            (texts(2, 3), texts(2, 3) - VOCABULARY, "target must be ids from 0 to 12, got -"),
+            (texts(3), texts(2, 3), r"source must be \[batch, length\].*source\[None\]"),
+            (texts(2, 3), texts(3), r"target must be \[batch, length\].*target\[None\]"),
         ],
     )
     def test_tokens_that_are_no_texts(self, source, target, sentence):
@@ -176,14 +176,14 @@ class TestErrors:
             model_of()(source, torch.tensor([3, 1]), target)
 
     def test_tokens_of_another_type(self):
-        with pytest.raises(TypeError, match="target takes whole numbers, and got torch.float32"):
+        with pytest.raises(TypeError, match="target must be whole numbers, got torch.float32"):
             model_of()(texts(2, 3), torch.tensor([3, 1]), texts(2, 3).float())
 
     def test_lengths_of_another_shape_or_type(self):
         model, source, target = model_of(), texts(2, 3), texts(2, 3)
         with pytest.raises(
-            ValueError, match=r"lengths takes a number for each text, \[2\], and got"
+            ValueError, match=r"lengths must have a number for each text, \[2\], got"
         ):
             model(source, torch.tensor([3, 1, 2]), target)
-        with pytest.raises(TypeError, match="lengths takes whole numbers, and got .*float32"):
+        with pytest.raises(TypeError, match="lengths must be whole numbers, got .*float32"):
             model(source, torch.tensor([3.0, 1.0]), target)

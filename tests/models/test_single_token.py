@@ -173,7 +173,7 @@ def test_unequal_prompts_and_policies_go_through_the_modules(monkeypatch):
 def test_a_token_that_is_none_is_told():
     steps = LanguageModelSteps(built())
     steps.next(torch.tensor([[3, 1]]))
-    with pytest.raises(ValueError, match="tokens takes ids from 0 to 30, and got 31"):
+    with pytest.raises(ValueError, match="tokens must be ids from 0 to 30, got 31"):
         steps.next(torch.tensor([[31]]))
 
 

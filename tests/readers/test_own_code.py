@@ -236,12 +236,12 @@ class TestRefused:
             gh.explain(Half(), inputs())
 
     def test_a_module_without_its_input(self):
-        with pytest.raises(TypeError, match="takes a Trace, .* and got SelfAttention_v1 alone"):
+        with pytest.raises(TypeError, match="needs a Trace, .* inputs, got SelfAttention_v1 alone"):
             gh.explain(SelfAttention_v1(3, 2))
 
     def test_inputs_beside_a_trace(self):
         trace = gh.Attention().trace(inputs(), inputs(), inputs())
-        with pytest.raises(TypeError, match="inputs and layers= with a module, and got them"):
+        with pytest.raises(TypeError, match="inputs and layers=, got them"):
             gh.explain(trace, inputs())
 
     def test_a_projection_of_a_module(self):
@@ -312,7 +312,7 @@ class TestFromModule:
             gh.MultiHeadAttention.from_module(Other())
 
     def test_refuses_a_class_without_known_names(self):
-        with pytest.raises(TypeError, match="W_query, W_key and W_value, and got Linear: copy"):
+        with pytest.raises(TypeError, match=r"W_query, W_key and W_value, got Linear\. Copy"):
             gh.MultiHeadAttention.from_module(nn.Linear(3, 3))
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 import glasshead as gh
 from cases import Case, cases, masks
 from glasshead.recipe.masks.base import CompositeMask, Not
-from glasshead.recipe.masks.kinds import Documents, Keys
+from glasshead.recipe.masks.documents import Documents
+from glasshead.recipe.masks.kinds import Keys
 from glasshead.recipe.problem import split
 from glasshead.recipe.tile import Intervals, Span
 from hypothesis_profiles import examples

@@ -251,17 +251,21 @@ def test_a_learned_bias_that_starts_at_zero_is_kept():
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda: gh.from_additive(torch.ones(2, 2).bool()), TypeError, "takes a floating-point"),
+        (lambda: gh.from_additive(torch.ones(2, 2).bool()), TypeError, "must be a floating-point"),
         (lambda: gh.from_additive([[0.0]]), TypeError, "got list"),
-        (lambda: gh.from_huggingface(torch.ones(3)), ValueError, r"takes \[batch, keys\] or"),
-        (lambda: gh.from_huggingface(torch.full((1, 2), 2)), ValueError, "takes 1 .real. and 0"),
+        (lambda: gh.from_huggingface(torch.ones(3)), ValueError, r"must be \[batch, keys\] or"),
+        (
+            lambda: gh.from_huggingface(torch.full((1, 2), 2)),
+            ValueError,
+            "must have 1 .real. and 0",
+        ),
         (lambda: gh.from_torch_mha(torch.ones(4, 2, 2).bool()), ValueError, "num_heads=None"),
         (
             lambda: gh.from_torch_mha(torch.ones(4, 2, 2).bool(), num_heads=3),
             ValueError,
             "num_heads=3",
         ),
-        (lambda: gh.from_torch_mha(torch.ones(2, 2).int()), TypeError, "takes a floating-point"),
+        (lambda: gh.from_torch_mha(torch.ones(2, 2).int()), TypeError, "must be a floating-point"),
     ],
 )
 def test_what_is_no_such_mask_is_refused(call, error, match):

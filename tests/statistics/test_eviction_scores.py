@@ -67,12 +67,12 @@ def test_scores_of_a_batch_are_those_of_each_text(leading):
         (
             {"kv_heads": 3},
             ValueError,
-            "^eviction scores take heads that are a multiple .* 4 for 3.",
+            "^the heads of eviction scores must be a multiple .* 4 for 3.",
         ),
-        ({"kv_heads": 0}, ValueError, "^kv_heads takes a whole number of at least 1, and got 0"),
-        ({"kv_heads": 2.0}, TypeError, "^kv_heads takes a whole number"),
-        ({"window": 0}, ValueError, r"^SnapKV\(window=…\) takes a whole number of at least 1"),
-        ({"kernel": 0}, ValueError, r"^SnapKV\(kernel=…\) takes a whole number of at least 1"),
+        ({"kv_heads": 0}, ValueError, "^kv_heads must be a whole number of at least 1, got 0"),
+        ({"kv_heads": 2.0}, TypeError, "^kv_heads must be a whole number"),
+        ({"window": 0}, ValueError, r"^SnapKV\(window=…\) must be a whole number of at least 1"),
+        ({"kernel": 0}, ValueError, r"^SnapKV\(kernel=…\) must be a whole number of at least 1"),
         ({"kernel": 4}, ValueError, r"^SnapKV\(kernel=…\) must be an odd number of keys, got 4."),
         ({"pooling": "sum"}, ValueError, r"^SnapKV\(pooling=…\) must be 'mean' or 'max', got 's"),
         (
@@ -89,5 +89,5 @@ def test_what_snapkv_does_not_take(asked, error, sentence):
 
 @pytest.mark.parametrize("scores", [h2o_scores, tova_scores])
 def test_heads_that_do_not_fit_are_refused(scores):
-    with pytest.raises(ValueError, match="^eviction scores take heads that are a multiple"):
+    with pytest.raises(ValueError, match="^the heads of eviction scores must be a multiple"):
         scores(RECEIVED, 3)

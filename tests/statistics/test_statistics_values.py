@@ -178,6 +178,7 @@ def test_a_map_of_every_pair_is_the_weights():
 )
 def test_units_and_gradients_are_told(statistic, unit, differentiable):
     assert statistic.unit == unit
+    assert statistic.has_mean == (statistic != ArgMax())
     assert statistic.differentiable == differentiable
 
 
@@ -242,5 +243,5 @@ def test_mass_is_added_whichever_chunk_has_more_keys():
 )
 def test_what_does_not_follow_from_chunks_is_refused(statistic, inputs):
     _, first, second = (statistic.of(trace) for trace in chunks(*inputs, 11))
-    with pytest.raises(ValueError, match=r"does not follow from that of its chunks: observe it"):
+    with pytest.raises(ValueError, match=r"does not follow from its chunks\. Observe it"):
         statistic.joined(first, second)

@@ -98,8 +98,8 @@ class Asked(Work):
         super().__init__()
         self.told, self.after = [], after
 
-    def tell(self, stage, done, of):
+    def report(self, stage, done, of):
         self.told.append((stage, done, of))
         if stage == "heads.reading" and done == self.after and of > 1:
             self.cancel()
-        super().tell(stage, done, of)
+        super().report(stage, done, of)

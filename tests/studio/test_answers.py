@@ -1,6 +1,7 @@
 """Work goes on for as long as somebody waits, and no longer: with real connections."""
 
 import json
+import re
 import threading
 import urllib.error
 import urllib.request
@@ -8,6 +9,7 @@ import urllib.request
 import pytest
 from fastapi import APIRouter, Request, Response
 
+from glasshead.message import Message
 from glasshead.studio.answers import Streamed, refusal_of, run_job
 from glasshead.studio.background_jobs import Cancelled, Forgotten, TooMuch, Work
 from glasshead.studio.studio import Limits, Studio
@@ -30,7 +32,7 @@ class Jobs:
             raise self.raises
         try:
             while not self.may_end.wait(0.005):
-                work.tell("counting", 3, 7)
+                work.report("counting", 3, 7)
         except Cancelled:
             self.ended.append("cancelled")
             raise
@@ -141,7 +143,7 @@ def test_nothing_stays_taken_by_those_who_leave_at_once(doing, way):
 @pytest.mark.parametrize(
     ("error", "status", "sentence"),
     [
-        (ValueError("beta takes a number."), 400, "beta takes a number."),
+        (ValueError(Message("beta must be a number.")), 400, "beta must be a number."),
         (TooMuch("cut it."), 413, "cut it."),
         (Forgotten("send it again."), 410, "send it again."),
         (MemoryError(), 413, "this takes more memory than there is: choose a shorter text."),
@@ -159,20 +161,23 @@ def test_a_refusal_is_a_sentence_and_takes_nothing(doing, error, status, sentenc
     assert all_free(served.studio)
 
 
-@pytest.mark.parametrize("error", [KeyError("no"), RuntimeError("shapes"), AssertionError()])
+@pytest.mark.parametrize(
+    "error",
+    [KeyError("no"), RuntimeError("shapes"), AssertionError(), ValueError("too few values")],
+)
 def test_a_fault_is_told_in_one_line_where_the_studio_was_started(doing, capfd, error):
     jobs, served = doing
     jobs.raises = error
     status, body = got(served, "waited")
     assert status == 500
-    assert json.loads(body)["detail"].startswith("Something went wrong; the terminal tells what")
+    (name,) = re.findall(r"^Something went wrong \(fault (\w+)\)", json.loads(body)["detail"])
     told = capfd.readouterr().err
-    assert told.startswith(f"glasshead: fault in GET /api/waited: {type(error).__name__}: ")
+    assert told.startswith(f"glasshead: fault {name} in GET /api/waited: {type(error).__name__}: ")
     assert "test_answers.py, line " in told
     assert told.count("\n") == 1
     # What has begun breaks off, without a result.
     assert got(served, "streamed") == (200, b"")
-    assert "fault in GET /api/streamed" in capfd.readouterr().err
+    assert " in GET /api/streamed" in capfd.readouterr().err
     assert all_free(served.studio)
 
 
@@ -225,9 +230,10 @@ def test_the_end_of_the_studio_is_the_end_of_its_work(doing, way):
 
 
 def test_what_is_blamed_on_a_request_is_one_short_line():
-    status, sentence = refusal_of(ValueError("a\nb\x1b[31m\u202e" + "x" * 5000))
-    assert status == 400
+    status, sentence = refusal_of(TooMuch.of(ValueError("a\nb\x1b[31m\u202e" + "x" * 5000)))
+    assert status == 413
     assert sentence.startswith("a b\\x1b[31m\\u202e")
     assert len(sentence) < 510
     assert refusal_of(AttributeError("none")) is None
+    assert refusal_of(ValueError("too few values")) is None
     assert refusal_of(RuntimeError("CUDA out of memory."))[0] == 413

@@ -15,8 +15,8 @@ import glasshead as gh
 from glasshead.explanation.embeddings import split
 from glasshead.studio.app import application
 from glasshead.studio.background_jobs import Refusal
-from glasshead.studio.routes.parameters import HAS_A_SIGN, HAS_A_WORD, words_of
-from glasshead.studio.strings import words
+from glasshead.studio.parameters import HAS_A_SIGN, HAS_A_WORD, words_of
+from glasshead.studio.shell import words
 from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views.alignment import check_sentence
 from hypothesis_profiles import examples
@@ -161,7 +161,7 @@ def test_the_codes_of_languages_are_what_is_read(app, code):
     (lang,) = app.openapi()["paths"]["/api/words"]["get"]["parameters"]
     # At the end of a text alone, as a schema has it.
     pattern = lang["schema"]["pattern"].replace("$", r"\Z")
-    refused = pytest.raises(ValueError, match="lang takes one of en, tr, es")
+    refused = pytest.raises(ValueError, match="lang must be one of en, tr, es")
     with contextlib.nullcontext() if re.search(pattern, code) else refused:
         words(code)
 

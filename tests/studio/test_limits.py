@@ -160,10 +160,10 @@ def test_one_request_too_many_is_refused():
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        (b"", "text is missing: send it, too."),
-        (b'{"text": 7}', "text takes a text, and got 7."),
-        (b'{"text": NaN}', "text takes a text, and got nan."),
-        (b'{"text"', "the request takes JSON, and this is none."),
+        (b"", "text is missing."),
+        (b'{"text": 7}', "text must be a text, got 7."),
+        (b'{"text": NaN}', "text must be a text, got nan."),
+        (b'{"text"', "the request must be JSON."),
         (b'{"text": "' + b"\xff" + b'"}', "the request has content that cannot be read."),
     ],
 )
@@ -178,5 +178,5 @@ def test_what_is_nested_deep_is_refused_however_deep_python_reads(app):
     assert answer.status in (400, 422)
     assert answer.detail in (
         "the request has content that cannot be read.",
-        "the request takes JSON, and this is none.",
+        "the request must be JSON.",
     )

@@ -273,7 +273,7 @@ def being_read(readings, *told):
 
     def slow():
         for each in told:
-            work.tell(*each)
+            work.report(*each)
         begun.set()
         assert go.wait(60)
         return Sized(1)

@@ -6,7 +6,8 @@ import pytest
 
 from classified import classified, table
 from glasshead.studio.app import application
-from glasshead.studio.studio import Studio, about
+from glasshead.studio.shell import about
+from glasshead.studio.studio import Studio
 from glasshead.studio.subject import beginning, sample_of
 from glasshead.tasks.data.reviews import reviews
 from glasshead.tasks.data.sentences import pairs

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 import glasshead as gh
 from glasshead.studio.app import application
 from glasshead.studio.page import code_alone, later_scripts, modules, page, script, style_sheet
-from glasshead.studio.strings import words
+from glasshead.studio.shell import words
 from glasshead.studio.studio import Studio
 from glasshead.tasks.data.sentences import HELD_OUT
 from studio.asking import ask

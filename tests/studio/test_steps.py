@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.cli.explain import explain_sentence, recipe_for
+from glasshead.cli.explain import explain_sentence
+from glasshead.cli.inputs.settings import CommandSettings
 from glasshead.explanation.embeddings import Embeddings
 from glasshead.studio.background_jobs import Refusal
 from glasshead.studio.studio import Limits
@@ -63,7 +64,7 @@ def test_each_number_is_the_librarys(mask, normalizer, heads, head):
         ),
         LIMITS,
     )
-    vectors = Embeddings.made_up(WORDS).vectors.chunk(heads, -1)[head]
+    vectors = Embeddings.generated(WORDS).vectors.chunk(heads, -1)[head]
     attention = gh.Attention(score=gh.Dot(beta=3.0), mask=MASK[mask], normalizer=OWN[normalizer]())
     trace = attention.trace(vectors, vectors, vectors)
     for name in STEPS:
@@ -99,7 +100,7 @@ def test_the_journey_has_the_numbers_of_each_text(source, name, printed):
     assert data["query"] == 1
     row = torch.tensor(data["matrices"][name][1])
     torch.testing.assert_close(row, torch.tensor(printed), atol=5.1e-5, rtol=0)
-    assert [each["name"] for each in data["options"]["sources"]] == [*"ABCDE"]
+    assert [each["name"] for each in data["options"]["source"]] == [*"ABCDE"]
     assert data["chosen"]["source"] == (source or "E")
 
 
@@ -120,12 +121,16 @@ def test_embeddings_times_matrices_are_queries_keys_and_values():
 @pytest.mark.parametrize(
     ("text", "source", "sentence"),
     [
-        (None, "C", "worked by the texts A, B, D, and got C"),
-        (SENTENCE, "A", "no text works this sentence, and text A was asked for"),
+        (None, "C", "source must be one of A, B, D for this sentence, got C"),
+        (
+            SENTENCE,
+            "A",
+            "source needs the sentence of a worked example: 'Hello shiny sun!'",
+        ),
     ],
 )
 def test_a_text_that_does_not_work_the_sentence_is_refused(text, source, sentence):
-    with pytest.raises(Refusal, match=sentence):
+    with pytest.raises(ValueError, match=sentence):
         steps_data(StepsRequest(text=text, source=source), LIMITS)
 
 
@@ -171,11 +176,11 @@ def test_weights_follow_from_the_threshold_of_their_row(mask):
 )
 def test_betas_go_from_soft_to_hard_and_each_number_once(asked):
     data = steps_data(asked, LIMITS)
-    stops = data["options"]["betas"]
+    stops = data["options"]["beta"]
     numbers = [stop["value"] for stop in stops[:-1]]
     assert numbers == sorted(set(numbers))
     assert stops[-1] == {"name": "inf", "value": None, "said": "∞"}
-    assert data["defaults"]["beta"] == asked.default_beta == data["chosen"]["beta"]
+    assert data["defaults"]["beta"] == asked.own_beta == data["chosen"]["beta"]
     assert data["chosen"]["beta"] in [stop["name"] for stop in stops]
 
 
@@ -183,15 +188,15 @@ def test_betas_go_from_soft_to_hard_and_each_number_once(asked):
 def test_each_beta_has_a_stop(beta):
     for heads in (1, 2, 4):
         data = steps_data(StepsRequest(text=SENTENCE, beta=beta, heads=heads), LIMITS)
-        stop = next(s for s in data["options"]["betas"] if s["name"] == data["chosen"]["beta"])
+        stop = next(s for s in data["options"]["beta"] if s["name"] == data["chosen"]["beta"])
         assert stop["value"] == (None if beta == "inf" else data["beta"])
 
 
 def test_what_never_becomes_hard_has_no_infinite_beta():
     for name in STEPS_NORMALIZERS:
         options = steps_data(StepsRequest(normalizer=name), LIMITS)["options"]
-        hardens = {each["name"]: each["hardens"] for each in options["normalizers"]}
-        assert (options["betas"][-1]["name"] == "inf") is hardens[name]
+        hardens = {each["name"]: each["hardens"] for each in options["normalizer"]}
+        assert (options["beta"][-1]["name"] == "inf") is hardens[name]
         assert hardens[name] is (name not in ("softmax-one", "sigmoid"))
 
 
@@ -209,16 +214,11 @@ def test_what_never_becomes_hard_has_no_infinite_beta():
 @pytest.mark.parametrize("lang", ["en", "tr", "zh-Hant"])
 def test_the_words_are_those_of_explain(given, lang):
     told = steps_words(StepsRequest(**given), lang, LIMITS)
-    text, mask = given.get("text"), given.get("mask", "none")
-    recipe = {name: given[name] for name in ("beta", "normalizer", "heads") if name in given}
-    theirs = explain_sentence(
-        text,
-        None,
-        recipe_for(text, None, mask={"window": "window:1:1"}.get(mask, mask), **recipe),
-        query=f"#{given['query'] + 1}" if "query" in given else None,
-        head=given.get("head", 0),
-        lang=lang,
-    ).to_dict()
+    mask = given.get("mask", "none")
+    place = f"#{given['query'] + 1}" if "query" in given else None
+    mask = {"window": "window:1:1"}.get(mask, mask)
+    settings = CommandSettings(**{**given, "mask": mask, "query": place, "lang": lang})
+    theirs = explain_sentence(settings).to_dict()
     assert (told["title"], told["query"]) == (theirs["title"], theirs["query"])
     assert told["notes"] == theirs["notes"]
     for part in ("name", "title", "text", "why"):
@@ -252,15 +252,18 @@ def test_the_query_is_told_of_and_changes_no_matrix():
         ({"text": "a\ud800"}, "whole characters, and this has halves of some"),
         (
             {"heads": 2},
-            "dimension 3 are not divided evenly by 2 heads: take a divisor of 3 \\(1, 3\\)",
+            "heads must be a divisor of the vectors' dimension 3 \\(1, 3\\), got 2",
         ),
-        ({"text": SENTENCE, "heads": 2, "head": 2}, "head takes one from 0 to 1, and got 2"),
+        ({"text": SENTENCE, "heads": 2, "head": 2}, r"head must be in 0\.\.1, got 2"),
         ({"query": 3}, "query must be a position from 0 to 2, got 3. Words in the sentence: 3."),
-        ({"beta": "inf", "normalizer": "sigmoid"}, "which Sigmoid never reaches: leave one"),
+        (
+            {"beta": "inf", "normalizer": "sigmoid"},
+            "the normalizer sigmoid never reaches; omit one",
+        ),
     ],
 )
 def test_what_is_not_to_be_had_is_refused_in_a_sentence(given, sentence):
-    with pytest.raises(Refusal, match=sentence):
+    with pytest.raises(ValueError, match=sentence):
         steps_words(StepsRequest(**given), "en", LIMITS)
 
 
@@ -278,17 +281,17 @@ def test_a_report_stores_all_that_it_offers(text, most):
     first = answers["steps", ()]
     defaults = first["defaults"]
     options = first["options"]
-    for mask, normalizer in product(options["masks"], options["normalizers"]):
-        chosen = {"mask": mask, "normalizer": normalizer["name"]}
+    for mask, normalizer in product(options["mask"], options["normalizer"]):
+        chosen = {"mask": mask["name"], "normalizer": normalizer["name"]}
         some = {name: value for name, value in chosen.items() if value != defaults[name]}
         here = answers["steps", tuple(sorted(some.items()))]["options"]
-        assert (here["masks"], here["normalizers"]) == (options["masks"], options["normalizers"])
-        for beta in [stop["name"] for stop in here["betas"]]:
+        assert (here["mask"], here["normalizer"]) == (options["mask"], options["normalizer"])
+        for beta in [stop["name"] for stop in here["beta"]]:
             given = some if beta == defaults["beta"] else {**some, "beta": beta}
             stored = answers["steps", tuple(sorted(given.items()))]
             asked = StepsRequest(text=text, **given)
             assert stored["matrices"] == steps_data(asked, LIMITS)["matrices"]
-            for query in options["queries"]:
+            for query in (each["name"] for each in options["query"]):
                 word = {} if query == first["query"] else {"query": query}
                 told = answers[
                     "steps/words", tuple(sorted({**given, **word, "lang": "en"}.items()))
@@ -300,9 +303,9 @@ def test_a_report_offers_much_where_there_is_room():
     *_, last = steps_stored(None, "en", LIMITS, most=1_000_000)
     first = next(iter(steps_stored(None, "en", LIMITS)))[2]
     assert last[0] == "steps/words"
-    assert len(first["options"]["betas"]) >= 4
-    assert first["options"]["queries"] == [0, 1, 2]
-    assert {each["name"] for each in first["options"]["normalizers"]} >= {"softmax", "sparsemax"}
+    assert len(first["options"]["beta"]) >= 4
+    assert [each["name"] for each in first["options"]["query"]] == [0, 1, 2]
+    assert {each["name"] for each in first["options"]["normalizer"]} >= {"softmax", "sparsemax"}
 
 
 def test_a_report_refuses_a_sentence_that_is_too_long():
@@ -337,6 +340,8 @@ def test_the_server_answers_with_the_same(serving):
         ({"heads": 5}, 422),
         ({"mask": "diagonal"}, 422),
         ({"heads": 2}, 400),
+        ({"source": "C"}, 400),
+        ({"beta": "inf", "normalizer": "sigmoid"}, 400),
         ({"text": "a" * 501}, 422),
         ({"text": "a " * 25}, 413),
     ],
@@ -350,4 +355,4 @@ def test_the_server_refuses_in_one_sentence(serving, given, status):
 def test_a_language_that_is_not_there_is_refused(serving):
     status, told = answer_to(serving(None), "steps/words", lang="xx")
     assert status == 400
-    assert "lang takes one of en" in told["detail"]
+    assert "lang must be one of en" in told["detail"]

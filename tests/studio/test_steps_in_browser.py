@@ -113,6 +113,28 @@ def test_every_cell_is_the_librarys_and_every_control_works(looking, serving):
 
 
 @pytest.mark.slow
+def test_decimals_are_chosen_on_the_page_and_in_the_address(looking, serving):
+    exact = steps_data(StepsRequest(), Limits())["matrices"]["context"][1][0]
+    page = looking(serving().url).open("#steps?decimals=7&at=context.1.0")
+
+    def assert_written(decimals):
+        settled(page)
+        for place in (".sum .line", ".words [data-step=context] pre + pre"):
+            assert f"= {exact:.{decimals}f}" in page.locator(place).inner_text()
+        cell = page.locator("td[data-cell='context.1.0']").inner_text()
+        assert cell == f"{exact:.{min(decimals, 3)}f}"
+
+    assert_written(7)
+    for decimals in (1, 5):
+        page.get_by_label("Decimals").select_option(str(decimals))
+        assert_written(decimals)
+        assert f"decimals={decimals}" in address(page)
+    page.get_by_label("Decimals").select_option("4")
+    settled(page)
+    assert "decimals" not in address(page)
+
+
+@pytest.mark.slow
 def test_a_sentence_of_ones_own(looking, serving):
     look = looking(serving().url, expected=("413",))
     page = look.open("#steps?mask=window")
@@ -345,7 +367,7 @@ def test_an_address_that_is_not_to_be_had_is_told_and_left(looking, serving):
     look = looking(serving().url, expected=("400", "422"))
     page = look.open("#steps?heads=2&mask=causal")
     assert (
-        "vectors of dimension 3 are not divided evenly by 2 heads"
+        "heads must be a divisor of the vectors' dimension 3 (1, 3), got 2."
         in page.locator(".refused").inner_text()
     )
     assert_shows(page)

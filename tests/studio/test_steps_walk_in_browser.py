@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from glasshead.studio.background_jobs import Work
-from glasshead.studio.strings import words
+from glasshead.studio.shell import words
 from glasshead.studio.studio import Limits
 from glasshead.studio.views import heads
 from glasshead.studio.views.steps import computed
@@ -320,7 +320,7 @@ def test_the_controls_of_a_cell_choose_another(looking, serving, model):
     told = Cells(served.studio).row(name, 1, 0, 5, None, Work())
     close(page.evaluate(FRAME)[1], told["context"][:6])
     look.open(f"#steps?text={name}&layer=7&head=0")
-    assert "layer takes one from 0 to 1, and got 7" in page.locator(".refused").inner_text()
+    assert "layer must be from 0 to 1, got 7" in page.locator(".refused").inner_text()
     look.open(f"#steps?text={name}&layer=1&head=0")
     page.get_by_role("link", name="The worked example").click()
     page.wait_for_selector("table[data-matrix=weights]")

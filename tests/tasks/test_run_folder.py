@@ -34,7 +34,7 @@ def test_a_config_makes_it_a_run(folder):
 
 def test_a_run_is_not_made_twice(folder):
     folder.write_config({})
-    with pytest.raises(FileExistsError, match="first already has a run: go on with it by --resume"):
+    with pytest.raises(FileExistsError, match=r"first already has a run\. Resume it with --resume"):
         folder.create()
     folder.create(resume=True)
 
@@ -50,21 +50,23 @@ def test_a_folder_of_something_else_is_not_resumed(tmp_path):
     (tmp_path / "letters.txt").write_text("Dear")
     with pytest.raises(FileNotFoundError, match="has no run to resume: there is no config.json in"):
         RunFolder(tmp_path).create(resume=True)
-    with pytest.raises(FileNotFoundError, match="there is no folder .*nowhere: check its name"):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere\. Check its name"):
         RunFolder(tmp_path / "nowhere").create(resume=True)
 
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        NotADirectoryError, match="a run takes a folder, and .*file is a file: name"
+        NotADirectoryError, match=r"a run must be a folder, got the file .*file\. Name"
     ):
         RunFolder(tmp_path / "file").create()
     with pytest.raises(
-        NotADirectoryError, match="a run is a folder, and .*file is a file: name th"
+        NotADirectoryError, match=r"a run must be a folder, got the file .*file\. Name th"
     ):
         RunFolder(tmp_path / "file").read_config()
-    with pytest.raises(NotADirectoryError, match="below cannot be made .*: name another folder"):
+    with pytest.raises(
+        NotADirectoryError, match=r"below cannot be created .*\. Name another folder"
+    ):
         RunFolder(tmp_path / "file" / "below").create()
 
 
@@ -84,10 +86,10 @@ def test_a_run_that_has_not_validated_says_so(folder):
     ("content", "message"),
     [
         (b'{\n  "steps": 3,\n  oops\n}', r"config.json is broken JSON in line 3 \(Expecting prop"),
-        (b"[1]", "config.json is to hold a JSON object, and holds list: train anew"),
-        (b"\xff\xfe", "config.json is no text in UTF-8: mend it"),
-        (b"[" * 10**5, r"broken JSON \((maximum recursion|Stack overflow) .*\): mend it"),
-        (b'{"steps": ' + b"7" * 5000 + b"}", r"config.json is broken JSON \(Exceeds .*\): mend it"),
+        (b"[1]", r"config.json must hold a JSON object, got list\. Train again"),
+        (b"\xff\xfe", "config.json is not UTF-8 text. Fix it"),
+        (b"[" * 10**5, r"broken JSON \((maximum recursion|Stack overflow) .*\). Fix it"),
+        (b'{"steps": ' + b"7" * 5000 + b"}", r"config.json is broken JSON \(Exceeds .*\). Fix it"),
     ],
 )
 def test_broken_json_is_named(folder, content, message):
@@ -98,7 +100,7 @@ def test_broken_json_is_named(folder, content, message):
 
 def test_json_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(IsADirectoryError, match=r"cannot be read \(Is a directory\)"):
-        read_object(tmp_path, "train anew")
+        read_object(tmp_path, "Train again")
 
 
 def test_a_file_is_written_whole_or_not_at_all(folder, monkeypatch):
@@ -111,7 +113,7 @@ def test_a_file_is_written_whole_or_not_at_all(folder, monkeypatch):
         patch.setattr("pathlib.Path.replace", refused)
         with pytest.raises(OSError, match=r"metrics.json cannot be written \(No space left on dev"):
             folder.write_json(folder.metrics, {"steps": 5})
-    assert read_object(folder.metrics, "train anew") == {"steps": 3}
+    assert read_object(folder.metrics, "Train again") == {"steps": 3}
     assert [file.name for file in folder.path.iterdir() if file.name.startswith(".")] == []
 
 
@@ -174,7 +176,7 @@ def test_a_folder_is_locked_until_its_process_is_killed(tmp_path):
     assert holding.stdout.readline() == "locked\n"
     for resume in (False, True):
         with (
-            pytest.raises(BlockingIOError, match="another process is training in .*first: wait"),
+            pytest.raises(BlockingIOError, match=r"another process is training in .*first\. Wait"),
             folder.locked(resume=resume),
         ):
             raise AssertionError

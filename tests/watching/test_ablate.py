@@ -302,7 +302,11 @@ class TestErrors:
             ([0], TypeError, r"takes heads by the names of their modules, .*, and got \[0\]\."),
             ({3: [0]}, TypeError, r"takes heads by the names of their modules, .* got {3: \[0\]}"),
             ({"layers.0": 0}, TypeError, r"takes a list of heads .* for 'layers.0', and got 0\."),
-            ({"layers.0": [-1]}, ValueError, "heads takes a whole number of at least 0, .* got -1"),
+            (
+                {"layers.0": [-1]},
+                ValueError,
+                "heads must be a whole number of at least 0, .* got -1",
+            ),
             ({"layers.0": ["1"]}, TypeError, "heads takes a whole number .*, and got str '1'"),
             ({"layer.0": [0]}, ValueError, "got 'layer.0', which names none: did .* 'layers.0'"),
         ],

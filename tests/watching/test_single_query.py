@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.attention.observe import StatisticRequest
 from glasshead.engines.reference import by_rows
 from glasshead.statistics import normalize_statistics
+from glasshead.statistics.reductions import StatisticRequest
 from glasshead.watching.padding import of_real, without_padding
 from glasshead.watching.single_query import QueryBatch, single_query
 

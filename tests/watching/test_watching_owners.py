@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as modes_in_use
 
 import glasshead as gh
-from glasshead.watching.interception.open_blocks import OpenBlocks
+from glasshead.watching.interception.circumstances import OpenBlocks
 from glasshead.watching.interception.opening import PATCHES
 from glasshead.watching.interception.session import Patch
 from watching.torch.explicit import nothing_is_open

@@ -91,7 +91,7 @@ def test_a_batch_that_looks_padded_is_told_of_where_nothing_tells():
         (torch.ones(2, LENGTH), "attention_mask takes a tensor of whole numbers or booleans"),
         ([[1]], "attention_mask takes a tensor of whole numbers or booleans, and got list"),
         (torch.tensor([[2]]), "attention_mask takes 1 or 0 for each token"),
-        (torch.ones(7, dtype=torch.long), r"takes 1 or 0 for each token, .* and got \[7\]"),
+        (torch.ones(7, dtype=torch.long), r"takes 1 or 0 for each token, .* got \[7\]"),
     ],
 )
 def test_what_is_no_mask_is_refused(mask, message):

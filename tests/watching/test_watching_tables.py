@@ -77,12 +77,14 @@ def test_what_names_keys_has_no_mean_anywhere():
 
 def test_what_was_not_asked_of_the_model_is_no_column():
     seen, _ = watched({"received": gh.Received(), "entropy": gh.Entropy()})
-    with pytest.raises(KeyError, match="'sink' was not observed; there is received, entropy"):
+    with pytest.raises(KeyError, match=r"'sink' was not observed\. There is received, entropy"):
         seen.to_frame("sink")
-    with pytest.raises(ValueError, match="to_frame takes statistics of the same axes together"):
+    with pytest.raises(ValueError, match="the statistics of to_frame must have the same axes"):
         seen.to_frame("received", "entropy")
     alone, _ = watched([gh.Received()])
-    with pytest.raises(ValueError, match="takes what has one number a query.*name one of received"):
+    with pytest.raises(
+        ValueError, match="needs a statistic with one number a query.*Name one of received"
+    ):
         alone.to_frame()
 
 

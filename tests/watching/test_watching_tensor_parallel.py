@@ -399,8 +399,8 @@ def test_weights_that_are_not_dtensors_are_told_by_the_config(ranks):
 def test_observe_texts_refuses_a_model_that_ranks_share(ranks):
     for rank in ranks:
         assert rank["refused"]["observe_texts"] == (
-            "observe_texts gives each rank texts of its own, and the ranks share the heads of "
-            "LlamaForCausalLM: watch it by gh.watch, and give a CorpusStatistics seen.gather()."
+            "observe_texts needs the whole LlamaForCausalLM in each rank, got one whose heads the "
+            "ranks share. Watch it with gh.watch, and give a CorpusStatistics seen.gather()."
         )
 
 

@@ -66,7 +66,7 @@ def output_folder(written: str, option: str) -> Path:
     if not written.strip():
         raise ValueError(
             Message(
-                "{option} takes a folder, and got nothing: name one, or leave it out.",
+                "{option} must be a folder, got an empty name. Name one, or omit it.",
                 option=option,
             )
         )
@@ -152,7 +152,7 @@ def _check_given(written: str, option: str) -> None:
     if not written:
         raise ValueError(
             Message(
-                "{option} takes a file, and got nothing: name one, or leave it out.", option=option
+                "{option} must be a file, got an empty name. Name one, or omit it.", option=option
             )
         )
 
@@ -326,8 +326,8 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
             if len(line) > _LONGEST:
                 raise ValueError(
                     Message(
-                        "{name}: expected a line of at most {longest:,} bytes, and got a longer "
-                        "one: break it.",
+                        "{name}: expected a line of at most {longest:,} bytes, got a longer one. "
+                        "Break it.",
                         name=name,
                         longest=_LONGEST,
                     )
@@ -383,7 +383,7 @@ def _decoded(line: bytes, name: str, encoding: str) -> str:
     except UnicodeDecodeError as error:
         raise ValueError(
             Message(
-                "{name}: expected UTF-8 text, and got the byte 0x{value:02x}: save it as UTF-8.",
+                "{name}: expected UTF-8 text, got the byte 0x{value:02x}. Save it as UTF-8.",
                 name=name,
                 value=error.object[error.start],
             )

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.lib import format as npy
 
 from glasshead.cli.inputs.files import STANDARD_INPUT, ParseError, read_bytes, read_text, shown
-from glasshead.cli.inputs.messages import listed, malformed_json, quoted
+from glasshead.cli.inputs.messages import malformed_json
 from glasshead.cli.inputs.tensors import is_tensors_file, read_tensors
 from glasshead.drawing.printable import nearest
+from glasshead.explanation.choices import listed, quoted
 from glasshead.message import Message
 
 _MOST_BYTES = 2**30
@@ -167,8 +168,8 @@ def table_mask(text: str) -> list[np.ndarray]:
         if rows and len(row) != len(rows[0]):
             raise ParseError(
                 Message(
-                    ", line {number}: expected {count} numbers as on line {first}, and got "
-                    "{count2}: fill up the shorter rows.",
+                    ", line {number}: expected {count} numbers as on line {first}, got {count2}. "
+                    "Fill up the shorter rows.",
                     number=number,
                     count=len(rows[0]),
                     first=first,
@@ -196,14 +197,12 @@ def json_mask(text: str) -> list[Any]:
     except json.JSONDecodeError as error:
         raise ParseError(malformed_json(error)) from error
     except RecursionError as error:
-        raise ParseError(
-            Message(": expected lists of numbers, and got too many brackets.")
-        ) from error
+        raise ParseError(Message(": expected lists of numbers, got too many brackets.")) from error
     except ParseError:
         raise
     except ValueError as error:
         raise ParseError(
-            Message(": expected numbers of at most 4,300 digits, and got a longer one.")
+            Message(": expected numbers of at most 4,300 digits, got a longer one.")
         ) from error
 
 
@@ -212,7 +211,7 @@ def _lists(value: Any) -> list[Any]:
         written = json.dumps(value, ensure_ascii=False)[:40]
         raise ParseError(
             Message(
-                ": expected nested lists of numbers, as in [[1, 0], [1, 1]], and got {written}.",
+                ": expected nested lists of numbers, as in [[1, 0], [1, 1]], got {written}.",
                 written=written,
             )
         )
@@ -242,8 +241,8 @@ def _number(cell: str, line: int | None) -> float | bool:
     got = quoted(cell) if cell else Message("an empty cell")
     raise ParseError(
         Message(
-            "{where}: expected a number, true, false or -inf, and got {got}: write "
-            "a row of them a query.",
+            "{where}: expected a number, true, false or -inf, got {got}. Write a row of them a "
+            "query.",
             where=where,
             got=got,
         )

@@ -1,4 +1,4 @@
-"""Error messages: choices, near misses, missing libraries."""
+"""Error messages: options, files of models, unknown words."""
 
 import re
 import sys
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from glasshead.drawing.printable import as_command, nearest
+from glasshead.drawing.printable import as_command
+from glasshead.explanation.choices import listed, quoted
 from glasshead.message import Message
 
 if TYPE_CHECKING:
@@ -18,30 +19,6 @@ if TYPE_CHECKING:
     from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
-
-
-def listed(names: Iterable[str], most: int = 12) -> str:
-    """Join names with commas; of many, the first few and the number of the rest.
-
-    >>> listed(["a", "b", "c", "d"], most=2)
-    'a, b and 2 more'
-    """
-    names = list(names)
-    first, more = Message.joined(", ", names[:most]), len(names) - most
-    return first if more <= 0 else Message("{words} and {more:,} more", words=first, more=more)
-
-
-def quoted(value: object, most: int = 60) -> str:
-    """Return the repr of a value; a long one is elided in the middle.
-
-    >>> quoted("sun"), quoted("s" * 99, most=9)
-    ("'sun'", "'sss…sss'")
-    """
-    written = repr(value)
-    if len(written) <= most:
-        return written
-    half = (most - 1) // 2
-    return f"{written[:half]}…{written[-half:]}"
 
 
 def malformed_json(error: JSONDecodeError) -> Message:
@@ -65,7 +42,7 @@ def whole_number(written: str | int) -> int:
     """
     if not _WHOLE_NUMBER.fullmatch(str(written)):
         raise typer.BadParameter(
-            Message("it takes a whole number, and got {written}", written=quoted(written))
+            Message("it must be a whole number, got {written}", written=quoted(written))
         )
     return int(written)
 
@@ -82,7 +59,7 @@ def number(written: str | float) -> float:
         return float(written)
     except ValueError:
         raise typer.BadParameter(
-            Message("it takes a number, and got {written}", written=quoted(written))
+            Message("it must be a number, got {written}", written=quoted(written))
         ) from None
 
 
@@ -90,33 +67,6 @@ def number_option(description: str, panel: str | None = None, *, metavar: str = 
     """Create the option of a whole number; a default of None is not shown."""
     return typer.Option(
         metavar=metavar, parser=whole_number, rich_help_panel=panel, help=description
-    )
-
-
-def one_of(value: str, choices: Iterable[str], option: str) -> str:
-    """Return `value` if it is one of the choices.
-
-    Errors: a ValueError that lists the choices and suggests the nearest.
-
-    >>> one_of("dott", ["dot", "cosine"], "--score")
-    Traceback (most recent call last):
-    ValueError: --score takes one of dot, cosine, and got 'dott': did you mean 'dot'?
-    """
-    choices = list(choices)
-    if value in choices:
-        return value
-    alike = nearest(value, choices)
-    hint = Message("take one of the list.")
-    if alike:
-        hint = Message("did you mean {name}?", name=repr(alike))
-    raise ValueError(
-        Message(
-            "{option} takes one of {choices}, and got {value}: {hint}",
-            option=option,
-            choices=Message.joined(", ", choices),
-            value=quoted(value),
-            hint=hint,
-        )
     )
 
 
@@ -155,7 +105,7 @@ def as_option(option: str, value: object = None) -> str:
 
 
 @contextmanager
-def unseen_as_value_error() -> Iterator[None]:
+def unobserved_as_value_error() -> Iterator[None]:
     """Raise an `UnseenError` of a watch as a ValueError, which is bad input."""
     from glasshead.watching import UnseenError
 
@@ -209,20 +159,20 @@ def check_task(folder: Path, task: str, command: str) -> None:
 
 
 def print_unknown(
-    tokenizer: "Tokenizer", texts: Iterable[str], told: set[str], say: "Say | None" = None
+    tokenizer: "Tokenizer", texts: Iterable[str], printed: set[str], say: "Say | None" = None
 ) -> None:
     """Print the words that become the unknown token, each once, and why if they are most words.
 
     Args:
         tokenizer: The tokenizer; one of bytes knows every text.
         texts: The texts.
-        told: Those that were printed before; new ones are added.
+        printed: Those that were printed before; new ones are added.
         say: The translator of the sentence, where the command speaks languages.
     """
     found = tokenizer.unknown_words(texts)
-    unknown = [word for word in found.words if word not in told]
+    unknown = [word for word in found.words if word not in printed]
     if unknown:
-        told.update(unknown)
+        printed.update(unknown)
         words = listed(map(quoted, unknown))
         sentence = Message(
             "unknown word: {words}, for which the model has no token, so that it reads them all "
@@ -235,7 +185,7 @@ def print_unknown(
                 "all alike.",
                 words=words,
             )
-        print_stderr(sentence if say is None else say.told(sentence))
+        print_stderr(sentence if say is None else say.translated(sentence))
         if 2 * found.count > found.total:
             sentence = Message(
                 "{count} of {total} words are unknown to this model: {cause}",
@@ -243,7 +193,7 @@ def print_unknown(
                 total=found.total,
                 cause=_cause(tokenizer, found.words),
             )
-            print_stderr(sentence if say is None else say.told(sentence))
+            print_stderr(sentence if say is None else say.translated(sentence))
 
 
 def _cause(tokenizer: "Tokenizer", words: Iterable[str]) -> Message:

@@ -11,7 +11,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from glasshead.cli.inputs.files import STANDARD_INPUT, read_bytes, shown
-from glasshead.cli.inputs.messages import listed
+from glasshead.explanation.choices import listed
 from glasshead.explanation.embeddings import Projection
 from glasshead.files import read_regular
 from glasshead.message import Message
@@ -119,8 +119,8 @@ def _check_input_names(tensors: dict[str, Tensor]) -> None:
     if unknown:
         raise ValueError(
             Message(
-                "expected query, key and perhaps value, and got {choices} beside them: leave out "
-                "what is neither.",
+                "expected query, key and perhaps value, got {choices} as well. Remove what is "
+                "neither.",
                 choices=listed(unknown),
             )
         )
@@ -130,8 +130,8 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
     if tensor.dtype not in FLOATS:
         raise ValueError(
             Message(
-                "{name} takes float16, bfloat16, float32 or float64, and got {dtype}: convert it "
-                "by .float().",
+                "{name} must be float16, bfloat16, float32 or float64, got {dtype}. Convert it "
+                "with .float().",
                 name=name,
                 dtype=tensor.dtype,
             )
@@ -139,7 +139,7 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
     if not 2 <= tensor.ndim <= 4 or 0 in tensor.shape:
         raise ValueError(
             Message(
-                "{name} takes {layout}, and got {list}.",
+                "{name} must be {layout}, got {list}.",
                 name=name,
                 layout=_LAYOUT,
                 list=list(tensor.shape),
@@ -156,7 +156,7 @@ def _check_axes(tensors: dict[str, Tensor]) -> None:
         shapes = listed(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
         raise ValueError(
             Message(
-                "query, key and value take the same number of axes, and got {shapes}.",
+                "query, key and value must have the same number of axes, got {shapes}.",
                 shapes=shapes,
             )
         )
@@ -242,8 +242,7 @@ def _check_names(tensors: dict[str, Tensor]) -> None:
     if unknown:
         raise ValueError(
             Message(
-                "expected {needed} in a projection, and got {unknown} beside them: leave out what "
-                "is neither.",
+                "expected {needed} in a projection, got {unknown} as well. Remove what is neither.",
                 needed=listed(needed),
                 unknown=listed(unknown),
             )
@@ -258,7 +257,7 @@ def _matrices(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         if not tensor.is_floating_point():
             raise ValueError(
                 Message(
-                    "{name} takes floating-point numbers, and got {dtype}: convert it by .float().",
+                    "{name} must be floating-point numbers, got {dtype}. Convert it with .float().",
                     name=name,
                     dtype=tensor.dtype,
                 )
@@ -266,7 +265,7 @@ def _matrices(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         if tensor.ndim != axes or 0 in tensor.shape:
             raise ValueError(
                 Message(
-                    "{name} takes the shape {shape}, and got {list}.",
+                    "{name} must have the shape {shape}, got {list}.",
                     name=name,
                     shape=shape,
                     list=list(tensor.shape),
@@ -289,7 +288,7 @@ def _check_fit(named: dict[str, Tensor]) -> None:
     if named["W_key"].shape != (d_in, d_out):
         raise ValueError(
             Message(
-                "W_key takes the shape of W_query, {value} as [d_in, d_out], and got {list}.",
+                "W_key must have the shape of W_query, {value} as [d_in, d_out], got {list}.",
                 value=[d_in, d_out],
                 list=list(named["W_key"].shape),
             )
@@ -297,7 +296,7 @@ def _check_fit(named: dict[str, Tensor]) -> None:
     if named["W_value"].shape[0] != d_in:
         raise ValueError(
             Message(
-                "W_value takes the d_in of W_query, {d_in}, and got {list} as [d_in, d_out].",
+                "W_value must have the d_in of W_query, {d_in}, got {list} as [d_in, d_out].",
                 d_in=d_in,
                 list=list(named["W_value"].shape),
             )
@@ -307,7 +306,7 @@ def _check_fit(named: dict[str, Tensor]) -> None:
         if bias is not None and len(bias) != width:
             raise ValueError(
                 Message(
-                    "the bias of W_{role} takes {width} numbers, as its d_out, and got {count}.",
+                    "the bias of W_{role} must have {width} numbers, as its d_out, got {count}.",
                     role=role,
                     width=width,
                     count=len(bias),

@@ -28,7 +28,7 @@ _ENVIRONMENT = {
 def build(folder: Path, names: list[str]) -> None:
     """Compile for some processors, each in a process of its own, and write the object files.
 
-    Errors: a subprocess.CalledProcessError where one of them fails.
+    Errors: a subprocess.CalledProcessError if one of them fails.
     """
     started = [
         subprocess.Popen(  # noqa: S603 - this very file

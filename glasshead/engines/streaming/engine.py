@@ -13,20 +13,35 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.engines.direct import Direct, is_softmax_of_products
-from glasshead.engines.reference import Cost, Observed, by_rows
+from glasshead.engines.reference import (
+    IN_FULL,
+    SOFTMAX,
+    Cost,
+    Observed,
+    Price,
+    by_rows,
+    bytes_by_rows,
+)
 from glasshead.engines.streaming.operands import (
     LONGEST,
     LoweredProblem,
     RecipeTensors,
     asked_for,
     knows,
+    operations_of,
     results_of,
 )
 from glasshead.engines.streaming.operator import run
-from glasshead.recipe.biases import Bias, bias_values, by_diagonal
-from glasshead.recipe.masks.base import Mask, visible_pairs
+from glasshead.recipe.biases import Bias, by_diagonal
+from glasshead.recipe.masks.base import Mask
 from glasshead.recipe.masks.kinds import LengthMask
-from glasshead.recipe.problem import Problem, clear_unseen, sees_and_seen
+from glasshead.recipe.problem import (
+    Problem,
+    bias_values,
+    clear_hidden,
+    sees_and_seen,
+    visible_pairs,
+)
 from glasshead.recipe.tile import Intervals, Tile, four_axes
 from glasshead.recipe.validation import is_traced, is_transformed, without_autocast
 from glasshead.statistics.reductions import Reduction
@@ -74,6 +89,17 @@ class Streaming:
         threads = torch.get_num_threads()
         extra = rows * (value_width + 8) * size + threads * (keys * width + block) * size
         return Cost(2 * pairs * (width + value_width), extra + _bias_bytes(problem))
+
+    def price(self, problem: Problem, cost: Cost, reductions: Sequence[Reduction]) -> Price:
+        """Estimate what reductions cost: sums within the pass, or rows for those of a user."""
+        whole, width = math.prod(problem.scores_shape), problem.query.shape[-1]
+        pairs = cost.flops // (2 * (width + problem.value.shape[-1]))
+        own, sums = sum(not knows(one) for one in reductions), sum(map(operations_of, reductions))
+        plain, sums = SOFTMAX * pairs, sums * pairs
+        if not own:
+            return Price(plain, 0, sums, 0, 1)
+        sums += IN_FULL * (2 + own) * whole
+        return Price(plain, 2 * whole * width, sums, bytes_by_rows(problem), 2)
 
     def is_plain(self, problem: Problem) -> bool:
         """Return whether the context of all heads is one call of machine code, without Python.
@@ -177,7 +203,7 @@ def _is_readable(lengths: Tensor) -> bool:
 
 
 def _plain_bounds(problem: Problem) -> Tensor | None:
-    """Return the bounds of a mask of positions; None where others hide pairs, or rows see none."""
+    """Return the bounds of a mask of positions; None if others hide pairs, or rows see none."""
     return problem._once("plain bounds", lambda: _bounds_that_show_all(problem))  # noqa: SLF001
 
 
@@ -226,7 +252,7 @@ def lower(problem: Problem) -> LoweredProblem:
         for pairs in (recipe.visible, recipe.bias)
     )
     parts = recipe.visible, recipe.bias, recipe.table, recipe.rule
-    query, key, value = _clear_unseen(
+    query, key, value = _clear_hidden(
         problem, recipe.bounds, simple=all(part is None for part in parts)
     )
     query, key, scale = problem.scaled_features(query, key)
@@ -275,7 +301,7 @@ def lower_recipe(problem: Problem) -> RecipeTensors:
 def seen_pairs(problem: Problem) -> int | None:
     """Count the pairs within each query's first and last visible key, over batch and heads.
 
-    None where that cannot be known without evaluating every pair of the mask.
+    None if that cannot be known without evaluating every pair of the mask.
     """
     # A problem on the meta device has no numbers, but a mask has its own.
     on_meta = problem.query.device.type == "meta"
@@ -349,14 +375,14 @@ def _offsets(problem: Problem, batch: tuple[int, ...]) -> Tensor:
 
 
 def _sink(problem: Problem) -> Tensor | None:
-    sink = problem.normalizer.sink_score()
+    sink = None if problem.normalizer.is_softmax else problem.normalizer.sink_score()
     if sink is None:
         return None
     sink = torch.as_tensor(sink, device=problem.query.device).to(problem.dtype)
     return sink.reshape(-1)
 
 
-def _clear_unseen(
+def _clear_hidden(
     problem: Problem, bounds: Tensor, *, simple: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Clear queries that see no key and keys that no query sees, where that is needed."""
@@ -383,7 +409,7 @@ def _clear_unseen(
         sees, seen = sees_and_seen(visible)
     else:
         sees, seen = _seen_by_blocks(problem)
-    return clear_unseen(query, key, value, sees, seen)
+    return clear_hidden(query, key, value, sees, seen)
 
 
 def _seen_by_bounds(bounds: Tensor, keys: int) -> tuple[Tensor, Tensor]:

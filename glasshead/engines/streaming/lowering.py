@@ -34,8 +34,14 @@ from glasshead.engines.streaming.kernels.streamed import (
 )
 from glasshead.engines.streaming.machine_code import Place
 from glasshead.engines.streaming.operands import GradInputs, GradOutputs, LoweredProblem, real_of
-from glasshead.engines.streaming.programs import ALWAYS, MOST_WORDS, Call, Program, When
-from glasshead.engines.streaming.threads import Schedule
+from glasshead.engines.streaming.programs import (
+    ALWAYS,
+    MOST_WORDS,
+    Call,
+    Program,
+    Schedule,
+    When,
+)
 
 
 class _Vectors(NamedTuple):

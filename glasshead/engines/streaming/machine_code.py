@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,8 +105,8 @@ class Packer:
             else:
                 if part.dtype != layout[0] or part.ndim != axes or not part.flags.c_contiguous:
                     raise TypeError(
-                        f"the kernel {self.entry} takes contiguous arrays of {layout[0]} and "
-                        f"{axes} axes, and got {part.dtype}{list(part.shape)}."
+                        f"the kernel {self.entry} needs contiguous arrays of {layout[0]} and "
+                        f"{axes} axes, got {part.dtype}{list(part.shape)}."
                     )
                 words += (part.ctypes.data, *part.shape)
         return words
@@ -143,7 +143,7 @@ class Kernel:
 
     Attributes:
         pack: The packer of its arguments.
-        function, unused: Its C function, which takes packed arguments after what is unused.
+        run: Calls it with packed arguments, and returns its status.
         address: Where its machine code is.
         in_thread: Where that is which takes the address of packed arguments alone, or 0.
     """
@@ -160,11 +160,11 @@ class Kernel:
         self.address = address
         self.in_thread = self._engine.get_function_address(f"glasshead_{entry}_in_thread")
         kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
-        self.function, self._entry = kind(address), entry
-        self.unused = (ctypes.c_int64 * 4)()
+        unused = (ctypes.c_int64 * 4)()
+        self.run, self._entry = partial(kind(address), unused, unused), entry
 
     def __call__(self, *arguments: Any) -> None:
-        status = self.function(self.unused, self.unused, self.pack(arguments))
+        status = self.run(self.pack(arguments))
         if status:
             raise RuntimeError(f"the kernel {self._entry} ended with status {status}.")
 
@@ -255,7 +255,7 @@ def _cache_file(entry: str, real: np.dtype) -> Path | None:
 
 @cache
 def _cache_folder() -> Path | None:
-    """Return a folder to keep compiled code in; None where nothing can be written."""
+    """Return a folder to keep compiled code in; None if nothing can be written."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     folders = [Path(home) / "glasshead" / "machine_code", _KERNELS / "__pycache__"]
@@ -274,7 +274,7 @@ def _cache_folder() -> Path | None:
 
 @cache
 def _sources() -> bytes | None:
-    """Return the digest of the kernels' sources; None where they are not there to be read."""
+    """Return the digest of the kernels' sources; None if they are not there to be read."""
     digest = hashlib.sha256()
     try:
         for path in sorted(_KERNELS.glob("*.py")):
@@ -304,7 +304,7 @@ def _own_key(entry: str, real: np.dtype) -> bytes | None:
 
 
 def _read(file: Path, key: bytes) -> bytes | None:
-    """Read an object file; None where there is none, or one of another key, or a damaged one."""
+    """Read an object file; None if there is none, or one of another key, or a damaged one."""
     try:
         found = file.read_bytes()
     except OSError:

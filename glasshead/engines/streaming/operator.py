@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glasshead.engines.streaming.gate import check_backward, check_forward
 from glasshead.engines.streaming.kernels.streamed import (
     ARRAYS,
     ENTROPY,
@@ -26,6 +25,8 @@ from glasshead.engines.streaming.operands import (
     RecipeTensors,
     VisibleRule,
     allocated,
+    check_backward,
+    check_forward,
 )
 
 _numbers = itertools.count(1)
@@ -48,8 +49,8 @@ def _rule(number: int) -> VisibleRule | None:
     """Return the rule with this number; without it nothing would be hidden."""
     if number and number not in _rules:
         raise RuntimeError(
-            "the streaming operator takes the mask that it was traced with, which is no more: give "
-            "the mask as a boolean tensor."
+            "the streaming operator needs the mask that it was traced with, which no longer "
+            "exists. Pass the mask as a boolean tensor."
         )
     return _rules[number] if number else None
 
@@ -170,7 +171,7 @@ def no_second_gradient(ctx: Any, *grad_outputs: Tensor | None) -> None:
     """Refuse to differentiate a gradient."""
     del ctx, grad_outputs
     raise RuntimeError(
-        "the streaming engine has no gradient of its gradient: take Attention(engine='reference')."
+        "the streaming engine has no gradient of its gradient. Use Attention(engine='reference')."
     )
 
 

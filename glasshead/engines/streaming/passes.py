@@ -17,8 +17,7 @@ from glasshead.engines.streaming.operands import (
     LoweredProblem,
     allocated,
 )
-from glasshead.engines.streaming.programs import Program, kept
-from glasshead.engines.streaming.threads import Schedule
+from glasshead.engines.streaming.programs import Program, Schedule, kept
 
 _CPU = torch.device("cpu")
 # The pairs of a rule that are evaluated at a time, but for one block of each stripe at least.

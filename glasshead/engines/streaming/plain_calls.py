@@ -25,8 +25,7 @@ from glasshead.engines.streaming.operands import (
     in_rows,
 )
 from glasshead.engines.streaming.operator import no_second_gradient, streaming_backward
-from glasshead.engines.streaming.programs import Program, kept
-from glasshead.engines.streaming.threads import Schedule
+from glasshead.engines.streaming.programs import Program, Schedule, kept
 from glasshead.private_names import private
 from glasshead.recipe.validation import check_memory, extent
 
@@ -47,7 +46,7 @@ class PlainCall:
         name: Of what the queries see: `PlainCall`s of one name have the same bounds; "lengths"
             where the mask of each call tells the keys of each batch row.
         bounds: The first key that each query sees, and the one after the last, `[1, 2, queries]`;
-            None where each sees all, or as many as lengths say. Every query sees a key, and every
+            None if each sees all, or as many as lengths say. Every query sees a key, and every
             key within the lengths is seen.
         scale: The number that multiplies the products.
         softcap: 0 for none.
@@ -68,7 +67,7 @@ class PlainCall:
     ) -> Float[Tensor, "batch heads queries value_dim"] | None:
         """Compute the context, differentiably.
 
-        None where others are to see an operator, a batch row sees no key, or an input has no
+        None if others are to see an operator, a batch row sees no key, or an input has no
         memory, or too little.
         """
         if _sees_operators() or getattr(forward_ad, "_current_level", 0) >= 0:
@@ -201,7 +200,7 @@ _MOST_ROWS = 8
 
 
 def _rows_of(mask: Any, query: Tensor, key: Tensor) -> KeySpans | None:
-    """Return the keys of each batch row by the lengths of a mask; None where one sees none."""
+    """Return the keys of each batch row by the lengths of a mask; None if one sees none."""
     lengths, (batch, _, queries, _), keys = mask.lengths.tolist(), query.shape, key.size(2)
     lengths = lengths if isinstance(lengths, list) else [lengths] * batch
     kind = queries, keys, *lengths
@@ -259,8 +258,8 @@ class StreamingAttention(torch.autograd.Function):
             or (bounds.dtype, of_rows.dtype) != (torch.int64, torch.float32)
         ):
             raise TypeError(
-                "a hook of saved tensors returns them in the shape and dtype that they had, and "
-                f"returned {[(list(x.shape), x.dtype) for x in (query, key, value)]}."
+                "a hook of saved tensors must return them in their own shape and dtype, got "
+                f"{[(list(x.shape), x.dtype) for x in (query, key, value)]}."
             )
         for name, x in zip(_SAVED, (query, key, value, bounds, of_rows, gradient), strict=True):
             check_memory(name, x)

@@ -1,20 +1,24 @@
 """Programs: the kernel calls of a pass for every head, as machine code makes them by itself.
 
+A `Schedule` divides the work of a problem into blocks, stripes and threads.
 A program is made once for inputs of the same shapes and strides. It holds the arguments of each
 kernel, with a `Place` for each array that a call gives by name or that lies in a thread's memory;
 `share_heads` completes them, head by head, in each thread.
 """
 
 import ctypes
+import math
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from glasshead.engines.streaming import matrix_tiles
 from glasshead.engines.streaming.kernels.arguments import (
     EITHER,
     FIRST_GIVEN,
@@ -29,16 +33,16 @@ from glasshead.engines.streaming.kernels.arguments import (
     ZERO,
     HeadCalls,
 )
-from glasshead.engines.streaming.kernels.streamed import (
-    ASKED,
-    Results,
-)
+from glasshead.engines.streaming.kernels.processor import SQUARE, at_hand, columns_of
+from glasshead.engines.streaming.kernels.streamed import ASKED, Results
 from glasshead.engines.streaming.machine_code import Place, kernel
 from glasshead.engines.streaming.operands import (
     GradInputs,
+    LoweredProblem,
     RecipeTensors,
+    real_of,
 )
-from glasshead.engines.streaming.threads import Schedule, call_in_threads, share
+from glasshead.engines.streaming.threads import call_in_threads, share
 
 _CPU = torch.device("cpu")
 # The arrays that a call gives, by name. Those of a backward pass follow: gradients that arrive, and
@@ -87,6 +91,134 @@ def _layout(part: Any) -> Any:
     if isinstance(part, Tensor):
         return part.dtype, part.shape, part.stride()
     return tuple(map(_layout, part)) if isinstance(part, tuple) else part
+
+
+# The most scores of a block: a few megabytes, however long the text. The backward pass holds two
+# blocks, and may take no more memory. On matrix tiles products take so little time that the scores
+# have to stay in the L2 cache.
+_FORWARD_NUMBERS, _BACKWARD_NUMBERS, _TILED_NUMBERS = 2**21, 2**20, 2**18
+# With fewer operations one thread computes alone, as others would take longer to begin.
+_FEW = 1_000_000
+# Queries per block; fewer where the block's scores would not stay in cache.
+_HEIGHT = 64
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Division of the work into blocks of queries, stripes of blocks, and work items.
+
+    Attributes:
+        batch, heads, kv_heads, queries, keys: The sizes of the problem.
+        width: The keys of a panel.
+        height: The queries of a block.
+        rows: Of which the height is a multiple.
+        across: The most keys that a block spans, in whole panels.
+        stripes: In how many parts the queries are divided.
+        threads: How many take part.
+        tiled: Whether products of bfloat16 are computed on matrix tiles.
+        operations: Of the products, by which the work is divided.
+    """
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    width: int
+    height: int
+    rows: int
+    across: int
+    stripes: int
+    threads: int
+    tiled: bool
+    operations: int = field(compare=False)
+
+    @classmethod
+    def forward(cls, problem: LoweredProblem) -> "Schedule":
+        """Divide the work of a forward pass."""
+        tiled = takes_tiles(problem)
+        numbers = _TILED_NUMBERS if tiled else _FORWARD_NUMBERS
+        return cls.of(problem, numbers=numbers, shares=4, tiled=tiled)
+
+    @classmethod
+    def backward(cls, problem: LoweredProblem) -> "Schedule":
+        """Divide the work of a backward pass."""
+        tiled = takes_tiles(problem)
+        return cls.of(problem, numbers=_BACKWARD_NUMBERS, shares=1, tiled=tiled)
+
+    @classmethod
+    def of(
+        cls, problem: LoweredProblem, *, numbers: int, shares: int, tiled: bool = False
+    ) -> "Schedule":
+        """Divide the work of a problem.
+
+        Args:
+            problem: The tensors, with the bounds of each query.
+            numbers: The most scores of a block.
+            shares: The least number of work items per thread.
+            tiled: Whether products of bfloat16 are computed on matrix tiles.
+        """
+        query, bounds = problem.query, problem.recipe.bounds
+        batch, heads, queries, dim = query.shape
+        kv_heads, keys = problem.key.shape[1:3]
+        width = columns_of(real_of(query).itemsize)
+        seen = (bounds[:, 1] - bounds[:, 0]).clamp(min=0)
+        operations = 4 * int(seen.sum()) * (batch // len(bounds)) * heads * dim
+        threads = 1 if operations < _FEW else torch.get_num_threads()
+        most = int(seen.max()) + _HEIGHT + 2 * width if seen.numel() else 1
+        height = min(_HEIGHT, max(8, numbers // most), queries)
+        rows = SQUARE if tiled else at_hand().tile.rows
+        height = -(-height // rows) * rows
+        sets, stripes = batch * kv_heads, 1
+        if threads > 1:
+            blocks = -(-queries // height)
+            stripes = max(1, min(blocks, math.ceil(shares * threads / sets)))
+        return cls(
+            batch=batch,
+            heads=heads,
+            kv_heads=kv_heads,
+            queries=queries,
+            keys=keys,
+            width=width,
+            height=height,
+            rows=rows,
+            across=_across(bounds.numpy(), keys, height) + 2 * width,
+            stripes=stripes,
+            threads=min(threads, sets * stripes),
+            tiled=tiled,
+            operations=operations,
+        )
+
+    @property
+    def group(self) -> int:
+        """Return how many heads share keys."""
+        return self.heads // self.kv_heads
+
+    def padded(self, length: int) -> int:
+        """Round a length up to whole panels."""
+        return -(-length // self.width) * self.width
+
+
+def takes_tiles(problem: LoweredProblem) -> bool:
+    """Return whether the products of a problem are computed on matrix tiles.
+
+    Of few queries most rows of a tile would be empty.
+    """
+    inputs = problem.query, problem.key, problem.value
+    return (
+        all(x is None or x.dtype == torch.bfloat16 for x in inputs)
+        and 2 * problem.query.shape[2] >= SQUARE
+        and matrix_tiles.refusal() is None
+    )
+
+
+def _across(bounds: np.ndarray, keys: int, height: int) -> int:
+    """Return the most keys that a block of queries spans."""
+    starts, stops = bounds.swapaxes(0, 1)
+    seeing, firsts = starts < stops, range(0, bounds.shape[-1], height)
+    low = np.minimum.reduceat(np.where(seeing, starts, keys), firsts, axis=-1)
+    high = np.maximum.reduceat(np.where(seeing, stops, 0), firsts, axis=-1)
+    return max(0, int((high - low).max()))
 
 
 # Those of a backward pass in bfloat16, the most, are half as many.
@@ -221,7 +353,11 @@ class Program:
             if array is not None:
                 words[_AT[name]] = array.data_ptr()
         if parts == 1:
-            call_in_threads(self._share, self._task_with(words), self._threads)
+            packed = self._task_with(words)
+            if self._threads == 1:
+                self._share.run(packed)
+            else:
+                call_in_threads(self._share, packed, self._threads)
             self._check_status(words)
         else:
             share(range(self._units), lambda units: self._take(units, words, parts), self._threads)
@@ -241,7 +377,7 @@ class Program:
             for row in range(first, last, step):
                 own[FIRST_ROW], own[LAST_ROW] = row, min(row + step, last)
                 own[NEXT_THREAD], own[NEXT_UNIT], own[STOP] = 0, unit, unit + 1
-                call_in_threads(self._share, self._task_with(own), 1)
+                self._share.run(self._task_with(own))
                 self._check_status(own)
 
     def _task_with(self, words: Any) -> bytes:
@@ -251,12 +387,12 @@ class Program:
     def _check_status(self, words: Any) -> None:
         if words[STATUS]:
             raise RuntimeError(
-                f"a kernel of the streaming engine ended with status {words[STATUS]}: take "
+                f"a kernel of the streaming engine ended with status {words[STATUS]}. Use "
                 "Attention(engine='fused')."
             )
 
     def _check(self, given: Mapping[str, Tensor | None]) -> None:
-        """Raise a ValueError where the kernels would read or write beyond an array."""
+        """Raise a ValueError if the kernels would read or write beyond an array."""
         for name, needed in self._needed.items():
             if name not in _ARRAYS or (name in ("lengths", "rows") and name not in given):
                 continue

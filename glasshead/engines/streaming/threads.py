@@ -1,23 +1,17 @@
-"""Threads, PyTorch's own where it lends them, and the schedule that divides work among them."""
+"""Threads that share the work of a pass: PyTorch's own where it lends them."""
 
 import ctypes
-import math
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 import torch
 
-from glasshead.engines.streaming import matrix_tiles
-from glasshead.engines.streaming.kernels.processor import SQUARE, at_hand, columns_of
 from glasshead.engines.streaming.machine_code import Kernel
-from glasshead.engines.streaming.operands import LoweredProblem, real_of
 
 _Unit = TypeVar("_Unit")
 
@@ -51,10 +45,6 @@ def share(units: Sequence[_Unit], work: Callable[[Iterator[_Unit]], None], threa
         raise RuntimeError(
             f"of {len(units)} units of work {left.finished} were finished: this is a bug."
         )
-
-
-# With fewer operations one thread computes alone, as others would take longer to begin.
-_FEW = 1_000_000
 
 
 _Run = Callable[[Callable[[], None], int], None]
@@ -113,13 +103,10 @@ def _gomp_of_code() -> Callable[[Any, Any, int, int], None] | None:
 
 
 def call_in_threads(kernel: Kernel, packed: bytes, threads: int) -> None:
-    """Call a kernel in each thread with the same packed arguments, without Python in any."""
-    if threads == 1:
-        kernel.function(kernel.unused, kernel.unused, packed)
-        return
+    """Call a kernel in each of several threads with the same packed arguments, without Python."""
     parallel = None if _is_forked else _gomp_of_code()
     if parallel is None:
-        _in_own_pool(lambda: kernel.function(kernel.unused, kernel.unused, packed), threads)
+        _in_own_pool(lambda: kernel.run(packed), threads)
     else:
         parallel(kernel.in_thread, packed, torch.get_num_threads(), 0)
 
@@ -199,129 +186,3 @@ class _Shared(Generic[_Unit]):
     def end(self) -> None:
         """End the iteration for all threads."""
         self._left.clear()
-
-
-# The most scores of a block: a few megabytes, however long the text. The backward pass holds two
-# blocks, and may take no more memory. On matrix tiles products take so little time that the scores
-# have to stay in the L2 cache.
-_FORWARD_NUMBERS, _BACKWARD_NUMBERS, _TILED_NUMBERS = 2**21, 2**20, 2**18
-# Queries per block; fewer where the block's scores would not stay in cache.
-_HEIGHT = 64
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Division of the work into blocks of queries, stripes of blocks, and work items.
-
-    Attributes:
-        batch, heads, kv_heads, queries, keys: The sizes of the problem.
-        width: The keys of a panel.
-        height: The queries of a block.
-        rows: Of which the height is a multiple.
-        across: The most keys that a block spans, in whole panels.
-        stripes: In how many parts the queries are divided.
-        threads: How many take part.
-        tiled: Whether products of bfloat16 are computed on matrix tiles.
-        operations: Of the products, by which the work is divided.
-    """
-
-    batch: int
-    heads: int
-    kv_heads: int
-    queries: int
-    keys: int
-    width: int
-    height: int
-    rows: int
-    across: int
-    stripes: int
-    threads: int
-    tiled: bool
-    operations: int = field(compare=False)
-
-    @classmethod
-    def forward(cls, problem: LoweredProblem) -> "Schedule":
-        """Divide the work of a forward pass."""
-        tiled = takes_tiles(problem)
-        numbers = _TILED_NUMBERS if tiled else _FORWARD_NUMBERS
-        return cls.of(problem, numbers=numbers, shares=4, tiled=tiled)
-
-    @classmethod
-    def backward(cls, problem: LoweredProblem) -> "Schedule":
-        """Divide the work of a backward pass."""
-        tiled = takes_tiles(problem)
-        return cls.of(problem, numbers=_BACKWARD_NUMBERS, shares=1, tiled=tiled)
-
-    @classmethod
-    def of(
-        cls, problem: LoweredProblem, *, numbers: int, shares: int, tiled: bool = False
-    ) -> "Schedule":
-        """Divide the work of a problem.
-
-        Args:
-            problem: The tensors, with the bounds of each query.
-            numbers: The most scores of a block.
-            shares: The least number of work items per thread.
-            tiled: Whether products of bfloat16 are computed on matrix tiles.
-        """
-        query, bounds = problem.query, problem.recipe.bounds
-        batch, heads, queries, dim = query.shape
-        kv_heads, keys = problem.key.shape[1:3]
-        width = columns_of(real_of(query).itemsize)
-        seen = (bounds[:, 1] - bounds[:, 0]).clamp(min=0)
-        operations = 4 * int(seen.sum()) * (batch // len(bounds)) * heads * dim
-        threads = 1 if operations < _FEW else torch.get_num_threads()
-        most = int(seen.max()) + _HEIGHT + 2 * width if seen.numel() else 1
-        height = min(_HEIGHT, max(8, numbers // most), queries)
-        rows = SQUARE if tiled else at_hand().tile.rows
-        height = -(-height // rows) * rows
-        sets, stripes = batch * kv_heads, 1
-        if threads > 1:
-            blocks = -(-queries // height)
-            stripes = max(1, min(blocks, math.ceil(shares * threads / sets)))
-        return cls(
-            batch=batch,
-            heads=heads,
-            kv_heads=kv_heads,
-            queries=queries,
-            keys=keys,
-            width=width,
-            height=height,
-            rows=rows,
-            across=_across(bounds.numpy(), keys, height) + 2 * width,
-            stripes=stripes,
-            threads=min(threads, sets * stripes),
-            tiled=tiled,
-            operations=operations,
-        )
-
-    @property
-    def group(self) -> int:
-        """Return how many heads share keys."""
-        return self.heads // self.kv_heads
-
-    def padded(self, length: int) -> int:
-        """Round a length up to whole panels."""
-        return -(-length // self.width) * self.width
-
-
-def takes_tiles(problem: LoweredProblem) -> bool:
-    """Return whether the products of a problem are computed on matrix tiles.
-
-    Of few queries most rows of a tile would be empty.
-    """
-    inputs = problem.query, problem.key, problem.value
-    return (
-        all(x is None or x.dtype == torch.bfloat16 for x in inputs)
-        and 2 * problem.query.shape[2] >= SQUARE
-        and matrix_tiles.refusal() is None
-    )
-
-
-def _across(bounds: np.ndarray, keys: int, height: int) -> int:
-    """Return the most keys that a block of queries spans."""
-    starts, stops = bounds.swapaxes(0, 1)
-    seeing, firsts = starts < stops, range(0, bounds.shape[-1], height)
-    low = np.minimum.reduceat(np.where(seeing, starts, keys), firsts, axis=-1)
-    high = np.maximum.reduceat(np.where(seeing, stops, 0), firsts, axis=-1)
-    return max(0, int((high - low).max()))

@@ -1,5 +1,6 @@
 """The engine of statistics on a CUDA device: what it takes, and when it is not taken."""
 
+import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -9,8 +10,8 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from glasshead.engines.reference import by_rows
-from glasshead.engines.streaming.engine import is_differentiated_otherwise
+from glasshead.engines.reference import Price, by_rows, bytes_by_rows
+from glasshead.engines.streaming.engine import is_differentiated_otherwise, seen_pairs
 from glasshead.recipe.biases import Bias
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import without_autocast
@@ -94,6 +95,15 @@ class Triton:
         """Return whether the kernel computes this reduction."""
         many = isinstance(reduction, LargestWeights) and reduction.k > _MOST
         return type(reduction) in _KNOWN and not many
+
+    def price(self, problem: Problem, reductions: Sequence[Reduction]) -> Price:
+        """Estimate one pass over q·kᵀ, and blocks of rows for reductions that the kernel lacks."""
+        whole, width = math.prod(problem.scores_shape), problem.query.shape[-1]
+        pairs = seen_pairs(problem)
+        flops = 2 * (whole if pairs is None else pairs) * width
+        others = not all(map(self.knows, reductions))
+        flops += 2 * whole * width if others else 0
+        return Price(0, flops, 0, bytes_by_rows(problem) if others else 0, 2 + others)
 
     def reduce(
         self, problem: Problem, reductions: Sequence[Reduction], logsumexp: Tensor | None = None

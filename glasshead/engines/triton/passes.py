@@ -86,7 +86,7 @@ def reduce(
             pass does; where the weights that it makes do not sum to 1, it is not used.
     """
     one = _Passes(problem, reductions)
-    if logsumexp is None or not one.beside(logsumexp):
+    if logsumexp is None or not one.sum_rows_and_columns(logsumexp):
         one.alone()
     return one.results()
 
@@ -113,7 +113,7 @@ class _Passes:
     def _zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         return torch.zeros(shape, dtype=dtype, device=self.query.device)
 
-    def beside(self, logsumexp: Tensor) -> bool:
+    def sum_rows_and_columns(self, logsumexp: Tensor) -> bool:
         """Sum rows and columns in one pass, and return whether the logsumexp is that of the rows.
 
         Rows where it is 0 or infinite are those that see nothing, of which kernels tell that.
@@ -336,12 +336,12 @@ def _contiguous(vectors: Tensor) -> Tensor:
 
 
 def _step(tensor: Tensor, axis: int) -> int:
-    """Return the stride of an axis, 0 where it broadcasts."""
+    """Return the stride of an axis, 0 if it broadcasts."""
     return tensor.stride(axis) if tensor.shape[axis] > 1 else 0
 
 
 def _steps(tensor: Tensor | None, axes: int) -> list[int]:
-    """Return the strides of the first axes, 0 where they broadcast or there is no tensor."""
+    """Return the strides of the first axes, 0 if they broadcast or there is no tensor."""
     return [0] * axes if tensor is None else [_step(tensor, axis) for axis in range(axes)]
 
 

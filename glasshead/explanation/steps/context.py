@@ -7,23 +7,14 @@ from rich.cells import cell_len
 
 from glasshead.drawing import Block, Paragraph, Table
 from glasshead.explanation.explanation import Step
-from glasshead.explanation.normalizers import is_hard_max, is_softmax, tell_normalizer
+from glasshead.explanation.figures import MOST_TERMS
+from glasshead.explanation.normalizers import explain_normalizer, is_hard_max, is_softmax
 from glasshead.explanation.printed_numbers import four, printed_context, printed_row
-from glasshead.explanation.subject import (
-    MOST_TERMS,
-    Column,
-    Subject,
-    and_more,
-    factor,
-    figure,
-    formula_of,
-    key_table,
-    short_vector,
-)
+from glasshead.explanation.subject import Column, Subject, formula_of, key_table
 from glasshead.ladder.worked_example import WorkedExample
 
 
-def tell_weights(subject: Subject) -> Step:
+def explain_weights(subject: Subject) -> Step:
     """Explain the normalizer's formula with its numbers, and the weights."""
     title, data = _weights_title(subject), {"weights": subject.matrix("weights")}
     if not subject.seen:
@@ -35,7 +26,7 @@ def tell_weights(subject: Subject) -> Step:
             figures=(_table(subject, ()),),
             data=data,
         )
-    telling = tell_normalizer(subject)
+    telling = explain_normalizer(subject)
     return Step(
         name="weights",
         title=title,
@@ -78,19 +69,19 @@ _MOST_NAMED = 8
 
 def _summary(subject: Subject) -> tuple[Block, ...]:
     """Name the keys with the largest weights."""
-    say, weights = subject.say, subject.row("weights")
+    say, write, weights = subject.say, subject.write, subject.row("weights")
     best = [key for key in subject.by_weight if weights[key] > 0][:2]
     if not best:
         return ()
     itself = [subject.same_words and key == subject.position for key in best]
-    places = {"first": subject.key_names[best[0]], "weight": figure(weights[best[0]])}
+    places = {"first": subject.key_names[best[0]], "weight": write.figure(weights[best[0]])}
     if len(best) == 1:
         if itself[0]:
             text = say("“{query}” looks at itself alone, with a weight of {weight}.", **places)
         else:
             text = say("“{query}” looks at “{first}” alone, with a weight of {weight}.", **places)
         return (Paragraph(text),)
-    alike = [key for key in subject.by_weight if figure(weights[key]) == places["weight"]]
+    alike = [key for key in subject.by_weight if write.figure(weights[key]) == places["weight"]]
     if len(alike) > 1:
         names = [subject.key_names[key] for key in sorted(alike)]
         shown = ", ".join(names[:_MOST_NAMED]) + ", …" * (len(names) > _MOST_NAMED)
@@ -102,7 +93,10 @@ def _summary(subject: Subject) -> tuple[Block, ...]:
             shown=shown,
         )
         return (Paragraph(text),)
-    places |= {"second": subject.key_names[best[1]], "second_weight": figure(weights[best[1]])}
+    places |= {
+        "second": subject.key_names[best[1]],
+        "second_weight": write.figure(weights[best[1]]),
+    }
     if itself[0]:
         text = say(
             "“{query}” looks most at itself (weight {weight}), and next at “{second}” "
@@ -130,8 +124,9 @@ def adds_up_to_one(subject: Subject) -> bool:
     return min(weights) >= 0 and abs(fsum(weights) - 1) < 1e-3
 
 
-def tell_dropout(subject: Subject) -> Step | None:
+def explain_dropout(subject: Subject) -> Step | None:
     """Explain which weights were dropped, and how the others grew; None outside training."""
+    write = subject.write
     rate, say = subject.problem.dropout, subject.say
     if not rate:
         return None
@@ -139,8 +134,9 @@ def tell_dropout(subject: Subject) -> Step | None:
 
     def line(key: int) -> str:
         if not dropped[key]:
-            return f"{figure(weights[key])} → 0"
-        return f"{figure(weights[key])} / {figure(1 - rate)} = {figure(dropped[key])}"
+            return f"{write.figure(weights[key])} → 0"
+        before, after = write.figure(weights[key]), write.figure(dropped[key])
+        return f"{before} / {write.figure(1 - rate)} = {after}"
 
     columns = [
         Column(say("weight before"), weights, share=True),
@@ -153,8 +149,8 @@ def tell_dropout(subject: Subject) -> Step | None:
             say(
                 "In training, each weight is set to 0 at random, with probability {rate}; those "
                 "that remain are divided by {kept} to make up for it.",
-                rate=figure(rate),
-                kept=figure(1 - rate),
+                rate=write.figure(rate),
+                kept=write.figure(1 - rate),
             ),
         ),
         formula="p ← 0,   p ← p / (1 - r)",
@@ -171,7 +167,7 @@ def tell_dropout(subject: Subject) -> Step | None:
 _FIRST = 4
 
 
-def tell_context(subject: Subject) -> Step:
+def explain_context(subject: Subject) -> Step:
     """Explain the weighted sum with its numbers."""
     say = subject.say
     return Step(
@@ -205,31 +201,31 @@ def _mixed(subject: Subject) -> list[int]:
 
 def _numbers(subject: Subject) -> tuple[str, ...]:
     """Write out the sum by names, by vectors, and for the first number."""
-    say, weights = subject.say, subject.row("dropped")
+    write, weights = subject.write, subject.row("dropped")
     values, context = subject.values, subject.context[subject.position].tolist()
     keys = _mixed(subject)
-    left_out = sum(weight != 0 for weight in weights) - len(keys)
+    omitted = sum(weight != 0 for weight in weights) - len(keys)
     left = f"c({subject.name})"
     if not keys:
-        return (f"{left} = {short_vector(context)}",)
-    by_name = [f"{factor(weights[key])}·v({subject.key_names[key]})" for key in keys]
-    first = (f"{left} = {_joined(by_name, subject, left_out)}",)
+        return (f"{left} = {write.vector(context)}",)
+    by_name = [f"{write.factor(weights[key])}·v({subject.key_names[key]})" for key in keys]
+    first = (f"{left} = {_joined(by_name, subject, omitted)}",)
     if not context:
         return first
     margin = " " * cell_len(left)
-    vectors = [f"{factor(weights[key])}·{short_vector(values[key].tolist())}" for key in keys]
-    vectors += and_more(left_out, say)
+    vectors = [f"{write.factor(weights[key])}·{write.vector(values[key].tolist())}" for key in keys]
+    vectors += write.and_more(omitted)
     signs = ["=", *("+" for _ in vectors[1:])]
     heads = [left, *(margin for _ in vectors[1:])]
     lines = [f"{h} {s} {v}" for h, s, v in zip(heads, signs, vectors, strict=True)]
-    terms = [f"{factor(weights[key])}·{factor(values[key, 0].item())}" for key in keys]
-    by_number = f"c₁ = {_joined(terms, subject, left_out)} = {figure(context[0])}"
-    return (*first, "", *lines, f"{margin} = {short_vector(context)}", "", by_number)
+    terms = [f"{write.factor(weights[key])}·{write.factor(values[key, 0].item())}" for key in keys]
+    by_number = f"c₁ = {_joined(terms, subject, omitted)} = {write.figure(context[0])}"
+    return (*first, "", *lines, f"{margin} = {write.vector(context)}", "", by_number)
 
 
-def _joined(terms: list[str], subject: Subject, left_out: int) -> str:
+def _joined(terms: list[str], subject: Subject, omitted: int) -> str:
     """Join all terms by +, with the number of omitted ones."""
-    return " + ".join([*terms, *and_more(left_out, subject.say)])
+    return " + ".join([*terms, *subject.write.and_more(omitted)])
 
 
 def _why(subject: Subject) -> str:
@@ -295,8 +291,8 @@ def _check_printed(printed: WorkedExample, subject: Subject, terms: _Matrix) -> 
     given = (len(rows), len(rows[0]) if rows else 0)
     if shape != given or len(printed.printed_context) != shape[0]:
         raise ValueError(
-            f"printed takes an example of {shape[0]} numbers by {shape[1]} words, as the trace "
-            f"has, and got {given[0]} by {given[1]}."
+            f"printed must be an example of {shape[0]} numbers by {shape[1]} words, as the trace "
+            f"has, got {given[0]} by {given[1]}."
         )
 
 

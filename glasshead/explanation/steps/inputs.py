@@ -14,13 +14,9 @@ from glasshead.explanation.printed_numbers import printed_vectors
 from glasshead.explanation.subject import (
     Subject,
     aligned,
-    factor,
-    figure,
     formula_of,
     heat_map,
     part_name,
-    products,
-    short_vector,
     shown_weights,
 )
 
@@ -31,7 +27,7 @@ if TYPE_CHECKING:
 _MOST_WORDS = 40
 
 
-def tell_opening(subject: Subject) -> Step:
+def explain_opening(subject: Subject) -> Step:
     """Introduce the explanation and its words."""
     return Step(
         name="opening",
@@ -82,18 +78,18 @@ def _result(subject: Subject) -> Block:
 
 
 def _recipe(subject: Subject) -> tuple[Block, ...]:
-    say, problem = subject.say, subject.problem
+    say, write, problem = subject.say, subject.write, subject.problem
     choices = [
         (say("words"), _words(subject.query_names)),
         *([] if subject.same_words else [(say("words looked at"), _words(subject.key_names))]),
         (say("explained word"), subject.name),
         (say("score"), _part(problem.score)),
         (say("inverse temperature β"), _beta(subject)),
-        *([] if problem.softcap is None else [(say("softcap"), figure(problem.softcap))]),
+        *([] if problem.softcap is None else [(say("softcap"), write.figure(problem.softcap))]),
         *((say("bias"), part_name(bias)) for bias in problem.biases),
         (say("mask"), say("none") if problem.mask is None else repr(problem.mask)),
         (say("weights"), _part(problem.normalizer)),
-        *([(say("dropout"), figure(problem.dropout))] if problem.dropout else []),
+        *([(say("dropout"), write.figure(problem.dropout))] if problem.dropout else []),
         (say("dimension d"), _widths(subject)),
         *_place(subject),
     ]
@@ -101,8 +97,8 @@ def _recipe(subject: Subject) -> tuple[Block, ...]:
         Table([say("setting"), say("value")], choices, caption=say("The recipe of this attention")),
         Paragraph(
             say(
-                "Numbers are computed with more digits than the four decimals shown, so a sum of "
-                "shown numbers may differ in its last digit."
+                "Numbers are computed with more digits than are shown, so a sum of shown numbers "
+                "may differ in its last digit."
             )
         ),
     )
@@ -116,9 +112,10 @@ def _part(part: nn.Module) -> str:
 
 def _beta(subject: Subject) -> str:
     """Format β, with its formula where it is 1/√d."""
+    write = subject.write
     if subject.is_scaled_by_width:
-        return f"1/√{subject.queries.shape[-1]} = {figure(subject.beta)}"
-    return figure(subject.beta)
+        return f"1/√{subject.queries.shape[-1]} = {write.figure(subject.beta)}"
+    return write.figure(subject.beta)
 
 
 def _widths(subject: Subject) -> str:
@@ -154,7 +151,7 @@ _MOST_NUMBERS = 3
 _SUBSCRIPTS = "₁₂₃"
 
 
-def tell_projection(subject: Subject) -> Step | None:
+def explain_projection(subject: Subject) -> Step | None:
     """Explain the query, key and value of the word, number by number."""
     projection, say = subject.projection, subject.say
     if projection is None:
@@ -179,7 +176,7 @@ def tell_projection(subject: Subject) -> Step | None:
             ),
         ),
         formula=_formula(projection),
-        numbers=(f"x({subject.name}) = {short_vector(x[position].tolist())}", "", *numbers),
+        numbers=(f"x({subject.name}) = {subject.write.vector(x[position].tolist())}", "", *numbers),
         why=say(
             "Why three matrices: if the embedding itself were query, key and value, a word could "
             "only look for words like itself. With matrices it can learn to look for something "
@@ -214,8 +211,8 @@ class _Made:
         width = result.shape[-1]
         if matrix.shape[-1] not in (width, heads * width):
             raise ValueError(
-                f"projection.W_{role} takes {width} columns, one for each number of a {role}, or "
-                f"{heads * width} for {heads} heads, and got {matrix.shape[-1]}."
+                f"projection.W_{role} must have {width} columns, one for each number of a {role}, "
+                f"or {heads * width} for {heads} heads, got {matrix.shape[-1]}."
             )
         columns = slice(head * width, (head + 1) * width)
         if matrix.shape[-1] == width:
@@ -240,20 +237,21 @@ class _Made:
             result.double(), self.result.double(), rtol=1e-2, atol=1e-3
         ):
             raise ValueError(
-                f"projection takes the inputs and matrices that the trace was made from, and got "
+                "projection must have the inputs and matrices that the trace was made from, got "
                 f"others: its W_{role} does not give the {role} vectors of the trace."
             )
 
     def lines(self, subject: Subject, x: list[float]) -> tuple[str, ...]:
         """Write out the first numbers of the word's vector, each as a sum."""
+        write = subject.write
         result = self.result[subject.position].tolist()
         lines = []
         for place in range(min(len(result), _MOST_NUMBERS)):
             column = self.matrix[:, place].tolist()
-            bias = "" if self.bias is None else f" + {factor(self.bias[place].item())}"
-            written = f"{products(x, column, subject.say)}{bias} = {figure(result[place])}"
+            bias = "" if self.bias is None else f" + {write.factor(self.bias[place].item())}"
+            written = f"{write.products(x, column)}{bias} = {write.figure(result[place])}"
             lines.append((f"{self.letter}{_SUBSCRIPTS[place]}({subject.name})", written))
-        whole = (f"{self.letter}({subject.name})", short_vector(result))
+        whole = (f"{self.letter}({subject.name})", write.vector(result))
         return (*aligned([*lines, whole]), "")
 
 
@@ -267,9 +265,9 @@ def _formula(projection: "Projection") -> str:
     return ",   ".join(parts)
 
 
-def tell_inputs(subject: Subject) -> Step:
+def explain_inputs(subject: Subject) -> Step:
     """Explain queries, keys and values."""
-    say = subject.say
+    say, write = subject.say, subject.write
     alike, query = _alike(subject), subject.queries[subject.position].tolist()
     same = say(
         "Here all three are one and the same vector x, the embedding of the word: the numbers that "
@@ -280,7 +278,7 @@ def tell_inputs(subject: Subject) -> Step:
         title=say("Queries, keys and values"),
         intro=(_three_vectors(subject), same) if alike else (_three_vectors(subject),),
         formula="q = k = v = x" if alike else "",
-        numbers=(f"{'x' if alike else 'q'}({subject.name}) = {short_vector(query)}",),
+        numbers=(f"{'x' if alike else 'q'}({subject.name}) = {write.vector(query)}",),
         figures=(_table(subject, alike=alike), *_remark(subject)),
         printed=printed_vectors(subject),
         why=say(
@@ -315,12 +313,12 @@ def _alike(subject: Subject) -> bool:
 
 def _table(subject: Subject, *, alike: bool) -> Table:
     """Build the table of keys and values."""
-    say = subject.say
+    say, write = subject.say, subject.write
     columns = [("x", subject.keys)] if alike else [("k", subject.keys), ("v", subject.values)]
     rows = [
         [
             subject.key_names[key],
-            *(short_vector(v[key].tolist()) for _, v in columns),
+            *(write.vector(v[key].tolist()) for _, v in columns),
         ]
         for key in subject.shown
     ]

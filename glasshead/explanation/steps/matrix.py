@@ -4,18 +4,10 @@ import torch
 
 from glasshead.drawing import Block, Table
 from glasshead.explanation.explanation import Step
-from glasshead.explanation.subject import (
-    MOST_ROWS,
-    Subject,
-    aligned,
-    figure,
-    heat_map,
-    short_vector,
-    shown_weights,
-)
+from glasshead.explanation.subject import MOST_ROWS, Subject, aligned, heat_map, shown_weights
 
 
-def tell_matrix(subject: Subject) -> Step:
+def explain_matrix(subject: Subject) -> Step:
     """Show the weights of every query as a heat map, with the explained row marked."""
     say = subject.say
     return Step(
@@ -55,9 +47,10 @@ def _shapes(subject: Subject) -> str:
     return f"[{queries}, {width}] = [{queries}, {keys}]·[{keys}, {width}]"
 
 
-def tell_columns(subject: Subject) -> Step | None:
+def explain_columns(subject: Subject) -> Step | None:
     """Show values, weights and context with words as columns; None where it is not asked for."""
-    if not subject.columns:
+    write = subject.write
+    if not subject.settings.columns:
         return None
     say = subject.say
     letter = "X" if _values_are_inputs(subject) else "V"
@@ -70,10 +63,10 @@ def tell_columns(subject: Subject) -> Step | None:
         formula=f"H = {letter}·A,   A = Pᵀ,   H = Cᵀ",
         numbers=aligned(
             [
-                (f"p({subject.name})", short_vector(weights)),
-                (f"a({subject.name})", f"{short_vector(weights)}ᵀ"),
-                (f"c({subject.name})", short_vector(context)),
-                (f"h({subject.name}) = {letter}·a({subject.name})", f"{short_vector(context)}ᵀ"),
+                (f"p({subject.name})", write.vector(weights)),
+                (f"a({subject.name})", f"{write.vector(weights)}ᵀ"),
+                (f"c({subject.name})", write.vector(context)),
+                (f"h({subject.name}) = {letter}·a({subject.name})", f"{write.vector(context)}ᵀ"),
             ]
         ),
         figures=_tables(subject, letter),
@@ -109,35 +102,40 @@ def _intro(subject: Subject, letter: str) -> str:
 
 def _tables(subject: Subject, letter: str) -> tuple[Block, ...]:
     """Build the three matrices; of many words, the column of the explained query alone."""
-    say, keys = subject.say, subject.key_names
+    say, write, keys = subject.say, subject.write, subject.key_names
     queries = list(range(len(subject.query_names)))
     if max(len(queries), len(keys)) > MOST_ROWS:
         queries = [subject.position]
     weights = subject.matrix("dropped").T.double()
     names = [subject.query_names[query] for query in queries]
     shown = subject.shown
-    rows = [[keys[key], *(figure(weights[key, q].item()) for q in queries)] for key in shown]
+    rows = [[keys[key], *(write.figure(weights[key, q].item()) for q in queries)] for key in shown]
     others = [key for key in range(len(keys)) if key not in shown]
     if others:
         sums = weights[others].sum(0)
         more = say("… and {count} others", count=len(others))
-        rows.append([more, *(figure(sums[q].item()) for q in queries)])
-    total = [say("total"), *(figure(weights[:, q].sum().item()) for q in queries)]
+        rows.append([more, *(write.figure(sums[q].item()) for q in queries)])
+    total = [say("total"), *(write.figure(weights[:, q].sum().item()) for q in queries)]
     return (
-        _transposed(letter, subject.values.T[:, shown].tolist(), [keys[key] for key in shown]),
+        _transposed(
+            subject, letter, subject.values.T[:, shown].tolist(), [keys[key] for key in shown]
+        ),
         Table(["A", *names], [*rows, total]),
-        _transposed("H", subject.context.T[:, queries].tolist(), names),
+        _transposed(subject, "H", subject.context.T[:, queries].tolist(), names),
     )
 
 
-def _transposed(letter: str, rows: list[list[float]], names: list[str]) -> Table:
+def _transposed(subject: Subject, letter: str, rows: list[list[float]], names: list[str]) -> Table:
     """Build a table of vectors as columns; of long ones the first numbers."""
-    shown = [[str(place + 1), *map(figure, row)] for place, row in enumerate(rows[:MOST_ROWS])]
+    shown = [
+        [str(place + 1), *map(subject.write.figure, row)]
+        for place, row in enumerate(rows[:MOST_ROWS])
+    ]
     more = [["…", *("" for _ in names)]] if len(rows) > MOST_ROWS else []
     return Table([letter, *names], [*shown, *more])
 
 
-def tell_heads(subject: Subject) -> Step | None:
+def explain_heads(subject: Subject) -> Step | None:
     """Show the weights of the query in each head; None for a single head."""
     if subject.heads == 1:
         return None
@@ -191,7 +189,7 @@ def _best(weights: torch.Tensor, names: tuple[str, ...], subject: Subject) -> tu
     for name, row in list(zip(names, weights, strict=True))[:MOST_ROWS]:
         best = int(row.argmax())
         weight = row[best].item()
-        found = f"{subject.key_names[best]} ({figure(weight)})" if weight > 0 else "0"
+        found = f"{subject.key_names[best]} ({subject.write.figure(weight)})" if weight > 0 else "0"
         lines.append(f"{name}: max p = {found}")
     return (*lines, "…") if len(names) > MOST_ROWS else tuple(lines)
 

@@ -8,23 +8,14 @@ from glasshead.drawing import Block, Formula, Paragraph
 from glasshead.explanation.explanation import Step
 from glasshead.explanation.normalizers import is_softmax, sharpens, why_hidden
 from glasshead.explanation.printed_numbers import printed_row
-from glasshead.explanation.subject import (
-    Column,
-    Figures,
-    Subject,
-    factor,
-    figure,
-    formula_of,
-    key_table,
-    short_vector,
-)
+from glasshead.explanation.subject import Column, Subject, formula_of, key_table
 from glasshead.recipe.biases import ANY_BIAS, Bias
 from glasshead.recipe.masks.base import picture
 from glasshead.recipe.scores import Dot
 from glasshead.recipe.tile import Tile
 
 
-def tell_scores(subject: Subject) -> Step:
+def explain_scores(subject: Subject) -> Step:
     """Explain the score of each key."""
     say, score = subject.say, subject.problem.score
     return Step(
@@ -52,14 +43,14 @@ def tell_scores(subject: Subject) -> Step:
 
 def _score_numbers(subject: Subject) -> tuple[str, ...]:
     """Write out the score's learned vectors, and the score of each key as the trace has it."""
-    score, scores, write = subject.problem.score, subject.row("scores"), Figures(subject.say)
+    score, scores, write = subject.problem.score, subject.row("scores"), subject.write
     query, keys = subject.used
     learned = [(name, score.get_parameter(name)) for name in score.learned]
-    vectors = [f"{name} = {short_vector(v.tolist())}" for name, v in learned if v.ndim == 1]
+    vectors = [f"{name} = {write.vector(v.tolist())}" for name, v in learned if v.ndim == 1]
 
     def line(key: int) -> str:
         written = score.written(query.tolist(), keys[key].tolist(), write)
-        result = figure(scores[key])
+        result = write.figure(scores[key])
         return result if written is None else f"{written} = {result}"
 
     return (*vectors, *([""] if vectors else []), *subject.by_key("s", line))
@@ -98,12 +89,13 @@ def _written_scores(subject: Subject, others: int) -> str:
     )
 
 
-def tell_scaling(subject: Subject) -> Step:
+def explain_scaling(subject: Subject) -> Step:
     """Explain the scaling of the scores by β."""
+    write = subject.write
     data = {"beta": subject.beta, "scaled": subject.matrix("scaled")}
     if subject.beta == 1:
         return _unscaled(subject, data)
-    say, beta = subject.say, figure(subject.beta)
+    say, beta = subject.say, write.figure(subject.beta)
     scores, scaled = subject.row("scores"), subject.row("scaled")
     by_width = subject.is_scaled_by_width
     width = subject.queries.shape[-1]
@@ -122,7 +114,7 @@ def tell_scaling(subject: Subject) -> Step:
         intro=(intro,),
         formula="s ← β·s,   β = 1/√d" if by_width else "s ← β·s",
         numbers=subject.by_key(
-            "β·s", lambda key: f"{beta}·{factor(scores[key])} = {figure(scaled[key])}"
+            "β·s", lambda key: f"{beta}·{write.factor(scores[key])} = {write.figure(scaled[key])}"
         ),
         why=_why_root(subject, width) if by_width else _why_beta(subject),
         data=data,
@@ -161,7 +153,7 @@ def _why_root(subject: Subject, width: int) -> str:
         "about 1 from 0 whatever the dimension, and no weight swallows all the others merely "
         "because of it.",
         width=width,
-        here=figure(width**0.5),
+        here=subject.write.figure(width**0.5),
     )
 
 
@@ -178,15 +170,16 @@ def _why_beta(subject: Subject) -> str:
     )
 
 
-def tell_softcap(subject: Subject) -> Step | None:
+def explain_softcap(subject: Subject) -> Step | None:
     """Explain the softcap, which bounds scores to between -c and c."""
-    softcap, say = subject.problem.softcap, subject.say
+    softcap, say, write = subject.problem.softcap, subject.say, subject.write
     if softcap is None:
         return None
-    cap, scaled, capped = figure(softcap), subject.row("scaled"), subject.row("capped")
+    cap, scaled, capped = write.figure(softcap), subject.row("scaled"), subject.row("capped")
 
     def line(key: int) -> str:
-        return f"{cap}·tanh({figure(scaled[key])} / {factor(softcap)}) = {figure(capped[key])}"
+        curve = f"tanh({write.figure(scaled[key])} / {write.factor(softcap)})"
+        return f"{cap}·{curve} = {write.figure(capped[key])}"
 
     return Step(
         name="capped",
@@ -213,7 +206,7 @@ _MOST_NAMED = 24
 _FEW = 2
 
 
-def tell_masking(subject: Subject) -> Step | None:
+def explain_masking(subject: Subject) -> Step | None:
     """Explain the biases, then which keys are hidden; None without either."""
     problem, say = subject.problem, subject.say
     if problem.mask is None and not problem.biases:
@@ -302,14 +295,15 @@ def _count(subject: Subject) -> tuple[str, ...]:
 
 def _numbers(subject: Subject) -> tuple[str, ...]:
     """Write out the masked scores, with the biases added."""
+    write = subject.write
     before, after, seen = subject.row("capped"), subject.row("masked"), set(subject.seen)
     bias = None if subject.bias is None else subject.bias[subject.position].tolist()
 
     def line(key: int) -> str:
-        result = figure(after[key])
+        result = write.figure(after[key])
         if bias is None or key not in seen:
             return result
-        return f"{figure(before[key])} + {factor(bias[key])} = {result}"
+        return f"{write.figure(before[key])} + {write.factor(bias[key])} = {result}"
 
     # Among many keys, the first hidden ones are written out too.
     hidden = sorted(set(range(len(subject.key_names))) - seen)

@@ -9,7 +9,7 @@ from torch import Tensor
 from glasshead.drawing import Block, Formula, Paragraph, Table
 from glasshead.explanation.explanation import Step
 from glasshead.explanation.normalizers import is_softmax
-from glasshead.explanation.subject import Subject, aligned, figure, short_vector
+from glasshead.explanation.subject import Subject, aligned
 
 _FACTORS = (1, 10, 100)
 _NEARLY_ALL = 0.99
@@ -19,7 +19,7 @@ _MOST_KEYS = 5
 _EXAMPLE = (0.1, 0.3, 0.5, 0.6, 0.9)
 
 
-def tell_sharpness(subject: Subject) -> Step:
+def explain_sharpness(subject: Subject) -> Step:
     """Explain scaling by the derivative at the user's scores, and at multiples of these."""
     say = subject.say
     title = say("Why scores are scaled")
@@ -121,20 +121,16 @@ def _numbers(
     subject: Subject, keys: list[int], weights: Tensor, jacobian: Tensor
 ) -> tuple[str, ...]:
     """Write out one derivative on the diagonal, and one off it."""
+    write = subject.write
     best = max(range(len(keys)), key=lambda place: weights[keys[place]].item())
     other = next(place for place in range(len(keys)) if place != best)
-    p, q = weights[keys[best]].item(), weights[keys[other]].item()
+    p, q = (write.figure(weights[keys[place]].item()) for place in (best, other))
+    own, others = (write.figure(jacobian[best, place].item()) for place in (best, other))
     first, second = subject.key_names[keys[best]], subject.key_names[keys[other]]
     return aligned(
         [
-            (
-                f"∂p({first})/∂s({first})",
-                f"{figure(p)}·(1 - {figure(p)}) = {figure(jacobian[best, best].item())}",
-            ),
-            (
-                f"∂p({first})/∂s({second})",
-                f"{figure(p)}·(0 - {figure(q)}) = {figure(jacobian[best, other].item())}",
-            ),
+            (f"∂p({first})/∂s({first})", f"{p}·(1 - {p}) = {own}"),
+            (f"∂p({first})/∂s({second})", f"{p}·(0 - {q}) = {others}"),
         ]
     )
 
@@ -148,10 +144,10 @@ def _introduction(subject: Subject) -> str:
 
 
 def _jacobian_table(subject: Subject, keys: list[int], jacobian: Tensor) -> tuple[Block, ...]:
-    say = subject.say
+    say, write = subject.say, subject.write
     names = [subject.key_names[key] for key in keys]
     rows = [
-        [f"∂p({name})", *map(figure, row)]
+        [f"∂p({name})", *map(write.figure, row)]
         for name, row in zip(names, jacobian.tolist(), strict=True)
     ]
     table = Table(
@@ -172,7 +168,7 @@ def _growth(
     subject: Subject, factors: Sequence[int], grown: Tensor, example: Tensor
 ) -> tuple[Block, ...]:
     """Show weights and derivatives as scores grow: the user's scores, then those of text E."""
-    say = subject.say
+    say, write = subject.say, subject.write
     places = _few(grown[0])
     names = [subject.key_names[subject.seen[place]] for place in places]
     own = say("The scores of “{query}”, as they are and made larger")
@@ -180,13 +176,13 @@ def _growth(
         Paragraph(_what_grows(subject, factors[-1], grown[-1])),
         _growth_table(subject, factors, grown, places, names, own),
         Paragraph(say("The same with the five scores of text E:")),
-        Formula(f"s = {short_vector(_EXAMPLE)}"),
+        Formula(f"s = {write.vector(_EXAMPLE)}"),
         _growth_table(
             subject,
             _FACTORS,
             example,
             range(len(_EXAMPLE)),
-            [figure(x) for x in _EXAMPLE],
+            [write.figure(x) for x in _EXAMPLE],
             say("Five scores, as they are and made larger"),
         ),
     )
@@ -194,7 +190,7 @@ def _growth(
 
 def _what_grows(subject: Subject, times: int, weights: Float[Tensor, " keys"]) -> str:
     """Say what becomes of the weights, by the last row of the table."""
-    say = subject.say
+    say, write = subject.say, subject.write
     opening = say(
         "Now let the same scores grow, as they do where the dimension is large and nothing is "
         "scaled."
@@ -203,8 +199,8 @@ def _what_grows(subject: Subject, times: int, weights: Float[Tensor, " keys"]) -
         return opening
     places = {
         "times": times,
-        "weight": figure(weights.max().item()),
-        "derivative": figure(largest_derivative(weights)),
+        "weight": write.figure(weights.max().item()),
+        "derivative": write.figure(largest_derivative(weights)),
     }
     ties = int(_leaders(_scores(subject)).sum())
     if ties > 1:
@@ -232,13 +228,13 @@ def _growth_table(
     names: Sequence[str],
     caption: str,
 ) -> Table:
-    say = subject.say
+    say, write = subject.say, subject.write
     rows = [
         [
             f"× {times}",
-            *(figure(row[place].item()) for place in places),
-            figure(row.max().item()),
-            figure(largest_derivative(row)),
+            *(write.figure(row[place].item()) for place in places),
+            write.figure(row.max().item()),
+            write.figure(largest_derivative(row)),
         ]
         for times, row in zip(factors, grown, strict=True)
     ]

@@ -145,7 +145,7 @@ class Beam(Strategy):
     """argmax_Y ln p(Y) / lp(Y), with lp(Y) = ((5 + |Y|) / 6)^length_penalty, by beam search.
 
     At each step every open text is extended by every token, and the `width` likeliest extensions
-    by ln p are considered. Those of them that end are finished; the likeliest `width` that do not
+    by ln p are considered. The ones that end are finished; the likeliest `width` that do not
     end stay open. |Y| counts the chosen tokens, the end token included. Among equals, the token of
     the better text comes first, then the lower token. A width of 1 is `Greedy()`; one that prunes
     nothing finds the optimum.
@@ -193,15 +193,15 @@ class Beam(Strategy):
         name = "Beam(length_penalty=…)"
         if not 0 <= finite(self.length_penalty, name) <= _LARGEST_PENALTY:
             raise ValueError(
-                f"{name} takes a number from 0 to {_LARGEST_PENALTY:g}, "
-                f"and got {self.length_penalty!r}."
+                f"{name} must be a number from 0 to {_LARGEST_PENALTY:g}, got "
+                f"{self.length_penalty!r}."
             )
         object.__setattr__(self, "length_penalty", float(self.length_penalty))
         candidates = whole_number(self.candidates, "Beam(candidates=…)", least=1)
         if candidates > self.width:
             raise ValueError(
-                f"Beam(candidates=…) takes at most the width, {self.width}, and got {candidates}: "
-                "widen the beam."
+                f"Beam(candidates=…) must be at most the width, {self.width}, got {candidates}. "
+                "Widen the beam."
             )
         object.__setattr__(self, "candidates", candidates)
 
@@ -250,6 +250,6 @@ class Beam(Strategy):
 
     def turns(self, request: Request) -> Iterator[Turn]:
         raise ValueError(
-            f"stream takes a strategy that chooses token by token, Greedy() or Sampling(), and got "
-            f"{self!r}, which knows no token before the whole text: call generate()."
+            "stream needs a strategy that chooses token by token, Greedy() or Sampling(), got "
+            f"{self!r}. Call generate(), which returns the whole text."
         )

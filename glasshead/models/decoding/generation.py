@@ -140,8 +140,8 @@ class Request:
             logits = logits.index_fill(-1, self.never.to(logits.device), -torch.inf)
             if -math.inf in logits.amax(-1).tolist():
                 raise ValueError(
-                    f"never={(*self.never.tolist(),)} leaves a token to choose at each step, and "
-                    "left none that has a probability above 0: forbid fewer."
+                    f"never={(*self.never.tolist(),)} must allow a token at each step, got a step "
+                    "at which every other token has probability 0. Forbid fewer."
                 )
         return NextTokens(logits, total)
 
@@ -149,8 +149,7 @@ class Request:
         for name, tokens in (("end", self.ends), ("never", self.never.tolist())):
             if max(tokens, default=-1) >= size:
                 raise ValueError(
-                    f"{name} takes tokens of the vocabulary, 0 to {size - 1}, "
-                    f"and got {max(tokens)}."
+                    f"{name} must be within the vocabulary, 0 to {size - 1}, got {max(tokens)}."
                 )
 
 
@@ -181,10 +180,10 @@ class NextTokens:
 def _check_logits(logits: Any, rows: int) -> None:
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         got = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
-        raise TypeError(f"steps.next gives logits as a floating-point tensor, and gave {got}.")
+        raise TypeError(f"steps.next must return logits as a floating-point tensor, got {got}.")
     if logits.ndim != 2 or logits.shape[0] != rows or not logits.shape[1]:
         raise ValueError(
-            f"steps.next gives logits [{rows}, vocabulary] for {rows} rows, and gave shape "
+            f"steps.next must return logits [{rows}, vocabulary] for {rows} rows, got shape "
             f"{list(logits.shape)}."
         )
 
@@ -193,13 +192,13 @@ def _no_sum(total: Sequence[float]) -> ValueError:
     """Return the error for a logsumexp that is not finite: from NaN, +inf, or all -inf."""
     if -math.inf in total:
         return ValueError(
-            "steps.next gives at least one token a probability above 0, and gave a row of logits "
-            "that are all -inf: look at what masks them."
+            "steps.next must give at least one token a probability above 0, got a row of logits "
+            "that are all -inf. Check what masks them."
         )
     found = "NaN" if any(map(math.isnan, total)) else "+inf"
     return ValueError(
-        f"steps.next gives logits that are finite or -inf, and gave {found}: look at the model's "
-        "weights, its precision and what it was fed."
+        f"steps.next must return logits that are finite or -inf, got {found}. Check the model's "
+        "weights, its precision and its input."
     )
 
 
@@ -216,13 +215,13 @@ class Strategy(ABC):
 
     @abstractmethod
     def decode(self, request: Request) -> Generated:
-        """Generate the texts."""
+        """Generate the texts of all rows."""
 
     @abstractmethod
     def turns(self, request: Request) -> Iterator[Turn]:
         """Iterate over the decoding steps.
 
-        Errors: a ValueError, at once, where no token is final before the whole text is.
+        Errors: a ValueError, at once, if no token is final before the whole text is.
         """
 
 
@@ -239,13 +238,13 @@ def generate(
 ) -> Generated:
     """Generate a text for each row of the prompt.
 
-    The steps are fed the whole prompt, then the chosen tokens one at a time. A finished row leaves
-    the batch, which changes nothing for the others. Scores are those of the unmodified model, log
+    The steps are fed the entire prompt, then the chosen tokens one at a time. A finished row leaves
+    the batch, which changes nothing for the others. Scores come from the unmodified model, log
     softmax of its logits, whatever tokens the strategy or `never` exclude or penalize.
 
     Args:
         steps: The model, as fresh decoding steps.
-        prompt: Token ids of the prompts, padded on the left where they differ in length; the steps
+        prompt: Token ids of the prompts, padded on the left if they differ in length; the steps
             have their own record of the padding.
         strategy: `Greedy()`, `Sampling(…)` or `Beam(width)`.
         max_tokens: Maximum number of new tokens, the end token included.
@@ -256,7 +255,7 @@ def generate(
         padding: Number of padding tokens on the left of each row; used by `repetition_penalty`
             only.
 
-    Errors: a TypeError or ValueError for invalid arguments, and where the logits leave no token to
+    Errors: a TypeError or ValueError for invalid arguments, and if the logits leave no token to
     choose: NaN, +inf, or nothing but -inf and suppressed tokens.
 
     >>> from types import SimpleNamespace
@@ -333,7 +332,7 @@ def requested(
     """
     if not isinstance(steps, Steps):
         raise TypeError(
-            "steps takes an object with next(tokens) and reorder(rows), and got "
+            "steps must be an object with next(tokens) and reorder(rows), got "
             f"{type(steps).__name__}, which lacks one of them."
         )
     _check_prompt(prompt)
@@ -354,18 +353,18 @@ def requested(
 def _check_prompt(prompt: Any) -> None:
     if not isinstance(prompt, Tensor):
         raise TypeError(
-            f"prompt takes a torch.Tensor [rows, length] of tokens, and got "
-            f"{type(prompt).__name__}: make one with torch.tensor()."
+            "prompt must be a torch.Tensor [rows, length] of tokens, got "
+            f"{type(prompt).__name__}. Convert it with torch.tensor()."
         )
     if prompt.dtype not in (torch.int64, torch.int32):
         raise TypeError(
-            f"prompt takes tokens as int64 or int32, and got {prompt.dtype}: "
-            "convert it with .long()."
+            f"prompt must be tokens as int64 or int32, got {prompt.dtype}. Convert it with .long()."
         )
     if prompt.ndim != 2 or not prompt.shape[1]:
         raise ValueError(
-            f"prompt takes [rows, length] with at least one token a row, and got shape "
-            f"{list(prompt.shape)}: begin an empty text with a start token, one text with a row."
+            "prompt must be [rows, length] with at least one token a row, got shape "
+            f"{list(prompt.shape)}. Begin an empty text with a start token, and pass one text as "
+            "one row."
         )
 
 
@@ -378,8 +377,8 @@ def _one_each(values: Any, name: str, prompt: Tensor) -> tuple[int, ...]:
     numbers = _tokens(values, name)
     if len(numbers) != len(prompt):
         raise ValueError(
-            f"{name} takes a number for each of the {len(prompt)} rows of the prompt, "
-            f"and got {len(numbers)}."
+            f"{name} must have a number for each of the {len(prompt)} rows of the prompt, got "
+            f"{len(numbers)}."
         )
     return numbers
 
@@ -389,9 +388,9 @@ def _checked(strategy: Strategy) -> Strategy:
         return strategy
     if isinstance(strategy, type) and issubclass(strategy, Strategy):
         raise TypeError(
-            f"strategy takes an object such as Greedy(), and got the class {strategy.__name__}: "
-            f"write {strategy.__name__}(…)."
+            f"strategy must be an object such as Greedy(), got the class {strategy.__name__}. "
+            f"Write {strategy.__name__}(…)."
         )
     raise TypeError(
-        f"strategy takes Greedy(), Sampling(…) or Beam(width), and got {type(strategy).__name__}."
+        f"strategy must be Greedy(), Sampling(…) or Beam(width), got {type(strategy).__name__}."
     )

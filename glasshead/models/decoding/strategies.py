@@ -152,7 +152,7 @@ class Greedy(OneByOne):
         repetition_penalty: Divisor of the positive, and factor of the negative logits of tokens
             that already occur in the row, its prompt included.
 
-    Errors: a TypeError or ValueError where the penalty is no number above 0.
+    Errors: a TypeError or ValueError if the penalty is not a number above 0.
 
     Source: Keskar et al. 2019 (CTRL), section 4.1, for the penalty.
 
@@ -321,15 +321,13 @@ def _nucleus(
 
 def _temperature(value: Any) -> float:
     if finite(value, "Sampling(temperature=…)") < 0:
-        raise ValueError(
-            f"Sampling(temperature=…) takes a number of at least 0, and got {value!r}."
-        )
+        raise ValueError(f"Sampling(temperature=…) must be at least 0, got {value!r}.")
     return float(value)
 
 
 def _mass(value: Any) -> float | None:
     if value is not None and not 0 < finite(value, "Sampling(top_p=…)") <= 1:
-        raise ValueError(f"Sampling(top_p=…) takes a mass above 0 up to 1, and got {value!r}.")
+        raise ValueError(f"Sampling(top_p=…) must be above 0 and at most 1, got {value!r}.")
     return None if value is None else float(value)
 
 

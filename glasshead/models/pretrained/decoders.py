@@ -367,7 +367,7 @@ class Gemma(Llama):
         scalar = values.number("query_pre_attn_scalar", 256)
         if scalar <= 0:
             raise ValueError(
-                f"{values.where} takes query_pre_attn_scalar as a number above 0, and has {scalar}."
+                f"query_pre_attn_scalar in {values.where} must be above 0, got {scalar}."
             )
         biased = values.flag("attention_bias", default=False)
         # Every second layer of Gemma 2 sees all, and every sixth one of Gemma 3.

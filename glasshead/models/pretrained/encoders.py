@@ -174,8 +174,9 @@ class RoBERTa(BERT):
         found = super().config(values)
         if found.context_length <= self._unused_positions:
             raise ValueError(
-                f"{values.where} takes max_position_embeddings above {self._unused_positions}, and "
-                f"has {found.context_length}: take the config.json that belongs to the weights."
+                f"max_position_embeddings in {values.where} must be above "
+                f"{self._unused_positions}, got {found.context_length}. Use the config.json that "
+                "belongs to the weights."
             )
         return replace(found, context_length=found.context_length - self._unused_positions)
 

@@ -57,8 +57,8 @@ class ConfigValues:
         value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(
-                f"{self.where} takes {name} as a whole number from 1, and has {value!r}: take the "
-                "config.json that belongs to the weights."
+                f"{name} in {self.where} must be a whole number of at least 1, got {value!r}. Use "
+                "the config.json that belongs to the weights."
             )
         if value > _LARGEST:
             raise _too_large(self.where, name, value)
@@ -68,12 +68,12 @@ class ConfigValues:
         """Return a number as a float."""
         value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{self.where} takes {name} as a number, and has {value!r}.")  # noqa: TRY004 - what the file has is a value
+            raise ValueError(f"{name} in {self.where} must be a number, got {value!r}.")  # noqa: TRY004 - what the file has is a value
         try:
             return float(value)
         except OverflowError as error:
             raise ValueError(
-                f"{self.where} takes {name} as a number of 64 bits, and has a whole number of "
+                f"{name} in {self.where} must be a number of 64 bits, got a whole number of "
                 f"{int(value).bit_length()} bits."
             ) from error
 
@@ -81,7 +81,7 @@ class ConfigValues:
         """Return a boolean."""
         value = self.get(name, default)
         if not isinstance(value, bool):
-            raise ValueError(f"{self.where} takes {name} as true or false, and has {value!r}.")  # noqa: TRY004 - what the file has is a value
+            raise ValueError(f"{name} in {self.where} must be true or false, got {value!r}.")  # noqa: TRY004 - what the file has is a value
         return value
 
     def choice(self, name: str, default: str, known: Mapping[str, str]) -> str:
@@ -89,8 +89,8 @@ class ConfigValues:
         value = self.get(name, default)
         if not isinstance(value, str) or value not in known:
             raise ValueError(
-                f"{self.where} has {name}={value!r}, and glasshead knows {', '.join(known)}: watch "
-                "the model of transformers itself, by gh.watch(model, …)."
+                f"{name} in {self.where} must be {' or '.join(known)}, got {value!r}. Load the "
+                "model with transformers and use gh.watch(model, …)."
             )
         return known[value]
 
@@ -108,21 +108,21 @@ class ConfigValues:
         """Check that a value is the only supported one."""
         if (given := self.get(name, value)) != value:
             raise ValueError(
-                f"{self.where} has {name}={given!r}, and glasshead knows {value!r}: watch the "
-                "model of transformers itself, by gh.watch(model, …)."
+                f"{name} in {self.where} must be {value!r}, got {given!r}. Load the model with "
+                "transformers and use gh.watch(model, …)."
             )
 
 
 def check_layers(values: Mapping[str, Any], file: Path, tensors: int) -> None:
-    """Raise a ValueError where a config has more layers than there are tensors.
+    """Raise a ValueError if a config has more layers than there are tensors.
 
     Building millions of layers would take hours.
     """
     for name, value in _numbers(values):
         if name in _LAYERS and value > tensors:
             raise ValueError(
-                f"{printable(str(file))} tells of {shown(value)} layers, and the weights are "
-                f"{tensors} tensors: take the weights and the config.json of one model."
+                f"{printable(str(file))} states {shown(value)} layers, but the weights are "
+                f"{tensors} tensors. Use the weights and the config.json of one model."
             )
 
 
@@ -147,12 +147,12 @@ def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 def _too_large(where: str, name: str, value: int) -> ValueError:
     return ValueError(
-        f"{where} tells of a model that no memory holds, with {printable(name)}={shown(value)}: "
-        "take the config.json that belongs to the weights."
+        f"{printable(name)}={shown(value)} in {where} needs more memory than any machine has. Use "
+        "the config.json that belongs to the weights."
     )
 
 
-ANEW = "take it anew"
+AGAIN = "get it again"
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
@@ -163,7 +163,7 @@ class StoredTensors(Mapping[str, Tensor]):
     Args:
         folder: The folder.
 
-    Errors: an OSError where there are no weights, or a shard is missing; a ValueError where the
+    Errors: an OSError if there are no weights, or a shard is missing; a ValueError if the
     weights are pickled, or a file is invalid.
     """
 
@@ -174,7 +174,7 @@ class StoredTensors(Mapping[str, Tensor]):
     def shapes(self) -> dict[str, Sequence[int]]:
         """Shape of each tensor, without reading its values.
 
-        Errors: a ValueError where a file cannot be read.
+        Errors: a ValueError if a file cannot be read.
         """
         files = {file: _shapes(file) for file in dict.fromkeys(self._places.values())}
         places = self._places.items()
@@ -209,27 +209,27 @@ def _places(folder: Path) -> dict[str, Path]:
 
 def _indexed(folder: Path) -> dict[str, Path]:
     index = folder / _INDEX
-    shards = read_object(index, ANEW).get("weight_map")
+    shards = read_object(index, AGAIN).get("weight_map")
     if not isinstance(shards, dict) or not shards:
-        raise ValueError(f"{printable(str(index))} takes a weight_map, and has none: take it anew.")
+        raise ValueError(
+            f"{printable(str(index))} must have a weight_map, got none. Get the file again."
+        )
     known: dict[str, set[str]] = {}
     for name, shard in shards.items():
         # A shard must be in the folder of its index.
         if not isinstance(shard, str) or Path(shard).name != shard:
-            raise ValueError(
-                f"{printable(str(index))} takes names of files beside it, and has {shard!r}."
-            )
+            raise ValueError(f"{printable(str(index))} must name files next to it, got {shard!r}.")
         if shard not in known:
             if not (folder / shard).is_file():
                 raise FileNotFoundError(
-                    f"{printable(str(index))} names {printable(shard)}, which is not there: put it "
-                    "into the folder."
+                    f"{printable(str(index))} names {printable(shard)}, which does not exist. Put "
+                    "it into the folder."
                 )
             known[shard] = set(_shapes(folder / shard))
         if name not in known[shard]:
             raise ValueError(
-                f"{printable(str(folder / shard))} lacks {printable(name)}, which the index says "
-                "it has: take the files of one model."
+                f"{printable(str(folder / shard))} lacks {printable(name)}, which the index "
+                "lists. Use the files of one model."
             )
     # Tensors that the index does not name are reported as unexpected.
     every = {name: folder / shard for shard, names in known.items() for name in names}
@@ -239,32 +239,32 @@ def _indexed(folder: Path) -> dict[str, Path]:
 def _single_file(folder: Path) -> Path:
     """Return the only safetensors file of a folder, by any name.
 
-    Errors: an OSError or ValueError where there is none, or several.
+    Errors: an OSError or ValueError if there is none, or several.
     """
     files = sorted(folder.glob("*.safetensors"))
     if len(files) == 1:
         return files[0]
     if files:
         raise ValueError(
-            f"{printable(str(folder))} has {len(files)} files of weights and no {_INDEX}: put the "
-            "index beside them."
+            f"{printable(str(folder))} has {len(files)} files of weights, but no {_INDEX}. Put "
+            "the index next to them."
         )
     pickled = sorted(file.name for file in folder.iterdir() if file.suffix in PICKLED)
     if pickled:
         raise ValueError(
             f"{printable(str(folder))} has its weights in {printable(pickled[0])} alone, which is "
-            "pickled and could run any code: save them as safetensors, by "
+            "pickled and could run any code. Save them as safetensors with "
             "model.save_pretrained(folder)."
         )
     raise FileNotFoundError(
-        f"{printable(str(folder))} has no weights: there is no {_WHOLE} in it; check its name."
+        f"{printable(str(folder))} has no weights: there is no {_WHOLE} in it. Check its name."
     )
 
 
 def _shapes(file: Path) -> dict[str, Sequence[int]]:
     """Read the shape of each tensor of a file.
 
-    Errors: a ValueError where it cannot be read.
+    Errors: a ValueError if it cannot be read.
     """
     try:
         return shapes_of(file)
@@ -275,7 +275,7 @@ def _shapes(file: Path) -> dict[str, Sequence[int]]:
 def _unreadable(file: Path, error: Exception) -> ValueError:
     reason = getattr(error, "strerror", None) or error
     return ValueError(
-        f"{printable(str(file))} cannot be read as safetensors ({reason}): take it anew."
+        f"{printable(str(file))} cannot be read as safetensors ({reason}). Get it again."
     )
 
 
@@ -379,7 +379,7 @@ def fill(
     )
     if missing or surplus:
         raise ValueError(
-            f"{printable(where)} does not fit its config: it {differences(missing, surplus)}: take "
+            f"{printable(where)} does not fit its config: it {differences(missing, surplus)}. Use "
             "the weights and the config.json of one model."
         )
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
@@ -388,8 +388,8 @@ def fill(
         made[name] = tensor = _converted(source, stored, shapes[name], where).to(dtype)
         if not torch.isfinite(tensor).all():
             raise ValueError(
-                f"{printable(where)} takes a dtype that holds its numbers, and {dtype} does not "
-                f"hold {quoted_list(source.names)}: take torch.float32."
+                f"the dtype of {printable(where)} must hold its numbers, got {dtype}, which does "
+                f"not hold {quoted_list(source.names)}. Use torch.float32."
             )
     model.load_state_dict(made, assign=True)
 
@@ -401,13 +401,13 @@ def _converted(
     for name, tensor in zip(source.names, theirs, strict=True):
         if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
             raise ValueError(
-                f"{printable(where)} takes weights as floating-point numbers, and "
-                f"{printable(name)} has {tensor.dtype}: save the model without quantization."
+                f"the weights in {printable(where)} must be floating-point numbers, got "
+                f"{tensor.dtype} for {printable(name)}. Save the model without quantization."
             )
         if not torch.isfinite(tensor).all():
             raise ValueError(
-                f"{printable(where)} takes finite weights, and {printable(name)} has NaN or "
-                "infinity: take the file anew."
+                f"the weights in {printable(where)} must be finite, got NaN or infinity in "
+                f"{printable(name)}. Get the file again."
             )
     try:
         tensor = source.make(*theirs)
@@ -416,8 +416,7 @@ def _converted(
     if tensor is None or tensor.shape != shape:
         got = " and ".join(str(list(tensor.shape)) for tensor in theirs)
         raise ValueError(
-            f"{printable(where)} does not fit its config: {quoted_list(source.names)} is {got}, "
-            f"and {list(shape)} has to come of it: take the weights and the config.json of one "
-            "model."
+            f"{printable(where)} does not fit its config: {quoted_list(source.names)} must give "
+            f"{list(shape)}, got {got}. Use the weights and the config.json of one model."
         )
     return tensor.contiguous()

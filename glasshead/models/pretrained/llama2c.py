@@ -37,7 +37,7 @@ def is_llama2c(file: Path) -> bool:
 def llama2c_file(place: Path) -> Path | None:
     """Return the llama2.c model file of a path, a file or a folder that holds one, or None.
 
-    Errors: a ValueError where a folder holds several.
+    Errors: a ValueError if a folder holds several.
 
     >>> llama2c_file(Path("stories260K.bin")) is None
     True
@@ -49,8 +49,8 @@ def llama2c_file(place: Path) -> Path | None:
     found = [file for file in sorted(place.glob("*.bin")) if is_llama2c(file)]
     if len(found) > 1:
         raise ValueError(
-            f"{printable(str(place))} has several models, {found[0].name} and {found[1].name} "
-            "among them: name one."
+            f"{printable(str(place))} has several models, such as {found[0].name} and "
+            f"{found[1].name}. Name one."
         )
     return found[0] if found else None
 
@@ -61,20 +61,21 @@ def load_llama2c(path: str | Path) -> LanguageModel:
     Its rotary embedding rotates adjacent numbers, ours numbers half a head apart: the rows of the
     projections are permuted accordingly, which changes no score.
 
-    Errors: an OSError where the file cannot be read; a ValueError for any other file.
+    Errors: an OSError if the file cannot be read; a ValueError for any other file.
     """
     file = Path(path)
     config = _config(file)
     expected, size = _size(config), file.stat().st_size
     if size != expected:
         raise ValueError(
-            f"{printable(str(file))} takes {expected} bytes for the model that it begins with, and "
-            f"has {size}: take the whole file, in llama2.c's first format."
+            f"{printable(str(file))} must have the {expected} bytes that its header states, got "
+            f"{size}. Use the whole file, in llama2.c's first format."
         )
     flat = torch.from_file(str(file), size=size // 4, dtype=torch.float32)[_HEAD.size // 4 :]
     if not torch.isfinite(flat).all():
         raise ValueError(
-            f"{printable(str(file))} takes finite weights, and has NaN or infinity: take it anew."
+            f"the weights in {printable(str(file))} must be finite, got NaN or infinity. Get the "
+            "file again."
         )
     with torch.device("meta"):
         model = LanguageModel(config)
@@ -89,19 +90,19 @@ def _config(file: Path) -> LanguageModelConfig:
         head = read_regular(file, count=_HEAD.size)
     except OSError as error:
         raise type(error)(
-            f"{name} cannot be read ({error.strerror}): name a .bin file of llama2.c."
+            f"{name} cannot be read ({error.strerror}). Name a .bin file of llama2.c."
         ) from error
     if len(head) < _HEAD.size:
         raise ValueError(
-            f"{name} begins with seven numbers of llama2.c, and has {len(head)} bytes: name "
-            "its .bin file."
+            f"{name} must begin with seven numbers, got {len(head)} bytes. Name a .bin file of "
+            "llama2.c."
         )
     width, hidden, layers, heads, kv_heads, vocabulary, length = _HEAD.unpack(head)
     numbers = (width, hidden, layers, heads, kv_heads, abs(vocabulary), length)
     if not all(0 < number < _MOST for number in numbers) or width % heads or heads % kv_heads:
         raise ValueError(
-            f"{name} is no model of llama2.c: it begins with the numbers {list(numbers)}; name its "
-            ".bin file."
+            f"{name} is not a llama2.c model: it begins with the numbers {list(numbers)}. Name a "
+            ".bin file of llama2.c."
         )
     return LanguageModelConfig(
         vocab_size=abs(vocabulary),

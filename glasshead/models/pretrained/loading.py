@@ -20,7 +20,7 @@ from glasshead.models.pretrained.encoders import (
     RoBERTa,
 )
 from glasshead.models.pretrained.folder import (
-    ANEW,
+    AGAIN,
     PICKLED,
     ConfigValues,
     StoredTensors,
@@ -128,7 +128,7 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     `model.safetensors` or its shards, of an architecture in `FAMILIES`: GPT-2, OPT, GPT-NeoX,
     Llama, Mistral, Qwen2, Qwen3, Phi-3, OLMo 2, Gemma 2, Gemma 3, BERT, RoBERTa, DistilBERT or
     ModernBERT; or a file of llama2.c, or a folder that holds one. No code of the folder is run, and
-    nothing is unpickled. The logits are those of `transformers`.
+    nothing is unpickled. The logits equal the logits of `transformers`.
 
     Args:
         path: The folder, or the file.
@@ -137,9 +137,9 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     Returns: a `LanguageModel`, a `MaskedLanguageModel`, or for a model such as BertModel its
     `Encoder`; in evaluation mode.
 
-    Errors: an OSError where a file is missing or cannot be read; a ValueError where the weights are
-    pickled, the architecture or a value of its config is unsupported, which tells what is missing,
-    or where tensors are missing, unexpected or of another shape. `gh.watch` observes a model of any
+    Errors: an OSError if a file is missing or cannot be read; a ValueError if the weights are
+    pickled, the architecture or a value of its config is unsupported, the message names it, or if
+    tensors are missing, unexpected or of another shape. `gh.watch` observes a model of any
     architecture in `transformers` itself.
 
     >>> import tempfile
@@ -156,27 +156,27 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     place = Path(path)
     if dtype not in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
         raise TypeError(
-            f"dtype takes torch.float32, bfloat16, float16 or float64, and got {dtype!r}."
+            f"dtype must be torch.float32, bfloat16, float16 or float64, got {dtype!r}."
         )
     if place.exists() and not place.is_dir():
         if _is_pickled(place):
             raise ValueError(
-                f"{printable(str(place))} has pickled weights, which may run code: load it by "
-                "PyTorch into its own model, and save that by save_pretrained(FOLDER) or look into "
-                "it by gh.watch(model)."
+                f"{printable(str(place))} has pickled weights, which may run code. Load it with "
+                "PyTorch into its own model, and save that with save_pretrained(FOLDER) or use "
+                "gh.watch(model)."
             )
         if place.suffix == ".safetensors":
             raise ValueError(
-                f"{printable(str(place))} has weights without the config of their model: name the "
+                f"{printable(str(place))} has weights without the config of their model. Name the "
                 "folder that has its config.json."
             )
         return load_llama2c(place).to(dtype)
     if not place.is_dir():
-        raise FileNotFoundError(f"there is no {printable(str(place))}: check its name.")
+        raise FileNotFoundError(f"there is no {printable(str(place))}. Check its name.")
     file = llama2c_file(place)
     if file is not None:
         return load_llama2c(file).to(dtype)
-    values = read_object(place / "config.json", ANEW)
+    values = read_object(place / "config.json", AGAIN)
     architecture = _architecture(values, place)
     values |= {"model_type": _TYPES[architecture]}
     family = FAMILIES[architecture]
@@ -202,14 +202,14 @@ def _architecture(values: Mapping[str, Any], folder: Path) -> str:
     absent = {name: part for name, part in _ABSENT.items() if values.get(name)}
     if absent:
         name, part = next(iter(absent.items()))
-        missing = f"which needs {part}, as its {name} tells, and glasshead has none"
+        missing = f"which needs {part} (its config has {name}), and glasshead has none"
     elif of_type:
         missing = f"and glasshead has {' and '.join(of_type)} of {kind}"
     else:
         missing = f"and glasshead loads models of the types {', '.join(_OF_TYPES)}"
     raise ValueError(
-        f"{printable(str(folder))} has the architecture {printable(str(first))}, {missing}: watch "
-        "the model of transformers itself, by gh.watch(model, …)."
+        f"{printable(str(folder))} has the architecture {printable(str(first))}, {missing}. Load "
+        "the model with transformers and use gh.watch(model, …)."
     )
 
 
@@ -217,7 +217,7 @@ def _config(family: Architecture, values: Mapping[str, Any], folder: Path) -> An
     name = str(folder / "config.json")
     if values.get("quantization_config") is not None:
         raise ValueError(
-            f"{printable(name)} tells of quantized weights: save the model without quantization."
+            f"{printable(name)} states quantized weights. Save the model without quantization."
         )
     try:
         return family.config(ConfigValues(values, name))
@@ -225,4 +225,4 @@ def _config(family: Architecture, values: Mapping[str, Any], folder: Path) -> An
         if printable(name) in str(error):
             raise
         reason = str(error).removesuffix(".")
-        raise ValueError(f"{printable(name)} does not tell of a model ({reason}).") from error
+        raise ValueError(f"{printable(name)} does not describe a model ({reason}).") from error

@@ -51,8 +51,8 @@ def rotary(
         rope.only("partial_rotary_factor", 1.0)
         values.only("partial_rotary_factor", 1.0)
     else:
-        told = values.number("partial_rotary_factor", share)
-        count = int(width * rope.number("partial_rotary_factor", told))
+        given = values.number("partial_rotary_factor", share)
+        count = int(width * rope.number("partial_rotary_factor", given))
         rotated = {} if count == width else {"rotary_dim": count}
     base = rope.number("rope_theta", values.number("rope_theta", base))
     kind = kind_of(rope)
@@ -74,13 +74,13 @@ def rotary(
 def rope_of(values: ConfigValues, layers: str) -> ConfigValues:
     """Return the values of the rotary angles of layers of a kind; all may have the same.
 
-    Errors: a ValueError where they are no object.
+    Errors: a ValueError if they are no object.
     """
     given = values.get("rope_parameters") or values.get("rope_scaling") or {}
     if isinstance(given, dict) and not given.keys().isdisjoint(_KINDS):
         given = given.get(layers) or {}
     if not isinstance(given, dict):
-        raise ValueError(f"{values.where} takes rope_parameters as an object, and has {given!r}.")  # noqa: TRY004 - what the file has is a value
+        raise ValueError(f"rope_parameters in {values.where} must be an object, got {given!r}.")  # noqa: TRY004 - what the file has is a value
     return ConfigValues(given, f"{values.where}, rope_parameters")
 
 
@@ -97,7 +97,7 @@ def local_base(values: ConfigValues, name: str, base: float) -> float:
         name: The name of the base in older configs.
         base: The base where the config has none.
 
-    Errors: a ValueError where their angles are scaled.
+    Errors: a ValueError if their angles are scaled.
     """
     rope = rope_of(values, "sliding_attention")
     if "rope_parameters" in values:
@@ -113,7 +113,7 @@ def sliding_layers(values: ConfigValues, default: Sequence[bool]) -> list[bool]:
         values: The config.
         default: Which have one where the config does not tell.
 
-    Errors: a ValueError where the config does not tell of each layer that it has a window or none.
+    Errors: a ValueError if the config does not tell of each layer that it has a window or none.
     """
     given = values.get("layer_types")
     if given is None:
@@ -121,8 +121,9 @@ def sliding_layers(values: ConfigValues, default: Sequence[bool]) -> list[bool]:
     count = values.whole("num_hidden_layers")
     if not isinstance(given, list) or len(given) != count or not set(given) <= set(_KINDS):
         raise ValueError(
-            f"{values.where} takes layer_types as a list of {count} names, {' or '.join(_KINDS)}, "
-            f"and has {given!r}: watch the model of transformers itself, by gh.watch(model, …)."
+            f"layer_types in {values.where} must be a list of {count} names, "
+            f"{' or '.join(_KINDS)}, got {given!r}. Load the model with transformers and use "
+            "gh.watch(model, …)."
         )
     return [one == "sliding_attention" for one in given]
 

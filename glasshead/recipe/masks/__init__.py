@@ -2,12 +2,12 @@
 
 from glasshead.recipe.masks.base import Mask, combined
 from glasshead.recipe.masks.convert import from_additive, from_huggingface, from_torch_mha
+from glasshead.recipe.masks.documents import documents
 from glasshead.recipe.masks.kinds import (
     Band,
     as_mask,
     causal,
     dense,
-    documents,
     padding,
     prefix,
     window,

@@ -7,7 +7,6 @@ from functools import reduce
 from operator import and_, or_
 from typing import ClassVar
 
-import torch
 from jaxtyping import Bool
 from torch import Tensor
 
@@ -22,7 +21,7 @@ from glasshead.recipe.tile import (
     union,
     values_unavailable,
 )
-from glasshead.recipe.validation import check_gives, whole_number
+from glasshead.recipe.validation import whole_number
 
 SHADES = "·░▒▓■"
 
@@ -30,35 +29,35 @@ SHADES = "·░▒▓■"
 def picture(visible: Callable[[Tile], Tensor], tile: Tile, index: int, width: int) -> str:
     """Draw `visible` over `tile`, at most `width` columns wide; blocks show their mean shade.
 
-    Only one band of rows is looked at at a time, so that a long mask can be drawn too.
+    It evaluates one row of blocks at a time, so that a long mask can be drawn too.
     """
     queries, keys = tile.shape
     block = -(-max(queries, keys) // width)
     lines = []
     for start in range(0, queries, block):
         rows = range(start, min(start + block, queries))
-        shares = [part.float().mean().item() for part in _band(visible, tile, rows, index, block)]
+        shares = [part.float().mean().item() for part in _blocks(visible, tile, rows, index, block)]
         lines.append("".join(_shade(share) for share in shares))
     return "\n".join(lines)
 
 
-def _band(
+def _blocks(
     visible: Callable[[Tile], Tensor], tile: Tile, rows: range, index: int, block: int
 ) -> tuple[Tensor, ...]:
-    """Evaluate a band of rows, and split it into blocks of columns."""
-    band = three_axes(visible(replace(tile, queries=rows)))
+    """Evaluate some rows, and split them into blocks of columns."""
+    pairs = three_axes(visible(replace(tile, queries=rows)))
     try:
-        band = band.expand(*band.shape[:-2], len(rows), tile.shape[1]).flatten(0, -3)
+        pairs = pairs.expand(*pairs.shape[:-2], len(rows), tile.shape[1]).flatten(0, -3)
     except RuntimeError:
         raise ValueError(
-            f"picture takes the size that the mask was made for, and got {tile.shape[0]} queries "
-            f"and {tile.shape[1]} keys: give the size of its tensor."
+            f"the picture must have the size that the mask was made for, got {tile.shape[0]} "
+            f"queries and {tile.shape[1]} keys. Use the size of its tensor."
         ) from None
-    if len(band) == 1:
-        return band[0].split(block, dim=-1)  # the same for every row of the batch
-    if index >= len(band):
-        raise ValueError(f"picture takes an index below {len(band)}, and got {index}.")
-    return band[index].split(block, dim=-1)
+    if len(pairs) == 1:
+        return pairs[0].split(block, dim=-1)  # the same for every row of the batch
+    if index >= len(pairs):
+        raise ValueError(f"the picture's index must be below {len(pairs)}, got {index}.")
+    return pairs[index].split(block, dim=-1)
 
 
 def _shade(share: float) -> str:
@@ -84,9 +83,9 @@ class Mask(Part, ABC):
 
     Attributes:
         is_dense: Whether every pair is in memory already, so that `visible` only slices.
-        conjuncts: The masks whose intersection it is; none where it is no intersection.
+        conjuncts: The masks whose intersection it is; empty if it is not an intersection.
         shows_own_key: Whether each query is known to see the key at its own position.
-        by_distance: Whether visibility depends on i + offset - j alone, as of a bias.
+        by_distance: Whether visibility depends on i + offset - j alone.
     """
 
     is_dense: ClassVar[bool] = False
@@ -136,7 +135,7 @@ class Mask(Part, ABC):
     def intervals(self, tile: Tile) -> Intervals | None:
         """Return the one range of keys that each query of the tile sees, or None.
 
-        None where a query sees keys with a gap between them, or where that would have to be read
+        None if a query sees keys with a gap between them, or where that would have to be read
         from numbers that are not known yet: while torch.compile traces, and on the meta device.
 
         >>> import glasshead as gh
@@ -148,11 +147,11 @@ class Mask(Part, ABC):
         """
 
     def simplified(self, tile: Tile) -> "Mask | None":
-        """Return the simplest equivalent mask for this tile, or None where nothing is hidden."""
+        """Return the simplest equivalent mask for this tile, or None if nothing is hidden."""
         return self
 
     def meet(self, other: "Mask") -> "Mask | None":
-        """Return one mask equal to `self & other`, or None where none is as simple as either."""
+        """Return one mask equal to `self & other`, or None if none is as simple as either."""
 
     @property
     def of_keys(self) -> bool:
@@ -193,9 +192,9 @@ class Mask(Part, ABC):
         return self
 
     def check(self, tile: Tile, scores: tuple[int, ...]) -> None:
-        """Raise a ValueError where the mask cannot cover scores `[*batch, heads, queries, keys]`.
+        """Raise a ValueError if the mask cannot cover scores `[*batch, heads, queries, keys]`.
 
-        The tile is the whole problem's.
+        The tile covers the problem.
         """
 
     def picture(
@@ -206,10 +205,10 @@ class Mask(Part, ABC):
         Args:
             queries, keys: The size of the matrix.
             offset: The position of query 0 among the keys; keys - queries if not given.
-            index: The row of the batch, or head, where the mask differs between them.
+            index: The row of the batch, or head, if the mask differs between them.
             width: The most columns and lines that the picture may have.
 
-        Errors: a ValueError where the mask is of another size, or has no such row.
+        Errors: a ValueError if the mask is of another size, or has no such row.
         """
         queries, keys, width, index = (
             whole_number(value, f"picture({name})", least=least)
@@ -249,7 +248,7 @@ class OfHead(Mask):
         return self.whole.by_distance
 
     def visible(self, tile: Tile) -> Bool[Tensor, "#queries #keys"]:
-        return self.place.of_scores(visible_pairs(self.whole, self.place.whole(tile)))
+        return self.place.of_scores(self.whole.visible(self.place.whole(tile)))
 
     def key_range(self, tile: Tile) -> range:
         return self.whole.key_range(self.place.whole(tile))
@@ -260,29 +259,6 @@ class OfHead(Mask):
 
     def __repr__(self) -> str:
         return repr(self.whole)
-
-
-def visible_pairs(
-    mask: Mask, tile: Tile, leading: Sequence[int] | None = None
-) -> Bool[Tensor, "*#leading #queries #keys"]:
-    """Evaluate the mask on a tile.
-
-    Args:
-        mask: The mask.
-        tile: Some of the pairs.
-        leading: The batch axes and the heads of the scores, if they are known.
-
-    Errors: a TypeError or ValueError where a custom mask gives no booleans of these pairs.
-    """
-    visible = mask.visible(tile)
-    if visible.dtype != torch.bool:
-        raise TypeError(
-            f"visible() of a mask gives booleans, True = may attend, and {mask!r} gave "
-            f"{visible.dtype}: compare, or convert it with .bool()."
-        )
-    if leading is not None:
-        check_gives(mask, visible, (*leading, *tile.shape))
-    return visible
 
 
 def _members(mask: Mask, kind: "type[CompositeMask]") -> tuple[Mask, ...]:
@@ -309,7 +285,7 @@ class CompositeMask(Mask):
         return any(mask.compares_positions for mask in self.masks)
 
     def _ranges(self, tile: Tile) -> list[Intervals] | None:
-        """Return the key ranges of every mask, or None where one has none."""
+        """Return the key ranges of every mask, or None if one has none."""
         ranges: list[Intervals] = []
         for mask in self.masks:
             part = mask.intervals(tile)

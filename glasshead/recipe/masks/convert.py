@@ -41,7 +41,7 @@ def from_huggingface(attention_mask: Shaped[Tensor, "..."]) -> MaskAndBias:
     Args:
         attention_mask: The tokenizer's `[batch, keys]` of 1 (real) and 0 (padding), whichever side
             is padded; or the models' own `[batch, 1, queries, keys]`, boolean with True = may
-            attend, or float, where the lowest number of the dtype (or -inf) hides.
+            attend, or float, in which the lowest number of the dtype (or -inf) hides.
 
     Returns:
         `(mask, bias)`; the bias is None unless the mask was given in numbers. Of a tokenizer's
@@ -57,13 +57,15 @@ def from_huggingface(attention_mask: Shaped[Tensor, "..."]) -> MaskAndBias:
     name = "from_huggingface(attention_mask)"
     if not isinstance(attention_mask, Tensor) or attention_mask.ndim not in (2, 4):
         raise ValueError(
-            f"{name} takes [batch, keys] or [batch, 1, queries, keys], and got "
+            f"{name} must be [batch, keys] or [batch, 1, queries, keys], got "
             f"{_described(attention_mask)}."
         )
     if attention_mask.ndim == 2:
         real = attention_mask == 1
         if not bool((real | (attention_mask == 0)).all()):
-            raise ValueError(f"{name} of shape [batch, keys] takes 1 (real) and 0 (padding) only.")
+            raise ValueError(
+                f"{name} of shape [batch, keys] must have 1 (real) and 0 (padding) only."
+            )
         return Keys(real), None
     if attention_mask.is_floating_point():
         return _split(attention_mask, torch.finfo(attention_mask.dtype).min, name)
@@ -88,7 +90,7 @@ def from_torch_mha(
         `(mask, bias)`; the bias is None unless one of them was given in numbers. A boolean
         `key_padding_mask` fits inputs of any layout, the others those with heads.
 
-    Errors: a ValueError where three axes come without `num_heads` or do not divide by it; a
+    Errors: a ValueError if three axes come without `num_heads` or do not divide by it; a
     TypeError for a mask that is neither boolean nor floating-point.
 
     >>> hidden = torch.ones(3, 3, dtype=torch.bool).triu(1)
@@ -117,8 +119,8 @@ def _by_head(attn_mask: Tensor, num_heads: int | None) -> Tensor:
         return attn_mask
     if num_heads is None or attn_mask.shape[0] % whole_number(num_heads, "num_heads", least=1):
         raise ValueError(
-            "from_torch_mha(attn_mask) of three axes takes [batch * num_heads, queries, keys] and "
-            f"num_heads=, and got shape {list(attn_mask.shape)} with num_heads={num_heads}."
+            "from_torch_mha(attn_mask) of three axes must be [batch * num_heads, queries, keys] "
+            f"and needs num_heads=, got shape {list(attn_mask.shape)} with num_heads={num_heads}."
         )
     return attn_mask.unflatten(0, (-1, num_heads))
 
@@ -141,8 +143,8 @@ def _split(tensor: Any, hides: float, name: str) -> MaskAndBias:
     """Split an additive mask: numbers up to `hides` become a mask, the others a bias."""
     if not _tensor(tensor, name).is_floating_point():
         raise TypeError(
-            f"{name} takes a floating-point tensor, and got {_described(tensor)}: "
-            "a boolean one, True = may attend, goes to dense(tensor)."
+            f"{name} must be a floating-point tensor, got {_described(tensor)}. A boolean one, "
+            "True = may attend, goes to dense(tensor)."
         )
     hidden = tensor <= hides
     return dense(~hidden), tensor.masked_fill(hidden, 0.0)
@@ -150,7 +152,7 @@ def _split(tensor: Any, hides: float, name: str) -> MaskAndBias:
 
 def _tensor(value: Any, name: str) -> Tensor:
     if not isinstance(value, Tensor):
-        raise TypeError(f"{name} takes a tensor, and got {_described(value)}.")
+        raise TypeError(f"{name} must be a tensor, got {_described(value)}.")
     return value
 
 

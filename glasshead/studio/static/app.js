@@ -7,10 +7,7 @@ import { asPng, asSvg, save } from "./figure.js";
 import { later } from "./later.js";
 import { Reconnect } from "./reconnect.js";
 import { Refused, Unreachable, sourceOfPage } from "./source.js";
-import { heads } from "./views/heads.js";
 import { headsOf } from "./views/prompt-heads.js";
-import { prompt } from "./views/prompt.js";
-import { steps } from "./views/steps.js";
 
 /**
  * @import { Figure } from "./figure.js"
@@ -28,7 +25,8 @@ import { steps } from "./views/steps.js";
  * @property {string} version
  * @property {Record<"name" | "path" | "kind" | "problem", string | null>} subject
  * @property {string[]} models  Names of all models, where there are several
- * @property {Record<string, string | null>} views  Why a view is missing; null where it is not
+ * @property {Record<string, string | null>} views  In the order of their links: why a view is
+ *   missing; null where it is not
  * @property {string} first  The view that the page opens with
  * @property {Record<string, number>} limits
  * @property {Record<string, string>} languages
@@ -68,11 +66,6 @@ import { steps } from "./views/steps.js";
  * @typedef {Partial<Record<"layer" | "head" | "query" | "key" | "text" | "said", any>>} Selection
  */
 
-/** The views, in the order of their links. */
-const VIEWS = ["prompt", "steps", "heads", "alignment", "atlas", "model", "picture", "training"];
-/** The views that are there from the beginning. @type {Record<string, View>} */
-const FIRST = { prompt, steps, heads };
-
 /**
  * Open a view, whose code is loaded before where it is not there yet.
  * @param {string} name
@@ -80,7 +73,8 @@ const FIRST = { prompt, steps, heads };
  * @param {Context} context
  */
 async function open(name, frame, context) {
-  const view = FIRST[name] ?? (await later(`views/${name}.js`))[name];
+  /** @type {View} */
+  const view = (await later(`views/${name}.js`))[name];
   if (!context.signal.aborted) await view.open(frame, context);
 }
 
@@ -153,8 +147,8 @@ export class Page {
   }
 
   layOut() {
-    const there = VIEWS.filter((view) => view in this.about.views);
-    this.links = Object.fromEntries(there.map((view) => [view, this.link(view)]));
+    const views = Object.keys(this.about.views);
+    this.links = Object.fromEntries(views.map((view) => [view, this.link(view)]));
     this.saving = this.saveButtons();
     /** @param {Event} event */
     const skip = (event) => {

@@ -1,10 +1,13 @@
 // Numbers as the library writes them, and places in lists.
 
+// As in the library, where nobody chose another number of them.
+const DECIMALS = 4;
+
 /**
  * A number with so many decimals; "–" where there is none.
  * @param {number | null | undefined} value
  */
-export function decimal(value, digits = 4) {
+export function decimal(value, digits = DECIMALS) {
   if (value === null || value === undefined) return "–";
   if (Number.isNaN(value)) return "NaN";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
@@ -23,14 +26,15 @@ export function weight(value) {
 }
 
 /**
- * A number in a sum: at most four decimals, or a power of ten.
+ * A number in a sum: at most so many decimals, or a power of ten.
  * @param {number} value
+ * @param {number} [decimals]
  */
-export function term(value) {
+export function term(value, decimals = DECIMALS) {
   const size = Math.abs(value);
   if (size === 0) return "0";
   if (!Number.isFinite(size)) return decimal(value);
-  if (size >= 1e-4 && size < 1e6) return decimal(value).replace(/\.?0+$/, "");
+  if (size >= 10 ** -decimals && size < 1e6) return decimal(value, decimals).replace(/\.?0+$/, "");
   return powerOfTen(value.toExponential(1));
 }
 

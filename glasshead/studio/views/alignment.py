@@ -3,18 +3,67 @@
 import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.drawing.printable import printable, visible
-from glasshead.message import Message
+from glasshead.message import Message, _
 from glasshead.studio.background_jobs import Refusal, TooMuch, Work
+from glasshead.studio.panel import Panel
+from glasshead.studio.parameters import text_limits, words_of
+from glasshead.studio.stored_answers import ReportContent, StoredAnswers, report_note
 from glasshead.studio.studio import Limits
 
 if TYPE_CHECKING:
+    from glasshead.studio.routes import Routes
     from glasshead.tasks.translate import Candidate, TextTranslator
+
+
+WORDS = {
+    "alignment.title": _("Alignment"),
+    "alignment.none": _(
+        "An alignment needs a translator: start the studio with the folder of a run of glasshead"
+        " train translate."
+    ),
+    "alignment.sentence": _("A sentence to translate"),
+    "alignment.translate": _("Translate"),
+    "alignment.beam": _("Beam width"),
+    "alignment.layer": _("Layer of the decoder"),
+    "alignment.head": _("Head"),
+    "alignment.mean": _("mean"),
+    "alignment.candidates": _("What the beam found"),
+    "alignment.candidate": _("Translation"),
+    "alignment.score": _("Score"),
+    "alignment.ln_p": _("ln p"),
+    "alignment.ranked": _(
+        "By score: ln p of the whole translation, in nats, divided by "
+        "((5 + tokens) / 6)^{penalty}, its end counted among the tokens."
+    ),
+    "alignment.cut_off": _("cut off"),
+    "alignment.empty": _("(nothing)"),
+    "alignment.picture": _("What each word of the translation looked at"),
+    "alignment.source": _("Words of the sentence"),
+    "alignment.target": _("Words of the translation"),
+    "alignment.hint": _(
+        "Point at a word, or move among the words with the arrow keys, to read its weights; Esc "
+        "clears the selection."
+    ),
+    "alignment.took": _("“{word}” took {weights}."),
+    "alignment.gave": _("“{word}” gave {weights}."),
+    "alignment.from": _("{weight} from “{word}”"),
+    "alignment.to": _("{weight} to “{word}”"),
+    "alignment.table": _(
+        "The weights, one row per word of the translation; each row sums to 1: {what}."
+    ),
+    "alignment.mean_of.layer": _("mean of all layers"),
+    "alignment.mean_of.head": _("mean of all heads"),
+    "alignment.one.layer": _("layer {layer}"),
+    "alignment.one.head": _("head {head}"),
+    "alignment.nothing": _("This translation has no words, so nothing looked at the sentence."),
+}
+
 
 WIDTHS = range(1, 11)
 """Allowed beam widths."""
@@ -96,12 +145,10 @@ def weights(
     room = translator.model.config.context_length
     if len(source) > room:
         raise TooMuch(
-            Message(
-                "this sentence has {count} tokens, and the model reads {room} at most: cut it "
-                "into sentences.",
-                count=len(source),
-                room=room,
-            )
+            "this sentence has {count} tokens, and the model reads {room} at most: cut it "
+            "into sentences.",
+            count=len(source),
+            room=room,
         )
     return cross_attention(
         translator, Translation(sentence, "", tuple(source), tuple(tokens))
@@ -139,11 +186,9 @@ def stored_alignment(
             break
     if not translated:
         raise Refusal(
-            Message(
-                "the text is to begin with a sentence of at most {most} words that the model can "
-                "read, and has none: choose another.",
-                most=limits.words,
-            )
+            "the text is to begin with a sentence of at most {most} words that the model can "
+            "read, and has none: choose another.",
+            most=limits.words,
         )
     yield "alignment/stored", {}, {"sentences": translated, "beam": width}
 
@@ -166,21 +211,16 @@ def check_sentence(sentence: str, limits: Limits) -> None:
         raise Refusal(_WORDLESS)
     if len(sentence) > limits.sentence:
         raise TooMuch(
-            Message(
-                "The limit is {most:,} characters, and this sentence has {count:,}: choose a "
-                "shorter one.",
-                most=limits.sentence,
-                count=len(sentence),
-            )
+            "The limit is {most:,} characters, and this sentence has {count:,}: choose a "
+            "shorter one.",
+            most=limits.sentence,
+            count=len(sentence),
         )
     if (count := len(sentence.split())) > limits.words:
         raise TooMuch(
-            Message(
-                "The limit is {most:,} words, and this sentence has {count:,}: choose a shorter "
-                "one.",
-                most=limits.words,
-                count=count,
-            )
+            "The limit is {most:,} words, and this sentence has {count:,}: choose a shorter one.",
+            most=limits.words,
+            count=count,
         )
 
 
@@ -188,22 +228,18 @@ def _check_tokens(translator: "TextTranslator", tokens: Sequence[int]) -> None:
     config = translator.model.config
     if len(tokens) > config.context_length:
         raise TooMuch(
-            Message(
-                "a translation has at most {most} tokens, and this has {count}: take one of the "
-                "candidates.",
-                most=config.context_length,
-                count=len(tokens),
-            )
+            "a translation has at most {most} tokens, and this has {count}: take one of the "
+            "candidates.",
+            most=config.context_length,
+            count=len(tokens),
         )
     unknown = [token for token in tokens if not 0 <= token < config.vocab_size]
     if unknown:
         raise Refusal(
-            Message(
-                "tokens are numbers from 0 to {most}, and one is {token}: take those of one of "
-                "the candidates.",
-                most=config.vocab_size - 1,
-                token=unknown[0],
-            )
+            "tokens are numbers from 0 to {most}, and one is {token}: take those of one of "
+            "the candidates.",
+            most=config.vocab_size - 1,
+            token=unknown[0],
         )
 
 
@@ -236,3 +272,56 @@ def _own(text: str, best: str) -> list[int]:
     matches = blocks.get_matching_blocks()
     shared = {at for match in matches for at in range(match.b, match.b + match.size)}
     return [at for at in range(len(words)) if at not in shared]
+
+
+_SENTENCES = 5
+
+
+def export_alignment(answers: StoredAnswers, content: ReportContent) -> list[str]:
+    """Export the translations of the first sentences, with their cross-attention weights.
+
+    Errors: a `Refusal` where there is no sentence that can be translated.
+    """
+    subject, limits = content.studio.subject, content.studio.limits
+    found = stored_alignment(subject.translator(), content.text, limits, _SENTENCES)
+    answers.hold_all(found, content.work)
+    count = len(answers.by_key["alignment/stored"]["sentences"])
+    return (
+        []
+        if count == len(sentences_of(content.text))
+        else report_note(content, "sentences", count=count)
+    )
+
+
+# Characters of a list of token ids; translations are far shorter.
+_LONGEST = 2**14
+_Width = Annotated[int, {"ge": WIDTHS[0], "le": WIDTHS[-1]}]
+_Tokens = Annotated[str, {"max_length": _LONGEST, "pattern": r"^([0-9]{1,9}(,[0-9]{1,9})*)?$"}]
+
+
+def _add_routes(routes: "Routes") -> None:
+    subject, limits = routes.studio.subject, routes.studio.limits
+    some_words = text_limits(words_of(limits), limits.sentence)
+
+    @routes.json()
+    def candidates(
+        work: Work, sentence: Annotated[str, some_words], beam: _Width = USUAL_WIDTH
+    ) -> dict[str, Any]:
+        """Return a sentence's words, and its translations by beam search, best first.
+
+        400 or 413 where it has more tokens than the model reads, 404 where there is no translator.
+        """
+        return translations(subject.translator(), sentence, limits, beam, work)
+
+    @routes.numbers("/weights")
+    def cross_attention_weights(sentence: Annotated[str, some_words], tokens: _Tokens) -> Tensor:
+        """Return the cross-attention weights [layers, heads, target, source] of a translation.
+
+        400 where a token is out of range, 404 where there is no translator, 413 where there
+        are more tokens than the model reads.
+        """
+        target = [int(token) for token in tokens.split(",") if token]
+        return weights(subject.translator(), sentence, target, limits)
+
+
+PANEL = Panel(words=WORDS, routes=_add_routes)

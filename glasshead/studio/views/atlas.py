@@ -5,7 +5,8 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 from weakref import WeakKeyDictionary
 
 from jaxtyping import Float
@@ -13,12 +14,54 @@ from torch import Tensor
 
 import glasshead as gh
 from glasshead.drawing import printable
-from glasshead.message import Message
+from glasshead.message import _
 from glasshead.studio.atlas import Atlas, NotYetError, TileCache
 from glasshead.studio.background_jobs import Cache, NotYet, Refusal, Work
+from glasshead.studio.panel import Panel
+from glasshead.studio.parameters import TEXT_NAME, HeadPlace, Place
+from glasshead.studio.stored_answers import ReportContent, StoredAnswers, report_note
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import ModelPass, check_place, stored_tokens
-from glasshead.studio.views.reading import read
+from glasshead.studio.views.heads import chosen_heads, reading_of
+from glasshead.studio.views.reading import is_read, read
+
+if TYPE_CHECKING:
+    from glasshead.studio.routes import Routes
+
+
+WORDS = {
+    "atlas.title": _("Atlas"),
+    "atlas.none": _(
+        "The atlas is a map of the attention of a long text: start the studio with the folder of a "
+        "model, or with a file of stored weights."
+    ),
+    "atlas.reading": _("Reading the text…"),
+    "atlas.surveying": _("Going once through every pair of tokens…"),
+    "atlas.part": _("The model reads the beginning of the text: {length} of its {of} tokens."),
+    "atlas.layer": _("Layer"),
+    "atlas.matrix": _("Matrix"),
+    "atlas.head": _("Head"),
+    "atlas.whose": _("layer {layer}, head {head}"),
+    "atlas.whose_stored": _("matrix {layer}, head {head}"),
+    "atlas.top": _("Top of the colour scale"),
+    "atlas.legend": _("mean weight of one key"),
+    "atlas.map": _(
+        "Attention map: queries from top to bottom ({queries}), keys from left to right ({keys})"
+    ),
+    "atlas.keys": _(
+        "Drag or use the arrow keys to move the map, the wheel or + and − to zoom, Home for the "
+        "whole; Shift and the arrow keys move the cross-hair by one cell."
+    ),
+    "atlas.query": _("Query {from}"),
+    "atlas.key": _("Key {from}"),
+    "atlas.queries": _("Queries {from} to {to}"),
+    "atlas.keys_at": _("Keys {from} to {to}"),
+    "atlas.single": _("the weight that query {query} gives to key {key}"),
+    "atlas.mean": _(
+        "the weight that a query gives to all of these keys together, on average (queries: "
+        "{queries}, keys: {keys})"
+    ),
+}
 
 
 def tops(keys: int) -> list[float]:
@@ -170,7 +213,7 @@ class Atlases:
         atlas = self.atlas(text, layer, head, work)
 
         def report(fraction: float) -> None:
-            work.tell("atlas.surveying", round(fraction * _PARTS), _PARTS)
+            work.report("atlas.surveying", round(fraction * _PARTS), _PARTS)
 
         atlas.overview(report, lambda: work.cancelled)
         return {"most": most(atlas)}
@@ -187,9 +230,7 @@ class Atlases:
         try:
             return atlas.tile(*place, lambda: work.cancelled)
         except NotYetError as error:
-            raise NotYet(
-                Message("this part of the map takes an overview: have it made first.")
-            ) from error
+            raise NotYet("this part of the map takes an overview: have it made first.") from error
 
     def tokens(self, text: str | None, start: int, stop: int, work: Work) -> dict[str, Any]:
         """Return the text of the tokens in [start, stop), as far as they are known.
@@ -218,7 +259,7 @@ class Atlases:
         if self._studio.subject.kind == "weights":
             return self._studio.subject.weights()
         if text is None:
-            raise Refusal(Message("an atlas takes the name of a text: send one."))
+            raise Refusal("an atlas takes the name of a text: send one.")
         return read(self._studio, text, work, self._studio.limits.atlas)
 
 
@@ -247,9 +288,9 @@ def stored_atlas(
 
     Errors: as of `Atlases.overview`.
     """
-    told = atlases.opened(text, work)
+    opened = atlases.opened(text, work)
     held = {str(layer): [head for each, head in heads if each == layer] for layer, _ in heads}
-    yield "atlas/read", {}, {**told, "heads": held}
+    yield "atlas/read", {}, {**opened, "heads": held}
     for layer, head in heads:
         atlases.overview(text, layer, head, work)
         which = {"layer": layer, "head": head}
@@ -263,8 +304,8 @@ def stored_atlas(
             for row, column in itertools.product(range(rows), range(columns)):
                 tile = atlases.tile(text, layer, head, (level, row, column), work)
                 yield "atlas/tile", {**which, "level": level, "row": row, "column": column}, tile
-    for start in range(0, told["length"] or 0, TOKENS):
-        stop = min(start + TOKENS, told["length"])
+    for start in range(0, opened["length"] or 0, TOKENS):
+        stop = min(start + TOKENS, opened["length"])
         tokens = atlases.tokens(text, start, stop, work)
         size -= sum(len(word.encode()) for word in tokens["tokens"])
         yield (
@@ -297,3 +338,92 @@ def _texts_and_heads(weights: gh.Weights) -> tuple[int, int]:
 def _written(word: str) -> str:
     """Return a token with its spaces, and other invisible characters made visible."""
     return printable(word.replace("\n", "↵").replace("<0x0A>", "↵"))
+
+
+# Weights or blocks of all maps together, and of each where there are few.
+_NUMBERS = 500_000
+_FEW_NUMBERS = 5 * 256**2
+_TILES = 5
+_SIDE = 256
+
+
+def export_atlas(answers: StoredAnswers, content: ReportContent) -> list[str]:
+    """Export the atlases of the heads that have a role, and of others as far as there is room.
+
+    Errors: a `Refusal` where the text cannot be read, or its attention cannot be observed.
+    """
+    atlases = Atlases(content.studio)
+    opened = atlases.opened(content.name, content.work)
+    heads = _heads(content, opened["length"])
+    # Two heads at one level are worth more than one head at two.
+    tiles = _TILES if len(heads) * _FEW_NUMBERS <= _NUMBERS else 1
+    answers.hold_all(
+        stored_atlas(atlases, content.name, heads, content.work, tiles=tiles), content.work
+    )
+    of = sum(layer["heads"] for layer in opened["layers"])
+    return [] if len(heads) == of else report_note(content, "heads", kept=len(heads), of=of)
+
+
+def _heads(content: ReportContent, length: int) -> list[tuple[int, int]]:
+    """Choose the heads whose coarsest tiles fit into the file."""
+    blocks = length
+    while blocks > _SIDE:
+        blocks = -(-blocks // 2)
+    reading = reading_of(content.studio, content.name, content.work)
+    return chosen_heads(reading, max(_NUMBERS // blocks**2, 1) * 4 * reading.length**2)
+
+
+@dataclass(frozen=True)
+class _TilePlace(HeadPlace):
+    """A tile of a head's map."""
+
+    level: Annotated[int, {"ge": 0, "le": 31, "description": "Of blocks of 2^level tokens."}]
+    row: Place
+    column: Place
+
+
+def _add_routes(routes: "Routes") -> None:
+    studio = routes.studio
+    atlases = Atlases(studio)
+    # Stored weights are of no text that is named.
+    name = TEXT_NAME | ({"default": None} if studio.subject.is_file else {})
+
+    def has_read(text: str | None, **_of: object) -> bool:
+        return text is None or is_read(studio, text, studio.limits.atlas)
+
+    @routes.lines("/read")
+    def read_text(work: Work, text: Annotated[str | None, name]) -> dict[str, Any]:
+        """Read a text; stream progress, then its length, layers and heads."""
+        return atlases.opened(text, work)
+
+    @routes.json("/map", is_read=has_read)
+    def size(work: Work, text: Annotated[str | None, name], of: HeadPlace) -> dict[str, Any]:
+        """Return the size and the levels of a head's map.
+
+        400 where there is no such layer or head, 413 where the text takes too much memory.
+        """
+        return atlases.map(text, of.layer, of.head, work)
+
+    @routes.lines("/overview")
+    def overview(work: Work, text: Annotated[str | None, name], of: HeadPlace) -> dict[str, Any]:
+        """Compute the overview of a head; stream progress, then its largest mean weight."""
+        return atlases.overview(text, of.layer, of.head, work)
+
+    @routes.numbers("/tile", is_read=has_read)
+    def tile(work: Work, text: Annotated[str | None, name], of: _TilePlace) -> Tensor:
+        """Return up to 256 × 256 blocks: sums over a block's keys, means over its queries.
+
+        400 where there is no such layer, head or tile, 409 where it needs the overview, 413 where
+        the text takes too much memory.
+        """
+        return atlases.tile(text, of.layer, of.head, (of.level, of.row, of.column), work)
+
+    @routes.json("/tokens", is_read=has_read)
+    def tokens(
+        work: Work, text: Annotated[str | None, name], start: Place, stop: Place
+    ) -> dict[str, Any]:
+        """Return the text of the tokens in [start, stop), at most 512; 413 as for the map."""
+        return atlases.tokens(text, start, min(stop, start + TOKENS), work)
+
+
+PANEL = Panel(words=WORDS, routes=_add_routes)

@@ -3,7 +3,8 @@
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from jaxtyping import Float
@@ -11,23 +12,117 @@ from torch import Tensor
 
 import glasshead as gh
 from glasshead.drawing import visible
-from glasshead.message import Message
+from glasshead.message import _
 from glasshead.statistics.reductions import membership
-from glasshead.studio.atlas import mark_hidden
 from glasshead.studio.background_jobs import Refusal, Work
+from glasshead.studio.hidden_blocks import mark_hidden
+from glasshead.studio.panel import Panel
+from glasshead.studio.parameters import TextName
+from glasshead.studio.stored_answers import ReportContent, StoredAnswers, key_of, report_note
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import ModelPass
 from glasshead.studio.views.reading import is_read, read
 from glasshead.watching.analytics.role_scores import THRESHOLDS
 from glasshead.watching.analytics.roles import masses_of_layers, roles_of
 
+if TYPE_CHECKING:
+    from glasshead.studio.routes import Routes
+
+
+WORDS = {
+    "heads.title": _("Attention heads"),
+    "heads.none": _("No model loaded. Start the studio with a model folder."),
+    # Text
+    "heads.opening": _("Loading the model…"),
+    "heads.encoding": _("Cutting the text into tokens…"),
+    "heads.reading": _("The model is reading…"),
+    "heads.naming": _("Finding the roles of the heads…"),
+    "heads.storing": _("Storing the maps…"),
+    "heads.said": _("Tokens: {tokens}. Layers: {layers}. Heads: {heads}."),
+    "heads.cut": _("The text is cut: the model read {tokens} of its {of} tokens."),
+    # Controls
+    "heads.sink": _("With the first token"),
+    # Grid
+    "heads.grid": _("All heads, one row per layer"),
+    "heads.layer": _("layer"),
+    "heads.head": _("head"),
+    "heads.one": _("Layer {layer}, head {head}: {role}, mean entropy {entropy} nats"),
+    "heads.absent": _("This file does not hold the whole map of this head."),
+    "heads.under": _(
+        "In a map, rows are queries and columns are keys. Below it stand the head's role and the "
+        "mean entropy of its queries in nats. Arrow keys go from map to map, Enter opens one."
+    ),
+    # Roles
+    "heads.roles": _("Roles"),
+    "heads.roles_told": _(
+        "A head has a role if, over this text, the mean weight that it gives to the keys of that"
+        " role is at least halfway from the weight that uniform attention would give them to 1. "
+        "The table shows the scores of the open head, and how many of all heads have each role."
+    ),
+    "heads.role": _("Role"),
+    "heads.score": _("Score"),
+    "heads.having": _("Heads"),
+    "heads.role.none": _("no role"),
+    "heads.role.previous": _("previous"),
+    "heads.role.first": _("first"),
+    "heads.role.induction": _("induction"),
+    "heads.role.duplicate": _("duplicate"),
+    "heads.role.local": _("local"),
+    "heads.role.broad": _("broad"),
+    "heads.means.previous": _("looks at the token before the query"),
+    "heads.means.first": _("looks at the first token, the sink for attention that is left over"),
+    "heads.means.induction": _(
+        "looks at the token that followed another occurrence of the query’s token"
+    ),
+    "heads.means.duplicate": _("looks at another occurrence of the query’s token"),
+    "heads.means.local": _("looks at tokens at most four positions away"),
+    "heads.means.broad": _("looks at all tokens alike: its entropy is close to the maximum"),
+    # One head
+    "heads.open": _("The head that is open"),
+    "heads.named": _("Layer {layer}, head {head}"),
+    "heads.map": _(
+        "Map of the head, one row per query, one column per key: arrow keys, Home, End, Page up "
+        "and Page down move the cross-hair"
+    ),
+    "heads.pooled": _("Each pixel shows the largest of the weights in it."),
+    "heads.readout": _("Under the cross-hair"),
+    "heads.query": _("Query"),
+    "heads.key": _("Key"),
+    "heads.weight": _("Weight"),
+    "heads.rank": _("Rank among its keys"),
+    "heads.of": _("{rank} of {count}"),
+    "heads.entropy": _("Entropy"),
+    "heads.distance": _("Mean distance"),
+    "heads.received": _("Mass the key receives"),
+    "heads.nats": _("in nats"),
+    "heads.tokens": _("in tokens"),
+    "heads.arcs": _("The text with the arcs of the heads"),
+    "heads.arcs_told": _(
+        "Full arcs go to what the token looks at; dashed ones come from who looks at it."
+    ),
+    "heads.pin": _("Keep its arcs"),
+    "heads.unpin": _("Let go of its arcs"),
+    "heads.some": _("The heads that are chosen; arrow keys go from one to another"),
+    "heads.none_such": _("No head has this role here."),
+    "heads.sort": _("Order"),
+    "heads.sort.place": _("by layer"),
+    "heads.sort.entropy": _("lowest entropy first"),
+    "heads.sort.score": _("by score: {role}"),
+    "heads.text": _("The text as the query sees it"),
+    "heads.text_told": _(
+        "Each token is shaded by its weight for the framed one, the query. Point at a token to "
+        "make it the query; the key is underlined."
+    ),
+}
+
+
 # Statistics computed while the model reads, in the order of `along`.
 STATISTICS = (gh.Entropy(), gh.MeanDistance(), gh.Received())
 # Maximum rows and columns of a small map.
 SIDE = 32
 _SHORT = 256
-# Bytes that full-size maps may take in a report.
-_REPORT_BYTES = 2**24
+# Bytes of all full-size maps in a report before compression: 13 of 256 tokens.
+_MAPS_BYTES = 3_500_000
 # Roles, the most informative first.
 _ROLES = ("induction", "duplicate", "previous", "local", "first", "broad")
 
@@ -60,9 +155,7 @@ def summary(reading: ModelPass, work: Work | None = None) -> dict[str, Any]:
 def _summary(reading: ModelPass, work: Work) -> dict[str, Any]:
     entropies = [reading.call(layer).entropy for layer in range(len(reading.layers))]
     if not all(entropy.isfinite().all() for entropy in entropies):
-        raise Refusal(
-            Message("the scores grow beyond all numbers: train the model again, or name another.")
-        )
+        raise Refusal("the scores grow beyond all numbers: train the model again, or name another.")
     found = _roles(reading, work)
     tokens = [visible(word) for word in reading.words]
     summary = {
@@ -111,7 +204,7 @@ def _roles(reading: ModelPass, work: Work) -> gh.HeadRoles:
     """Compute the roles as `head_roles` does, reporting progress by layer."""
     masses = {}
     for done, name in enumerate(reading.layers):
-        work.tell("heads.naming", done, len(reading.layers))
+        work.report("heads.naming", done, len(reading.layers))
         layer = gh.Seen({name: reading.seen[name]})
         masses |= masses_of_layers(layer, reading.tokens[None])
     return roles_of(masses, THRESHOLDS)
@@ -171,7 +264,7 @@ def along(reading: ModelPass, layer: int, head: int) -> Float[Tensor, "3 length"
 
 
 def stored_heads(
-    studio: Studio, text: str, work: Work, most: int = _REPORT_BYTES
+    studio: Studio, text: str, work: Work, most: int = _MAPS_BYTES
 ) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """Generate the answers of the view for a report, as (path, parameters, answer).
 
@@ -193,13 +286,13 @@ def stored_heads(
     yield "heads/reading", {"text": text}, opened
     yield "heads/maps", {"text": text}, small_maps(reading)
     for done, (layer, head) in enumerate(chosen):
-        work.tell("heads.storing", done, len(chosen))
+        work.report("heads.storing", done, len(chosen))
         parameters = {"text": text, "layer": layer, "head": head}
         yield "heads/weights", parameters, whole_map(reading, layer, head)
         yield "heads/along", parameters, along(reading, layer, head)
 
 
-def chosen_heads(reading: ModelPass, most: int = _REPORT_BYTES) -> list[tuple[int, int]]:
+def chosen_heads(reading: ModelPass, most: int) -> list[tuple[int, int]]:
     """Choose at least one head and at most those whose maps take `most` bytes, sorted by layer."""
     bytes_per_map = 4 * reading.length**2
     data = summary(reading)
@@ -226,3 +319,37 @@ def _at(values: list[list[Any]], index: tuple[int, int]) -> Any:
 def number(value: float) -> float | None:
     """Return a score as JSON has it: None where no query counts."""
     return None if math.isnan(value) else value
+
+
+def export_heads(answers: StoredAnswers, content: ReportContent) -> list[str]:
+    """Export the maps of as much of the text as the model reads and a file has room for.
+
+    Errors: a `Refusal` where the text cannot be read, or its attention cannot be observed.
+    """
+    answers.hold_all(stored_heads(content.studio, content.name, content.work), content.work)
+    summary = answers.by_key[key_of("heads/reading", {"text": content.name})]
+    whole, of = summary["whole"], sum(summary["heads"])
+    return [] if whole is None else report_note(content, "heads", kept=len(whole), of=of)
+
+
+ModelNumber = Annotated[int, {"ge": 0, "le": 255, "description": "Of several models, from 0."}]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadText:
+    """A text that a model has read."""
+
+    text: TextName
+    model: ModelNumber = 0
+
+
+def _add_routes(routes: "Routes") -> None:
+    studio = routes.studio
+
+    @routes.lines("/reading")
+    def reading(work: Work, of: ReadText) -> dict[str, Any]:
+        """Read a text and return its tokens, layers, heads, roles and mean entropies."""
+        return summary(reading_of(studio, of.text, work, of.model), work)
+
+
+PANEL = Panel(words=WORDS, routes=_add_routes)

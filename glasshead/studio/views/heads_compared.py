@@ -1,16 +1,55 @@
 """Two readings compared head by head, and the roles of a model on repeated random tokens."""
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.message import Message
+from glasshead.explanation.translations import Say
+from glasshead.message import Message, _
 from glasshead.studio.background_jobs import Cache, Refusal, Work
+from glasshead.studio.panel import Panel
+from glasshead.studio.parameters import TEXT_NAME, HeadPlace
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import ModelPass
-from glasshead.studio.views.heads import number, summary
+from glasshead.studio.views.heads import (
+    ModelNumber,
+    ReadText,
+    along,
+    is_there,
+    number,
+    reading_of,
+    small_maps,
+    summary,
+    whole_map,
+)
 from glasshead.watching import UnseenError
+
+if TYPE_CHECKING:
+    from glasshead.studio.routes import Routes
+
+
+WORDS = {
+    "heads.test": _("Run the induction test on repeated random tokens"),
+    "heads.testing": _("The model is reading repeated random tokens…"),
+    "heads.test.on": _("Roles on"),
+    "heads.test.text": _("this text"),
+    "heads.test.random": _("random tokens"),
+    "heads.test.told": _(
+        "Induction test: {rows} texts of {length} tokens, {period} at random and the same again, "
+        "{times} times in all. Only a head that finds the earlier place can tell what follows."
+    ),
+    "heads.compare": _("Compare with another text"),
+    "heads.model": _("Model"),
+    "heads.minus_model": _("Compared with"),
+    "heads.alone": _("no other model"),
+    "heads.stop": _("Stop comparing"),
+    "heads.sides": _("Side shown"),
+    "heads.side_map": _("Map of {side}"),
+}
+
 
 # Models whose roles are remembered.
 _MODELS = 8
@@ -50,15 +89,15 @@ def compared(one: ModelPass, other: ModelPass) -> dict[str, Any]:
     """
     first, second = summary(one), summary(other)
     return {
-        "entropy": _subtracted(first["entropy"], second["entropy"]),
+        "entropy": _by_head(first["entropy"], second["entropy"]),
         "scores": {
-            role: _subtracted(scores, second["scores"][role])
+            role: _by_head(scores, second["scores"][role])
             for role, scores in first["scores"].items()
         },
     }
 
 
-def _subtracted(
+def _by_head(
     rows: list[list[float | None]], others: list[list[float | None]]
 ) -> list[list[float | None]]:
     def at(layer: int, head: int) -> float | None:
@@ -96,6 +135,17 @@ def check_difference(one: ModelPass, other: ModelPass) -> None:
         raise Refusal(why)
 
 
+def of_both(readings: Sequence[ModelPass], select: Callable[[ModelPass], Tensor]) -> Tensor:
+    """Return numbers of a reading; of two, the first's less the second's.
+
+    Errors: a `Refusal` where two readings have no difference.
+    """
+    if len(readings) == 1:
+        return select(readings[0])
+    check_difference(*readings)
+    return difference(*map(select, readings))
+
+
 class InductionTests:
     """Finds the roles of a studio's models on repeated random tokens, as `gh.find_roles` does.
 
@@ -128,17 +178,17 @@ class InductionTests:
     def _test(self, model: int, work: Work) -> dict[str, Any]:
         from glasshead.tasks.readers.find_roles import repeated, score_roles
 
-        work.tell("heads.opening", 0, 1)
+        work.report("heads.opening", 0, 1)
         reader = self._studio.model(model).reader()
         test = repeated(reader, None, 0)
         try:
             found = score_roles(
                 reader,
                 (test.tokens,),
-                progress=lambda done, of: work.tell("heads.testing", done, of),
+                progress=lambda done, of: work.report("heads.testing", done, of),
             ).roles
         except UnseenError as error:
-            raise Refusal(str(error)) from error
+            raise Refusal.of(error) from error
         rows, length = test.tokens.shape
         return {
             "layers": list(found.names),
@@ -152,3 +202,85 @@ class InductionTests:
             "period": test.period,
             "times": test.times,
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Compared(ReadText):
+    """A text that a model has read, and perhaps another one to subtract, or that of another."""
+
+    minus: Annotated[str | None, TEXT_NAME | {"description": "The name of a text to subtract."}] = (
+        None
+    )
+    minus_model: ModelNumber = 0
+
+    @property
+    def named(self) -> list[tuple[str, int]]:
+        """The text, or both, each with the number of its model."""
+        one = (self.text, self.model)
+        return [one] if self.minus is None else [one, (self.minus, self.minus_model)]
+
+    def readings(self, studio: Studio, work: Work) -> list[ModelPass]:
+        """Read the text, or both."""
+        return [reading_of(studio, text, work, model) for text, model in self.named]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ComparedHead(_Compared, HeadPlace):
+    """A head of a layer that has read a text, and perhaps of another reading to subtract."""
+
+
+def _add_routes(routes: "Routes") -> None:
+    studio = routes.studio
+    tests = InductionTests(studio)
+
+    def is_read(of: _Compared) -> bool:
+        return all(is_there(studio, *one) for one in of.named)
+
+    def shown(of: _Compared, work: Work, select: Callable[[ModelPass], Tensor]) -> Tensor:
+        return of_both(of.readings(studio, work), select)
+
+    @routes.numbers("/maps", is_read=is_read)
+    def maps(work: Work, of: _Compared) -> Tensor:
+        """Return pooled maps of all heads, and the weight of the first token in a last column.
+
+        400 where two readings have no difference, 413 where the text takes too much memory.
+        """
+        return shown(of, work, small_maps)
+
+    @routes.numbers("/weights", is_read=is_read)
+    def weights(work: Work, of: _ComparedHead) -> Tensor:
+        """Return the weights of one head; rows are queries, columns are keys.
+
+        400 where there is no such layer or head, or two readings have no difference; 413 where the
+        text takes too much memory.
+        """
+        return shown(of, work, lambda one: whole_map(one, of.layer, of.head))
+
+    @routes.numbers("/along", is_read=is_read)
+    def along_the_text(work: Work, of: _ComparedHead) -> Tensor:
+        """Return entropy and mean distance of each query of a head, and mass received per key.
+
+        400 where there is no such layer or head, or two readings have no difference; 413 where the
+        text takes too much memory.
+        """
+        return shown(of, work, lambda one: along(one, of.layer, of.head))
+
+    @routes.json("/compared", is_read=is_read)
+    def compared_heads(work: Work, say: Say, of: _Compared) -> dict[str, Any]:
+        """Return differences of entropy and scores, and why the weights have none: `refused`.
+
+        400 where no text to subtract is named.
+        """
+        if of.minus is None:
+            raise Refusal("a comparison takes two texts, and got one: name `minus`, too.")
+        pair = of.readings(studio, work)
+        why = no_difference(*pair)
+        return compared(*pair) | {"refused": why and say.translated(why)}
+
+    @routes.lines("/roles")
+    def roles(work: Work, model: ModelNumber = 0) -> dict[str, Any]:
+        """Find the roles of the heads on repeated random tokens, as `find_roles` does."""
+        return tests.roles(model, work)
+
+
+PANEL = Panel(words=WORDS, routes=_add_routes)

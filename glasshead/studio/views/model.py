@@ -8,8 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import glasshead as gh
-from glasshead.message import Message
+from glasshead.message import _
 from glasshead.studio.background_jobs import Cache, Refusal, Work
+from glasshead.studio.panel import Panel
+from glasshead.studio.parameters import Place, Prompt
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import ModelPass, check_place
 from glasshead.studio.views import heads
@@ -19,7 +21,41 @@ from glasshead.watching import UnseenError
 from glasshead.watching.reasons import attends
 
 if TYPE_CHECKING:
+    from glasshead.studio.routes import Routes
     from glasshead.tasks.readers.reader import Reader
+
+
+WORDS = {
+    "model.title": _("Model"),
+    "model.none": _("No model loaded. Start the studio with a model folder."),
+    "model.help": _(
+        "Click a head or a token; drag to move, the wheel or + and − to zoom. With the keyboard, "
+        "arrow keys go from head to head, Enter opens one, and Esc shows the whole model."
+    ),
+    "model.at": _("At the token “{query}”"),
+    "model.writes": _("Norm of what it writes"),
+    "model.context": _("Norm of its context vector"),
+    "model.context_why": _(
+        "The output projection of this model cannot be told apart by heads, which are therefore "
+        "lit by the norm of their context vectors."
+    ),
+    "model.share": _("Share of its layer’s attention output"),
+    "model.rank": _("Rank among all heads"),
+    "model.of": _("{rank} of {count} heads"),
+    "model.reads": _("Reads most from"),
+    "model.lines": _(
+        "Lines down: share of the layer’s attention output, orange where a head works against it. "
+        "Lines from the tokens: attention weights."
+    ),
+    "model.take": _("Take it away"),
+    "model.as_table": _("The same as a table"),
+    "model.table.writes": _("Norm of what each head writes at “{query}”"),
+    "model.table.context": _("Norm of each head’s context vector at “{query}”"),
+    "model.layer": _("Layer {layer}"),
+    "model.head": _("Head {head}"),
+    "model.mlp": _("MLP"),
+}
+
 
 # Passes that are remembered, such as those of a text while it is typed.
 _PASSES = 4
@@ -54,7 +90,7 @@ class WholeModel:
         self._studio = studio
         self._passes: Cache[tuple[ModelPass, ModelWrites]] = Cache(_PASSES)
 
-    def told(self, text: str, work: Work) -> dict[str, Any]:
+    def summary(self, text: str, work: Work) -> dict[str, Any]:
         """Describe the model over a text.
 
         Returns: `tokens` and `running`, the tokens as running text; `of`, the tokens of the whole
@@ -77,7 +113,7 @@ class WholeModel:
     def writes(self, text: str, work: Work) -> Float[Tensor, "2 all_heads length"]:
         """Return the norm and the share of what each head writes, at each query.
 
-        Errors: as of `told`.
+        Errors: as of `summary`.
         """
         _, writes = self._pass(text, work)
         return torch.stack([writes.norm, writes.share])
@@ -85,7 +121,7 @@ class WholeModel:
     def reads(self, text: str, query: int, work: Work) -> Float[Tensor, "all_heads length"]:
         """Return the weights of one query in each head of each layer.
 
-        Errors: as of `told`, and a `Refusal` where there is no such query.
+        Errors: as of `summary`, and a `Refusal` where there is no such query.
         """
         reading, _ = self._pass(text, work)
         check_place("query", query, reading.length)
@@ -96,13 +132,13 @@ class WholeModel:
     def map(self, text: str, layer: int, head: int, work: Work) -> Tensor:
         """Return the weights of one head; −0 where the mask hides.
 
-        Errors: as of `told`, and a `Refusal` where there is no such layer or head.
+        Errors: as of `summary`, and a `Refusal` where there is no such layer or head.
         """
         return heads.whole_map(self._pass(text, work)[0], layer, head)
 
     def _pass(self, text: str, work: Work) -> tuple[ModelPass, ModelWrites]:
         if not text.strip():
-            raise Refusal(Message("Enter at least one word."))
+            raise Refusal("Enter at least one word.")
         key = self._studio.subject.version, text
         return self._passes.get(key, lambda: self._run(text, work), work.follow, work)
 
@@ -165,7 +201,7 @@ def mlps(model: nn.Module, attention: str, projection: str) -> list[str]:
     name = attention
     while name:
         within, _, own = name.rpartition(".")
-        beside = [
+        siblings = [
             f"{within}.{child}".lstrip(".")
             for child, module in model.get_submodule(within).named_children()
             if child != own and _has_matrices(module)
@@ -175,7 +211,7 @@ def mlps(model: nn.Module, attention: str, projection: str) -> list[str]:
             return []
         found = [
             each
-            for each in beside
+            for each in siblings
             if not f"{projection}.".startswith(f"{each}.") and not attends(each.rpartition(".")[2])
         ]
         if found:
@@ -186,3 +222,36 @@ def mlps(model: nn.Module, attention: str, projection: str) -> list[str]:
 
 def _has_matrices(module: nn.Module) -> bool:
     return any(parameter.ndim > 1 for parameter in module.parameters())
+
+
+def _add_routes(routes: "Routes") -> None:
+    whole = WholeModel(routes.studio)
+
+    @routes.json()
+    def summary(work: Work, text: Prompt) -> dict[str, Any]:
+        """Return the layers, heads and tokens of a text, and what its heads are lit by.
+
+        404 where there is no model.
+        """
+        return whole.summary(text, work)
+
+    @routes.numbers("/writes")
+    def writes(work: Work, text: Prompt) -> Tensor:
+        """Return the norm and the share of what each head writes, [2, heads, queries]."""
+        return whole.writes(text, work)
+
+    @routes.numbers("/reads")
+    def reads(work: Work, text: Prompt, query: Place) -> Tensor:
+        """Return the weights of a query in all heads, [heads, keys]; 400 where it is not there."""
+        return whole.reads(text, query, work)
+
+    @routes.numbers("/map")
+    def map_of_head(work: Work, text: Prompt, layer: Place, head: Place) -> Tensor:
+        """Return the weights of one head; −0 where the mask hides.
+
+        400 where there is no such layer or head.
+        """
+        return whole.map(text, layer, head, work)
+
+
+PANEL = Panel(words=WORDS, routes=_add_routes)

@@ -5,15 +5,17 @@ import io
 import math
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 import glasshead as gh
-from glasshead.message import Message
+from glasshead.message import _
 from glasshead.studio.background_jobs import Cache, Forgotten, Refusal, TooMuch, Work
+from glasshead.studio.panel import Panel
+from glasshead.studio.parameters import TEXT_NAME, Place
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import check_place
 from glasshead.watching import UnseenError
@@ -21,6 +23,34 @@ from glasshead.watching.attention_map import AttentionMap, ImageTokens
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from glasshead.studio.routes import Routes
+
+
+WORDS = {
+    "picture.title": _("Picture"),
+    "picture.none": _(
+        "No vision model loaded. Start the studio with the folder of one, such as ViT or DINOv2."
+    ),
+    "picture.file": _("A picture of yours, which stays on this machine"),
+    "picture.large": _(
+        "The limit is {most} bytes, and this picture has {size}: choose a smaller one."
+    ),
+    "picture.query": _("Where it looks from"),
+    "picture.patch": _("Patch at row {row}, column {column}"),
+    "picture.kind.class": _("class token"),
+    "picture.kind.registers": _("registers"),
+    "picture.kind.patches": _("patches"),
+    "picture.canvas": _(
+        "The picture; click a patch or move by arrow keys to see where the model looks from there"
+    ),
+    "picture.rollout": _("Rollout over all layers"),
+    "picture.all": _("All heads, one row per layer"),
+    "picture.sums": _("Weight by kind of token: {sums}."),
+    "picture.largest": _("Largest weight of a patch"),
+    "picture.table": _("Weight of each patch"),
+}
+
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 # Pixels of a picture that is opened; of a file of few bytes there may be many more.
@@ -70,18 +100,16 @@ class Pictures:
         most = self._studio.limits.text
         if len(content) > most:
             raise TooMuch(
-                Message(
-                    "The limit is {most:,} bytes, and this picture has {count:,}: choose a "
-                    "smaller one.",
-                    most=most,
-                    count=len(content),
-                )
+                "The limit is {most:,} bytes, and this picture has {count:,}: choose a "
+                "smaller one.",
+                most=most,
+                count=len(content),
             )
         name = hashlib.sha256(content).hexdigest()[:16]
         self._pictures.put(name, opened(content))
         return name
 
-    def told(self, image: str | None, work: Work) -> dict[str, Any]:
+    def summary(self, image: str | None, work: Work) -> dict[str, Any]:
         """Describe a pass over a picture.
 
         Args:
@@ -113,7 +141,7 @@ class Pictures:
     ) -> Float[Tensor, "all_heads_and_one rows columns"]:
         """Return the weight of each patch for a query, in each head; last is the rollout's.
 
-        Errors: as of `told`, and a `Refusal` where there is no such query.
+        Errors: as of `summary`, and a `Refusal` where there is no such query.
         """
         return torch.stack([each.weights.float() for each in self._all(image, query, work)])
 
@@ -134,7 +162,7 @@ class Pictures:
     def _pass(self, image: str | None, work: Work) -> PicturePass:
         picture = example() if image is None else self._pictures.find(image)
         if picture is None:
-            raise Forgotten(Message("this picture is no longer here: choose it again."))
+            raise Forgotten("this picture is no longer here: choose it again.")
         key = self._studio.subject.version, image
         return self._passes.get(key, lambda: self._run(picture, work), work.follow, work)
 
@@ -149,7 +177,7 @@ class Pictures:
             ):
                 reader.read(pixels)
         except UnseenError as error:
-            raise Refusal(str(error)) from error
+            raise Refusal.of(error) from error
         found = {
             name: watched
             for name, watched in seen.items()
@@ -160,10 +188,8 @@ class Pictures:
         }
         if not found:
             raise Refusal(
-                Message(
-                    "the patches of a picture are not known in this model's attention: watch it "
-                    "in Python, by gh.watch(model, keep='weights')."
-                )
+                "the patches of a picture are not known in this model's attention: watch it "
+                "in Python, by gh.watch(model, keep='weights')."
             )
         calls = [watched[0] for watched in found.values()]
         (tokens,) = calls[0].images[0]  # type: ignore[index, misc] - checked above
@@ -188,7 +214,7 @@ def opened(content: bytes) -> "Image":
     Errors: a `Refusal` where it is none that can be opened, or has too many pixels.
     """
     if find_spec("PIL") is None:
-        raise Refusal(Message("Pictures take Pillow, not installed here: pip install pillow."))
+        raise Refusal("Pictures take Pillow, not installed here: pip install pillow.")
     from PIL import Image, ImageOps
 
     try:
@@ -199,17 +225,13 @@ def opened(content: bytes) -> "Image":
     # What Pillow raises of a broken file is of many kinds.
     except Exception as error:
         raise Refusal(
-            Message(
-                "This file is no picture that can be opened: choose one in the format PNG, JPEG, "
-                "WebP, GIF or BMP."
-            )
+            "This file is no picture that can be opened: choose one in the format PNG, JPEG, "
+            "WebP, GIF or BMP."
         ) from error
     raise TooMuch(
-        Message(
-            "The limit is {most:,} pixels, and this picture has {count:,}: choose a smaller one.",
-            most=_MOST_PIXELS,
-            count=pixels,
-        )
+        "The limit is {most:,} pixels, and this picture has {count:,}: choose a smaller one.",
+        most=_MOST_PIXELS,
+        count=pixels,
     )
 
 
@@ -238,3 +260,51 @@ def example() -> "Image":
     draw.ellipse((270, 310, 356, 396), (206, 44, 44))
     draw.ellipse((288, 324, 312, 346), (240, 150, 150))
     return picture
+
+
+_Image = Annotated[
+    str | None,
+    TEXT_NAME
+    | {
+        "description": "The name of a picture, as it was given when it was sent; without one, an "
+        "example."
+    },
+]
+
+
+def _add_routes(routes: "Routes") -> None:
+    pictures = Pictures(routes.studio)
+
+    @routes.json(method="POST")
+    def add(content: bytes) -> dict[str, str]:
+        """Store the picture of a file and return its name.
+
+        400 where it is none that can be opened, 413 where it is too large.
+        """
+        return {"id": pictures.add(content)}
+
+    @routes.json()
+    def summary(work: Work, image: _Image = None) -> dict[str, Any]:
+        """Return the layers, heads and patches of a picture; 404 where there is no vision model."""
+        return pictures.summary(image, work)
+
+    @routes.numbers("/pixels")
+    def pixels(work: Work, image: _Image = None) -> Tensor:
+        """Return the picture as the model is given it, [height, width, 3], from 0 to 1."""
+        return pictures.pixels(image, work)
+
+    @routes.numbers("/maps")
+    def maps(work: Work, query: Place, image: _Image = None) -> Tensor:
+        """Return the weights of the patches in each head and, last, in the rollout.
+
+        400 where there is no such query.
+        """
+        return pictures.maps(image, query, work)
+
+    @routes.json("/sums")
+    def sums(work: Work, query: Place, image: _Image = None) -> dict[str, list[float]]:
+        """Return the sums of the weights of all patches and of other tokens, as of the maps."""
+        return pictures.sums(image, query, work)
+
+
+PANEL = Panel(words=WORDS, routes=_add_routes)

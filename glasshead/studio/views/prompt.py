@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -12,9 +12,11 @@ from torch.nn import functional as F
 
 import glasshead as gh
 from glasshead.drawing import visible
-from glasshead.message import Message
+from glasshead.message import _
 from glasshead.models import LanguageModel
 from glasshead.studio.background_jobs import Cache, Refusal, Work
+from glasshead.studio.panel import Panel
+from glasshead.studio.parameters import Prompt
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import ModelPass, check_place
 from glasshead.studio.views import heads
@@ -23,7 +25,47 @@ from glasshead.studio.views.reading import observed, tokens_of
 from glasshead.tasks.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from glasshead.studio.routes import Routes
     from glasshead.tasks.readers.reader import Reader
+
+
+WORDS = {
+    "prompt.title": _("Prompt"),
+    "prompt.none": _("No model loaded. Start the studio with a model folder."),
+    "prompt.text": _("Type, and see what the model makes of it"),
+    "prompt.empty": _("Enter at least one word, or choose a text."),
+    "prompt.words": _("The text; arrow keys go from token to token"),
+    "prompt.why": _(
+        "In layer {layer}, head {head}, “{query}” gives {weight} of its attention to “{key}”."
+    ),
+    "prompt.why.example": _(
+        "“{query}” gives {weight} of its attention to “{key}”: their score is {score}, the largest "
+        "of its row."
+    ),
+    "prompt.numbers": _("Every number of it"),
+    "prompt.every": _("All weights, one row per query"),
+    "prompt.map": _("Its whole map"),
+    "prompt.top": _("Shown"),
+    "prompt.temperature": _("Temperature"),
+    "prompt.predicts.tokens": _("Next token"),
+    "prompt.predicts.labels": _("Label"),
+    "prompt.predicts.translations": _("Translations"),
+    "prompt.predicts.nothing": _("This model predicts nothing: it has no head for that."),
+    "prompt.follow": _("Let the text go on with it"),
+    "prompt.loss": _("Loss on this text: {loss} nats a token"),
+    "prompt.losses": _("Loss on this text: {loss} nats a token, {before} with all heads"),
+    "prompt.click": _("A click on a head"),
+    "prompt.shows": _("shows its arcs"),
+    "prompt.takes": _("takes it away"),
+    "prompt.layer": _("Take all heads of layer {layer} away, or put them back"),
+    "prompt.gone": _("Layer {layer}, head {head}: taken away"),
+    "prompt.away": _(
+        "Taken away: {heads}. The line in each bar is the probability with all heads."
+    ),
+    "prompt.undo": _("Undo"),
+    "prompt.back": _("Put all back"),
+}
+
 
 Predicts = Literal["tokens", "labels", "translations", "nothing"]
 Head = tuple[int, int]
@@ -31,7 +73,6 @@ Head = tuple[int, int]
 # Passes that are remembered: that of a text with and without heads, and some before.
 _PASSES = 8
 _BEAM = 3
-LONGEST_PROMPT = 2000
 """Characters of a prompt."""
 
 
@@ -85,29 +126,29 @@ class Prompts:
         own, whole = self.pass_of(text, without, work), self.pass_of(text, (), work)
         reading = own.reading
         kind = self._predicts(own)
-        told = tokens_and_heads(reading) | {
+        answer = tokens_and_heads(reading) | {
             "predicts": kind,
             "likely": [],
             "loss": None,
             "loss_before": None,
         }
         if kind == "translations":
-            return told | {"likely": self._translations(text, reading, without, work)}
+            return answer | {"likely": self._translations(text, reading, without, work)}
         if own.logits is None or whole.logits is None:
-            return told
+            return answer
         heat = temperature if kind == "tokens" else 1.0
         now, before = (likely(each.logits[-1], heat) for each in (own, whole))  # type: ignore[index] - checked above
         names = self._names(kind)
-        told["likely"] = [
+        answer["likely"] = [
             {"text": names(at), "p": now[at].item(), "before": before[at].item()}
             for at in now.topk(min(top, len(now))).indices.tolist()
         ]
         if kind == "tokens" and reading.length > 1:
-            told["loss"], told["loss_before"] = (
+            answer["loss"], answer["loss_before"] = (
                 loss_of(each.logits, reading.tokens)  # type: ignore[arg-type] - checked above
                 for each in (own, whole)
             )
-        return told
+        return answer
 
     def maps(self, text: str, without: Sequence[Head], work: Work) -> Tensor:
         """Return the small maps of all heads, as the view `heads` does."""
@@ -130,7 +171,7 @@ class Prompts:
         """
         studio, away = self._studio, tuple(sorted(set(without)))
         if not text.strip():
-            raise Refusal(Message("Enter at least one word."))
+            raise Refusal("Enter at least one word.")
         key = studio.subject.version, text, away
         return self._passes.get(key, lambda: self._run(text, away, work), work.follow, work)
 
@@ -178,8 +219,8 @@ class Prompts:
         ablated = ablated_heads(reading, without)
 
         def found() -> dict[str, float]:
-            told = translations(translator, text, limits, _BEAM, work)["candidates"]
-            return {one["text"]: one["log_probability"] for one in told}
+            answer = translations(translator, text, limits, _BEAM, work)["candidates"]
+            return {one["text"]: one["log_probability"] for one in answer}
 
         before = found()
         now = before
@@ -280,7 +321,7 @@ def ablated_heads(reading: ModelPass, without: Sequence[Head]) -> Mapping[str, l
         name = reading.layers[layer]
         if "#" in name:
             raise Refusal(
-                Message("layers that share one attention cannot lose a head each: take none away.")
+                "layers that share one attention cannot lose a head each: take none away."
             )
         found.setdefault(name, []).append(head)
     return found
@@ -316,3 +357,76 @@ def described(studio: Studio) -> dict[str, Any] | None:
         "heads": count,
         "parameters": sum(each.numel() for each in model.parameters()),
     }
+
+
+_Heads = Annotated[
+    str,
+    {
+        "max_length": 2**14,
+        "pattern": r"^([0-9]{1,5}\.[0-9]{1,5}(,[0-9]{1,5}\.[0-9]{1,5})*)?$",
+        "description": "Heads as layer.head, separated by commas, counted from 0.",
+    },
+]
+_Shown = Annotated[
+    str,
+    {
+        "max_length": 200,
+        "pattern": r"^[0-9]{1,5}\.[0-9]{1,5}(,[0-9]{1,5}\.[0-9]{1,5}){0,11}$",
+        "description": "One to twelve heads, as layer.head.",
+    },
+]
+# Probabilities of the page, by the temperature and the number of predictions.
+_Temperature = Annotated[float, {"ge": 0, "le": 10, "allow_inf_nan": False}]
+_Top = Annotated[int, {"ge": 1, "le": 50}]
+
+
+def _heads(listed: str) -> list[Head]:
+    """Parse a list of heads.
+
+    >>> _heads("1.3,4.0")
+    [(1, 3), (4, 0)]
+    """
+    pairs = (one.split(".") for one in listed.split(",") if one)
+    return [(int(layer), int(head)) for layer, head in pairs]
+
+
+def _add_routes(routes: "Routes") -> None:
+    prompts = Prompts(routes.studio)
+
+    @routes.json()
+    def predictions(
+        work: Work,
+        text: Prompt,
+        without: _Heads = "",
+        top: _Top = 10,
+        temperature: _Temperature = 1.0,
+    ) -> dict[str, Any]:
+        """Return what the model predicts after a prompt, with heads taken away and with all.
+
+        400 where there is no such head, 404 where there is no model.
+        """
+        return prompts.predictions(text, _heads(without), top, temperature, work)
+
+    @routes.numbers("/maps")
+    def maps(work: Work, text: Prompt, without: _Heads = "") -> Tensor:
+        """Return pooled maps of all heads, and the weight of the first token in a last column.
+
+        400 if there is no such head to take away.
+        """
+        return prompts.maps(text, _heads(without), work)
+
+    @routes.numbers("/weights")
+    def weights(work: Work, text: Prompt, heads: _Shown, without: _Heads = "") -> Tensor:
+        """Return the weights of some heads, [heads, queries, keys]; −0 where the mask hides.
+
+        400 where there is no such head.
+        """
+        return prompts.weights(text, _heads(without), _heads(heads), work)
+
+    @routes.json("/model")
+    def model() -> dict[str, Any] | None:
+        """Describe the model: its name, layers, heads and parameters; null where none opens."""
+        return described(routes.studio)
+
+
+PANEL = Panel(words=WORDS, routes=_add_routes)

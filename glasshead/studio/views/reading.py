@@ -10,7 +10,6 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 import glasshead as gh
-from glasshead.message import Message
 from glasshead.statistics import Statistic
 from glasshead.studio.background_jobs import Refusal, TooMuch, Work
 from glasshead.studio.studio import Studio
@@ -88,13 +87,11 @@ def observed(
             forward()
             if seen.missing:
                 raise TooMuch(
-                    Message(
-                        "queries, keys and masks of this text would take more memory than is "
-                        "allowed: choose a shorter text."
-                    )
+                    "queries, keys and masks of this text would take more memory than is "
+                    "allowed: choose a shorter text."
                 )
     except UnseenError as error:
-        raise Refusal(str(error)) from error
+        raise Refusal.of(error) from error
     return _one_call_each(seen, length)
 
 
@@ -124,7 +121,7 @@ class _LayerProgress:
     def __call__(self, *hook_arguments: object) -> None:
         # Another thread may be running the same model on another text.
         if threading.get_ident() == self._thread:
-            self._work.tell("heads.reading", self._done, self._count)
+            self._work.report("heads.reading", self._done, self._count)
             self._done += 1
 
 
@@ -159,7 +156,7 @@ def _one_call_each(seen: gh.Seen, length: int) -> gh.Seen:
         if (call.queries, call.keys) == (length, length)
     }
     if not layers:
-        raise Refusal(Message("the model has no self-attention over a text: name another."))
+        raise Refusal("the model has no self-attention over a text: name another.")
     return gh.Seen(layers)
 
 
@@ -226,14 +223,14 @@ def _read(
     statistics: Sequence[Statistic],
 ) -> ModelPass:
     content = studio.texts[text]
-    work.tell("heads.opening", 0, 1)
+    work.report("heads.opening", 0, 1)
     reader = subject.reader()
-    work.tell("heads.encoding", 0, 1)
+    work.report("heads.encoding", 0, 1)
     numbers, of = tokens_of(reader, content, most_tokens)
     # Each id is decoded once.
     written = {number: reader.token(number) for number in set(numbers)}
     tokens, words = torch.tensor(numbers), tuple(written[number] for number in numbers)
-    work.tell("heads.reading", 0, 1)
+    work.report("heads.reading", 0, 1)
     trial = run(reader, tokens[:_TRIAL], (), budget=studio.limits.memory)
     size = held_by(trial) * len(tokens) // len(tokens[:_TRIAL])
     with studio.readings.reserved(size):
@@ -252,8 +249,6 @@ def tokens_of(reader: "Reader", text: str, most_tokens: int) -> tuple[list[int],
     around = len(before) + len(after)
     room = min(most_tokens, reader.context or most_tokens) - around
     if not own or room < 1:
-        raise Refusal(
-            Message("the model finds no token in this text that it reads: choose another text.")
-        )
+        raise Refusal("the model finds no token in this text that it reads: choose another text.")
     kept = own if len(own) <= room or reader.shorten is None else reader.shorten(own)
     return [*before, *kept[:room], *after], len(own) + around

@@ -2,17 +2,18 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import Field, asdict, dataclass, field, make_dataclass, replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.drawing import Block, Paragraph, Table
-from glasshead.explanation.embeddings import Projection, head_counts
+from glasshead.explanation.embeddings import Projection, composed, head_counts, split
 from glasshead.explanation.explain_trace import Sentence, SentenceAttention, names
 from glasshead.explanation.explanation import json_ready
+from glasshead.explanation.settings import Setting
 from glasshead.ladder.worked_example import (
     EXAMPLES,
     HELLO_SHINY_SUN,
@@ -21,10 +22,14 @@ from glasshead.ladder.worked_example import (
     example_of,
     text_of,
 )
-from glasshead.message import Message
+from glasshead.message import _
 from glasshead.recipe.problem import Trace
 from glasshead.studio.background_jobs import Refusal, TooMuch
+from glasshead.studio.panel import Panel
+from glasshead.studio.parameters import HAS_A_SIGN, Language, text_limits
+from glasshead.studio.stored_answers import ReportContent, StoredAnswers, report_note
 from glasshead.studio.studio import Limits
+from glasshead.studio.views.alignment import sentences_of
 from glasshead.studio.views.steps_request import (
     MASKS,
     Beta,
@@ -32,7 +37,9 @@ from glasshead.studio.views.steps_request import (
     Normalizer,
     StepsRequest,
     betas,
+    controls,
     normalizers,
+    numbered,
     query_of,
     runs,
     scales,
@@ -40,6 +47,38 @@ from glasshead.studio.views.steps_request import (
     sums,
     thresholds,
 )
+
+if TYPE_CHECKING:
+    from glasshead.studio.routes import Routes
+
+
+WORDS = {
+    **{f"steps.{each.name}": Setting.of(each).label for each in controls()},
+    "steps.title": _("Steps"),
+    "steps.show": _("Show"),
+    "steps.examples": _("The worked examples"),
+    "steps.choices": _("Choices"),
+    "steps.mask.none": _("none"),
+    "steps.mask.causal": _("causal"),
+    "steps.mask.window": _("window"),
+    "steps.matrices": _("The matrices, in the order in which they are computed"),
+    "steps.queries": _("Queries"),
+    "steps.keys": _("Keys"),
+    "steps.values": _("Values"),
+    "steps.scores": _("Scores"),
+    "steps.scaled": _("Scaled"),
+    "steps.masked": _("Masked"),
+    "steps.weights": _("Weights"),
+    "steps.context": _("Context"),
+    "steps.hint": _(
+        "Point at a cell, or walk with Tab and the arrow keys; Enter explains the word of the row."
+    ),
+    "steps.words": _("In words"),
+    "steps.legend": _("How the colours are read"),
+    "steps.hidden": _("hatched: hidden"),
+    "steps.made": _("framed: what the cell is made of"),
+}
+
 
 _SHOWN = ("queries", "keys", "values", "scores", "scaled", "masked", "weights", "context")
 # Maximum words whose cells have room for decimals.
@@ -52,7 +91,6 @@ class Computed:
 
     attention: SentenceAttention
     trace: Trace
-    head: int
 
     @property
     def sentence(self) -> Sentence:
@@ -66,31 +104,18 @@ class Computed:
 
     def step(self, name: str) -> Float[Tensor, "words columns"]:
         """Return a step of the shown head."""
-        return getattr(self.trace, name)[self.attention.index(self.head)]
+        return getattr(self.trace, name)[self.attention.index]
 
 
 def computed(request: StepsRequest, limits: Limits) -> Computed:
     """Compute the self-attention of a sentence.
 
-    Errors: a `Refusal` where the sentence has no word or too many, the heads do not divide the
-    dimension, there is no such head, or β = ∞ and the normalizer has no hard limit.
+    Errors: a `Refusal` where the sentence has no word or too many; a ValueError where a setting is
+    beyond its limits or does not go with another.
     """
-    sentence, example = sentence_of(request, limits), request.example
-    projection = example and Projection.of_the_texts(example)
-    attention = SentenceAttention(
-        sentence=sentence,
-        recipe=request.recipe(),
-        projection=projection,
-        columns=example is not None and example.columns,
-    )
-    _check_heads(request, _width(attention))
-    return Computed(attention, attention.trace(), request.head)
-
-
-def _width(attention: SentenceAttention) -> int:
-    """Return the width of the queries of all heads together."""
-    inputs = attention.sentence.embeddings.vectors
-    return (inputs if attention.projection is None else attention.projection.queries).shape[-1]
+    request.check()
+    attention = SentenceAttention(sentence=sentence_of(request, limits), settings=request)
+    return Computed(attention, attention.trace())
 
 
 def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
@@ -101,59 +126,68 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
     queries, keys and values of them, or is None. `thresholds` has the threshold τ of each row for
     sparsemax and 1.5-entmax, and is None for the others.
 
-    Errors: a `Refusal`, as of `computed`.
+    `options` has those of each setting, as names and how they are said; without `said`, a name is
+    a number or is said in the page's language.
+
+    Errors: as of `computed`.
 
     >>> data = steps_data(StepsRequest(), Limits())
     >>> data["words"], data["query"], data["matrices"]["scores"][1][0]
     (['Hello', 'shiny', 'sun'], 1, 0.7842)
     """
     made = computed(request, limits)
-    tokens, width = made.sentence.embeddings.tokens, _width(made.attention)
-    projection, name = made.attention.projection, example_of(request.text)
+    tokens, projection = made.sentence.embeddings.tokens, made.attention.projection
     normalizer: Normalizer = made.attention.recipe.normalizer  # type: ignore[assignment]
     matrices = {name: json_ready(made.step(name)) for name in _SHOWN}
-    offered = betas(request, width // request.heads)
+    options, own = _options(request, made), _own(request, made.sentence)
+    beta = _nearest(options["beta"], request.chosen_beta, made.beta)
+    # The numbers are the same for each query.
+    given = {name: getattr(request, name) for name in options if name != "query"}
     return {
-        "text": request.text or HELLO_SHINY_SUN.text,
+        "text": request.sentence,
         "examples": [HELLO_SHINY_SUN.text, JOURNEY.text],
         "words": list(names(tokens)),
         "query": made.sentence.default_query,
-        "chosen": {
-            "source": name and text_of(name, request.source),
-            "beta": _nearest(offered, request.chosen_beta, made.beta),
-            "mask": request.mask,
-            "normalizer": request.normalizer,
-            "heads": request.heads,
-            "head": request.head,
-        },
+        "chosen": given | {"source": request.source or own["source"], "beta": beta},
         "beta": made.beta,
         "normalizer": normalizer,
         "matrices": matrices,
         "sums": sums(request, made.beta, normalizer, projected=projection is not None),
         "projection": None if projection is None else _projection(projection),
         "scales": scales(matrices),
-        "decimals": _decimals(request, len(tokens)),
+        "decimals": {"cells": _decimals(request, len(tokens)), "sums": request.decimals},
         "thresholds": thresholds(matrices, normalizer),
-        "options": {
-            "sources": [{"name": one, "said": f"{one}: {TEXTS[one]}"} for one in EXAMPLES[name]]
-            if name
-            else [],
-            "betas": offered,
-            "masks": list(MASKS),
-            "normalizers": normalizers(),
-            "heads": head_counts(width),
-            "queries": list(range(len(tokens))),
-        },
-        "defaults": {
-            "source": name and text_of(name, None),
-            "beta": request.default_beta,
-            "mask": "none",
-            "normalizer": "softmax",
-            "heads": 1,
-            "head": 0,
-            "query": made.sentence.default_query,
-        },
+        "options": options,
+        "defaults": {each.name: each.default for each in controls() if each.name in options} | own,
     }
+
+
+def _own(request: StepsRequest, sentence: Sentence) -> dict[str, Any]:
+    """Return the defaults that follow from the sentence."""
+    example = example_of(request.sentence)
+    return {
+        "source": example and text_of(example, None),
+        "beta": request.own_beta,
+        "query": sentence.default_query,
+    }
+
+
+def _options(request: StepsRequest, made: Computed) -> dict[str, list[dict[str, Any]]]:
+    """Return the options of each setting, in the order of their controls."""
+    width, example = made.attention.width, example_of(request.sentence)
+    letters = () if example is None else EXAMPLES[example]
+    words = names(made.sentence.embeddings.tokens)
+    own = {
+        "source": [{"name": one, "said": f"{one}: {TEXTS[one]}"} for one in letters],
+        "beta": betas(request, width // request.heads),
+        "mask": [{"name": mask} for mask in MASKS],
+        "normalizer": normalizers(),
+        "heads": numbered(head_counts(width)),
+        "head": numbered(range(request.heads)),
+        "query": [{"name": place, "said": word} for place, word in enumerate(words)],
+    }
+    others = (each for each in controls() if each.name not in ("text", *own))
+    return own | {each.name: numbered(Setting.of(each).numbers) for each in others}
 
 
 def _block(block: Block) -> dict[str, Any]:
@@ -175,32 +209,11 @@ def _projection(projection: Projection) -> dict[str, list[list[float]]]:
 
 
 def _decimals(request: StepsRequest, words: int) -> int:
-    """Return the decimals that fit into a cell; the first example has no negative numbers."""
-    if request.example is not None and request.example.text == HELLO_SHINY_SUN.text:
-        return 3
-    return 2 if words <= _ROOMY else 0
-
-
-def _check_heads(request: StepsRequest, width: int) -> None:
-    if request.heads < 1 or width % request.heads:
-        raise Refusal(
-            Message(
-                "vectors of dimension {width} are not divided evenly by {heads} heads: take a "
-                "divisor of {width} ({counts}).",
-                width=width,
-                heads=request.heads,
-                counts=Message.joined(", ", [*map(str, head_counts(width))]),
-            )
-        )
-    if not 0 <= request.head < request.heads:
-        raise Refusal(
-            Message(
-                "{what} takes one from 0 to {most}, and got {number}: take another.",
-                what=Message("head"),
-                most=request.heads - 1,
-                number=request.head,
-            )
-        )
+    """Return the decimals of a cell, as far as they fit."""
+    # The first example has no negative numbers.
+    is_narrow = request.worked is not None and request.worked.text == HELLO_SHINY_SUN.text
+    fitting = 3 if is_narrow else 2 if words <= _ROOMY else 0
+    return min(fitting, request.decimals)
 
 
 def _nearest(offered: list[dict[str, Any]], name: str, number: float) -> str:
@@ -225,9 +238,9 @@ def steps_words(request: StepsRequest, lang: str, limits: Limits) -> dict[str, A
     >>> told["steps"][2]["numbers"][0]
     [('s(Hello) = 0.53·0.34 + 0.34·0.22 + 0.98·0.54 = 0.7842', '')]
     """
-    made = computed(request, limits)
+    made = computed(replace(request, lang=lang), limits)
     query = query_of(request, made.sentence)
-    explanation = made.attention.explain(made.trace, query=query, head=request.head, lang=lang)
+    explanation = made.attention.explain(made.trace, query)
     steps = [
         {
             "name": step.name,
@@ -255,15 +268,15 @@ MOST_WORDS = 12
 """Maximum words of a sentence in a report."""
 # Settings added in this order, as long as all their combinations fit.
 _ADDITIONS: tuple[tuple[str, tuple[Any, ...]], ...] = (
-    ("betas", ("0.2", "inf", "5")),
-    ("masks", ("causal",)),
-    ("normalizers", ("sparsemax", "sigmoid")),
-    ("queries", ()),
-    ("betas", ("1", "2", "10")),
-    ("normalizers", ("softmax-one", "entmax15", "hardmax")),
-    ("masks", ("window",)),
-    ("betas", ("0.05",)),
-    ("betas", ("0.1", "0.5", "20")),
+    ("beta", ("0.2", "inf", "5")),
+    ("mask", ("causal",)),
+    ("normalizer", ("sparsemax", "sigmoid")),
+    ("query", ()),
+    ("beta", ("1", "2", "10")),
+    ("normalizer", ("softmax-one", "entmax15", "hardmax")),
+    ("mask", ("window",)),
+    ("beta", ("0.05",)),
+    ("beta", ("0.1", "0.5", "20")),
 )
 
 
@@ -271,10 +284,10 @@ _ADDITIONS: tuple[tuple[str, tuple[Any, ...]], ...] = (
 class _Choices:
     """Settings whose combinations are all stored."""
 
-    betas: tuple[Beta, ...]
-    queries: tuple[int, ...]
-    masks: tuple[Mask, ...] = ("none",)
-    normalizers: tuple[Normalizer, ...] = ("softmax",)
+    beta: tuple[Beta, ...]
+    query: tuple[int, ...]
+    mask: tuple[Mask, ...] = ("none",)
+    normalizer: tuple[Normalizer, ...] = ("softmax",)
 
     def more(self, name: str, values: tuple[Any, ...]) -> "_Choices":
         return replace(self, **{name: tuple(dict.fromkeys((*getattr(self, name), *values)))})
@@ -305,17 +318,15 @@ def steps_stored(
     words = data["words"]
     if len(words) > MOST_WORDS:
         raise TooMuch(
-            Message(
-                "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
-                "shorter one.",
-                most=MOST_WORDS,
-                count=len(words),
-            )
+            "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
+            "shorter one.",
+            most=MOST_WORDS,
+            count=len(words),
         )
     choices = _fitting(request, data, steps_words(request, lang, limits), most)
     for each in _combinations(request, choices, len(data["matrices"]["queries"][0])):
         yield "steps", _parameters(each), _narrowed(steps_data(each, limits), choices)
-        for query in choices.queries:
+        for query in choices.query:
             explained = replace(each, query=None if query == data["query"] else query)
             parameters = {**_parameters(explained), "lang": lang}
             yield "steps/words", parameters, steps_words(explained, lang, limits)
@@ -325,39 +336,34 @@ def _fitting(
     request: StepsRequest, data: dict[str, Any], explanation: dict[str, Any], most: int
 ) -> _Choices:
     """Choose as many settings as fit into `most` bytes."""
-    choices = _Choices(betas=(request.default_beta,), queries=(data["query"],))
+    choices = _Choices(beta=(request.own_beta,), query=(data["query"],))
     everything = tuple(range(len(data["words"])))
     for name, values in _ADDITIONS:
-        larger = choices.more(name, everything if name == "queries" else values)
+        larger = choices.more(name, everything if name == "query" else values)
         # Allow for longer answers than the default's, whose β has the fewest digits.
         numbers = int(1.25 * _size(_narrowed(data, larger)))
         words = int(1.1 * _size(explanation))
-        count = len(larger.betas) * len(larger.masks) * len(larger.normalizers)
-        if count * (numbers + len(larger.queries) * words) > most:
+        count = len(larger.beta) * len(larger.mask) * len(larger.normalizer)
+        if count * (numbers + len(larger.query) * words) > most:
             continue
         choices = larger
     return choices
 
 
 def _combinations(request: StepsRequest, choices: _Choices, dim: int) -> Iterator[StepsRequest]:
-    for mask, normalizer in product(choices.masks, choices.normalizers):
+    for mask, normalizer in product(choices.mask, choices.normalizer):
         each = replace(request, mask=mask, normalizer=normalizer)
         offered = [stop["name"] for stop in betas(each, dim)]
-        yield from (replace(each, beta=beta) for beta in choices.betas if beta in offered)
+        yield from (replace(each, beta=beta) for beta in choices.beta if beta in offered)
 
 
 def _narrowed(data: dict[str, Any], choices: _Choices) -> dict[str, Any]:
     """Restrict the options of an answer to the stored settings."""
-    options = data["options"]
-    named = {"betas": choices.betas, "normalizers": choices.normalizers}
     stored = {
-        name: [each for each in options[name] if each["name"] in chosen]
-        for name, chosen in named.items()
+        name: [each for each in options if each["name"] in getattr(choices, name, ())]
+        for name, options in data["options"].items()
     }
-    stored["masks"] = [mask for mask in options["masks"] if mask in choices.masks]
-    # A report has one sentence, and one text of it.
-    rest = {"sources": [], "heads": [1], "queries": sorted(choices.queries)}
-    return {**data, "examples": [], "options": {**stored, **rest}}
+    return {**data, "examples": [], "options": stored}
 
 
 def _parameters(request: StepsRequest) -> dict[str, Any]:
@@ -367,3 +373,79 @@ def _parameters(request: StepsRequest) -> dict[str, Any]:
 
 def _size(answer: dict[str, Any]) -> int:
     return len(json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+# Bytes before compression, which is about twentyfold.
+_STEPS_BYTES = 1_000_000
+
+
+def export_steps(answers: StoredAnswers, content: ReportContent) -> list[str]:
+    """Export the matrices and explanations of the first sentence, for most settings.
+
+    Errors: a `Refusal` where the text has no word.
+    """
+    whole = [part for part in sentences_of(composed(content.text)) if split(part)]
+    if not whole:
+        raise Refusal("Enter at least one word: a report takes a text.")
+    sentence = beginning(whole[0], MOST_WORDS)
+    limits = content.studio.limits
+    answers.hold_all(steps_stored(sentence, content.lang, limits, most=_STEPS_BYTES), content.work)
+    if len(whole) == 1 and sentence == whole[0]:
+        return []
+    return report_note(content, "sentence", count=len(split(sentence)))
+
+
+def beginning(sentence: str, most: int) -> str:
+    """Truncate a sentence after a number of words and punctuation marks.
+
+    >>> beginning("The  sun, the moon.", 4)
+    'The  sun, the'
+    """
+    end = 0
+    for token in split(sentence)[:most]:
+        end = sentence.index(token, end) + len(token)
+    return sentence if len(split(sentence)) <= most else sentence[:end]
+
+
+def _parameters_within(limits: Limits) -> type[Any]:
+    """Create the dataclass of the parameters of the view: its settings, within their limits."""
+    bounds = {
+        "text": text_limits(HAS_A_SIGN, limits.sentence),
+        "query": {"ge": 0, "lt": limits.words},
+    }
+
+    def parameter(each: "Field[Any]") -> tuple[str, Any, Any]:
+        known = Setting.of(each)
+        bound = bounds.get(each.name, {"ge": known.least, "le": known.most})
+        return each.name, Annotated[each.type, bound], field(default=each.default)
+
+    return make_dataclass("Parameters", map(parameter, controls()), frozen=True)
+
+
+def _add_routes(routes: "Routes") -> None:
+    limits = routes.studio.limits
+
+    @dataclass(frozen=True)
+    class Asked(_parameters_within(limits)):
+        """The settings of the view."""
+
+    @routes.at_once()
+    def matrices(asked: Asked) -> dict[str, Any]:
+        """Return the matrices of a sentence's attention at full precision, and the options.
+
+        400 where parameters do not fit each other: a text that does not work the example, heads
+        that do not divide the dimension, a head index out of range, or β = ∞ with a normalizer that
+        has no hard limit. 413 where the sentence has too many words and punctuation marks.
+        """
+        return steps_data(StepsRequest(**asdict(asked)), limits)
+
+    @routes.at_once("/words")
+    def explanation(asked: Asked, lang: Language = "en") -> dict[str, Any]:
+        """Explain one word's attention step by step, in one of five languages.
+
+        400 and 413 as for the matrices, and 400 where the sentence has no word at `query`.
+        """
+        return steps_words(StepsRequest(**asdict(asked)), lang, limits)
+
+
+PANEL = Panel(words=WORDS, routes=_add_routes)

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from jaxtyping import Float
@@ -11,18 +11,68 @@ from torch import Tensor
 import glasshead as gh
 from glasshead.drawing import visible as printed
 from glasshead.explanation.explanation import json_ready
-from glasshead.message import Message
+from glasshead.message import _
 from glasshead.recipe.normalizers import Softmax, SoftmaxOne
 from glasshead.recipe.problem import Problem, Trace
 from glasshead.recipe.scores import Dot, ScaledDot
 from glasshead.studio.background_jobs import Cache, Refusal, TooMuch, Work
+from glasshead.studio.panel import Panel
+from glasshead.studio.parameters import PLACE, Place, TextName
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import ModelPass, check_place
 from glasshead.studio.views import heads
 from glasshead.watching import UnseenError
 
 if TYPE_CHECKING:
+    from glasshead.studio.routes import Routes
     from glasshead.tasks.readers.reader import Reader
+
+
+WORDS = {
+    "walk.title": _("The walk of one query"),
+    "walk.play": _("Play"),
+    "walk.pause": _("Pause"),
+    "walk.back": _("One frame back"),
+    "walk.on": _("One frame on"),
+    "walk.at": _("Frame of the walk"),
+    "walk.others": _("{count} other keys"),
+    "walk.query": _("“{word}” asks with its query, a vector of {count} numbers."),
+    "walk.score": _(
+        "The query slides over the keys: its products with each of them add up to a score."
+    ),
+    "walk.score.rest": _("So it goes on for {count} other keys."),
+    "walk.scaled": _("Each score is multiplied by β = {beta}."),
+    "walk.capped": _("The softcap bends large scores, so that none is beyond ±{cap}."),
+    "walk.biased": _("A bias is added to each score."),
+    "walk.masked": _("The mask hides keys ({hidden}): their scores become −∞."),
+    "walk.power": _(
+        "e to the power of each score: all are positive now, and large ones stand out."
+    ),
+    "walk.weights": _("Divided by their sum they become weights, which together fill one vessel."),
+    "walk.sunk": _(
+        "Divided by their sum with the sink, they become weights, which fill a part of one."
+    ),
+    "walk.normalized": _("{normalizer} turns the scores into weights."),
+    "walk.mix": _("The values mix: each adds its share, value times weight, to the context."),
+    "walk.mix.rest": _("So do {count} other keys, together."),
+    "walk.context": _("The context of “{word}” is the sum of the values, each times its weight."),
+    "cell.open": _("Open this cell in Steps"),
+    "cell.example": _("The worked example, or a sentence of your own"),
+    "cell.layer": _("Layer, from 0"),
+    "cell.head": _("Head, from 0"),
+    "cell.strongest": _("the strongest"),
+    "cell.dims": _("vectors of {dim} numbers, {tokens} tokens"),
+    "cell.cut": _("the beginning of {of} tokens"),
+    "cell.softcap": _("softcap {cap}"),
+    "cell.mask": _("mask {mask}"),
+    "cell.group": _("reads key head {group} of {groups}"),
+    "cell.sink": _("softmax with a sink of score {sink}"),
+    "cell.weights": _("Weights of “{word}” on all keys"),
+    "cell.capped": _("Capped"),
+    "cell.bias": _("Bias"),
+    "cell.table": _("The keys with the largest weights, and the chosen one"),
+}
+
 
 SHOWN = 8
 """Keys that are shown beside the chosen one: those with the largest weights."""
@@ -112,7 +162,7 @@ class Cells:
         }
 
     def _trace(self, reading: ModelPass, layer: int, head: int, work: Work) -> HeadTrace:
-        work.tell("heads.reading", layer, len(reading.layers))
+        work.report("heads.reading", layer, len(reading.layers))
         name, _, number = reading.layers[layer].partition("#")
         budget = self._studio.limits.memory
         trace = traced(self._studio.subject.reader(), reading, name, int(number or 0), budget)
@@ -134,18 +184,14 @@ def traced(reader: "Reader", reading: ModelPass, name: str, number: int, budget:
             reader.read(reading.tokens[None])
             if seen.missing:
                 raise TooMuch(
-                    Message(
-                        "the steps of this layer would take more memory than is allowed: choose a "
-                        "shorter text."
-                    )
+                    "the steps of this layer would take more memory than is allowed: choose a "
+                    "shorter text."
                 )
     except (UnseenError, ValueError) as error:
         raise Refusal(
-            Message(
-                "the steps of {layer} do not follow from queries, keys and values that it shows: "
-                "choose another layer.",
-                layer=name,
-            )
+            "the steps of {layer} do not follow from queries, keys and values that it shows: "
+            "choose another layer.",
+            layer=name,
         ) from error
     return seen[name][number].trace  # type: ignore[return-value] - it is kept, or refused above
 
@@ -291,3 +337,27 @@ def _rest(
         "mean": json_ready(share / weight if weight > 0 else torch.zeros_like(share)),
         "power": float(powers[others].sum()),
     }
+
+
+def _add_routes(routes: "Routes") -> None:
+    studio = routes.studio
+    cells = Cells(studio)
+
+    @routes.json("/cell", is_read=lambda text, **_of: heads.is_there(studio, text))
+    def cell(
+        work: Work,
+        text: TextName,
+        layer: Place,
+        head: Place,
+        query: Annotated[int | None, PLACE] = None,
+        key: Annotated[int | None, PLACE] = None,
+    ) -> dict[str, Any]:
+        """Return q, k, v, scores, weights and context of one query of a head of the model.
+
+        400 where there is no such layer, head, query or key, or the model does not show its
+        steps, 404 where there is no model, 413 where the text takes too much memory.
+        """
+        return cells.row(text, layer, head, query, key, work)
+
+
+PANEL = Panel(words=WORDS, routes=_add_routes)

@@ -1,25 +1,58 @@
 """Requests of the view `steps`: settings, and the formula and worked lines of each matrix."""
 
 import re
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable
+from dataclasses import Field, dataclass, field, fields, replace
 from html import unescape
 from typing import Any, Literal, get_args
 
 from glasshead.drawing.document import subscripts
-from glasshead.explanation.choices import HARDENING, NORMALIZERS, RecipeOptions
+from glasshead.explanation.choices import HARDENING, NORMALIZERS
 from glasshead.explanation.embeddings import Embeddings, composed, split
 from glasshead.explanation.explain_trace import Sentence, VectorSource
+from glasshead.explanation.figures import figure
 from glasshead.explanation.normalizers import entmax15_threshold, sparsemax_threshold
-from glasshead.ladder.worked_example import (
-    EXAMPLES,
-    WorkedExample,
-    example_of,
-    text_of,
-    worked_example,
-)
-from glasshead.message import Message
+from glasshead.explanation.settings import ExplanationSettings, Setting, known_of
+from glasshead.ladder.worked_example import HELLO_SHINY_SUN
+from glasshead.message import _
 from glasshead.studio.background_jobs import Refusal, TooMuch
+from glasshead.studio.panel import Panel
 from glasshead.studio.studio import Limits
+
+WORDS = {
+    "steps.sum": _("The sum that made the cell"),
+    "steps.full": _("in full"),
+    "steps.of.queries": _("Number {number} of the query of “{word}”"),
+    "steps.of.keys": _("Number {number} of the key of “{word}”"),
+    "steps.of.values": _("Number {number} of the value of “{word}”"),
+    "steps.of.scores": _("Score: how well the key of “{key}” fits the query of “{query}”"),
+    "steps.of.scaled": _("Scaled score of “{query}” and “{key}”"),
+    "steps.of.masked": _("Score of “{query}” and “{key}” after masking"),
+    "steps.of.weights": _("Weight: how much “{query}” takes of “{key}”"),
+    "steps.of.context": _("Number {number} of the context of “{word}”"),
+    "steps.embedding": _("It is number {number} of the embedding x of the word, as it is."),
+    "steps.projected": _("It is the embedding x of the word times column {number} of the matrix."),
+    "steps.seen": _("The mask lets “{query}” see “{key}”: the score stays as it is."),
+    "steps.seen.none": _("There is no mask: the score stays as it is."),
+    "steps.hides.causal": _(
+        "“{key}” comes after “{query}”, and the causal mask hides what comes later."
+    ),
+    "steps.hides.window": _(
+        "“{key}” is more than one word away from “{query}”, and the window ends there."
+    ),
+    "steps.nothing": _("The key is hidden, and what is hidden gets no weight."),
+    "steps.largest": _("The score is the largest of the row, so its key gets all the weight."),
+    "steps.first": _("Ties go to the first, so its key gets all the weight."),
+    "steps.second": _("An equal score stands before it and wins, so this key gets nothing."),
+    "steps.smaller": _("A larger score stands in the row, so this key gets nothing."),
+    "steps.sparse": _("τ is chosen so that the weights of the row add up to 1."),
+    "steps.sink": _("The first term of Σ is the sink, which takes weight and gives no value."),
+    "steps.shifted": _(
+        "The largest score m = {largest} is subtracted from each score, which changes nothing."
+    ),
+    "steps.hard": _("β = ∞ gives all the weight to the largest score, as HardMax does."),
+}
+
 
 Beta = Literal[
     "auto", "0.05", "0.1", "0.2", "0.3", "0.5", "0.7", "1", "1.5", "2", "3", "5", "7", "10",
@@ -33,110 +66,50 @@ BETAS: tuple[Beta, ...] = get_args(Beta)
 """Values of β from soft to hard: "auto" is 1/√d, "inf" gives all weight to the largest score."""
 MASKS: tuple[Mask, ...] = get_args(Mask)
 """Masks; the window spans the word itself and one on either side."""
-_MASK_TEXTS: dict[Mask, str] = {"none": "none", "causal": "causal", "window": "window:1:1"}
 STEPS_NORMALIZERS: tuple[Normalizer, ...] = get_args(Normalizer)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepsRequest:
-    """Settings of the view, as parsed from the page's URL; each has a default.
+class StepsRequest(ExplanationSettings):
+    """The settings as the view offers them, which has a control for each with a label.
 
-    Attributes:
-        text: A sentence; None: "Hello shiny sun!", a worked example.
-        source: The text that works the example, with its matrices; None: that which prints most.
-        beta: One of `BETAS`; None: 1 for a worked example whose score is the bare product, else
-            1/√d.
-        mask: One of `MASKS`.
-        normalizer: One of `STEPS_NORMALIZERS`.
-        heads: Number of heads.
-        head: Index of the shown head, from 0.
-        query: Position of the explained word, from 0; None: that of a worked example, else the
-            last word.
+    The query is a position, from 0.
 
     >>> StepsRequest(mask="causal", head=0).parameters()
     {'mask': 'causal'}
     """
 
-    text: str | None = None
-    source: Source | None = None
-    beta: Beta | None = None
-    mask: Mask = "none"
-    normalizer: Normalizer = "softmax"
-    heads: int = 1
-    head: int = 0
-    query: int | None = None
+    source: Source | None = field(default=None, metadata=known_of("source"))
+    beta: Beta | None = field(default=None, metadata=known_of("beta"))
+    mask: Mask = field(default="none", metadata=known_of("mask"))
+    normalizer: Normalizer = field(default="softmax", metadata=known_of("normalizer"))
+    heads: int = field(default=1, metadata=known_of("heads", most=4))
+    head: int = field(default=0, metadata=known_of("head", least=0, most=3))
+    query: int | None = field(default=None, metadata=known_of("query"))
 
     @property
-    def example(self) -> WorkedExample | None:
-        """The worked example whose sentence this is, if any.
-
-        Errors: a `Refusal` where the text does not work it.
-        """
-        name = example_of(self.text)
-        if self.source is not None and self.source not in EXAMPLES.get(name or "", ()):
-            if name is None:
-                raise Refusal(
-                    Message(
-                        "no text works this sentence, and text {text} was asked for: leave it out.",
-                        text=self.source,
-                    )
-                )
-            raise Refusal(
-                Message(
-                    "this sentence is worked by the texts {texts}, and got {text}: take another.",
-                    texts=", ".join(EXAMPLES[name]),
-                    text=self.source,
-                )
-            )
-        if name is None:
-            return None
-        return worked_example(name, text_of(name, self.source), causal=self.mask == "causal")
+    def sentence(self) -> str:
+        return HELLO_SHINY_SUN.text if self.text is None else self.text
 
     @property
-    def score(self) -> str:
-        """The name of the score."""
-        return "scaled-dot" if self.example is None else self.example.score
-
-    @property
-    def default_beta(self) -> Beta:
-        """The β used where none is given."""
-        return "1" if self.score == "dot" else "auto"
+    def mask_text(self) -> str:
+        return "window:1:1" if self.mask == "window" else self.mask
 
     @property
     def chosen_beta(self) -> Beta:
         """The β in use."""
-        return self.beta or self.default_beta
-
-    def recipe(self) -> RecipeOptions:
-        """Return the attention.
-
-        Errors: a `Refusal` where β = ∞ and the normalizer has no hard limit.
-        """
-        beta, normalizer = self.chosen_beta, self.normalizer
-        if beta == "inf":
-            if normalizer not in HARDENING:
-                raise Refusal(
-                    Message(
-                        "β = ∞ is hard attention, which {normalizer} never reaches: leave one of "
-                        "the two out.",
-                        normalizer=NORMALIZERS[normalizer],
-                    )
-                )
-            beta, normalizer = self.default_beta, "hardmax"
-        own = beta == self.default_beta
-        return RecipeOptions(
-            score=self.score,
-            beta=None if own else beta if beta == "auto" else float(beta),
-            normalizer=normalizer,
-            mask=_MASK_TEXTS[self.mask],
-            heads=self.heads,
-        )
+        return self.beta or self.own_beta
 
     def parameters(self) -> dict[str, str | int]:
         """Return the non-default settings as URL parameters."""
-        request = replace(self, beta=None) if self.beta == self.default_beta else self
-        given = {each.name: getattr(request, each.name) for each in fields(request)}
+        request = replace(self, beta=None) if self.beta == self.own_beta else self
+        given = {each.name: getattr(request, each.name) for each in controls()}
         return {name: value for name, value in given.items() if value != _DEFAULTS[name]}
+
+
+def controls() -> "list[Field[Any]]":
+    """Return the settings that have a control in the view."""
+    return [each for each in fields(StepsRequest) if Setting.of(each).label]
 
 
 _DEFAULTS = {each.name: each.default for each in fields(StepsRequest)}
@@ -150,10 +123,10 @@ def sentence_of(request: StepsRequest, limits: Limits) -> Sentence:
     >>> sentence_of(StepsRequest(text="Hello, sun!"), Limits()).embeddings.tokens
     ('Hello', ',', 'sun', '!')
     """
-    if request.example is not None:
-        return Sentence.of_the_texts(request.example)
-    words = _words(request.text or "", limits)
-    return Sentence(Embeddings.made_up(words), VectorSource.MADE_UP)
+    if request.worked is not None:
+        return Sentence.of_the_texts(request.worked)
+    words = _words(request.sentence, limits)
+    return Sentence(Embeddings.generated(words), VectorSource.GENERATED)
 
 
 def query_of(request: StepsRequest, sentence: Sentence) -> int:
@@ -166,13 +139,11 @@ def query_of(request: StepsRequest, sentence: Sentence) -> int:
     count = len(sentence.embeddings.tokens)
     if not 0 <= request.query < count:
         raise Refusal(
-            Message(
-                "query must be a position from 0 to {most}, got {place}. Words in the sentence: "
-                "{count}.",
-                most=count - 1,
-                place=request.query,
-                count=count,
-            )
+            "query must be a position from 0 to {most}, got {place}. Words in the sentence: "
+            "{count}.",
+            most=count - 1,
+            place=request.query,
+            count=count,
         )
     return request.query
 
@@ -180,28 +151,22 @@ def query_of(request: StepsRequest, sentence: Sentence) -> int:
 def _words(text: str, limits: Limits) -> list[str]:
     if len(text) > limits.sentence:
         raise TooMuch(
-            Message(
-                "The limit is {most:,} characters, and this sentence has {count:,}: choose a "
-                "shorter one.",
-                most=limits.sentence,
-                count=len(text),
-            )
+            "The limit is {most:,} characters, and this sentence has {count:,}: choose a "
+            "shorter one.",
+            most=limits.sentence,
+            count=len(text),
         )
     if any(0xD800 <= ord(character) <= 0xDFFF for character in text):
-        raise Refusal(
-            Message("a sentence takes whole characters, and this has halves of some: retype it.")
-        )
+        raise Refusal("a sentence takes whole characters, and this has halves of some: retype it.")
     words = split(composed(text))
     if not words:
-        raise Refusal(Message("Enter at least one word."))
+        raise Refusal("Enter at least one word.")
     if len(words) > limits.words:
         raise TooMuch(
-            Message(
-                "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
-                "shorter one.",
-                most=limits.words,
-                count=len(words),
-            )
+            "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
+            "shorter one.",
+            most=limits.words,
+            count=len(words),
         )
     return words
 
@@ -264,15 +229,6 @@ _NOTES: dict[Normalizer, str] = {
 }
 
 
-def decimal(number: float) -> str:
-    """Format a number with at most four decimals.
-
-    >>> decimal(1.0), decimal(3**-0.5)
-    ('1', '0.5774')
-    """
-    return f"{number:.4f}".rstrip("0").rstrip(".")
-
-
 def sums(
     request: StepsRequest, beta: float, normalizer: Normalizer, *, projected: bool = False
 ) -> dict[str, dict[str, Any]]:
@@ -293,11 +249,12 @@ def sums(
     hard = "steps.hard" if request.chosen_beta == "inf" else None
     entry = _PROJECTED_ENTRY if projected else _VECTOR_ENTRY
     note = "steps.projected" if projected else "steps.embedding"
+    written = figure(beta, request.decimals)
     letters = {"queries": "Q", "keys": "Kᵀ", "values": "V"}
     return {
         **{name: _sum(letter, entry, note=note) for name, letter in letters.items()},
         "scores": _sum("Q·Kᵀ", "s = q·k = {products} = {value}"),
-        "scaled": _sum(f"× β = {decimal(beta)}", "β·s = {beta}·{unscaled} = {value}", note=hard),
+        "scaled": _sum(f"× β = {written}", "β·s = {beta}·{unscaled} = {value}", note=hard),
         "masked": _sum(
             f"steps.mask.{mask}",
             "s = {scaled}",
@@ -360,6 +317,15 @@ def normalizers() -> list[dict[str, Any]]:
     ]
 
 
+def numbered(numbers: Iterable[int]) -> list[dict[str, Any]]:
+    """List numbers as options.
+
+    >>> numbered([3, 5])
+    [{'name': 3}, {'name': 5}]
+    """
+    return [{"name": number} for number in numbers]
+
+
 def betas(request: StepsRequest, dim: int) -> list[dict[str, Any]]:
     """List the slider stops of β from soft to hard, without duplicates; the value of ∞ is None.
 
@@ -374,12 +340,16 @@ def betas(request: StepsRequest, dim: int) -> list[dict[str, Any]]:
     auto = dim**-0.5
     numbers = {name: auto if name == "auto" else float(name) for name in BETAS}
     twin = next((name for name in BETAS if name != "auto" and numbers[name] == auto), None)
-    hidden = "auto" if twin is not None and twin == request.default_beta else twin
+    hidden = "auto" if twin is not None and twin == request.own_beta else twin
     stops = sorted((value, name) for name, value in numbers.items() if name not in (hidden, "inf"))
+    said = {name: figure(value, request.decimals) for value, name in stops}
+    said["auto"] = f"1/√{dim} = {figure(auto, request.decimals)}"
     offered: list[dict[str, Any]] = [
-        {"name": name, "value": value, "said": f"1/√{dim} = " * (name == "auto") + decimal(value)}
-        for value, name in stops
+        {"name": name, "value": value, "said": said[name]} for value, name in stops
     ]
     if request.normalizer in HARDENING:
         offered.append({"name": "inf", "value": None, "said": "∞"})
     return offered
+
+
+PANEL = Panel(words=WORDS)

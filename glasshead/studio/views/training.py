@@ -5,29 +5,87 @@ import math
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from glasshead.drawing.printable import printable
-from glasshead.message import Message
+from glasshead.message import _
 from glasshead.studio.background_jobs import NotThere
+from glasshead.studio.panel import Panel
+from glasshead.studio.views.training_heads import alarm_groups, alarms_of, heads_of, last_alarms
 from glasshead.studio.views.training_log import (
     NO_ROWS,
     FileCache,
     LogRows,
     as_json,
-    buckets,
     downsampled,
     mark_of,
     read_rows,
     smoothed,
 )
-from glasshead.tasks.run_folder import RunFolder
-from glasshead.tasks.training.logs import read_attention_log
-from glasshead.tasks.training.settings import VALIDATION
-from glasshead.watching.alarms import Alarm, AlarmRule, HeadReading
+from glasshead.tasks.run_folder import VALIDATION, RunFolder
+
+WORDS = {
+    "training.title": _("Training"),
+    "training.none": _(
+        "There is no training here: start the studio with the folder of a run, which "
+        "`glasshead train` makes."
+    ),
+    "training.away": _(
+        "The run folder is not there at the moment. This page goes on by itself when it is back."
+    ),
+    "training.phase.waiting": _("Waiting for the first row"),
+    "training.phase.going": _("In progress"),
+    "training.phase.quiet": _("No new records"),
+    "training.phase.finished": _("Finished"),
+    "training.phase.patience": _("Finished early"),
+    "training.said.waiting": _("Nothing has been logged yet; the files were made {age} ago."),
+    "training.said.going": _("Last written {age} ago."),
+    "training.said.quiet": _(
+        "Nothing has been written for {age}. Perhaps training was interrupted: the command that "
+        "began it resumes it with --resume."
+    ),
+    "training.said.finished": _("Last written {age} ago."),
+    "training.said.patience": _(
+        "Stopped because validation no longer improved (patience: {patience}). Last written "
+        "{age} ago."
+    ),
+    "training.progress": _("Step {step} of {steps}"),
+    "training.progress.open": _("Step {step}"),
+    "training.figure.step": _("step"),
+    "training.figure.left": _("time left"),
+    "training.figure.seconds": _("time taken"),
+    "training.figure.speed": _("steps per second"),
+    "training.figure.loss": _("training loss"),
+    "training.figure.best": _("best {name}, step {step}"),
+    "training.figure.learning_rate": _("learning rate"),
+    "training.smoothing": _("Smoothing"),
+    "training.smoothing.none": _("none"),
+    "training.loss": _("Loss"),
+    "training.curve.loss": _("training"),
+    "training.curve.smoothed": _("training, smoothed"),
+    "training.curve.validation": _("validation"),
+    "training.metric": _("Validation: {name}"),
+    "training.learning_rate": _("Learning rate"),
+    "training.best": _("best validation"),
+    "training.step": _("step"),
+    "training.at_step": _("{label} (step {step})"),
+    "training.thinned": _(
+        "The picture shows the smallest and the largest number of each few rows; all {count} rows "
+        "are in log.csv."
+    ),
+    "training.the_model": _("the model"),
+    "training.rows": _("The last rows and validations of log.csv"),
+    "training.log.y": _("Logarithmic values"),
+    "training.log.x": _("Logarithmic steps"),
+    "training.keys": _(
+        "Drag over a chart to zoom, or turn the wheel with Ctrl; on the keyboard, + and − zoom, "
+        "and 0 shows the whole run."
+    ),
+}
+
 
 _POINTS = 1200
 _LAST, _VALIDATIONS = 8, 4
@@ -143,152 +201,6 @@ def _count_of(number: int) -> str:
     return f"{number:,}".replace(",", "\u2009")
 
 
-# How the steps of a bucket are reduced: to the value closest to an alarm.
-_REDUCTIONS = {"normalized_entropy": min, "max_score": max}
-_WHOLE = {"normalized_entropy": [0.0, 1.0]}
-_RULE = AlarmRule()
-_THRESHOLDS = {"normalized_entropy": _RULE.entropy, "max_score": _RULE.score}
-_CELLS, _FEWEST, _MOST = 2**14, 16, 512
-_HEADS = 1024
-_ALARMS = 200
-_LETTERS = 120
-
-Head = tuple[str, int]
-
-
-def heads_of(readings: Sequence[HeadReading]) -> dict[str, Any]:
-    """Return each measure as a matrix of heads by steps, or by buckets of steps.
-
-    A bucket has the smallest entropy and the largest score of its steps; the last step has its own
-    bucket. Missing readings are None. `extreme` is that of all heads, those that are not shown
-    among them, `range` the range of the colour scale, and `threshold` what alarms are raised
-    beyond.
-
-    >>> first = HeadReading(1, "a", 0, 2.0, 0.5, 3.0)
-    >>> told = heads_of([first, HeadReading(9, "a", 1, 1.0, 0.25, 7.0)])
-    >>> told["columns"], told["measures"]["max_score"]["values"]
-    ([[1, 1], [9, 9]], [[3.0, None], [None, 7.0]])
-    >>> {name: told["measures"]["max_score"][name] for name in ("extreme", "range", "threshold")}
-    {'extreme': [3.0, 7.0], 'range': [0.0, 7.0], 'threshold': 100.0}
-    """
-    heads = _heads(readings)
-    shown = {head: row for row, head in enumerate(heads[:_HEADS])}
-    steps = sorted({reading.step for reading in readings})
-    room = max(_FEWEST, min(_MOST, _CELLS // max(1, len(shown))))
-    columns = buckets(len(steps), room)
-    column_of = {steps[place]: at for at, bucket in enumerate(columns) for place in bucket}
-    # Where a step was repeated after resuming, the later reading wins.
-    latest = {(one.step, one.layer, one.head): one for one in readings}.values()
-    layers = list(dict.fromkeys(layer for layer, _ in shown))
-    return {
-        "layers": [_layer_name(layer) for layer in layers],
-        "heads": [[layers.index(layer), head] for layer, head in shown],
-        "of_heads": len(heads),
-        "columns": [[steps[bucket[0]], steps[bucket[-1]]] for bucket in columns],
-        "of_steps": len(steps),
-        "measures": {
-            name: _measure(name, latest, shown, column_of, len(columns)) for name in _REDUCTIONS
-        },
-    }
-
-
-def alarms_of(alarms: Sequence[Alarm]) -> list[dict[str, Any]]:
-    """Return the alarms with their sentences, numbers formatted as in these."""
-    return [
-        {
-            "step": alarm.step,
-            "layer": _layer_name(alarm.layer),
-            "head": alarm.head,
-            "kind": str(alarm.kind)[:_LETTERS],
-            "value": _written(alarm, alarm.value),
-            "threshold": _written(alarm, alarm.threshold),
-            "sentence": printable(alarm.sentence)[: 4 * _LETTERS],
-        }
-        for alarm in alarms
-    ]
-
-
-def last_alarms(
-    alarms: Sequence[dict[str, Any]] | None, heads: dict[str, Any] | None
-) -> list[dict[str, Any]]:
-    """Return the latest alarms, each with the row of its head, or None where it is not shown."""
-    shown = heads or {"layers": [], "heads": []}
-    rows = {(shown["layers"][layer], head): row for row, (layer, head) in enumerate(shown["heads"])}
-    return [
-        alarm | {"row": rows.get((alarm["layer"], alarm["head"]))}
-        for alarm in (alarms or [])[-_ALARMS:]
-    ]
-
-
-def alarm_groups(alarms: Sequence[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    """Group alarms by kind: how many there are, of how many heads, their first and last step.
-
-    >>> raised = alarms_of([Alarm(step, "a", 1, "maximum_logit", 131.0, 100.0) for step in (7, 9)])
-    >>> alarm_groups(raised)
-    [{'kind': 'maximum_logit', 'count': 2, 'heads': 1, 'first': 7, 'last': 9}]
-    """
-    by_kind: dict[str, list[dict[str, Any]]] = {}
-    for alarm in alarms or ():
-        by_kind.setdefault(alarm["kind"], []).append(alarm)
-    return [
-        {
-            "kind": kind,
-            "count": len(of_it),
-            "heads": len({(alarm["layer"], alarm["head"]) for alarm in of_it}),
-            "first": min(alarm["step"] for alarm in of_it),
-            "last": max(alarm["step"] for alarm in of_it),
-        }
-        for kind, of_it in by_kind.items()
-    ]
-
-
-def _written(alarm: Alarm, value: float) -> str:
-    return f"{value:.{2 if alarm.kind == 'entropy_collapse' else 3}g}"
-
-
-def _heads(readings: Iterable[HeadReading]) -> list[Head]:
-    """List the heads, layers in order of first reading and heads by index."""
-    by_layer: dict[str, set[int]] = {}
-    for reading in readings:
-        by_layer.setdefault(reading.layer, set()).add(reading.head)
-    return [(layer, head) for layer, heads in by_layer.items() for head in sorted(heads)]
-
-
-def _measure(
-    name: str,
-    readings: Iterable[HeadReading],
-    shown: dict[Head, int],
-    column_of: dict[int, int],
-    columns: int,
-) -> dict[str, Any]:
-    values: list[list[float | None]] = [[None] * columns for _ in shown]
-    extreme: list[float | None] = [None] * columns
-    for reading in readings:
-        row = shown.get((reading.layer, reading.head))
-        at, own = column_of[reading.step], getattr(reading, name)
-        extreme[at] = _reduced(extreme[at], own, _REDUCTIONS[name])
-        if row is not None:
-            values[row][at] = _reduced(values[row][at], own, _REDUCTIONS[name])
-    finite = [x for row in values for x in row if x is not None and math.isfinite(x)]
-    return {
-        "values": [[as_json(value) for value in row] for row in values],
-        "extreme": [as_json(value) for value in extreme],
-        "range": _WHOLE.get(name, [min(0.0, *finite), max(0.0, *finite)] if finite else [0.0, 0.0]),
-        "threshold": _THRESHOLDS[name],
-    }
-
-
-def _reduced(known: float | None, value: float, pick: Any) -> float:
-    """Reduce two values by `min` or `max`, ignoring NaN where the other is a number."""
-    if known is None or math.isnan(known):
-        return value
-    return known if math.isnan(value) else pick(known, value)
-
-
-def _layer_name(layer: str) -> str:
-    return printable(layer[:_LETTERS])
-
-
 Phase = Literal["waiting", "going", "quiet", "finished", "patience"]
 # Speed is measured over the last rows, enough to span a validation. A run has stopped when it is
 # silent for `_GAPS` times the longest gap between them, and for `_SECONDS`.
@@ -321,7 +233,7 @@ def pace_of(rows: LogRows, config: dict[str, Any], metrics: dict[str, Any]) -> d
         "left": left,
         "ended": ended,
         "patience": _count(settings.get("patience")),
-        "silence": _silence(seconds[-_ROWS:]),
+        "silence": _stalled_after(seconds[-_ROWS:]),
     }
 
 
@@ -367,7 +279,7 @@ def _speed(steps: list[int], seconds: list[float]) -> float | None:
     return speed if math.isfinite(speed) and speed > 0 else None
 
 
-def _silence(seconds: list[float]) -> float:
+def _stalled_after(seconds: list[float]) -> float:
     gaps = [b - a for a, b in pairwise(seconds) if math.isfinite(b - a)]
     return max(_SECONDS, _GAPS * max(gaps)) if gaps else _BEFORE_ANY
 
@@ -383,6 +295,8 @@ def _count(value: Any) -> int | None:
 
 
 def _attention_of(folder: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]] | None]:
+    from glasshead.tasks.training.logs import read_attention_log
+
     log = read_attention_log(folder)
     return heads_of(log.readings), alarms_of(log.alarms)
 
@@ -400,10 +314,10 @@ class TrainingLog:
     >>> _ = (folder / "config.json").write_text('{"training": {"steps": 40}}')
     >>> _ = (folder / "log.csv").write_text("step,loss\n10,2.5\n20,1.5\n")
     >>> log = TrainingLog(folder)
-    >>> told = log.told()
+    >>> told = log.summary()
     >>> told["pace"]["step"], told["pace"]["steps"], told["charts"]["loss"][0]["values"]
     (20, 40, [2.5, 1.5])
-    >>> log.told(version=told["version"])["changed"]
+    >>> log.summary(version=told["version"])["changed"]
     False
     """
 
@@ -420,7 +334,7 @@ class TrainingLog:
         self._files = (self._config, self._metrics, self._rows, self._attention, self._failure)
         self._cached_pace: tuple[str, dict[str, Any]] | None = None
 
-    def told(
+    def summary(
         self,
         version: str | None = None,
         smoothing: float = 0.0,
@@ -454,12 +368,12 @@ class TrainingLog:
             if current == version:
                 return status
             data = self._all(pace, smoothing, span)
-        beside = {
+        curves = {
             name: other.curves(smoothing, span)
             for name, other in (others or {}).items()
             if states[name] is not None
         }
-        return status | data | {"others": beside}
+        return status | data | {"others": curves}
 
     def state(self) -> str | None:
         """Read the files that have changed; return what changes with them, None without a run."""
@@ -525,13 +439,14 @@ class TrainingLog:
         run = self._run
         if not run.path.is_dir():
             raise NotThere(
-                Message("there is no folder {name} at the moment.", name=printable(str(run.path)))
+                "there is no folder {name} at the moment.", name=printable(str(run.path))
             )
         if not run.config.exists():
             raise NotThere(
-                Message(
-                    "there is no run in {name} at the moment: it has no {file}.",
-                    name=printable(str(run.path)),
-                    file=run.config.name,
-                )
+                "there is no run in {name} at the moment: it has no {file}.",
+                name=printable(str(run.path)),
+                file=run.config.name,
             )
+
+
+PANEL = Panel(words=WORDS)

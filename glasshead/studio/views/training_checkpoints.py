@@ -2,25 +2,49 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from glasshead.drawing import visible
-from glasshead.message import Message
-from glasshead.studio.atlas import mark_hidden
+from glasshead.message import _
 from glasshead.studio.background_jobs import Cache, Refusal, Work
+from glasshead.studio.hidden_blocks import mark_hidden
+from glasshead.studio.panel import Panel
+from glasshead.studio.parameters import Place, TextName
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import ModelPass
 from glasshead.studio.views.reading import held_by, run, tokens_of
 from glasshead.studio.views.training_log import mark_of
-from glasshead.studio.views.training_runs import SEPARATOR, TrainingRuns
+from glasshead.studio.views.training_runs import SEPARATOR, TrainingRuns, runs_of
 from glasshead.tasks.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from glasshead.studio.routes import Routes
     from glasshead.tasks.readers.reader import Reader
+
+
+WORDS = {
+    "training.checkpoints": _("Compare two checkpoints"),
+    "training.checkpoints.told": _(
+        "The best validation and the last step of a run read one text. The farther a head's "
+        "attention has moved between them, the deeper its colour: 0 means the same weights, 1 that "
+        "no key is shared."
+    ),
+    "training.checkpoints.none": _(
+        "Two checkpoints are needed, and this run has not validated yet."
+    ),
+    "training.checkpoint.first": _("Checkpoint A"),
+    "training.checkpoint.second": _("Checkpoint B"),
+    "training.best_of": _("{run}, best validation"),
+    "training.last_of": _("{run}, last step"),
+    "training.text": _("Text (its first 64 tokens are read)"),
+    "training.moved": _("How far each head has moved (total variation)"),
+    "training.difference": _("B − A"),
+}
+
 
 Which = Literal["best", "last"]
 
@@ -63,10 +87,8 @@ class Checkpoint:
                 reader.model.load_state_dict(weights)
             except RuntimeError as error:
                 raise Refusal(
-                    Message(
-                        "{file} is of another model than its run: train it again.",
-                        file=self.file.name,
-                    )
+                    "{file} is of another model than its run: train it again.",
+                    file=self.file.name,
                 ) from error
         return reader
 
@@ -139,19 +161,17 @@ class Comparisons:
         one, other = (self._read(text, name, work) for name in (first, second))
         if one.words != other.words or one.layers != other.layers or one.heads != other.heads:
             raise Refusal(
-                Message(
-                    "{first} and {second} do not read the same tokens by the same heads: compare "
-                    "checkpoints of one model.",
-                    first=first,
-                    second=second,
-                )
+                "{first} and {second} do not read the same tokens by the same heads: compare "
+                "checkpoints of one model.",
+                first=first,
+                second=second,
             )
         return one, other
 
     def _read(self, text: str, name: str, work: Work) -> ModelPass:
         checkpoint = self.checkpoints().get(name)
         if checkpoint is None:
-            raise Refusal(Message("there is no checkpoint {name} at the moment.", name=name))
+            raise Refusal("there is no checkpoint {name} at the moment.", name=name)
         key = ("checkpoint", name, mark_of(checkpoint.file), text)
         return self._studio.readings.get(
             key, lambda: self._passed(text, checkpoint, work), work.follow, work
@@ -172,3 +192,38 @@ class Comparisons:
 
 def _dense(reading: ModelPass, layer: int) -> Float[Tensor, "heads length length"]:
     return reading.weights(layer).dense().flatten(0, -3)
+
+
+_Name = Annotated[str, {"max_length": 200}]
+
+
+def _add_routes(routes: "Routes") -> None:
+    studio = routes.studio
+    comparisons = Comparisons(studio, runs_of(studio))
+
+    @routes.at_once("/checkpoints")
+    def checkpoints() -> list[str]:
+        """Return the names of the checkpoints that can be compared, as "run/best" or "run/last"."""
+        studio.subject.check_run()
+        return [*comparisons.checkpoints()]
+
+    @routes.json("/comparison")
+    def comparison(work: Work, text: TextName, first: _Name, second: _Name) -> dict[str, Any]:
+        """Return how far each head's attention has moved between two checkpoints.
+
+        400 where there is no such checkpoint, or the two are of models of other shapes.
+        """
+        return comparisons.summary(text, first, second, work)
+
+    @routes.numbers("/comparison/maps")
+    def maps(
+        work: Work, text: TextName, first: _Name, second: _Name, layer: Place, head: Place
+    ) -> Tensor:
+        """Return a head's weights in two checkpoints and their difference, [3, queries, keys].
+
+        400 as for the comparison, and where there is no such head.
+        """
+        return comparisons.maps(text, first, second, layer, head, work)
+
+
+PANEL = Panel(words=WORDS, routes=_add_routes)

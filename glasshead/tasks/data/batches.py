@@ -1,7 +1,7 @@
 """Batching examples: shuffling, grouping by length, and padding."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Container, Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -9,7 +9,9 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from glasshead.recipe.validation import whole_number, whole_numbers
+from glasshead.recipe.validation import one_of, whole_number, whole_numbers
+
+_Row = TypeVar("_Row")
 
 
 def pad(
@@ -29,11 +31,32 @@ def pad(
             [0, 0, 8]])
     """
     if not len(rows):
-        raise ValueError("rows takes at least one row, and got none.")
-    if side not in {"left", "right"}:
-        raise ValueError(f"side takes 'left' or 'right', and got {side!r}.")
+        raise ValueError("rows must have at least one row, got none.")
+    one_of(side, "side", ("left", "right"))
     tensors = [torch.as_tensor(row, dtype=torch.long) for row in rows]
     return pad_sequence(tensors, batch_first=True, padding_value=value, padding_side=side)
+
+
+def held_out_places(count: int, share: float) -> set[int]:
+    """Draw the indices of a share of examples, at least one, with a fixed seed.
+
+    >>> sorted(held_out_places(7, share=0.3))
+    [2, 4]
+    """
+    order = generator(0, 0).permutation(count)
+    return set(order[: max(1, round(count * share))].tolist())
+
+
+def split(rows: Sequence[_Row], apart: Container[int]) -> tuple[list[_Row], list[_Row]]:
+    """Split rows into those to train on and those at indices that are held out, in order.
+
+    >>> split("abcd", apart={2})
+    (['a', 'b', 'd'], ['c'])
+    """
+    parts: tuple[list[_Row], list[_Row]] = [], []
+    for place, row in enumerate(rows):
+        parts[place in apart].append(row)
+    return parts
 
 
 def shuffled(
@@ -111,16 +134,15 @@ def _cut(order: np.ndarray, sizes: np.ndarray, tokens: int) -> list[list[int]]:
 def _checked(lengths: Sequence[int] | Tensor, tokens: int) -> np.ndarray:
     sizes = whole_numbers(lengths, "lengths").cpu().numpy().astype(np.int64)
     if sizes.ndim != 1:
-        raise ValueError(f"lengths takes one number an example, and got shape {[*sizes.shape]}.")
+        raise ValueError(f"lengths must have one number an example, got shape {[*sizes.shape]}.")
     for wrong, problem in (
-        (sizes < 1, "at least 1 token: leave empty examples out."),
-        (sizes > tokens, f"at most tokens={tokens}: raise tokens, or cut the example."),
+        (sizes < 1, "at least 1. Omit empty examples."),
+        (sizes > tokens, f"at most tokens={tokens}. Raise tokens, or cut the example."),
     ):
         if wrong.any():
             place = int(wrong.argmax())
             raise ValueError(
-                f"lengths: example {place} has {sizes[place]} tokens, and a batch takes examples "
-                f"of {problem}"
+                f"example {place} of lengths has {sizes[place]} tokens, but must have {problem}"
             )
     return sizes
 

@@ -121,7 +121,7 @@ def _refusal(
     missing = named([columns[name] for name in lacking])
     opening = f"{shown(path)} has no column{'s' * (len(lacking) > 1)} {missing}, but {named(there)}"
     if not settable:
-        return ValueError(f"{opening}: name its columns as those of the training files.")
+        return ValueError(f"{opening}. Name its columns as those of the training files.")
     free = [column for column in there if column not in columns.values()]
     taken = {**columns, **_guessed(rows, lacking, free)}
     settings = [
@@ -129,14 +129,14 @@ def _refusal(
         for name, column in taken.items()
         if name != column or name in lacking
     ]
-    return ValueError(f"{opening}: say which to take, as by --set {' '.join(settings)}.")
+    return ValueError(f"{opening}. Choose columns, as in --set {' '.join(settings)}.")
 
 
 def _about(names: Mapping[str, str], there: Sequence[str]) -> str:
     taken = as_command([f"{name}={column}" for name, column in names.items()])
     why = ", counted as the table has no header" if [*there] == numbers(len(there)) else ""
     others = " ".join(f"{name}=COLUMN" for name in names)
-    return f"Columns: {taken}{why}; --set {others} takes others."
+    return f"Columns: {taken}{why}; choose others with --set {others}."
 
 
 def _found(rows: Rows, settings: Sequence[str], asked: Mapping[str, str]) -> dict[str, str]:

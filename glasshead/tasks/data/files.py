@@ -63,9 +63,9 @@ class Allowance:
         if self._left < 0:
             raise ValueError(
                 Message(
-                    "{path} holds too much text, as at most {most:,} bytes are read of all "
-                    "files together once they are unpacked: give less, or allow more by "
-                    "the environment variable {variable}.",
+                    "{path} holds too much text: at most {most:,} bytes are read of all files "
+                    "together, unpacked. Give less, or allow more by the environment variable "
+                    "{variable}.",
                     path=shown(path),
                     most=self.most,
                     variable=SETTING,
@@ -80,9 +80,8 @@ class Allowance:
         if self._times is not None and count > (most := max(_SMALL, self._times * size)):
             raise ValueError(
                 Message(
-                    "{path} unpacks to more than {most:,} bytes, though it has {size:,}: "
-                    "unpack it first, or allow as many bytes as it holds by the "
-                    "environment variable {variable}.",
+                    "{path} unpacks to more than {most:,} bytes, though it has {size:,}. Unpack "
+                    "it first, or allow its size by the environment variable {variable}.",
                     path=shown(path),
                     most=most,
                     size=size,
@@ -106,8 +105,8 @@ def _limit_of_environment() -> int | None:
     if not (written.isascii() and written.isdecimal() and 0 < len(written) <= 18):
         raise ValueError(
             Message(
-                "{variable} takes a whole number of bytes, as in {example}, and got "
-                "{written}: correct or unset it.",
+                "{variable} must be a whole number of bytes, as in {example}, got {written}. "
+                "Correct or unset it.",
                 variable=SETTING,
                 example=_MOST,
                 written=repr(printable(written[:40])),
@@ -133,7 +132,7 @@ def no_such_file(path: Path) -> FileNotFoundError:
 
 def is_a_folder(path: Path) -> IsADirectoryError:
     """Return the error for a folder where a file is expected."""
-    return IsADirectoryError(Message("{path} is a folder: name a file in it.", path=shown(path)))
+    return IsADirectoryError(Message("{path} is a folder. Name a file in it.", path=shown(path)))
 
 
 def existing(name: FileName) -> Path:
@@ -144,7 +143,7 @@ def existing(name: FileName) -> Path:
 
     >>> existing("-")
     Traceback (most recent call last):
-    ValueError: expected the name of a file, and got '-': standard input is not read, name a file.
+    ValueError: expected the name of a file, got '-': standard input is not read, name a file.
     """
     if os.fspath(name) in {"", "-"}:
         hint = Message("name one.")
@@ -152,7 +151,7 @@ def existing(name: FileName) -> Path:
             hint = Message("standard input is not read, name a file.")
         raise ValueError(
             Message(
-                "expected the name of a file, and got {name}: {hint}",
+                "expected the name of a file, got {name}: {hint}",
                 name=repr(os.fspath(name)),
                 hint=hint,
             )
@@ -168,7 +167,9 @@ def existing(name: FileName) -> Path:
         raise is_a_folder(path)
     if not stat.S_ISREG(mode):
         raise OSError(
-            Message("{path} is no ordinary file: write it to one, and name that.", path=shown(path))
+            Message(
+                "{path} is not a regular file. Write it to one, and name that.", path=shown(path)
+            )
         )
     return path
 
@@ -253,8 +254,8 @@ def lines_of(path: Path, allowance: Allowance | None = None, newline: str = "\n"
 def too_long(path: Path, line: int) -> ValueError:
     """Return the error for a line or a row that is too long."""
     return ValueError(
-        f"{shown(path)}, line {line}: expected lines of at most {LONGEST_LINE:,} characters, and "
-        f"got a longer one: break it, or close the quotes that hold it together."
+        f"{shown(path)}, line {line}: expected lines of at most {LONGEST_LINE:,} characters, got "
+        "a longer one. Break it, or close the quotes that hold it together."
     )
 
 
@@ -311,7 +312,7 @@ def _again(path: Path, count: int) -> Iterator[bytes]:
         count -= len(block)
         if count < 0:
             raise ValueError(
-                Message("{path} has grown while it was read: read it again.", path=shown(path))
+                Message("{path} has grown while it was read. Read it again.", path=shown(path))
             )
         yield block
 
@@ -324,7 +325,7 @@ def _blocks(path: Path) -> Iterator[bytes]:
     except _BROKEN as error:
         raise ValueError(
             Message(
-                "{path} is no whole {kind} file ({error}): pack it again.",
+                "{path} is not a whole {kind} file ({error}). Pack it again.",
                 path=shown(path),
                 kind=packing(path),
                 error=error,
@@ -368,8 +369,8 @@ def not_text(name: str, content: bytes, place: int, line: int = 1) -> ValueError
     """Return the error for a byte that is no UTF-8 text, of content that begins on `line`."""
     line += content.count(b"\n", 0, place)
     return ValueError(
-        f"{name}, line {line}: expected UTF-8 text, and got the byte 0x{content[place]:02x}: save "
-        f"the file as UTF-8."
+        f"{name}, line {line}: expected UTF-8 text, got the byte 0x{content[place]:02x}. Save the "
+        "file as UTF-8."
     )
 
 
@@ -409,11 +410,11 @@ def _of_xz(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _empty(path: Path) -> ValueError:
-    return ValueError(f"{shown(path)} is empty: name a file with text in it.")
+    return ValueError(f"{shown(path)} is empty. Name a file with text in it.")
 
 
 def _unreadable(path: Path, error: OSError) -> OSError:
     return type(error)(
-        f"{shown(path)} cannot be read ({error.strerror or error}): check the file and its "
-        f"permissions."
+        f"{shown(path)} cannot be read ({error.strerror or error}). Check the file and its "
+        "permissions."
     )

@@ -1,15 +1,14 @@
-"""Reading texts, lines and table rows from the user's files."""
+"""Reading the rows of tables: JSON lines, and cells between commas or tabs."""
 
 import csv
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from glasshead.drawing.printable import printable
 from glasshead.message import Message, _
@@ -17,11 +16,9 @@ from glasshead.tasks.data.files import (
     LONGEST_LINE,
     Allowance,
     FileName,
-    blocks_of_text,
     ending,
     existing,
     lines_of,
-    read_text,
     shown,
     too_long,
 )
@@ -67,7 +64,7 @@ def read_rows(
     [('Fine.', '1')]
     """
     path = existing(name)
-    _check_is_table(path, TABLES)
+    check_is_table(path, TABLES)
     values = read_columns(path, lambda _: columns, asked=columns, allowance=allowance)
     return list(zip(*values, strict=True))
 
@@ -116,7 +113,7 @@ def cells_of(
         if name not in there and there:
             raise ValueError(
                 Message(
-                    "{path} has no column {name}, but {names}: name one of these.",
+                    "{path} has no column {name}, but {names}. Name one of these.",
                     path=shown(path),
                     name=repr(name),
                     names=named(there),
@@ -151,7 +148,20 @@ def rows_of(
         empty = False
         yield row
     if empty:
-        raise ValueError(Message("{path} has no row but its header: add some.", path=shown(path)))
+        raise ValueError(Message("{path} has no row but its header. Add some.", path=shown(path)))
+
+
+def check_is_table(path: Path, endings: Iterable[str]) -> None:
+    """Raise a ValueError where a file is no table, with the endings that it may have instead."""
+    if ending(path) not in TABLES:
+        raise ValueError(
+            Message(
+                "{path} must have a name that ends in one of {endings}, with .gz or .xz if it is "
+                "packed. Rename it to what it is.",
+                path=shown(path),
+                endings=", ".join(endings),
+            )
+        )
 
 
 def named(names: Sequence[str], most: int = 12) -> str:
@@ -194,8 +204,8 @@ def _of_json(path: Path, allowance: Allowance) -> Iterator[Row]:
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 Message(
-                    "{path}, line {number}: expected a JSON object, and got what is no "
-                    "JSON ({reason}): correct it.",
+                    "{path}, line {number}: expected a JSON object, got invalid JSON ({reason}). "
+                    "Correct it.",
                     path=shown(path),
                     number=number,
                     reason=_reason(error),
@@ -204,8 +214,8 @@ def _of_json(path: Path, allowance: Allowance) -> Iterator[Row]:
         if not isinstance(row, dict):
             raise ValueError(  # noqa: TRY004 - the file is wrong, not the call
                 Message(
-                    '{path}, line {number}: expected a JSON object, as in {{"text": "…"}}, '
-                    "and got {got}: write one object a line.",
+                    '{path}, line {number}: expected a JSON object, as in {{"text": "…"}}, got '
+                    "{got}. Write one object a line.",
                     path=shown(path),
                     number=number,
                     got=kind(row),
@@ -260,9 +270,9 @@ def _of_csv(path: Path, allowance: Allowance, asked: Collection[str]) -> Iterato
         except csv.Error as error:
             raise ValueError(
                 Message(
-                    "{path}, line {begin}: expected cells that are quoted whole or not at "
-                    "all, and got what is not ({error}): put the cell in quotes, and write each "
-                    "quote inside it twice.",
+                    "{path}, line {begin}: expected cells that are quoted whole or not at all, "
+                    "got others ({error}). Put the cell in quotes, and write each quote inside it "
+                    "twice.",
                     path=shown(path),
                     begin=begin,
                     error=error,
@@ -278,8 +288,8 @@ def _check_width(path: Path, end: int, header: Sequence[str], cells: Sequence[st
     if len(cells) != len(header):
         raise ValueError(
             Message(
-                "{path}, line {end}: expected {count} cells, as in the first row, and got "
-                "{count2}: correct the row, or quote its cells.",
+                "{path}, line {end}: expected {count} cells, as in the first row, got {count2}. "
+                "Correct the row, or quote its cells.",
                 path=shown(path),
                 end=end,
                 count=len(header),
@@ -321,8 +331,8 @@ def _header(path: Path, names: list[str]) -> list[str]:
         if count > 1:
             raise ValueError(
                 Message(
-                    "{path}, line 1: expected a name for each column, and got {name} "
-                    "twice: rename one.",
+                    "{path}, line 1: expected a name for each column, got {name} twice. Rename "
+                    "one.",
                     path=shown(path),
                     name=repr(printable(name[:80])),
                 )
@@ -348,7 +358,7 @@ def _text(path: Path, line: int, row: dict[str, Any], name: str, texts_only: boo
         wanted = Message("a text") if texts_only else Message("a text or a whole number")
         raise ValueError(
             Message(
-                "{path}, line {line}: expected {wanted} as {name}, and got {got}: correct it.",
+                "{path}, line {line}: expected {wanted} as {name}, got {got}. Correct it.",
                 path=shown(path),
                 line=line,
                 wanted=wanted,
@@ -360,8 +370,8 @@ def _text(path: Path, line: int, row: dict[str, Any], name: str, texts_only: boo
     if not _is_unicode(text):
         raise ValueError(
             Message(
-                "{path}, line {line}: expected whole characters in {name}, and got "
-                "half of one, such as \\ud83d: correct it.",
+                "{path}, line {line}: expected whole characters in {name}, got half of one, such "
+                "as \\ud83d. Correct it.",
                 path=shown(path),
                 line=line,
                 name=repr(name),
@@ -372,7 +382,7 @@ def _text(path: Path, line: int, row: dict[str, Any], name: str, texts_only: boo
 
 def _lacking(path: Path, line: int, name: str) -> ValueError:
     return ValueError(
-        f"{shown(path)}, line {line}: expected {name!r}, and the row has none: add it."
+        f"{shown(path)}, line {line}: expected {name!r}, got a row without it. Add it."
     )
 
 
@@ -395,156 +405,3 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-PLAIN = (".txt", ".text", ".md")
-TEXT_COLUMN = "text"
-
-
-def read_texts(paths: FileName | Sequence[FileName], field: str | None = None) -> list[str]:
-    r"""Read the texts of files, in order.
-
-    A plain file (.txt, .text, .md) is one text, of exactly its characters; a table (.jsonl, .csv,
-    .tsv) has one in each row. Each may be packed (.gz, .xz).
-
-    Args:
-        paths: One file or several.
-        field: The column of tables that holds the text; by default "text", or the only one.
-
-    Errors: an OSError where a file does not exist or cannot be read; a ValueError that names the
-    file, and the line, where it does not hold texts.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "rhyme.txt"
-    ...     _ = file.write_text("Twinkle, twinkle,\nlittle star.\n")
-    ...     read_texts(file)
-    ['Twinkle, twinkle,\nlittle star.\n']
-    """
-    names = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    if not names:
-        raise ValueError("expected at least one file of texts, and got none: name one.")
-    allowance = Allowance()
-    return [text for name in names for text in _texts(existing(name), field, allowance)]
-
-
-class TextPart(NamedTuple):
-    """A part of a text, as it is read from a file.
-
-    Attributes:
-        text: The characters.
-        last: Whether the text ends with them.
-    """
-
-    text: str
-    last: bool
-
-
-def text_parts(path: Path, field: str | None, allowance: Allowance) -> Iterator[TextPart]:
-    """Iterate over the texts of one file, holding a row of a table or a block of a plain file.
-
-    Args and errors: as of `read_texts`.
-    """
-    path = existing(path)
-    if ending(path) in PLAIN:
-        yield from (TextPart(block, last=False) for block in blocks_of_text(path, allowance))
-        yield TextPart("", last=True)
-        return
-    for (text,) in _texts_of_table(path, field, allowance):
-        yield TextPart(text, last=True)
-
-
-def text_files(source: Path) -> list[Path]:
-    """List a file itself, or every text file below a folder, sorted by name.
-
-    Errors: a ValueError where a folder has none.
-    """
-    if not source.is_dir():
-        return [source]
-    below = (file for file in sorted(source.rglob("*")) if not _hidden(file.relative_to(source)))
-    found = [file for file in below if file.is_file() and ending(file) in (*PLAIN, *TABLES)]
-    if not found:
-        raise ValueError(
-            Message(
-                "{path} has no texts in it: name a folder with files that end in {endings}.",
-                path=shown(source),
-                endings=", ".join((*PLAIN, *TABLES)),
-            )
-        )
-    return found
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
-def read_lines(name: FileName, allowance: Allowance | None = None) -> list[str]:
-    r"""Read the lines of a text file, without their line ends.
-
-    Only "\n" and "\r\n" end a line, so that the lines of parallel files correspond. The file may
-    have any suffix, as in train.de; .gz and .xz are unpacked.
-
-    Args:
-        name: The file.
-        allowance: Budget shared with other files; None: one for this file.
-
-    Errors: as for `read_texts`.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "train.de"
-    ...     _ = file.write_text("Guten Morgen\n\nGute Nacht\n")
-    ...     read_lines(file)
-    ['Guten Morgen', '', 'Gute Nacht']
-    """
-    return [
-        line.removesuffix("\n").removesuffix("\r") for line in lines_of(existing(name), allowance)
-    ]
-
-
-def _texts(path: Path, field: str | None, allowance: Allowance) -> list[str]:
-    if ending(path) in PLAIN:
-        return [read_text(path, allowance)]
-    return [text for (text,) in _texts_of_table(path, field, allowance)]
-
-
-def _check_is_table(path: Path, endings: Iterable[str]) -> None:
-    """Raise a ValueError where a file is no table, with the endings that it may have instead."""
-    if ending(path) not in TABLES:
-        raise ValueError(
-            Message(
-                "{path} ends in none of {endings}, with .gz or .xz where it is packed: "
-                "rename it to what it is.",
-                path=shown(path),
-                endings=", ".join(endings),
-            )
-        )
-
-
-def _texts_of_table(path: Path, field: str | None, allowance: Allowance) -> Iterator[list[str]]:
-    _check_is_table(path, [*PLAIN, *TABLES])
-    yield from cells_of(
-        path,
-        lambda there: [_text_column(path, there, field)],
-        asked=[] if field is None else [field],
-        texts_only=True,
-        allowance=allowance,
-    )
-
-
-def _text_column(path: Path, there: Sequence[str], field: str | None) -> str:
-    if field is not None:
-        return field
-    if TEXT_COLUMN in there:
-        return TEXT_COLUMN
-    if len(there) == 1:
-        return there[0]
-    raise ValueError(
-        Message(
-            "{path} has no column {column}, but {names}: say which of them holds "
-            "the text, or call it {column}.",
-            path=shown(path),
-            column=repr(TEXT_COLUMN),
-            names=named(there),
-        )
-    )

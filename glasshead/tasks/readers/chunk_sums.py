@@ -109,9 +109,7 @@ class ChunkSums:
         }
         if not all(value.isfinite().all() for own in values.values() for value in own.values()):
             raise ValueError(
-                Message(
-                    "the scores grow beyond all numbers: train the model again, or name another."
-                )
+                Message("the scores overflow to infinity. Train the model again, or name another.")
             )
         return values
 

@@ -37,8 +37,8 @@ def _from_environment(name: str, default: str = "") -> int:
     value = os.environ.get(name, default)
     if not value.isdecimal():
         raise ValueError(
-            f"the launcher tells a whole number by {name}, and it is {value!r}: start with "
-            f"torchrun."
+            f"{name} must be a whole number, set by the launcher, got {value!r}. Start with "
+            "torchrun."
         )
     return int(value)
 
@@ -83,14 +83,14 @@ class Ranks:
             return
         from torch import distributed
 
-        told: list[str | None] = [None] * self.world_size
+        sentences: list[str | None] = [None] * self.world_size
         with _others():
-            distributed.all_gather_object(told, None if own is None else _sentence(own))
-        if not any(told):
+            distributed.all_gather_object(sentences, None if own is None else _sentence(own))
+        if not any(sentences):
             return
         if own is not None and self.is_rank_zero:
             raise own
-        place, sentence = next((place, said) for place, said in enumerate(told) if said)
+        place, sentence = next((place, said) for place, said in enumerate(sentences) if said)
         kind = ValueError if self.is_rank_zero else RankError
         raise kind(f"process {place} of {self.world_size}: {sentence}") from own
 
@@ -170,8 +170,7 @@ def _others() -> Iterator[None]:
         if not known and "gloo" not in str(error).lower() and "Connection" not in str(error):
             raise
         raise OSError(
-            "another process of this command has ended: see what it said, or start all of them "
-            "again."
+            "another process of this command has ended. See its error, or start all of them again."
         ) from error
 
 

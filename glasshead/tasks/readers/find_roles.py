@@ -64,7 +64,7 @@ def repeated(
         seed: Random seed.
         spell: Spells an option, for errors.
 
-    Errors: a ValueError where there is no room for two periods, or too few tokens to draw from.
+    Errors: a ValueError if there is no room for two periods, or too few tokens to draw from.
     """
     before, after = reader.around
     # Where a text begins with nothing of its own, another text has just ended.
@@ -78,8 +78,8 @@ def repeated(
             reads = Message(" and reads {context} at once", context=reader.context)
         raise ValueError(
             Message(
-                "the test repeats two tokens at least, and {name} knows "
-                "{known}{reads}: name another model.",
+                "the test repeats at least two tokens, and {name} knows {known}{reads}. Name "
+                "another model.",
                 name=reader.name,
                 known=known,
                 reads=reads,
@@ -88,8 +88,8 @@ def repeated(
     if asked is not None and asked > most:
         raise ValueError(
             Message(
-                "{option} takes at most {most} tokens, and got {asked}: {name} knows "
-                "{known:,}, and two periods stand in what it reads at once.",
+                "{option} must be at most {most}, got {asked}: {name} knows {known:,} tokens, and "
+                "must read two periods at once.",
                 option=spell("period"),
                 most=most,
                 asked=asked,
@@ -130,7 +130,7 @@ def chunks_for_roles(
 ) -> ChunksForRoles:
     """Cut texts into chunks that fit into the context of the model.
 
-    Errors: those of `TextStream`, and a ValueError where a query has no choice.
+    Errors: those of `TextStream`, and a ValueError if a query has no choice.
     """
     stream = TextStream(reader, texts, length)
     counts = stream.new_counts()
@@ -139,8 +139,8 @@ def chunks_for_roles(
     if counts.length < _LEAST:
         raise ValueError(
             Message(
-                "a head has a role among {least} tokens at least, and {name} has "
-                "{length}: name a longer text.",
+                "a text must have at least {least} tokens to find roles, got {length} in {name}. "
+                "Name a longer text.",
                 least=_LEAST,
                 name=texts.name,
                 length=counts.length,
@@ -184,7 +184,7 @@ def score_roles(
         near, thresholds: As of `head_roles`.
         progress: Called with the number of batches done, and the total.
 
-    Errors: an `UnseenError` where an attention cannot be seen, a ValueError where numbers overflow.
+    Errors: an `UnseenError` if an attention cannot be seen, a ValueError if numbers overflow.
     """
     required = thresholds_of(thresholds)
     batches = [
@@ -206,7 +206,7 @@ def score_roles(
                 masses[name] = masses[name] + one if name in masses else one
     if any(one.sums.isnan().any() for one in masses.values()):
         raise ValueError(
-            Message("the scores grow beyond all numbers: train the model again, or name another.")
+            Message("the scores overflow to infinity. Train the model again, or name another.")
         )
     return RolesOnTexts(roles_of(masses, required), sees_later)
 
@@ -246,8 +246,8 @@ def find_roles(
         near, thresholds: As of `head_roles`.
         progress: Called with the number of batches done, and the total.
 
-    Errors: a TypeError or ValueError where an argument is invalid, the texts have fewer than three
-    tokens, or two periods do not fit into the context; an OSError where a file cannot be read; and
+    Errors: a TypeError or ValueError if an argument is invalid, the texts have fewer than three
+    tokens, or two periods do not fit into the context; an OSError if a file cannot be read; and
     those of `watch`.
 
     Source: Olsson et al. 2022 (In-context learning and induction heads), for the random tokens.
@@ -263,9 +263,11 @@ def find_roles(
     """
     near, required = whole_number(near, "near"), thresholds_of(thresholds)
     if texts is None and length is not None:
-        raise ValueError("length cuts texts into chunks, and got no texts: give some, or period.")
+        raise ValueError(
+            "length needs texts to cut into chunks, got none. Pass texts, or use period."
+        )
     if texts is not None and period is not None:
-        raise ValueError("period is that of random tokens, and got texts too: leave one out.")
+        raise ValueError("period needs random tokens, got texts. Omit one of them.")
     reader = reader_of_model(model, tokenizer, default_device())
     if texts is None:
         if period is not None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from glasshead.extras import require
 from glasshead.files import JSON_BYTES, TOKENIZER_BYTES, check_regular, read_object
 from glasshead.message import Message
-from glasshead.models.pretrained.folder import ANEW, PICKLED, StoredTensors, check_numbers
+from glasshead.models.pretrained.folder import AGAIN, PICKLED, StoredTensors, check_numbers
 from glasshead.models.saving import TooLargeError, built_on_meta
 from glasshead.tasks.data.files import shown
 from glasshead.tasks.readers.named_elsewhere import attention_of, check_names, hide_kernels
@@ -26,7 +26,7 @@ from glasshead.tasks.tokenizers.chunks import (
     check_length,
     cutting,
     encode_in_chunks,
-    told_panics,
+    panics_as_errors,
 )
 from glasshead.tasks.tokenizers.tokenizer import LEAST, read_checked
 from glasshead.tasks.tokenizers.trial import Trial, trial_of
@@ -64,8 +64,8 @@ def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         raise ValueError(
             Message(
-                "the tokenizer in {folder} has {count} tokens, and the model {of}: "
-                "take the one it was trained with.",
+                "the tokenizer in {folder} has {count} tokens, and the model {of}. Use the "
+                "tokenizer that it was trained with.",
                 folder=shown(folder),
                 count=len(tokenizer),
                 of=model.get_input_embeddings().num_embeddings,
@@ -121,8 +121,8 @@ def _read_base(model: Any, options: dict[str, Any], tokens: Int[Tensor, "texts l
     if known is not None and tokens.numel() and (most := int(tokens.max())) >= known:
         raise ValueError(
             Message(
-                "{model} takes tokens from 0 to {largest}, and its tokenizer gave "
-                "{most}: take the tokenizer that belongs to the model.",
+                "the tokens of {model} must be from 0 to {largest}, got {most} from its "
+                "tokenizer. Use the tokenizer that belongs to the model.",
                 model=type(model).__name__,
                 largest=known - 1,
                 most=most,
@@ -154,7 +154,7 @@ def checked_shapes(folder: Path) -> dict[str, Sequence[int]]:
     with errors_in_a_sentence(folder, "the model"):
         shapes = StoredTensors(folder).shapes
     file = folder / "config.json"
-    check_numbers(read_object(file, ANEW), file, len(shapes))
+    check_numbers(read_object(file, AGAIN), file, len(shapes))
     return shapes
 
 
@@ -172,8 +172,8 @@ def _check_files(folder: Path) -> None:
         except OSError as error:
             raise type(error)(
                 Message(
-                    "{file} cannot be read ({strerror}): put the file of the model there, "
-                    "or take it away.",
+                    "{file} cannot be read ({strerror}). Put the file of the model there, or "
+                    "remove it.",
                     file=shown(file),
                     strerror=error.strerror,
                 )
@@ -191,16 +191,15 @@ def _check_weights(folder: Path) -> None:
     if pickled:
         raise ValueError(
             Message(
-                "{folder} has its weights in {file} alone, which is pickled and could "
-                "run any code: save them as safetensors, by "
-                "model.save_pretrained(folder).",
+                "{folder} has its weights in {file} alone, which is pickled and could run any "
+                "code. Save them as safetensors with model.save_pretrained(folder).",
                 folder=shown(folder),
                 file=pickled[0],
             )
         )
     raise FileNotFoundError(
         Message(
-            "{folder} has no weights: there is no model.safetensors in it; check its name.",
+            "{folder} has no weights: there is no model.safetensors in it. Check its name.",
             folder=shown(folder),
         )
     )
@@ -228,8 +227,8 @@ def _kind(folder: Path) -> tuple[Any, Any, str]:
     if config.is_encoder_decoder or built is None or not _reads_text_alone(built):
         raise ValueError(
             Message(
-                "glasshead reads text with a decoder or an encoder alone, and {folder} has {kind}, "
-                "which takes more: watch it in Python by gh.watch(model, …).",
+                "glasshead reads text with a decoder or an encoder alone, and {folder} has "
+                "{kind}, which needs more. Watch it in Python with gh.watch(model, …).",
                 folder=shown(folder),
                 kind=wanted or config.model_type,
             )
@@ -250,8 +249,8 @@ def _tokenizer(folder: Path) -> Any:
     if {file.name for file in files} <= {"added_tokens.json", "special_tokens_map.json"}:
         raise FileNotFoundError(
             Message(
-                "{folder} has no tokenizer: there is no tokenizer.json in it; save the "
-                "model's own there, by tokenizer.save_pretrained(folder).",
+                "{folder} has no tokenizer: there is no tokenizer.json in it. Save the model's "
+                "own there, with tokenizer.save_pretrained(folder).",
                 folder=shown(folder),
             )
         )
@@ -260,7 +259,7 @@ def _tokenizer(folder: Path) -> Any:
     for file in folder.iterdir():
         if file.suffix in _SENTENCEPIECE:
             check_sentencepiece(file, shown(file))
-    with errors_in_a_sentence(folder, "the tokenizer"), told_panics(_file_of(folder)):
+    with errors_in_a_sentence(folder, "the tokenizer"), panics_as_errors(_file_of(folder)):
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
     # Of other files than tokenizer.json, transformers makes rules of its own.
     file = _file_of(folder)
@@ -268,7 +267,7 @@ def _tokenizer(folder: Path) -> Any:
         check_rules(rules_of(inner), file)
         if (trial := trial_of(inner, file)) is not None:
             trial.check([LEAST])
-    with errors_in_a_sentence(folder, "the tokenizer"), told_panics(file):
+    with errors_in_a_sentence(folder, "the tokenizer"), panics_as_errors(file):
         _around(tokenizer)
     return tokenizer
 
@@ -313,8 +312,8 @@ def loaded_model(
             name = Message("{words} and {more:,} more", words=name, more=len(missing) - 1)
         raise ValueError(
             Message(
-                "the weights in {folder} are not those of {model}, as {name} is "
-                "missing or of another shape: check config.json.",
+                "the weights in {folder} must be those of {model}: {name} is missing or of "
+                "another shape. Check config.json.",
                 folder=shown(folder),
                 model=type(model).__name__,
                 name=name,
@@ -333,9 +332,9 @@ def check_buffers(model: nn.Module, folder: Path) -> None:
     size = sum(buffer.numel() * buffer.itemsize for buffer in model.buffers())
     if size > _BUFFERS:
         raise TooLargeError(
-            f"{shown(folder / 'config.json')} asks for tables of {size:,} bytes in addition to the "
-            f"weights, and glasshead takes at most {_BUFFERS:,}: take the config.json that belongs "
-            "to the weights."
+            f"{shown(folder / 'config.json')} needs tables of at most {_BUFFERS:,} bytes in "
+            f"addition to the weights, got {size:,}. Use the config.json that belongs to the "
+            "weights."
         )
 
 
@@ -362,7 +361,7 @@ def _encoded(
     if trial is not None:
         trial.check(part for text in parts for part in text)
     encode = partial(tokenizer, add_special_tokens=False, verbose=False)
-    with told_panics(file):
+    with panics_as_errors(file):
         return encode_in_chunks(parts, lambda some: encode(some)["input_ids"])
 
 
@@ -374,7 +373,7 @@ def _file_of(folder: Path) -> str:
 
 def _written(file: str, tokenizer: Any, token: int) -> str:
     """Return the text of a token, with the space before it."""
-    with told_panics(file):
+    with panics_as_errors(file):
         written, piece = tokenizer.decode([token]), tokenizer.convert_ids_to_tokens(token)
     # SentencePiece strips it at the beginning of a text.
     if piece.startswith(_SPACES) and not written.startswith(" "):
@@ -445,8 +444,8 @@ def errors_in_a_sentence(folder: Path, part: str) -> Iterator[None]:
         said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         raise ValueError(
             Message(
-                "{part} in {folder} cannot be loaded ({reason}): glasshead takes what "
-                "the installed transformers knows, without code from elsewhere.",
+                "{part} in {folder} cannot be loaded ({reason}). glasshead loads what the "
+                "installed transformers knows, without code from elsewhere.",
                 part=part,
                 folder=shown(folder),
                 reason=said.removesuffix(".") or type(error).__name__,

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from glasshead.drawing.printable import printable
 from glasshead.files import read_object
-from glasshead.models.pretrained.folder import ANEW
+from glasshead.models.pretrained.folder import AGAIN
 from glasshead.tasks.data.files import shown
 
 _READ = (
@@ -66,15 +66,15 @@ def check_names(folder: Path) -> None:
     """
     if (folder / _ADAPTER).exists():
         raise ValueError(
-            f"{shown(folder / _ADAPTER)} names a base model outside the folder: merge the adapter "
+            f"{shown(folder / _ADAPTER)} names a base model outside the folder. Merge the adapter "
             "into the model and save that."
         )
     for file in (folder / name for name in _READ):
-        for key, value in _pairs(read_object(file, ANEW)) if file.exists() else ():
+        for key, value in _pairs(read_object(file, AGAIN)) if file.exists() else ():
             if _leads_out(key, value):
                 raise ValueError(
                     f"{shown(file)} has {printable(f'{key}={value!r}'[:_SHOWN])}, which needs a "
-                    "file, a library or a model outside the folder: remove it from the file, or "
+                    "file, a library or a model outside the folder. Remove it from the file, or "
                     "save the model without it."
                 )
 

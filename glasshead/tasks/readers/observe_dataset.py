@@ -18,7 +18,7 @@ from glasshead.attention.attention import Statistics
 from glasshead.recipe.validation import whole_number
 from glasshead.statistics import Statistic, normalize_statistics
 from glasshead.tasks.data.files import Allowance
-from glasshead.tasks.data.tables import text_parts
+from glasshead.tasks.data.texts import text_parts
 from glasshead.tasks.readers.chunk_sums import ChunkSums
 from glasshead.tasks.readers.distributed import default_device
 from glasshead.tasks.readers.open_reader import reader_of_model
@@ -31,7 +31,7 @@ class RowSums(NamedTuple):
     """The sums over the texts of some rows.
 
     Attributes:
-        state: Of `ChunkSums.state`; empty where the rows hold no token.
+        state: Of `ChunkSums.state`; empty if the rows hold no token.
         chunks: Number of chunks.
         tokens: Number of their tokens.
     """
@@ -65,7 +65,7 @@ class RowReader:
     def new_sums(self) -> ChunkSums:
         """Return sums of no chunk.
 
-        Errors: a ValueError where a statistic does not fit a chunk, or does not add up.
+        Errors: a ValueError if a statistic does not fit a chunk, or does not add up.
         """
         reader: Any = vars(self)["reader"]
         length = self.length or 0
@@ -74,7 +74,7 @@ class RowReader:
     def read(self, texts: list[str]) -> RowSums:
         """Read the texts of rows, each ended by the end token, in chunks.
 
-        Errors: a ValueError where a statistic does not fit, an `UnseenError` where an attention
+        Errors: a ValueError if a statistic does not fit, an `UnseenError` if an attention
         cannot be seen.
         """
         stream = TextStream(vars(self)["reader"], texts_of_rows(texts), self.length)
@@ -106,7 +106,7 @@ def observe_dataset(
     A `ray.data.Dataset` becomes a pipeline of Ray Data: actors of Ray, each with the model, read
     the rows wherever Ray puts them. Rows whose worker dies are read again, by another, and sums
     arrive once. As the same rows are summed up together, in the same order, the result has the same
-    bits as that of one process, however many workers there are and whichever finishes first.
+    bits as with one process, however many workers there are and whichever finishes first.
 
     Args:
         model: A model, run as it is, so call `eval()` before; or a folder, as of `observe_texts`,
@@ -115,18 +115,19 @@ def observe_dataset(
             of files, folders or patterns, which are read one file at a time, row by row; a plain
             file is one row.
         statistics: A list, or a dict keyed by name.
-        tokenizer: Of a model that is no folder: one of transformers, or of this library.
+        tokenizer: The tokenizer of a model that is not a folder: from transformers, or from this
+            library.
         length: Tokens per chunk; None: the context of the model, at most 1024.
         column: The column that holds the text; None: "text", or of files the only one.
         rows: Number of rows that are read together.
-        workers: Number of actors of Ray, where the dataset is one of Ray.
+        workers: Number of Ray actors, for a Ray dataset.
         resources: Of each of these, such as `{"num_gpus": 1}`.
 
     Returns: for each layer and statistic a tensor `[heads, …]`, as of `observe_texts`.
 
-    Errors: a TypeError or ValueError where an argument is invalid, a row has no such column, a
+    Errors: a TypeError or ValueError if an argument is invalid, a row has no such column, a
     statistic does not add up over chunks or does not fit them, there is no token, or the scores
-    overflow; an OSError where a file cannot be read; and those of `watch`. Of a worker they are the
+    overflow; an OSError if a file cannot be read; and those of `watch`. Of a worker they are the
     cause of an error of Ray.
 
     >>> import glasshead as gh
@@ -140,9 +141,7 @@ def observe_dataset(
     >>> result.documents, result["blocks.0.attention"].received.shape
     (5, torch.Size([3, 5]))
     """
-    requested = normalize_statistics(statistics)
-    if not requested:
-        raise ValueError("observe_dataset takes statistics such as [gh.Entropy()], and got none.")
+    requested = normalize_statistics(statistics, needed_by="observe_dataset")
     rows, workers = whole_number(rows, "rows", least=1), whole_number(workers, "workers", least=1)
     if length is not None:
         length = whole_number(length, "length", least=1)
@@ -157,7 +156,7 @@ def observe_dataset(
             sums.add(part.state)
         chunks, tokens = chunks + part.chunks, tokens + part.tokens
     if not chunks:
-        raise ValueError("observe_dataset takes rows with a text, and none has a word in it.")
+        raise ValueError("observe_dataset needs rows with a text, got none with a word in it.")
     own = vars(reader)["reader"]
     source = {own.kind: own.name, "tokens": tokens, "pieces": chunks, "length": reader.length}
     return CorpusResult(sums.values(), requested, chunks, source=source)
@@ -166,12 +165,12 @@ def observe_dataset(
 def _texts(dataset: Any, column: str | None) -> Iterator[str]:
     """Yield the texts of rows and of files, holding one row of a table, or one plain file.
 
-    Errors: a TypeError where the dataset is no such thing, those of `_text_of`, and those of files.
+    Errors: a TypeError if the dataset is no such thing, those of `_text_of`, and those of files.
     """
     if isinstance(dataset, str) or not isinstance(dataset, Iterable):
         raise TypeError(
-            f"observe_dataset takes a ray.data.Dataset, or an iterable of texts, rows and Paths, "
-            f"and got {type(dataset).__name__}: give a list of them."
+            "observe_dataset needs a ray.data.Dataset, or an iterable of texts, rows and Paths, "
+            f"got {type(dataset).__name__}. Pass a list of them."
         )
     for row in dataset:
         if isinstance(row, os.PathLike):
@@ -190,22 +189,22 @@ def _texts(dataset: Any, column: str | None) -> Iterator[str]:
 def _text_of(row: Any, column: str) -> str:
     """Return the text of a row.
 
-    Errors: a TypeError or ValueError where it has none.
+    Errors: a TypeError or ValueError if it has none.
     """
     if not isinstance(row, Mapping):
         raise TypeError(
-            f"observe_dataset takes rows such as {{'text': 'the cat sat'}}, texts and Paths, and "
-            f"got {type(row).__name__}: give these."
+            "the rows of observe_dataset must be texts, Paths or dicts such as {'text': 'the cat "
+            f"sat'}}, got {type(row).__name__}."
         )
     if column not in row:
         raise ValueError(
-            f"observe_dataset takes rows with a column {column!r}, and one has "
-            f"{', '.join(map(repr, row)) or 'none'}: name that of the text by column=."
+            f"the rows of observe_dataset must have a column {column!r}, got "
+            f"{', '.join(map(repr, row)) or 'none'}. Name the text's column with column=."
         )
     if not isinstance(row[column], str):
         raise TypeError(
-            f"observe_dataset takes texts, and column {column!r} has {type(row[column]).__name__}: "
-            f"name that of the text by column=."
+            f"the column {column!r} of observe_dataset must hold texts, got "
+            f"{type(row[column]).__name__}. Name the text's column with column=."
         )
     return row[column]
 

@@ -67,7 +67,7 @@ class PartialFile:
     def load(self) -> PartialSums | None:
         """Return what was read; None without a file.
 
-        Errors: an OSError or a ValueError where the file cannot be read, or has other inputs.
+        Errors: an OSError or a ValueError if the file cannot be read, or has other inputs.
         """
         if not self.path.exists():
             return None
@@ -83,14 +83,14 @@ class PartialFile:
     def other(self, names: Sequence[str]) -> ValueError:
         """Return the error for inputs that are not those of the file."""
         return ValueError(
-            f"{self.path} holds the sums of a run with another {' and '.join(names)}: read "
-            "what it was begun with, or delete it to begin anew."
+            f"{self.path} holds the sums of a run with another {' and '.join(names)}. Read what "
+            "it began with, or delete it to begin again."
         )
 
     def save(self, partial: PartialSums) -> None:
         """Replace the file.
 
-        Errors: an OSError where it cannot be written.
+        Errors: an OSError if it cannot be written.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         description = {name: value for name, value in partial._asdict().items() if name != "sums"}
@@ -118,8 +118,8 @@ class TextObserver:
         ranks: The ranks that share the chunks.
         partial: File of the sums so far; where it is there, reading goes on from it.
 
-    Errors: a ValueError where a statistic does not fit the longest chunk, or the partial file is
-    of other inputs; an OSError where it cannot be read.
+    Errors: a ValueError if a statistic does not fit the longest chunk, or the partial file is
+    of other inputs; an OSError if it cannot be read.
     """
 
     def __init__(
@@ -169,8 +169,8 @@ class TextObserver:
                 within a batch, tokens count in proportion to the layers that it has passed.
             check: Called once with the number of layers, and of heads of the first.
 
-        Errors: a ValueError where a statistic does not fit, or the texts have changed since they
-            were counted; an `UnseenError` where an attention cannot be seen, and those of `check`.
+        Errors: a ValueError if a statistic does not fit, or the texts have changed since they
+            were counted; an `UnseenError` if an attention cannot be seen, and those of `check`.
         """
         of = None if self._counted is None else self._counted.own
         with torch.inference_mode(), _progress_of_layers(self._reader.model) as layers:
@@ -199,7 +199,7 @@ class TextObserver:
     def _skip(self) -> int:
         """Pass over the batches that were read before; return the number of their tokens.
 
-        Errors: a ValueError where they are not those.
+        Errors: a ValueError if they are not those.
         """
         if self._before is None or self._partial is None:
             return 0
@@ -225,8 +225,7 @@ class TextObserver:
             self._stream.check(self._counts)
         elif self._counts.digest != self._counted.digest:
             raise ValueError(
-                f"{self._stream.name} has changed while it was read, so that the statistics are "
-                "of no text: leave it as it is, and read it again."
+                f"{self._stream.name} has changed while it was read. Read it again, unchanged."
             )
 
     def remove_partial(self) -> None:
@@ -237,7 +236,7 @@ class TextObserver:
     def result(self) -> CorpusResult:
         """Return the statistics of all ranks.
 
-        Errors: a ValueError where numbers overflow.
+        Errors: a ValueError if numbers overflow.
         """
         counts = self._counts
         source = {
@@ -246,7 +245,7 @@ class TextObserver:
             "tokens": counts.tokens,
             "pieces": counts.count,
             "length": counts.length,
-            "cut": {"texts": counts.left_out.texts, "tokens": counts.left_out.tokens},
+            "cut": {"texts": counts.omitted.texts, "tokens": counts.omitted.tokens},
         }
         return CorpusResult(
             self._sums.values(),
@@ -346,7 +345,7 @@ def observe_texts(
 ) -> CorpusResult:
     """Observe every attention of a model while it reads texts, in chunks of one length.
 
-    All texts are concatenated, each ended by the end token where there are several, and cut into
+    All texts are concatenated, each ended by the end token if there are several, and cut into
     chunks; or, with `length="whole"`, each text is a chunk. Each chunk is read from its own
     beginning, with the special tokens that the tokenizer puts around a text. Statistics are those
     of `CorpusStatistics`: means over all queries of all chunks in float64, `MaxScore` the maximum.
@@ -358,7 +357,7 @@ def observe_texts(
     An iterator of strings is read once. Whole texts are sorted by length, the longest first, among
     a million tokens at a time.
 
-    Under `torchrun`, or where `torch.distributed` is initialized, all ranks call it: each reads its
+    Under `torchrun`, or if `torch.distributed` is initialized, all ranks call it: each reads its
     share of the chunks, and all return the same result.
 
     Args:
@@ -369,24 +368,25 @@ def observe_texts(
             the texts of a .jsonl, .csv or .tsv, a folder of such files, or a pattern such as
             `Path("corpus/**/*.jsonl")`.
         statistics: A list, or a dict keyed by name.
-        tokenizer: Of a model that is no folder: one of transformers, or of this library.
+        tokenizer: The tokenizer of a model that is not a folder: from transformers, or from this
+            library.
         length: Tokens per chunk, or "whole"; None: the context of the model, at most 1024.
         truncate: Whether to cut whole texts that are longer than the context, else an error.
         partial: File in which the sums so far are kept while it reads, every ten seconds or after
-            the batch that takes longer. Where it is there, reading goes on from it, and gives the
+            the batch that takes longer. If it exists, reading resumes from it, and gives the
             same bits as a run that was never interrupted. It is removed at the end. Each further
             rank has one of its own, with its number at the end of the name. Texts that were read
             before are tokenized again, to find the place and to see that they are the same.
         progress: Called with the number of tokens read by this rank, and the total; None for the
             total of an iterator.
 
-    Returns: for each layer and statistic a tensor `[heads, …]`. `source` tells what was read, as
-    the file of `glasshead observe --save` does, and `tokens` its tokens where it was one text.
+    Returns: for each layer and statistic a tensor `[heads, …]`. `source` states what was read, as
+    the file of `glasshead observe --save` does, and `tokens` its tokens if it was one text.
 
-    Errors: a TypeError or ValueError where an argument is invalid, a statistic does not add up over
+    Errors: a TypeError or ValueError if an argument is invalid, a statistic does not add up over
     chunks or does not fit them, the texts hold no token or are longer than the model reads, the
     scores overflow, the texts change while they are read, `length="whole"` is asked of an iterator,
-    or the partial file is of other texts, statistics or weights; an OSError where
+    or the partial file is of other texts, statistics or weights; an OSError if
     a file cannot be read or another rank has ended; and those of `watch`.
 
     >>> import glasshead as gh
@@ -400,14 +400,12 @@ def observe_texts(
     >>> result["blocks.0.attention"].received.shape, result.source["tokens"]
     (torch.Size([3, 5]), 11)
     """
-    requested = normalize_statistics(statistics)
-    if not requested:
-        raise ValueError("observe_texts takes statistics such as [gh.Entropy()], and got none.")
+    requested = normalize_statistics(statistics, needed_by="observe_texts")
     if isinstance(model, nn.Module) and is_tensor_parallel(model):
         raise ValueError(
-            f"observe_texts gives each rank texts of its own, and the ranks share the heads of "
-            f"{type(model).__name__}: watch it by gh.watch, and give a CorpusStatistics "
-            f"seen.gather()."
+            f"observe_texts needs the whole {type(model).__name__} in each rank, got one whose "
+            "heads the ranks share. Watch it with gh.watch, and give a CorpusStatistics "
+            "seen.gather()."
         )
     with connected_ranks() as ranks:
         with ranks.together():

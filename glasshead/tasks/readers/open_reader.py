@@ -124,12 +124,12 @@ def reader_of_model(
     if not isinstance(model, nn.Module):
         if not isinstance(model, str | os.PathLike):
             raise TypeError(
-                f"model takes a torch.nn.Module, or the folder of one, and got "
+                "model must be a torch.nn.Module, or the folder of one, got "
                 f"{type(model).__name__}."
             )
         if tokenizer is not None:
             raise ValueError(
-                f"the folder {shown(Path(model))} has a tokenizer of its own: leave tokenizer out."
+                f"the folder {shown(Path(model))} has a tokenizer of its own. Omit tokenizer."
             )
         return open_reader(Path(model), device)
     name = type(model).__name__
@@ -141,7 +141,7 @@ def reader_of_model(
         reader = reader_of_transformers(name, model, tokenizer, "the tokenizer")
     else:
         raise TypeError(
-            f"tokenizer takes that of the model, of transformers or of glasshead, and got "
-            f"{type(tokenizer).__name__}: give the one that {name} was trained with."
+            "tokenizer must be a tokenizer of transformers or of glasshead, got "
+            f"{type(tokenizer).__name__}. Pass the one that {name} was trained with."
         )
     return _of_language_model(reader, model) if isinstance(model, LanguageModel) else reader

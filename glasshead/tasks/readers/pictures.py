@@ -89,7 +89,7 @@ def _config(folder: Path) -> tuple[Any, str]:
     if getattr(built, "main_input_name", None) != "pixel_values" or config.is_encoder_decoder:
         raise ValueError(
             Message(
-                "{folder} has {kind}, which takes more than a picture: watch it in Python by "
+                "{folder} has {kind}, which needs more than a picture. Watch it in Python with "
                 "gh.watch(model, …).",
                 folder=shown(folder),
                 kind=config.model_type,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from glasshead.message import Message
 from glasshead.recipe.validation import whole_number
-from glasshead.tasks.data.tables import TextPart
+from glasshead.tasks.data.texts import TextPart
 from glasshead.tasks.readers.reader import Reader
 from glasshead.tasks.readers.texts import Texts
 
@@ -39,7 +39,7 @@ Length = int | str | None
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class Omitted:
     """Counts of what is not read, where each text is read whole.
 
     Attributes:
@@ -69,7 +69,7 @@ class ChunkCounts:
         full: Number of chunks that are as long as the longest.
         first_full: The tokens of the first of them.
         unknown_tokens: Number of tokens that the model does not know.
-        left_out: What is not read.
+        omitted: What is not read.
         too_long: Number of texts that the model does not read whole.
         longest: Number of tokens of the longest text, with those around it.
     """
@@ -85,7 +85,7 @@ class ChunkCounts:
     full: int = 0
     first_full: Sequence[int] = ()
     unknown_tokens: int = 0
-    left_out: LeftOut = LeftOut()
+    omitted: Omitted = Omitted()
     too_long: int = 0
     longest: int = 0
     _digest: Any = field(default_factory=hashlib.sha256, repr=False)
@@ -152,7 +152,7 @@ class TextStream:
         if truncate and length != WHOLE:
             raise ValueError(
                 Message(
-                    "{truncate} cuts texts that are read whole: add {length}, or leave it out.",
+                    "{truncate} cuts texts that are read whole. Add {length}, or omit it.",
                     truncate=spell("truncate", True),
                     length=spell("length", WHOLE),
                 )
@@ -160,8 +160,8 @@ class TextStream:
         if length == WHOLE and not texts.lasting:
             raise ValueError(
                 Message(
-                    "{length} takes texts that can be read twice, as the longest is looked for "
-                    "first, and got an iterator: give a list, or Paths of files.",
+                    "{length} needs texts that can be read twice, to find the longest first, got "
+                    "an iterator. Pass a list, or Paths of files.",
                     length=spell("length", WHOLE),
                 )
             )
@@ -213,9 +213,9 @@ class TextStream:
             reader, room = self._reader, self._room or 0
             raise ValueError(
                 Message(
-                    "{name} reads at most {context:,} tokens at once, and a piece would "
-                    "have {longest:,}: take {truncate} too, which cuts {count:,} of {of:,} "
-                    "texts, or {shorter}, which cuts all into pieces.",
+                    "{name} reads at most {context:,} tokens at once, got a piece of {longest:,}. "
+                    "Add {truncate}, which cuts {count:,} of {of:,} texts, or {shorter}, which "
+                    "cuts all into pieces.",
                     name=reader.name,
                     context=reader.context,
                     longest=counts.longest,
@@ -324,16 +324,16 @@ class TextStream:
                 continue
             own, text = text, []
             counts.texts += 1
-            out = counts.left_out
+            out = counts.omitted
             if room is not None and len(own) > room:
                 counts.too_long += 1
                 counts.longest = max(counts.longest, len(own) + self._around)
-                counts.left_out = LeftOut(out.texts + 1, out.tokens + len(own) - room, out.empty)
+                counts.omitted = Omitted(out.texts + 1, out.tokens + len(own) - room, out.empty)
                 own = own[: max(room, 0)] if shorten is None else shorten(own)[: max(room, 0)]
                 if not self._truncate:
                     continue
             elif not own:
-                counts.left_out = LeftOut(out.texts, out.tokens, out.empty + 1)
+                counts.omitted = Omitted(out.texts, out.tokens, out.empty + 1)
             if own:
                 yield own
 
@@ -402,8 +402,8 @@ def chunk_length(
     if reader.context is not None and length > reader.context:
         raise ValueError(
             Message(
-                "{name} reads at most {context:,} tokens at once, and a piece would "
-                "have {length:,}: take {shorter}, or another up to {context}.",
+                "{name} reads at most {context:,} tokens at once, got {length:,} for a piece. Use "
+                "{shorter}, or another up to {context}.",
                 name=reader.name,
                 context=reader.context,
                 length=length,
@@ -414,8 +414,8 @@ def chunk_length(
     if length < least:
         raise ValueError(
             Message(
-                "{option} takes at least {least} tokens, as {around} stand around each "
-                "piece, and got {asked}.",
+                "{option} must be at least {least}, as {around} stand around each piece, got "
+                "{asked}.",
                 option=spell("length"),
                 least=least,
                 around=least - 1,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from glasshead.message import Message
 from glasshead.tasks.data.files import Allowance, packing, shown
-from glasshead.tasks.data.tables import TextPart, text_files, text_parts
+from glasshead.tasks.data.texts import TextPart, text_files, text_parts
 
 FileName = str | os.PathLike[str]
 # Longer strings are no names of files.
@@ -70,15 +70,15 @@ def load_texts(source: FileName | Iterable[FileName], column: str | None = None)
     """
     if isinstance(source, str) and len(source) < _LONGEST_NAME and os.path.exists(source):  # noqa: PTH110 - a text may be no path
         raise ValueError(
-            f"texts takes texts, or the Path of a file, and got {source!r}, which is a file: give "
-            f"Path({source!r})."
+            f"texts must be texts, or the Path of a file, got {source!r}, which names a file. "
+            f"Pass Path({source!r})."
         )
     if isinstance(source, str | os.PathLike):
         return _lasting([source], column)
     if not isinstance(source, Iterable):
         raise TypeError(
-            f"texts takes one text or several, as strings or Paths of files, and got "
-            f"{type(source).__name__}: give a list of them."
+            "texts must be one text or several, as strings or Paths of files, got "
+            f"{type(source).__name__}. Pass a list of them."
         )
     if not isinstance(source, Iterator):
         return _lasting([*source], column)
@@ -109,7 +109,7 @@ def _parts(given: Iterable[FileName], column: str | None) -> Iterator[TextPart]:
 def _lasting(given: list[FileName], column: str | None) -> Texts:
     """Return texts that can be iterated over again."""
     if not given:
-        raise ValueError("texts takes one text at least, or the Path of a file, and got none.")
+        raise ValueError("texts must have at least one text, or the Path of a file, got none.")
     for one in given:
         _check(one)
     texts = [one for one in given if isinstance(one, str)]
@@ -138,7 +138,7 @@ def files_of(path: Path) -> list[Path]:
     if not found:
         raise ValueError(
             Message(
-                "{path} matches no file: check the pattern, or the folder that it begins in.",
+                "{path} matches no file. Check the pattern, or the folder that it begins in.",
                 path=shown(path),
             )
         )
@@ -160,7 +160,4 @@ def _size(sources: list[str | list[Path]]) -> int | None:
 
 def _check(one: object) -> None:
     if not isinstance(one, str | os.PathLike):
-        raise TypeError(
-            f"texts takes strings, or Paths of files, and got {type(one).__name__}: give the "
-            f"texts as they are written."
-        )
+        raise TypeError(f"texts must be strings, or Paths of files, got {type(one).__name__}.")

@@ -59,31 +59,30 @@ EMPTY: dict[str, Any] = {
 }
 
 
-def check_bounds(told: Any, where: str) -> dict[str, Any]:
+def check_bounds(description: Any, where: str) -> dict[str, Any]:
     """Check the content of a tokenizer.json, and return its rules, as of `rules_of`.
 
     Args:
-        told: Its content.
+        description: Its content.
         where: Its name, for errors.
 
     Errors: a ValueError where a text could grow without bound, take too long, or has other tokens
     each time; any of `tokenizers` for rules that it does not take.
     """
-    told = told if isinstance(told, dict) else {}
-    model = told.get("model")
+    description = description if isinstance(description, dict) else {}
+    model = description.get("model")
     model = model if isinstance(model, dict) else {}
     if dropout := model.get("dropout"):
         raise ValueError(
-            f"{where} has dropout={dropout!r}, so that a text has other tokens each time: set it "
-            "to null."
+            f"dropout in {where} must be null, got {dropout!r}: a text has other tokens each time."
         )
     if (longest := _longest_word(model)) > _LONGEST:
         raise ValueError(
-            f"{where} has tokens or words of up to {longest:,} characters, and glasshead takes at "
-            f"most {_LONGEST}: take a tokenizer with shorter ones."
+            f"tokens and words in {where} must have at most {_LONGEST} characters, got "
+            f"{longest:,}. Use a tokenizer with shorter ones."
         )
     # As `tokenizers` reads them, without its added tokens, which it normalizes.
-    bare = Inner.from_str(json.dumps(EMPTY | {name: told.get(name) for name in PARTS}))
+    bare = Inner.from_str(json.dumps(EMPTY | {name: description.get(name) for name in PARTS}))
     rules = rules_of(bare)
     check_rules(rules, where)
     return rules
@@ -102,13 +101,13 @@ def check_rules(rules: dict[str, Any], where: str) -> None:
     """Raise a ValueError where rules lengthen a text without bound, or take any time to decode."""
     if not LINEAR.issuperset(patterns(rules["decoder"])):
         raise ValueError(
-            f"{where} has a regular expression in its decoder, which may take any time: take a "
+            f"{where} has a regular expression in its decoder, which may take any time. Use a "
             "tokenizer without it."
         )
     for names in (PARTS[:2], PARTS[2:]):
         if _grows([part for name in names for part in parts_of(rules[name])]):
             raise ValueError(
-                f"{where} has rules that make more than {_GROWTH} characters of one: take a "
+                f"{where} has rules that make more than {_GROWTH} characters of one. Use a "
                 "tokenizer without them."
             )
 
@@ -260,8 +259,8 @@ def check_sentencepiece(path: Path, where: str) -> None:
         for charsmap in _fields(spec, (_CHARSMAP,)):
             if _longest_of(charsmap) > _BYTES:
                 raise ValueError(
-                    f"{where} has a map that makes up to {_longest_of(charsmap):,} bytes of a "
-                    f"character, and glasshead takes at most {_BYTES}: take a tokenizer without it."
+                    f"{where} must have a map that makes at most {_BYTES} bytes of a character, "
+                    f"got {_longest_of(charsmap):,}. Use a tokenizer without it."
                 )
 
 

@@ -81,7 +81,7 @@ _CAPTURE = _StderrCapture()
 
 
 @contextmanager
-def told_panics(where: str) -> Iterator[None]:
+def panics_as_errors(where: str) -> Iterator[None]:
     """Turn a panic of `tokenizers` into a ValueError, without its backtrace on standard error.
 
     A panic is a BaseException, and the library writes it to the standard error descriptor before
@@ -102,7 +102,7 @@ def told_panics(where: str) -> Iterator[None]:
         _CAPTURE.dropped = True
         message = " ".join(str(error).split())[:200].removesuffix(".")
         raise ValueError(
-            f"{where} has a tokenizer that fails on this text ({message}): take one whose regular "
+            f"{where} has a tokenizer that fails on this text ({message}). Use one whose regular "
             "expressions are simpler, or another text."
         ) from None
     finally:
@@ -214,9 +214,9 @@ def check_length(pieces: list[str]) -> list[str]:
     longest = max(map(len, pieces))
     if longest > _MOST:
         raise ValueError(
-            f"a text takes at most {_MOST:,} characters where there is no place to cut it, such as "
-            f"a line break between words, and got {longest:,}: break it into lines, or into "
-            "several texts."
+            f"a text must have at most {_MOST:,} characters without a place to cut it, such as a "
+            f"line break between words, got {longest:,}. Break it into lines, or into several "
+            "texts."
         )
     return pieces
 

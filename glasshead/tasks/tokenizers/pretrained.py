@@ -11,9 +11,9 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Inner
 
 from glasshead.files import TOKENIZER_BYTES, read_object, read_regular
-from glasshead.models.pretrained.folder import ANEW
+from glasshead.models.pretrained.folder import AGAIN
 from glasshead.tasks.data.files import FileName, existing, read_text, shown
-from glasshead.tasks.tokenizers.chunks import affixes, told_panics
+from glasshead.tasks.tokenizers.chunks import affixes, panics_as_errors
 from glasshead.tasks.tokenizers.tokenizer import (
     END_OF_TEXT,
     LEAST,
@@ -42,8 +42,8 @@ def gpt2(encoder_json: FileName, vocab_bpe: FileName) -> Tokenizer:
         inner = Inner(models.BPE(vocab=vocabulary, merges=merges))
     except Exception as error:
         raise ValueError(
-            f"{shown(existing(vocab_bpe))} does not fit {shown(existing(encoder_json))} ({error}): "
-            f"take both from one place."
+            f"{shown(existing(vocab_bpe))} does not fit {shown(existing(encoder_json))} "
+            f"({error}). Get both from one place."
         ) from error
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
     inner.decoder = decoders.ByteLevel()  # type: ignore[assignment]
@@ -57,9 +57,9 @@ def _vocabulary(name: FileName) -> dict[str, int]:
     try:
         vocabulary = json.loads(read_text(path, most=TOKENIZER_BYTES))
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{expected}, and got what is no JSON ({error}): get it again.") from error
+        raise ValueError(f"{expected}, got invalid JSON ({error}). Get it again.") from error
     if not _is_vocabulary(vocabulary):
-        raise ValueError(f"{expected}, and got another: name GPT-2's encoder.json.")
+        raise ValueError(f"{expected}, got another. Name GPT-2's encoder.json.")
     return vocabulary
 
 
@@ -81,14 +81,14 @@ def _merges(name: FileName) -> list[tuple[str, str]]:
         parts = pair.split(" ")
         if len(parts) != 2 or not all(parts):
             raise ValueError(
-                f"{shown(path)}, line {line}: expected two tokens with a space between, and got "
-                f"{pair[:40]!r}: name GPT-2's vocab.bpe."
+                f"{shown(path)}, line {line}: expected two tokens with a space between, got "
+                f"{pair[:40]!r}. Name GPT-2's vocab.bpe."
             )
         merges.append((parts[0], parts[1]))
     return merges
 
 
-_SAVE = "save one there, by AutoTokenizer.from_pretrained(…).save_pretrained(folder)"
+_SAVE = "Save one there, with AutoTokenizer.from_pretrained(…).save_pretrained(folder)"
 
 
 def huggingface_tokenizer(folder: FileName) -> Tokenizer:
@@ -104,7 +104,7 @@ def huggingface_tokenizer(folder: FileName) -> Tokenizer:
     path = Path(folder)
     inner = _inner(path)
     where = shown(path / "tokenizer.json")
-    with told_panics(where):
+    with panics_as_errors(where):
         return Tokenizer(inner, _SpecialTokenFiles(path, inner).special(), where)
 
 
@@ -116,7 +116,7 @@ def _inner(folder: Path) -> Inner:
         return gpt2(*files).inner
     raise FileNotFoundError(
         f"{shown(folder)} has no tokenizer: there is neither a tokenizer.json in it, nor GPT-2's "
-        f"vocab.json with merges.txt; {_SAVE}."
+        f"vocab.json with merges.txt. {_SAVE}."
     )
 
 
@@ -139,8 +139,8 @@ class _SpecialTokenFiles:
         known = [*ends, *([] if start is None else [start])]
         if not known:
             raise ValueError(
-                f"{shown(self._folder)} names no token that begins or ends a text: add "
-                f"eos_token_id to its generation_config.json."
+                f"{shown(self._folder)} names no token that begins or ends a text. Add "
+                "eos_token_id to its generation_config.json."
             )
         end = known[0]
         pad, unknown = self._token("pad"), self._token("unk")
@@ -180,8 +180,8 @@ class _SpecialTokenFiles:
             for number in numbers:
                 if not self._is_token(number):
                     raise ValueError(
-                        f"{name} in {shown(self._folder)} takes numbers of the tokenizer's tokens, "
-                        f"and got {value!r}: take the tokenizer that belongs to the model."
+                        f"{name} in {shown(self._folder)} must be numbers of the tokenizer's "
+                        f"tokens, got {value!r}. Use the tokenizer that belongs to the model."
                     )
             return tuple(numbers)
         return ()
@@ -201,7 +201,7 @@ def _before(inner: Inner) -> tuple[int, ...]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    return read_object(file, ANEW) if file.exists() else {}
+    return read_object(file, AGAIN) if file.exists() else {}
 
 
 UNKNOWN, START, END = _NAMES = ("<unk>", "<s>", "</s>")
@@ -271,7 +271,7 @@ def _pieces(path: Path) -> list[Piece]:
         content = read_regular(path, TOKENIZER_BYTES)
     except OSError as error:
         raise type(error)(
-            f"{shown(path)} cannot be read ({error.strerror}): name another."
+            f"{shown(path)} cannot be read ({error.strerror}). Name another."
         ) from error
     pieces, at = [], 4
     while at < len(content):
@@ -303,5 +303,5 @@ def _checked(path: Path, pieces: list[Piece]) -> list[Piece]:
 
 def _no_tokenizer(path: Path, why: str) -> ValueError:
     return ValueError(
-        f"{shown(path)} is no tokenizer of llama2.c, as {why}: name one such as tok512.bin."
+        f"{shown(path)} is not a llama2.c tokenizer: {why}. Name one such as tok512.bin."
     )

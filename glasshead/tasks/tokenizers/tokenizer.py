@@ -23,7 +23,7 @@ from glasshead.tasks.tokenizers.chunks import (
     cutting,
     encode_in_chunks,
     in_parallel,
-    told_panics,
+    panics_as_errors,
 )
 from glasshead.tasks.tokenizers.trial import trial_of, trial_of_rules
 
@@ -145,7 +145,7 @@ class Tokenizer:
         cut = [self.cut(_checked(text)) for text in texts]
         if self._trial is not None:
             self._trial.check(chunk for chunks in cut for chunk in chunks)
-        with in_parallel(), told_panics(self.where):
+        with in_parallel(), panics_as_errors(self.where):
             return encode_in_chunks(cut, self._encoded)
 
     def _encoded(self, chunks: list[str]) -> list[list[int]]:
@@ -168,7 +168,7 @@ class Tokenizer:
         for text in map(_checked, texts):
             if self._trial is not None:
                 self._trial.check([text])
-            with told_panics(self.where):
+            with panics_as_errors(self.where):
                 encoding = self.inner.encode(text, add_special_tokens=False)
             pairs = zip(encoding.ids, encoding.offsets, strict=True)
             parts |= {text[slice(*span)]: None for token, span in pairs if token == unknown}
@@ -185,8 +185,8 @@ class Tokenizer:
         """
         self.check(tokens)
         if self.byte_of:
-            tokens = mended(self.byte_of, tokens)
-        with told_panics(self.where):
+            tokens = repaired(self.byte_of, tokens)
+        with panics_as_errors(self.where):
             return self.inner.decode(tokens, skip_special_tokens=True)
 
     def token(self, number: int) -> str:
@@ -209,8 +209,8 @@ class Tokenizer:
         if len(tokens) and not 0 <= min(tokens) <= max(tokens) < self.vocab_size:
             wrong = next(number for number in tokens if not 0 <= number < self.vocab_size)
             raise ValueError(
-                f"tokens takes numbers from 0 to {self.vocab_size - 1}, and got {wrong}: take the "
-                f"tokenizer that goes with the model."
+                f"tokens must be numbers from 0 to {self.vocab_size - 1}, got {wrong}. Use the "
+                "tokenizer that belongs to the model."
             )
 
     def save(self, name: FileName) -> None:
@@ -220,11 +220,11 @@ class Tokenizer:
         """
         path = Path(name)
         try:
-            with whole_file(path) as beside:
-                beside.write_text(self.inner.to_str(pretty=True), encoding="utf-8")
+            with whole_file(path) as temporary:
+                temporary.write_text(self.inner.to_str(pretty=True), encoding="utf-8")
         except OSError as error:
             raise type(error)(
-                f"{shown(path)} cannot be written ({error.strerror}): name another place."
+                f"{shown(path)} cannot be written ({error.strerror}). Name another place."
             ) from error
 
     @classmethod
@@ -254,7 +254,7 @@ def read_inner(path: Path) -> Inner:
     """
     text = read_checked(path)
     try:
-        with told_panics(shown(path)):
+        with panics_as_errors(shown(path)):
             return Inner.from_str(text)
     except Exception as error:  # `tokenizers` raises no other
         raise _unusable(path, error) from error
@@ -267,24 +267,24 @@ def read_checked(path: Path) -> str:
     """
     text = read_text(path, most=TOKENIZER_BYTES)
     try:
-        told = json.loads(text)
+        description = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"{shown(path)}, line {error.lineno}: expected the JSON of a tokenizer, and got "
-            f"what is no JSON ({error.msg}): save it anew."
+            f"{shown(path)}, line {error.lineno}: expected the JSON of a tokenizer, got invalid "
+            f"JSON ({error.msg}). Save it again."
         ) from error
     except RecursionError as error:
         raise ValueError(f"{shown(path)} is nested too deeply to be a tokenizer.") from error
     except ValueError as error:  # a number with too many digits
         raise _unusable(path, error) from error
     try:
-        rules = check_bounds(told, shown(path))
+        rules = check_bounds(description, shown(path))
     except ValueError:
         raise
     except Exception as error:  # `tokenizers` raises no other
         raise _unusable(path, error) from error
     # Added tokens are normalized while it is read, and a text is encoded at once.
-    added = told.get("added_tokens") if isinstance(told, dict) else None
+    added = description.get("added_tokens") if isinstance(description, dict) else None
     trial = trial_of_rules(rules, added, shown(path))
     if trial is not None:
         trial.check([LEAST])
@@ -297,8 +297,8 @@ LEAST = "a"
 
 def _unusable(path: Path, error: Exception) -> ValueError:
     return ValueError(
-        f"{shown(path)} holds no tokenizer that can be used ({error}): name a tokenizer.json, or "
-        f"make one anew."
+        f"{shown(path)} does not hold a tokenizer that can be used ({error}). Name a "
+        "tokenizer.json, or make a new one."
     )
 
 
@@ -321,13 +321,13 @@ def _found(inner: Inner) -> SpecialTokens:
 
 def _checked(text: str) -> str:
     if not isinstance(text, str):
-        raise TypeError(f"a tokenizer takes texts, and got {type(text).__name__}.")
+        raise TypeError(f"a text must be a string, got {type(text).__name__}.")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"a tokenizer takes whole characters, and got half of one, {text[error.start]!r}, at "
-            f"position {error.start}: leave it out."
+            f"a text must have whole characters, got half of one, {text[error.start]!r}, at "
+            f"position {error.start}."
         ) from error
     return text
 
@@ -507,11 +507,11 @@ class Utf8Repair:
         return [self._number_of[byte] for byte in text.encode()]
 
 
-def mended(byte_of: Mapping[int, int], tokens: Sequence[int]) -> list[int]:
+def repaired(byte_of: Mapping[int, int], tokens: Sequence[int]) -> list[int]:
     """Repair a whole sequence of tokens.
 
     >>> byte_of = {10 + byte: byte for byte in range(256)}
-    >>> mended(byte_of, [10 + ord("a"), 10 + 0xE2, 3]) == [10 + x for x in "a�".encode()] + [3]
+    >>> repaired(byte_of, [10 + ord("a"), 10 + 0xE2, 3]) == [10 + x for x in "a�".encode()] + [3]
     True
     """
     repair = Utf8Repair(byte_of)

@@ -107,8 +107,8 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
     tokenizer = _trained(inner, trainer, decoders.WordPiece(), _in_parts(texts, _BETWEEN))
     if tokenizer.vocab_size > vocab_size:
         raise ValueError(
-            f"vocab_size takes at least {tokenizer.vocab_size}, the characters of these texts and "
-            f"the special tokens, and got {vocab_size}: raise it, or take train_bpe."
+            f"vocab_size must be at least {tokenizer.vocab_size}, the characters of these texts "
+            f"and the special tokens, got {vocab_size}. Raise it, or use train_bpe."
         )
     return tokenizer
 
@@ -192,10 +192,10 @@ def _complete(inner: Inner, decoder: Any) -> Tokenizer:
 def _checked(texts: Iterable[str]) -> Iterator[str]:
     """Iterate over texts; raise a ValueError at the end where none has a word."""
     if isinstance(texts, str):
-        raise TypeError("texts takes several texts, and got one: put it into a list.")
+        raise TypeError("texts must be several texts, got one. Put it into a list.")
     empty = True
     for text in texts:
         empty = empty and not text.strip()
         yield text
     if empty:
-        raise ValueError("texts takes at least one text with a word in it, and got none.")
+        raise ValueError("texts must have at least one text with a word in it, got none.")

@@ -36,7 +36,7 @@ class Trial:
     """
 
     def __init__(self, rules: str, where: str) -> None:
-        self._told = json.dumps([rules, _MEMORY])
+        self._request = json.dumps([rules, _MEMORY])
         self._where, self._lock = where, threading.Lock()
         self._child: subprocess.Popen[str] | None = None
         self._owner = os.getpid()
@@ -71,7 +71,7 @@ class Trial:
             much = f"{seconds:.0f} s" if late else f"{_MEMORY / 2**30:g} GB of memory"
             raise ValueError(
                 f"{self._where} has a tokenizer that takes more than {much} for {len(text):,} "
-                "characters: take one whose regular expressions are simpler, or another text."
+                "characters. Use one whose regular expressions are simpler, or another text."
             )
 
     def _started(self) -> subprocess.Popen[str]:
@@ -91,7 +91,7 @@ class Trial:
             )
             weakref.finalize(self, _end, child, self._owner)
             with suppress(OSError):
-                child.stdin.write(self._told + "\n")  # type: ignore[union-attr]
+                child.stdin.write(self._request + "\n")  # type: ignore[union-attr]
         return self._child
 
 

@@ -122,8 +122,8 @@ class Checkpoints:
         except OSError as error:
             raise OSError(
                 f"the checkpoint of step {step} cannot be written to {path} "
-                f"({error.__cause__ or error}), and the one before is kept: make room there, then "
-                f"go on by the same command with --resume."
+                f"({error.__cause__ or error}); the earlier one is kept. Make room there, then "
+                "use the same command with --resume."
             ) from error
 
     @contextmanager
@@ -209,7 +209,7 @@ def read(path: Path) -> dict[str, Any]:
     description, tensors = files.read(path, _KIND)
     # Checkpoints of 0.1.0 have no sum.
     if description.get(_SUM, expected := digest(description.get("tree"), tensors)) != expected:
-        raise ValueError(f"{path} is damaged: its checksum does not fit what it holds.")
+        raise ValueError(f"{path} is damaged: its checksum does not match its contents.")
     with files.understood(path, _KIND):
         checkpoint = unpack(description["tree"], tensors)
         if "global_step" in checkpoint:
@@ -231,10 +231,10 @@ def _check_parts(checkpoint: dict[str, Any]) -> None:
     identity = checkpoint["identity"]
     for part in (*parts, identity["settings"], {name: identity[name] for name in _EXAMPLES}):
         if not isinstance(part, dict):
-            raise TypeError(f"{type(part).__name__} is no part of it")
+            raise TypeError(f"{type(part).__name__} is not a part of it")
     for name, tensor in checkpoint["model"].items():
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} is no tensor")
+            raise TypeError(f"{name} is not a tensor")
 
 
 def _of_trainer(checkpoint: dict[str, Any]) -> dict[str, Any]:
@@ -284,7 +284,7 @@ def unpack(tree: Any, tensors: dict[str, Tensor]) -> Any:
             return tuple(unpack(part, tensors) for part in value)
         case "dict":
             return {key: unpack(part, tensors) for key, part in value}
-    raise ValueError(f"{kind!r} is nothing that is packed")
+    raise ValueError(f"{kind!r} is not a kind of packed value")
 
 
 def _pack(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
@@ -366,22 +366,22 @@ def check_resumable(
     for name, what in _EXAMPLES.items():
         if found[name] != own[name]:
             raise ValueError(
-                f"the run in {folder.path} was {what} other examples: go on with those, or train "
-                f"anew in another folder."
+                f"the run in {folder.path} was {what} other examples. Use those, or train in "
+                "another folder."
             )
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if shapes != {name: tensor.shape for name, tensor in checkpoint["model"].items()}:
         raise ValueError(
-            f"the run in {folder.path} is of another model, with tensors of other names or shapes: "
-            f"go on with that, or train anew in another folder."
+            f"the run in {folder.path} is of another model, with tensors of other names or "
+            "shapes. Use that model, or train in another folder."
         )
 
 
 def changed_setting(folder: RunFolder, name: str, own: Any, requested: Any) -> ValueError:
     """Return the error for resuming a run with a setting that cannot change."""
     return ValueError(
-        f"the run in {folder.path} has {name} {own!r}, and {requested!r} was asked for: go on with "
-        f"the former, or train anew in another folder."
+        f"{name} must be {own!r}, got {requested!r}, to resume the run in {folder.path}. Use "
+        "the former, or train in another folder."
     )
 
 
@@ -395,14 +395,14 @@ def check_unfinished(
     done, worse = checkpoint["step"], checkpoint["best"]["worse"]
     if done >= settings.steps:
         raise ValueError(
-            f"the run in {folder.path} has finished, with {done} steps of {settings.steps}: to go "
-            f"on, ask for more, as by --set steps={2 * done}."
+            f"the run in {folder.path} has finished, with {done} steps of {settings.steps}. To "
+            f"continue, ask for more, as in --set steps={2 * done}."
         )
     if settings.patience is not None and worse >= settings.patience:
         raise ValueError(
             f"the run in {folder.path} has finished after {done} steps, as {worse} validations "
-            f"were no better: to go on, ask for more, as by --set patience="
-            f"{2 * settings.patience}."
+            "were no better. To continue, ask for more, as in --set "
+            f"patience={2 * settings.patience}."
         )
 
 

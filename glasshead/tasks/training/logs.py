@@ -19,9 +19,9 @@ from rich.progress import Progress as Bar
 from torch import nn
 
 from glasshead.files import LOG_BYTES, read_regular
-from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.run_folder import VALIDATION, RunFolder
 from glasshead.tasks.training.processes import Diverged, on_rank_zero
-from glasshead.tasks.training.settings import VALIDATION, TrainingSettings
+from glasshead.tasks.training.settings import TrainingSettings
 from glasshead.watching.alarms import Alarm, AlarmRule, HeadReading
 from glasshead.watching.alarms.probe import Every, Probe
 from glasshead.watching.alarms.rule import Kind
@@ -318,8 +318,8 @@ def read_attention_log(folder: str | os.PathLike[str]) -> AttentionLog:
     run = RunFolder(folder)
     if not run.attention.exists():
         raise FileNotFoundError(
-            f"{run.path} has no {run.attention.name}, as training was not watched: train with "
-            f"--watch."
+            f"{run.path} has no {run.attention.name}, as training was not watched. Train with "
+            "--watch."
         )
     return AttentionLog(
         _readings(run.attention), _alarms(run.alarms) if run.alarms.exists() else []
@@ -424,8 +424,8 @@ def _readings(file: Path) -> list[HeadReading]:
     names, *rows = complete_lines(file).splitlines() or [""]
     if rows and names != ",".join(_HEAD_COLUMNS):
         raise ValueError(
-            f"{file} takes the columns {', '.join(_HEAD_COLUMNS)}, and has "
-            f"{', '.join(names.split(','))[:200]}: take it away to go on."
+            f"the columns of {file} must be {', '.join(_HEAD_COLUMNS)}, got "
+            f"{', '.join(names.split(','))[:200]}. Move it away to continue."
         )
     readings = []
     for number, row in enumerate(rows, 2):
@@ -490,10 +490,10 @@ def complete_lines(file: Path) -> str:
         text = read_regular(file, LOG_BYTES).decode(errors="replace")
     except OSError as error:
         raise type(error)(
-            f"{file} cannot be read ({error.strerror}): take it away to go on."
+            f"{file} cannot be read ({error.strerror}). Move it away to continue."
         ) from error
     return text[: text.rfind("\n") + 1]
 
 
 def _broken(file: Path, line: int) -> ValueError:
-    return ValueError(f"{file} is broken in line {line}: mend it, or take it away to go on.")
+    return ValueError(f"{file} is broken in line {line}. Fix it, or move it away to continue.")

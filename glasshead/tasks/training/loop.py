@@ -4,8 +4,11 @@ Fabric places the model on devices and processes, and casts to the precision; wh
 when it is evaluated, logged and saved, stands in `_loop`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,12 +28,13 @@ from glasshead.tasks.training.processes import (
     check_hardware,
     check_numbers,
     launch,
+    raised_by_first_rank,
     summed,
-    told_by_the_first,
 )
 from glasshead.tasks.training.settings import Interrupted, TrainingSettings, learning_rate
 from glasshead.tasks.training.task import (
     Best,
+    EpochPart,
     ExampleSource,
     Task,
     TrainingLoader,
@@ -152,15 +156,8 @@ def _loop(
     optimizer = optimizer_of(task.model, settings)
     model, optimizer = fabric.setup(_Objective(task), optimizer)
     model.train()
-    batches = TrainingLoader(
-        run.source,
-        rank=fabric.global_rank,
-        ranks=fabric.world_size,
-        accumulate=settings.accumulate,
-    )
+    batches = _batches(fabric, run)
     parts = iter(batches)
-    # Until they are synchronized, FSDP would hold whole gradients.
-    delayed = 0 if run.hardware.strategy == "fsdp" else settings.accumulate
     best, log = Best(fabric, folder, task, settings), logs.MetricsLog(fabric, folder)
     saved = Checkpoints(
         fabric, folder, identity, model, optimizer, batches=batches, best=best, log=log
@@ -178,22 +175,10 @@ def _loop(
     ):
         for step in range(first + 1, settings.steps + 1):
             rate = learning_rate(settings, step - 1)
-            loss = torch.zeros((), device=fabric.device)
-            for number in range(1, settings.accumulate + 1):
-                part = next(parts)
-                with fabric.no_backward_sync(model, enabled=number < delayed):
-                    with heads.watching(step):
-                        own = model(fabric.to_device(part.tensors)) * part.share
-                    # DDP averages the gradients of the ranks, and this is a sum over them.
-                    fabric.backward(own * fabric.world_size)
-                loss = loss + own.detach()
-            loss = summed(fabric, loss).item()
+            loss = _accumulated(fabric, run, model, parts, partial(heads.watching, step))
             norm = clip_gradient(fabric, model, optimizer, settings.clip)
             check_numbers(fabric, step, rate, {"loss": loss, "gradient": norm})
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            optimizer.step()
-            optimizer.zero_grad()
+            _descend(optimizer, rate)
 
             log.record(loss, rate)
             heads.write()
@@ -213,10 +198,45 @@ def _loop(
             if settings.saves_at(step) or interrupted:
                 saved.save(step, rate)
             if interrupted:
-                raise told_by_the_first(fabric, _interrupted(step, run))
+                raise raised_by_first_rank(fabric, _interrupted(step, run))
             if stop:
                 break
     return best.figures
+
+
+def _batches(fabric: "Fabric", run: _Run) -> TrainingLoader:
+    rank, ranks = fabric.global_rank, fabric.world_size
+    return TrainingLoader(run.source, rank=rank, ranks=ranks, accumulate=run.settings.accumulate)
+
+
+def _accumulated(
+    fabric: "Fabric",
+    run: _Run,
+    model: Any,
+    parts: Iterator[EpochPart],
+    watching: Callable[[], AbstractContextManager[None]],
+) -> float:
+    """Add up the gradients of a step's parts, and return its loss over all processes."""
+    count = run.settings.accumulate
+    # Until they are synchronized, FSDP would hold whole gradients.
+    delayed = 0 if run.hardware.strategy == "fsdp" else count
+    loss = torch.zeros((), device=fabric.device)
+    for number, part in enumerate(islice(parts, count), start=1):
+        with fabric.no_backward_sync(model, enabled=number < delayed):
+            with watching():
+                own = model(fabric.to_device(part.tensors)) * part.share
+            # DDP averages the gradients of the ranks, and this is a sum over them.
+            fabric.backward(own * fabric.world_size)
+        loss = loss + own.detach()
+    return summed(fabric, loss).item()
+
+
+def _descend(optimizer: Any, rate: float) -> None:
+    """Change the weights by their gradients, which are then cleared."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def _print_resuming(
@@ -246,7 +266,7 @@ def _print_jump(console: Console, step: int, before: float, settings: TrainingSe
         console.print(
             f"The learning rate jumps from {before:.2g} to {after:.2g}, on the cosine of "
             f"{settings.steps} steps, and this is not the run of {settings.steps} steps. Keep the "
-            f"rate by --set cosine={step}, or restart the cosine by --set cosine={step} "
+            f"rate with --set cosine={step}, or restart the cosine with --set cosine={step} "
             "after=restart.",
             highlight=False,
             markup=False,
@@ -264,11 +284,11 @@ def _cannot_resume(failure: Mapping[str, Any], run: _Run) -> str:
 def _lower(run: _Run) -> str:
     rate, warmup = run.settings.learning_rate / 10, 2 * run.settings.warmup
     longer = f" warmup={warmup}" if 0 < warmup < run.settings.steps else ""
-    return f"train again in another folder, as by --set learning_rate={rate:g}{longer}"
+    return f"train again in another folder, as in --set learning_rate={rate:g}{longer}"
 
 
 def _interrupted(step: int, run: _Run) -> Interrupted:
     return Interrupted(
         f"training was interrupted after step {step} of {run.settings.steps}, and is saved in "
-        f"{run.folder.path}: go on by the same command with --resume."
+        f"{run.folder.path}. Resume it with the same command and --resume."
     )

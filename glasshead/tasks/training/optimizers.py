@@ -144,7 +144,7 @@ def optimizer_of(model: nn.Module, settings: TrainingSettings) -> Optimizer:
         return _adamw(decays, settings)
     hidden = hidden_matrices(model)
     if not hidden:
-        raise ValueError("optimizer muon takes a model with hidden matrices: take adamw.")
+        raise ValueError("optimizer muon needs a model with hidden matrices. Use adamw.")
     options: dict[str, Any] = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}
     if hasattr(torch.optim, "Muon"):
         muon = torch.optim.Muon(hidden, **options, adjust_lr_fn="match_rms_adamw")

@@ -66,13 +66,13 @@ def check_hardware(hardware: Hardware, optimizer: str, *, resume: bool) -> None:
     there["gpu"] = any(there.values())
     if not there.get(hardware.accelerator, True):
         raise ValueError(
-            f"accelerator {hardware.accelerator} is not to be had here: take auto, or cpu."
+            f"accelerator {hardware.accelerator} is not available here. Use auto, or cpu."
         )
     cores = max(2, os.cpu_count() or 1)
     if hardware.devices > cores and (hardware.accelerator == "cpu" or not there["gpu"]):
         raise ValueError(
-            f"devices takes at most {cores} on this CPU, a process for each core, and got "
-            f"{hardware.devices}: ask for fewer."
+            f"devices must be at most {cores} on this CPU, a process for each core, got "
+            f"{hardware.devices}."
         )
     if hardware.strategy == "fsdp":
         _check_sharding(there["cuda"] and hardware.accelerator != "cpu", optimizer, resume=resume)
@@ -80,20 +80,17 @@ def check_hardware(hardware: Hardware, optimizer: str, *, resume: bool) -> None:
 
 def _check_sharding(gpu: bool, optimizer: str, *, resume: bool) -> None:
     if not gpu:
-        raise ValueError(
-            "strategy fsdp takes a GPU, as Lightning has it for nothing else, and there is none to "
-            "be used: take ddp."
-        )
+        raise ValueError("strategy fsdp needs a GPU, and none is available. Use ddp.")
     if optimizer == "muon":
         raise ValueError(
-            "strategy fsdp takes the optimizer adamw or sgd, as muon needs whole matrices: set "
+            "strategy fsdp needs the optimizer adamw or sgd, as muon needs whole matrices. Set "
             "optimizer=adamw."
         )
     if resume:
         # For FSDP Lightning reads checkpoints itself, and only pickled ones.
         raise ValueError(
-            "strategy fsdp cannot go on from a checkpoint, as Lightning would unpickle it: train "
-            "anew in another folder, or take ddp for a run that began with it."
+            "strategy fsdp cannot resume from a checkpoint, as Lightning would unpickle it. Train "
+            "in another folder, or use ddp for a run that began with it."
         )
 
 
@@ -121,7 +118,7 @@ def launch(
             )
         except (MisconfigurationException, RuntimeError, ValueError) as error:
             raise ValueError(
-                f"{hardware} is not to be had here ({error}): ask for what the machine has."
+                f"{hardware} is not available here ({error}). Use what the machine has."
             ) from error
         leave_at_exit()
         status = "failed"
@@ -224,7 +221,7 @@ def summed(fabric: "Fabric", own: Tensor) -> Tensor:
     return fabric.strategy.all_reduce(own.clone(), reduce_op="sum")
 
 
-def told_by_the_first(fabric: "Fabric", error: Exception) -> BaseException:
+def raised_by_first_rank(fabric: "Fabric", error: Exception) -> BaseException:
     """Return the exception for an error in all ranks: rank 0 raises it, the others exit."""
     return error if fabric.is_global_zero else SystemExit(0)
 
@@ -238,9 +235,9 @@ class Diverged(ValueError):  # noqa: N818 - the cause
 
     def __init__(self, what: str, step: int, rate: float) -> None:
         super().__init__(
-            f"step {step}, with learning rate {rate:.3g}, has a {what} that is NaN or infinite: "
-            "train anew with a lower learning rate or a longer warmup, in another folder. The logs "
-            "are kept."
+            f"step {step}, with learning rate {rate:.3g}, has a {what} that is NaN or infinite. "
+            "Train again with a lower learning rate or a longer warmup, in another folder; the "
+            "logs are kept."
         )
         self.step = step
 
@@ -252,7 +249,7 @@ def check_numbers(fabric: "Fabric", step: int, rate: float, numbers: Mapping[str
     """
     for what, number in numbers.items():
         if not math.isfinite(number):
-            raise told_by_the_first(fabric, Diverged(what, step, rate))
+            raise raised_by_first_rank(fabric, Diverged(what, step, rate))
 
 
 def check_weights(weights: Mapping[str, Tensor], step: int, rate: float) -> None:

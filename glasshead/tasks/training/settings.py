@@ -12,9 +12,6 @@ Steps = Annotated[Whole, Field(ge=1, le=_MOST)]
 Number = Annotated[float, Field(ge=0, description="a number from 0")]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
-# What the names of validation metrics begin with in log.csv.
-VALIDATION = "validation_"
-
 
 @validated
 class TrainingSettings:
@@ -47,7 +44,7 @@ class TrainingSettings:
     0
     >>> TrainingSettings(steps=0)
     Traceback (most recent call last):
-    ValueError: steps takes a whole number of at least 1, and got 0.
+    ValueError: steps must be a whole number of at least 1, got 0.
     """
 
     steps: Steps = 1000
@@ -78,17 +75,15 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         if self.minimum_learning_rate > self.learning_rate:
             raise ValueError(
-                f"minimum_learning_rate takes no more than learning_rate, {self.learning_rate:g}, "
-                f"and got {self.minimum_learning_rate:g}."
+                f"minimum_learning_rate must be at most learning_rate, {self.learning_rate:g}, "
+                f"got {self.minimum_learning_rate:g}."
             )
         if self.warmup >= self.steps:
             raise ValueError(
-                f"warmup takes fewer steps than there are, {self.steps}, and got {self.warmup}."
+                f"warmup must be fewer steps than there are, {self.steps}, got {self.warmup}."
             )
         if self.cosine is not None and self.cosine <= self.warmup:
-            raise ValueError(
-                f"cosine must end after the warmup, {self.warmup}, and got {self.cosine}."
-            )
+            raise ValueError(f"cosine must end after the warmup, {self.warmup}, got {self.cosine}.")
 
     def validates_at(self, step: int) -> bool:
         """Return whether there is a validation after a step."""

@@ -16,8 +16,8 @@ from glasshead.tasks.training.processes import (
     Diverged,
     check_weights,
     on_rank_zero,
+    raised_by_first_rank,
     summed,
-    told_by_the_first,
 )
 from glasshead.tasks.training.settings import TrainingSettings
 
@@ -144,7 +144,7 @@ def check_batches(source: ExampleSource, name: str) -> None:
     """
     batches: Sequence[Any] = source.batches(0)
     if not len(batches) or not all(len(batch) for batch in batches):
-        raise ValueError(f"{name} has no examples, or a batch without any: give it some.")
+        raise ValueError(f"{name} must have examples, and batches that are not empty.")
 
 
 # Target index that is ignored in the loss.
@@ -295,7 +295,7 @@ class Best:
         cannot be written.
         """
         if not all(map(math.isfinite, metrics.values())):
-            raise told_by_the_first(self._fabric, Diverged("validation figure", step, rate))
+            raise raised_by_first_rank(self._fabric, Diverged("validation figure", step, rate))
         self._last = {"step": step, **metrics}
         new, old = metrics[self._task.monitor], self._best.get(self._task.monitor)
         if old is None or (new > old if self._task.higher_is_better else new < old):

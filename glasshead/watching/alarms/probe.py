@@ -24,7 +24,7 @@ class Every:
     Args:
         steps: The interval.
 
-    Errors: a ValueError or TypeError where it is no whole number from 1.
+    Errors: a ValueError or TypeError if it is no whole number from 1.
 
     >>> every = Every(5)
     >>> [step for step in (1, 1, 2, 3, 4, 5, 6, 11, 12, 15) if every.due(step)]

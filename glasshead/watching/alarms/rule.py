@@ -90,7 +90,7 @@ class HeadReading:
         head: Head index, from 0.
         entropy: mean_i H_i, in nats, over the queries that see two keys or more.
         normalized_entropy: Σ_i H_i / Σ_i ln n_i over the same queries, n_i being the number of
-            keys that query i sees: 1 for uniform weights, 0 where each query has a single key; 1
+            keys that query i sees: 1 for uniform weights, 0 if each query has a single key; 1
             where no query sees two.
         max_score: max_ij s_ij, the largest input of the softmax; -inf where nothing is visible.
     """
@@ -217,8 +217,8 @@ class _Head:
 class AlarmRule:
     """A rule that predicts from readings which heads are about to diverge, once per kind and head.
 
-    With m = max_ij s_ij of a head, h = Σ_i H_i / Σ_i ln n_i its normalized entropy, and m₁, h₁
-    those of its first reading:
+    With m = max_ij s_ij of a head, h = Σ_i H_i / Σ_i ln n_i its normalized entropy, and m₁, h₁ the
+    values of its first reading:
 
     - maximum logit: m > min(max(M, g · m₁), 10⁴);
     - entropy collapse: h < min(η, h₁ / g) and m > 3/4 M.

@@ -36,7 +36,7 @@ class TransformersAlarms(TrainerCallback):
         on_readings: Callback for the readings of each watched step.
         log: Function that logs numbers by their names: `trainer.log`. None: they are not logged.
 
-    Errors: as of `gh.watch`, in the first step; a TypeError where `log` is no function.
+    Errors: as of `gh.watch`, in the first step; a TypeError if `log` is no function.
 
     >>> TransformersAlarms(every=20).alarms
     []

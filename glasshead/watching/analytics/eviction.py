@@ -32,11 +32,11 @@ def eviction_scores(
     """Compute the scores by which a cache evicts keys, per layer; the lowest is evicted first.
 
     - "h2o": Σ_i P_ij over all queries, the mean of the query heads that share a key head.
-    - "snapkv": Σ_i P_ij over the last `window` queries, pooled along keys, that mean again; inf
+    - "snapkv": Σ_i P_ij over the last `window` queries, pooled along keys, the same mean; inf
       within the window, which is kept.
     - "tova": P_ij of the last query i, the mean of all heads; each key head has the same.
 
-    They are computed as `Wᵀ·L` from the lazy weights, where these were kept, over prefill and
+    They are computed as `Wᵀ·L` from the lazy weights, if these were kept, over prefill and
     decoding steps. Statistics suffice as well: `Received()` for H2O, `Received(last=window)` for
     SnapKV, `Received(last=1)` for TOVA.
 
@@ -44,12 +44,12 @@ def eviction_scores(
         seen: The result of a watch; the last text counts.
         method: "h2o", "snapkv" or "tova".
         layers: Patterns of names, as of `watch`; None: all.
-        kv_heads: Number of key heads, where only statistics were kept; None: that of the weights,
-            else one per query head.
+        kv_heads: Number of key heads, if only statistics were kept; None: the number in the
+            weights, else one per query head.
         window, kernel, pooling: Parameters of SnapKV: the number of observing queries, the pooling
             width, and "mean" or "max".
 
-    Errors: a TypeError or ValueError where an argument is invalid, and a ValueError where the
+    Errors: a TypeError or ValueError if an argument is invalid, and a ValueError if the
     needed weights or statistics were not kept, or only for some heads.
 
     Source: Zhang et al. 2023 (H2O), section 4; Li et al. 2024 (SnapKV), section 4; Oren et al. 2024
@@ -90,7 +90,7 @@ def eviction_scores(
 def _received(watched: Watched, last: int | None) -> Float[Tensor, "*batch heads keys"]:
     """Sum the mass that each key receives from the last queries; inputs without heads have one.
 
-    Errors: a ValueError where neither the weights nor the statistic were kept.
+    Errors: a ValueError if neither the weights nor the statistic were kept.
     """
     calls = watched.last_text
     if all(call.has_weights for call in calls):

@@ -1,7 +1,7 @@
 """Head writes: what each head adds to the output of its attention, by the output projection."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,9 +37,9 @@ class HeadWrites:
 
     Attributes:
         norm: ‖w_h‖ of each head and query.
-        share: w_h·o / ‖o‖², the head's share of the output in its direction; below 0 where a head
-            works against the others, and 0 where o is 0. Over heads and bias they sum to 1.
-        bias_share: b·o / ‖o‖², that of the projection's bias.
+        share: w_h·o / ‖o‖², the head's share of the output in its direction; below 0 if a head
+            works against the others, and 0 if o is 0. Over heads and bias they sum to 1.
+        bias_share: b·o / ‖o‖², the share of the projection's bias.
         output_norm: ‖o‖.
         projection: The name of the output projection's module.
     """
@@ -68,8 +68,8 @@ def head_writes(
 
     Yields: the writes of each call, by the dotted name of the attention's module, as in `watch`.
 
-    Errors: a TypeError or ValueError where an argument is invalid, or the model is compiled. At the
-    end of the block an `UnseenError` as of `watch`, and where the output of the heads goes to no
+    Errors: a TypeError or ValueError if an argument is invalid, or the model is compiled. At the
+    end of the block an `UnseenError` as of `watch`, and if the output of the heads goes to no
     linear projection alone: through a norm or a gate before it, or to a function without a module.
 
     Source: Elhage et al. 2021 (A mathematical framework for transformer circuits), section
@@ -127,7 +127,7 @@ class _Waiting:
         attention: Its module.
         context: The output of its heads, `[*batch, heads, queries, value_dim]`.
         by: The module that projected it.
-        writes: What it made of it; None where it is not linear.
+        writes: What it made of it; None if it is not linear.
     """
 
     name: str
@@ -149,7 +149,7 @@ class _Projection:
     Attributes:
         name: Name of the module.
         weight: W, `[width, outputs]`.
-        bias: b; 0 where there is none.
+        bias: b; 0 if there is none.
     """
 
     name: str
@@ -170,7 +170,7 @@ class _Projection:
     def writes(
         self, context: Float[Tensor, "*batch heads queries dim"], output: Tensor | None
     ) -> HeadWrites | None:
-        """Return what the heads write; None where their sum is not what the module returned."""
+        """Return what the heads write; None if their sum is not what the module returned."""
         exact = torch.promote_types(context.dtype, torch.float32)
         heads, dim = context.shape[-3], context.shape[-1]
         weight, bias = self.weight.to(exact).unflatten(0, (heads, dim)), self.bias.to(exact)
@@ -221,7 +221,8 @@ class _WritesWatcher(Watcher):
         self._pending: _Waiting | None = None
         self._thread, self._probing = threading.get_ident(), False
 
-    def record(self, name: str, made: Call) -> None:
+    def record(self, name: str, make: Callable[[], Call]) -> None:
+        made = make()
         check_whole(name, [made], "head_writes")
         self.settle()
         context = made.context

@@ -1,6 +1,6 @@
 """Prompt maps: where in a picture a diffusion model looks at each word of its prompt."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any, NamedTuple
@@ -16,8 +16,9 @@ from glasshead.watching.analytics.stacks import with_enclosing
 from glasshead.watching.attention_map import AttentionMap
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.interception.patches import check_compiled_code_is_seen
+from glasshead.watching.layer_patterns import Layers
 from glasshead.watching.layer_record import Call, Watched, check_whole
-from glasshead.watching.module_calls import Layers, ModuleCall, calls_in_progress
+from glasshead.watching.module_calls import ModuleCall, calls_in_progress
 from glasshead.watching.watch_and_intervene import observing
 from glasshead.watching.watcher import WatchChoices, Watcher
 
@@ -47,7 +48,7 @@ class PromptCall(NamedTuple):
 
 
 class PromptMaps(Mapping[str, AttentionMap]):
-    """For each word of a prompt its map over the picture: the mean of all layers and steps.
+    """The map of each word of a prompt over the picture: the mean of all layers and steps.
 
     Attributes:
         calls: The exact maps of each layer and step, on the grid of the layer.
@@ -84,7 +85,7 @@ class PromptMaps(Mapping[str, AttentionMap]):
             layers: Patterns of names, as of `watch`; None: all.
             steps: Numbers of forward passes; None: all.
 
-        Errors: a KeyError for another word, a TypeError or ValueError where nothing is chosen.
+        Errors: a KeyError for another word, a TypeError or ValueError if nothing is chosen.
         """
         if word not in self._words:
             raise KeyError(f"{word!r} is no word of the maps; there is {', '.join(self._words)}.")
@@ -149,9 +150,9 @@ def prompt_maps(
         layers: Patterns of module names, as of `watch`; None: all.
         batch: The row of the batch. With guidance the prompt comes last, after the negative one.
 
-    Errors: a TypeError or ValueError where an argument is invalid. Within the block a ValueError
-    where the prompt has fewer tokens. At the end of the block an `UnseenError`, as of `watch`,
-    where no attention to a prompt was seen, or where its tokens are not known.
+    Errors: a TypeError or ValueError if an argument is invalid. Within the block a ValueError
+    if the prompt has fewer tokens. At the end of the block an `UnseenError`, as of `watch`,
+    if no attention to a prompt was seen, or if its tokens are not known.
 
     Source: Tang et al. 2023 (What the DAAM), section 3.
     """
@@ -185,7 +186,7 @@ def prompt_tokens(prompt: str, word: str, tokenizer: Any) -> list[int]:
         word: A word of it, or several.
         tokenizer: Of transformers, as `pipe.tokenizer`.
 
-    Errors: a ValueError where the prompt has no such word.
+    Errors: a ValueError if the prompt has no such word.
     """
     whole = list(tokenizer(prompt)["input_ids"])
     own = list(tokenizer(word, add_special_tokens=False)["input_ids"])
@@ -228,7 +229,8 @@ class _PromptWatcher(Watcher):
         self._step: object = None
         self._steps = -1
 
-    def record(self, name: str, made: Call) -> None:
+    def record(self, name: str, make: Callable[[], Call]) -> None:
+        made = make()
         check_whole(name, [made], "prompt_maps")
         calls = calls_in_progress(self.names)
         whole = calls[-1]
@@ -277,7 +279,7 @@ class _Place(NamedTuple):
 
 
 def _prompt_of(call: Call, calls: Sequence[ModuleCall]) -> _Place | str | None:
-    """Return where patches and prompt are; None where there is no prompt, or a clause."""
+    """Return where patches and prompt are; None if there is no prompt, or a clause."""
     own, whole = calls[0].arguments, calls[-1].arguments
     text = whole.get("encoder_hidden_states")
     if not isinstance(text, Tensor):
@@ -288,8 +290,8 @@ def _prompt_of(call: Call, calls: Sequence[ModuleCall]) -> _Place | str | None:
     if call.crossing or isinstance(own.get("encoder_hidden_states"), Tensor):
         latents = _latents(whole)
         grid = _level(latents, call.queries)
-        told = f"{call.queries} queries are no level of latents of {latents}"
-        return told if grid is None else _Place(grid, 0, 0, tokens)
+        refusal = f"{call.queries} queries are no level of latents of {latents}"
+        return refusal if grid is None else _Place(grid, 0, 0, tokens)
     compiled = calls[0].compiled
     return "compiled code does not tell whether its keys are a prompt" if compiled else None
 

@@ -132,8 +132,8 @@ class HeadRoles(Printed):
 
     Attributes:
         names: Names of the layers.
-        scores: For each role `[layers, heads]`, from 0 to 1, in float64; NaN where no query of the
-            text counts, and where a layer has fewer heads than others.
+        scores: For each role `[layers, heads]`, from 0 to 1, in float64; NaN if no query of the
+            text counts, or a layer has fewer heads than others.
         even: The scores of uniform attention to all visible keys, alike; 0 for broad.
         thresholds: For each role the fraction of the way from `even` to 1 that a score must reach.
     """
@@ -145,7 +145,7 @@ class HeadRoles(Printed):
 
     @cached_property
     def roles(self) -> tuple[tuple[str | None, ...], ...]:
-        """The role of each head of each layer; None where it has none."""
+        """The role of each head of each layer; None if it has none."""
         layers, heads = self.scores[ROLES[0]].shape
         return tuple(
             tuple(self._role(layer, head) for head in range(heads)) for layer in range(layers)
@@ -180,7 +180,7 @@ class HeadRoles(Printed):
     def best(self, role: str) -> tuple[str, int]:
         """Return the head with the highest score, whether or not it has the role.
 
-        Errors: a ValueError for an unknown role, or where no query of the text counts for it.
+        Errors: a ValueError for an unknown role, or if no query of the text counts for it.
         """
         scores = self.scores[_checked(role)]
         if scores.isnan().all():
@@ -256,7 +256,7 @@ def _place(name: str, head: int) -> str:
 def thresholds_of(given: Mapping[str, float] | None) -> Mapping[str, float]:
     """Merge given thresholds with the defaults.
 
-    Errors: a TypeError or ValueError where they are not numbers keyed by role.
+    Errors: a TypeError or ValueError if they are not numbers keyed by role.
     """
     if given is not None and not isinstance(given, Mapping):
         raise TypeError(f"thresholds takes a dict such as {{'induction': 0.4}}, and got {given!r}.")

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from glasshead.attention.weights import Weights
-from glasshead.engines import reductions_of
+from glasshead.engines import reduce_by_fastest
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import Span
 from glasshead.recipe.validation import in_float64, whole_number
@@ -55,7 +55,7 @@ def repeated_random_tokens(
         times: Number of repetitions of the period.
         avoid: Tokens that are not drawn, such as special ones.
 
-    Errors: a TypeError or ValueError where these are not whole numbers in their ranges, the period
+    Errors: a TypeError or ValueError if these are not whole numbers in their ranges, the period
     occurs less than twice, or there are fewer tokens to draw from than a period has.
 
     Source: Olsson et al. 2022 (In-context learning and induction heads), "Head activation
@@ -172,7 +172,7 @@ def masses_of(
 
 def _entropy(problem: Problem) -> Float[Tensor, "batch heads queries"]:
     entropy = Entropy()
-    found = entropy.finish(problem, *reductions_of(problem, entropy.reductions(problem)))
+    found = entropy.finish(problem, *reduce_by_fastest(problem, entropy.reductions(problem)))
     return found.reshape(-1, *found.shape[-2:])
 
 
@@ -233,7 +233,7 @@ def head_roles(
     For the roles by token, induction and duplicate, the query's own token is excluded. In causal
     attention only earlier positions are visible; in an encoder later ones count, too.
 
-    A head has a role where its score reaches half of the way from the score of uniform attention
+    A head has a role if its score reaches half of the way from the score of uniform attention
     to 1; broad from 0.9 on. Of several it has the first of broad, induction, duplicate, previous,
     first, local.
 
@@ -241,13 +241,13 @@ def head_roles(
 
     Args:
         subject: A model, which is run as `model(tokens)`; or the result of a watch with
-            `keep="weights"`. Of several texts, the last one counts.
+            `keep="weights"`. The last text counts.
         tokens: Token ids of the text, in one row or several; padding counts as text.
         near: Largest distance of a local key.
         thresholds: By role, the fraction of this way that a score must reach, 0.5 by default; for
             broad, the score itself.
 
-    Errors: a TypeError or ValueError where an argument is invalid, the weights were not kept, or a
+    Errors: a TypeError or ValueError if an argument is invalid, the weights were not kept, or a
     layer attends to another text than the tokens; and those of `watch`.
 
     Source: Elhage et al. 2021 (A mathematical framework for transformer circuits), previous token
@@ -338,7 +338,7 @@ def _of_call(
 
 
 def _check_once(seen: Seen) -> None:
-    """Raise a ValueError where layers share an attention, whose calls are one text each."""
+    """Raise a ValueError if layers share an attention, whose calls are one text each."""
     for name, watched in seen.items():
         if len(watched.texts) > 1:
             raise ValueError(
@@ -349,7 +349,7 @@ def _check_once(seen: Seen) -> None:
 
 
 def _check(name: str, call: Call, weights: Weights, tokens: Int[Tensor, "batch length"]) -> None:
-    """Raise a ValueError where a call is not self-attention over these tokens."""
+    """Raise a ValueError if a call is not self-attention over these tokens."""
     called = f"the attention {name!r}" if name else "the attention"
     *batch, _, _, _ = weights._problem.scores_shape  # noqa: SLF001 - `shape` may lack the heads
     rows = torch.Size(batch).numel()

@@ -41,20 +41,20 @@ def rollout(
     with a cache is one text, prefill and decoding steps together.
 
     A row sums to 1, unless a query on the way sees no key, such as padding, or attends to a sink
-    that is no key: then it sums to less. Negative rows are counted from the last token of each text
-    of a padded batch, others from the start of its row, padding included.
+    that is not a key: then it sums to less. Negative rows are counted from the last token of each
+    text of a padded batch, others from the start of its row, padding included.
 
     Args:
         seen: The result of a watch with `keep="weights"`; the last text, each layer once.
-        rows: Tokens of the last layer, from the end of each text where negative.
+        rows: Tokens of the last layer, negative ones from the end of each text.
         layers: Patterns of names, as of `watch`; None: all, which must be of one stack.
         residual: Weight of the residual connection, ½ in the paper.
         without: Keys that no layer attends to, such as registers or sinks, counted from 0. The
             weights of other keys are scaled to the row's sum without them.
         budget: Memory for intermediate results in bytes.
 
-    Errors: a TypeError or ValueError where an argument is invalid, the weights were not kept, a
-    layer is no self-attention or of another text than the others, and where the rows would take
+    Errors: a TypeError or ValueError if an argument is invalid, the weights were not kept, a
+    layer is not self-attention or of another text than the others, and if the rows would take
     more than the budget.
 
     Source: Abnar & Zuidema 2020 (Quantifying attention flow in transformers), section 3, attention
@@ -110,7 +110,7 @@ def _without(
 
 
 def _check_budget(name: str, stack: Sequence[LazyMatrix], rows: int, budget: int) -> None:
-    """Raise a ValueError where a product of one layer, and its factor, exceed the budget."""
+    """Raise a ValueError if a product of one layer, and its factor, exceed the budget."""
     needed = max(2 * W.shape[:-1].numel() * rows * W.dtype.itemsize for W in stack)
     if needed > budget:
         raise ValueError(
@@ -253,13 +253,13 @@ def gradient_rollout(
     Args:
         seen: The result of a watch with `keep="gradients"`, after a backward pass; the last text,
             each layer once.
-        rows: Tokens of the last layer, from the end of each text where negative: the token whose
-            logit the loss is, or that of the class.
+        rows: Tokens of the last layer, negative ones from the end of each text: the token whose
+            logit the loss is, or the class token.
         layers: Patterns of names, as of `watch`; None: all, which must be of one stack.
         budget: Memory for intermediate results in bytes.
 
-    Errors: a TypeError or ValueError where an argument is invalid, gradients were not kept or have
-    not arrived, a layer is no self-attention or of another text than the others, and where the rows
+    Errors: a TypeError or ValueError if an argument is invalid, gradients were not kept or have
+    not arrived, a layer is not self-attention or of another text than the others, and if the rows
     would take more than the budget.
 
     Source: Chefer, Gur & Wolf 2021 (Generic attention-model explainability), equations 5 and 6.
@@ -301,9 +301,9 @@ def cross_gradient_rollout(
         seen: The result of a watch with `keep="gradients"`, after a backward pass.
         rows: Tokens of the decoder; negative ones from the end of each text.
         encoder, decoder: Patterns of names of the self-attention of either, as of `watch`.
-        cross: Those of the cross-attention of the decoder, one for each of its layers.
+        cross: Patterns of names of the cross-attention of the decoder, one for each of its layers.
 
-    Errors: as of `gradient_rollout`, and a ValueError where there is not one cross-attention for
+    Errors: as of `gradient_rollout`, and a ValueError if there is not one cross-attention for
     each self-attention of the decoder.
 
     Source: Chefer, Gur & Wolf 2021 (Generic attention-model explainability), equations 5 to 10.

@@ -164,12 +164,12 @@ def patterns(
     """Find the keys and the distances that hold most of each head's attention.
 
     Of the weights P of the last `window` queries, the sum over a key's column is its mass as a
-    vertical line, and the sum over the pairs of one distance i - j is that of a slash. The best of
-    both are what a sparse kernel would compute. They are compared with a fixed shape, the A: as
+    vertical line, and the sum over the pairs of one distance i - j is its mass as a slash. The best
+    of both are what a sparse kernel would compute. They are compared with a fixed shape, the A: as
     many of the first keys, and of the nearest distances.
 
-    A head is "A-shape" where that shape alone recovers `enough` of the mass, else "vertical-slash"
-    where its best lines do, else "dense"; "empty" where its queries see nothing.
+    A head is "A-shape" if that shape alone recovers `enough` of the mass, else "vertical-slash" if
+    its best lines do, else "dense"; "empty" if its queries see nothing.
 
     Args:
         seen: The result of a watch with `keep="weights"`; the last text counts.
@@ -180,12 +180,12 @@ def patterns(
         enough: Threshold of the share of the mass, from 0 to 1.
         layers: Patterns of names, as of `watch`; None: all.
 
-    Errors: a TypeError or ValueError where an argument is invalid, the weights were not kept, or an
+    Errors: a TypeError or ValueError if an argument is invalid, the weights were not kept, or an
     attention is cross-attention, for which distances have no meaning.
 
     Source: Jiang et al. 2024 (MInference 1.0), section 3, and the appendix's algorithm for
-    vertical-slash heads, whose window is 64. There, a search in advance tells the kinds of heads;
-    the share that tells them here is our own.
+    vertical-slash heads, whose window is 64. There, a search in advance finds the kinds of heads;
+    the share that decides here is our own.
 
     >>> import glasshead as gh
     >>> rule = gh.Attention(mask=gh.causal())

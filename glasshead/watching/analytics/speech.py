@@ -55,7 +55,7 @@ def token_timestamps(
 
     These are the numbers of `generate(return_token_timestamps=True)` of transformers' Whisper, for
     which it sets the model to its eager mode. The tokens of the prompt have time 0, and the last
-    token, which was never read, that of the one before.
+    token, which was never read, the time of the one before.
 
     Args:
         seen: The result of a watch with `keep="weights"` around `generate`, with beams that of
@@ -68,7 +68,7 @@ def token_timestamps(
         median_filter: Width of the filter in positions, odd; Whisper's `median_filter_width`.
         seconds: How long a position is.
 
-    Errors: a TypeError or ValueError where an argument is invalid or the weights were not kept.
+    Errors: a TypeError or ValueError if an argument is invalid or the weights were not kept.
 
     Source: Radford et al. 2023 (Robust speech recognition via large-scale weak supervision), its
     code of word timestamps; Sakoe & Chiba 1978 (Dynamic programming algorithm optimization for
@@ -146,16 +146,16 @@ def word_timestamps(
     *,
     spaces: bool = True,
 ) -> list[SpokenWord]:
-    """Join tokens to words, each from the time of its first token to that of the next word.
+    """Join tokens to words, each from its first token's time to the next word's.
 
     Args:
-        tokens: The tokens of one text, without those of the prompt.
+        tokens: The tokens of one text, without the prompt's tokens.
         times: Their times, of `token_timestamps`.
-        tokenizer: Its tokenizer, with `decode`; special tokens are left out.
-        spaces: Whether words are divided by spaces; where not, as in Chinese, each character is a
+        tokenizer: Its tokenizer, with `decode`; special tokens are omitted.
+        spaces: Whether words are divided by spaces; if not, as in Chinese, each character is a
             word.
 
-    Errors: a ValueError where there are not as many times as tokens.
+    Errors: a ValueError if there are not as many times as tokens.
 
     >>> class Letters:
     ...     all_special_ids = [0]
@@ -252,7 +252,7 @@ def _smoothed(
 def _crossing(seen: Seen, name: str) -> dict[str, Watched]:
     """Return the cross-attention of a decoder, by layer.
 
-    Errors: a TypeError or ValueError where there is none.
+    Errors: a TypeError or ValueError if there is none.
     """
     if not isinstance(seen, Seen):
         raise TypeError(

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from glasshead.attention import JoinedWeights, Weights
 from glasshead.recipe.validation import whole_number
+from glasshead.watching.layer_patterns import Layers
 from glasshead.watching.layer_record import Watched, check_of_tokens, check_whole
-from glasshead.watching.module_calls import Layers
 from glasshead.watching.other_mixers import interrupts
 from glasshead.watching.seen import Seen, named
 
@@ -26,7 +26,7 @@ def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[st
         layers: Patterns of names, as of `watch`; None: all.
         name: Name of the calling function, for errors.
 
-    Errors: a TypeError where `seen` is no result of a watch, a ValueError where it is empty, a
+    Errors: a TypeError if `seen` is no result of a watch, a ValueError if it is empty, a
     pattern matches nothing in it, or this rank computes a part of an attention.
     """
     if not isinstance(seen, Seen):
@@ -46,7 +46,7 @@ def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[st
 
 
 def check_of_itself(each: str, watched: Watched, name: str) -> None:
-    """Raise a ValueError where an attention is cross-attention.
+    """Raise a ValueError if an attention is cross-attention.
 
     Args:
         each: Name of the attention.
@@ -61,7 +61,7 @@ def check_of_itself(each: str, watched: Watched, name: str) -> None:
 
 
 def check_all_attend(unobserved: Mapping[str, str], among: list[str] | None, name: str) -> None:
-    """Raise a ValueError where layers of a stack mix tokens by other means than attention.
+    """Raise a ValueError if layers of a stack mix tokens by other means than attention.
 
     Args:
         unobserved: The names and classes of such layers.
@@ -79,7 +79,7 @@ def check_all_attend(unobserved: Mapping[str, str], among: list[str] | None, nam
 
 
 def check_one_text(each: str, watched: Watched, name: str) -> None:
-    """Raise a ValueError where an attention read several texts in its last forward pass.
+    """Raise a ValueError if an attention read several texts in its last forward pass.
 
     Args:
         each: The name of the attention.
@@ -100,10 +100,10 @@ def stack_of(
 ) -> tuple[list[LazyWeights], Bool[Tensor, "texts tokens"] | None]:
     """Return the lazy weights of consecutive self-attention layers, and the mask of real tokens.
 
-    The mask is None where all tokens are real.
+    The mask is None if all tokens are real.
 
-    Errors: as of `chosen`, and a ValueError where the weights were not kept, where layers are of
-    several kinds and were not chosen by name, where one is no self-attention, and where they are
+    Errors: as of `chosen`, and a ValueError if the weights were not kept, if layers are of
+    several kinds and were not chosen by name, if one is no self-attention, and if they are
     not of one text, or may not be.
     """
     watched = chosen(seen, layers, name)
@@ -157,7 +157,7 @@ def stack_of(
 def rows_of(rows: Any, length: int) -> list[int]:
     """Normalize indices of queries, negative ones included, to count from 0.
 
-    Errors: a TypeError where these are no list of whole numbers, a ValueError where it is empty or
+    Errors: a TypeError if these are no list of whole numbers, a ValueError if it is empty or
     an index is out of range.
 
     >>> rows_of([0, -1], 7)
@@ -181,7 +181,7 @@ def places_in_texts(
 
     Negative rows are counted from the last token of each text, without its padding.
 
-    Errors: as of `rows_of`, and a ValueError where a text has fewer tokens.
+    Errors: as of `rows_of`, and a ValueError if a text has fewer tokens.
     """
     *leading, length = stack[0].shape[:-1]
     places = torch.tensor(rows_of(rows, length))

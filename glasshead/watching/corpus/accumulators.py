@@ -38,7 +38,7 @@ class Padding:
     """The padding mask of a batch.
 
     Attributes:
-        real: True where a token belongs to a document.
+        real: True if a token belongs to a document.
     """
 
     real: Bool[Tensor, "documents length"] = field(repr=False)
@@ -109,8 +109,8 @@ class Text:
         return self.call.queries, self.call.keys
 
     @property
-    def left_out(self) -> bool:
-        """Whether the watch left padding out of its sums over queries."""
+    def omits_padding(self) -> bool:
+        """Whether the watch omitted padding from its sums over queries."""
         real = self.call.real
         return real is not None and self.padding is not None and self.padding.as_if(Padding(real))
 
@@ -131,7 +131,7 @@ def padding_of(attention_mask: Any) -> Padding | None:
 def texts_of(seen: Any, padding: Padding | None) -> list[Text]:
     """Return the observed texts, without those that hold no document.
 
-    Errors: a TypeError where `seen` is not the result of a watch; a ValueError where the padding
+    Errors: a TypeError if `seen` is not the result of a watch; a ValueError if the padding
     does not fit, or this rank computes a part of an attention.
     """
     if not isinstance(seen, Seen):
@@ -219,8 +219,8 @@ class Accumulator(ABC):
         """Return the statistic to request for a padded batch."""
         return self.watched
 
-    def left_out(self, padding: Padding) -> Statistic:
-        """Return the statistic to request from a watch that leaves padding out by itself."""
+    def without_padding(self, padding: Padding) -> Statistic:
+        """Return the statistic to request from a watch that omits padding by itself."""
         return self.watched
 
     @abstractmethod
@@ -231,11 +231,11 @@ class Accumulator(ABC):
             text: The observed text.
             value: Its statistic, `[documents, heads, …]`.
 
-        Errors: a ValueError where a document is too short for the statistic.
+        Errors: a ValueError if a document is too short for the statistic.
         """
 
     def value(self, total: Tensor, count: Tensor) -> Tensor:
-        """Return the statistic of the corpus; 0 where the count is 0."""
+        """Return the statistic of the corpus; 0 if the count is 0."""
         count = count.reshape(*count.shape, *[1] * (total.ndim - count.ndim))
         return total / count.clamp(min=1)
 
@@ -340,7 +340,7 @@ class MaskedMassOn(MassOn):
 
 
 def _check_heads_of(problem: Problem, padding: Padding) -> None:
-    """Raise a ValueError where the mask does not fit both queries and keys."""
+    """Raise a ValueError if the mask does not fit both queries and keys."""
     batch, (queries, keys) = problem.scores_shape[:-3], problem.scores_shape[-2:]
     documents, length = padding.real.shape
     if batch != (documents,) or not queries == keys == length:
@@ -372,7 +372,7 @@ class OnKeys(QueryMean):
         keys = self.statistic.keys
         return MaskedMassOn(keys, padding=padding) if padding.aside else self.statistic
 
-    def left_out(self, padding: Padding) -> Statistic:
+    def without_padding(self, padding: Padding) -> Statistic:
         return self.of_real(padding)
 
 
@@ -471,7 +471,7 @@ class OverMaps(Accumulator):
     def rest(self) -> tuple[int, ...]:
         return self.statistic.rows, self.statistic.columns
 
-    def left_out(self, padding: Padding) -> Statistic:
+    def without_padding(self, padding: Padding) -> Statistic:
         return self.of_real(padding)
 
     def of_real(self, padding: Padding) -> Statistic:
@@ -496,7 +496,7 @@ class OverMaps(Accumulator):
 def sums_of(statistic: Statistic, positions: int) -> Accumulator:
     """Return the accumulator of a statistic.
 
-    Errors: a ValueError where the statistic has no meaning for a corpus.
+    Errors: a ValueError if the statistic has no meaning for a corpus.
     """
     if statistic.axes == ("query",) and statistic.has_mean:
         return (OnKeys if isinstance(statistic, MassOn) else QueryMean)(statistic)

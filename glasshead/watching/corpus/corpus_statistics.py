@@ -108,7 +108,7 @@ class CorpusStatistics(Metric):
         Args:
             attention_mask: 1 or True for real tokens.
 
-        Errors: a ValueError where a statistic needs documents of equal length.
+        Errors: a ValueError if a statistic needs documents of equal length.
         """
         padding = padding_of(attention_mask)
         if padding is None:
@@ -127,7 +127,7 @@ class CorpusStatistics(Metric):
             attention_mask: 1 or True for real tokens; None: all are. With a mask, the block of the
                 watch has to run the model once, or to extend one text with a cache.
 
-        Errors: a TypeError where `seen` is not the result of a watch; a ValueError where a
+        Errors: a TypeError if `seen` is not the result of a watch; a ValueError if a
         statistic is missing, the mask does not fit, or the layers differ from before. Nothing is
         added then.
         """
@@ -148,7 +148,7 @@ class CorpusStatistics(Metric):
     def compute(self) -> CorpusResult:
         """Return the statistics of all documents, reduced over all ranks.
 
-        Errors: a ValueError where there are no documents.
+        Errors: a ValueError if there are no documents.
         """
         layout = self._layout
         if not layout.layers:
@@ -172,8 +172,8 @@ class CorpusStatistics(Metric):
         sums = self._sums[name]
         expected = sums.watched if text.padding is None else sums.of_real(text.padding)
         known = text.call.statistics.get(name)
-        if text.left_out and known is not None and text.padding is not None:
-            plain = sums.left_out(text.padding)
+        if text.omits_padding and known is not None and text.padding is not None:
+            plain = sums.without_padding(text.padding)
             expected = plain if known == plain else expected
         if known is None or not _same(known, expected):
             how = "corpus.statistics" + ("" if text.padding is None else "_of(attention_mask)")

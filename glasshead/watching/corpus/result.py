@@ -76,7 +76,7 @@ class CorpusLayout:
     def merged(self, other: "CorpusLayout") -> "CorpusLayout":
         """Return the layers of this layout, followed by those only the other has.
 
-        Errors: a ValueError where the two disagree on a layer.
+        Errors: a ValueError if the two disagree on a layer.
         """
         layers = dict(self.layers)
         for name, layer in other.layers.items():
@@ -163,13 +163,13 @@ class LayerStatistics(dict[str, Tensor]):
 class CorpusResult:
     """The statistics of a corpus, `[heads, …]` in float64, by layer and statistic name.
 
-    `result["layers.0"].entropy` is that of one layer, `result.stacked("entropy")` that of all. It
-    is no `Mapping`, as torchmetrics would flatten it.
+    `result["layers.0"].entropy` is the entropy of one layer, `result.stacked("entropy")` of all. It
+    is not a `Mapping`, because torchmetrics would flatten it.
 
     Attributes:
         documents: Number of documents.
         statistics: The statistics by name.
-        tokens: The text of each token, where a single text was read.
+        tokens: The text of each token, if a single text was read.
         source: Metadata of the model and the texts, such as their names.
 
     >>> import glasshead as gh
@@ -214,7 +214,7 @@ class CorpusResult:
     def stacked(self, asked: "str | Statistic") -> Float[Tensor, "layers heads *rest"]:
         """Stack one statistic over all layers.
 
-        Errors: a KeyError for a missing statistic; a ValueError where layers differ in shape.
+        Errors: a KeyError for a missing statistic; a ValueError if layers differ in shape.
         """
         name = _name_of(asked, self.statistics)
         values = [own[name] for own in self._values.values()]
@@ -236,13 +236,13 @@ class CorpusResult:
     def to_frame(self, *names: "str | Statistic") -> "pd.DataFrame":
         """Return a pandas table with a row for each layer, head and index of further axes.
 
-        Where the keys are the tokens of one text, the column `token` holds them.
+        If the keys are the tokens of one text, the column `token` holds them.
 
         Args:
             names: Names, or statistics, of the same axes; without any, all with one number per
                 head.
 
-        Errors: a KeyError for a missing statistic, a ValueError where the axes differ, an
+        Errors: a KeyError for a missing statistic, a ValueError if the axes differ, an
         ImportError without pandas.
         """
         pandas = import_pandas()
@@ -264,7 +264,7 @@ class CorpusResult:
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write safetensors: `layer.statistic` each, and what they are as JSON in the metadata.
 
-        Errors: an OSError where the file cannot be written; then an older one is as it was.
+        Errors: an OSError if the file cannot be written; then an older one is as it was.
         """
         described = describe_values(self.statistics, next(iter(self._values.values()), {}))
         tensors = {
@@ -281,7 +281,7 @@ class CorpusResult:
     def load(cls, file: str | os.PathLike[str]) -> "CorpusResult":
         """Read a file of `save`, or of the command `observe` for a model; no code is run.
 
-        Errors: an OSError where the file cannot be read; a ValueError for any other file.
+        Errors: an OSError if the file cannot be read; a ValueError for any other file.
         """
         description, tensors = read(file, _KIND, OF_A_MODEL)
         of_a_model = description["kind"] == OF_A_MODEL
@@ -342,7 +342,7 @@ _NOT_SOURCE = {"kind", "version", "layers", "statistics", "asked", "written_toke
 def _name_of(asked: "str | Statistic", statistics: Mapping[str, Statistic]) -> str:
     """Return the name of a statistic.
 
-    Errors: a KeyError where it was not recorded.
+    Errors: a KeyError if it was not recorded.
     """
     name = asked
     if not isinstance(asked, str):
@@ -383,7 +383,7 @@ def load(
     of a text that grew call by call, the `Seen` of a watched model, or the `CorpusResult` of a
     corpus. No code of the file is run.
 
-    Errors: an OSError where the file cannot be read; a ValueError where it holds none of these.
+    Errors: an OSError if the file cannot be read; a ValueError if it holds none of these.
 
     >>> import tempfile
     >>> import torch

@@ -58,7 +58,7 @@ class Site:
     crosses: bool
 
     def call(self, values: Mapping[str, Sequence[Any]]) -> SiteCall | None:
-        """Return a call by its tensors; None where anything else of it may change.
+        """Return a call by its tensors; None if anything else of it may change.
 
         Args:
             values: What fills the slots.
@@ -72,7 +72,7 @@ class Site:
 
     @cached_property
     def _tensors(self) -> tuple[Any, ...] | None:
-        """The slots of query, key, value and mask; None where another argument may change."""
+        """The slots of query, key, value and mask; None if another argument may change."""
         inputs, named = self.given
         given = {**dict(zip(_ARGUMENTS, inputs, strict=False)), **named}
         slots = [given.pop(name, None) for name in ("query", "key", "value", "attn_mask")]

@@ -39,7 +39,7 @@ def whole(shape: tuple[int, ...]) -> tuple[Axis, ...]:
 
 
 def broadcast(axes: Sequence[Axis], shape: Sequence[int], made: Sequence[int]) -> list[Axis] | None:
-    """Return the axes of an elementwise result by those of an input; None where it has fewer.
+    """Return the axes of an elementwise result by those of an input; None if it has fewer.
 
     Args:
         axes, shape: The axes and the shape of the input.
@@ -90,7 +90,7 @@ class AxisLayout:
         return places
 
     def axes(self, shape: Sequence[int], strides: Sequence[int]) -> list[Axis] | None:
-        """Return the parts of each axis of a view; None where they are not to be told."""
+        """Return the parts of each axis of a view; None if they are not to be told."""
         found = []
         for size, stride in zip(shape, strides, strict=True):
             axis = self._axis(size, stride)
@@ -213,7 +213,7 @@ PRODUCTS = {*_PRODUCTS, *_WHOLE}
 
 
 def product(name: str, inputs: Sequence[Any]) -> Product | None:
-    """Return the labels of a product; None where they are not to be told.
+    """Return the labels of a product; None if they are not to be told.
 
     Args:
         name: The name of the operator, one of `PRODUCTS`.

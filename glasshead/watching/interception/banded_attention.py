@@ -37,7 +37,7 @@ _OTHERWISE = "lays its band out otherwise than is known of transformers"
 _BY_HEADS = "multiplies its weights by a head_mask"
 
 
-def bands() -> list[Patch]:
+def banded_attention() -> list[Patch]:
     """Return the patches of the classes that attend within a band, where these are imported."""
     known = [(sys.modules.get(module), name) for module, name in _CLASSES.items()]
     kinds = [getattr(module, name, None) for module, name in known]
@@ -181,7 +181,7 @@ def _capture(
         run: What it computed on the way.
         output: Its output.
 
-    Errors: an `UnfollowedError` where it is not laid out as known.
+    Errors: an `UnfollowedError` if it is not laid out as known.
     """
     if given.get("layer_head_mask") is not None:
         raise UnfollowedError(_BY_HEADS)

@@ -79,7 +79,7 @@ def _rows(rows: Any) -> list[int]:
 
 
 def _crop(count: int) -> int | None:
-    """Return how many tokens are removed; None where the number of those that stay is given."""
+    """Return how many tokens are removed; None if the number of those that stay is given."""
     return -int(count) if count < 0 else None
 
 

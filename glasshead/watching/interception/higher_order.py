@@ -11,10 +11,10 @@ from torch.fx import GraphModule
 
 from glasshead.private_names import lacking, private
 from glasshead.watching.captured_call import CapturedCall
-from glasshead.watching.interception.by_hand_trace import trace_of_scores
+from glasshead.watching.interception.explicit_capture import capture_scores
+from glasshead.watching.interception.explicit_trace import trace_of_scores
 from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.interception.session import Session
-from glasshead.watching.interception.torch_attention import capture_scores
 
 # Higher-order operators that run their functions unchanged, any number of times.
 _RUNNING = {
@@ -52,7 +52,7 @@ def run_higher_order(
     if func.name() == "flex_attention":
         output = func(*args, **kwargs)
         if session.enabled and private(_FLEX_SCORES) is None:
-            session.record_unseen(
+            session.record_unobserved(
                 lacking(
                     "watch cannot see eager FlexAttention",
                     _FLEX_SCORES,
@@ -66,7 +66,7 @@ def run_higher_order(
     if func.name() in _RUNNING:
         missing = next((name for name in (_MODE_KEYS, _MODE_OF_KEY) if private(name) is None), None)
         if missing is not None:
-            session.record_unseen(
+            session.record_unobserved(
                 lacking(
                     "watch cannot see attention within torch.cond and other higher-order operators",
                     missing,

@@ -47,7 +47,7 @@ class Intervening(Protocol):
         """Return the module calls in progress, where the innermost one has interventions."""
         ...
 
-    def record_by_hand(self, name: str | None, *, done: bool) -> None:
+    def record_explicit(self, name: str | None, *, done: bool) -> None:
         """Record a softmax whose weights are to be followed, or a product that took them."""
         ...
 
@@ -89,9 +89,15 @@ class GraphRun(Protocol):
 
 
 class SharedMode(Protocol):
-    """Interface of a mode of PyTorch that the blocks of a thread share to their session."""
+    """Interface of a mode of PyTorch that the blocks of a thread share to their session.
+
+    Attributes:
+        closed: Whether the last block that used it is closed.
+        is_aside: Whether it does less than it could.
+    """
 
     closed: bool
+    is_aside: bool
 
     def __enter__(self) -> Any: ...
 

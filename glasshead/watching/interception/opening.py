@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from glasshead.watching.interception.circumstances import OpenBlocks
 from glasshead.watching.interception.interfaces import Intervening, SharedMode
-from glasshead.watching.interception.open_blocks import OpenBlocks
 from glasshead.watching.interception.session import PATIENCE, THREADS, Patch, Session
 from glasshead.watching.module_calls import calling
 from glasshead.watching.watcher import Watcher

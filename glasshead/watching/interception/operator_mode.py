@@ -1,7 +1,7 @@
 """The mode in which operators are intercepted as PyTorch dispatches them.
 
 At first every operator of the thread arrives here once it has run: kernels of attention, which are
-observed, and all others, which may be parts of attention written by hand (`by_hand_follower.py`).
+observed, and all others, which may be parts of attention written by hand (`explicit_follower.py`).
 Once a pass has shown that functions compute all attention of a model, the mode steps aside, and
 only `_select`ed operators arrive. One that may begin an attention by hand calls the mode back.
 
@@ -23,10 +23,10 @@ from torch import Tensor
 from glasshead.engines.fused import LOGSUMEXP_KERNELS
 from glasshead.private_names import lacking, private
 from glasshead.watching.errors import MEANT, UnseenError, unknown_operator, unreadable
-from glasshead.watching.interception.by_hand_capture import observe_by_hand
-from glasshead.watching.interception.by_hand_follower import HandFollower
-from glasshead.watching.interception.by_hand_operators import operator_of
 from glasshead.watching.interception.circumstances import in_backward
+from glasshead.watching.interception.explicit_capture import capture_scores, observe_explicit
+from glasshead.watching.interception.explicit_follower import HandFollower
+from glasshead.watching.interception.explicit_operators import operator_of
 from glasshead.watching.interception.higher_order import run_higher_order
 from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.interception.selected_operators import (
@@ -37,7 +37,7 @@ from glasshead.watching.interception.selected_operators import (
 )
 from glasshead.watching.interception.session import THREADS, Patch, Session
 from glasshead.watching.interception.thread_modes import ThreadMode
-from glasshead.watching.interception.torch_attention import capture_scores, capture_sdpa
+from glasshead.watching.interception.torch_attention import capture_sdpa
 from glasshead.watching.interception.torch_layers import FAST_PATHS
 from glasshead.watching.module_calls import calling
 
@@ -57,7 +57,7 @@ _NAMES = {"attn_bias": "attn_mask"}
 class _Role(Enum):
     """Part of an attention that an operator computes."""
 
-    TELLING = auto()
+    WITH_LOGSUMEXP = auto()
     WHOLE = auto()
     FAST_PATH = auto()
     SCORES = auto()
@@ -70,7 +70,7 @@ def _role(func: Any) -> _Role | None:
     """Return what an operator has to do with attention, by its name; None: nothing."""
     name = func.name()
     known = {
-        _Role.TELLING: LOGSUMEXP_KERNELS,
+        _Role.WITH_LOGSUMEXP: LOGSUMEXP_KERNELS,
         _Role.WHOLE: _WHOLE,
         _Role.FAST_PATH: FAST_PATHS,
         _Role.SCORES: {_SAFE_SOFTMAX},
@@ -101,7 +101,7 @@ def _select() -> None:
         func = getattr(getattr(getattr(torch.ops, library), packet), overload or "default")
         role = _role(func)
         if (role is not None or operator_of(func).exponential) and not _has_parts(func):
-            select([func])
+            select(func, gives_logsumexp=role is _Role.WITH_LOGSUMEXP)
 
 
 _ALL_OPERATORS = "torch._C._dispatch_get_all_op_names"
@@ -124,7 +124,7 @@ _Operator = type(torch.ops.aten.mm.default)
 def observing_operators() -> "OperatorInterceptMode":
     """Return a mode that observes operators.
 
-    Errors: an `UnseenError` where this version of PyTorch has no such modes.
+    Errors: an `UnseenError` if this version of PyTorch has no such modes.
     """
     if _Mode is object:
         raise UnseenError(
@@ -182,6 +182,25 @@ class _CallingBackShortly(_CallingBack):
     _stays = False
 
 
+class CompilerCallback(Patch):
+    """A patch of the function that returns the compiler's callback for what is about to run.
+
+    PyTorch asks that function around each operator that the mode sees.
+    """
+
+    def standing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def standing(callback: Any) -> Any:
+            # Around an operator there is none.
+            if callback is None and original(None) is None:
+                return None
+            session = THREADS.session
+            if not session.recompiles:
+                return original(callback)
+            return self.stand_in(session, original, callback)
+
+        return standing
+
+
 class OperatorInterceptMode(ThreadMode, _Mode):
     """A mode that runs every operator of this thread and observes those of attention.
 
@@ -196,15 +215,15 @@ class OperatorInterceptMode(ThreadMode, _Mode):
     def __init__(self) -> None:
         super().__init__()
         self._follower = HandFollower()
-        self._aside, self._stays = False, False
+        self.is_aside, self._stays = False, False
         # What PyTorch knows of the modes in use, which an interrupt may keep it from restoring.
         known = vars(private(_PYTHON_DISPATCH) or object)
         self._flags = {name: known[name] for name in known if name.startswith("_is_in_")}
 
     def leave(self) -> None:
-        if self._aside:
+        if self.is_aside:
             end()
-            self._aside = False
+            self.is_aside = False
         super().leave()
         home = private(_PYTHON_DISPATCH)
         if home is not None:
@@ -219,7 +238,7 @@ class OperatorInterceptMode(ThreadMode, _Mode):
         """
         session = THREADS.session
         if (
-            self._aside
+            self.is_aside
             or any(private(name) is None for name in _CALLING_BACK)
             or self._stays
             or not self._follower.idle
@@ -239,10 +258,10 @@ class OperatorInterceptMode(ThreadMode, _Mode):
         stack = private(_STACK)
         if stack()[-1:] == [self]:
             _select()
-            self._place, self._aside = len(stack()) - 1, True
+            self._place, self.is_aside = len(stack()) - 1, True
             # Not by `__exit__`: other modes may be entered and left before it is back.
             private(_POP)()
-            begin(self._intercept)
+            begin(self._intercept, session)
 
     def step_back(self, *, late: bool = False, stays: bool = False) -> None:
         """Intercept all operators again.
@@ -252,7 +271,7 @@ class OperatorInterceptMode(ThreadMode, _Mode):
             stays: Whether the mode does not step aside again.
         """
         self._stays |= stays
-        if not self._aside:
+        if not self.is_aside:
             return
         end()
         if late:
@@ -262,18 +281,18 @@ class OperatorInterceptMode(ThreadMode, _Mode):
         above = [pop() for _ in range(len(stack()) - self._place)]
         for one in (self, *reversed(above)):
             push(one)
-        self._aside = False
+        self.is_aside = False
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Intercept nothing but attention for a while, as in compiled code that is observed."""
-        before = self._aside
+        before = self.is_aside
         if not before:
             self._step_aside(THREADS.session)
         try:
             yield
         finally:
-            if self._aside and not before:
+            if self.is_aside and not before:
                 self.step_back()
 
     def _intercept(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -282,10 +301,6 @@ class OperatorInterceptMode(ThreadMode, _Mode):
             end()
             return func(*args, **kwargs)
         session, role = THREADS.session, _role(func)
-        if role is _Role.TELLING and not session.enabled:
-            output = func(*args, **kwargs)
-            session.record_kernel(*output[:2])
-            return output
         if session.enabled and not in_backward() and self._concerns(session, role):
             self.step_back(late=True, stays=True)
         return func(*args, **kwargs)
@@ -323,7 +338,7 @@ class OperatorInterceptMode(ThreadMode, _Mode):
         except MEANT:
             raise
         except Exception as error:  # noqa: BLE001 - the model runs on
-            session.record_unseen(unreadable(error))
+            session.record_unobserved(unreadable(error))
         return output
 
     def _take(
@@ -338,7 +353,7 @@ class OperatorInterceptMode(ThreadMode, _Mode):
         if _is_passed_over(func):
             return
         role = _role(func)
-        if role is _Role.TELLING:
+        if role is _Role.WITH_LOGSUMEXP:
             session.record_kernel(*output[:2])
         if session.enabled:
             if role is None or role is _Role.SOFTMAX:
@@ -368,7 +383,7 @@ class OperatorInterceptMode(ThreadMode, _Mode):
             if role is _Role.SOFTMAX:
                 session.record_softmax(output.ndim, why)
         if taken is not None:
-            observe_by_hand(session, taken)
+            observe_explicit(session, taken)
 
 
 def _look(
@@ -387,12 +402,12 @@ def _look(
         return
     named = None if role is _Role.UNKNOWN else _named(func, args, kwargs)
     if named is None:
-        session.record_unseen(unknown_operator(func.name()))
+        session.record_unobserved(unknown_operator(func.name()))
         return
     if role is _Role.FAST_PATH:
         capture = partial(FAST_PATHS[func.name()], **named)
     else:
-        known = session.context(made, [output[1]] if role is _Role.TELLING else [])
+        known = session.context(made, [output[1]] if role is _Role.WITH_LOGSUMEXP else [])
         capture = partial(capture_sdpa, **named, context=known)
     session.observe(None, capture, made)
 
@@ -435,7 +450,7 @@ def _has_parts(func: Any) -> bool:
 
 
 def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the arguments by their names in the operator's schema; None where it tells none."""
+    """Return the arguments by their names in the operator's schema; None if it tells none."""
     schema = getattr(func, "_schema", None)
     if schema is None:
         return None

@@ -20,25 +20,26 @@ from glasshead.recipe.scores import Dot, ScaledDot
 from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import COMPILED, IN_COMPILED_CODE, UnseenError
 from glasshead.watching.foreign import attribute
-from glasshead.watching.interception.by_hand_changes import InterveneMode
+from glasshead.watching.interception.explicit_changes import InterveneMode
 from glasshead.watching.interception.opening import PATCHES
 from glasshead.watching.interception.session import Patch, Session, intercepted
 from glasshead.watching.interception.sharded_attention import is_sharded, run_sharded
 from glasshead.watching.interception.torch_attention import (
+    capture_change,
     capture_sdpa,
     changed_sdpa,
-    told_change,
     with_output,
 )
 from glasshead.watching.interception.torch_layers import (
     by_name,
+    capture_changed_multi_head,
     capture_multi_head,
     changed_multi_head,
     crosses,
     shows_itself,
-    told_multi_head,
 )
 from glasshead.watching.intervener import AttentionChange
+from glasshead.watching.sharding import has_ranks
 
 _Function = Callable[..., Any]
 _SDPA = "torch._C._nn.scaled_dot_product_attention"
@@ -89,7 +90,7 @@ class _Scripting(Patch):
 def check_compiled_code_is_seen() -> None:
     """Check that no compiled code can have run that PyTorch does not show.
 
-    Errors: an `UnseenError` where the compiler is loaded, and its graphs cannot be intercepted.
+    Errors: an `UnseenError` if the compiler is loaded, and its graphs cannot be intercepted.
     """
     loaded = any(name.endswith("inductor.compile_fx") for name in sys.modules)
     if loaded and private(_COMPILED_GRAPH) is None:
@@ -105,7 +106,7 @@ def check_compiled_code_is_seen() -> None:
 def by_any_name() -> "InterveneMode":
     """Return a mode that intercepts `scaled_dot_product_attention` by any name.
 
-    Errors: an `UnseenError` where only another library's stand-in for that function can be found.
+    Errors: an `UnseenError` if only another library's stand-in for that function can be found.
     """
     # The original, whether patched or not.
     original = private(_SDPA) or inspect.unwrap(F.scaled_dot_product_attention)
@@ -129,7 +130,7 @@ def _sdpa_by_another_name(
 
 
 def _sdpa(session: Session, original: _Function, *inputs: Any, **named: Any) -> Tensor:
-    if is_sharded(original, inputs[0] if inputs else named["query"]):
+    if has_ranks() and is_sharded(original, inputs[0] if inputs else named["query"]):
         return run_sharded(session, original, *inputs, **named)
     if session.changes:
         before = partial(capture_sdpa, *inputs, **named, context=session.context(None))
@@ -152,7 +153,7 @@ def _compiled(session: Session, original: _Function, graph: Any, *inputs: Any, *
     if session.watchers:
         source = attribute(graph, "source_code") or ""
         if "flex_attention" in source or ("scaled_dot_product" in source and "_softmax" in source):
-            session.record_unseen(COMPILED)
+            session.record_unobserved(COMPILED)
         elif "_softmax" in source:
             session.record_softmax(2, IN_COMPILED_CODE)
     return original(graph, *inputs, **named)
@@ -173,7 +174,7 @@ def _multi_head(session: Session, original: _Function, *inputs: Any, **named: An
                 capture = partial(capture_multi_head, given, known, original)
             else:
                 output, made = changed_multi_head(original, given, change)
-                capture = partial(told_multi_head, change, given, made)
+                capture = partial(capture_changed_multi_head, change, given, made)
         session.observe(None, capture, output[0])
         return output
 
@@ -184,13 +185,13 @@ def _changed_sdpa(
     with session.suspended() as logsumexps:
         given = changed_sdpa(change, *inputs, **named)
         output = change.emptied(original(**given))
-    capture = partial(told_change, change, output, logsumexps, drops=bool(given["dropout_p"]))
+    capture = partial(capture_change, change, output, logsumexps, drops=bool(given["dropout_p"]))
     session.observe(None, capture, output)
     return change.context(output)
 
 
 def _heads(query: Tensor, *inputs: Any, **named: Any) -> int | None:
-    """Return the number of heads of a call of attention; None where it has no axis of heads."""
+    """Return the number of heads of a call of attention; None if it has no axis of heads."""
     named = dict(zip(("key", "value"), inputs, strict=False)) | named
     given = [query, named["key"], named["value"]]
     # Nested tensors have no size along that axis.
@@ -217,7 +218,7 @@ def _attention(
     if change is None:
         capture = partial(_capture, session.crosses, output, rule, *inputs, **options)
     else:
-        capture = partial(told_change, change, output, drops=_drops(rule), follows=False)
+        capture = partial(capture_change, change, output, drops=_drops(rule), follows=False)
     session.observe(None, capture, output)
     return output if change is None else change.context(output)
 
@@ -227,7 +228,7 @@ def _changed(
 ) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
     """Return the arguments of a call of our attention with interventions.
 
-    Errors: a ValueError where β scales no product of the queries.
+    Errors: a ValueError if β scales no product of the queries.
     """
     query, key, *others = inputs
     if change.scales:

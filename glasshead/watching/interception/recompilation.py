@@ -17,6 +17,7 @@ from torch.fx import GraphModule
 from glasshead.private_names import lacking, private
 from glasshead.watching.errors import STANCE
 from glasshead.watching.interception.circumstances import compiles_for_operator
+from glasshead.watching.interception.operator_mode import CompilerCallback
 from glasshead.watching.interception.session import THREADS, Patch, Session
 from glasshead.watching.interception.watched_graph import WatchedGraph
 from glasshead.watching.module_calls import compiled_parts
@@ -32,7 +33,7 @@ _IGNORES = "torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_intern
 def check_compiled(model: nn.Module) -> None:
     """Check that the compiled parts of a model, if it has any, can be watched.
 
-    Errors: a ValueError where this version of PyTorch does not let code be compiled anew.
+    Errors: a ValueError if this version of PyTorch does not let code be compiled anew.
     """
     parts = compiled_parts(model)
     if parts and (name := _lacks()):
@@ -50,26 +51,10 @@ def _lacks() -> str | None:
     return next((name for name in (_IGNORES, _STANCE, _INNERMOST) if private(name) is None), None)
 
 
-def compiling_anew() -> list[Patch]:
+def recompiling() -> list[Patch]:
     """Return the patch by which code is compiled anew for a watch."""
     home, _, name = _STANCE.rpartition(".")
-    return [] if _lacks() else [_CallbackPatch(private(home), name, _run)]
-
-
-class _CallbackPatch(Patch):
-    """A patch of the function that returns the compiler's callback for what is about to run."""
-
-    def standing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def standing(callback: Any) -> Any:
-            # PyTorch asks around each operator that our modes see, too.
-            if callback is None and original(None) is None:
-                return None
-            session = THREADS.session
-            if not session.compiles_anew:
-                return original(callback)
-            return self.stand_in(session, original, callback)
-
-        return standing
+    return [] if _lacks() else [CompilerCallback(private(home), name, _run)]
 
 
 def _run(session: Session, original: Callable[..., Any], callback: Any) -> Any:
@@ -79,12 +64,12 @@ def _run(session: Session, original: Callable[..., Any], callback: Any) -> Any:
     if exports or compiles_for_operator():
         # Operators such as torch.cond run the functions that they compile unchanged.
         return original(callback)
-    given = _anew(original(_anew(callback)))
+    given = _recompiled(original(_recompiled(callback)))
     if given is None:
         # What is not compiled is seen as it runs.
         return None
     if given is False or not isinstance(private(_INNERMOST)(given), WatchedBackend):
-        session.record_unseen(STANCE, within=True)
+        session.record_unobserved(STANCE, within=True)
         return given
     _in_own_region()
     return given
@@ -94,7 +79,7 @@ def _run(session: Session, original: Callable[..., Any], callback: Any) -> Any:
 _callbacks: "WeakKeyDictionary[Any, Any]" = WeakKeyDictionary()
 
 
-def _anew(callback: Any) -> Any:
+def _recompiled(callback: Any) -> Any:
     """Return a callback of the compiler with its backend behind our pass."""
     convert = getattr(callback, "_torchdynamo_orig_backend", None)
     if not hasattr(convert, "_clone_with_backend") or isinstance(convert, _Retracing):

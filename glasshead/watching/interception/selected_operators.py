@@ -5,12 +5,13 @@ nothing else uses has kernels of ours for what attends or makes a softmax, and f
 rest. It is included for a thread and a time.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from threading import Lock, local
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from glasshead.private_names import private
 
@@ -23,14 +24,30 @@ _KEY = (private("torch._C._parse_dispatch_key") or str)(_NAME)
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
+class Listener(Protocol):
+    """Interface of what is told the kernels of the attention in progress.
+
+    Attributes:
+        inside: Whether one is in progress that is observed as a whole.
+    """
+
+    inside: bool
+
+    def record_kernel(self, output: Tensor, logsumexp: Tensor) -> None:
+        """Record the output of a kernel, and the logsumexp of its rows."""
+        ...
+
+
 class _Thread(local):
     """State of the interception, of each thread its own.
 
     Attributes:
         handler: Runs an intercepted operator; None: nothing is intercepted.
+        listener: Is told the kernels of the attention in progress.
     """
 
     handler: Handler | None = None
+    listener: Listener | None = None
 
 
 _THREAD = _Thread()
@@ -40,23 +57,23 @@ _registered: set[str] = set()
 _lock = Lock()
 
 
-def select(funcs: Iterable[Any]) -> None:
-    """Give operators a kernel that hands them to the handler of the thread.
+def select(func: Any, *, gives_logsumexp: bool = False) -> None:
+    """Give an operator a kernel that hands it to the handler of the thread.
 
     Args:
-        funcs: Overloads of operators.
+        func: The overload of an operator.
+        gives_logsumexp: Whether it returns the logsumexp of its rows after the context.
     """
     with _lock:
-        for func in funcs:
-            name = func.name()
-            if name not in _registered:
-                library = torch.library.Library(name.partition("::")[0], "IMPL")
-                library.impl(func, _kernel(func), _NAME)
-                _libraries.append(library)
-                _registered.add(name)
+        name = func.name()
+        if name not in _registered:
+            library = torch.library.Library(name.partition("::")[0], "IMPL")
+            library.impl(func, _kernel(func, gives_logsumexp=gives_logsumexp), _NAME)
+            _libraries.append(library)
+            _registered.add(name)
 
 
-def _kernel(func: Any) -> Callable[..., Any]:
+def _kernel(func: Any, *, gives_logsumexp: bool) -> Callable[..., Any]:
     include = private(_INCLUDE)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -65,7 +82,12 @@ def _kernel(func: Any) -> Callable[..., Any]:
         if handler is None:
             # PyTorch hands the keys of a thread on to those that work for it.
             return func(*args, **kwargs)
+        listener = _THREAD.listener
         try:
+            if gives_logsumexp and listener is not None and listener.inside:
+                output = func(*args, **kwargs)
+                listener.record_kernel(*output[:2])
+                return output
             return handler(func, args, kwargs)
         finally:
             if _THREAD.handler is handler:
@@ -74,9 +96,9 @@ def _kernel(func: Any) -> Callable[..., Any]:
     return kernel
 
 
-def begin(handler: Handler) -> None:
+def begin(handler: Handler, listener: Listener | None = None) -> None:
     """Intercept the selected operators in this thread."""
-    _THREAD.handler = handler
+    _THREAD.handler, _THREAD.listener = handler, listener
     private(_INCLUDE)(_KEY, True)
 
 
@@ -85,7 +107,7 @@ def end() -> None:
 
     The compiler restores the keys that a thread had before it; so the key is not excluded.
     """
-    _THREAD.handler = None
+    _THREAD.handler = _THREAD.listener = None
     include = private(_INCLUDE)
     if include is not None:
         include(_KEY, False)
@@ -121,7 +143,7 @@ def can_select() -> bool:
         library = torch.library.Library("_", "IMPL")
         _libraries.append(library)
         library.fallback(torch.library.fallthrough_kernel, _NAME)
-        select([func])
+        select(func)
         zeros = torch.zeros(2)
         begin(handler)
         try:

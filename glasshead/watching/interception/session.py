@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from glasshead.watching.captured_call import CapturedCall, MaskReader, SiteCall
 from glasshead.watching.errors import MEANT, TRACED, unreadable
 from glasshead.watching.interception.circumstances import (
+    OpenBlocks,
     checkpointing,
     compiles_for_operator,
     hidden_from_modes,
@@ -28,7 +29,6 @@ from glasshead.watching.interception.interfaces import (
     Intervening,
     SharedMode,
 )
-from glasshead.watching.interception.open_blocks import OpenBlocks
 from glasshead.watching.interception.replaced_functions import ReplacedFunction
 from glasshead.watching.interception.selected_operators import end, hidden
 from glasshead.watching.intervener import AttentionChange
@@ -77,6 +77,7 @@ class Session:
         graph: The run of compiled code in progress; None: there is none.
         pending: Number of operators for which to check whether a watched model runs.
         begun: Number of calls of the model's own functions that replacements have begun.
+        inside: Whether interception is suspended, so that kernels belong to the call in progress.
     """
 
     def __init__(self) -> None:
@@ -89,13 +90,13 @@ class Session:
         self.band: BandRun | None = None
         self.graph: GraphRun | None = None
         self.pending = self.begun = 0
-        self._inside = False
+        self.inside = False
         self._retraces = 0
         self._logsumexps: list[Tensor] = []
 
     def forget_calls(self) -> None:
         """Forget the calls in progress, which an interrupt may have ended at any line."""
-        self._inside, self._retraces, self._logsumexps = False, 0, []
+        self.inside, self._retraces, self._logsumexps = False, 0, []
         self.crosses, self.band, self.graph = _never, None, None
 
     def leave_modes(self) -> None:
@@ -120,7 +121,7 @@ class Session:
 
         False within an attention that is being observed already, and within our own computations.
         """
-        return not self._inside and bool(self.watchers or self.changing)
+        return not self.inside and bool(self.watchers or self.changing)
 
     def check_not_again(self) -> None:
         """Check that what a mode has intercepted to be changed does not run again unseen.
@@ -145,7 +146,7 @@ class Session:
         Args:
             why: Why it takes none, the message.
 
-        Errors: a ValueError where there are some.
+        Errors: a ValueError if there are some.
         """
         if any(one.concerned_calls() for one in self.changing):
             raise ValueError(why)
@@ -156,9 +157,9 @@ class Session:
         return bool(self.changing)
 
     @property
-    def compiles_anew(self) -> bool:
+    def recompiles(self) -> bool:
         """Whether code is to be compiled anew for the watchers."""
-        return bool(self.watchers) and not self._inside
+        return bool(self.watchers) and not self.inside
 
     @property
     def changing(self) -> Sequence[Intervening]:
@@ -194,19 +195,20 @@ class Session:
             # Modes are those of a thread.
             yield
             return
-        with self.suspended(), hidden_from_modes(), hidden():
+        aside = any(mode.is_aside for mode in self.modes)
+        with self.suspended(), hidden_from_modes(), hidden() if aside else nullcontext():
             yield
 
     def enter(self, logsumexps: list[Tensor]) -> tuple[bool, list[Tensor]]:
         """Suspend interception, and return what `leave` restores."""
-        outer = self._inside, self._logsumexps
-        self._inside, self._logsumexps = True, logsumexps
+        outer = self.inside, self._logsumexps
+        self.inside, self._logsumexps = True, logsumexps
         self.begun += 1
         return outer
 
     def leave(self, outer: tuple[bool, list[Tensor]]) -> None:
         """Restore whether interception was suspended before, and where logsumexps were kept."""
-        self._inside, self._logsumexps = outer
+        self.inside, self._logsumexps = outer
 
     @contextmanager
     def in_graph(self, run: GraphRun, *, higher_order: bool) -> Iterator[None]:
@@ -264,7 +266,7 @@ class Session:
         """Record the output of a kernel, and the logsumexp of its rows."""
         if self.graph is not None:
             self.graph.record_kernel(output, logsumexp)
-        elif self._inside:
+        elif self.inside:
             self._logsumexps.append(logsumexp)
 
     def observe(
@@ -293,14 +295,14 @@ class Session:
             return
         try:
             if why := TRACED if traced() else unsupported_reason(output, self.modes):
-                self.record_unseen(why, module)
+                self.record_unobserved(why, module)
             else:
                 self._observe(module, capture, at_once=at_once)
                 self._may_step_aside(output)
         except MEANT:
             raise
         except Exception as error:  # noqa: BLE001 - the model runs on
-            self.record_unseen(unreadable(error), module)
+            self.record_unobserved(unreadable(error), module)
 
     def _observe(
         self, module: nn.Module | None, capture: Callable[[], CapturedCall], *, at_once: bool
@@ -321,7 +323,7 @@ class Session:
                 except MEANT:
                     raise
                 except Exception as error:  # noqa: BLE001 - the other watchers see it
-                    watcher.missed.record_unseen(unreadable(error), module)
+                    watcher.missed.record_unobserved(unreadable(error), module)
 
     def observe_alike(self, site: SiteCall) -> bool:
         """Let the only watcher observe an attention of compiled code as one of its pass.
@@ -339,20 +341,21 @@ class Session:
         """Let modes do less, where each watcher has seen a whole pass of what runs."""
         if self.graph is None and all(one.runs_again for one in self.watches.every):
             for mode in self.modes:
-                mode.may_step_aside(output)
+                if not mode.is_aside:
+                    mode.may_step_aside(output)
 
-    def record_unseen(
+    def record_unobserved(
         self, why: str, module: nn.Module | None = None, *, within: bool = False
     ) -> None:
         """Record in each watcher an attention that cannot be observed.
 
         Args:
-            why: The reason, as of `MissedAttention.record_unseen`.
+            why: The reason, as of `MissedAttention.record_unobserved`.
             module: The module of the attention; None: the innermost module in progress.
             within: Whether it may be one of a module within that one.
         """
         for watcher in self.watchers if not in_backward() else ():
-            watcher.missed.record_unseen(why, module, within=within)
+            watcher.missed.record_unobserved(why, module, within=within)
 
     def record_softmax(self, axes: int, found: HandSoftmax | str) -> None:
         """Record in each watcher a softmax outside of any known attention.
@@ -396,7 +399,7 @@ class Session:
 
     def notify_other_threads(self) -> None:
         """Tell the watchers of other threads that an unobserved attention has run here."""
-        if not (self.watchers or self._inside):
+        if not (self.watchers or self.inside):
             for session in THREADS.sessions():
                 for watcher in session.watches.every:
                     watcher.missed.update_running(elsewhere=True)
@@ -499,7 +502,7 @@ def intercepted(
         if session.begun != begun or session.changes or isinstance(error, MEANT):
             raise
         why = unreadable(error)
-    session.record_unseen(why)
+    session.record_unobserved(why)
     with session.suspended():
         return original(*inputs, **named)
 

@@ -74,7 +74,7 @@ def _is_ring(original: _Function) -> bool:
 def run_sharded(session: Session, original: _Function, *inputs: Any, **named: Any) -> Any:
     """Run an attention of tensors that are spread over ranks, and observe the part of this rank.
 
-    Errors: a ValueError where it has interventions.
+    Errors: a ValueError if it has interventions.
     """
     session.check_unchanged(
         "intervene changes attention whose inputs are plain tensors, and these are spread over "
@@ -90,10 +90,10 @@ def run_sharded(session: Session, original: _Function, *inputs: Any, **named: An
         try:
             parts = _parts(*args, **kwargs)
         except _UnplacedError as error:
-            session.record_unseen(str(error))
+            session.record_unobserved(str(error))
             return output
         except Exception as error:  # noqa: BLE001 - the model runs on
-            session.record_unseen(unreadable(error))
+            session.record_unobserved(unreadable(error))
             return output
         for part in parts:
             own = made[..., part.span.begin : part.span.end, :].detach()
@@ -199,7 +199,7 @@ def _parts(
 def _layout(*tensors: Any) -> _Layout:
     """Return how tensors are sharded.
 
-    Errors: an `_UnplacedError` where it is not in the same way, nor in equal parts.
+    Errors: an `_UnplacedError` if it is not in the same way, nor in equal parts.
     """
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor import Shard as Sharded
@@ -233,7 +233,7 @@ def _layout(*tensors: Any) -> _Layout:
 def _whole_mask(mask: Any) -> Any:
     """Return a mask that every rank has.
 
-    Errors: an `_UnplacedError` where it is sharded.
+    Errors: an `_UnplacedError` if it is sharded.
     """
     if mask is None or not hasattr(mask, "to_local"):
         return mask
@@ -247,7 +247,7 @@ def _is_balanced(*, is_causal: bool) -> bool:
 
     So context parallel shares the work of causal attention, unless it is told not to.
 
-    Errors: an `_UnplacedError` where this version of PyTorch does not show it.
+    Errors: an `_UnplacedError` if this version of PyTorch does not show it.
     """
     handlers = private(_HANDLERS)
     options = next(filter(None, map(private, _OPTIONS)), None)

@@ -16,12 +16,13 @@ class ThreadMode:
 
     Attributes:
         closed: Whether the last block that used it is closed.
+        is_aside: Whether it does less than it could.
     """
 
     # The private names of the stack of modes, of what pops its last, and of what pushes one.
     _stack: ClassVar[tuple[str, str, str]]
 
-    closed = False
+    closed = is_aside = False
 
     def may_step_aside(self, output: Any) -> None:
         """Do less, where an earlier pass has shown that less suffices.

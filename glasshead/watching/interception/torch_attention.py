@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from glasshead.engines.fused import of_rows
+from glasshead.engines.reducing import of_rows
 from glasshead.recipe.masks import Mask, causal, dense, padding
 from glasshead.recipe.validation import cast_inputs
 from glasshead.watching.captured_call import (
@@ -18,12 +18,11 @@ from glasshead.watching.captured_call import (
     ConvertedMask,
     OutputGradient,
     first_keys,
-    position_among,
     problem_from_inputs,
 )
 from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.intervener import AttentionChange
-from glasshead.watching.key_sources import crosses_by_arguments
+from glasshead.watching.module_calls import crosses_by_arguments
 
 
 def filled(x: Tensor) -> tuple[Float[Tensor, "batch ... longest dim"], list[int]]:
@@ -43,6 +42,10 @@ def within(queries: Sequence[int], keys: Sequence[int]) -> Mask:
     """
     shown = torch.arange(max(queries)) < torch.tensor(queries)[:, None]
     return padding(list(keys)) & dense(shown[:, None, :, None])
+
+
+# As PyTorch aligns it.
+_CAUSAL = ConvertedMask(causal(offset=0))
 
 
 def capture_sdpa(
@@ -76,12 +79,12 @@ def capture_sdpa(
     query, key, value = _with_heads(*cast_inputs(query, key, value), grouped=grouped)
     queries, keys = query.shape[-2], key.shape[-2]
     if is_causal:
-        read, offset = ConvertedMask(causal(offset=0)), 0
+        read, offset = _CAUSAL, 0
     else:
         read = context.masks.read(attn_mask)
         offset = read.position(queries, keys)
     other = not is_causal and (context.crosses() or crosses_by_arguments(queries, keys))
-    crossing = other and _same_for_all(attn_mask)
+    crossing = other and same_for_all(attn_mask)
     count = keys if crossing else offset + queries
     if count < keys and not is_causal:
         # Later keys are hidden, as in a static cache.
@@ -125,68 +128,7 @@ def with_output(
     )
 
 
-def capture_scores(
-    scores: Float[Tensor, "... queries keys"],
-    context: CallContext,
-    *,
-    value: Float[Tensor, "*batch heads keys value_dim"] | None = None,
-    lowest: torch.dtype | None = None,
-) -> CapturedCall:
-    """Capture an attention by its scores, masked with -inf, without queries and keys.
-
-    They come from the math fallback of PyTorch's function, as for dropout, from eager
-    FlexAttention, and from attention written by hand. Here they become a bias of scores that are 0.
-
-    Args:
-        scores: The input of the softmax; three axes have no heads.
-        context: What else is known of the call.
-        value: The values, where known.
-        lowest: The type of which the lowest number hides a key, too, as that of a mask.
-    """
-    scores = scores.detach()
-    scores = scores.unsqueeze(-3) if scores.ndim == 3 else scores
-    queries, keys = scores.shape[-2:]
-    hidden = scores.isneginf() if lowest is None else hidden_scores(scores, lowest)
-    hides = bool(hidden.any())
-    hidden = _once(hidden)
-    visible = ~hidden if hides else None
-    offset = position_among(queries, keys, visible)
-    other = context.crosses() or crosses_by_arguments(queries, keys)
-    crossing = other and _same_for_all(visible)
-    query, key = (scores.new_zeros(*scores.shape[:-2], count, 1) for count in (queries, keys))
-    problem = problem_from_inputs(
-        query,
-        key,
-        key if value is None else value,
-        scale=1.0,
-        offset=offset,
-        mask=None if visible is None else dense(visible),
-        bias=scores if visible is None else scores.masked_fill(hidden, 0.0),
-    )
-    if not crossing:
-        problem = first_keys(problem, offset + queries)
-    output = None if context.output is None else context.output.detach()
-    return CapturedCall(problem, crossing=crossing, output=output)
-
-
-def _once(hidden: Tensor) -> Tensor:
-    """Return a mask with one index for axes before the queries along which it is the same."""
-    for axis in range(hidden.ndim - 2):
-        first = hidden.narrow(axis, 0, 1)
-        if hidden.shape[axis] > 1 and bool((hidden == first).all()):
-            hidden = first
-    return hidden
-
-
-def hidden_scores(scores: Tensor, lowest: torch.dtype) -> Tensor:
-    """Return which scores hide a key, by -inf or by the lowest number of a type.
-
-    A mask of that number may have been scaled since.
-    """
-    return scores <= torch.finfo(lowest).min / (2 if lowest == torch.float16 else 1e6)
-
-
-def told_change(
+def capture_change(
     change: AttentionChange,
     output: Tensor,
     logsumexps: Sequence[Tensor] = (),
@@ -203,8 +145,8 @@ def told_change(
         drops: Whether weights were dropped.
         follows: Whether the output follows from the problem otherwise.
     """
-    told = change.told(of_rows(logsumexps, change.captured.problem))
-    return with_output(told, output, drops=drops, follows=follows)
+    changed = change.changed_call(of_rows(logsumexps, change.captured.problem))
+    return with_output(changed, output, drops=drops, follows=follows)
 
 
 def _capture_packed(
@@ -263,7 +205,7 @@ def _with_heads(
     return query, key, value
 
 
-def _same_for_all(attn_mask: Tensor | None) -> bool:
+def same_for_all(attn_mask: Tensor | None) -> bool:
     """Return whether a mask is the same for every query."""
     return attn_mask is None or bool((attn_mask == attn_mask[..., :1, :]).all())
 

@@ -21,9 +21,9 @@ from glasshead.watching.captured_call import (
 )
 from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.interception.torch_attention import (
+    capture_change,
     capture_sdpa,
     filled,
-    told_change,
     within,
 )
 from glasshead.watching.intervener import AttentionChange
@@ -156,7 +156,7 @@ def _trace_multi_head(given: Mapping[str, Any], problem: Problem) -> Trace:
     return REFERENCE.trace(replace(problem, value=value.detach()))
 
 
-def told_multi_head(
+def capture_changed_multi_head(
     change: AttentionChange, given: Mapping[str, Any], made: Tensor
 ) -> CapturedCall:
     """Capture a call that projects its own output and was changed.
@@ -166,10 +166,10 @@ def told_multi_head(
         given: Its arguments by name.
         made: The output of its heads before their context is changed.
     """
-    told = told_change(change, made, drops=_drops(given), follows=False)
-    if told.gradient is None or _added(given) or given.get("static_v") is not None:
-        return replace(told, gradient=None)
-    return replace(told, gradient=replace(told.gradient, values=partial(_values, given)))
+    changed = capture_change(change, made, drops=_drops(given), follows=False)
+    if changed.gradient is None or _added(given) or given.get("static_v") is not None:
+        return replace(changed, gradient=None)
+    return replace(changed, gradient=replace(changed.gradient, values=partial(_values, given)))
 
 
 def _drops(given: Mapping[str, Any]) -> bool:

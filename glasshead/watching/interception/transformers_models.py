@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from glasshead.engines.fused import of_rows
+from glasshead.engines.reducing import of_rows
 from glasshead.recipe.masks import Mask, causal, combined, from_huggingface, window
 from glasshead.recipe.tile import Tile
 from glasshead.recipe.validation import cast_inputs
@@ -26,9 +26,9 @@ from glasshead.watching.captured_call import (
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.foreign import answer, attribute, holds, is_a
 from glasshead.watching.interception.session import Patch, Session, intercepted
-from glasshead.watching.interception.torch_attention import hide, told_change
+from glasshead.watching.interception.torch_attention import capture_change, hide
 from glasshead.watching.intervener import AttentionChange
-from glasshead.watching.key_sources import crosses_by_arguments, crosses_by_variables
+from glasshead.watching.module_calls import crosses_by_arguments, lengths_of, other_texts
 
 _Function = Callable[..., Any]
 # Inspecting a signature takes longer than a small attention.
@@ -135,7 +135,7 @@ def _run_changed(
 ) -> Any:
     """Run an attention function with interventions.
 
-    Errors: a ValueError where it takes no mask of pairs.
+    Errors: a ValueError if it takes no mask of pairs.
     """
     if change.hides:
         mask, keys = given.get("attention_mask"), given["key"].shape[-2]
@@ -157,7 +157,9 @@ def _run_changed(
     heads = given["query"].shape[-3]
     made = change.emptied(_heads_apart(output[0], heads))
     known = {"drops": _drops(name, given), "follows": "flash" not in name}
-    session.observe(given["module"], partial(told_change, change, made, logsumexps, **known), made)
+    session.observe(
+        given["module"], partial(capture_change, change, made, logsumexps, **known), made
+    )
     context = change.context(made).transpose(1, 2).reshape(output[0].shape)
     return context, *output[1:]
 
@@ -382,3 +384,32 @@ class RuleMask(Mask):
 
     def __repr__(self) -> str:
         return f"RuleMask({getattr(self.rule, '__name__', self.rule)})"
+
+
+# By these names it is given the keys of its own text from earlier calls.
+_CACHES = ("past_key_values", "past_key_value", "layer_past")
+
+
+def crosses_by_variables(
+    module: nn.Module, variables: Mapping[str, Any], keys: int, cache: type
+) -> bool | None:
+    """Return whether the keys of a module of transformers belong to another text.
+
+    Args:
+        module: The module.
+        variables: The local variables of its method.
+        keys: Number of keys.
+        cache: The class of caches.
+
+    Returns: None if its variables do not say.
+    """
+    others = other_texts(variables)
+    if any(one is variables.get("hidden_states") for one in others):
+        return False
+    crosses = variables.get("is_cross_attention", attribute(module, "is_cross_attention"))
+    if type(crosses) is bool:
+        return crosses
+    if "cross" in type(module).__name__.lower() or any(keys in lengths_of(one) for one in others):
+        return True
+    cached = any(variables.get(name) is not None for name in _CACHES)
+    return False if cached or any(is_a(one, cache) for one in variables.values()) else None

@@ -105,7 +105,7 @@ def _(
         except MEANT:
             raise
         except Exception as error:  # noqa: BLE001 - the model runs on
-            THREADS.session.record_unseen(unreadable(error), within=True)
+            THREADS.session.record_unobserved(unreadable(error), within=True)
     return _token(output)
 
 
@@ -160,7 +160,7 @@ class WatchedGraph:
                 tokens[-1:] = [self._add(node, name, tokens[-1] if tokens else None)]
             elif body is not None:
                 tokens += self._watch_body(node, body)
-            elif why := _unseen(node, name):
+            elif why := _unobserved_reason(node, name):
                 self.passed.append(Passed(_stack(node), why=why))
             elif _SOFTMAX.fullmatch(name):
                 self.passed.append(Passed(_stack(node), axes=_axes(node)))
@@ -263,10 +263,10 @@ class WatchedRun:
         """Report what is not recorded to the watchers."""
         module = next((call.module for call in self._calls(one.stack)), None)
         if one.why is not None:
-            self._session.record_unseen(one.why)
+            self._session.record_unobserved(one.why)
         elif library_of(module) in READING and attends(type(module).__name__):
             # Code that is not compiled is seen by its own functions.
-            self._session.record_unseen(COMPILED_SOFTMAX)
+            self._session.record_unobserved(COMPILED_SOFTMAX)
         else:
             self._session.record_softmax(one.axes, IN_COMPILED_CODE)
 
@@ -284,7 +284,7 @@ class WatchedRun:
         calls = self._calls(site.stack)
         if len(calls) < len(site.stack):
             # Nothing tells which module this is.
-            session.record_unseen(COMPILED, within=True)
+            session.record_unobserved(COMPILED, within=True)
             return
         module = next((one.module for one in calls if not isinstance(one.module, Attention)), None)
 
@@ -294,7 +294,7 @@ class WatchedRun:
             return site.capture(values, session.context(output, logsumexps), module)
 
         if self._around is None:
-            self._around = [*calls_on_stack()]
+            self._around = calls_on_stack()
         with within_traced(calls, self._around):
             call = site.call(values)
             if call is None or not session.observe_alike(call):
@@ -307,7 +307,7 @@ class WatchedRun:
     def finish(self) -> None:
         """Report kernels that belong to no recorded attention."""
         if len(self.kernels) > self._without_kernel:
-            self._session.record_unseen(COMPILED, within=True)
+            self._session.record_unobserved(COMPILED, within=True)
 
     def _calls(self, stack: Stack) -> list[ModuleCall]:
         """Return the calls of the modules on a stack, innermost first."""
@@ -355,7 +355,7 @@ def _parsed(place: str) -> tuple[Any, ...]:
 
 
 def _step_into(value: Any, attribute: str, quote: str, item: str) -> Any:
-    """Return an attribute or an item of a value; None where it has none."""
+    """Return an attribute or an item of a value; None if it has none."""
     try:
         return getattr(value, attribute) if attribute else value[item if quote else int(item)]
     except Exception:  # noqa: BLE001 - a property of the model may raise anything
@@ -373,7 +373,7 @@ def _stack(node: Node) -> Stack:
 
 
 def _function(node: Node) -> str | None:
-    """Return the name of the function or operator that a node calls; None where it calls none."""
+    """Return the name of the function or operator that a node calls; None if it calls none."""
     if node.op == "call_method":
         return str(node.target)
     if node.op != "call_function":
@@ -385,13 +385,13 @@ def _function(node: Node) -> str | None:
     return getattr(node.target, "__name__", "")
 
 
-def _unseen(node: Node, name: str) -> str | None:
-    """Return why the attention of a node cannot be seen; None where it has none."""
+def _unobserved_reason(node: Node, name: str) -> str | None:
+    """Return why the attention of a node cannot be seen; None if it has none."""
     kind = private(_HIGHER_ORDER)
     if kind is not None and isinstance(node.target, kind):
         for x in (x for part in _parts(node) for x in part.graph.nodes):
             inner = _function(x) or ""
-            if inner in _RECORDED or _SOFTMAX.fullmatch(inner) or _unseen(x, inner):
+            if inner in _RECORDED or _SOFTMAX.fullmatch(inner) or _unobserved_reason(x, inner):
                 return COMPILED
     return COMPILED if _ATTENDING.match(name) and name not in _RECORDED else None
 
@@ -471,5 +471,5 @@ def _writes(node: Node, value: Node) -> bool:
 
 
 def _address(output: Tensor) -> int | None:
-    """Return the address of a tensor's numbers; None where it has none."""
+    """Return the address of a tensor's numbers; None if it has none."""
     return output.data_ptr() if type(output) in (Tensor, nn.Parameter) else None

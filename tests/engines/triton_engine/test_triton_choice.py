@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import glasshead as gh
 from engines.triton_engine import installed
-from glasshead.engines import TRITON, reductions_of
+from glasshead.engines import TRITON, reduce_by_fastest
 from glasshead.engines.triton import engine
 from glasshead.statistics.reductions import EntropySum
 
@@ -120,7 +120,7 @@ def test_a_kernel_that_fails_is_told_once_and_rows_take_over(monkeypatch):
     with pytest.warns(UserWarning, match="take blocks of rows in plain torch, as the kernel in Tr"):
         (found,) = failing.reduce(problem, [EntropySum()])
     assert failing.refusal(problem).startswith("it failed (")
-    torch.testing.assert_close(found[0], reductions_of(problem, [EntropySum()])[0][0])
+    torch.testing.assert_close(found[0], reduce_by_fastest(problem, [EntropySum()])[0][0])
 
 
 @pytest.mark.parametrize(

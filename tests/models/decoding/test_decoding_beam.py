@@ -207,12 +207,12 @@ def test_tokens_are_fed_in_the_dtype_of_the_prompt(dtype):
 @pytest.mark.parametrize(
     ("settings", "error", "match"),
     [
-        ({"width": 0}, ValueError, r"Beam\(width\).*at least 1, and got 0\.$"),
-        ({"width": 1.5}, TypeError, r"Beam\(width\).*at least 1, and got 1\.5\.$"),
-        ({"width": 2, "length_penalty": -1}, ValueError, r"from 0 to 10, and got -1\.$"),
-        ({"width": 2, "length_penalty": 11}, ValueError, r"from 0 to 10, and got 11\.$"),
-        ({"width": 2, "candidates": 3}, ValueError, r"at most the width, 2, and got 3: widen"),
-        ({"width": 2, "candidates": 0}, ValueError, r"candidates=….*at least 1, and got 0\.$"),
+        ({"width": 0}, ValueError, r"Beam\(width\).*at least 1, got 0\.$"),
+        ({"width": 1.5}, TypeError, r"Beam\(width\).*at least 1, got 1\.5\.$"),
+        ({"width": 2, "length_penalty": -1}, ValueError, r"from 0 to 10, got -1\.$"),
+        ({"width": 2, "length_penalty": 11}, ValueError, r"from 0 to 10, got 11\.$"),
+        ({"width": 2, "candidates": 3}, ValueError, r"at most the width, 2, got 3\. Widen"),
+        ({"width": 2, "candidates": 0}, ValueError, r"candidates=….*at least 1, got 0\.$"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, error, match):
@@ -280,9 +280,9 @@ def test_as_many_texts_stay_open_where_several_end_in_two_ways():
 @pytest.mark.parametrize(
     ("end", "error", "match"),
     [
-        ([1, -2], ValueError, r"end takes a whole number of at least 0, and got -2\.$"),
-        ([1, 5], ValueError, r"end takes tokens of the vocabulary, 0 to 4, and got 5\.$"),
-        ("eos", TypeError, r"end takes whole numbers.*got str 'eos'\.$"),
+        ([1, -2], ValueError, r"end must be a whole number of at least 0, got -2\.$"),
+        ([1, 5], ValueError, r"end must be within the vocabulary, 0 to 4, got 5\.$"),
+        ("eos", TypeError, r"end must be whole numbers.*got str 'eos'\.$"),
     ],
 )
 def test_ends_that_are_none(end, error, match):

@@ -28,10 +28,16 @@ def decode(strategy=None, *, steps=None, prompt=PROMPT, max_tokens=3, **asked):
 @pytest.mark.parametrize(
     ("logits", "match"),
     [
-        ([1.0, math.nan, 2.0, 0.0, 0.0], "finite or -inf, and gave NaN: look at the model's w"),
-        ([1.0, math.inf, 2.0, 0.0, 0.0], r"finite or -inf, and gave \+inf: look at the model's w"),
-        ([-math.inf] * 5, "at least one token a probability above 0.*all -inf: look at what masks"),
-        ([0.0, -math.inf, -math.inf, 0.0, -math.inf], r"never=\(0, 3\) leaves a token.*forbid few"),
+        ([1.0, math.nan, 2.0, 0.0, 0.0], "finite or -inf, got NaN. Check the model's weights"),
+        (
+            [1.0, math.inf, 2.0, 0.0, 0.0],
+            r"finite or -inf, got \+inf\. Check the model's weights",
+        ),
+        ([-math.inf] * 5, r"at least one token a probability above 0.*all -inf\. Check what masks"),
+        (
+            [0.0, -math.inf, -math.inf, 0.0, -math.inf],
+            r"never=\(0, 3\) must allow a token.*Forbid few",
+        ),
     ],
 )
 def test_logits_that_leave_nothing_to_choose(strategy, logits, match):
@@ -39,7 +45,7 @@ def test_logits_that_leave_nothing_to_choose(strategy, logits, match):
     steps = Rows([[0.0] * 5, logits])
     with pytest.raises(ValueError, match=match) as raised:
         decode(strategy, steps=steps, never=(0, 3))
-    assert str(raised.value).count(". ") == 0
+    assert str(raised.value).count(". ") <= 1
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -52,25 +58,33 @@ def test_logits_of_some_tokens_alone_are_served(strategy):
 @pytest.mark.parametrize(
     ("asked", "error", "match"),
     [
-        ({"prompt": [[0, 1]]}, TypeError, r"prompt takes a torch\.Tensor.*got list: make one"),
-        ({"prompt": PROMPT.float()}, TypeError, r"int64 or int32, and got torch\.float32: conv"),
-        ({"prompt": PROMPT[0]}, ValueError, r"\[rows, length\].*got shape \[2\]: begin"),
-        ({"prompt": PROMPT[:, :0]}, ValueError, r"at least one token a row.*shape \[2, 0\]: beg"),
-        ({"max_tokens": 0}, ValueError, r"max_tokens takes.*at least 1, and got 0\.$"),
-        ({"end": -1}, ValueError, r"end takes a whole number of at least 0, and got -1\.$"),
-        ({"end": 5}, ValueError, r"end takes tokens of the vocabulary, 0 to 4, and got 5\.$"),
-        ({"never": [1, 7]}, ValueError, r"never takes tokens of the v.*0 to 4, and got 7\.$"),
-        ({"never": [-1]}, ValueError, r"never takes a whole number of at least 0, and got -1\.$"),
-        ({"never": "ab"}, TypeError, r"never takes whole numbers.*got str 'ab'\.$"),
-        ({"rows": [0]}, ValueError, r"rows takes a number for each of the 2 rows.*and got 1\.$"),
-        ({"rows": [0, -2]}, ValueError, r"rows takes a whole number of at least 0, and got -2\.$"),
+        ({"prompt": [[0, 1]]}, TypeError, r"prompt must be a torch\.Tensor.*got list\. Convert it"),
+        ({"prompt": PROMPT.float()}, TypeError, r"int64 or int32, got torch\.float32\. Convert"),
+        ({"prompt": PROMPT[0]}, ValueError, r"\[rows, length\].*got shape \[2\]\. Begin"),
+        (
+            {"prompt": PROMPT[:, :0]},
+            ValueError,
+            r"at least one token a row.*shape \[2, 0\]\. Begin",
+        ),
+        ({"max_tokens": 0}, ValueError, r"max_tokens must be.*at least 1, got 0\.$"),
+        ({"end": -1}, ValueError, r"end must be a whole number of at least 0, got -1\.$"),
+        ({"end": 5}, ValueError, r"end must be within the vocabulary, 0 to 4, got 5\.$"),
+        ({"never": [1, 7]}, ValueError, r"never must be within the v.*0 to 4, got 7\.$"),
+        ({"never": [-1]}, ValueError, r"never must be a whole number of at least 0, got -1\.$"),
+        ({"never": "ab"}, TypeError, r"never must be whole numbers.*got str 'ab'\.$"),
+        (
+            {"rows": [0]},
+            ValueError,
+            r"rows must have a number for each of the 2 rows.*got 1\.$",
+        ),
+        ({"rows": [0, -2]}, ValueError, r"rows must be a whole number of at least 0, got -2\.$"),
         (
             {"steps": torch.nn.Identity()},
             TypeError,
-            r"steps takes an object with next.*got Identity, which lacks",
+            "steps must be an object with next.*got Identity, which lacks",
         ),
-        ({"strategy": "greedy"}, TypeError, r"strategy takes Greedy\(\), .*got str\.$"),
-        ({"strategy": Beam}, TypeError, r"an object such as Greedy\(\).*class Beam: write Beam"),
+        ({"strategy": "greedy"}, TypeError, r"strategy must be Greedy\(\), .*got str\.$"),
+        ({"strategy": Beam}, TypeError, r"an object such as Greedy\(\).*class Beam\. Write Beam"),
     ],
 )
 def test_arguments_that_do_not_fit(asked, error, match):
@@ -81,10 +95,10 @@ def test_arguments_that_do_not_fit(asked, error, match):
 @pytest.mark.parametrize(
     ("logits", "error", "match"),
     [
-        (torch.zeros(2, 5).long(), TypeError, r"floating-point tensor, and gave torch\.int64\.$"),
-        (torch.zeros(2, 1, 5), ValueError, r"\[2, vocabulary\] for 2 rows, and gave.*\[2, 1, 5\]"),
-        (torch.zeros(3, 5), ValueError, r"\[2, vocabulary\] for 2 rows, and gave shape \[3, 5\]"),
-        (torch.zeros(2, 0), ValueError, r"\[2, vocabulary\] for 2 rows, and gave shape \[2, 0\]"),
+        (torch.zeros(2, 5).long(), TypeError, r"floating-point tensor, got torch\.int64\.$"),
+        (torch.zeros(2, 1, 5), ValueError, r"\[2, vocabulary\] for 2 rows, got.*\[2, 1, 5\]"),
+        (torch.zeros(3, 5), ValueError, r"\[2, vocabulary\] for 2 rows, got shape \[3, 5\]"),
+        (torch.zeros(2, 0), ValueError, r"\[2, vocabulary\] for 2 rows, got shape \[2, 0\]"),
     ],
 )
 def test_steps_that_give_no_logits(logits, error, match):
@@ -93,7 +107,7 @@ def test_steps_that_give_no_logits(logits, error, match):
 
 
 def test_a_beam_does_not_stream():
-    with pytest.raises(ValueError, match=r"token by token.*Beam\(width=3.*call generate\(\)\.$"):
+    with pytest.raises(ValueError, match=r"token by token.*Beam\(width=3.*text\.$"):
         stream(Fixed(torch.zeros(5)), PROMPT, Beam(3), max_tokens=2)
 
 

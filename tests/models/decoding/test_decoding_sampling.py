@@ -106,15 +106,15 @@ def test_no_temperature_is_greedy():
 @pytest.mark.parametrize(
     ("settings", "error", "match"),
     [
-        ({"temperature": -0.1}, ValueError, r"temperature=….*at least 0, and got -0\.1\.$"),
-        ({"temperature": math.nan}, ValueError, r"temperature=….*finite number, and got nan\.$"),
-        ({"temperature": "hot"}, TypeError, r"temperature=….*takes a number, and got str 'hot'"),
-        ({"top_k": 0}, ValueError, r"top_k=….*whole number of at least 1, and got 0\.$"),
-        ({"top_k": 2.5}, TypeError, r"top_k=….*whole number of at least 1, and got 2\.5\.$"),
-        ({"top_p": 0}, ValueError, r"top_p=….*above 0 up to 1, and got 0\.$"),
-        ({"top_p": 1.01}, ValueError, r"top_p=….*above 0 up to 1, and got 1\.01\.$"),
-        ({"seed": -1}, ValueError, r"seed=….*at least 0, and got -1\.$"),
-        ({"seed": True}, TypeError, r"seed=….*whole number of at least 0, and got True\.$"),
+        ({"temperature": -0.1}, ValueError, r"temperature=….*at least 0, got -0\.1\.$"),
+        ({"temperature": math.nan}, ValueError, r"temperature=….*finite number, got nan\.$"),
+        ({"temperature": "hot"}, TypeError, "temperature=….*must be a number, got str 'hot'"),
+        ({"top_k": 0}, ValueError, r"top_k=….*whole number of at least 1, got 0\.$"),
+        ({"top_k": 2.5}, TypeError, r"top_k=….*whole number of at least 1, got 2\.5\.$"),
+        ({"top_p": 0}, ValueError, r"top_p=….*above 0 and at most 1, got 0\.$"),
+        ({"top_p": 1.01}, ValueError, r"top_p=….*above 0 and at most 1, got 1\.01\.$"),
+        ({"seed": -1}, ValueError, r"seed=….*at least 0, got -1\.$"),
+        ({"seed": True}, TypeError, r"seed=….*whole number of at least 0, got True\.$"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, error, match):
@@ -221,10 +221,10 @@ def test_without_a_penalty_nothing_stands_between():
 @pytest.mark.parametrize(
     ("penalty", "error", "match"),
     [
-        (0, ValueError, r"\(repetition_penalty=…\) takes a number above 0, and got 0\.$"),
-        (-1.2, ValueError, r"\(repetition_penalty=…\) takes a number above 0, and got -1\.2\.$"),
-        (float("inf"), ValueError, r"\(repetition_penalty=…\) takes a finite number, and got inf"),
-        ("1.2", TypeError, r"\(repetition_penalty=…\) takes a number, and got str '1\.2'\.$"),
+        (0, ValueError, r"\(repetition_penalty=…\) must be a number above 0, got 0\.$"),
+        (-1.2, ValueError, r"\(repetition_penalty=…\) must be a number above 0, got -1\.2\.$"),
+        (float("inf"), ValueError, r"\(repetition_penalty=…\) must be a finite number, got inf"),
+        ("1.2", TypeError, r"\(repetition_penalty=…\) must be a number, got str '1\.2'\.$"),
     ],
 )
 def test_a_penalty_out_of_range_is_refused(kind, penalty, error, match):
@@ -233,7 +233,9 @@ def test_a_penalty_out_of_range_is_refused(kind, penalty, error, match):
 
 
 def test_padding_is_a_number_for_each_row():
-    with pytest.raises(ValueError, match=r"padding takes a number for each of the 5 rows.*got 2"):
+    with pytest.raises(
+        ValueError, match="padding must have a number for each of the 5 rows.*got 2"
+    ):
         generate(Fixed([0.0]), PROMPT, Greedy(), max_tokens=1, padding=[0, 1])
 
 

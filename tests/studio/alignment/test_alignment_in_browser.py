@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from playwright.sync_api import expect
 
-from glasshead.studio.strings import words
+from glasshead.studio.shell import words
 from glasshead.tasks.translate import cross_attention
 from studio.alignment.alignment_seen import (
     GERMAN,

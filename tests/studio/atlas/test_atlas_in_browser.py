@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 import glasshead as gh
 from glasshead.drawing.page import hexadecimal, paint
-from glasshead.studio.strings import words
+from glasshead.studio.shell import words
 from glasshead.studio.views import atlas as module
 from glasshead.tasks.write import Writer
 from studio.atlas.atlas_seen import (

@@ -102,7 +102,7 @@ def test_stored_weights_of_any_axes(leading, tmp_path):
 
 @pytest.mark.parametrize(("layer", "head"), [(TEXTS, 0), (0, HEADS)])
 def test_there_is_no_such_head(atlases, layer, head):
-    with pytest.raises(Refusal, match=r"takes one from 0 to \d, and got \d"):
+    with pytest.raises(Refusal, match=r"must be from 0 to \d, got \d"):
         atlases.map(None, layer, head, Work())
 
 
@@ -272,5 +272,5 @@ def test_who_waits_may_go():
 
 @pytest.mark.parametrize(("limit", "error"), [(-1, ValueError), (1.5, TypeError)])
 def test_a_limit_is_a_whole_number(limit, error):
-    with pytest.raises(error, match=r"TileCache\(limit\) takes a whole number of at least 0"):
+    with pytest.raises(error, match=r"TileCache\(limit\) must be a whole number of at least 0"):
         TileCache(limit)

@@ -19,7 +19,8 @@ from glasshead.cli.studio import check_options
 from glasshead.studio.app import application
 from glasshead.studio.atlas import Atlas, Cancelled, run_parallel
 from glasshead.studio.background_jobs import NotThere, Refusal, Work
-from glasshead.studio.studio import Studio, about
+from glasshead.studio.shell import about
+from glasshead.studio.studio import Studio
 from glasshead.studio.subject import stored_tokens
 from glasshead.studio.views import atlas as module
 from glasshead.studio.views.atlas import TOKENS, Atlases, stored_atlas
@@ -282,7 +283,7 @@ def test_tokens_with_a_number_beyond_all_measure_are_told(tmp_path):
     (tmp_path / "kept.tokens.json").write_text("[" + "7" * 5000 + "]")
     words, trouble = stored_tokens(tmp_path / "kept.safetensors", 1)
     assert words == ()
-    assert "and has broken JSON" in trouble
+    assert "got broken JSON" in trouble
 
 
 def test_a_text_is_read_up_to_the_models_context(run):

@@ -130,12 +130,12 @@ def test_a_text_that_has_grown_call_by_call_is_one_map():
         assert one.seen(range(200, 212)) == range(212)
         assert one.seen(range(309, 311)) == range(311)
         assert not one.seen(range(4, 4))
-    with pytest.raises(ValueError, match=r"before the queries, \[2, 3\], and got \[0\]"):
+    with pytest.raises(ValueError, match=r"before the queries, \[2, 3\], got \[0\]"):
         W.head(0)
 
 
 def test_a_normalizer_without_a_logsumexp_has_no_lazy_matrix_to_draw():
-    with pytest.raises(ValueError, match="takes a normalizer with a logsumexp.* Sparsemax"):
+    with pytest.raises(ValueError, match="needs a normalizer with a logsumexp.* Sparsemax"):
         gh.Attention(normalizer=gh.Sparsemax()).weights(*inputs())
 
 
@@ -152,10 +152,10 @@ def test_levels_go_down_to_one_tile():
     ("tile", "error", "sentence"),
     [
         ((3, 0, 0), ValueError, r"Atlas.tile\(level\) takes a whole number below 3, and got 3"),
-        ((-1, 0, 0), ValueError, r"tile\(level\) takes a whole number of at least 0, and got -1"),
-        ((0, 3, 0), ValueError, r"tile\(row\) takes a whole number below 3, and got 3"),
-        ((1, 0, 2), ValueError, r"tile\(column\) takes a whole number below 2, and got 2"),
-        ((0, 0.5, 0), TypeError, r"tile\(row\) takes a whole number"),
+        ((-1, 0, 0), ValueError, r"tile\(level\) must be a whole number of at least 0, got -1"),
+        ((0, 3, 0), ValueError, r"tile\(row\) must be a whole number below 3, got 3"),
+        ((1, 0, 2), ValueError, r"tile\(column\) must be a whole number below 2, got 2"),
+        ((0, 0.5, 0), TypeError, r"tile\(row\) must be a whole number"),
     ],
 )
 def test_a_tile_that_is_not_there_is_refused(tile, error, sentence):

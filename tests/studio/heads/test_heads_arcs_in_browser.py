@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 import glasshead as gh
 from glasshead.studio.background_jobs import Work
-from glasshead.studio.strings import words
+from glasshead.studio.shell import words
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
 from studio.conftest import LANGUAGES, address, quickly
@@ -33,7 +33,7 @@ def second(tmp_path_factory):
 @pytest.fixture
 def compared(looking, serves, folder, second):
     """A studio of two models, the view of a text, and a page that opens a part of it."""
-    served = serves(Studio(folder, beside=[second]))
+    served = serves(Studio(folder, other_folders=[second]))
     text, other = served.studio.texts.add(TEXT), served.studio.texts.add(OTHER)
     look = looking(served.url, expected=("400",))
     return served.studio, look, f"#heads?text={text}", other
@@ -357,7 +357,7 @@ def test_two_models_are_compared_on_one_text(compared, second):
 
 @pytest.mark.slow
 def test_comparisons_fit_a_telephone_in_every_language(serves, looking, folder, second):
-    served = serves(Studio(folder, beside=[second]))
+    served = serves(Studio(folder, other_folders=[second]))
     text, other = served.studio.texts.add(TEXT), served.studio.texts.add(OTHER)
     look = looking(served.url, width=390, height=844)
     page = look.open(

@@ -10,7 +10,8 @@ from fastapi.testclient import TestClient
 import glasshead as gh
 from glasshead.studio.app import application
 from glasshead.studio.background_jobs import Cancelled, Refusal, Work
-from glasshead.studio.studio import Studio, about
+from glasshead.studio.shell import about
+from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
 from glasshead.studio.views.heads_compared import (
     InductionTests,
@@ -35,7 +36,7 @@ def second(tmp_path_factory):
 def studio(folder, second, tmp_path_factory):
     smaller = ("context_length=47", "d_model=4", "num_heads=2", "num_layers=1")
     third = written(tmp_path_factory.mktemp("runs") / "third", *smaller).path
-    return Studio(folder, beside=[second, third])
+    return Studio(folder, other_folders=[second, third])
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +119,7 @@ def test_two_models_are_compared_on_one_text(studio, client, second, tmp_path):
     )
     torch.testing.assert_close(numbers(alone), heads.whole_map(other, 0, 2))
     assert about(studio)["models"] == [each.label for each in (studio.subject, *studio.others)]
-    again = Studio(second, beside=[tmp_path / second.name])
+    again = Studio(second, other_folders=[tmp_path / second.name])
     assert about(again)["models"] == [str(second), str(tmp_path / second.name)]
     assert about(own)["models"] == []
 

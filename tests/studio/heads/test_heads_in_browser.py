@@ -14,7 +14,7 @@ import torch
 from playwright.sync_api import expect
 
 from glasshead.models.saving import write_weights
-from glasshead.studio.strings import words
+from glasshead.studio.shell import words
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
 from glasshead.tasks.write import Writer

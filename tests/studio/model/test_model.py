@@ -9,7 +9,8 @@ import glasshead as gh
 from classified import classified
 from glasshead.studio.app import application
 from glasshead.studio.background_jobs import Cancelled, Refusal, Work
-from glasshead.studio.studio import Limits, Studio, first_view, why_not
+from glasshead.studio.shell import first_view, why_not
+from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views import model as view
 from glasshead.studio.views.model import WholeModel, mlps
 from glasshead.tasks.write import Writer
@@ -57,7 +58,7 @@ def test_reads_and_maps_are_the_weights_of_a_watch(whole, folder):
 
 
 def test_the_model_is_told_by_its_layers(whole):
-    told = whole.told(TEXT, Work())
+    told = whole.summary(TEXT, Work())
     assert (told["heads"], told["lit"], told["layers"]) == (
         [3, 3],
         "writes",
@@ -75,7 +76,7 @@ def test_the_model_is_told_by_its_layers(whole):
 )
 def test_classifiers_and_translators_are_shown_too(build, text, tmp_path):
     whole = WholeModel(Studio(build(tmp_path / "run").path))
-    told = whole.told(text, Work())
+    told = whole.summary(text, Work())
     writes = whole.writes(text, Work())
     assert writes.shape == (2, sum(told["heads"]), len(told["tokens"]))
     assert told["lit"] == "writes"
@@ -88,7 +89,7 @@ def test_a_model_of_hugging_face_is_lit_by_its_own_projection(tmp_path):
 
     folder = llama_folder(tmp_path / "llama")
     whole = WholeModel(Studio(folder))
-    told = whole.told("the big dog", Work())
+    told = whole.summary("the big dog", Work())
     assert told["projections"][1] == "model.layers.1.self_attn.o_proj"
     assert told["mlps"] == [["model.layers.0.mlp"], ["model.layers.1.mlp"]]
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
@@ -111,7 +112,7 @@ def test_a_norm_before_the_projection_lights_by_the_context(tmp_path):
     model.save_pretrained(tmp_path / "bitnet")
     tokenizer_files(tmp_path / "bitnet", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
     whole = WholeModel(Studio(tmp_path / "bitnet"))
-    told = whole.told("the big dog", Work())
+    told = whole.summary("the big dog", Work())
     assert (told["lit"], told["projections"]) == ("context", [None, None])
     norm, share = whole.writes("the big dog", Work())
     assert share.isnan().all()
@@ -150,19 +151,19 @@ def test_layers_that_share_a_module_are_told_apart():
 
 def test_what_is_not_to_be_had_is_refused_in_a_sentence(whole, folder):
     with pytest.raises(Refusal, match=r"Enter at least one word"):
-        whole.told(" \n", Work())
-    with pytest.raises(Refusal, match=r"query takes one from 0 to \d+, and got 99"):
+        whole.summary(" \n", Work())
+    with pytest.raises(Refusal, match=r"query must be from 0 to \d+, got 99"):
         whole.reads(TEXT, 99, Work())
-    with pytest.raises(Refusal, match=r"head takes one from 0 to 2, and got 3"):
+    with pytest.raises(Refusal, match=r"head must be from 0 to 2, got 3"):
         whole.map(TEXT, 0, 3, Work())
     gone = Work()
     gone.cancel()
     with pytest.raises(Cancelled):
-        WholeModel(Studio(folder)).told(TEXT, gone)
+        WholeModel(Studio(folder)).summary(TEXT, gone)
 
 
 def test_a_long_text_is_read_up_to_a_limit(folder):
-    told = WholeModel(Studio(folder, Limits(prompt=5))).told(TEXT, Work())
+    told = WholeModel(Studio(folder, Limits(prompt=5))).summary(TEXT, Work())
     assert (len(told["tokens"]), told["of"] > 5) == (5, True)
 
 

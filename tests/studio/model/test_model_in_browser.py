@@ -68,7 +68,7 @@ def test_another_token_has_other_numbers(looking, serving, folder, whole):
     page = looking(serving(folder).url).open(f"{PLACE}&layer=0&head=1&query=5")
     page.locator(".arcs .token").nth(3).click()
     expect(page.locator("aside p.quiet").first).to_contain_text(
-        whole.told(TEXT, Work())["tokens"][3]
+        whole.summary(TEXT, Work())["tokens"][3]
     )
     drawn(page)
     assert table(page) == whole.writes(TEXT, Work())[0, :, 3].reshape(2, 3).tolist()
@@ -213,7 +213,7 @@ def test_a_head_is_taken_away_by_its_link(looking, serving, folder):
 def test_typing_reads_the_new_text(looking, serving, folder, whole):
     page = looking(serving(folder).url).open(f"{PLACE}&layer=1&head=2&query=5")
     page.locator("textarea").fill("the cat saw the dog")
-    tokens = whole.told("the cat saw the dog", Work())["tokens"]
+    tokens = whole.summary("the cat saw the dog", Work())["tokens"]
     expect(page.locator(".arcs .token")).to_have_count(len(tokens))
     drawn(page)
     assert "text=the+cat+saw+the+dog" in address(page)

@@ -11,7 +11,8 @@ from PIL import Image
 import glasshead as gh
 from glasshead.studio.app import application
 from glasshead.studio.background_jobs import Forgotten, Refusal, TooMuch, Work
-from glasshead.studio.studio import Limits, Studio, first_view
+from glasshead.studio.shell import first_view
+from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views.picture import Pictures, example
 from glasshead.studio.views.prompt import described
 from glasshead.tasks.run_folder import reads_pictures
@@ -63,15 +64,15 @@ def test_maps_and_rollout_are_those_of_the_library(folders, name, query):
     # All that a query gives goes to patches or elsewhere.
     whole = maps.sum((1, 2)) + torch.tensor([*sums.values()]).sum(0)
     torch.testing.assert_close(whole, torch.ones(7))
-    told = pictures.told(None, Work())
+    told = pictures.summary(None, Work())
     assert (told["heads"], told["layers"]) == ([3, 3], list(seen))
 
 
 def test_the_patches_and_other_tokens_are_told(folders):
-    told = Pictures(Studio(folders["vit"])).told(None, Work())
+    told = Pictures(Studio(folders["vit"])).summary(None, Work())
     assert (told["grid"], told["first"], told["keys"]) == ([4, 5], 1, 21)
     assert told["others"] == {"class": [0]}
-    told = Pictures(Studio(folders["dino"])).told(None, Work())
+    told = Pictures(Studio(folders["dino"])).summary(None, Work())
     assert (told["grid"], told["first"]) == ([3, 3], 3)
     assert told["others"] == {"class": [0], "registers": [1, 2]}
 
@@ -128,8 +129,8 @@ def test_what_is_too_large_or_forgotten_is_refused(folders):
     with pytest.raises(TooMuch, match=r"pixels, and this picture has 67,108,864"):
         Pictures(Studio(folders["vit"])).add(wide.getvalue())
     with pytest.raises(Forgotten, match=r"no longer here: choose it again"):
-        Pictures(Studio(folders["vit"])).told("0" * 16, Work())
-    with pytest.raises(Refusal, match=r"query takes one from 0 to 20, and got 21"):
+        Pictures(Studio(folders["vit"])).summary("0" * 16, Work())
+    with pytest.raises(Refusal, match=r"query must be from 0 to 20, got 21"):
         Pictures(Studio(folders["vit"])).maps(None, 21, Work())
 
 

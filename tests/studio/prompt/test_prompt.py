@@ -179,9 +179,9 @@ def test_a_translator_tells_its_candidates(tmp_path):
 def test_what_is_not_to_be_had_is_refused_in_a_sentence(prompts, folder):
     with pytest.raises(Refusal, match=r"Enter at least one word"):
         ask(prompts, " \n")
-    with pytest.raises(Refusal, match=r"head takes one from 0 to 2, and got 3"):
+    with pytest.raises(Refusal, match=r"head must be from 0 to 2, got 3"):
         ask(prompts, without=[(0, 3)])
-    with pytest.raises(Refusal, match=r"layer takes one from 0 to 1, and got 2"):
+    with pytest.raises(Refusal, match=r"layer must be from 0 to 1, got 2"):
         ask(prompts, without=[(2, 0)])
     gone = Work()
     gone.cancel()
@@ -203,12 +203,12 @@ def test_the_routes_take_heads_as_the_address_writes_them(folder):
     length = len(told.json()["tokens"])
     assert weights.headers["shape"] == f"2,{length},{length}"
     for params, said in (
-        ({"text": TEXT, "without": "x"}, "without does not take x."),
+        ({"text": TEXT, "without": "x"}, "without cannot be x."),
         (
             {"text": TEXT, "top": 0},
-            "top takes a number of at least 1, and got 0.",
+            "top must be a number of at least 1, got 0.",
         ),
-        ({"text": TEXT, "temperature": "nan"}, "temperature takes a number, and got nan."),
+        ({"text": TEXT, "temperature": "nan"}, "temperature must be a number, got nan."),
     ):
         refused = client.get("/api/prompt", params=params)
         assert (refused.status_code, refused.json()["detail"]) == (422, said)

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.studio import report as module
 from glasshead.studio.studio import Studio
+from glasshead.studio.views import alignment, steps
 from glasshead.tasks.data.sentences import pairs
 from translated import translated
 
@@ -28,8 +28,8 @@ TOKENS = 31
 def _small() -> Iterator[None]:
     """Fewer steps and sentences than a report holds, so that tests are quick."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_STEPS_BYTES", 310_000)
-        patch.setattr(module, "_SENTENCES", 2)
+        patch.setattr(steps, "_STEPS_BYTES", 320_000)
+        patch.setattr(alignment, "_SENTENCES", 2)
         yield
 
 

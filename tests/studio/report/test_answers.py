@@ -10,7 +10,7 @@ import torch
 
 from glasshead.studio.background_jobs import Cancelled, Work
 from glasshead.studio.page import modules
-from glasshead.studio.report import Answers, key_of
+from glasshead.studio.stored_answers import StoredAnswers, key_of
 
 HOSTILE = "</script><!--<script>\u2028\u2029\ud800\0<img src=x onerror=alert(1)>"
 
@@ -20,7 +20,7 @@ def unpacked(text):
 
 
 def test_no_text_ends_the_script_or_gets_lost():
-    answers = Answers()
+    answers = StoredAnswers()
     answers.hold("words", {"lang": HOSTILE}, {"text": HOSTILE})
     written = answers.json(HOSTILE)
     assert written.isascii()
@@ -31,7 +31,7 @@ def test_no_text_ends_the_script_or_gets_lost():
 
 
 def test_tensors_are_little_endian_float32_each_content_once():
-    answers = Answers()
+    answers = StoredAnswers()
     values = torch.randn(3, 5, dtype=torch.float64)
     answers.hold("tile", {"row": 0}, values)
     answers.hold("weights", {}, values.float().reshape(5, 3))
@@ -69,15 +69,15 @@ def test_numbers_that_javascript_writes_otherwise_are_refused(number):
 
 
 def test_numbers_beyond_all_are_refused():
-    answers = Answers()
+    answers = StoredAnswers()
     answers.hold("steps", {}, {"entropy": float("nan")})
     with pytest.raises(ValueError, match="grow beyond all bounds: train it again"):
         answers.json("")
 
 
 def test_nothing_is_held_when_nobody_waits():
-    answers, work = Answers(), Work()
+    answers, work = StoredAnswers(), Work()
     work.cancel()
     with pytest.raises(Cancelled):
         answers.hold_all([("steps", {}, {})], work)
-    assert answers.told == {}
+    assert answers.by_key == {}

@@ -10,7 +10,7 @@ import torch
 import forked
 import glasshead as gh
 from glasshead.studio.background_jobs import Cancelled, Refusal, Work
-from glasshead.studio.report import key_of
+from glasshead.studio.stored_answers import key_of
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.reading import tokens_of
 from glasshead.studio.views.steps import steps_data, steps_words
@@ -183,7 +183,7 @@ def test_a_studio_lends_its_model(studio, report):
 def test_errors(run, tmp_path):
     with pytest.raises(Refusal, match="Enter at least one word, or choose a text."):
         gh.Report(run, " \n")
-    with pytest.raises(ValueError, match="lang takes one of en, tr, es, zh-Hant, zh-Hans"):
+    with pytest.raises(ValueError, match="lang must be one of en, tr, es, zh-Hant, zh-Hans"):
         gh.Report(run, "text", lang="de")
     with pytest.raises(Refusal, match="none is no folder: name one of a run"):
         gh.Report(tmp_path / "none", "text")

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 import glasshead as gh
-from glasshead.studio.report import key_of
-from glasshead.studio.strings import words
+from glasshead.studio.shell import words
+from glasshead.studio.stored_answers import key_of
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data
 from glasshead.studio.views.steps_request import StepsRequest
@@ -95,26 +95,27 @@ def assert_steps(page, sentence, **given):
 def test_steps_are_the_librarys_at_every_stop(offline, held):
     sentence = held.told["steps"]["text"]
     options = held.told["steps"]["options"]
-    assert len(options["betas"]) > 3
-    assert len(options["normalizers"]) > 1
+    assert len(options["beta"]) > 3
+    assert len(options["normalizer"]) > 1
     page = offline().open("#steps")
     assert_steps(page, sentence)
     page.get_by_label("Sharpness").press("Home")
-    betas = [stop["name"] for stop in options["betas"]]
+    betas = [stop["name"] for stop in options["beta"]]
     for beta in betas:
         assert_steps(page, sentence, beta=beta)
         page.get_by_label("Sharpness").press("ArrowRight")
-    for normalizer in options["normalizers"]:
+    for normalizer in options["normalizer"]:
         page.get_by_label("Normalizer").select_option(normalizer["name"])
         page.wait_for_selector(".view .body[data-drawn]")
         assert page.locator(".refused").count() == 0
-    for mask in options["masks"]:
+    masks = [mask["name"] for mask in options["mask"]]
+    for mask in masks:
         page.get_by_role("group", name="Mask").get_by_text(mask, exact=True).click()
-    last = {"mask": options["masks"][-1], "normalizer": options["normalizers"][-1]["name"]}
+    last = {"mask": masks[-1], "normalizer": options["normalizer"][-1]["name"]}
     page.get_by_label("Sharpness").press("Home")
     assert_steps(page, sentence, beta=betas[0], **last)
     # What is not to be chosen is not offered.
-    assert page.get_by_label("Explained word").count() == (len(options["queries"]) > 1)
+    assert page.get_by_label("Explained word").count() == (len(options["query"]) > 1)
     assert page.get_by_label("A sentence of your own").count() == 0
 
 

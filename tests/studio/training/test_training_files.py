@@ -9,7 +9,8 @@ import math
 import pytest
 
 from glasshead.studio.background_jobs import NotThere
-from glasshead.studio.views.training import TrainingLog, alarms_of, heads_of, last_alarms, notes_of
+from glasshead.studio.views.training import TrainingLog, notes_of
+from glasshead.studio.views.training_heads import alarms_of, heads_of, last_alarms
 from glasshead.studio.views.training_log import NO_ROWS, buckets, downsampled, smoothed
 from glasshead.tasks.training.logs import line_of, text_of
 from glasshead.watching.alarms import Alarm, HeadReading
@@ -19,28 +20,28 @@ from studio.training.told import curve
 
 def test_a_line_that_is_being_written_is_left_out(run, log):
     run.go(5)
-    whole = log.told()
+    whole = log.summary()
     run.folder.append(run.folder.log, "60,0.4")
     run.folder.append(run.folder.attention, "80,blocks.0.att")
     run.folder.append(run.folder.alarms, '{"step": 80')
-    told = log.told(whole["version"])
+    told = log.summary(whole["version"])
     assert told["changed"]
     assert told["charts"] == whole["charts"]
     assert told["heads"] == whole["heads"]
     assert told["problems"] == []
     run.folder.append(run.folder.log, "5,0.001,3.5,,\n")
-    assert curve(log.told(), "loss")[60] == 0.45
+    assert curve(log.summary(), "loss")[60] == 0.45
 
 
 def test_rows_that_are_cut_back_are_gone(run, log):
     run.go(23)
-    assert log.told()["pace"]["step"] == 230
+    assert log.summary()["pace"]["step"] == 230
     run.cut(110)
-    told = log.told()
+    told = log.summary()
     assert (told["pace"]["step"], max(curve(told, "loss"))) == (110, 110)
     # Whoever only appends, as a run that was copied, makes the steps again as well.
     run.folder.append(run.folder.log, line(["90", "7.5", "0.1", "9.0", "", ""]))
-    told = log.told()
+    told = log.summary()
     assert curve(told, "loss")[90] == 7.5
     assert 110 not in curve(told, "loss")
 
@@ -48,14 +49,14 @@ def test_rows_that_are_cut_back_are_gone(run, log):
 @pytest.mark.parametrize("text", ["", "step,lo", "step,loss\n", "loss\n1.5\n", "\n\n\n"])
 def test_a_log_without_a_row_is_a_run_that_has_not_begun(run, log, text):
     run.folder.log.write_text(text)
-    told = log.told()
+    told = log.summary()
     assert (told["charts"], told["table"]["rows"], told["pace"]["step"]) == ({}, [], 0)
     assert (told["problems"], told["phase"]) == ([], "waiting")
 
 
 def test_numbers_that_are_none_are_told_as_what_they_are(run, log):
     run.folder.append(run.folder.log, "10,nan,inf,1.0,-inf,none\n²,1,1,1,1,1\n20,1.5\n")
-    told = log.told(smoothing=0.9)
+    told = log.summary(smoothing=0.9)
     assert curve(told, "loss") == {10: "NaN", 20: 1.5}
     assert curve(told, "smoothed loss") == {10: "NaN", 20: 1.5}
     assert curve(told, "validation_loss") == {10: "-Infinity"}
@@ -67,35 +68,35 @@ def test_numbers_that_are_none_are_told_as_what_they_are(run, log):
 def test_a_broken_file_is_named_and_the_others_are_told(run, log, name):
     run.go(9)
     (run.folder.path / name).write_text('{"a\n}\n')
-    told = log.told()
+    told = log.summary()
     assert any(name in problem for problem in told["problems"])
     assert len(curve(told, "loss")) == 9
     run.folder.write_config({"training": {"steps": 700}})
     run.folder.write_json(run.folder.metrics, {})
     run.watch()
-    assert log.told()["problems"] == []
+    assert log.summary()["problems"] == []
 
 
 def test_a_file_that_is_a_folder_is_named(run, log):
     run.folder.log.unlink()
     run.folder.log.mkdir()
-    (problem,) = log.told()["problems"]
+    (problem,) = log.summary()["problems"]
     assert "log.csv cannot be read (Is a directory)." in problem
 
 
 def test_a_folder_that_vanishes_is_told_of_and_is_read_when_it_is_back(run, log):
     run.go(9)
-    before = log.told()
+    before = log.summary()
     away = run.folder.path.with_name("away")
     run.folder.path.rename(away)
     with pytest.raises(NotThere, match="there is no folder .* at the moment.$"):
-        log.told(before["version"])
+        log.summary(before["version"])
     run.folder.path.mkdir()
     with pytest.raises(NotThere, match="there is no run in .*: it has no config.json.$"):
-        log.told(before["version"])
+        log.summary(before["version"])
     run.folder.path.rmdir()
     away.rename(run.folder.path)
-    assert log.told()["charts"] == before["charts"]
+    assert log.summary()["charts"] == before["charts"]
 
 
 def test_a_file_that_vanishes_while_it_is_read_is_read_when_it_is_back(run, log, monkeypatch):
@@ -106,9 +107,9 @@ def test_a_file_that_vanishes_while_it_is_read_is_read_when_it_is_back(run, log,
 
     with monkeypatch.context() as patch:
         patch.setattr("glasshead.studio.views.training.read_rows", gone)
-        missed = log.told()
+        missed = log.summary()
     assert (missed["charts"], missed["problems"]) == ({}, [])
-    told = log.told(missed["version"])
+    told = log.summary(missed["version"])
     assert told["changed"]
     assert len(curve(told, "loss")) == 9
 
@@ -120,7 +121,7 @@ def test_hostile_names_are_made_visible(run, log):
     run.folder.write_text(
         run.folder.alarms, line_of(Alarm(1, "a\u202eb", 0, "maximum_logit", math.inf, 100.0))
     )
-    told = log.told()
+    told = log.summary()
     assert told["heads"]["layers"] == ["a\\u202eb\\x00<img src=x>"]
     (alarm,) = told["alarms"]
     assert (alarm["layer"], alarm["value"]) == ("a\\u202eb", "inf")
@@ -132,7 +133,7 @@ def test_a_long_log_is_thinned_and_keeps_its_peaks_and_its_end(run, log):
     rows[4321] = "4322,97.5,0.1,4322,,"
     rows[5432] = "5433,-3.25,0.1,5433,,"
     run.folder.append(run.folder.log, "\n".join(rows) + "\n")
-    told = log.told()
+    told = log.summary()
     points = curve(told, "loss")
     assert len(points) <= 1200
     assert (points[4322], points[5433]) == (97.5, -3.25)
@@ -210,28 +211,28 @@ def test_what_was_mended_is_read_again(run, log, name):
     run.go(41)
     alarm = Alarm(40, "blocks.0.attention", 0, "maximum_logit", 500.0, 100.0)
     run.folder.append(run.folder.alarms, line_of(alarm))
-    whole = TrainingLog(run.folder.path).told()
+    whole = TrainingLog(run.folder.path).summary()
     assert whole["heads"] is not None
     assert whole["alarms"]
     file = run.folder.path / name
     good = file.read_bytes()
     file.write_text("x\ny\n")
-    broken = log.told()
+    broken = log.summary()
     assert any(name in problem for problem in broken["problems"])
-    assert not log.told(broken["version"])["changed"]
+    assert not log.summary(broken["version"])["changed"]
     file.write_bytes(good)
-    mended = log.told(broken["version"])
-    assert mended["changed"]
+    repaired = log.summary(broken["version"])
+    assert repaired["changed"]
     for part in ("heads", "alarms", "problems", "best", "charts"):
-        assert mended[part] == whole[part], part
+        assert repaired[part] == whole[part], part
 
 
 def test_another_problem_is_another_version(run, log):
     run.go(41)
     run.folder.alarms.write_text("x\n")
-    first = log.told()
+    first = log.summary()
     run.folder.append(run.folder.attention, "y\n")
-    second = log.told(first["version"])
+    second = log.summary(first["version"])
     assert second["changed"]
     assert "attention.csv" in second["problems"][0]
 
@@ -261,16 +262,16 @@ def test_an_alarm_of_another_type_is_a_sentence_each_time(run, log, change):
     good = json.loads(line_of(Alarm(1, "blocks.0.attention", 0, "maximum_logit", 500.0, 100.0)))
     run.folder.alarms.write_text(json.dumps(good) + "\n" + json.dumps(good | change) + "\n")
     for _ in range(2):
-        told = log.told()
+        told = log.summary()
         assert len(told["problems"]) == 1
-        assert "alarms.jsonl is broken in line 2: mend it" in told["problems"][0]
+        assert "alarms.jsonl is broken in line 2. Fix it" in told["problems"][0]
 
 
 def test_a_log_too_large_is_refused_before_it_is_read(run, log):
     run.go(5)
     with run.folder.log.open("a") as opened:
         opened.truncate(2**24 + 1)
-    told = log.told()
+    told = log.summary()
     assert len(told["problems"]) == 1
     assert (
         "log.csv cannot be read (it has 16,777,217 bytes, and takes at most"

@@ -7,13 +7,11 @@ The page of a run in a browser: keyboard, languages, widths, and names that are 
 import itertools
 import json
 import re
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from glasshead import studio
-from glasshead.studio.strings import TRAINING, words
+from glasshead.studio.shell import words
 from glasshead.studio.studio import Studio
 from glasshead.tasks.training import read_attention_log
 from glasshead.tasks.training.logs import line_of, text_of
@@ -349,18 +347,6 @@ def test_each_language_has_its_words(still, looking, languages):
         assert "370" in said
 
 
-def test_each_word_is_said():
-    text = ""
-    for folder, name in (("static/views", "training*.js"), ("views", "training*.py")):
-        for file in sorted(Path(studio.__file__).parent.joinpath(folder).glob(name)):
-            text += file.read_text(encoding="utf-8")
-    composed = re.findall(r"`(training\.[a-z_.]*)\$\{", text)
-    for name in set(TRAINING) - {"training.title", "training.none"}:
-        assert f'"{name}"' in text or any(name.startswith(part) for part in composed), name
-    for name in re.findall(r'"(training\.[a-z_.]+)"', text):
-        assert name in TRAINING
-
-
 @pytest.mark.slow
 def test_hostile_names_and_numbers_stay_text(tmp_path, serves, looking):
     run = SmallRun(tmp_path / "run").go(2)
@@ -391,4 +377,4 @@ def test_an_answer_for_a_picture_is_small(still):
     from glasshead.studio.views.training import TrainingLog
 
     run, _ = still
-    assert len(json.dumps(TrainingLog(run.folder.path).told(), allow_nan=False)) < 30_000
+    assert len(json.dumps(TrainingLog(run.folder.path).summary(), allow_nan=False)) < 30_000

@@ -3,13 +3,8 @@
 import pytest
 
 from glasshead.studio.background_jobs import NotThere, Refusal
-from glasshead.studio.views.training import (
-    TrainingLog,
-    alarm_groups,
-    alarms_of,
-    charts_of,
-    heads_of,
-)
+from glasshead.studio.views.training import TrainingLog, charts_of
+from glasshead.studio.views.training_heads import alarm_groups, alarms_of, heads_of
 from glasshead.studio.views.training_log import read_rows
 from glasshead.studio.views.training_runs import MOST_OVER, TrainingRuns
 from glasshead.watching.alarms import Alarm, AlarmRule, HeadReading
@@ -28,15 +23,15 @@ def runs(tmp_path):
 
 
 def told_of(run):
-    return TrainingLog(run.folder.path).told(smoothing=0.5)
+    return TrainingLog(run.folder.path).summary(smoothing=0.5)
 
 
 def test_runs_beside_are_offered_and_drawn_where_they_are_chosen(runs):
     over = TrainingRuns(runs["own"].folder.path)
     (runs["own"].folder.path.parent / "no run").mkdir()
-    told = over.told(smoothing=0.5)
+    told = over.summary(smoothing=0.5)
     assert (told["run"], told["runs"], told["others"]) == ("own", ["side", "slow"], {})
-    told = over.told(smoothing=0.5, chosen=["slow", "gone"])
+    told = over.summary(smoothing=0.5, chosen=["slow", "gone"])
     assert list(told["others"]) == ["slow"]
     for name in ("loss", "smoothed loss", "validation_loss"):
         assert curve(told["others"]["slow"], name) == curve(told_of(runs["slow"]), name)
@@ -49,33 +44,33 @@ def test_runs_beside_are_offered_and_drawn_where_they_are_chosen(runs):
 def test_runs_that_are_given_are_drawn_from_the_beginning(runs):
     given = runs["else/side"].folder.path
     over = TrainingRuns(runs["own"].folder.path, [given, runs["own"].folder.path])
-    told = over.told()
+    told = over.summary()
     assert told["runs"] == ["side", "side (2)", "slow"]
     assert {name: other["step"] for name, other in told["others"].items()} == {"side": 50}
-    assert over.told(chosen=["side (2)"])["others"]["side (2)"]["step"] == 230
-    assert over.told(chosen=[])["others"] == {}
+    assert over.summary(chosen=["side (2)"])["others"]["side (2)"]["step"] == 230
+    assert over.summary(chosen=[])["others"] == {}
 
 
 def test_a_change_of_any_of_them_is_told(runs):
     over = TrainingRuns(runs["own"].folder.path)
-    first = over.told(chosen=["slow"])
-    assert not over.told(first["version"], chosen=["slow"])["changed"]
-    assert over.told(first["version"], chosen=[])["changed"]
+    first = over.summary(chosen=["slow"])
+    assert not over.summary(first["version"], chosen=["slow"])["changed"]
+    assert over.summary(first["version"], chosen=[])["changed"]
     runs["slow"].go(2)
-    later = over.told(first["version"], chosen=["slow"])
+    later = over.summary(first["version"], chosen=["slow"])
     assert later["changed"]
     assert later["others"]["slow"]["step"] == 130
     runs["slow"].folder.config.unlink()
-    assert over.told(later["version"], chosen=["slow"])["others"] == {}
+    assert over.summary(later["version"], chosen=["slow"])["others"] == {}
 
 
 def test_too_many_runs_are_refused_and_a_run_that_is_gone_is_told_of(runs):
     over = TrainingRuns(runs["own"].folder.path)
     with pytest.raises(Refusal, match="at most 5 other runs are drawn over one, and got 6"):
-        over.told(chosen=[str(at) for at in range(MOST_OVER + 1)])
+        over.summary(chosen=[str(at) for at in range(MOST_OVER + 1)])
     runs["own"].folder.config.unlink()
     with pytest.raises(NotThere, match="there is no run"):
-        over.told()
+        over.summary()
 
 
 def test_a_part_has_its_own_points_and_one_on_each_side(runs):
@@ -97,8 +92,8 @@ def test_a_long_part_is_exact_where_the_whole_is_thinned(run):
     lines = "".join(f"{step},{1 / step:.8g},0.1,{step},,\n" for step in range(1, 9001))
     run.folder.append(run.folder.log, lines)
     log = TrainingLog(run.folder.path)
-    assert len(curve(log.told(), "loss")) <= 1200
-    part = curve(log.told(span=(4000, 4700)), "loss")
+    assert len(curve(log.summary(), "loss")) <= 1200
+    part = curve(log.summary(span=(4000, 4700)), "loss")
     assert list(part) == [1, *range(3999, 4702), 9000]
 
 

@@ -21,7 +21,7 @@ from written import SMALL
 
 def test_the_curves_are_the_columns_of_the_log(run, log):
     run.go(23)
-    told = log.told()
+    told = log.summary()
     with run.folder.log.open(newline="") as file:
         rows = list(csv.DictReader(file))
     for name in set(COLUMNS) - {"step", "seconds"}:
@@ -40,9 +40,9 @@ def test_a_training_is_told_as_its_own_files_have_it(tmp_path):
     settings = WriteSettings.from_preset("nano", [*SMALL, *quick], (), ())
     made = WRITE.begin(settings, folder, "glasshead train write")
     log = TrainingLog(folder.path)
-    assert (log.told()["phase"], log.told()["charts"]) == ("waiting", {})
+    assert (log.summary()["phase"], log.summary()["charts"]) == ("waiting", {})
     train(made.task, made.source, made.held_out, made.settings.training, folder, watch=True)
-    told = log.told()
+    told = log.summary()
     assert (told["phase"], told["pace"]["step"]) == ("finished", 11)
     assert list(curve(told, "loss")) == [2, 4, 5, 6, 8, 10, 11]
     metrics = folder.read_metrics()
@@ -59,21 +59,21 @@ def test_pace_is_that_of_the_last_rows(run, log):
     slow = [f"{step},2.0,0.1,{9 * step}," for step in range(1, 14)]
     rows = [f"{step},2.0,0.1,{117 + 4 * (step - 13)}," for step in range(14, 114)]
     run.folder.append(run.folder.log, "\n".join([*slow, *rows]) + "\n")
-    pace = log.told()["pace"]
+    pace = log.summary()["pace"]
     assert (pace["step"], pace["steps"], pace["seconds"]) == (113, 700, 517.0)
     assert pace["speed"] == 0.25
     assert pace["left"] == 587 / 0.25
 
 
 def test_the_best_validation_is_that_of_the_metrics(run, log):
-    assert log.told()["best"] is None
+    assert log.summary()["best"] is None
     run.go(23)
-    assert log.told()["best"] == {"step": 140, "monitor": "accuracy", "value": 0.75}
+    assert log.summary()["best"] == {"step": 140, "monitor": "accuracy", "value": 0.75}
 
 
 def test_heads_and_alarms_are_those_of_the_attention_log(run, log):
     run.go(29)
-    told, seen = log.told(), read_attention_log(run.folder.path)
+    told, seen = log.summary(), read_attention_log(run.folder.path)
     heads = told["heads"]
     for row, (layer, head) in enumerate(heads["heads"]):
         own = [r for r in seen.readings if (r.layer, r.head) == (heads["layers"][layer], head)]
@@ -99,7 +99,7 @@ def test_heads_and_alarms_are_those_of_the_attention_log(run, log):
 def test_the_phase_follows_from_the_last_row_and_its_age(run, log, rows, age, phase):
     run.go(rows)
     old(run, age)
-    told = log.told()
+    told = log.summary()
     assert told["phase"] == phase
     assert told["age"] == pytest.approx(age, abs=5)
     assert (told["pace"]["left"] is None) == (phase in ("finished", "waiting") or not rows)
@@ -108,43 +108,43 @@ def test_the_phase_follows_from_the_last_row_and_its_age(run, log, rows, age, ph
 def test_a_run_whose_rows_are_far_apart_is_not_quiet_between_them(run, log):
     run.folder.append(run.folder.log, "10,2,1,99.0,,\n20,2,1,100.0,,\n30,2,1,400.0,,\n")
     old(run, 900)
-    assert log.told()["phase"] == "going"
+    assert log.summary()["phase"] == "going"
     old(run, 1300)
-    assert log.told()["phase"] == "quiet"
+    assert log.summary()["phase"] == "quiet"
 
 
 def test_patience_ends_a_run_after_so_many_validations_without_a_better_one(run, log):
     run.go(7 * 8)
-    assert log.told()["phase"] == "going"
+    assert log.summary()["phase"] == "going"
     run.go(7)
-    told = log.told()
+    told = log.summary()
     assert (told["phase"], told["pace"]["left"]) == ("patience", None)
 
 
 def test_what_has_not_changed_is_not_told_again(run, log):
     run.go(5)
-    first = log.told(smoothing=0.5)
-    again = log.told(first["version"], 0.5)
+    first = log.summary(smoothing=0.5)
+    again = log.summary(first["version"], 0.5)
     assert set(again) == {"changed", "version", "age", "phase"}
     assert not again["changed"]
-    assert log.told(first["version"], 0.9)["changed"]
+    assert log.summary(first["version"], 0.9)["changed"]
     old(run, 0.5)
     run.go(1)
-    later = log.told(first["version"], 0.5)
+    later = log.summary(first["version"], 0.5)
     assert later["changed"]
     assert later["pace"]["step"] == 60
 
 
 def test_nothing_is_read_again_where_nothing_has_changed(run, log, monkeypatch):
     run.go(5)
-    version = log.told()["version"]
+    version = log.summary()["version"]
     monkeypatch.setattr("pathlib.Path.read_text", lambda *_, **__: pytest.fail("it was read"))
-    assert not log.told(version)["changed"]
+    assert not log.summary(version)["changed"]
 
 
 def test_a_run_that_is_not_watched_has_no_heads(tmp_path):
     run = SmallRun(tmp_path / "run").go(3)
-    told = TrainingLog(run.folder.path).told()
+    told = TrainingLog(run.folder.path).summary()
     assert (told["heads"], told["alarms"], told["notes"]) == (None, [], [])
 
 

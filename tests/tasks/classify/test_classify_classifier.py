@@ -149,7 +149,9 @@ def test_a_label_that_training_never_saw_is_refused(classifier, tmp_path):
 
 
 def test_a_run_of_another_task_is_told(tmp_path):
-    with pytest.raises(ValueError, match="has a run of the task 'write', and one of 'classify' is"):
+    with pytest.raises(
+        ValueError, match=r"must have a run of the task 'classify', got one of 'write'\. Name"
+    ):
         TextClassifier.load(written(tmp_path / "run").path)
 
 
@@ -165,14 +167,18 @@ def test_a_run_goes_on_with_the_same_texts_and_settings_alone(tmp_path, table):
     assert all(map(torch.equal, *found))
     for assignment in ("d_model=24", "label_smoothing=0.2", "first=9", "label=text", "pooling=max"):
         name = assignment.partition("=")[0]
-        with pytest.raises(ValueError, match=f"the run in .* has {name} .*was asked for: go on"):
+        with pytest.raises(
+            ValueError, match=rf"{name} must be .*, got .*, to resume the run in .*\. Use"
+        ):
             CLASSIFY.go_on(folder, assignments=[assignment])
-    with pytest.raises(ValueError, match="the run in .* has held_out_files"):
+    with pytest.raises(ValueError, match=r"held_out_files must be \(\), got"):
         CLASSIFY.go_on(folder, held_out_files=[table])
     file.write_text(file.read_text().replace("so so", "fair"))
-    with pytest.raises(ValueError, match="the texts are not those that the run in .* began with"):
+    with pytest.raises(
+        ValueError, match="the texts must be those that the run in .* began with, got others"
+    ):
         CLASSIFY.go_on(folder)
-    with pytest.raises(ValueError, match="the texts are not those .*: name a FILE to evaluate on"):
+    with pytest.raises(ValueError, match="the texts must be those .*: name a FILE to evaluate on"):
         evaluate(TextClassifier.load(folder.path))
 
 
@@ -181,11 +187,11 @@ def test_a_run_goes_on_with_the_same_texts_and_settings_alone(tmp_path, table):
     [
         (
             "context_length=7",
-            r"context_length takes at least first \+ last, which is 64, and got 7",
+            r"context_length must be at least first \+ last, 64, got 7",
         ),
-        ("batch_tokens=7", r"batch_tokens takes at least first \+ last, which is 64, and got 7"),
-        ("vocabulary=3", "vocabulary takes a whole number of at least 5, and got 3"),
-        ("tokenizer=bpe", "vocabulary takes a whole number of at least 260, and got 259"),
+        ("batch_tokens=7", r"batch_tokens must be at least first \+ last, 64, got 7"),
+        ("vocabulary=3", "vocabulary must be a whole number of at least 5, got 3"),
+        ("tokenizer=bpe", "vocabulary must be a whole number of at least 260, got 259"),
     ],
 )
 def test_settings_that_do_not_fit_leave_no_run(tmp_path, table, assignment, said):

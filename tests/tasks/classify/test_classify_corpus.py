@@ -152,7 +152,7 @@ def test_files_of_their_own_are_held_out(table):
     data = ClassifyData(files=files, held_out_files=(table("c.csv", MANY[:2]),))
     corpus = read_corpus(data)
     assert (corpus.training, corpus.held_out) == (MANY, MANY[:2])
-    with pytest.raises(ValueError, match=r"b\.csv, line 2: expected a label that there was in"):
+    with pytest.raises(ValueError, match=r"b\.csv, line 2: expected a label of the training texts"):
         read_corpus(ClassifyData(files=files, held_out_files=held_out))
 
 
@@ -189,7 +189,7 @@ def test_without_files_reviews_are_made_up():
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([("a", "x"), ("b", "x")], r"a\.csv has the label 'x' alone: a classifier takes texts of"),
+        ([("a", "x"), ("b", "x")], "a classifier needs texts of"),
         ([("a", "x"), ("b", "y")], r"a\.csv has too few texts of the label '[xy]': all were held"),
     ],
 )
@@ -216,7 +216,7 @@ def test_a_label_that_training_never_saw_is_told_by_file_and_line(
     with pytest.raises(ValueError) as caught:
         read_labelled([str(path)], known=("bad", "good"))
     assert str(caught.value) == (
-        f"{path}, line {line}: expected a label that there was in training, and got 'godo': did "
+        f"{path}, line {line}: expected a label of the training texts, got 'godo': did "
         "you mean 'good'?"
     )
 
@@ -224,7 +224,7 @@ def test_a_label_that_training_never_saw_is_told_by_file_and_line(
 def test_a_label_of_a_column_without_a_name_is_called_one(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("one;good\ntwo;godo\nthree;good\n")
-    with pytest.raises(ValueError, match="line 2: expected a label that there was in training, an"):
+    with pytest.raises(ValueError, match="line 2: expected a label of the training texts"):
         read_labelled([str(path)], "1", "2", known=("good",))
 
 
@@ -410,33 +410,33 @@ def test_assignments_go_where_their_key_belongs():
     [
         (
             "label_smoothing=1",
-            "label_smoothing takes a share from 0 to below 1, as in 0.1, and got 1.",
+            "label_smoothing must be a share from 0 to below 1, as in 0.1, got 1.",
         ),
         (
             "label_smoothing=-0.1",
-            "label_smoothing takes a share from 0 to below 1, as in 0.1, and got -0.1.",
+            "label_smoothing must be a share from 0 to below 1, as in 0.1, got -0.1.",
         ),
         (
             "label_smoothing=much",
-            "label_smoothing takes a share from 0 to below 1, as in 0.1, and got 'much'.",
+            "label_smoothing must be a share from 0 to below 1, as in 0.1, got 'much'.",
         ),
-        ("held_out=2", "held_out takes a share between 0 and 1, as in 0.1, and got 2."),
-        ("held_out=0", "held_out takes a share between 0 and 1, as in 0.1, and got 0."),
-        ("tokenizer=xyz", "tokenizer takes one of auto, words, bpe, wordpiece, and got 'xyz'."),
-        ("lowercase=maybe", "lowercase takes true or false, and got 'maybe'."),
-        ("vocabulary=0", "vocabulary takes a whole number of at least 1, and got 0"),
-        ("first=0", "first takes a whole number of at least 1, and got 0"),
-        ("last=-1", "last takes a whole number of at least 0, and got -1"),
-        ("blocks=-1", "blocks takes a whole number of at least 0, and got -1"),
-        ("batch_tokens=many", "batch_tokens takes a whole number of at least 1, and got 'many'"),
-        ("text=true", "text takes the name of a column, and got True."),
-        ("label=none", "label takes the name of a column, and got None."),
-        ("num_answers=3", "--set knows no 'num_answers'"),
-        ("answers=3", "--set knows no 'answers'"),
-        ("files=a.csv", "--set knows no 'files'"),
-        ("held_out_files=a.csv", "--set knows no 'held_out_files'"),
-        ("pooling=sum", "pooling takes one of 'mean', 'max', 'both', and got 'sum'."),
-        ("word_dropout=1", "word_dropout takes a probability from 0 to below 1, and got 1"),
+        ("held_out=2", "held_out must be a share between 0 and 1, as in 0.1, got 2."),
+        ("held_out=0", "held_out must be a share between 0 and 1, as in 0.1, got 0."),
+        ("tokenizer=xyz", "tokenizer must be one of auto, words, bpe, wordpiece, got 'xyz'."),
+        ("lowercase=maybe", "lowercase must be true or false, got 'maybe'."),
+        ("vocabulary=0", "vocabulary must be a whole number of at least 1, got 0"),
+        ("first=0", "first must be a whole number of at least 1, got 0"),
+        ("last=-1", "last must be a whole number of at least 0, got -1"),
+        ("blocks=-1", "blocks must be a whole number of at least 0, got -1"),
+        ("batch_tokens=many", "batch_tokens must be a whole number of at least 1, got 'many'"),
+        ("text=true", "text must be the name of a column, got True."),
+        ("label=none", "label must be the name of a column, got None."),
+        ("num_answers=3", "--set has no 'num_answers'"),
+        ("answers=3", "--set has no 'answers'"),
+        ("files=a.csv", "--set has no 'files'"),
+        ("held_out_files=a.csv", "--set has no 'held_out_files'"),
+        ("pooling=sum", "pooling must be 'mean', 'max' or 'both', got 'sum'."),
+        ("word_dropout=1", "word_dropout must be a probability from 0 to below 1, got 1"),
     ],
 )
 def test_bad_assignments_are_told(assignment, said):
@@ -447,5 +447,5 @@ def test_bad_assignments_are_told(assignment, said):
 
 
 def test_files_to_be_held_out_take_files_to_train_on():
-    with pytest.raises(ValueError, match="--held-out takes files beside those that are trained on"):
+    with pytest.raises(ValueError, match="--held-out needs files to train on"):
         ClassifySettings.from_preset("tiny", held_out_files=["b.csv"])

@@ -264,7 +264,7 @@ def test_a_review_stays_as_it_is():
 
 
 def test_numbers_that_are_none():
-    with pytest.raises(ValueError, match="count takes a whole number of at least 0, and got -1"):
+    with pytest.raises(ValueError, match="count must be a whole number of at least 0, got -1"):
         reviews(-1)
-    with pytest.raises(TypeError, match="seed takes a whole number.*got 0.5"):
+    with pytest.raises(TypeError, match="seed must be a whole number.*got 0.5"):
         held_out(1, seed=0.5)

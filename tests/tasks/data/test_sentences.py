@@ -314,10 +314,10 @@ def test_the_sentence_of_the_texts_is_held_out():
 @pytest.mark.parametrize(
     ("arguments", "error", "expected"),
     [
-        ((-1,), ValueError, "count takes a whole number of at least 0, and got -1"),
-        ((2.5,), TypeError, "count takes a whole number.*got 2.5"),
-        ((1, 0.5), TypeError, "seed takes a whole number.*got 0.5"),
-        ((1, -3), ValueError, "seed takes a whole number of at least 0, and got -3"),
+        ((-1,), ValueError, "count must be a whole number of at least 0, got -1"),
+        ((2.5,), TypeError, "count must be a whole number.*got 2.5"),
+        ((1, 0.5), TypeError, "seed must be a whole number.*got 0.5"),
+        ((1, -3), ValueError, "seed must be a whole number of at least 0, got -3"),
     ],
 )
 def test_numbers_that_are_none(told, arguments, error, expected):

@@ -109,9 +109,9 @@ def test_every_line_of_the_grammar_is_told():
 
 
 def test_numbers_that_are_none():
-    with pytest.raises(ValueError, match="count takes a whole number of at least 0, and got -1"):
+    with pytest.raises(ValueError, match="count must be a whole number of at least 0, got -1"):
         stories(-1)
-    with pytest.raises(TypeError, match="seed takes a whole number.*got 0.5"):
+    with pytest.raises(TypeError, match="seed must be a whole number.*got 0.5"):
         held_out(1, seed=0.5)
 
 
@@ -185,18 +185,22 @@ def test_padding_is_beside_the_rows():
         (
             lambda: by_length([3, 7, 5], 6, 0, 0),
             ValueError,
-            "example 1 has 7 tokens.*tokens=6: raise",
+            "example 1 of lengths has 7 tokens.*tokens=6. Raise",
         ),
-        (lambda: by_length([3, 0], 6, 0, 0), ValueError, "example 1 has 0 tokens.*leave empty"),
+        (
+            lambda: by_length([3, 0], 6, 0, 0),
+            ValueError,
+            "example 1 of lengths has 0 tokens.*Omit empty",
+        ),
         (lambda: by_length([[3, 1]], 6, 0, 0), ValueError, r"one number an example.*\[1, 2\]"),
-        (lambda: by_length([0.5], 6, 0, 0), TypeError, "lengths takes whole numbers"),
-        (lambda: by_length([1], 0, 0, 0), ValueError, "tokens takes.* at least 1, and got 0"),
-        (lambda: by_length([1], 2, -1, 0), ValueError, "seed takes.* at least 0, and got -1"),
-        (lambda: shuffled(3, 2, 0, -1), ValueError, "epoch takes.* at least 0, and got -1"),
-        (lambda: shuffled(3, 0, 0, 0), ValueError, "size takes.* at least 1, and got 0"),
-        (lambda: shuffled(-3, 1, 0, 0), ValueError, "count takes.* at least 0, and got -3"),
-        (lambda: pad([], 0), ValueError, "at least one row, and got none"),
-        (lambda: pad([[1]], 0, side="top"), ValueError, "'left' or 'right', and got 'top'"),
+        (lambda: by_length([0.5], 6, 0, 0), TypeError, "lengths must be whole numbers"),
+        (lambda: by_length([1], 0, 0, 0), ValueError, "tokens must be.* at least 1, got 0"),
+        (lambda: by_length([1], 2, -1, 0), ValueError, "seed must be.* at least 0, got -1"),
+        (lambda: shuffled(3, 2, 0, -1), ValueError, "epoch must be.* at least 0, got -1"),
+        (lambda: shuffled(3, 0, 0, 0), ValueError, "size must be.* at least 1, got 0"),
+        (lambda: shuffled(-3, 1, 0, 0), ValueError, "count must be.* at least 0, got -3"),
+        (lambda: pad([], 0), ValueError, "at least one row, got none"),
+        (lambda: pad([[1]], 0, side="top"), ValueError, "'left' or 'right', got 'top'"),
     ],
 )
 def test_what_cannot_be_batched_is_said(make, error, match):

@@ -247,11 +247,14 @@ def test_a_name_that_leads_out_is_refused_before_transformers_reads_it(
 def test_numbers_that_take_memory_beside_the_weights_are_bounded(tmp_path):
     file = tmp_path / "config.json"
     check_numbers({"model_type": "mpt", "max_seq_len": 2**20}, file, 5)
-    with pytest.raises(ValueError, match="no memory holds, with max_seq_len=100000000"):
+    with pytest.raises(ValueError, match="more memory than any machine"):
         check_numbers({"model_type": "mpt", "max_seq_len": 10**8}, file, 5)
     with torch.device("meta"):
         model = torch.nn.BatchNorm1d(7)
         check_buffers(model, tmp_path)
         model.register_buffer("mask", torch.ones(2**15 + 1, 2**15, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"config.json asks for tables of 1,073,774,656 bytes"):
+    with pytest.raises(
+        ValueError,
+        match=r"config.json needs tables of at most 1,073,741,824 bytes .*, got 1,073,774,656",
+    ):
         check_buffers(model, tmp_path)

@@ -148,18 +148,28 @@ def test_memory_does_not_grow_with_the_dataset(model):
 @pytest.mark.parametrize(
     ("dataset", "options", "kind", "sentence"),
     [
-        ("the cat", {}, TypeError, "takes a ray.data.Dataset, or an iterable of texts"),
-        (7, {}, TypeError, "got int: give a list of them"),
-        ([["the cat"]], {}, TypeError, "takes rows such as {'text': 'the cat sat'}"),
-        ([{"said": "the"}], {}, ValueError, "a column 'text', and one has 'said': name that of"),
-        ([{"text": 3}], {}, TypeError, "column 'text' has int: name that of the text by column="),
-        (["", ""], {}, ValueError, "takes rows with a text, and none has a word in it"),
-        ([], {}, ValueError, "takes rows with a text, and none has a word in it"),
-        (["the"], {"statistics": []}, ValueError, r"takes statistics such as \[gh.Entropy"),
+        ("the cat", {}, TypeError, "needs a ray.data.Dataset, or an iterable of texts"),
+        (7, {}, TypeError, "got int. Pass a list of them"),
+        (
+            [["the cat"]],
+            {},
+            TypeError,
+            "must be texts, Paths or dicts such as {'text': 'the cat sat'}",
+        ),
+        ([{"said": "the"}], {}, ValueError, "a column 'text', got 'said'. Name"),
+        (
+            [{"text": 3}],
+            {},
+            TypeError,
+            "column 'text' of observe_dataset must hold texts, got int",
+        ),
+        (["", ""], {}, ValueError, "needs rows with a text, got none with a word in it"),
+        ([], {}, ValueError, "needs rows with a text, got none with a word in it"),
+        (["the"], {"statistics": []}, ValueError, r"needs statistics such as \[gh.Entropy"),
         (["the"], {"statistics": [gh.TopK(2)]}, ValueError, "statistics that add up over"),
-        (["the"], {"rows": 0}, ValueError, "rows takes a whole number of at least 1"),
-        (["the"], {"workers": "two"}, TypeError, "workers takes a whole number"),
-        (["the"], {"length": 0}, ValueError, "length takes a whole number of at least 1"),
+        (["the"], {"rows": 0}, ValueError, "rows must be a whole number of at least 1"),
+        (["the"], {"workers": "two"}, TypeError, "workers must be a whole number"),
+        (["the"], {"length": 0}, ValueError, "length must be a whole number of at least 1"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(dataset, options, kind, sentence, model):
@@ -214,5 +224,5 @@ def test_rows_of_a_worker_that_dies_are_read_again_and_counted_once(ray, model, 
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")
 def test_a_worker_says_what_is_wrong(ray, model):
-    with pytest.raises(Exception, match="rows with a column 'said', and one has 'text'"):
+    with pytest.raises(Exception, match=r"must have a column 'said', got 'text'\. Name"):
         observed(model, dataset_of(ray, 3), column="said")

@@ -111,7 +111,7 @@ def test_a_result_is_saved_and_loaded(observed, tmp_path):
 
 
 def test_whole_texts_are_cut_where_that_is_asked_for(observed):
-    with pytest.raises(ValueError, match=r"take truncate=True too, which cuts 1 of 2 .* length=7"):
+    with pytest.raises(ValueError, match=r"Add truncate=True, which cuts 1 of 2 .* length=7"):
         observed(TEXTS, length="whole")
     found = observed(TEXTS, length="whole", truncate=True)
     assert found.source["cut"] == {"texts": 1, "tokens": len(TOKENIZER.encode(TEXTS[0])) - CONTEXT}
@@ -150,30 +150,30 @@ def test_the_model_keeps_no_hook_where_progress_fails(model, observed):
 @pytest.mark.parametrize(
     ("given", "error", "sentence"),
     [
-        ({"statistics": []}, ValueError, "observe_texts takes statistics such as"),
+        ({"statistics": []}, ValueError, "observe_texts needs statistics such as"),
         ({"statistics": [gh.TopK(2)]}, ValueError, "a corpus takes statistics that add up"),
-        ({"texts": []}, ValueError, "texts takes one text at least, or the Path of a"),
+        ({"texts": []}, ValueError, "texts must have at least one text, or the Path of a"),
         ({"texts": [" ", ""]}, ValueError, "2 texts has no text in it: give some with a word"),
-        ({"texts": [3]}, TypeError, "texts takes strings, or Paths of files, and got int"),
-        ({"texts": None}, TypeError, "texts takes one text or several, .* and got NoneType"),
+        ({"texts": [3]}, TypeError, "texts must be strings, or Paths of files, got int"),
+        ({"texts": None}, TypeError, "texts must be one text or several, .* got NoneType"),
         ({"texts": Path("none.txt")}, OSError, "there is no file none.txt"),
-        ({"texts": __file__}, ValueError, r"which is a file: give Path\("),
-        ({"tokenizer": None}, TypeError, "tokenizer takes that of the model"),
-        ({"tokenizer": str}, TypeError, "give the one that LanguageModel was trained with"),
+        ({"texts": __file__}, ValueError, r"which names a file\. Pass Path\("),
+        ({"tokenizer": None}, TypeError, "tokenizer must be a tokenizer"),
+        ({"tokenizer": str}, TypeError, "Pass the one that LanguageModel was trained with"),
         (
             {"model": 5},
             TypeError,
-            "model takes a torch.nn.Module, or the folder of one, and got int",
+            "model must be a torch.nn.Module, or the folder of one, got int",
         ),
         ({"model": "folder"}, ValueError, "the folder folder has a tokenizer of its own"),
-        ({"length": 0}, ValueError, "length takes"),
-        ({"length": "all"}, TypeError, "length takes"),
+        ({"length": 0}, ValueError, "length must be"),
+        ({"length": "all"}, TypeError, "length must be"),
         (
             {"truncate": True},
             ValueError,
-            "truncate=True cuts texts that are read whole: add length='whole', or leave it out",
+            "truncate=True cuts texts that are read whole. Add length='whole', or omit it",
         ),
-        ({"length": 99}, ValueError, "take length=7, or another up to 7"),
+        ({"length": 99}, ValueError, "Use length=7, or another up to 7"),
     ],
 )
 def test_what_does_not_fit_is_refused(model, given, error, sentence):
@@ -202,11 +202,11 @@ def test_roles_on_random_tokens_follow_from_the_seed(model):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"period": 1}, "period takes"),
-        ({"texts": TEXTS, "period": 3}, "period is that of random tokens, and got texts too"),
-        ({"length": 5}, "length cuts texts into chunks, and got no texts"),
-        ({"period": 5}, "period takes at most 3 tokens, and got 5"),
-        ({"texts": "cat"}, "among 3 tokens at least, and 1 text has 1"),
+        ({"period": 1}, "period must be"),
+        ({"texts": TEXTS, "period": 3}, "period needs random tokens, got texts. Omit"),
+        ({"length": 5}, "length needs texts to cut into chunks, got none. Pass"),
+        ({"period": 5}, "period must be at most 3, got 5"),
+        ({"texts": "cat"}, "least 3 tokens to find roles, got 1 in"),
         ({"thresholds": {"last": 0.5}}, "a role is one of"),
     ],
 )
@@ -233,7 +233,7 @@ def test_the_tokenizer_of_a_larger_model_is_refused():
         lambda: gh.observe_texts(model, TEXTS, STATISTICS, tokenizer=tokenizer),
         lambda: gh.find_roles(model, tokenizer=tokenizer),
     ):
-        with pytest.raises(ValueError, match="takes tokens from 0 to 4, and its tokenizer gave"):
+        with pytest.raises(ValueError, match="must be from 0 to 4, got 12 from its tokenizer"):
             call()
 
 
@@ -305,9 +305,7 @@ def test_what_was_kept_of_other_inputs_is_refused(observed, interrupted, model):
     text = " ".join(TEXTS * 7)
     partial = interrupted(text, 5 * CONTEXT)
     kept = partial.read_bytes()
-    begun = (
-        r"observed\.partial holds the sums of a run with another {}: read what it was begun with"
-    )
+    begun = r"observed\.partial holds the sums of a run with another {}\. Read what it began with"
     with pytest.raises(ValueError, match=begun.format("text or length")):
         observed(text + " cat", partial=partial)
     with pytest.raises(ValueError, match=begun.format("text or length")):
@@ -339,5 +337,5 @@ def test_a_partial_file_without_its_sums_is_refused(observed, interrupted):
     sums = load_file(partial)
     del sums["all.layout"]
     save_file(sums, partial, metadata)
-    with pytest.raises(ValueError, match="partial statistics of a model that cannot be understood"):
+    with pytest.raises(ValueError, match="partial statistics of a model that cannot be read"):
         observed(text, partial=partial)

@@ -200,7 +200,7 @@ def test_whole_texts_are_sorted_within_a_window(observed, model, monkeypatch):
 
 
 def test_whole_texts_of_an_iterator_are_refused(observed):
-    sentence = "length='whole' takes texts that can be read twice, .* and got an iterator: give a"
+    sentence = r"length='whole' needs texts that can be read twice, .* got an iterator\. Pass a"
     with pytest.raises(ValueError, match=sentence):
         observed(iter(TEXTS), length="whole")
 
@@ -208,11 +208,15 @@ def test_whole_texts_of_an_iterator_are_refused(observed):
 @pytest.mark.parametrize(
     ("texts", "kind", "sentence"),
     [
-        (lambda: iter(["the", 3]), TypeError, "takes strings, or Paths of files, and got int"),
-        (lambda: iter(["the", "cat", 3]), TypeError, "takes strings, or Paths of files, and got i"),
-        (lambda: iter([]), ValueError, "texts takes one text at least"),
+        (lambda: iter(["the", 3]), TypeError, "must be strings, or Paths of files, got int"),
+        (lambda: iter(["the", "cat", 3]), TypeError, "must be strings, or Paths of files, got i"),
+        (lambda: iter([]), ValueError, "texts must have at least one text"),
         (lambda: iter([" ", "", " "]), ValueError, "the texts of an iterator has no text in it"),
-        (lambda: Path("none/*.txt"), ValueError, r"none/\*.txt matches no file: check the pattern"),
+        (
+            lambda: Path("none/*.txt"),
+            ValueError,
+            r"none/\*.txt matches no file\. Check the pattern",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_told_in_a_sentence(observed, texts, kind, sentence):
@@ -232,7 +236,7 @@ def test_what_is_wrong_in_the_last_file_is_told_before_the_model_reads(observed,
 def test_texts_that_change_while_they_are_read_are_refused(observed, tmp_path, monkeypatch):
     file = tmp_path / "text.txt"
     file.write_text("the cat sat on the mat")
-    sentence = r"text\.txt has changed while it was read, so that the statistics are of no text"
+    sentence = r"text\.txt has changed while it was read\. Read"
 
     counted = TextStream.counted
 
@@ -278,7 +282,7 @@ def test_an_iterator_goes_on_where_it_was_interrupted(observed, killed, tokens):
 def test_an_iterator_of_other_texts_is_refused(observed, killed):
     partial = killed(iter(TEXTS), 9 * CONTEXT)
     kept = partial.read_bytes()
-    sentence = "partial holds the sums of a run with another text or length: read what it was begun"
+    sentence = "partial holds the sums of a run with another text or length. Read what it began"
     for texts in (["dog", *TEXTS[1:]], TEXTS[:5], TEXTS[::-1]):
         with pytest.raises(ValueError, match=sentence):
             observed(iter(texts), partial=partial)

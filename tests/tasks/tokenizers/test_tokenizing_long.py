@@ -13,7 +13,7 @@ from glasshead.cli import main
 from glasshead.tasks.readers.open_reader import open_reader
 from glasshead.tasks.tokenizers import chunks as cutting
 from glasshead.tasks.tokenizers import train_tokenizer as making
-from glasshead.tasks.tokenizers.chunks import chunks_of_text, told_panics
+from glasshead.tasks.tokenizers.chunks import chunks_of_text, panics_as_errors
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.tokenizers.train_tokenizer import characters, train_bpe, train_wordpiece, words
 from written import written
@@ -78,7 +78,7 @@ def test_a_text_without_a_place_to_cut_it_has_a_bound(monkeypatch):
     tokenizer = train_bpe(SEEN, 307)
     assert len(tokenizer.encode("s" * 20_011)) == 20_011
     assert tokenizer.encode(("sun " * 11_003).strip())
-    with pytest.raises(ValueError, match="at most 20,011 characters where there is no place"):
+    with pytest.raises(ValueError, match="at most 20,011 characters without a place"):
         tokenizer.encode("s" * 20_012)
 
 
@@ -149,12 +149,12 @@ def test_what_else_is_written_to_standard_error_is_kept(capfd):
     within, on = threading.Event(), threading.Event()
 
     def other():
-        with told_panics("a.json"):
+        with panics_as_errors("a.json"):
             os.write(2, b"second\n")
             within.set()
             on.wait(60)
 
-    with told_panics("b.json"):
+    with panics_as_errors("b.json"):
         os.write(2, b"first\n")
         thread = threading.Thread(target=other)
         thread.start()
@@ -163,7 +163,7 @@ def test_what_else_is_written_to_standard_error_is_kept(capfd):
     thread.join()
     os.write(2, b"third\n")
     assert capfd.readouterr().err == "first\nsecond\nthird\n"
-    with pytest.raises(ZeroDivisionError), told_panics("c.json"):
+    with pytest.raises(ZeroDivisionError), panics_as_errors("c.json"):
         os.write(2, b"fourth\n") / 0
     assert capfd.readouterr().err == "fourth\n"
 

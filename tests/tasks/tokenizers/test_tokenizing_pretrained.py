@@ -114,27 +114,32 @@ def test_gpt2s_two_files(tmp_path):
     [
         ("tokenizer.json", None, FileNotFoundError, "neither a tokenizer.json.*AutoTokenizer"),
         ("tokenizer.json", "{", ValueError, "tokenizer.json, line 1: expected the JSON of a tok"),
-        ("tokenizer.json", '{"a": 1}', ValueError, "tokenizer.json holds no tokenizer that can be"),
+        (
+            "tokenizer.json",
+            '{"a": 1}',
+            ValueError,
+            "tokenizer.json does not hold a tokenizer that can be",
+        ),
         (
             "config.json",
             "{",
             ValueError,
-            r"config.json is broken JSON in line 1 \(.*\): mend it, or take it anew",
+            r"config.json is broken JSON in line 1 \(.*\)\. Fix it, or get it again",
         ),
         (
             "config.json",
             "[1]",
             ValueError,
-            "config.json is to hold a JSON object, and holds list: take it anew",
+            r"config.json must hold a JSON object, got list\. Get it again",
         ),
         (
             "config.json",
             '{"eos_token_id": 999}',
             ValueError,
-            "eos_token_id in .* takes numbers of the tokenizer's tokens, and got 999: take the tok",
+            r"eos_token_id in .* must be numbers of the tokenizer's tokens, got 999\. Use the tok",
         ),
-        ("config.json", '{"eos_token_id": "</s>"}', ValueError, "and got '</s>': take"),
-        ("config.json", '{"eos_token_id": [2, -1]}', ValueError, r"and got \[2, -1\]: take"),
+        ("config.json", '{"eos_token_id": "</s>"}', ValueError, r"got '</s>'\. Use"),
+        ("config.json", '{"eos_token_id": [2, -1]}', ValueError, r"got \[2, -1\]\. Use"),
         ("config.json", '{"bos_token_id": true}', ValueError, "bos_token_id in .*got True"),
         ("tokenizer_config.json", "{}", ValueError, "names no token that begins or ends a text"),
     ],
@@ -263,11 +268,11 @@ def test_a_file_that_is_none_is_told(tmp_path, content, said):
     file.write_bytes(content)
     with pytest.raises(ValueError, match=said) as raised:
         llama2c_tokenizer(file)
-    assert str(raised.value).startswith(f"{file} is no tokenizer of llama2.c, as ")
+    assert str(raised.value).startswith(f"{file} is not a llama2.c tokenizer: ")
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no file .*tok.bin: check its name"):
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*tok.bin: check its name"):
         llama2c_tokenizer(tmp_path / "tok.bin")
 
 
@@ -281,7 +286,7 @@ def test_a_tokenizer_with_dropout_is_refused_by_its_cause(tmp_path):
         huggingface_tokenizer,
         lambda folder: reader_of_huggingface(folder, torch.device("cpu")),
     ):
-        with pytest.raises(ValueError, match=r"tokenizer.json has dropout=0.25, so that a text"):
+        with pytest.raises(ValueError, match="tokenizer.json must be null, got 0.25: a text"):
             open_it(folder)
     told["model"]["dropout"] = 0.0
     file.write_text(json.dumps(told))

@@ -64,7 +64,9 @@ class SpoiltGradient(Spoilt):
     ],
 )
 def test_what_is_not_finite_ends_training_and_the_good_is_kept(tmp_path, task, step):
-    message = f"step {step}, with learning rate 0.0.*, has a {task.what}.* NaN .*: train anew with"
+    message = (
+        rf"step {step}, with learning rate 0.0.*, has a {task.what}.* NaN .*\. Train again with"
+    )
     with pytest.raises(ValueError, match=message):
         run(tmp_path, task=task)
     folder = RunFolder(tmp_path)
@@ -77,19 +79,19 @@ def test_what_is_not_finite_ends_training_and_the_good_is_kept(tmp_path, task, s
 
 def test_a_run_that_diverged_early_keeps_its_logs_and_says_what_to_change(tmp_path):
     late = dataclasses.replace(SETTINGS, save_every=50, validate_every=50)
-    with pytest.raises(ValueError, match=r"step 12, .* in another folder\. The logs are kept\."):
+    with pytest.raises(ValueError, match=r"step 12, .* in another folder; the logs are kept\."):
         run(tmp_path, late, task=Spoilt("loss", 12))
     folder = RunFolder(tmp_path)
     assert not folder.checkpoint.exists()
     assert [int(row["step"]) for row in rows(folder)][-2:] == [10, 12]
     failure = folder.read_failure()
     assert (failure["step"], "has a loss that is NaN" in failure["error"]) == (12, True)
-    shown = TrainingLog(tmp_path).told()
+    shown = TrainingLog(tmp_path).summary()
     assert shown["problems"] == [failure["error"]]
     assert shown["charts"]["loss"][0]["values"][-1] > 0
     with pytest.raises(ValueError, match=r"failed at step 12 and has no ch.* --set learning_rate="):
         run(tmp_path, late, resume=True)
-    with pytest.raises(FileExistsError, match="has the logs of a run that failed: name another"):
+    with pytest.raises(FileExistsError, match=r"has the logs of a run that failed\. Name another"):
         run(tmp_path, late)
 
 
@@ -148,7 +150,7 @@ def test_a_full_disk_is_told_and_the_last_checkpoint_is_kept(tmp_path, monkeypat
             resource.setrlimit(resource.RLIMIT_FSIZE, older)
 
     monkeypatch.setattr(files, "save_file", full)
-    with pytest.raises(OSError, match=r"cannot be written .*(make room there|name another place)"):
+    with pytest.raises(OSError, match=r"cannot be written .*(Make room there|Name another place)"):
         run(tmp_path / "full")
     assert everything(run(tmp_path / "full", resume=True)) == whole
     assert not list((tmp_path / "full").rglob("*.tmp"))
@@ -159,7 +161,7 @@ def test_a_log_that_cannot_be_read_is_told(tmp_path):
     folder.create()
     folder.write_config({})
     folder.log.mkdir()
-    with pytest.raises(OSError, match=r"log.csv cannot be read \(Is a directory\): take it away"):
+    with pytest.raises(OSError, match=r"log.csv cannot be read \(Is a directory\)\. Move it away"):
         run(tmp_path, resume=True)
 
 
@@ -174,24 +176,26 @@ def test_a_folder_that_is_taken_away_is_told(tmp_path):
 
 
 def test_nothing_to_train_on_is_told(tmp_path):
-    with pytest.raises(ValueError, match="what is to be trained on has no examples, or a batch wi"):
+    with pytest.raises(
+        ValueError, match="what is to be trained on must have examples, and batches that are"
+    ):
         run(tmp_path, source=Sequences(examples=0))
 
 
 def test_hardware_that_is_not_there_is_told(tmp_path):
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    with pytest.raises(ValueError, match="accelerator cuda is not to be had here: take auto, or c"):
+    with pytest.raises(ValueError, match="accelerator cuda is not available here. Use auto, or c"):
         run(tmp_path, hardware=Hardware(accelerator="cuda"))
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"devices": 0}, "devices takes a whole number of at least 1, and got 0"),
-        ({"nodes": True}, "nodes takes a whole number of at least 1, and got True"),
-        ({"strategy": "dp"}, "strategy takes one of auto, ddp, fsdp, and got 'dp'"),
-        ({"precision": "16"}, "precision takes one of auto, 32-true, bf16-mixed, and got '16'"),
+        ({"devices": 0}, "devices must be a whole number of at least 1, got 0"),
+        ({"nodes": True}, "nodes must be a whole number of at least 1, got True"),
+        ({"strategy": "dp"}, "strategy must be one of auto, ddp, fsdp, got 'dp'"),
+        ({"precision": "16"}, "precision must be one of auto, 32-true, bf16-mixed, got '16'"),
     ],
 )
 def test_wrong_hardware_is_named(wrong, message):

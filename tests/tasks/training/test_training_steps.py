@@ -166,7 +166,7 @@ def test_our_muon_goes_the_way_of_pytorchs(shape):
 def test_muon_takes_a_hidden_matrix(tmp_path):
     task = Tiny()
     task.model = nn.Sequential(nn.Embedding(11, 7), nn.Linear(7, 11))
-    with pytest.raises(ValueError, match="muon takes a model with hidden matrices: take adamw"):
+    with pytest.raises(ValueError, match=r"muon needs a model with hidden matrices\. Use adamw"):
         run(tmp_path, dataclasses.replace(SETTINGS, optimizer="muon"), task=task)
 
 
@@ -203,20 +203,20 @@ def test_early_stopping_ends_after_validations_that_are_no_better(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"steps": 0}, "steps takes a whole number of at least 1, and got 0"),
-        ({"accumulate": 1.5}, "accumulate takes a whole number of at least 1, and got 1.5"),
-        ({"patience": 0}, "patience takes a whole number of at least 1"),
-        ({"seed": -1}, "seed takes a whole number of at least 0"),
-        ({"learning_rate": float("nan")}, "learning_rate takes a number from 0, and got nan"),
-        ({"clip": 0}, "clip takes a norm above 0, or None to clip nothing, and got 0"),
-        ({"betas": (0.9, 1)}, r"betas takes two numbers from 0 and below 1, .* got \(0.9, 1\)"),
-        ({"optimizer": "adam"}, "optimizer takes one of .*, and got 'adam'"),
-        ({"minimum_learning_rate": 2}, "minimum_learning_rate takes no more than learning_rate"),
-        ({"clip": float("inf")}, "clip takes a norm above 0, or None .*, and got inf"),
-        ({"betas": (True, 0.9)}, r"betas takes two numbers .* got \(True, 0.9\)"),
-        ({"learning_rate": "0.1"}, "learning_rate takes a number from 0, and got '0.1'"),
+        ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
+        ({"accumulate": 1.5}, "accumulate must be a whole number of at least 1, got 1.5"),
+        ({"patience": 0}, "patience must be a whole number of at least 1"),
+        ({"seed": -1}, "seed must be a whole number of at least 0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a number from 0, got nan"),
+        ({"clip": 0}, "clip must be a norm above 0, or None to clip nothing, got 0"),
+        ({"betas": (0.9, 1)}, r"betas must be two numbers from 0 and below 1, .* got \(0.9, 1\)"),
+        ({"optimizer": "adam"}, "optimizer must be one of .*, got 'adam'"),
+        ({"minimum_learning_rate": 2}, "minimum_learning_rate must be at most learning_rate"),
+        ({"clip": float("inf")}, "clip must be a norm above 0, or None .*, got inf"),
+        ({"betas": (True, 0.9)}, r"betas must be two numbers .* got \(True, 0.9\)"),
+        ({"learning_rate": "0.1"}, "learning_rate must be a number from 0, got '0.1'"),
         ({"optimiser": "sgd"}, "TrainingSettings has no 'optimiser': did you mean 'optimizer'"),
-        ({"warmup": 1000}, "warmup takes fewer steps than there are, 1000, and got 1000"),
+        ({"warmup": 1000}, "warmup must be fewer steps than there are, 1000, got 1000"),
     ],
 )
 def test_wrong_settings_are_named(wrong, message):

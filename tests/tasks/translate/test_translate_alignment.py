@@ -177,10 +177,10 @@ def test_nothing_is_aligned_with_nothing(translator, source, target):
 @pytest.mark.parametrize(
     ("layer", "head", "said"),
     [
-        (2, None, "layer takes one from 0 to 1, and got 2"),
-        (-1, None, "layer takes one from 0 to 1, and got -1"),
-        (None, 3, "head takes one from 0 to 2, and got 3"),
-        (0, -1, "head takes one from 0 to 2, and got -1"),
+        (2, None, "layer must be from 0 to 1, got 2"),
+        (-1, None, "layer must be from 0 to 1, got -1"),
+        (None, 3, "head must be from 0 to 2, got 3"),
+        (0, -1, "head must be from 0 to 2, got -1"),
     ],
 )
 @pytest.mark.parametrize("text", [GERMAN, ""])

@@ -122,14 +122,16 @@ def test_unequal_numbers_of_lines_are_told_by_file_and_line(write, short, few, m
     with pytest.raises(ValueError) as caught:
         read_pairs([german, english])
     said = str(caught.value)
-    assert f"{short} ends after line 2, and the file beside it goes on" in said
+    assert f"{short} ends after line 2: expected as many lines" in said
     assert f"as many lines in {german} ({few}) as in {english} ({many})" in said
 
 
 @pytest.mark.parametrize("more", [[], ["b.jsonl"]])
 def test_one_text_file_alone_is_told(write, table, more):
     files = [write("a.de", "x\n"), *(table(name, ONE) for name in more)]
-    with pytest.raises(ValueError, match=r"text files in twos, .*and got 1, with .*a\.de alone"):
+    with pytest.raises(
+        ValueError, match=r"text files must come in pairs, .*got 1, with .*a\.de alone"
+    ):
         read_pairs(files)
 
 
@@ -165,8 +167,8 @@ def test_pairs_with_an_empty_side_are_left_out_and_counted(parallel):
     ("pairs", "held_out", "said"),
     [
         ([("a", ""), ("", "b")], None, "one pair of texts with words in both to train on"),
-        ([("a", "b")], None, "pair of texts with words in both to train on, and got none"),
-        (ONE, [("a", ""), ("", "b")], "texts with words in both to hold out, and got none"),
+        ([("a", "b")], None, "pair of texts with words in both to train on, got none"),
+        (ONE, [("a", ""), ("", "b")], "texts with words in both to hold out, got none"),
     ],
 )
 def test_pairs_of_which_nothing_is_left_are_told(parallel, pairs, held_out, said):
@@ -420,19 +422,19 @@ def test_assignments_go_where_their_key_belongs():
     [
         (
             "label_smoothing=1",
-            "label_smoothing takes a share from 0 to below 1, as in 0.1, and got 1.",
+            "label_smoothing must be a share from 0 to below 1, as in 0.1, got 1.",
         ),
-        ("held_out=2", "held_out takes a share between 0 and 1, as in 0.1, and got 2."),
-        ("tokenizer=xyz", "tokenizer takes one of bpe, wordpiece, words, and got 'xyz'."),
-        ("tokenizer=characters", "tokenizer takes one of bpe, wordpiece, words, and got"),
-        ("lowercase=maybe", "lowercase takes true or false, and got 'maybe'."),
-        ("lowercase=1", "lowercase takes true or false, and got 1."),
-        ("made_up=0", "made_up takes a whole number of at least 1, and got 0"),
-        ("batch_tokens=0.5", "batch_tokens takes a whole number of at least 1, and got 0.5"),
-        ("source=[1]", "source takes the name of a column, and got [1]."),
-        ("pairs=3", "--set knows no 'pairs'"),
-        ("text=a", "--set knows no 'text'"),
-        ("num_decoder_layers=0", "num_decoder_layers takes a whole number of at least 1"),
+        ("held_out=2", "held_out must be a share between 0 and 1, as in 0.1, got 2."),
+        ("tokenizer=xyz", "tokenizer must be one of bpe, wordpiece, words, got 'xyz'."),
+        ("tokenizer=characters", "tokenizer must be one of bpe, wordpiece, words, got"),
+        ("lowercase=maybe", "lowercase must be true or false, got 'maybe'."),
+        ("lowercase=1", "lowercase must be true or false, got 1."),
+        ("made_up=0", "made_up must be a whole number of at least 1, got 0"),
+        ("batch_tokens=0.5", "batch_tokens must be a whole number of at least 1, got 0.5"),
+        ("source=[1]", "source must be the name of a column, got [1]."),
+        ("pairs=3", "--set has no 'pairs'"),
+        ("text=a", "--set has no 'text'"),
+        ("num_decoder_layers=0", "num_decoder_layers must be a whole number of at least 1"),
     ],
 )
 def test_bad_assignments_are_told(assignment, said):
@@ -443,5 +445,5 @@ def test_bad_assignments_are_told(assignment, said):
 
 
 def test_files_to_be_held_out_take_files_to_train_on():
-    with pytest.raises(ValueError, match="--held-out takes files beside those that are trained on"):
+    with pytest.raises(ValueError, match="--held-out needs files to train on"):
         TranslateSettings.from_preset("tiny", held_out_files=["b.de", "b.en"])

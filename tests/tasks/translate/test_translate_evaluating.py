@@ -138,12 +138,14 @@ def test_without_files_what_was_held_out_is_evaluated(tmp_path):
     assert (found.texts, len(sources)) == (3, 3)
     assert {*sources} < {pair.german for pair in pairs(31, seed=3)}
     (tmp_path / "train.de").write_text("anders\n" * 31)
-    with pytest.raises(ValueError, match="the texts are not those .*: name files to evaluate on"):
+    with pytest.raises(ValueError, match="the texts must be those .*: name files to evaluate on"):
         evaluate(translator, strategy=Greedy())
 
 
 def test_a_text_that_is_too_long_is_told_by_file_and_line(translator, tmp_path):
     (tmp_path / "a.de").write_text(f"Ja\n{'und ' * 65}\n")
     (tmp_path / "a.en").write_text("Yes\nand\n")
-    with pytest.raises(ValueError, match=r"a\.de, line 2.* has 65 tokens.*model reads 64"):
+    with pytest.raises(
+        ValueError, match=r"a\.de, line 2.* the 64 tokens that the model reads, got 65"
+    ):
         evaluate(translator, [str(tmp_path / "a.de"), str(tmp_path / "a.en")], Greedy())

@@ -108,14 +108,16 @@ def test_a_text_longer_than_the_model_reads_is_refused(translator):
     most = translator.model.config.context_length
     fits, longer = "und " * most, "und " * (most + 1)
     assert translator.translate([fits], Greedy())[0].tokens
-    with pytest.raises(ValueError, match=f"text 2 has {most + 1} tokens, and the model reads"):
+    with pytest.raises(
+        ValueError, match=f"text 2 must have at most the {most} tokens .*, got {most + 1}"
+    ):
         translator.translate([fits, longer])
 
 
 def test_a_run_of_another_task_is_told(run, tmp_path):
     other = written(tmp_path / "run")
     with pytest.raises(
-        ValueError, match="has a run of the task 'write', and one of 'translate' is"
+        ValueError, match=r"must have a run of the task 'translate', got one of 'write'\. Name"
     ):
         TextTranslator.load(other.path)
 
@@ -144,24 +146,33 @@ def test_a_run_goes_on_with_the_same_pairs_and_settings_alone(files, tmp_path):
     assert longer.settings.training.steps == 901
     for assignment in ("d_model=24", "label_smoothing=0.2", "lowercase=true", "batch_tokens=999"):
         name = assignment.partition("=")[0]
-        with pytest.raises(ValueError, match=f"the run in .* has {name} .*was asked for: go on"):
+        with pytest.raises(
+            ValueError, match=rf"{name} must be .*, got .*, to resume the run in .*\. Use"
+        ):
             TRANSLATE.go_on(folder, assignments=[assignment])
-    with pytest.raises(ValueError, match="the run in .* has held_out_files"):
+    with pytest.raises(ValueError, match="held_out_files must be .*, got"):
         TRANSLATE.go_on(folder, held_out_files=files)
-    with pytest.raises(ValueError, match="the texts are not those that the run in .* began with"):
+    with pytest.raises(
+        ValueError, match="the texts must be those that the run in .* began with, got others"
+    ):
         TRANSLATE.go_on(folder, files=files[::-1])
     (tmp_path / "train.de").write_text("anders\n" * 211)
-    with pytest.raises(ValueError, match="the texts are not those that the run in .* began with"):
+    with pytest.raises(
+        ValueError, match="the texts must be those that the run in .* began with, got others"
+    ):
         TRANSLATE.go_on(folder)
 
 
 @pytest.mark.parametrize(
     ("assignment", "said"),
     [
-        ("context_length=7", r"context_length takes at least \d+, the tokens of the longest text"),
-        ("batch_tokens=7", r"batch_tokens takes at least \d+, the tokens of the longest text"),
-        ("vocabulary=100", "vocabulary takes .*at least 260.*, and got 100"),
-        ("tokenizer=wordpiece vocabulary=11", "vocabulary takes at least .*, and got 11"),
+        (
+            "context_length=7",
+            r"context_length must be at least \d+, the tokens of the longest text",
+        ),
+        ("batch_tokens=7", r"batch_tokens must be at least \d+, the tokens of the longest text"),
+        ("vocabulary=100", "vocabulary must be .*at least 260.*, got 100"),
+        ("tokenizer=wordpiece vocabulary=11", "vocabulary must be at least .*, got 11"),
     ],
 )
 def test_settings_that_do_not_fit_the_pairs_leave_no_run(files, tmp_path, assignment, said):

@@ -48,20 +48,20 @@ def test_assignments_go_where_their_key_belongs():
 @pytest.mark.parametrize(
     ("assignment", "said"),
     [
-        ("steps", "--set takes key=value, as in --set steps=500, and got 'steps': add the value."),
-        ("=5", "--set takes key=value"),
-        ("stepz=5", "--set knows no 'stepz': did you mean 'steps'?"),
-        ("sha256=5", "--set knows no 'sha256'"),
-        ("vocab_size=5", "--set knows no 'vocab_size'"),
-        ("steps=many", "steps takes a whole number of at least 1, and got 'many'"),
-        ("learning_rate=nan", "learning_rate takes a number from 0, and got "),
-        ("num_heads=7", "num_heads takes a number that divides d_model=128, and got 7"),
-        ("tokenizer=words", "tokenizer takes one of characters, bpe, wordpiece, gpt2, and got"),
-        ("tokenizer=gpt2", "tokenizer=gpt2 takes the folder with encoder.json and vocab.bpe too"),
-        ("held_out=2", "held_out takes a share between 0 and 1, as in 0.1, and got 2"),
-        ("batch_size=0", "batch_size takes a whole number"),
-        ("gpt2=3", "gpt2 takes a text, and got 3."),
-        ("field=3.5", "field takes the name of a column, and got 3.5"),
+        ("steps", "--set must be key=value, as in --set steps=500, got 'steps'. Add the value."),
+        ("=5", "--set must be key=value"),
+        ("stepz=5", "--set has no 'stepz': did you mean 'steps'?"),
+        ("sha256=5", "--set has no 'sha256'"),
+        ("vocab_size=5", "--set has no 'vocab_size'"),
+        ("steps=many", "steps must be a whole number of at least 1, got 'many'"),
+        ("learning_rate=nan", "learning_rate must be a number from 0, got "),
+        ("num_heads=7", "num_heads must divide d_model=128, got 7"),
+        ("tokenizer=words", "tokenizer must be one of characters, bpe, wordpiece, gpt2, got"),
+        ("tokenizer=gpt2", "tokenizer=gpt2 needs the folder with encoder.json and vocab.bpe. Add"),
+        ("held_out=2", "held_out must be a share between 0 and 1, as in 0.1, got 2"),
+        ("batch_size=0", "batch_size must be a whole number"),
+        ("gpt2=3", "gpt2 must be a text, got 3."),
+        ("field=3.5", "field must be the name of a column, got 3.5"),
     ],
 )
 def test_bad_assignments_are_told(assignment, said):
@@ -71,7 +71,7 @@ def test_bad_assignments_are_told(assignment, said):
 
 
 def test_an_unknown_preset_is_told():
-    with pytest.raises(ValueError, match="--preset knows no 'nanno': did you mean 'nano'?"):
+    with pytest.raises(ValueError, match="--preset has no 'nanno': did you mean 'nano'?"):
         WriteSettings.from_preset("nanno")
 
 
@@ -97,12 +97,12 @@ def test_they_are_what_a_run_is_evaluated_on(files, tmp_path):
     writer = Writer.load(written(tmp_path / "run", files=(train,), held_out=(valid,)).path)
     assert evaluate(writer) == evaluate(writer, [valid])
     (tmp_path / "valid.txt").write_text("Her red ball. " * 7)
-    with pytest.raises(ValueError, match="the texts are not those .*: name a FILE to evaluate on"):
+    with pytest.raises(ValueError, match="the texts must be those .*: name a FILE to evaluate on"):
         evaluate(writer)
 
 
 def test_they_take_files_to_train_on():
-    with pytest.raises(ValueError, match="--held-out takes files beside those that are trained on"):
+    with pytest.raises(ValueError, match="--held-out needs files to train on"):
         WriteSettings.from_preset("nano", held_out_files=["valid.txt"])
 
 
@@ -245,10 +245,10 @@ def test_pieces_come_as_they_are_written(writer, fed):
 @pytest.mark.parametrize(
     ("asked", "error", "match"),
     [
-        ({"prompts": "One"}, TypeError, "prompts takes several texts, and got one: put it"),
+        ({"prompts": "One"}, TypeError, "prompts must be several texts, got one. Put it"),
         ({"prompts": ["One", "Straße"]}, ValueError, "the prompt has 'ß', which the texts of this"),
-        ({"max_tokens": 0}, ValueError, "max_tokens takes a whole number of at least 1, and got 0"),
-        ({"stop": "x"}, TypeError, "stop takes several texts, and got 'x': put one into a list"),
+        ({"max_tokens": 0}, ValueError, "max_tokens must be a whole number of at least 1, got 0"),
+        ({"stop": "x"}, TypeError, "stop must be several texts, got 'x'. Put one into a list"),
     ],
 )
 def test_what_cannot_be_written_is_told(writer, asked, error, match):

@@ -102,7 +102,7 @@ def test_the_stories_of_the_published_model(data_folder):
 def test_a_model_of_others_is_evaluated_on_files(writer, tmp_path):
     (tmp_path / "text.txt").write_text("abc ab é bab")
     assert evaluate(writer, [str(tmp_path / "text.txt")])["loss"] > 0
-    with pytest.raises(ValueError, match="has held out no text: name a FILE to evaluate on"):
+    with pytest.raises(ValueError, match=r"text\. Name a FILE to evaluate on"):
         evaluate(writer)
 
 
@@ -162,13 +162,13 @@ def only_tokenizer(folder):
 @pytest.mark.parametrize(
     ("make", "kind", "said"),
     [
-        (bert, ValueError, "has an encoder, which reads a text and does not go on with it"),
+        (bert, ValueError, "must be"),
         (large_tokenizer, ValueError, f"has {len(TOKENS)} tokens, and the model {len(TOKENS) - 1}"),
         (without_tokenizer, FileNotFoundError, "has no tokenizer: there is neither a tokenizer"),
         (pickled, ValueError, "pytorch_model.bin"),
-        (lonely, FileNotFoundError, "such as tok512.bin, and there is none: put the one there"),
-        (several_tokenizers, FileNotFoundError, "beside it, .* and there are tok.bin, tok2.bin"),
-        (several_models, ValueError, "has several models, model.bin and other.bin among them"),
+        (lonely, FileNotFoundError, r"such as tok512.bin, got none\. Put the one there"),
+        (several_tokenizers, FileNotFoundError, "next to it, .* got tok.bin, tok2.bin"),
+        (several_models, ValueError, "has several models, such as model.bin and other.bin. Name"),
         (other_tokenizer, ValueError, f"has {len(TOKENS) + 1} tokens, and the model {len(TOKENS)}"),
         (smaller_tokenizer, ValueError, f"has {len(TOKENS) - 1} tokens, and the model "),
         (only_tokenizer, FileNotFoundError, "has no run: there is no config.json in it"),
@@ -185,5 +185,7 @@ def test_a_prompt_that_has_no_token_is_told(tmp_path):
     llama_folder(tmp_path)
     file = tmp_path / "tokenizer.json"
     file.write_text(file.read_text().replace('"byte_fallback": true', '"byte_fallback": false'))
-    with pytest.raises(ValueError, match="the prompt has 'x', which no token stands for: leave it"):
+    with pytest.raises(
+        ValueError, match=r"the prompt has 'x', which no token stands for\. Omit it"
+    ):
         Writer.load(tmp_path).write("ab x", Greedy(), max_tokens=1)

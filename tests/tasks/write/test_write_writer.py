@@ -185,16 +185,18 @@ def test_a_run_goes_on_with_the_same_texts_alone(tmp_path):
     folder = written(tmp_path / "run", files=(str(file),))
     assert torch.equal(WRITE.go_on(folder).source.tokens[:3], WRITE.go_on(folder).source.tokens[:3])
     file.write_text("ba" * 500)
-    with pytest.raises(ValueError, match="the texts are not those that the run in .* began with"):
+    with pytest.raises(
+        ValueError, match="the texts must be those that the run in .* began with, got others"
+    ):
         WRITE.go_on(folder)
-    with pytest.raises(ValueError, match="the texts are not those .*: name a FILE to evaluate on"):
+    with pytest.raises(ValueError, match="the texts must be those .*: name a FILE to evaluate on"):
         evaluate(Writer.load(folder.path))
 
 
 @pytest.mark.parametrize(
     ("length", "said"),
     [
-        (20, "the training part of the text takes at least 65 tokens, and has 18"),
+        (20, "the training part of the text must have at least 65 tokens, got 18. Add"),
         (0, "empty"),
     ],
 )
@@ -237,20 +239,30 @@ def rewrite(**changes):
     [
         ("config.json", lambda file: file.unlink(), FileNotFoundError, "has no run"),
         ("config.json", lambda file: file.write_text("{"), ValueError, "broken JSON in line 1"),
-        ("config.json", rewrite(task="classify"), ValueError, "has a run of the task 'classify'"),
-        ("config.json", rewrite(model={}), ValueError, "takes vocab_size, which is missing"),
+        (
+            "config.json",
+            rewrite(task="classify"),
+            ValueError,
+            "must have a run of the task 'write', got one of 'classify'",
+        ),
+        ("config.json", rewrite(model={}), ValueError, "must have vocab_size, which is missing"),
         ("config.json", rewrite(model__d_model=24), ValueError, "does not fit the model"),
         (
             "config.json",
             rewrite(model__vocab_size=11),
             ValueError,
-            "take the tokenizer that it was",
+            "Use the tokenizer that it was",
         ),
-        ("config.json", rewrite(model__norm=3), ValueError, "norm takes one of"),
+        ("config.json", rewrite(model__norm=3), ValueError, "norm must be"),
         ("model.safetensors", lambda file: file.unlink(), FileNotFoundError, "--resume"),
         ("model.safetensors", lambda file: file.write_bytes(b"?"), ValueError, "safetensors"),
         ("tokenizer.json", lambda file: file.unlink(), FileNotFoundError, "tokenizer.json"),
-        ("tokenizer.json", lambda file: file.write_text("{}"), ValueError, "no tokenizer"),
+        (
+            "tokenizer.json",
+            lambda file: file.write_text("{}"),
+            ValueError,
+            "does not hold a tokenizer",
+        ),
     ],
 )
 def test_a_folder_that_is_half_there_is_told(run, tmp_path, name, change, kind, said):
@@ -320,10 +332,10 @@ def test_a_stop_string_that_comes_with_the_rest():
 @pytest.mark.parametrize(
     ("stop", "error", "match"),
     [
-        ("ab", TypeError, "stop takes several texts, and got 'ab': put one into a list"),
-        (None, TypeError, "stop takes several texts, and got None: put"),
-        (["a", 3], TypeError, "stop takes texts, and got int 3"),
-        (["a", ""], ValueError, "stop takes texts of a character at least, and got ''"),
+        ("ab", TypeError, "stop must be several texts, got 'ab'. Put one into a list"),
+        (None, TypeError, "stop must be several texts, got None. Put"),
+        (["a", 3], TypeError, "stop must be texts, got int 3"),
+        (["a", ""], ValueError, "stop must be texts of at least one character, got ''"),
     ],
 )
 def test_stop_strings_that_are_none(stop, error, match):

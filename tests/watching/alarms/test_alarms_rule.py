@@ -100,11 +100,11 @@ def test_a_rule_goes_on_with_what_another_remembers():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"score": 0}, "score takes a number above 0, and got 0"),
-        ({"entropy": "low"}, "entropy takes a number, and got"),
+        ({"score": 0}, "score must be a number above 0, got 0"),
+        ({"entropy": "low"}, "entropy must be a number, got"),
         ({"entropy": 1.5}, "takes an entropy up to 1 and a growth from 1, and got 1.5 and 2: give"),
         ({"growth": 0.5}, "takes an entropy up to 1 and a growth from 1, and got 0.1 and 0.5"),
-        ({"patience": 0}, "patience takes a whole number"),
+        ({"patience": 0}, "patience must be a whole number"),
     ],
 )
 def test_what_is_no_setting_is_named(setting, message):
@@ -120,7 +120,7 @@ def test_steps_are_due_at_the_first_and_at_multiples():
     assert Every(7).due(14)
     twice = Every(3)
     assert [twice.due(step) for step in (3, 3, 5, 5, 7)] == [True, False, False, False, True]
-    with pytest.raises(ValueError, match="every takes a whole number"):
+    with pytest.raises(ValueError, match="every must be a whole number"):
         Every(0)
 
 

@@ -103,7 +103,7 @@ def test_of_a_rule_without_heads():
             "^eviction_scores takes 'h2o', 'snapkv' or 'tova', and got 'h20'.$",
         ),
         ("tova", {}, ValueError, r"^these scores of 'layers.0' follow from Received\(last=1\) of"),
-        ("snapkv", {"window": 0}, ValueError, "^window takes a whole number of at least 1"),
+        ("snapkv", {"window": 0}, ValueError, "^window must be a whole number of at least 1"),
         ("h2o", {"kv_heads": 2}, ValueError, "^eviction scores take heads that are a multiple of"),
         ("h2o", {"layers": "block"}, ValueError, "^layers takes names"),
     ],

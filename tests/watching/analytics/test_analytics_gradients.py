@@ -349,7 +349,7 @@ class TestErrors:
 
     def test_of_other_shapes(self):
         W, G = gh.Attention().weights(*torch.randn(2, 3, 5)), gh.WeightGradients(text(), text())
-        with pytest.raises(ValueError, match=r"one shape, and got \[3, 3\] and \[2, 7, 7\]: take"):
+        with pytest.raises(ValueError, match=r"one shape, got \[3, 3\] and \[2, 7, 7\]\. Use"):
             W * G
         with pytest.raises(TypeError):
             W * 2  # type: ignore[operator]

@@ -161,11 +161,11 @@ def test_a_frame_has_a_row_for_each_layer_text_and_head():
 @pytest.mark.parametrize(
     ("asked", "error", "sentence"),
     [
-        ({"vertical": 0}, ValueError, "^vertical takes a whole number of at least 1, and got 0.$"),
-        ({"slash": 1.5}, TypeError, "^slash takes a whole number of at least 1"),
-        ({"window": 0}, ValueError, "^window takes a whole number of at least 1, and got 0.$"),
+        ({"vertical": 0}, ValueError, "^vertical must be a whole number of at least 1, got 0.$"),
+        ({"slash": 1.5}, TypeError, "^slash must be a whole number of at least 1"),
+        ({"window": 0}, ValueError, "^window must be a whole number of at least 1, got 0.$"),
         ({"over": "all"}, ValueError, "^over takes 'window' or 'text', and got 'all'.$"),
-        ({"enough": 0.0}, ValueError, "^enough takes a number above 0, and got 0.0.$"),
+        ({"enough": 0.0}, ValueError, "^enough must be a number above 0, got 0.0.$"),
         ({"enough": 1.1}, ValueError, "^enough takes a share of at most 1, and got 1.1.$"),
         ({"layers": "decoder"}, ValueError, "^layers takes names"),
     ],

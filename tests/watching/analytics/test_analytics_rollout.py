@@ -214,11 +214,16 @@ def of_two_kinds():
     ("seen", "asked", "error", "sentence"),
     [
         (lambda: kept()[0], {"rows": -1}, TypeError, "^rows takes a list of queries such as"),
-        (lambda: kept()[0], {"rows": [0.5]}, TypeError, "^rows takes a whole number"),
+        (lambda: kept()[0], {"rows": [0.5]}, TypeError, "^rows must be a whole number"),
         (lambda: kept()[0], {"rows": []}, ValueError, "^rows takes one query at least"),
         (lambda: kept()[0], {"rows": [7]}, ValueError, "^rows takes queries of the 7 that there"),
         (lambda: kept()[0], {"rows": [-8]}, ValueError, "^rows .* of the 7 .*, and got -8.$"),
-        (lambda: kept()[0], {"residual": 1.0}, ValueError, "^residual takes a probability from 0"),
+        (
+            lambda: kept()[0],
+            {"residual": 1.0},
+            ValueError,
+            "^residual must be a probability from 0",
+        ),
         (lambda: kept()[0], {"layers": "decoder"}, ValueError, "^layers takes names .* 'decoder'"),
         (lambda: [1], {}, TypeError, "takes what a watch has seen, and got list: give it the seen"),
         (lambda: gh.Seen({}), {}, ValueError, "takes what a watch has seen, and nothing was"),

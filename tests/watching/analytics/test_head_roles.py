@@ -341,14 +341,14 @@ def test_repeated_tokens_are_distinct_within_a_period_and_the_same_in_the_next()
     [
         ({"period": 9, "avoid": (0, 1)}, "draws 9 distinct tokens, and there are 8 to draw from"),
         ({"period": 10, "begin": 0}, "draws 10 distinct tokens, and there are 9 to draw from"),
-        ({"period": 0}, r"\(period\) takes a whole number of at least 1, and got 0"),
-        ({"period": 3, "rows": 0}, r"\(rows\) takes a whole number of at least 1, and got 0"),
-        ({"period": 3, "times": 1}, r"\(times\) takes a whole number of at least 2, and got 1"),
-        ({"period": 3, "seed": -1}, r"\(seed\) takes a whole number of at least 0, and got -1"),
-        ({"period": 3, "begin": -1}, r"\(begin\) takes a whole number of at least 0, and got -1"),
+        ({"period": 0}, r"\(period\) must be a whole number of at least 1, got 0"),
+        ({"period": 3, "rows": 0}, r"\(rows\) must be a whole number of at least 1, got 0"),
+        ({"period": 3, "times": 1}, r"\(times\) must be a whole number of at least 2, got 1"),
+        ({"period": 3, "seed": -1}, r"\(seed\) must be a whole number of at least 0, got -1"),
+        ({"period": 3, "begin": -1}, r"\(begin\) must be a whole number of at least 0, got -1"),
         ({"period": 3, "rows": 10**12}, "makes at most 268435456 numbers, and would make 12"),
         ({"period": 3, "times": 10**12}, "makes at most 268435456 numbers, and would make 30"),
-        ({"period": 3, "avoid": (-1,)}, r"\(avoid\) takes a whole number of at least 0, and got"),
+        ({"period": 3, "avoid": (-1,)}, r"\(avoid\) must be a whole number of at least 0, got"),
     ],
 )
 def test_tokens_that_cannot_be_drawn_are_refused(arguments, sentence):
@@ -369,7 +369,7 @@ def test_what_is_no_model_is_refused():
             TypeError,
             r"tokens takes a tensor of whole numbers, \[batch, length\], and got l",
         ),
-        (torch.ones(1, 5), TypeError, "and got torch.float32"),
+        (torch.ones(1, 5), TypeError, "got torch.float32"),
         (torch.ones(1, 1, 5).long(), ValueError, r"or a batch of them, .*and got \[1, 1, 5\]"),
         (torch.ones(1, 0).long(), ValueError, r"and got \[1, 0\]"),
     ],
@@ -382,14 +382,14 @@ def test_what_are_no_tokens_is_refused(tokens, kind, sentence):
 @pytest.mark.parametrize(
     ("asked", "kind", "sentence"),
     [
-        ({"near": -1}, ValueError, "near takes a whole number of at least 0, and got -1"),
+        ({"near": -1}, ValueError, "near must be a whole number of at least 0, got -1"),
         ({"thresholds": 0.5}, TypeError, r"thresholds takes a dict such as .* and got 0\.5"),
         (
             {"thresholds": {"sink": 0.5}},
             ValueError,
-            "a role is one of previous, .*, and got 'sink'",
+            "a role is one of previous, .*, got 'sink'",
         ),
-        ({"thresholds": {"first": "x"}}, TypeError, r"thresholds\['first'\] takes a number, and"),
+        ({"thresholds": {"first": "x"}}, TypeError, r"thresholds\['first'\] must be a number"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(asked, kind, sentence):
@@ -455,5 +455,5 @@ def test_a_role_that_nobody_has_a_score_of_has_no_best_head():
     roles = gh.head_roles(attending(random_weights(), gh.causal()), torch.arange(LENGTH))
     with pytest.raises(ValueError, match="no head has a score of 'induction', as no query"):
         roles.best("induction")
-    with pytest.raises(ValueError, match="a role is one of previous, .*, and got 'sink'"):
+    with pytest.raises(ValueError, match="a role is one of previous, .*, got 'sink'"):
         roles.heads("sink")

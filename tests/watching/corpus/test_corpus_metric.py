@@ -230,7 +230,9 @@ def test_a_result_is_had_by_name_as_a_table_and_from_a_file(tmp_path):
         result["third"]
     with pytest.raises(KeyError, match="'top' was not asked; there is entropy"):
         result.to_frame("top")
-    with pytest.raises(ValueError, match="takes statistics of the same axes together, and got ent"):
+    with pytest.raises(
+        ValueError, match="the statistics of to_frame must have the same axes, got ent"
+    ):
         result.to_frame("entropy", "received")
     with pytest.raises(ValueError, match="stacked takes layers of one shape, and 'entropy' is"):
         result.stacked("entropy")

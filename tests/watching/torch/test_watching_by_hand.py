@@ -14,7 +14,7 @@ from glasshead import ladder
 from glasshead.private_names import private
 from glasshead.watching import reasons
 from glasshead.watching.errors import WEAK_STORAGE, BudgetError
-from glasshead.watching.interception import by_hand_follower, by_hand_records
+from glasshead.watching.interception import explicit_follower, explicit_records
 from watching.torch import by_hand
 from watching.torch.by_hand import BATCH, HEAD_DIM, HEADS, LENGTH, WIDTH, Block, Model
 from watching.torch.explicit import check, lower, nothing_is_open, undisturbed, weights
@@ -1170,7 +1170,7 @@ def test_what_fails_on_the_way_leaves_the_model_as_it_is(monkeypatch):
 
     model, x = by_hand.CausalAttention().double().eval(), texts(BATCH).detach()
     expected = model(x)
-    monkeypatch.setattr(by_hand_follower, "product", failing)
+    monkeypatch.setattr(explicit_follower, "product", failing)
     with pytest.raises(RuntimeError, match="'the model' cannot be followed there .ZeroDivis"):  # noqa: SIM117
         with gh.watch(model, [gh.Entropy()]):
             assert model(x).equal(expected)
@@ -1178,7 +1178,7 @@ def test_what_fails_on_the_way_leaves_the_model_as_it_is(monkeypatch):
 
 def test_without_weak_references_to_memory_it_is_refused_by_name(monkeypatch):
     lacked = WEAK_STORAGE
-    for module in (by_hand_records, reasons):
+    for module in (explicit_records, reasons):
         monkeypatch.setattr(
             module, "private", lambda name: None if name == lacked else private(name)
         )

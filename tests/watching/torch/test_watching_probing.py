@@ -154,7 +154,7 @@ def fails(*given, **named):
 # Before the function runs, while it is captured, and once it has run.
 @pytest.mark.parametrize(
     ("home", "name"),
-    [(patches, "is_sharded"), (patches, "capture_sdpa"), (session, "unsupported_reason")],
+    [(patches, "has_ranks"), (patches, "capture_sdpa"), (session, "unsupported_reason")],
 )
 def test_an_error_of_our_own_is_a_reason_why_it_was_not_observed(home, name, monkeypatch):
     model, x = Attention(), text()

@@ -47,7 +47,7 @@ export class Example {
 
   async start() {
     const { t, context } = this;
-    fill(this.text.label, t("steps.sentence"));
+    fill(this.text.label, t("steps.text"));
     this.text.field.value = context.state.text ?? "";
     const how = t("shell.how");
     fill(

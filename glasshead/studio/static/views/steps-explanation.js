@@ -145,12 +145,12 @@ export class SumFrame {
    * @param {StepsData} data
    * @param {number} query
    */
-  drawWeights({ words, matrices }, query) {
+  drawWeights({ words, matrices, decimals }, query) {
     const level = scale();
     const row = matrices.weights[query];
     const cells = words.map((word, at) => {
       const color = `w${level(row[at])}`;
-      return element("span", { title: `${word} ${decimal(row[at])}` }, [
+      return element("span", { title: `${word} ${decimal(row[at], decimals.sums)}` }, [
         words.length > ROOM ? null : element("small", word),
         element(`b.${color}`, words.length > ROOM ? "" : decimal(row[at], 2)),
       ]);
@@ -159,12 +159,12 @@ export class SumFrame {
   }
 
   /** @param {Sum} sum */
-  draw({ title, value, lines, note }) {
+  draw({ title, value, lines, decimals, note }) {
     const full = value === null ? null : [this.inFull(value), note && " · "];
     fill(
       this.told,
       element("h2", title),
-      lines.map((line) => element("p.line", line.map(partElement))),
+      lines.map((line) => element("p.line", partElements(line, decimals))),
       element("p.quiet", full, note),
     );
   }
@@ -181,11 +181,14 @@ export class SumFrame {
 }
 
 /**
- * @param {Part} part
+ * @param {Part[]} parts
+ * @param {number} [decimals]
  * @returns {Children}
  */
-export function partElement(part) {
-  if (typeof part === "string") return part;
-  if (typeof part === "number") return element("data", { value: part, title: part }, term(part));
-  return element("sup", part.up.map(partElement));
+export function partElements(parts, decimals) {
+  return parts.map((part) => {
+    if (typeof part === "string") return part;
+    if (typeof part !== "number") return element("sup", partElements(part.up, decimals));
+    return element("data", { value: part, title: part }, term(part, decimals));
+  });
 }

@@ -17,7 +17,7 @@ import { subscript } from "./steps-sums.js";
  * have their colour alone.
  * @type {Record<number, string>}
  */
-const SIZES = { 3: "wide", 2: "close", 0: "dense" };
+const SIZES = { 3: "wide", 2: "close", 1: "close", 0: "dense" };
 // These have a row of numbers for each word; the others are of words and words.
 const VECTORS = ["queries", "keys", "values", "context"];
 
@@ -49,7 +49,7 @@ export class Matrix {
    */
   constructor(name, title, { words, decimals, matrices }, sign) {
     this.name = name;
-    this.decimals = decimals;
+    this.decimals = decimals.cells;
     this.formula = element("span");
     const numbers = range(matrices[name][0].length).map((at) => name[0] + subscript(at));
     const columns = VECTORS.includes(name) ? numbers : words;
@@ -67,7 +67,7 @@ export class Matrix {
       );
     });
     const table = element(
-      `table.weights.${SIZES[decimals]}`,
+      `table.weights.${SIZES[decimals.cells]}`,
       { role: "grid", "data-matrix": name, onkeydown: walk },
       element("caption", element("b", title), " ", this.formula),
       element(

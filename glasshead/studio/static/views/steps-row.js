@@ -45,6 +45,7 @@ import { factor, joined, product } from "./steps-sums.js";
  * @property {number} hidden  Keys that the mask hides, of all
  * @property {number} largest  Score
  * @property {number} total  Of the powers of e
+ * @property {number} [decimals]  The most of a number
  */
 
 /**
@@ -64,7 +65,7 @@ const NUMBERS = 6;
  * @returns {Row}
  */
 export function rowOf(data, query, normalizer) {
-  const { matrices, words, beta } = data;
+  const { matrices, words, beta, decimals } = data;
   const masked = matrices.masked[query];
   const seen = masked.filter((score) => score !== null);
   const largest = Math.max(...seen);
@@ -98,6 +99,7 @@ export function rowOf(data, query, normalizer) {
     hidden: masked.length - seen.length,
     largest,
     total: seen.reduce((sum, score) => sum + Math.exp(score - largest), sink),
+    decimals: decimals.sums,
   };
 }
 
@@ -138,7 +140,7 @@ export function sentenceOf(row, { phase, rest }, t) {
   const normalized = row.isExponential ? exponential : "normalized";
   const name = phase === "weights" ? normalized : phase;
   const ends = { word: row.word, count: row.q.length, normalizer: row.normalizer };
-  const numbers = { beta: decimal(row.beta), cap: row.softcap, hidden: row.hidden };
+  const numbers = { beta: decimal(row.beta, row.decimals), cap: row.softcap, hidden: row.hidden };
   const said = t(`walk.${name}`, { ...ends, ...numbers });
   return rest ? `${said} ${t(`walk.${phase}.rest`, { count: row.rest.count })}` : said;
 }

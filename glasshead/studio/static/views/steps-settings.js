@@ -1,11 +1,10 @@
 // The settings of the view "steps": a control for each, which offers what there is.
 import { choice, menu, slider, textField } from "../controls.js";
 import { button, element, fill } from "../dom.js";
-import { range } from "../numbers.js";
 
 /**
  * @import { Context } from "../app.js"
- * @import { StepsData } from "./steps-sums.js"
+ * @import { Option, StepsData } from "./steps-sums.js"
  */
 
 /** @typedef {HTMLElement & {set: (value: string) => void}} Control */
@@ -15,16 +14,11 @@ import { range } from "../numbers.js";
  *   chosen: (value: string) => void) => Control} MakeControl
  */
 
-/** @type {Record<string, MakeControl>} */
-const CONTROLS = {
-  source: menu,
-  beta: stops,
-  mask: choice,
-  normalizer: menu,
-  heads: choice,
-  head: choice,
-  query: menu,
-};
+/**
+ * The controls of settings that are no menu.
+ * @type {Record<string, MakeControl>}
+ */
+const CONTROLS = { beta: stops, mask: choice, heads: choice, head: choice };
 /**
  * What makes no sense with other heads.
  * @type {Record<string, null>}
@@ -51,18 +45,17 @@ export class Settings {
     // What each control offers, to see whether it has changed.
     /** @type {Record<string, string>} */
     this.offers = {};
-    const names = Object.keys(CONTROLS);
-    this.slots = Object.fromEntries(names.map((name) => [name, element("div.slot")]));
+    /** @type {Record<string, HTMLElement>} */
+    this.slots = {};
     /** @param {string} text */
     const sent = (text) => ask({ ...OF_A_SENTENCE, text });
     const most = about.limits.sentence;
-    this.text = textField(t("steps.sentence"), "", t("steps.show"), sent, most);
+    this.text = textField(t("steps.text"), "", t("steps.show"), sent, most);
     this.examples = element("div.control", { role: "group", "aria-label": t("steps.examples") });
     this.frame = element(
       "div.controls",
       { role: "group", "aria-label": t("steps.choices") },
       source.offline ? null : [this.text, this.examples],
-      Object.values(this.slots),
     );
   }
 
@@ -80,7 +73,8 @@ export class Settings {
     );
     /** @type {Record<string, any>} */
     const values = { ...data.chosen, query };
-    for (const [name, options] of Object.entries(this.options())) {
+    for (const [name, options] of Object.entries(data.options)) {
+      if (!this.slots[name]) this.frame.append((this.slots[name] = element("div.slot")));
       // A control is made anew only where its offer has changed: what is held by pointer or
       // keyboard stays.
       const offer = JSON.stringify(options);
@@ -101,36 +95,17 @@ export class Settings {
 
   /**
    * @param {string} name
-   * @param {[string, string][]} options
+   * @param {Option[]} options
    */
   control(name, options) {
     if (options.length < 2) return null;
     const chosen = (/** @type {string} */ value) => this.take(name, value);
-    return CONTROLS[name](this.t(`steps.${name}`), options, "", chosen);
-  }
-
-  /**
-   * The options of each control, as values and texts.
-   * @returns {Record<string, [string, string][]>}
-   */
-  options() {
-    const { options, chosen, words } = this.data;
-    /**
-     * @param {any[]} values
-     * @param {(value: any) => string} textOf
-     * @returns {[string, string][]}
-     */
-    const pairs = (values, textOf) =>
-      values.map((each) => [String(each.name ?? each), textOf(each)]);
-    return {
-      source: pairs(options.sources, (each) => each.said),
-      beta: pairs(options.betas, (each) => each.said),
-      mask: pairs(options.masks, (each) => this.t(`steps.mask.${each}`)),
-      normalizer: pairs(options.normalizers, (each) => each.said),
-      heads: pairs(options.heads, String),
-      head: pairs(range(chosen.heads), String),
-      query: pairs(options.queries, (each) => words[each]),
-    };
+    /** @param {Option} option */
+    const saidOf = ({ name: value, said }) =>
+      said ?? (typeof value === "number" ? String(value) : this.t(`steps.${name}.${value}`));
+    /** @type {[string, string][]} */
+    const pairs = options.map((each) => [String(each.name), saidOf(each)]);
+    return (CONTROLS[name] ?? menu)(this.t(`steps.${name}`), pairs, "", chosen);
   }
 
   /**
@@ -146,16 +121,17 @@ export class Settings {
     // Texts have matrices of their own, and some no scale.
     if (name === "source") Object.assign(changes, OF_HEADS, { heads: null, beta: null });
     // What never becomes hard goes on with the sharpest β that is a number.
-    const normalizer = options.normalizers.find((each) => each.name === value);
+    const normalizer = options.normalizer.find((each) => each.name === value);
     if (chosen.beta === "inf" && normalizer && !normalizer.hardens) {
-      changes.beta = options.betas.at(-2).name;
+      changes.beta = options.beta.at(-2).name;
     }
     this.ask(changes);
   }
 
   /** @param {number} query  The word to explain, where there is one */
   explain(query) {
-    if (this.data.options.queries.includes(query)) this.take("query", String(query));
+    const { query: offered } = this.data.options;
+    if (offered.some(({ name }) => name === query)) this.take("query", String(query));
   }
 }
 

@@ -1,6 +1,6 @@
 // The sum that made a cell. Its lines come with the data, with places such as {score} for what is
 // taken from cells.
-import { range } from "../numbers.js";
+import { decimal, range } from "../numbers.js";
 
 /**
  * @import { Translate } from "../app.js"
@@ -15,7 +15,7 @@ import { range } from "../numbers.js";
  * @property {number} query
  * @property {number} beta
  * @property {string} normalizer
- * @property {number} decimals
+ * @property {{cells: number, sums: number}} decimals  The most of a number in a cell and elsewhere
  * @property {Record<string, (number | null)[][]>} matrices  A hidden score is null
  * @property {Record<string, {formula: string, lines: string[], note?: string}>} sums
  * @property {Record<string, number[][]> | null} projection  The embeddings x, and the matrices
@@ -23,7 +23,13 @@ import { range } from "../numbers.js";
  * @property {number[] | null} thresholds
  * @property {Record<string, any>} chosen
  * @property {Record<string, any>} defaults
- * @property {Record<string, any[]>} options
+ * @property {Record<string, Option[]>} options
+ */
+
+/**
+ * An option of a setting: what stands for it in an address, and how it is said; without that, it is
+ * a number, or said in the page's language.
+ * @typedef {{name: string | number, said?: string, hardens?: boolean}} Option
  */
 
 /**
@@ -37,6 +43,7 @@ import { range } from "../numbers.js";
  * @property {string} title
  * @property {number | null} value
  * @property {Part[][]} lines
+ * @property {number} decimals
  * @property {string} note
  * @property {string[]} cells
  */
@@ -70,12 +77,15 @@ export function sumOf(cell, data, t) {
   // A weight is made of all scores of its row.
   if (isWeight) words.forEach((_, key) => terms.take("masked", row, key));
   const named = { word: words[row], query: words[row], key: words[column] };
-  const places = { ...named, number: terms.dimension(), largest: terms.largest().toFixed(4) };
+  const decimals = data.decimals.sums;
+  const largest = decimal(terms.largest(), decimals);
+  const places = { ...named, number: terms.dimension(), largest };
   const notes = [note, isWeight && terms.note()].filter(Boolean);
   return {
     title: t(`steps.of.${name}`, { ...named, number: column + 1 }),
     value: matrices[name][row][column],
     lines: lines.map((line) => filledIn(line, terms)),
+    decimals,
     note: notes.map((each) => t(/** @type {string} */ (each), places)).join(" "),
     cells: terms.cells,
   };

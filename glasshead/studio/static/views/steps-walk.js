@@ -1,7 +1,7 @@
 // The walk of one query: played, stepped and scrubbed through, and told in sentences.
 import { button, element, fill } from "../dom.js";
 import { within } from "../numbers.js";
-import { partElement } from "./steps-explanation.js";
+import { partElements } from "./steps-explanation.js";
 import { framesOf, lineOf, sentenceOf } from "./steps-row.js";
 import { Stage } from "./steps-stage.js";
 
@@ -112,7 +112,7 @@ export class Walk {
     const said = sentenceOf(row, frames[at], t);
     // Each phase is told once while it is played.
     if (this.sentence.textContent !== said) fill(this.sentence, said);
-    fill(this.line, lineOf(row, frames[at]).map(partElement));
+    fill(this.line, partElements(lineOf(row, frames[at]), row.decimals));
     this.line.dataset.frame = frames[at].phase;
     this.scrubber.value = String(at);
     this.scrubber.ariaValueText = said;

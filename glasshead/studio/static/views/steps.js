@@ -56,7 +56,7 @@ class Steps {
     this.at = null;
     /** @type {string} */
     this.shown = null;
-    // The words and the head's width that the tables were built for.
+    // The words, the head's width and the decimals that the tables were built for.
     this.shape = "";
     // Whether something is being asked for, and whether that is out of date already.
     this.isAsking = false;
@@ -193,13 +193,13 @@ class Steps {
   draw(data, query) {
     this.data = data;
     this.query = query;
-    const shape = JSON.stringify([data.words, data.matrices.queries[0].length]);
+    const { words, matrices, decimals } = data;
+    const shape = JSON.stringify([words, matrices.queries[0].length, decimals]);
     if (shape !== this.shape) this.build(shape);
     // What is being moved or typed is left alone.
     if (!this.isStale) this.settings.draw(data, query);
     this.drawNumbers();
-    const { normalizers } = data.options;
-    const normalizer = normalizers.find(({ name }) => name === data.normalizer)?.said;
+    const normalizer = data.options.normalizer.find(({ name }) => name === data.normalizer)?.said;
     this.walk.show(rowOf(data, query, normalizer ?? data.normalizer));
     this.at ??= this.strongestCell();
     reachByTab(this.cells.get(this.at));

@@ -1,25 +1,34 @@
 """Attention written by hand, captured by its softmax and by the product that took the weights."""
 
-import math
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glasshead.watching.captured_call import CapturedCall, MaskReader, agrees
+from glasshead.recipe.masks import dense
+from glasshead.watching.captured_call import (
+    CapturedCall,
+    MaskReader,
+    agrees,
+    first_keys,
+    hidden_scores,
+    position_among,
+    problem_from_inputs,
+)
 from glasshead.watching.errors import UnfollowedError
-from glasshead.watching.interception.axes import Product
-from glasshead.watching.interception.by_hand_records import MIXED, Change, TakenWeights
-from glasshead.watching.interception.by_hand_trace import trace_by_hand
+from glasshead.watching.interception.explicit_records import MIXED, Change, TakenWeights
+from glasshead.watching.interception.explicit_trace import trace_explicit
 from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.interception.session import Session
-from glasshead.watching.interception.torch_attention import capture_scores
-from glasshead.watching.module_calls import ModuleCall, calls_in_progress
+from glasshead.watching.interception.torch_attention import same_for_all
+from glasshead.watching.module_calls import (
+    ModuleCall,
+    calls_in_progress,
+    crosses_by_arguments,
+)
 from glasshead.watching.recorded_call import OVER_FEATURES
 
 _CHANGED = (
@@ -30,7 +39,7 @@ _FILLED = "has weights that are NaN, and fills them with other numbers after the
 _ANOTHER_OUTPUT = "gave another output than its mixed weights do with its values"
 
 
-def observe_by_hand(session: Session, taken: TakenWeights) -> None:
+def observe_explicit(session: Session, taken: TakenWeights) -> None:
     """Let the watchers observe an attention written by hand."""
     calls = next(filter(None, (calls_in_progress(one.names) for one in session.watchers)), [])
     batch = taken.batch
@@ -60,7 +69,7 @@ def _capture(
         heads: Number of heads, where these share an axis with the batch.
         crosses: Whether the keys belong to another text.
 
-    Errors: an `UnfollowedError` where the weights were changed after the softmax.
+    Errors: an `UnfollowedError` if the weights were changed after the softmax.
     """
     apart = partial(headed, heads=heads)
     scores, value = apart(taken.of_scores()), apart(taken.of_values())
@@ -75,7 +84,7 @@ def _capture(
     over_features = taken.weights.over_features
     context = CallContext(masks, lambda: crosses or over_features, made)
     captured = capture_scores(scores, context, value=value, lowest=taken.weights.product.dtype)
-    before = _told(taken.weights.steps, hides=captured.problem.mask is not None)
+    before = _described(taken.weights.steps, hides=captured.problem.mask is not None)
     softmax = OVER_FEATURES if over_features else "softmax"
     words = ["queries · keys", *before, softmax, *after, "· values"]
     if over_features:
@@ -83,9 +92,62 @@ def _capture(
         captured = replace(captured, problem=problem, crossing=False, over_features=True)
     trace = None
     if taken.weights.product.found is not None:
-        trace = partial(trace_by_hand, taken)
+        trace = partial(trace_explicit, taken)
     context = partial(_context, taken, heads)
     return replace(captured, by_hand=", ".join(words), trace=trace, context=context)
+
+
+def capture_scores(
+    scores: Float[Tensor, "... queries keys"],
+    context: CallContext,
+    *,
+    value: Float[Tensor, "*batch heads keys value_dim"] | None = None,
+    lowest: torch.dtype | None = None,
+) -> CapturedCall:
+    """Capture an attention by its scores, masked with -inf, without queries and keys.
+
+    They come from the math fallback of PyTorch's function, as for dropout, from eager
+    FlexAttention, and from attention written by hand. Here they become a bias of scores that are 0.
+
+    Args:
+        scores: The input of the softmax; three axes have no heads.
+        context: What else is known of the call.
+        value: The values, where known.
+        lowest: The type of which the lowest number hides a key, too, as that of a mask.
+    """
+    scores = scores.detach()
+    scores = scores.unsqueeze(-3) if scores.ndim == 3 else scores
+    queries, keys = scores.shape[-2:]
+    hidden = scores.isneginf() if lowest is None else hidden_scores(scores, lowest)
+    hides = bool(hidden.any())
+    hidden = _once(hidden)
+    visible = ~hidden if hides else None
+    offset = position_among(queries, keys, visible)
+    other = context.crosses() or crosses_by_arguments(queries, keys)
+    crossing = other and same_for_all(visible)
+    query, key = (scores.new_zeros(*scores.shape[:-2], count, 1) for count in (queries, keys))
+    problem = problem_from_inputs(
+        query,
+        key,
+        key if value is None else value,
+        scale=1.0,
+        offset=offset,
+        mask=None if visible is None else dense(visible),
+        bias=scores if visible is None else scores.masked_fill(hidden, 0.0),
+    )
+    if not crossing:
+        problem = first_keys(problem, offset + queries)
+    output = None if context.output is None else context.output.detach()
+    return CapturedCall(problem, crossing=crossing, output=output)
+
+
+def _once(hidden: Tensor) -> Tensor:
+    """Return a mask with one index for axes before the queries along which it is the same."""
+    for axis in range(hidden.ndim - 2):
+        first = hidden.narrow(axis, 0, 1)
+        if hidden.shape[axis] > 1 and bool((hidden == first).all()):
+            hidden = first
+    return hidden
 
 
 def _context(taken: TakenWeights, heads: int | None) -> Tensor:
@@ -104,7 +166,7 @@ def headed(tensor: Tensor, heads: int | None) -> Tensor:
 def _check_output(taken: TakenWeights, apart: Callable[[Tensor], Tensor]) -> None:
     """Check that the output is that of the weights which were taken, at the first and last query.
 
-    Errors: an `UnfollowedError` where it is another.
+    Errors: an `UnfollowedError` if it is another.
     """
     if taken.found.added:
         return
@@ -179,14 +241,14 @@ def _mixed(
     return weights, words
 
 
-def _told(steps: Sequence[Change], *, hides: bool) -> list[str]:
+def _described(steps: Sequence[Change], *, hides: bool) -> list[str]:
     """Describe the steps before a softmax, and which tensors that are added are masks.
 
     Args:
         steps: The steps.
         hides: Whether the softmax hides any key.
     """
-    words = [_told_by_numbers(step) for step in steps]
+    words = [_described_by_numbers(step) for step in steps]
     # The numbers of a tensor that is gone are told by what the softmax hides.
     gone = [place for place, word in enumerate(words) if word is None]
     masked = any(word and "mask" in word for word in words)
@@ -196,8 +258,8 @@ def _told(steps: Sequence[Change], *, hides: bool) -> list[str]:
     return [word for word in words if word]
 
 
-def _told_by_numbers(step: Change) -> str | None:
-    """Describe a step, "" for one that does nothing; None where its tensor is gone."""
+def _described_by_numbers(step: Change) -> str | None:
+    """Describe a step, "" for one that does nothing; None if its tensor is gone."""
     if step.other is None:
         return step.words
     other = step.other()
@@ -217,84 +279,6 @@ def _told_by_numbers(step: Change) -> str | None:
 _HIDING = -1e4
 
 
-def step_of(name: str, args: Sequence[Any], source: Tensor) -> Change | None:
-    """Describe what an operator does to scores.
-
-    Args:
-        name: Its name, without that of its library.
-        args: Its arguments.
-        source: The one of them that is followed.
-    """
-    other = next((one for one in args if one is not source and not isinstance(one, bool)), None)
-    number = f"{other:.4g}" if isinstance(other, int | float) else None
-    if name in ("mul", "div"):
-        several = "numbers" if isinstance(other, Tensor) and other.numel() > 1 else "a number"
-        words = f"{'times' if name == 'mul' else 'divided by'} {number or several}"
-        factor = None
-        if isinstance(other, int | float) and other != 0:
-            factor = other if name == "mul" else 1 / other
-        return Change(words, factor=factor)
-    if name in ("add", "sub"):
-        if not isinstance(other, Tensor):
-            return Change(f"{number or 'a number'} {_WORDS[name]}") if other else None
-        return Change(f"a tensor {_WORDS[name]}", weakref.ref(other) if name == "add" else None)
-    if name == "exp":
-        known = _has_logarithm(source)
-        return Change(
-            "by exp", factor=None, exponential=True, scores=None if known else source.detach()
-        )
-    words = _WORDS.get(name, f"by {name}")
-    return Change(
-        words,
-        factor=1.0 if words in _ADDING else None,
-        exponential=name in ("exp2", "special_exp2") and _has_logarithm(source),
-    )
-
-
-# Steps that change scores by numbers that are added to them.
-_ADDING = "masked", "log-softmax"
-
-
-def _has_logarithm(scores: Tensor) -> bool:
-    """Return whether the exponentials of scores tell these, and none is 0 by underflow."""
-    if not scores.is_floating_point():
-        return False
-    scores, numbers = scores.detach(), torch.finfo(scores.dtype)
-    told = (scores > math.log(numbers.tiny)) & (scores < math.log(numbers.max))
-    return bool((told | scores.isneginf()).all())
-
-
-_WORDS = {
-    "_log_softmax": "log-softmax",
-    "log_softmax": "log-softmax",
-    "special_log_softmax": "log-softmax",
-    "add": "added",
-    "sub": "subtracted",
-    "masked_fill": "masked",
-    "where": "masked",
-    "index_put": "masked",
-    "masked_scatter": "masked",
-    "tril": "masked",
-    "triu": "masked",
-    "tanh": "tanh",
-    "clamp": "clamped",
-    "clamp_min": "clamped",
-    "maximum": "clamped",
-    "cat": "joined with others",
-}
-
-
-def steps_of_product(
-    found: Product, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Change, ...]:
-    """Describe what a product of queries and keys does besides."""
-    if not found.added:
-        return ()
-    alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
-    steps = () if alpha == 1 else (Change(f"times {alpha:.4g}", factor=alpha),)
-    return (*steps, Change("a tensor added", weakref.ref(args[0]))) if beta else steps
-
-
 def _check_whole(calls: Sequence[ModuleCall], shape: Sequence[int]) -> None:
     """Check that scores of five axes have those of heads before the queries, and not of chunks.
 
@@ -302,7 +286,7 @@ def _check_whole(calls: Sequence[ModuleCall], shape: Sequence[int]) -> None:
         calls: The module calls in progress, innermost first.
         shape: The shape of the scores.
 
-    Errors: an `UnfollowedError` where the tokens of a text are in chunks.
+    Errors: an `UnfollowedError` if the tokens of a text are in chunks.
     """
     if len(shape) < 5:
         return
@@ -320,7 +304,7 @@ _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "hea
 
 
 def count_heads(calls: Sequence[ModuleCall], shape: Sequence[int]) -> int | None:
-    """Return the number of heads where these share an axis with the batch; None where none do.
+    """Return the number of heads where these share an axis with the batch; None if none do.
 
     Args:
         calls: The module calls in progress, innermost first.
@@ -336,9 +320,9 @@ def count_heads(calls: Sequence[ModuleCall], shape: Sequence[int]) -> int | None
             return heads
     if not batches or any(rows in sizes for sizes in batches):
         return None
-    told = [rows // size for sizes in batches for size in sizes[:1] if rows % size == 0]
-    told += [heads for heads in known if heads and rows % heads == 0]
-    return told[0] if told else rows
+    likely = [rows // size for sizes in batches for size in sizes[:1] if rows % size == 0]
+    likely += [heads for heads in known if heads and rows % heads == 0]
+    return likely[0] if likely else rows
 
 
 def _numbers(module: nn.Module) -> Iterator[int]:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from glasshead.watching.captured_call import tolerance_of
-from glasshead.watching.interception.by_hand_operators import Operator
-from glasshead.watching.interception.by_hand_records import Change, Record, TensorRole
+from glasshead.watching.interception.explicit_operators import Operator
+from glasshead.watching.interception.explicit_records import Change, Record, TensorRole
 
 _QUOTIENTS = {"aten::div", "aten::divide", "aten::true_divide"}
 _PRODUCTS = {"aten::mul", "aten::multiply"}
@@ -35,7 +35,7 @@ def normalized(
     args: Sequence[Any],
     output: Any,
 ) -> NormalizedScores | None:
-    """Return the scores whose softmax an operator completes; None where it completes none.
+    """Return the scores whose softmax an operator completes; None if it completes none.
 
     These are the exponential of scores less their logsumexp, and exponentials divided by their
     sums.
@@ -71,7 +71,7 @@ def normalized(
 
 
 def _scores(steps: Sequence[Change], powers: Tensor, output: Tensor, axis: int) -> Tensor | None:
-    """Return the scores of exponentials that were normalized; None where these do not show them.
+    """Return the scores of exponentials that were normalized; None if these do not show them.
 
     Args:
         steps: The exponential, and what was done to its result.
@@ -110,7 +110,7 @@ def _constant_axes(other: Tensor, output: Tensor) -> list[int]:
 
 
 def _axis_of_ones(made: Tensor, axes: Iterable[int], rounding: float) -> int | None:
-    """Return the last of some axes along which numbers sum to 1; None where there is none.
+    """Return the last of some axes along which numbers sum to 1; None if there is none.
 
     Rows in which all is hidden hold 0 or NaN, and show nothing.
     """

@@ -1,7 +1,7 @@
 """Attention written by hand, softmax(Q·Kᵀ)·V, followed from one operator to the next.
 
 Each operator of a watched model is looked at here once it has run. A tensor that may be a part of
-attention has a record of its role (`by_hand_records.py`); one without is any other tensor.
+attention has a record of its role (`explicit_records.py`); one without is any other tensor.
 
     x ──product with a parameter──▶ FEATURES q ─┐
                                                 ├─product─▶ SCORES ──times 0.5, plus a mask─▶ SCORES
@@ -19,10 +19,10 @@ What an operator does to roles:
 - A product of any other two tensors makes SCORES. It is one of queries and keys if a softmax comes
   next, and of no concern if none does.
 - A softmax of SCORES makes WEIGHTS, whether it is one operator or an exponential, a sum and a
-  division (`by_hand_normalized.py`). Its axis is that of the keys.
-- A product of WEIGHTS takes them to values (`by_hand_products.py`).
+  division (`explicit_normalized.py`). Its axis is that of the keys.
+- A product of WEIGHTS takes them to values (`explicit_derived.py`).
 - Any other operator hands on the greatest role among its inputs, with the axes as far as they can
-  be told and its words, such as "times 0.5" (`by_hand_derived.py`).
+  be told and its words, such as "times 0.5" (`explicit_derived.py`).
 
 A softmax waits, open, until a product takes it. It closes unobserved when the memory of its weights
 is gone, when `_WAITING` later ones wait, or when it does what no watch understands: then it keeps
@@ -56,21 +56,24 @@ from glasshead.watching.interception.axes import (
     product,
     whole,
 )
-from glasshead.watching.interception.by_hand_capture import steps_of_product
-from glasshead.watching.interception.by_hand_derived import TOGETHER, derive, tensors_among
-from glasshead.watching.interception.by_hand_normalized import normalized
-from glasshead.watching.interception.by_hand_operators import Operator, operator_of
-from glasshead.watching.interception.by_hand_products import (
+from glasshead.watching.interception.circumstances import in_backward
+from glasshead.watching.interception.explicit_derived import (
+    TOGETHER,
     are_heads,
     convolved_heads,
+    derive,
     features_of,
     head_mixing,
     mixed_axes,
     mixes,
+    steps_of_product,
     taken_by,
+    tensors_among,
     weighed_values,
 )
-from glasshead.watching.interception.by_hand_records import (
+from glasshead.watching.interception.explicit_normalized import normalized
+from glasshead.watching.interception.explicit_operators import Operator, operator_of
+from glasshead.watching.interception.explicit_records import (
     MIXED,
     Change,
     HandWeights,
@@ -81,7 +84,6 @@ from glasshead.watching.interception.by_hand_records import (
     TensorRecords,
     TensorRole,
 )
-from glasshead.watching.interception.circumstances import in_backward
 from glasshead.watching.interception.session import Session
 from glasshead.watching.missed import HandSoftmax
 from glasshead.watching.module_calls import calling, calls_in_progress
@@ -295,6 +297,10 @@ class HandFollower:
         output: Any,
     ) -> bool:
         """Follow a softmax that is written otherwise, if an operator completes one."""
+        if not (
+            operator.exponential or any(step.exponential for one, _ in known for step in one.steps)
+        ):
+            return False
         if in_backward():
             return False
         found = normalized(operator, known, args, output)

@@ -16,12 +16,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from glasshead.watching.errors import BY_HAND
-from glasshead.watching.interception.by_hand_capture import count_heads, headed
+from glasshead.watching.errors import EXPLICIT
+from glasshead.watching.interception.explicit_capture import capture_scores, count_heads, headed
 from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.interception.session import THREADS, Session
 from glasshead.watching.interception.thread_modes import ThreadMode
-from glasshead.watching.interception.torch_attention import capture_scores
 from glasshead.watching.intervener import AttentionChange
 from glasshead.watching.module_calls import ModuleCall
 
@@ -169,7 +168,7 @@ class InterveneMode(ThreadMode, TorchFunctionMode):
     ) -> Tensor:
         """Run a product of weights with values, and change its result.
 
-        Errors: a ValueError where no watch has followed it.
+        Errors: a ValueError if no watch has followed it.
         """
         # Set by the watch that follows operators, while the product runs.
         session.followed = None
@@ -178,7 +177,7 @@ class InterveneMode(ThreadMode, TorchFunctionMode):
         order = _order(args[0]) if func is torch.einsum else list(range(output.ndim))
         if order is None or session.followed != shape[:-1]:
             raise ValueError(
-                f"{BY_HAND}, and that of {change.name!r} it did not follow as one of tokens to "
+                f"{EXPLICIT}, and that of {change.name!r} it did not follow as one of tokens to "
                 f"tokens: leave it out, or let layers= of the watch name it."
             )
         _record(session, change.name, done=True)
@@ -197,14 +196,14 @@ def _calls(session: Session) -> Sequence[ModuleCall]:
         if calls := one.concerned_calls():
             if session.watchers:
                 return calls
-            one.record_by_hand(None, done=False)
+            one.record_explicit(None, done=False)
     return ()
 
 
 def _record(session: Session, name: str, *, done: bool) -> None:
     """Record in the interveners a changed softmax, or that a product took its weights."""
     for one in session.changing:
-        one.record_by_hand(name, done=done)
+        one.record_explicit(name, done=done)
 
 
 @torch.compiler.assume_constant_result

@@ -1,6 +1,11 @@
-"""Products of attention written by hand: whether one takes weights to values, or mixes heads."""
+"""What operators make of tensors of attention written by hand: their role, axes and steps.
 
-from collections.abc import Hashable, Mapping, Sequence
+First products: whether one takes weights to values, or mixes heads. Then all other operators.
+"""
+
+import math
+import weakref
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -8,15 +13,20 @@ import torch
 from torch import Tensor
 
 from glasshead.watching.errors import FEATURES
-from glasshead.watching.interception.axes import Axis, Product, whole
-from glasshead.watching.interception.by_hand_records import (
+from glasshead.watching.interception.axes import Axis, Product, broadcast, reshaped, whole
+from glasshead.watching.interception.explicit_operators import Operator
+from glasshead.watching.interception.explicit_records import (
+    Change,
     HandWeights,
     HeadMixing,
+    LateWeights,
     Record,
     TakenWeights,
+    TensorRecords,
     TensorRole,
 )
 
+TOGETHER = "combines the weights of several softmaxes"
 _LOST = "passes its weights on through {}, after which nothing tells which key one belongs to"
 _OTHER_AXIS = (
     "multiplies its weights along another axis than that of its softmax, axis {axis} of {shape}"
@@ -116,7 +126,7 @@ def mixes(scores: Record, found: Product, side: int) -> bool:
 def mixed_axes(record: Record, found: Product, side: int) -> list[Axis] | None:
     """Return the axes of a product with a matrix that mixes one axis, which stays what it was.
 
-    None where it does more than that, or the axes are not to be told.
+    None if it does more than that, or the axes are not to be told.
     """
     axes, own = record.axes(found.operands[side]), found.own(1 - side)
     if axes is None or len(found.summed) != 1 or len(own) != 1:
@@ -139,7 +149,7 @@ def head_mixing(
 ) -> tuple[list[Axis], HeadMixing] | None:
     """Return how a product with a parameter mixes the heads of weights, and the axes of its result.
 
-    None where it is no such product, or does more than that.
+    None if it is no such product, or does more than that.
 
     Args:
         name, args: The operator.
@@ -175,7 +185,7 @@ def are_heads(weights: HandWeights, axis: Axis) -> bool:
 def convolved_heads(
     args: Sequence[Any], named: Mapping[str, Any], output: Tensor
 ) -> HeadMixing | None:
-    """Return how a convolution mixes channels; None where it mixes neighbours, or makes others.
+    """Return how a convolution mixes channels; None if it mixes neighbours, or makes others.
 
     Args:
         args, named: Its arguments.
@@ -235,3 +245,201 @@ def features_of(record: Record | None, found: Product, side: int) -> list[Hashab
         for label, parts in zip(found.labels[side], axes, strict=False)
         if parts and all(part.axis in record.origin for part in parts)
     ]
+
+
+def derive(
+    records: TensorRecords,
+    operator: Operator,
+    known: Sequence[tuple[Record, Tensor]],
+    args: Sequence[Any],
+    output: Any,
+    *,
+    alone: bool,
+) -> None:
+    """Follow an operator on tensors of which something is known.
+
+    Args:
+        operator, args, output: The operator.
+        known: What is known of its inputs.
+        alone: Whether that is all of them.
+    """
+    record, source = max(known, key=lambda one: (one[0].kind, one[0].layout is not None))
+    if record.kind is TensorRole.WEIGHTS:
+        softmaxes = {one.origin for one, _ in known if one.kind is TensorRole.WEIGHTS}
+        for origin in softmaxes if len(softmaxes) > 1 else ():
+            origin.close(TOGETHER)
+        if sums_over_keys(operator.name, record, source, args):
+            # No key is left in it.
+            return
+    if _goes_on(operator, record, source, output, alone=alone):
+        _remember(records, operator, record, source, args, output)
+
+
+def _remember(
+    records: TensorRecords,
+    operator: Operator,
+    record: Record,
+    source: Tensor,
+    args: Sequence[Any],
+    output: Any,
+) -> None:
+    """Remember the results of an operator as made of one of its inputs."""
+    step = _steps(operator, args, source, output) if record.kind >= TensorRole.SCORES else ()
+    for made in tensors_among((output,)):
+        if records.of(made) is record:
+            # A view, or the same tensor with other numbers.
+            record.steps += step if operator.mutates else ()
+            continue
+        axes = record.axes(source)
+        if axes is not None:
+            if operator.copies or operator.elementwise:
+                axes = broadcast(axes, source.shape, made.shape)
+                # A part of a larger tensor is written to.
+                axes = axes if not operator.mutates or _fills(made) else None
+            else:
+                axes = reshaped(axes, source.shape, made.shape) if operator.reshapes else None
+        lost = record.lost or ("" if axes is not None else operator.name)
+        records.remember(made, record.kind, axes, record.origin, record.steps + step, lost)
+
+
+def _goes_on(
+    operator: Operator, record: Record, source: Tensor, output: Any, *, alone: bool
+) -> bool:
+    """Return whether the result of an operator is of the kind of its input.
+
+    Args:
+        operator: The operator.
+        record: What is known of the greatest of its inputs.
+        source: That input.
+        output: The result.
+        alone: Whether something is known of all of them.
+    """
+    if record.kind is TensorRole.STATIC:
+        return alone
+    if record.kind is TensorRole.FEATURES:
+        # Normalized, too, and with a learned bias.
+        moves = operator.copies or operator.reshapes or operator.scales
+        return moves or (alone and operator.elementwise)
+    if record.kind is TensorRole.SCORES:
+        # Sums and norms of scores are none.
+        return operator.copies or operator.reshapes or operator.moves or operator.elementwise
+    if isinstance(record.origin, LateWeights) and not _keeps_all(operator, source, output):
+        # A router chooses experts by its largest weights, and scales their outputs by them.
+        return False
+    return record.origin.open
+
+
+def _keeps_all(operator: Operator, source: Tensor, output: Any) -> bool:
+    """Return whether the result of an operator may still be weights for a product with values."""
+    if operator.view or operator.copies or operator.reshapes:
+        return True
+    if not isinstance(output, Tensor):
+        return False
+    if operator.moves:
+        return output.numel() >= source.numel()
+    return output.numel() == source.numel()
+
+
+def _steps(
+    operator: Operator, args: Sequence[Any], source: Tensor, output: Any
+) -> tuple[Change, ...]:
+    """Describe what an operator does to scores or weights; nothing for a copy of the same type."""
+    if operator.copies or operator.reshapes:
+        same = not isinstance(output, Tensor) or output.dtype == source.dtype
+        return () if same else (Change(f"in {str(output.dtype)[6:]}", keeps=True),)
+    step = step_of(operator.name.rpartition("::")[2], args, source)
+    return () if step is None else (step,)
+
+
+def tensors_among(given: Sequence[Any]) -> Iterator[Tensor]:
+    """Yield the tensors among arguments or results, those of lists included."""
+    for one in given:
+        if isinstance(one, Tensor):
+            yield one
+        elif isinstance(one, list | tuple):
+            for part in one:
+                if isinstance(part, Tensor):
+                    yield part
+
+
+def _fills(tensor: Tensor) -> bool:
+    """Return whether a tensor is all of its memory."""
+    return tensor.numel() * tensor.itemsize == tensor.untyped_storage().nbytes()
+
+
+def step_of(name: str, args: Sequence[Any], source: Tensor) -> Change | None:
+    """Describe what an operator does to scores.
+
+    Args:
+        name: Its name, without that of its library.
+        args: Its arguments.
+        source: The one of them that is followed.
+    """
+    other = next((one for one in args if one is not source and not isinstance(one, bool)), None)
+    number = f"{other:.4g}" if isinstance(other, int | float) else None
+    if name in ("mul", "div"):
+        several = "numbers" if isinstance(other, Tensor) and other.numel() > 1 else "a number"
+        words = f"{'times' if name == 'mul' else 'divided by'} {number or several}"
+        factor = None
+        if isinstance(other, int | float) and other != 0:
+            factor = other if name == "mul" else 1 / other
+        return Change(words, factor=factor)
+    if name in ("add", "sub"):
+        if not isinstance(other, Tensor):
+            return Change(f"{number or 'a number'} {_WORDS[name]}") if other else None
+        return Change(f"a tensor {_WORDS[name]}", weakref.ref(other) if name == "add" else None)
+    if name == "exp":
+        known = _has_logarithm(source)
+        return Change(
+            "by exp", factor=None, exponential=True, scores=None if known else source.detach()
+        )
+    words = _WORDS.get(name, f"by {name}")
+    return Change(
+        words,
+        factor=1.0 if words in _ADDING else None,
+        exponential=name in ("exp2", "special_exp2") and _has_logarithm(source),
+    )
+
+
+# Steps that change scores by numbers that are added to them.
+_ADDING = "masked", "log-softmax"
+
+
+def _has_logarithm(scores: Tensor) -> bool:
+    """Return whether the exponentials of scores tell these, and none is 0 by underflow."""
+    if not scores.is_floating_point():
+        return False
+    scores, numbers = scores.detach(), torch.finfo(scores.dtype)
+    in_range = (scores > math.log(numbers.tiny)) & (scores < math.log(numbers.max))
+    return bool((in_range | scores.isneginf()).all())
+
+
+_WORDS = {
+    "_log_softmax": "log-softmax",
+    "log_softmax": "log-softmax",
+    "special_log_softmax": "log-softmax",
+    "add": "added",
+    "sub": "subtracted",
+    "masked_fill": "masked",
+    "where": "masked",
+    "index_put": "masked",
+    "masked_scatter": "masked",
+    "tril": "masked",
+    "triu": "masked",
+    "tanh": "tanh",
+    "clamp": "clamped",
+    "clamp_min": "clamped",
+    "maximum": "clamped",
+    "cat": "joined with others",
+}
+
+
+def steps_of_product(
+    found: Product, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Change, ...]:
+    """Describe what a product of queries and keys does besides."""
+    if not found.added:
+        return ()
+    alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
+    steps = () if alpha == 1 else (Change(f"times {alpha:.4g}", factor=alpha),)
+    return (*steps, Change("a tensor added", weakref.ref(args[0]))) if beta else steps

@@ -1,121 +1,16 @@
-"""Options of an attention and its statistics, parsed before torch is imported.
+"""Statistics as options of a command, parsed before torch is imported: `entropy`, `top-k:3`."""
 
-Score, normalizer, mask and β make `RecipeOptions`; `entropy`, `top-k:3`, `mass-on:0,1` are
-statistics.
-"""
-
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import glasshead as gh
-from glasshead.cli.inputs.messages import one_of, quoted
-from glasshead.explanation.choices import (
-    HARDENING,
-    NORMALIZERS,
-    SCORES,
-    RecipeOptions,
-)
+from glasshead.explanation.choices import one_of, quoted
 from glasshead.message import Message
-from glasshead.recipe.mask_text import check_mask_text
 
 if TYPE_CHECKING:
     from glasshead import Statistic
-
-
-def parse_recipe(
-    *,
-    score: str,
-    beta: str | None = None,
-    normalizer: str | None = None,
-    mask: str = "none",
-    heads: int = 1,
-    dropout: str | None = None,
-) -> RecipeOptions:
-    """Parse the options of an attention.
-
-    Errors: a ValueError that names the option.
-
-    >>> parse_recipe(score="dot", beta="inf", mask="causal").normalizer
-    'hardmax'
-    """
-    sharpness = parse_beta(beta)
-    chosen = "softmax" if normalizer is None else normalizer
-    one_of(chosen, NORMALIZERS, "--normalizer")
-    if sharpness == math.inf:
-        if chosen not in HARDENING:
-            raise ValueError(
-                Message(
-                    "--beta inf is the hardest attention, which --normalizer {chosen} never "
-                    "reaches: leave one of the two out.",
-                    chosen=chosen,
-                )
-            )
-        sharpness, chosen = None, "hardmax"
-    if heads < 1:
-        raise ValueError(
-            Message("--heads takes a whole number of at least 1, and got {heads}.", heads=heads)
-        )
-    return RecipeOptions(
-        score=one_of(score, SCORES, "--score"),
-        beta=sharpness,
-        normalizer=chosen,
-        mask=check_mask_text(mask, "--mask"),
-        heads=heads,
-        dropout=parse_dropout(dropout),
-    )
-
-
-def parse_dropout(written: str | None) -> float:
-    """Parse a probability of dropout, 0 where none is written.
-
-    Errors: a ValueError if it is not a number from 0 on and below 1.
-
-    >>> parse_dropout("0.5"), parse_dropout(None)
-    (0.5, 0.0)
-    """
-    if written is None:
-        return 0.0
-    try:
-        rate = float(written)
-    except ValueError:
-        rate = math.nan
-    if not 0 <= rate < 1 or "_" in written:
-        raise ValueError(
-            Message(
-                "--dropout must be a number of at least 0 and below 1, got {written}.",
-                written=quoted(written),
-            )
-        )
-    return rate
-
-
-def parse_beta(written: str | None) -> float | str | None:
-    """Parse β: a number, `math.inf`, "auto", or None where none is written.
-
-    Errors: a ValueError if it is none of these.
-
-    >>> parse_beta("0.5"), parse_beta("inf"), parse_beta("auto")
-    (0.5, inf, 'auto')
-    """
-    if written is None or written == "auto":
-        return written
-    try:
-        beta = float(written)
-    except ValueError:
-        beta = math.nan
-    if not beta > 0 or "_" in written:
-        raise ValueError(
-            Message(
-                "--beta takes a number above 0, auto for 1/√d, or inf for the hardest attention, "
-                "and got {written}: try 1.",
-                written=quoted(written),
-            )
-        )
-    return beta
-
 
 _WHOLE = re.compile(r"[0-9]{1,9}")
 _WHOLES = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")
@@ -202,7 +97,7 @@ def parse_statistics(written: Sequence[str]) -> tuple[StatisticOption, ...]:
         if any((one.form, one.numbers) == (other.form, other.numbers) for other in asked):
             raise ValueError(
                 Message(
-                    "--stat takes each statistic once, and got {written} twice.",
+                    "--stat must have each statistic once, got {written} twice.",
                     written=one.written,
                 )
             )
@@ -221,7 +116,7 @@ def _parsed(written: str) -> StatisticOption:
     if form.argument is None and colon:
         raise ValueError(
             Message(
-                "--stat {name} takes nothing after its name, and got {written}.",
+                "--stat {name} must have nothing after its name, got {written}.",
                 name=name,
                 written=quoted(written),
             )
@@ -232,7 +127,7 @@ def _parsed(written: str) -> StatisticOption:
     if form.argument is None or not form.argument.fullmatch(argument):
         raise ValueError(
             Message(
-                "--stat {name} takes numbers as in {name}:{value}, and got {written}.",
+                "--stat {name} must have numbers as in {name}:{value}, got {written}.",
                 name=name,
                 value=form.example or 16,
                 written=quoted(written),

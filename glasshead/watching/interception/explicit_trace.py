@@ -10,22 +10,21 @@ from glasshead.attention import Attention
 from glasshead.recipe.masks import Mask, causal, dense
 from glasshead.recipe.problem import Trace
 from glasshead.recipe.scores import Dot, ScaledDot, Score
-from glasshead.watching.captured_call import with_own_context, within
+from glasshead.watching.captured_call import hidden_scores, with_own_context, within
 from glasshead.watching.errors import UnfollowedError
-from glasshead.watching.interception.by_hand_records import HandWeights, TakenWeights
-from glasshead.watching.interception.torch_attention import hidden_scores
+from glasshead.watching.interception.explicit_records import HandWeights, TakenWeights
 
-_UNTOLD = "made its scores of queries and keys in a way that is not to be told"
+_NOT_FOLLOWED = "made its scores of queries and keys in a way that is not to be told"
 _OTHERWISE = "changes its scores otherwise"
 _FEATURES = "weighs features by its softmax, and not tokens"
 _ANOTHER_OUTPUT = "gave another output than its weights do with its values"
 _MIXES = "mixes the weights of its heads after the softmax"
 
 
-def trace_by_hand(taken: TakenWeights) -> Trace:
+def trace_explicit(taken: TakenWeights) -> Trace:
     """Compute the steps of an attention written by hand, in the layout of its softmax.
 
-    Errors: an `UnfollowedError` where the scores are not products, scaled, with biases and masks.
+    Errors: an `UnfollowedError` if the scores are not products, scaled, with biases and masks.
     """
     if taken.weights.over_features:
         raise UnfollowedError(_FEATURES)
@@ -87,7 +86,7 @@ def score_of(beta: float, width: int) -> Score:
 
 
 def _mask(visible: Tensor) -> Mask | None:
-    """Return a mask, by its name where it is causal; None where it hides nothing."""
+    """Return a mask, by its name where it is causal; None if it hides nothing."""
     if bool(visible.all()):
         return None
     queries, keys = visible.shape[-2:]
@@ -119,7 +118,7 @@ def _operand(weights: HandWeights, side: int, batch: Sequence[int], own: int | N
     """
     found, axes = weights.product.found, weights.axes
     if found is None or axes is None or any(len(axis) > 1 for axis in axes):
-        raise UnfollowedError(_UNTOLD)
+        raise UnfollowedError(_NOT_FOLLOWED)
     sizes: list[int] = []
     places: list[int | None] = []
     for label, size in zip(found.labels[side], found.operands[side].shape, strict=True):
@@ -131,7 +130,7 @@ def _operand(weights: HandWeights, side: int, batch: Sequence[int], own: int | N
             if part.axis == at >= 0
         )[::-1]
         if prod(size for _, _, size in parts) != size and parts:
-            raise UnfollowedError(_UNTOLD)
+            raise UnfollowedError(_NOT_FOLLOWED)
         if label in found.summed or not parts:
             sizes.append(size)
             places.append(None if label in found.summed else -1)
@@ -145,7 +144,7 @@ def _operand(weights: HandWeights, side: int, batch: Sequence[int], own: int | N
     order = [*batch, *([] if own is None else [own])]
     known = [places.index(at) for at in order if at in places]
     if len(known) + 1 != len(places):
-        raise UnfollowedError(_UNTOLD)
+        raise UnfollowedError(_NOT_FOLLOWED)
     tensor = tensor.permute(*known, places.index(None))
     for place, at in enumerate(order):
         tensor = tensor if at in places else tensor.unsqueeze(place)

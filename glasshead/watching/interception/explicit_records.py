@@ -70,7 +70,7 @@ class Change(NamedTuple):
         words: What is done, such as "times 0.5".
         other: The tensor that is added, if any.
         keeps: Whether it keeps the numbers, but for rounding.
-        factor: What it multiplies the numbers by; None where it does anything but that, adding
+        factor: What it multiplies the numbers by; None if it does anything but that, adding
             numbers and hiding some.
         exponential: Whether it is the exponential, which may be half of a softmax.
         scores: The numbers that it is of, where its result does not show them: some have become
@@ -104,7 +104,7 @@ class ScoreProduct:
     found: Product | None = None
 
     def side(self, axis: Axis) -> int | None:
-        """Return from which operand an axis comes; None where from both or neither."""
+        """Return from which operand an axis comes; None if from both or neither."""
         own = {part.axis for part in axis}
         return next((n for n, side in enumerate(self.sides) if own and own <= side), None)
 
@@ -118,7 +118,7 @@ class HandWeights:
         shape: The shape of that.
         axis: The axis of the keys.
         queries: The axis of the queries, where the product of the scores tells.
-        axes: The axes of the product that its axes are made of; None where that is not to be told.
+        axes: The axes of the product that its axes are made of; None if that is not to be told.
         of_features: Whether its queries or its keys are features of a projection.
         over_features: Whether both are, as in cross-covariance attention.
         product: The product that made the scores.
@@ -185,7 +185,7 @@ class Record:
     Attributes:
         storage: The storage.
         kind: The part of attention that it is.
-        layout: Where its axes are; None where that is not to be told.
+        layout: Where its axes are; None if that is not to be told.
         origin: The product or the softmax that it comes from; of features their axes.
         steps: What was done to it since.
         lost: The operator after which the axes were not to be told.
@@ -199,7 +199,7 @@ class Record:
     lost: str = ""
 
     def axes(self, tensor: Tensor) -> list[Axis] | None:
-        """Return the parts of each axis of a view; None where they are not to be told."""
+        """Return the parts of each axis of a view; None if they are not to be told."""
         return self.layout and self.layout.axes(tensor.shape, tensor.stride())
 
 
@@ -295,7 +295,7 @@ class TakenWeights:
         after: What was done to its weights.
         found, side: The product, and which of its operands the weights are.
         parts: The axes of the softmax that each label of the weights stands for.
-        queries: The axis of the queries; None where there is one query without an axis.
+        queries: The axis of the queries; None if there is one query without an axis.
         output: The result of the product.
     """
 

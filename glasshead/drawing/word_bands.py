@@ -25,7 +25,7 @@ _NARROW_LETTER, _NARROW_LINE, _NARROW_BANDS, _NARROW = 9.2, 27, 110, 330
 
 
 @dataclass(frozen=True)
-class Bands(Block):
+class WordBands(Block):
     """Two lines of words, and a band per weight from each lower word to the upper ones.
 
     In a terminal each word of the lower line is listed with those that it took most of.
@@ -40,7 +40,7 @@ class Bands(Block):
         TypeError, ValueError: as `HeatMap` does.
 
     Example:
-        >>> bands = Bands([[0.9, 0.1], [0.0, 1.0]], ["good", "day"], ["guten", "Tag"])
+        >>> bands = WordBands([[0.9, 0.1], [0.0, 1.0]], ["good", "day"], ["guten", "Tag"])
         >>> print(bands.as_text())
         good  guten 0.90, Tag 0.10
         day   Tag 1.00

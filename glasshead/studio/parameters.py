@@ -1,13 +1,10 @@
-"""What several routes take: texts by name, heads, languages, prompts."""
+"""What several routes take: texts by name, heads, languages, prompts; each with its limits."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
-
-from fastapi import Path, Query
-from pydantic import BaseModel, Field
 
 from glasshead.explanation.translations import LANGUAGES
 from glasshead.studio.studio import Limits
-from glasshead.studio.views.prompt import LONGEST_PROMPT
 
 # Characters that Python's `str.strip` removes; some are not in the `\s` of JSON Schema.
 _SPACE = r"\s\x1c-\x1f\x85"
@@ -16,12 +13,13 @@ HAS_A_WORD = f"[^{_SPACE}]"
 # A sentence needs a word or punctuation mark, and zero-width blanks are neither.
 HAS_A_SIGN = f"[^{_SPACE}\u200b\ufeff]"
 
-NAME = r"^[0-9A-Za-z]{1,64}$"
-"""Pattern of text names."""
+LONGEST_PROMPT = 2000
 
-NAMED = "The name of a text, as it was given when the text was sent."
-TextName = Annotated[str, Query(pattern=NAME, description=NAMED)]
-TextInPath = Annotated[str, Path(pattern=NAME, description=NAMED)]
+TEXT_NAME = {
+    "pattern": r"^[0-9A-Za-z]{1,64}$",
+    "description": "The name of a text, as it was given when the text was sent.",
+}
+TextName = Annotated[str, TEXT_NAME]
 
 
 def _language_codes() -> str:
@@ -37,11 +35,11 @@ def _language_codes() -> str:
 
 Language = Annotated[
     str,
-    Query(
-        max_length=35,
-        json_schema_extra={"pattern": _language_codes()},
-        description="A code of a language, such as en, tr, es, zh-Hant or zh-Hans.",
-    ),
+    {
+        "max_length": 35,
+        "json_schema_extra": {"pattern": _language_codes()},
+        "description": "A code of a language, such as en, tr, es, zh-Hant or zh-Hans.",
+    },
 ]
 
 
@@ -51,17 +49,22 @@ def words_of(limits: Limits) -> str:
     return rf"^{space}*({word}{space}+){{0,{limits.words - 1}}}{word}{space}*$"
 
 
-def has_a_word(pattern: str) -> dict[str, Any]:
-    """Return the JSON Schema of a text with a word; the library itself refuses the others."""
-    return {"minLength": 1, "pattern": pattern}
+def text_limits(pattern: str, longest: int) -> dict[str, Any]:
+    """Return the limits of a text with a word; the library itself refuses those without."""
+    return {
+        "max_length": longest,
+        "json_schema_extra": {"minLength": 1, "pattern": pattern},
+    }
 
 
-Prompt = Annotated[str, Query(max_length=LONGEST_PROMPT, json_schema_extra=has_a_word(HAS_A_SIGN))]
+Prompt = Annotated[str, text_limits(HAS_A_SIGN, LONGEST_PROMPT)]
 
-Place = Annotated[int, Field(ge=0, le=2**31 - 1, description="Counted from 0.")]
+PLACE = {"ge": 0, "le": 2**31 - 1, "description": "Counted from 0."}
+Place = Annotated[int, PLACE]
 
 
-class HeadQuery(BaseModel):
+@dataclass(frozen=True)
+class HeadPlace:
     """A head of a layer."""
 
     layer: Place

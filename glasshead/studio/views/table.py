@@ -1,0 +1,53 @@
+"""The views of the page, in the order of their links.
+
+The page, its style sheet and scripts, its strings, the routes and the reports follow from this
+table.
+"""
+
+from glasshead.studio.panel import View
+from glasshead.studio.views import (
+    alignment,
+    atlas,
+    heads,
+    heads_compared,
+    model,
+    picture,
+    prompt,
+    steps,
+    steps_cell,
+    steps_request,
+    training,
+    training_checkpoints,
+    training_heads,
+    training_runs,
+)
+
+_RUNS = ("classify", "translate", "write")
+_MODELS = (*_RUNS, "model")
+
+VIEWS = (
+    View("prompt", (None, *_MODELS), (prompt.PANEL,), is_early=True),
+    View(
+        "steps",
+        (None, *_MODELS, "vision", "weights"),
+        (steps.PANEL, steps_request.PANEL, steps_cell.PANEL),
+        is_early=True,
+        export=steps.export_steps,
+    ),
+    View(
+        "heads",
+        _MODELS,
+        (heads.PANEL, heads_compared.PANEL),
+        is_early=True,
+        export=heads.export_heads,
+    ),
+    View("alignment", ("translate",), (alignment.PANEL,), export=alignment.export_alignment),
+    View("atlas", (*_MODELS, "weights"), (atlas.PANEL,), export=atlas.export_atlas),
+    View("model", _MODELS, (model.PANEL,)),
+    View("picture", ("vision",), (picture.PANEL,)),
+    View(
+        "training",
+        _RUNS,
+        (training.PANEL, training_heads.PANEL, training_runs.PANEL, training_checkpoints.PANEL),
+    ),
+)
