@@ -71,6 +71,15 @@ def choose(problem: Problem, name: str) -> EngineChoice:
     )
 
 
+def tiles_denied(problem: Problem) -> str | None:
+    """Return why a call in bfloat16 takes no matrix tiles on a processor that has them."""
+    if problem.query.dtype != torch.bfloat16 or is_traced():
+        return None
+    from glasshead.engines.streaming import matrix_tiles
+
+    return matrix_tiles.refusal() if matrix_tiles.are_there() else None
+
+
 def _by_speed(problem: Problem) -> tuple[Sequence[Engine], str]:  # noqa: PLR0911 - a branch each
     """Order the engines by expected speed, the fastest first, and tell the branch of the rule.
 
@@ -162,13 +171,17 @@ def _why_not_measured(problem: Problem) -> str | None:  # noqa: PLR0911 - a reas
     if problem.biases:
         return "a bias is added"
     # llvmlite, which loads machine code, is slow to import.
+    from glasshead.engines.streaming import matrix_tiles
     from glasshead.engines.streaming.kernels import processor
     from glasshead.engines.streaming.machine_code import in_package
 
     if processor.at_hand().name not in PROCESSORS:
         return f"its speed was not measured on a processor such as {processor.at_hand().name}"
-    if any(processor.has(feature) for feature in UNLESS[dtype]):
-        return f"SDPA has this processor's products of {_name_of(dtype)}"
+    tiled = dtype == torch.bfloat16 and matrix_tiles.refusal() is None
+    if not tiled and any(processor.has(feature) for feature in UNLESS[dtype]):
+        denied = tiles_denied(problem)
+        why = "" if denied is None else f", and {denied}"
+        return f"SDPA has this processor's products of {_name_of(dtype)}{why}"
     if not in_package():
         return "no machine code for this processor is installed, and it would be compiled first"
     return None

@@ -46,7 +46,7 @@ FASTER = {
         "full": Faster(2**24),
     },
 }
-# In bfloat16 where the kernels take the processor's products of it.
+# In bfloat16 where the kernels take the processor's products of pairs, and no matrix tiles.
 _FASTER_BY_PAIRS = {
     "causal": Faster(2**24),
     "full": Faster(2**24, range(32, 65)),
@@ -58,7 +58,8 @@ _FASTER_ON_AVX2 = {**FASTER[torch.float32], "full": Faster(2**25, range(32, 33))
 IF_PLAIN = Faster(0, range(32, 129), range(128, 2**63))
 # Kinds of processors on which streaming was measured.
 PROCESSORS = {"x86_64-avx512bf16", "x86_64-avx512", "x86_64-avx2"}
-# Features of processors that have products of a dtype, which SDPA takes.
+# Features of processors that have products of a dtype, which SDPA takes. In bfloat16 the kernels
+# take them, too, if the system permits it.
 UNLESS = {
     torch.float32: (),
     torch.bfloat16: ("amx-bf16",),
@@ -68,9 +69,11 @@ UNLESS = {
 
 def faster_in(dtype: torch.dtype) -> dict[str, Faster]:
     """Return where streaming is faster in a dtype on the processor at hand."""
+    from glasshead.engines.streaming import matrix_tiles
     from glasshead.engines.streaming.kernels import processor
 
-    if dtype == torch.bfloat16 and processor.has("avx512bf16"):
+    by_pairs = processor.has("avx512bf16") and not matrix_tiles.are_there()
+    if dtype == torch.bfloat16 and by_pairs:
         return _FASTER_BY_PAIRS
     on_avx2 = processor.at_hand().name == "x86_64-avx2"
     return _FASTER_ON_AVX2 if on_avx2 and dtype == torch.float32 else FASTER[dtype]

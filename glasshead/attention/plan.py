@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from glasshead.attention.choice import EngineChoice
-from glasshead.engines import FUSED, reducer_of
+from glasshead.attention.choice import EngineChoice, tiles_denied
+from glasshead.engines import FUSED, STREAMING, reducer_of
 from glasshead.engines.streaming.operands import result_bytes
 from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import Reduction
@@ -79,7 +79,10 @@ def planned(
     """Plan a call on the chosen engine: its cost, with that of the reductions."""
     engine = choice.engine
     cost = engine.cost(problem)
-    plan = Plan(engine.name, engine.about, choice.reason, choice.refused, cost.flops, cost.bytes)
+    reason = choice.reason
+    if engine is STREAMING and (why := tiles_denied(problem)) is not None:
+        reason = f"{reason}; {why}"
+    plan = Plan(engine.name, engine.about, reason, choice.refused, cost.flops, cost.bytes)
     if reductions is None:
         return plan
     extra = engine.price(problem, cost, reductions)

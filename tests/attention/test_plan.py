@@ -1,10 +1,12 @@
 """Plans: the engine of a call by each branch of the rule of `engine="auto"`, and its reason."""
 
+import errno
+
 import pytest
 import torch
 
 import glasshead as gh
-from glasshead.engines.streaming import machine_code
+from glasshead.engines.streaming import machine_code, matrix_tiles
 from glasshead.engines.streaming.kernels import processor
 from glasshead.statistics.reductions import Reduction
 
@@ -186,6 +188,26 @@ def test_sdpa_comes_first_where_the_processor_has_its_products(monkeypatch, dtyp
     why = f"SDPA has this processor's products of {str(dtype)[6:]}"
     assert (plan.engine, plan.reason) == ("fused", f"streaming is not known to be faster: {why}")
     assert plan_of(2048, mask=gh.causal()).engine == "streaming"
+
+
+@pytest.mark.usefixtures("machine_code_in_package")
+def test_bfloat16_streams_on_matrix_tiles_if_the_system_permits_them(monkeypatch):
+    on_processor(monkeypatch, "x86_64-avx512bf16")
+    monkeypatch.setattr(processor, "has", {"avx512bf16", "amx-tile", "amx-bf16"}.__contains__)
+    monkeypatch.setattr(matrix_tiles, "_request", lambda: 0)
+    plan = plan_of(2048, **half(torch.bfloat16))
+    assert (plan.engine, plan.reason) == ("streaming", CAUSAL.format("bfloat16"))
+    assert plan_of(2048, **quarter(torch.bfloat16)).engine == "streaming"
+    for length, dim in ((8192, 64), (2048, 128)):
+        assert plan_of(length, **half(torch.bfloat16, dim)).engine == "fused"
+    assert plan_of(4096, dtype=torch.bfloat16).engine == "fused"
+    monkeypatch.setattr(matrix_tiles, "_request", lambda: errno.ENOSPC)
+    plan = plan_of(2048, **half(torch.bfloat16))
+    why = (
+        "SDPA has this processor's products of bfloat16, and the system does not permit matrix "
+        "tiles (AMX): No space left on device"
+    )
+    assert (plan.engine, plan.reason) == ("fused", SLOWER + why)
 
 
 @pytest.mark.usefixtures("machine_code_in_package")

@@ -12,7 +12,15 @@ import systems
 from scripts import ROOT
 
 FOLDER = ROOT / "tests" / "engines"
-TESTS = ["gate", "overflow", "plain_calls", "programs", "streaming", "streaming_half"]
+TESTS = [
+    "gate",
+    "matrix_tiles",
+    "overflow",
+    "plain_calls",
+    "programs",
+    "streaming",
+    "streaming_half",
+]
 
 
 @pytest.fixture(scope="module")

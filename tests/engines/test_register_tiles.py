@@ -17,7 +17,9 @@ from glasshead.engines.streaming.kernels import processor
 rows, vectors, size = map(int, sys.argv[1:4])
 at_hand = processor.at_hand()
 tile = processor.RegisterTile(rows, vectors, size)
-own = at_hand._replace(name="own", triple="", tile=tile, half_products=False)
+own = at_hand._replace(
+    name="own", triple="", tile=tile, half_products=False, matrix_tiles=False
+)
 # A kind that this processor can be has machine code in the package, if it is installed there.
 for kind in processor.SHIPPED:
     if kind.tile == tile and kind.triple == at_hand.triple and all(map(processor.has, kind.needs)):

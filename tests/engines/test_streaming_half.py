@@ -1,4 +1,4 @@
-"""bfloat16 on the streaming engine: every bit is that of the same numbers in float32.
+"""bfloat16 on the streaming engine without matrix tiles: every bit is that of float32.
 
 Products of bfloat16 are exact in float32, whatever multiplies them, and are added in one order. So
 these tests hold with the processor's own products (AVX512-BF16) and without.
@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import glasshead as gh
-from glasshead.engines.streaming import lowering, programs
+from glasshead.attention import attention as attention_module
+from glasshead.engines.streaming import lowering, matrix_tiles, programs
 from glasshead.engines.streaming.kernels.arguments import HalfMatrix, Matrix
 from glasshead.engines.streaming.kernels.processor import at_hand
 from glasshead.engines.streaming.kernels.sharing import _multiply_exactly
@@ -34,6 +35,16 @@ REAL = np.dtype(np.float32)
 needs_half_products = pytest.mark.skipif(
     not at_hand().half_products, reason="this processor has no products of bfloat16 (AVX512-BF16)"
 )
+
+
+@pytest.fixture(autouse=True)
+def no_matrix_tiles(monkeypatch):
+    """Processors with matrix tiles round otherwise, and have tests of their own."""
+    monkeypatch.setattr(matrix_tiles, "refusal", lambda: "hidden")
+    monkeypatch.setattr(programs, "_PROGRAMS", {})
+    attention_module._REMEMBERED.clear()
+    yield
+    attention_module._REMEMBERED.clear()
 
 
 def inputs_of(queries, keys, dim, value_dim, *, heads=6, kv_heads=6):
@@ -109,7 +120,7 @@ def test_the_processors_product_rounds_as_that_of_float32(monkeypatch):
         own = at_hand()._replace(half_products=allowed)
         monkeypatch.setattr(lowering, "at_hand", lambda own=own: own)
         results.append(results_of(inputs, score=gh.Dot(beta=1e-5)))
-        monkeypatch.undo()
+        monkeypatch.setattr(lowering.Builder, "program", of_problem)
         # q·kᵀ in the forward pass; in the backward pass dO·vᵀ, too. Each by pairs, or widened.
         blocks = [
             [call.when for call in one.calls if call.entry.endswith("_blocks")] for one in made
@@ -191,7 +202,7 @@ def paired(vectors):
     rows = np.full(-(-length // tile) * tile * -(-dim // 2), 7, np.int32)
     least = np.zeros(2, np.int32)
     halves = HalfMatrix(vectors.view(torch.int16).numpy().reshape(-1), dim, dim)
-    kernel("pair_up", REAL)(halves, length, rows, least[:1])
+    kernel("pair_up", REAL)(halves, length, -(-dim // 2), rows, least[:1])
     return rows, least
 
 

@@ -21,7 +21,7 @@ from glasshead.engines.streaming.kernels.arguments import (
     VisibleGrid,
     Workspace,
 )
-from glasshead.engines.streaming.kernels.processor import at_hand
+from glasshead.engines.streaming.kernels.processor import SQUARE, at_hand
 from glasshead.engines.streaming.kernels.streamed import (
     ARRAYS,
     ASKED,
@@ -130,13 +130,26 @@ class Builder:
 
     def pairs(self, x: _Vectors, least: int) -> Any:
         """Return vectors as rows of pairs, whose smallest size has one of the four places."""
-        tile, deep = at_hand().tile.rows, -(-x.dim // 2)
-        rows = self.take(-(-x.length // tile) * tile * deep, itemsize=4)
+        deep = self.deep(x)
+        rows = self.take(-(-x.length // self.cut.rows) * self.cut.rows * deep, itemsize=4)
         size = self.take(1, itemsize=8)
         self.least[least] = size.offset
         half = HalfMatrix(x.place, x.row, x.dim)
-        self.calls.append(Call("pair_up", (half, x.number, rows, size), x.shared))
+        self.calls.append(Call("pair_up", (half, x.number, deep, rows, size), x.shared))
         return rows
+
+    def deep(self, x: _Vectors) -> int:
+        """Return the pairs of a row: on matrix tiles, in whole steps."""
+        step = SQUARE if self.cut.tiled else 2
+        return -(-x.dim // step) * step // 2
+
+    def pairs_of_rows(self, x: _Vectors) -> Any:
+        """Return vectors of a key head in pairs, as matrix tiles take the right operand."""
+        across = self.cut.padded(x.dim)
+        made = self.take(self.cut.padded(x.length) // 2 * across, itemsize=4)
+        half = HalfMatrix(x.place, x.row, x.dim)
+        self.calls.append(Call("pair_rows", (half, x.number, across, made), once=True))
+        return made
 
     def facing(
         self, place: int, left: _Vectors, right: _Vectors, numbers: Matrix | None = None
@@ -156,10 +169,11 @@ class Builder:
             yield ALWAYS, Panels(self.panels(rows, right), None), None
             return
         rows, others = self.pairs(left, 2 * place), self.pairs(right, 2 * place + 1)
-        deep = -(-right.dim // 2)
+        deep = self.deep(right)
         exactly, otherwise = (ALWAYS._replace(**{When._fields[place]: exact}) for exact in (1, 0))
         # Words are moved as numbers are.
-        yield exactly, Panels(None, self.panels(Matrix(others, deep, deep), right)), rows
+        packed = self.panels(Matrix(others, deep, deep), right)
+        yield exactly, Panels(None, packed, deep, int(self.cut.tiled)), rows
         numbers = numbers or self.numbers(right, otherwise)
         yield otherwise, Panels(self.panels(numbers, right, otherwise), None), None
 
@@ -181,6 +195,7 @@ class Builder:
             softcap=float(recipe.softcap),
             sink=-math.inf if recipe.sink is None else self.by_head("sink", recipe.sink),
             offset=self.by_batch("offsets", recipe.offsets, loaded=True),
+            rows=self.cut.rows,
         )
 
     def by_batch(self, name: str, x: Tensor, *, loaded: bool = False) -> Any:
@@ -235,13 +250,18 @@ class Builder:
 def forward_program(problem: LoweredProblem, cut: Schedule, spec: OutputSpec) -> Program:
     """Return the program of a forward pass."""
     builder = Builder(problem, cut)
-    width, values = 0, Matrix(None, 0, 0)
+    width, values, pairs = 0, Matrix(None, 0, 0), None
     if builder.value is not None:
-        width, values = builder.value.dim, builder.numbers(builder.value, padded=True)
+        width = builder.value.dim
+        if cut.tiled:
+            values, pairs = Matrix(None, 0, cut.padded(width)), builder.pairs_of_rows(builder.value)
+        else:
+            values = builder.numbers(builder.value, padded=True)
     sizes = sizes_of(spec, cut.queries, cut.keys, width)
     workspace = Workspace(
         query=builder.take(cut.height * builder.query.dim),
         scores=builder.take(cut.height * cut.across),
+        rounded=builder.take(cut.height * cut.across if pairs is not None else 0, itemsize=2),
         product=builder.take(cut.height * values.width),
         top_groups=builder.take(max(64, min(4 * spec.top, cut.keys))),
         order=builder.take(spec.top),
@@ -258,7 +278,7 @@ def forward_program(problem: LoweredProblem, cut: Schedule, spec: OutputSpec) ->
         if half is None:
             query = builder.numbers(builder.query, when)
         recipe = builder.recipe(query, half, panels)
-        arguments = recipe, values, asked, results, workspace, *builder.blocks()
+        arguments = recipe, values, pairs, asked, results, workspace, *builder.blocks()
         builder.calls.append(Call("forward_blocks", arguments, when=when))
     rows = cut.batch * cut.heads * cut.queries * ROW_STATS * builder.real.itemsize
     return builder.program(width, rows)

@@ -17,13 +17,7 @@ from glasshead.engines.streaming.operands import (
     LoweredProblem,
     allocated,
 )
-from glasshead.engines.streaming.programs import (
-    BACKWARD_NUMBERS,
-    FORWARD_NUMBERS,
-    Program,
-    Schedule,
-    kept,
-)
+from glasshead.engines.streaming.programs import Program, Schedule, kept
 
 _CPU = torch.device("cpu")
 # The pairs of a rule that are evaluated at a time, but for one block of each stripe at least.
@@ -36,7 +30,7 @@ def forward(problem: LoweredProblem, spec: OutputSpec) -> Results:
     problem = problem.laid_out()
     # A compiler may have laid them out otherwise.
     spec = OutputSpec(*(x.contiguous() if isinstance(x, Tensor) else x for x in spec))
-    cut = Schedule.of(problem, numbers=FORWARD_NUMBERS, shares=4)
+    cut = Schedule.forward(problem)
     results = allocated(problem, spec, _zeros)
     # Sums over the queries, of each stripe by itself.
     stripes: dict[str, Tensor] = {}
@@ -136,7 +130,7 @@ def backward(
     if grad_outputs.context is None:
         problem = problem._replace(value=None)
     arriving = grad_outputs.laid_out()
-    cut = Schedule.of(problem, numbers=BACKWARD_NUMBERS, shares=1)
+    cut = Schedule.backward(problem)
     if wanted[0]:
         # Heads may share a bias, whose gradients are then added one after the other.
         cut = replace(cut, threads=1)

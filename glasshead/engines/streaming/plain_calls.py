@@ -25,13 +25,7 @@ from glasshead.engines.streaming.operands import (
     in_rows,
 )
 from glasshead.engines.streaming.operator import no_second_gradient, streaming_backward
-from glasshead.engines.streaming.programs import (
-    BACKWARD_NUMBERS,
-    FORWARD_NUMBERS,
-    Program,
-    Schedule,
-    kept,
-)
+from glasshead.engines.streaming.programs import Program, Schedule, kept
 from glasshead.private_names import private
 from glasshead.recipe.validation import check_memory, extent
 
@@ -341,12 +335,11 @@ def _gradients(
 
 def _forward_program(problem: LoweredProblem) -> Program:
     """Return the program of the context alone."""
-    cut = Schedule.of(problem, numbers=FORWARD_NUMBERS, shares=4)
-    return forward_program(problem, cut, OutputSpec())
+    return forward_program(problem, Schedule.forward(problem), OutputSpec())
 
 
 def _backward_program(problem: LoweredProblem, gradient: Tensor) -> Program:
     """Return the program of the gradients."""
-    cut = Schedule.of(problem, numbers=BACKWARD_NUMBERS, shares=1)
+    cut = Schedule.backward(problem)
     given = GradOutputs(gradient, None, None, None, None)
     return backward_program(problem, cut, given, GradInputs.allocate(problem, [False] * 3))

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from glasshead.engines.streaming import matrix_tiles
 from glasshead.engines.streaming.kernels.arguments import (
     EITHER,
     FIRST_GIVEN,
@@ -32,7 +33,7 @@ from glasshead.engines.streaming.kernels.arguments import (
     ZERO,
     HeadCalls,
 )
-from glasshead.engines.streaming.kernels.processor import at_hand, columns_of
+from glasshead.engines.streaming.kernels.processor import SQUARE, at_hand, columns_of
 from glasshead.engines.streaming.kernels.streamed import ASKED, Results
 from glasshead.engines.streaming.machine_code import Place, kernel
 from glasshead.engines.streaming.operands import (
@@ -93,8 +94,9 @@ def _layout(part: Any) -> Any:
 
 
 # The most scores of a block: a few megabytes, however long the text. The backward pass holds two
-# blocks, and may take no more memory.
-FORWARD_NUMBERS, BACKWARD_NUMBERS = 2**21, 2**20
+# blocks, and may take no more memory. On matrix tiles products take so little time that the scores
+# have to stay in the L2 cache.
+_FORWARD_NUMBERS, _BACKWARD_NUMBERS, _TILED_NUMBERS = 2**21, 2**20, 2**18
 # With fewer operations one thread computes alone, as others would take longer to begin.
 _FEW = 1_000_000
 # Queries per block; fewer where the block's scores would not stay in cache.
@@ -109,9 +111,11 @@ class Schedule:
         batch, heads, kv_heads, queries, keys: The sizes of the problem.
         width: The keys of a panel.
         height: The queries of a block.
+        rows: Of which the height is a multiple.
         across: The most keys that a block spans, in whole panels.
         stripes: In how many parts the queries are divided.
         threads: How many take part.
+        tiled: Whether products of bfloat16 are computed on matrix tiles.
         operations: Of the products, by which the work is divided.
     """
 
@@ -122,19 +126,37 @@ class Schedule:
     keys: int
     width: int
     height: int
+    rows: int
     across: int
     stripes: int
     threads: int
+    tiled: bool
     operations: int = field(compare=False)
 
     @classmethod
-    def of(cls, problem: LoweredProblem, *, numbers: int, shares: int) -> "Schedule":
+    def forward(cls, problem: LoweredProblem) -> "Schedule":
+        """Divide the work of a forward pass."""
+        tiled = takes_tiles(problem)
+        numbers = _TILED_NUMBERS if tiled else _FORWARD_NUMBERS
+        return cls.of(problem, numbers=numbers, shares=4, tiled=tiled)
+
+    @classmethod
+    def backward(cls, problem: LoweredProblem) -> "Schedule":
+        """Divide the work of a backward pass."""
+        tiled = takes_tiles(problem)
+        return cls.of(problem, numbers=_BACKWARD_NUMBERS, shares=1, tiled=tiled)
+
+    @classmethod
+    def of(
+        cls, problem: LoweredProblem, *, numbers: int, shares: int, tiled: bool = False
+    ) -> "Schedule":
         """Divide the work of a problem.
 
         Args:
             problem: The tensors, with the bounds of each query.
             numbers: The most scores of a block.
             shares: The least number of work items per thread.
+            tiled: Whether products of bfloat16 are computed on matrix tiles.
         """
         query, bounds = problem.query, problem.recipe.bounds
         batch, heads, queries, dim = query.shape
@@ -145,7 +167,7 @@ class Schedule:
         threads = 1 if operations < _FEW else torch.get_num_threads()
         most = int(seen.max()) + _HEIGHT + 2 * width if seen.numel() else 1
         height = min(_HEIGHT, max(8, numbers // most), queries)
-        rows = at_hand().tile.rows
+        rows = SQUARE if tiled else at_hand().tile.rows
         height = -(-height // rows) * rows
         sets, stripes = batch * kv_heads, 1
         if threads > 1:
@@ -159,9 +181,11 @@ class Schedule:
             keys=keys,
             width=width,
             height=height,
+            rows=rows,
             across=_across(bounds.numpy(), keys, height) + 2 * width,
             stripes=stripes,
             threads=min(threads, sets * stripes),
+            tiled=tiled,
             operations=operations,
         )
 
@@ -173,6 +197,19 @@ class Schedule:
     def padded(self, length: int) -> int:
         """Round a length up to whole panels."""
         return -(-length // self.width) * self.width
+
+
+def takes_tiles(problem: LoweredProblem) -> bool:
+    """Return whether the products of a problem are computed on matrix tiles.
+
+    Of few queries most rows of a tile would be empty.
+    """
+    inputs = problem.query, problem.key, problem.value
+    return (
+        all(x is None or x.dtype == torch.bfloat16 for x in inputs)
+        and 2 * problem.query.shape[2] >= SQUARE
+        and matrix_tiles.refusal() is None
+    )
 
 
 def _across(bounds: np.ndarray, keys: int, height: int) -> int:

@@ -59,10 +59,14 @@ class Panels(NamedTuple):
     Attributes:
         numbers: Packed by `pack`.
         pairs: Those of bfloat16, as rows of pairs that `pack` has packed.
+        deep: The pairs of a row.
+        tiled: Whether they are multiplied on matrix tiles, which they fill.
     """
 
     numbers: Reals
     pairs: HalfPairs
+    deep: int = 0
+    tiled: int = 0
 
 
 class KernelRecipe(NamedTuple):
@@ -78,6 +82,7 @@ class KernelRecipe(NamedTuple):
         table: Added to the diagonals, `[queries + keys - 1]`, of size 0 where there is none.
         scale, softcap, sink: No softcap is 0, no sink -inf.
         offset: The position of query 0 among the keys.
+        rows: Of which whole multiples a block has.
     """
 
     query: Matrix
@@ -92,6 +97,7 @@ class KernelRecipe(NamedTuple):
     softcap: float
     sink: float
     offset: int
+    rows: int
 
 
 class Workspace(NamedTuple):
@@ -99,6 +105,7 @@ class Workspace(NamedTuple):
 
     query: Reals
     scores: Reals
+    rounded: Halves
     product: Reals
     top_groups: Reals
     order: Reals
@@ -206,8 +213,9 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
     "widen": (HalfMatrix, int, int, int, Reals),
     "copy_rows": (Matrix, int, int, int, Reals),
     "pack": (Matrix, int, int, Reals),
-    "pair_up": (HalfMatrix, int, HalfPairs, HalfPairs),
-    "forward_blocks": (KernelRecipe, Matrix, OutputSpec, Results, Workspace, *_BLOCKS),
+    "pair_up": (HalfMatrix, int, int, HalfPairs, HalfPairs),
+    "pair_rows": (HalfMatrix, int, int, HalfPairs),
+    "forward_blocks": (KernelRecipe, Matrix, HalfPairs, OutputSpec, Results, Workspace, *_BLOCKS),
     "backward_blocks": (
         *(KernelRecipe, Matrix, Panels, RealMatrix, KernelGradOutputs, KernelGradients),
         *(BackwardWorkspace, *_BLOCKS),

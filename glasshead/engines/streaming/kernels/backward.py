@@ -12,6 +12,7 @@ from glasshead.engines.streaming.kernels.products import (
     times_panels,
 )
 from glasshead.engines.streaming.kernels.sums import add_diagonals
+from glasshead.engines.streaming.kernels.tiles import open_tiles, release_tiles
 from glasshead.engines.streaming.kernels.weigh import exponential
 
 
@@ -45,6 +46,9 @@ def backward_blocks(
     """
     across = key.width
     real = workspace.query.dtype.type
+    tiled = recipe.panels.tiled or values.tiled
+    if tiled:
+        open_tiles()
     for first in range(first_row, last_row, step):
         last = min(first + height, last_row)
         start, stop = hull(recipe.bounds, first, last, width)
@@ -53,6 +57,7 @@ def backward_blocks(
         keys = stop - start
         scores = score(
             recipe,
+            real(recipe.scale),
             first,
             last,
             start,
@@ -114,6 +119,8 @@ def backward_blocks(
             row = workspace.product[i * across : i * across + len(into)]
             for d in range(len(into)):
                 into[d] = row[d] * real(recipe.scale)
+    if tiled:
+        release_tiles()
 
 
 @kernel

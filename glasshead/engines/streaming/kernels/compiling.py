@@ -16,7 +16,13 @@ from glasshead.engines.streaming.kernels.backward import backward_blocks
 from glasshead.engines.streaming.kernels.forward import forward_blocks
 from glasshead.engines.streaming.kernels.layouts import layout_of, parts_of
 from glasshead.engines.streaming.kernels.options import kernel
-from glasshead.engines.streaming.kernels.packing import copy_rows, pack, pair_up, widen
+from glasshead.engines.streaming.kernels.packing import (
+    copy_rows,
+    pack,
+    pair_rows,
+    pair_up,
+    widen,
+)
 from glasshead.engines.streaming.kernels.processor import Processor, at_hand
 from glasshead.engines.streaming.kernels.sharing import share_heads
 
@@ -25,6 +31,7 @@ _FUNCTIONS = {
     "copy_rows": copy_rows,
     "pack": pack,
     "pair_up": pair_up,
+    "pair_rows": pair_rows,
     "forward_blocks": forward_blocks,
     "backward_blocks": backward_blocks,
     "share_heads": share_heads,

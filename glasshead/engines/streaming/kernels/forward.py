@@ -4,7 +4,7 @@ import numpy as np
 
 from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel, together
 from glasshead.engines.streaming.kernels.packing import copy_rows
-from glasshead.engines.streaming.kernels.products import ROWS, times_matrix, times_panels
+from glasshead.engines.streaming.kernels.products import times_matrix, times_panels
 from glasshead.engines.streaming.kernels.streamed import (
     FACTOR,
     KEY,
@@ -13,7 +13,12 @@ from glasshead.engines.streaming.kernels.streamed import (
     MANY_KEYS,
     MAX_SCORE,
 )
-from glasshead.engines.streaming.kernels.sums import reduce_block, span_rows
+from glasshead.engines.streaming.kernels.sums import reduce_block, reduces, span_rows
+from glasshead.engines.streaming.kernels.tiles import (
+    open_tiles,
+    release_tiles,
+    times_paired_rows,
+)
 from glasshead.engines.streaming.kernels.weigh import (
     add_bias,
     add_table,
@@ -37,17 +42,16 @@ def hull(bounds, first, last, width):
 
 
 @together
-def score(recipe, first, last, first_key, keys, width, across, query, scores, capped):
+def score(recipe, scale, first, last, first_key, keys, width, across, query, scores, capped):
     """Compute the scores of a block up to the normalizer; hidden pairs within bounds are -inf.
 
     q is copied to `query`, in rows of `across` numbers, where the recipe has its numbers; the
-    capped scores are kept in `capped`, if that is not empty. Returns the scores as a matrix, of
-    which the rows beyond the last query hold anything.
+    capped scores are kept in `capped`, if that is not empty. `scale` multiplies the products.
+    Returns the scores as a matrix, of which the rows beyond the last query hold anything.
     """
     count = last - first
-    rows = (count + ROWS - 1) // ROWS * ROWS
+    rows = (count + recipe.rows - 1) // recipe.rows * recipe.rows
     dim = recipe.query.width
-    real = query.dtype.type
     if len(recipe.query.numbers):
         copy_rows(recipe.query, first, count, across, query[: rows * across])
     flat = scores[: rows * keys]
@@ -62,7 +66,7 @@ def score(recipe, first, last, first_key, keys, width, across, query, scores, ca
         first_key,
         keys,
         width,
-        real(recipe.scale),
+        scale,
         flat,
     )
     if recipe.softcap > 0:
@@ -82,13 +86,15 @@ def score(recipe, first, last, first_key, keys, width, across, query, scores, ca
 
 @kernel
 def forward_blocks(
-    recipe, value, spec, results, workspace, width, height, first_row, step, last_row
+    recipe, value, pairs, spec, results, workspace, width, height, first_row, step, last_row
 ):
     """Compute context and sums of blocks of at most `height` queries, one every `step` rows.
 
     Args:
         recipe: The inputs that define the scores, which round as the reference's do.
-        value: The values; of size 0 where no context is computed.
+        value: The values; of size 0 where no context is computed, or from `pairs`.
+        pairs: The values as pairs of rows, which are multiplied on matrix tiles, as wide as `value`
+            says; of size 0 if they are not.
         spec, results: Output specification, and output arrays.
         workspace: Scratch memory for a block.
         width: The keys of a panel.
@@ -96,6 +102,18 @@ def forward_blocks(
         first_row, step, last_row: Which queries.
     """
     span_rows(spec.per_key, workspace.spans)
+    if recipe.panels.tiled or len(pairs):
+        open_tiles()
+    one, scale = workspace.query.dtype.type(1), workspace.query.dtype.type(recipe.scale)
+    # A pass less, where nothing comes between the products and the softmax.
+    late = (
+        recipe.panels.tiled
+        and scale > 0
+        and not recipe.softcap > 0
+        and not len(recipe.table)
+        and not len(recipe.bias.numbers)
+    )
+    kept = not len(pairs) or reduces(spec, results)
     for first in range(first_row, last_row, step):
         last = min(first + height, last_row)
         start, stop = hull(recipe.bounds, first, last, width)
@@ -107,6 +125,7 @@ def forward_blocks(
             continue
         scores = score(
             recipe,
+            one if late else scale,
             first,
             last,
             start,
@@ -120,37 +139,51 @@ def forward_blocks(
         weights = scores[: last - first]
         weigh(
             weights,
+            scale if late else one,
             first,
             start,
             recipe.bounds,
             weights.dtype.type(recipe.sink),
             spec.keyed,
+            kept,
+            workspace.rounded,
             results.rows,
         )
         factors = results.rows[FACTOR, first:last]
-        if len(value.numbers):
-            _mix(
+        if len(pairs):
+            rows, across = scores.shape
+            times_paired_rows(
+                workspace.rounded,
+                rows,
+                across,
+                start,
+                pairs,
+                value.width,
+                workspace.product,
+            )
+        elif len(value.numbers):
+            rows, across = scores.shape
+            times_matrix(
                 workspace.scores,
-                scores,
-                last - first,
+                rows,
+                across,
                 start,
                 recipe.keys,
                 value,
-                factors,
                 workspace.product,
                 width,
-                results.context[first:last],
             )
+        _scale_rows(workspace.product, value.width, factors, results.context[first:last])
         reduce_block(recipe, spec, results, workspace, weights, first, last, start)
+    if recipe.panels.tiled or len(pairs):
+        release_tiles()
 
 
 @together
-def _mix(flat, scores, count, start, keys, value, factors, product, width, context):
-    """Compute context_i = factors_i · Σ_j scores_ij value_j."""
-    rows, across = scores.shape
-    times_matrix(flat, rows, across, start, keys, value, product, width)
-    for i in range(count):
-        row = product[i * value.width : i * value.width + context.shape[1]]
+def _scale_rows(product, across, factors, context):
+    """Compute context_i = factors_i · product_i, whose rows have `across` numbers."""
+    for i in range(len(context)):
+        row = product[i * across : i * across + context.shape[1]]
         into = context[i]
         factor = factors[i]
         for d in range(len(into)):

@@ -8,6 +8,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from glasshead.engines.streaming.kernels.options import fill, kernel
+from glasshead.engines.streaming.kernels.processor import SQUARE
 
 
 @intrinsic
@@ -83,23 +84,25 @@ def pack(matrix, count, width, panels):
 
 
 @kernel
-def pair_up(vectors, count, pairs, least):
-    """Make rows of pairs of bfloat16, two in a word, the earlier one above; 0 beside a last one.
+def pair_up(vectors, count, deep, pairs, least):
+    """Make rows of pairs of bfloat16, two in a word, the earlier one above, filled up with 0.
 
     Args:
         vectors, count: What is paired.
+        deep: The pairs of a row.
         pairs: The result.
         least: Of one number: the bits of the smallest size other than 0, or of infinity.
     """
     dim = vectors.width
-    deep, whole = (dim + 1) // 2, dim // 2
+    whole = dim // 2
     for i in range(count):
         place = i * vectors.row
         vector = vectors.numbers[place : place + dim]
         row = pairs[i * deep : (i + 1) * deep]
         for d in range(whole):
             row[d] = (np.int32(vector[2 * d]) << 16) | (np.int32(vector[2 * d + 1]) & 0xFFFF)
-        if whole < deep:
+        fill(row[whole:], 0)
+        if dim % 2:
             row[whole] = np.int32(vector[dim - 1]) << 16
     fill(pairs[count * deep :], 0)
     # One minimum for each half makes vector code. Less 1, 0 is the largest.
@@ -108,6 +111,34 @@ def pair_up(vectors, count, pairs, least):
         upper = min(upper, np.uint32(((pairs[j] >> 16) & 0x7FFF) - 1))
         lower = min(lower, np.uint32((pairs[j] & 0x7FFF) - 1))
     least[0] = min(upper, lower) + 1
+
+
+@kernel
+def pair_rows(vectors, count, across, pairs):
+    """Pair each two vectors of bfloat16, number by number, the earlier one below.
+
+    Args:
+        vectors, count: What is paired.
+        across: The words of a row, of which those beyond the vectors' width are 0.
+        pairs: The result, with rows of 0 up to a whole step of a product on matrix tiles.
+    """
+    dim = vectors.width
+    rows = (count + SQUARE - 1) // SQUARE * SQUARE // 2
+    for i in range(rows):
+        row = pairs[i * across : (i + 1) * across]
+        place = 2 * i * vectors.row
+        if 2 * i + 1 < count:
+            low = vectors.numbers[place : place + dim]
+            high = vectors.numbers[place + vectors.row : place + vectors.row + dim]
+            for d in range(dim):
+                row[d] = (np.int32(high[d]) << 16) | (np.int32(low[d]) & 0xFFFF)
+            fill(row[dim:], 0)
+        else:
+            fill(row, 0)
+            if 2 * i < count:
+                low = vectors.numbers[place : place + dim]
+                for d in range(dim):
+                    row[d] = np.int32(low[d]) & 0xFFFF
 
 
 @kernel

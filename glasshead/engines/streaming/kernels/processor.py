@@ -30,6 +30,8 @@ class Processor(NamedTuple):
         tile: Of the products.
         needs: The features that tell such a processor, besides its architecture.
         half_products: Whether it multiplies pairs of bfloat16 (AVX512-BF16).
+        matrix_tiles: Whether its machine code has products on matrix tiles (AMX), too: processors
+            of the kind that have them run these where the system permits it.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Processor(NamedTuple):
     tile: RegisterTile
     needs: frozenset[str] = frozenset()
     half_products: bool = False
+    matrix_tiles: bool = False
 
 
 _AVX2 = frozenset({"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt"})
@@ -47,6 +50,8 @@ _AVX512_TILE, _AVX_TILE = RegisterTile(8, 2, 64), RegisterTile(4, 2, 32)
 # Arm has twice the registers of x86 without AVX.
 _ARM_TILE, _SSE_TILE = RegisterTile(4, 4, 16), RegisterTile(4, 2, 16)
 TILES = (_AVX512_TILE, _AVX_TILE, _ARM_TILE, _SSE_TILE)
+# What products on matrix tiles need, and the rows and columns of one.
+MATRIX_TILES, SQUARE = ("amx-tile", "amx-bf16"), 32
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 
 # Those whose machine code a wheel holds, the best first.
@@ -55,10 +60,11 @@ SHIPPED = (
         "x86_64-avx512bf16",
         _X86,
         "x86-64-v4",
-        "-prefer-256-bit,+avx512bf16",
+        "-prefer-256-bit,+avx512bf16,+amx-tile,+amx-bf16",
         _AVX512_TILE,
         _AVX512 | {"avx512bf16"},
         half_products=True,
+        matrix_tiles=True,
     ),
     Processor("x86_64-avx512", _X86, "x86-64-v4", "-prefer-256-bit", _AVX512_TILE, _AVX512),
     Processor("x86_64-avx2", _X86, "x86-64-v3", "", _AVX_TILE, _AVX2),
@@ -90,7 +96,15 @@ def at_hand() -> Processor:
         tile = _ARM_TILE if machine == "aarch64" else _SSE_TILE
     cpu = binding.get_host_cpu_name()
     half_products = tile == _AVX512_TILE and bool(features.get("avx512bf16"))
-    return Processor(f"own-{cpu}", "", cpu, features.flatten(), tile, half_products=half_products)
+    return Processor(
+        f"own-{cpu}",
+        "",
+        cpu,
+        features.flatten(),
+        tile,
+        half_products=half_products,
+        matrix_tiles=half_products and all(features.get(need) for need in MATRIX_TILES),
+    )
 
 
 @cache

@@ -9,6 +9,7 @@ from numba.extending import intrinsic
 
 from glasshead.engines.streaming.kernels.options import together
 from glasshead.engines.streaming.kernels.processor import at_hand
+from glasshead.engines.streaming.kernels.tiles import times_paired_panels
 
 TILE, HALF_PRODUCTS = at_hand().tile, at_hand().half_products
 ROWS = TILE.rows
@@ -169,13 +170,25 @@ def times_panels(
 
     Where the vectors are pairs, the block is that from row `first` of `pairs` on.
     """
-    if len(panels.pairs):
-        deep = (dim + 1) // 2
-        _times(
-            pairs[first * deep :],
+    if panels.tiled:
+        times_paired_panels(
+            pairs,
+            first,
             rows,
-            deep,
-            deep,
+            panels.deep,
+            panels.pairs,
+            first_key,
+            keys,
+            width,
+            scale,
+            product,
+        )
+    elif len(panels.pairs):
+        _times(
+            pairs[first * panels.deep :],
+            rows,
+            panels.deep,
+            panels.deep,
             panels.pairs,
             first_key,
             keys,

@@ -7,6 +7,19 @@ from glasshead.engines.streaming.kernels.streamed import DISTANCES, FACTOR
 
 
 @together
+def reduces(spec, results):
+    """Return whether a reduction reads the weights of a block."""
+    return (
+        results.top.shape[1] > 0
+        or spec.far > 0
+        or len(spec.per_key) > 0
+        or len(spec.per_query) > 0
+        or len(results.diagonals) > 0
+        or len(spec.maps) > 0
+    )
+
+
+@together
 def reduce_block(recipe, spec, results, workspace, weights, first, last, first_key):
     """Compute what is asked for of a block of weights, which its factors are still to scale.
 

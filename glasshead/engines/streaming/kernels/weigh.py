@@ -1,6 +1,7 @@
 """Weights of a block: bias, mask and softmax of its scores, and the statistics of each row."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from glasshead.engines.streaming.kernels.streamed import (
     ROW_STATS,
     SCORES,
 )
+from glasshead.engines.streaming.kernels.tiles import MATRIX_TILES, rounded
 
 
 class _Format(NamedTuple):
@@ -74,6 +76,7 @@ _DOUBLE = _Format(
     ),
     -708.0,
 )
+_PLACE = ir.IntType(64)
 # No reassociation: it would remove the addition that rounds to an integer.
 _STRICT = ("contract",)
 
@@ -88,92 +91,274 @@ def exponential(typing_context: Any, x: Any) -> Any:  # noqa: ARG001 - Numba's p
     if x not in (types.float32, types.float64):
         return None
     of = _SINGLE if x == types.float32 else _DOUBLE
-    as_float = np.float32 if x == types.float32 else np.float64
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        def number(value: float) -> ir.Constant:
-            return ir.Constant(of.real, float(as_float(value)))
-
-        def times_plus(a: Any, b: Any, c: Any) -> Any:
-            return builder.fadd(builder.fmul(a, b, flags=_STRICT), c, flags=_STRICT)
-
-        (value,) = arguments
-        # Adding 1.5 · 2^mantissa leaves the nearest integer in the last bits.
-        magic = number(1.5 * 2.0**of.mantissa)
-        rounded = times_plus(value, number(1 / math.log(2)), magic)
-        n = builder.fsub(rounded, magic, flags=_STRICT)
-        r = times_plus(n, number(-of.log2_high), value)
-        r = times_plus(n, number(-of.log2_low), r)
-        result = number(of.series[-1])
-        for factor in reversed(of.series[:-1]):
-            result = times_plus(result, r, number(factor))
-        exponent = builder.add(builder.bitcast(rounded, of.whole), of.whole(of.bias))
-        two_to_n = builder.bitcast(builder.shl(exponent, of.whole(of.mantissa)), of.real)
-        result = builder.fmul(result, two_to_n, flags=_STRICT)
-        return builder.select(
-            builder.fcmp_ordered("<", value, number(of.least)), number(0.0), result
-        )
+        return _exponential(builder, of, *arguments)
 
     return x(x), code
 
 
+def _constant(kind: ir.Type, number: float) -> ir.Constant:
+    """Return a constant, or a vector of it."""
+    lanes = kind.count if isinstance(kind, ir.VectorType) else 0
+    return ir.Constant(kind, [number] * lanes if lanes else number)
+
+
+def _exponential(builder: Any, of: _Format, value: Any) -> Any:
+    """Return e^x of a number, or of each number of a vector."""
+    as_float = np.float32 if of is _SINGLE else np.float64
+    whole: ir.Type = of.whole
+    if isinstance(value.type, ir.VectorType):
+        whole = ir.VectorType(whole, value.type.count)
+
+    def number(constant: float) -> ir.Constant:
+        return _constant(value.type, float(as_float(constant)))
+
+    def times_plus(a: Any, b: Any, c: Any) -> Any:
+        return builder.fadd(builder.fmul(a, b, flags=_STRICT), c, flags=_STRICT)
+
+    # Adding 1.5 · 2^mantissa leaves the nearest integer in the last bits.
+    magic = number(1.5 * 2.0**of.mantissa)
+    rounded = times_plus(value, number(1 / math.log(2)), magic)
+    n = builder.fsub(rounded, magic, flags=_STRICT)
+    r = times_plus(n, number(-of.log2_high), value)
+    r = times_plus(n, number(-of.log2_low), r)
+    result = number(of.series[-1])
+    for factor in reversed(of.series[:-1]):
+        result = times_plus(result, r, number(factor))
+    exponent = builder.add(builder.bitcast(rounded, whole), _constant(whole, of.bias))
+    two_to_n = builder.bitcast(builder.shl(exponent, _constant(whole, of.mantissa)), value.type)
+    result = builder.fmul(result, two_to_n, flags=_STRICT)
+    return builder.select(builder.fcmp_ordered("<", value, number(of.least)), number(0.0), result)
+
+
+def _steps(
+    builder: Any,
+    place: Any,
+    many: Any,
+    step: int,
+    values: list[Any],
+    body: Callable[[Any, list[Any]], list[Any]],
+) -> tuple[Any, list[Any]]:
+    """Go on from a place as long as a step is within `many`, and return the place and the values.
+
+    `body` makes the values that follow from a place and its values.
+    """
+    before = builder.block
+    head, inside, done = map(builder.append_basic_block, ("steps", "step", "stepped"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    at, held = builder.phi(_PLACE), [builder.phi(value.type) for value in values]
+    following = builder.add(at, _PLACE(step))
+    builder.cbranch(builder.icmp_signed("<=", following, many), inside, done)
+    builder.position_at_end(inside)
+    nexts = body(at, held)
+    after = builder.block
+    builder.branch(head)
+    for phi, first, later in zip((at, *held), (place, *values), (following, *nexts), strict=True):
+        phi.add_incoming(first, before)
+        phi.add_incoming(later, after)
+    builder.position_at_end(done)
+    return at, held
+
+
+class _Row:
+    """Numbers of a flat array in memory, as vectors of the processor."""
+
+    def __init__(self, context: Any, builder: Any, kind: Any, array: Any) -> None:
+        made = context.make_array(kind)(context, builder, array)
+        self.builder, self.data, self.count = (
+            builder,
+            made.data,
+            builder.extract_value(made.shape, 0),
+        )
+        self.bytes = kind.dtype.bitwidth // 8
+        self.lanes = TILE.bytes // self.bytes
+        self.real = ir.FloatType() if kind.dtype == types.float32 else ir.DoubleType()
+        self.vector = ir.VectorType(self.real, self.lanes)
+
+    def spot(self, place: Any, kind: ir.Type) -> Any:
+        """Return the pointer to what begins at a place."""
+        return self.builder.bitcast(self.builder.gep(self.data, [place]), kind.as_pointer())
+
+    def load(self, place: Any, kind: ir.Type) -> Any:
+        """Load a number or a vector."""
+        return self.builder.load(self.spot(place, kind), align=self.bytes)
+
+    def store(self, value: Any, place: Any) -> None:
+        """Store a number or a vector."""
+        self.builder.store(value, self.spot(place, value.type), align=self.bytes)
+
+    def reduced(self, value: Any, merge: Callable[[Any, Any], Any]) -> Any:
+        """Return what merging all numbers of a vector gives, half by half."""
+        half = self.lanes
+        while half > 1:
+            half //= 2
+            places = [min(lane + half, self.lanes - 1) for lane in range(self.lanes)]
+            upper = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), places)
+            undefined = ir.Constant(self.vector, ir.Undefined)
+            value = merge(value, self.builder.shuffle_vector(value, undefined, upper))
+        return self.builder.extract_element(value, ir.IntType(32)(0))
+
+
 @intrinsic
-def largest_of(typing_context: Any, numbers: Any, first: Any, count: Any) -> Any:  # noqa: ARG001 - Numba's protocol
-    """Return the largest of `count` numbers of a flat array, from `first` on; -inf of none or NaN.
+def largest_of(typing_context: Any, numbers: Any) -> Any:  # noqa: ARG001 - Numba's protocol
+    """Return the largest number of a flat array; -inf of none or NaN.
 
     No compiler makes vector code of a maximum that ignores NaN, nor keeps the maxima of groups in
     registers.
     """
-    real = ir.FloatType() if numbers.dtype == types.float32 else ir.DoubleType()
-    lanes = TILE.bytes * 8 // numbers.dtype.bitwidth
-    vector, i64 = ir.VectorType(real, lanes), ir.IntType(64)
-    signature = numbers.dtype(numbers, first, count)
 
-    def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        data = context.make_array(sig.args[0])(context, builder, arguments[0]).data
-        start, many = (
-            context.cast(builder, value, kind, types.int64)
-            for value, kind in zip(arguments[1:], sig.args[1:], strict=True)
-        )
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        row = _Row(context, builder, signature.args[0], arguments[0])
 
         def larger(x: Any, known: Any) -> Any:
             return builder.select(builder.fcmp_ordered(">", x, known), x, known)
 
-        def loop(name: str, place: Any, known: list[Any], kind: ir.Type, width: int) -> Any:
-            """Go on in steps of all `known`, which hold `width` numbers each, while these fit."""
-            before = builder.block
-            head, body, done = map(
-                builder.append_basic_block, (name, f"{name}_body", f"{name}_end")
-            )
-            builder.branch(head)
-            builder.position_at_end(head)
-            at, maxima = builder.phi(i64), [builder.phi(kind) for _ in known]
-            following = builder.add(at, i64(len(known) * width))
-            builder.cbranch(builder.icmp_signed("<=", following, many), body, done)
-            builder.position_at_end(body)
-            nexts = []
-            for n, one in enumerate(maxima):
-                spot = builder.gep(data, [builder.add(start, builder.add(at, i64(n * width)))])
-                spot = builder.bitcast(spot, kind.as_pointer())
-                nexts.append(larger(builder.load(spot, align=numbers.dtype.bitwidth // 8), one))
-            builder.branch(head)
-            for phi, value, following_value in zip(
-                (at, *maxima), (place, *known), (following, *nexts), strict=True
-            ):
-                phi.add_incoming(value, before)
-                phi.add_incoming(following_value, body)
-            builder.position_at_end(done)
-            return at, maxima
+        def vectors(at: Any, known: list[Any]) -> list[Any]:
+            return [
+                larger(row.load(builder.add(at, _PLACE(n * row.lanes)), row.vector), one)
+                for n, one in enumerate(known)
+            ]
 
-        nothing = ir.Constant(vector, [float("-inf")] * lanes)
-        place, maxima = loop("four", i64(0), [nothing] * 4, vector, lanes)
-        together = larger(larger(maxima[0], maxima[1]), larger(maxima[2], maxima[3]))
-        place, (together,) = loop("one", place, [together], vector, lanes)
-        result = builder.extract_element(together, ir.IntType(32)(0))
-        for lane in range(1, lanes):
-            result = larger(builder.extract_element(together, ir.IntType(32)(lane)), result)
-        _, (result,) = loop("last", place, [result], real, 1)
+        def single(at: Any, known: list[Any]) -> list[Any]:
+            return [larger(row.load(at, row.real), known[0])]
+
+        nothing = _constant(row.vector, -math.inf)
+        is_wide = builder.icmp_signed(">=", row.count, _PLACE(row.lanes))
+        with builder.if_else(is_wide) as (wide, narrow):
+            with wide:
+                place, maxima = _steps(
+                    builder, _PLACE(0), row.count, 4 * row.lanes, [nothing] * 4, vectors
+                )
+                one = larger(larger(maxima[0], maxima[1]), larger(maxima[2], maxima[3]))
+                _, (one,) = _steps(builder, place, row.count, row.lanes, [one], vectors)
+                # The last vector overlaps the one before.
+                last = builder.sub(row.count, _PLACE(row.lanes))
+                most = row.reduced(larger(row.load(last, row.vector), one), larger)
+                from_wide = builder.block
+            with narrow:
+                lowest = ir.Constant(row.real, -math.inf)
+                _, (few,) = _steps(builder, _PLACE(0), row.count, 1, [lowest], single)
+                from_narrow = builder.block
+        result = builder.phi(row.real)
+        result.add_incoming(most, from_wide)
+        result.add_incoming(few, from_narrow)
         return result
+
+    return numbers.dtype(numbers), code
+
+
+@intrinsic
+def weights_of(
+    typing_context: Any,  # noqa: ARG001 - Numba's protocol
+    numbers: Any,
+    factor: Any,
+    top: Any,
+    least: Any,
+    kept: Any,
+    halves: Any,
+) -> Any:
+    """Replace each x by e^y for y = factor · x - top, and return the sums of e^y and of y e^y.
+
+    A y below `least` counts as `least`. A row takes the same additions wherever it begins, and none
+    of them one by one if it fills a vector. The results go to `halves`, rounded to bfloat16, if
+    that is not empty; x itself is replaced if it is to be `kept`.
+    """
+    of = _SINGLE if numbers.dtype == types.float32 else _DOUBLE
+    signature = types.UniTuple(numbers.dtype, 2)(numbers, factor, top, least, kept, halves)
+
+    def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        row = _Row(context, builder, sig.args[0], arguments[0])
+        parts = [
+            context.cast(builder, value, kind, numbers.dtype)
+            for value, kind in zip(arguments[1:4], sig.args[1:4], strict=True)
+        ]
+        half = _Row(context, builder, sig.args[5], arguments[5])
+        is_rounded = builder.icmp_signed(">", half.count, _PLACE(0))
+
+        def store(weights: list[tuple[Any, Any]]) -> None:
+            with builder.if_then(arguments[4]):
+                for p, place in weights:
+                    row.store(p, place)
+            if not MATRIX_TILES or numbers.dtype != types.float32:
+                return
+            with builder.if_then(is_rounded):
+                for p, place in weights:
+                    bits = rounded(builder, p if p.type == row.vector else splat(p))
+                    if p.type != row.vector:
+                        bits = builder.extract_element(bits, ir.IntType(32)(0))
+                    half.store(bits, place)
+
+        def splat(value: Any) -> Any:
+            undefined = ir.Constant(row.vector, ir.Undefined)
+            first = builder.insert_element(undefined, value, ir.IntType(32)(0))
+            zeros = ir.Constant(ir.VectorType(ir.IntType(32), row.lanes), [0] * row.lanes)
+            return builder.shuffle_vector(first, undefined, zeros)
+
+        wide_parts = [splat(one) for one in parts]
+
+        def plus(a: Any, b: Any) -> Any:
+            return builder.fadd(a, b, flags=_STRICT)
+
+        def weight(x: Any) -> tuple[Any, Any]:
+            factor, top, least = wide_parts if x.type == row.vector else parts
+            y = builder.fsub(builder.fmul(x, factor, flags=_STRICT), top, flags=_STRICT)
+            y = builder.select(builder.fcmp_ordered("<", y, least), least, y)
+            p = _exponential(builder, of, y)
+            return p, builder.fmul(p, y, flags=_STRICT)
+
+        def step(kind: ir.Type) -> Callable[[Any, list[Any]], list[Any]]:
+            def body(at: Any, sums: list[Any]) -> list[Any]:
+                nexts, weights = [], []
+                for n in range(0, len(sums), 2):
+                    place = builder.add(at, _PLACE(n // 2 * row.lanes))
+                    p, by_log = weight(row.load(place, kind))
+                    weights.append((p, place))
+                    nexts += [plus(sums[n], p), plus(sums[n + 1], by_log)]
+                store(weights)
+                return nexts
+
+            return body
+
+        zero, zeros = ir.Constant(row.real, 0.0), _constant(row.vector, 0.0)
+        is_wide = builder.icmp_signed(">=", row.count, _PLACE(row.lanes))
+        with builder.if_else(is_wide) as (wide, narrow):
+            with wide:
+                # The last vector overlaps the one before, whose numbers are replaced by then.
+                last = builder.sub(row.count, _PLACE(row.lanes))
+                left = row.load(last, row.vector)
+                vectors = step(row.vector)
+                place, sums = _steps(
+                    builder, _PLACE(0), row.count, 4 * row.lanes, [zeros] * 8, vectors
+                )
+                sums = [plus(plus(*sums[n::4]), plus(*sums[n + 2 :: 4])) for n in (0, 1)]
+                place, sums = _steps(builder, place, row.count, row.lanes, sums, vectors)
+                p, by_log = weight(left)
+                store([(p, last)])
+                kind = ir.VectorType(ir.IntType(32), row.lanes)
+                done = builder.trunc(builder.sub(place, last), ir.IntType(32))
+                undefined = ir.Constant(kind, ir.Undefined)
+                first = builder.insert_element(undefined, done, ir.IntType(32)(0))
+                done = builder.shuffle_vector(first, undefined, _constant(kind, 0))
+                lanes = ir.Constant(kind, list(range(row.lanes)))
+                is_new = builder.icmp_signed(">=", lanes, done)
+                of_wide = [
+                    row.reduced(plus(total, builder.select(is_new, one, zeros)), plus)
+                    for total, one in zip(sums, (p, by_log), strict=True)
+                ]
+                from_wide = builder.block
+            with narrow:
+                _, of_narrow = _steps(
+                    builder, _PLACE(0), row.count, 1, [zero, zero], step(row.real)
+                )
+                from_narrow = builder.block
+        results = []
+        for one, other in zip(of_wide, of_narrow, strict=True):
+            results.append(builder.phi(row.real))
+            results[-1].add_incoming(one, from_wide)
+            results[-1].add_incoming(other, from_narrow)
+        return context.make_tuple(builder, sig.return_type, results)
 
     return signature, code
 
@@ -307,22 +492,30 @@ def hide(scores, first, first_key, visible, bounds):
             row[j] = row[j] if part[j] != 0 else hidden
 
 
+# A fused product less the largest score, which was rounded, is off by half of the last bit of that:
+# too much for scores beyond this size.
+_SMALL = 64.0
+
+
 @kernel
-def weigh(scores, first, first_key, bounds, sink, keyed, rows):
+def weigh(scores, scale, first, first_key, bounds, sink, keyed, kept, halves, rows):
     """Turn the scores s of each row into exp(s - max), and sum over them.
 
     Args:
         scores: `[queries, keys]`, in place; 0 outside of what a row sees.
+        scale: What still multiplies the scores, above 0.
         first, first_key: The query of the first row and the key of the first column.
         bounds: The first key that each query sees, and the one after the last, `[2, queries]` of
             all queries; -inf between them hides, too.
         sink: A score without a key, -inf if there is none.
         keyed: Whether the key of the maximum is recorded.
+        kept: Whether the result replaces the scores.
+        halves: The result, rounded to bfloat16, flat; of size 0 where nobody reads it.
         rows: The statistics of each row but the distances, `[9, queries]` of all queries. FACTOR
             turns the scores, as they are left here, into weights.
     """
     real = scores.dtype.type
-    zero, nothing = real(0), real(-np.inf)
+    zero, one, nothing = real(0), real(1), real(-np.inf)
     least = real(-88.0) if scores.itemsize == 4 else real(-709.0)
     for i in range(len(scores)):
         at = first + i
@@ -331,8 +524,12 @@ def weigh(scores, first, first_key, bounds, sink, keyed, rows):
         row = scores[i, start:stop]
         fill(scores[i, :start], zero)
         fill(scores[i, stop:], zero)
+        half = halves[i * scores.shape[1] : (i + 1) * scores.shape[1]]
+        fill(half[:start], 0)
+        fill(half[stop:], 0)
+        half = half[start:stop]
 
-        largest = largest_of(row, 0, len(row))
+        largest = largest_of(row)
 
         broken = False
         if largest == -np.inf:
@@ -341,6 +538,7 @@ def weigh(scores, first, first_key, bounds, sink, keyed, rows):
                 broken = broken or row[j] != row[j]
         if largest == -np.inf and not broken:
             fill(row, zero)
+            fill(half, 0)
             for r in range(ROW_STATS):
                 rows[r, at] = 0
             rows[LOG_SUM, at] = rows[MAX_SCORE, at] = nothing
@@ -357,20 +555,18 @@ def weigh(scores, first, first_key, bounds, sink, keyed, rows):
             key = place_of(largest, row, 0, len(row))
             key = -1 if key == len(row) else key + start + first_key
 
+        largest *= scale
+        factor = scale
+        if scale != one and not abs(largest) <= _SMALL:
+            factor = one
+            for j in range(len(row)):
+                row[j] *= scale
         top = max(largest, sink)
-        total = real(0)
-        by_log = real(0)
-        for j in range(len(row)):
-            x = row[j] - top
-            x = max(x, least)
-            p = exponential(x)
-            row[j] = p
-            total += p
-            by_log += p * x
+        total, by_log = weights_of(row, factor, top, least, kept, half)
         whole = total
         if sink != -np.inf:
             whole += real(np.exp(sink - top))
-        inverse = real(1) / whole
+        inverse = one / whole
         log = real(np.log(whole))
         rows[LOG_SUM, at] = top + log
         rows[MAX_SCORE, at] = largest

@@ -1,0 +1,237 @@
+"""Products of pairs of bfloat16 on matrix tiles (AMX), with sums in float32.
+
+TDPBF16PS adds, for 16 pairs, the products of the lower numbers in one chain of fused multiply-adds
+and those of the upper numbers in another, and then both to the sum. What is subnormal counts as 0.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from glasshead.engines.streaming.kernels.options import together
+from glasshead.engines.streaming.kernels.processor import SQUARE, at_hand
+
+MATRIX_TILES = at_hand().matrix_tiles
+# A tile: its rows, and the words of a row.
+_SIDE = 16
+# How many vectors pass by at a time: they and the numbers of a square stay in the L1 cache.
+_DEPTH = 256
+_WORD, _BYTE = ir.IntType(64), ir.IntType(8)
+
+
+def _call(builder: Any, name: str, *arguments: Any) -> None:
+    """Call an instruction of the tiles, whose numbers are constants."""
+    kind = ir.FunctionType(ir.VoidType(), [one.type for one in arguments])
+    builder.call(
+        cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.{name}"), arguments
+    )
+
+
+@intrinsic
+def open_tiles(typing_context: Any) -> Any:  # noqa: ARG001 - Numba's protocol
+    """Make eight tiles of 16 rows of 64 bytes."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        if MATRIX_TILES:
+            # Palette 1; the bytes of each tile's rows, in 16 bits each; their number, in 8.
+            words = [1, 0, *[0x0040_0040_0040_0040] * 2, 0, 0, 0x1010_1010_1010_1010, 0]
+            layout = cgutils.alloca_once(builder, ir.ArrayType(_WORD, 8))
+            builder.store(ir.Constant(ir.ArrayType(_WORD, 8), words), layout)
+            _call(builder, "ldtilecfg", builder.bitcast(layout, _BYTE.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(), code
+
+
+@intrinsic
+def release_tiles(typing_context: Any) -> Any:  # noqa: ARG001 - Numba's protocol
+    """Give the tiles back, which the system would otherwise save with the thread."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        if MATRIX_TILES:
+            _call(builder, "tilerelease")
+        return context.get_dummy_value()
+
+    return types.void(), code
+
+
+@intrinsic
+def _multiply_square(
+    typing_context: Any,  # noqa: ARG001 - Numba's protocol
+    a: Any,
+    a_first: Any,
+    a_row: Any,
+    a_step: Any,
+    b: Any,
+    b_first: Any,
+    b_row: Any,
+    steps: Any,
+    c: Any,
+    c_first: Any,
+    c_row: Any,
+    add: Any,
+) -> Any:
+    """Compute C = A B, or C = C + A B, for 32 rows and columns of C.
+
+    A and B are flat arrays, A of pairs or of their halves, given with the place of what is first
+    and the stride of their rows. A step takes 16 pairs of A's rows, which are `a_step` apart, and
+    16 rows of B.
+    """
+    signature = types.void(
+        a, a_first, a_row, a_step, b, b_first, b_row, steps, c, c_first, c_row, add
+    )
+
+    def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        if not MATRIX_TILES or c.dtype != types.float32:
+            # Nobody packs pairs for these kernels.
+            return context.get_dummy_value()
+        values = [
+            context.make_array(kind)(context, builder, value).data
+            if isinstance(kind, types.Array)
+            else value
+            if kind == types.boolean
+            else context.cast(builder, value, kind, types.int64)
+            for kind, value in zip(sig.args, arguments, strict=True)
+        ]
+        pa, fa, ra, sa, pb, fb, rb, count, pc, fc, rc, more = values
+
+        def number(tile: int) -> ir.Constant:
+            return ir.Constant(_BYTE, tile)
+
+        def at(pointer: Any, place: Any) -> Any:
+            return builder.bitcast(builder.gep(pointer, [place]), _BYTE.as_pointer())
+
+        def stride(row: Any, size: int = 4) -> Any:
+            return builder.mul(row, _WORD(size))
+
+        def below(place: Any, row: Any) -> Any:
+            return builder.add(place, builder.mul(row, _WORD(_SIDE)))
+
+        # Tiles 0 to 3 are C's, row by row.
+        corners = [first for one in (fc, below(fc, rc)) for first in (one, _right_of(builder, one))]
+        with builder.if_else(more) as (continued, fresh):
+            with continued:
+                for tile, place in enumerate(corners):
+                    _call(builder, "tileloadd64", number(tile), at(pc, place), stride(rc))
+            with fresh:
+                for tile in range(4):
+                    _call(builder, "tilezero", number(tile))
+        upper, lower, left, right = 4, 5, 6, 7
+        with cgutils.for_range(builder, count) as loop:
+            first = builder.add(fa, builder.mul(loop.index, sa))
+            row = builder.add(fb, builder.mul(loop.index, builder.mul(rb, _WORD(_SIDE))))
+            of_a, of_b = stride(ra, a.dtype.bitwidth // 8), stride(rb)
+            for tile, pointer, place, step in (
+                (upper, pa, first, of_a),
+                (left, pb, row, of_b),
+                (right, pb, _right_of(builder, row), of_b),
+                (lower, pa, below(first, ra), of_a),
+            ):
+                _call(builder, "tileloadd64", number(tile), at(pointer, place), step)
+            for tile, (one, other) in enumerate(
+                ((upper, left), (upper, right), (lower, left), (lower, right))
+            ):
+                _call(builder, "tdpbf16ps", number(tile), number(one), number(other))
+        for tile, place in enumerate(corners):
+            _call(builder, "tilestored64", number(tile), at(pc, place), stride(rc))
+        return context.get_dummy_value()
+
+    return signature, code
+
+
+def _right_of(builder: Any, place: Any) -> Any:
+    """Return the place of the tile on the right of another."""
+    return builder.add(place, _WORD(_SIDE))
+
+
+def _two_vectors(builder: Any, numbers: Any, place: Any) -> list[Any]:
+    """Return pointers to the two vectors that 32 numbers of float32 from a place on are."""
+    kind = ir.VectorType(ir.FloatType(), _SIDE).as_pointer()
+    return [
+        builder.bitcast(builder.gep(numbers, [one]), kind)
+        for one in (place, _right_of(builder, place))
+    ]
+
+
+@intrinsic
+def _scale(typing_context: Any, numbers: Any, place: Any, factor: Any) -> Any:  # noqa: ARG001 - Numba's protocol
+    """Multiply 32 numbers from a place on; of a loop as short no compiler makes vector code."""
+    signature = types.void(numbers, place, factor)
+
+    def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        if numbers.dtype == types.float32:
+            data = context.make_array(sig.args[0])(context, builder, arguments[0]).data
+            start = context.cast(builder, arguments[1], sig.args[1], types.int64)
+            one = context.cast(builder, arguments[2], sig.args[2], types.float32)
+            kind = ir.VectorType(ir.FloatType(), _SIDE)
+            splat = ir.Constant(ir.VectorType(ir.IntType(32), _SIDE), [0] * _SIDE)
+            undefined = ir.Constant(kind, ir.Undefined)
+            factors = builder.insert_element(undefined, one, ir.IntType(32)(0))
+            factors = builder.shuffle_vector(factors, undefined, splat)
+            for spot in _two_vectors(builder, data, start):
+                builder.store(builder.fmul(builder.load(spot, align=4), factors), spot, align=4)
+        return context.get_dummy_value()
+
+    return signature, code
+
+
+def rounded(builder: Any, vector: Any) -> Any:
+    """Return 16 numbers of float32 rounded to bfloat16, by their bits."""
+    # Integers, as LLVM before version 16 takes no bfloat16 here, and later ones convert them.
+    kind = ir.FunctionType(ir.VectorType(ir.IntType(16), _SIDE), [vector.type])
+    name = "llvm.x86.avx512bf16.cvtneps2bf16.512"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [vector])
+
+
+@together
+def times_paired_panels(block, first, rows, deep, panels, first_key, keys, width, scale, product):
+    """Compute scale · block · vectorsᵀ, `[rows, keys]`, for rows of `deep` pairs from the first."""
+    for j in range(0, keys, width):
+        panel = (first_key + j) * deep
+        for i in range(0, rows, SQUARE):
+            _multiply_square(
+                block,
+                (first + i) * deep,
+                deep,
+                _SIDE,
+                panels,
+                panel,
+                width,
+                deep // _SIDE,
+                product,
+                i * keys + j,
+                keys,
+                False,
+            )
+            if scale != 1:
+                for r in range(i, i + SQUARE):
+                    _scale(product, r * keys + j, scale)
+
+
+@together
+def times_paired_rows(block, rows, across, first, pairs, width, product):
+    """Compute block · vectors, `[rows, width]`, for a block of bfloat16.
+
+    The vectors from the first one on are given in pairs of rows.
+    """
+    for k in range(0, across, _DEPTH):
+        depth = min(_DEPTH, across - k)
+        for i in range(0, rows, SQUARE):
+            for d in range(0, width, SQUARE):
+                _multiply_square(
+                    block,
+                    i * across + k,
+                    across,
+                    SQUARE,
+                    pairs,
+                    (first + k) // 2 * width + d,
+                    width,
+                    depth // SQUARE,
+                    product,
+                    i * width + d,
+                    width,
+                    k > 0,
+                )

@@ -1,0 +1,287 @@
+"""bfloat16 on matrix tiles (AMX): statistics of float32, a context within its rounding."""
+
+import errno
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import glasshead as gh
+from glasshead.attention import attention as attention_module
+from glasshead.engines.streaming import lowering, matrix_tiles, programs
+from glasshead.engines.streaming.kernels.arguments import HalfMatrix
+from glasshead.engines.streaming.kernels.processor import SQUARE
+from glasshead.engines.streaming.machine_code import kernel
+
+ROWS = [gh.LogSumExp(), gh.MaxWeight(), gh.MaxScore(), gh.Entropy(), gh.MassOn([0])]
+STATISTICS = [*ROWS, gh.ArgMax(), gh.Received(), gh.MeanDistance(), gh.TopK(3)]
+CLOSE = (
+    "log_sum_exp",
+    "max_weight",
+    "max_score",
+    "entropy",
+    "mass_on",
+    "received",
+    "mean_distance",
+)
+MASKS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "causal": {"mask": gh.causal()},
+    "window": {"mask": gh.window(before=11, after=3)},
+    "padding": {"mask": gh.padding([61, 5])},
+    "holes": {"mask": gh.causal() & ~gh.window(before=2), "softcap": 3.0},
+    "a sink and a negative scale": {"normalizer": gh.SoftmaxOne(), "score": gh.Dot(beta=-0.3)},
+    "a bias": {"bias": gh.ALiBi(4), "mask": gh.causal()},
+}
+DIMS = [(7, 5), (32, 32), (64, 64), (80, 37), (128, 128)]
+needs_tiles = pytest.mark.skipif(
+    matrix_tiles.refusal() is not None, reason=f"no products on tiles: {matrix_tiles.refusal()}"
+)
+
+
+def forget(monkeypatch):
+    """Forget the programs of other tests: they are made once per process."""
+    monkeypatch.setattr(programs, "_PROGRAMS", {})
+    attention_module._REMEMBERED.clear()
+
+
+@pytest.fixture
+def hidden(monkeypatch):
+    """Matrix tiles that the system refuses, as it does if a signal stack is too small."""
+    forget(monkeypatch)
+    monkeypatch.setattr(matrix_tiles, "_request", lambda: errno.ENOSPC)
+    yield
+    attention_module._REMEMBERED.clear()
+
+
+@pytest.fixture
+def tiled(monkeypatch):
+    """Whether each forward pass that is lowered multiplies on tiles, in order."""
+    forget(monkeypatch)
+    of_problem, found = lowering.Builder.program, []
+
+    def program(*given):
+        made = of_problem(*given)
+        blocks = [call for call in made.calls if call.entry == "forward_blocks"]
+        found.extend([bool(call.arguments[0].panels.tiled) for call in blocks])
+        return made
+
+    monkeypatch.setattr(lowering.Builder, "program", program)
+    return found
+
+
+def inputs_of(queries, keys, dim, value_dim, *, heads=4, kv_heads=2):
+    torch.manual_seed(queries + dim)
+    shapes = ((heads, queries, dim), (kv_heads, keys, dim), (kv_heads, keys, value_dim))
+    return [torch.randn(2, *shape).bfloat16() for shape in shapes]
+
+
+def check(inputs, **options):
+    """Compare context and statistics with those of the same numbers in float64."""
+    query, key, value = inputs
+    exact = gh.Attention(engine="reference", **options)
+    expected = exact.observe(query.double(), key.double(), value.double(), STATISTICS)
+    # Weights are rounded to 8 bits, and so is the result.
+    most = exact(query.double(), key.double(), value.double().abs()) * 2.0**-7 + 1e-6
+    found = gh.Attention(engine="streaming", **options).observe(query, key, value, STATISTICS)
+    assert found.context.dtype == torch.bfloat16
+    assert bool(((found.context - expected.context).abs() <= most).all())
+    for name in CLOSE:
+        one, other = getattr(found, name), getattr(expected, name).float()
+        rtol = 3e-6 if name != "mean_distance" else 1e-5
+        torch.testing.assert_close(one, other, rtol=rtol, atol=rtol, msg=lambda x, n=name: n + x)
+    torch.testing.assert_close(
+        found.top_k.weights, expected.top_k.weights.float(), rtol=3e-6, atol=3e-6
+    )
+    return found
+
+
+@needs_tiles
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize(("dim", "value_dim"), DIMS)
+def test_context_and_statistics_are_those_of_float64(name, dim, value_dim, tiled):
+    check(inputs_of(67, 61, dim, value_dim), **MASKS[name])
+    # Where numbers are too small for tiles, the scores are computed without them.
+    assert tiled == [True, False]
+
+
+@needs_tiles
+@pytest.mark.parametrize("name", ["none", "causal", "window"])
+@pytest.mark.parametrize("length", [17, 31, 131, 521])
+def test_lengths_around_the_rows_of_tiles_and_blocks(name, length):
+    check(inputs_of(length, length, 64, 64), **MASKS[name])
+
+
+@pytest.mark.usefixtures("hidden")
+@pytest.mark.parametrize("name", MASKS)
+def test_without_tiles_too(name, tiled):
+    check(inputs_of(67, 61, 80, 37), **MASKS[name])
+    assert not any(tiled)
+
+
+@needs_tiles
+@pytest.mark.parametrize("dim", [64, 80])
+def test_the_context_is_as_exact_as_that_of_sdpa(dim):
+    query, key, value = inputs_of(131, 131, dim, dim, kv_heads=4)
+    exact = gh.Attention()(query.double(), key.double(), value.double())
+    ours, theirs = (
+        (gh.Attention(engine=engine)(query, key, value) - exact).square().mean().sqrt()
+        for engine in ("streaming", "fused")
+    )
+    assert ours < 1.1 * theirs
+
+
+@needs_tiles
+def test_few_queries_do_not_fill_tiles(tiled):
+    for queries in (SQUARE // 2 - 1, SQUARE // 2):
+        check(inputs_of(queries, 131, 64, 64))
+    assert tiled == [False, False, True, False]
+
+
+def check_gradients(inputs, upstream, **options):
+    """Compare gradients with those of the same numbers in float64."""
+
+    def gradients(engine, dtype):
+        given = [x.detach().to(dtype).requires_grad_() for x in inputs]
+        query, key, value = given
+        attention = gh.Attention(engine=engine, **options)
+        seen = attention.observe(query, key, value, [gh.Entropy()])
+        total = (seen.context * upstream.to(dtype)).sum() + seen.entropy.sum()
+        return torch.autograd.grad(total, given)
+
+    found, expected = gradients("streaming", torch.bfloat16), gradients("reference", torch.float64)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=2.0**-8, atol=1e-4)
+
+
+@needs_tiles
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize(("dim", "value_dim"), DIMS)
+def test_gradients_are_the_reference_s(name, dim, value_dim):
+    inputs = inputs_of(67, 61, dim, value_dim)
+    check_gradients(inputs, torch.randn(2, 4, 67, value_dim).bfloat16(), **MASKS[name])
+
+
+@needs_tiles
+@pytest.mark.parametrize("length", [17, 131, 211])
+def test_gradients_of_lengths_around_the_rows_of_tiles_and_blocks(length):
+    upstream = torch.randn(2, 4, length, 64).bfloat16()
+    check_gradients(inputs_of(length, length, 64, 64), upstream, **MASKS["causal"])
+
+
+@needs_tiles
+@pytest.mark.parametrize("tiny", [1e-30, 1e-39])
+@pytest.mark.parametrize("place", range(4))
+def test_numbers_too_small_for_tiles_count_in_gradients(place, tiny):
+    tensors = [*inputs_of(67, 61, 32, 32), torch.randn(2, 4, 67, 32).bfloat16()]
+    tensors[place][1, 1, 5] *= tiny
+    check_gradients(tensors[:3], tensors[3], **MASKS["causal"])
+
+
+@needs_tiles
+def test_equal_calls_have_equal_bits_with_one_thread_and_two():
+    query, key, value = inputs_of(521, 521, 64, 64)
+    attention = gh.Attention(engine="streaming", mask=gh.causal())
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 2):
+            torch.set_num_threads(threads)
+            seen = attention.observe(query, key, value, ROWS)
+            parts = seen.context, seen.log_sum_exp, seen.entropy, attention(query, key, value)
+            results.append([part.clone() for part in parts])
+    finally:
+        torch.set_num_threads(before)
+    for first, *others in zip(*results, strict=True):
+        assert all(torch.equal(first, other) for other in others)
+
+
+def product_of_tiles(query, key):
+    """q·kᵀ as TDPBF16PS adds it: two chains of fused multiply-adds for each 32 numbers."""
+    total = torch.zeros(len(query), len(key))
+    for first in range(0, query.shape[1], 32):
+        chains = []
+        for start in (first, first + 1):
+            chain = torch.zeros_like(total)
+            for d in range(start, first + 32, 2):
+                product = query[:, None, d].double() * key[None, :, d].double()
+                chain = (product + chain).float()
+            chains.append(chain)
+        total = total + (chains[0] + chains[1])
+    return total
+
+
+@needs_tiles
+def test_the_order_of_sums_is_the_documented_one():
+    query, key, value = (x[0, 0] for x in inputs_of(37, 41, 96, 32))
+    expected = product_of_tiles(query, key).max() * 0.5
+    attention = gh.Attention(engine="streaming", score=gh.Dot(beta=0.5))
+    seen = attention.observe(query, key, value, [gh.MaxScore()])
+    assert seen.max_score == expected
+
+
+@needs_tiles
+@pytest.mark.parametrize(
+    ("query", "key", "beta"),
+    [(2.0**-127, 2.0**127, 1.0), (2.0**127, -(2.0**-133), 2.0**6), (2.0**-70, 2.0**-70, 2.0**126)],
+)
+def test_what_is_subnormal_counts(query, key, beta):
+    one, other = (torch.full((1, 1, 17, 5), number).bfloat16() for number in (query, key))
+    attention = gh.Attention(engine="streaming", score=gh.Dot(beta=beta))
+    seen = attention.observe(one, other, torch.ones_like(one), [gh.MaxScore()])
+    assert seen.max_score.item() == 5 * query * key * beta
+    assert torch.equal(seen.context, torch.ones_like(one))
+
+
+@needs_tiles
+@pytest.mark.parametrize("anything", [torch.nan, -torch.inf, 3e38])
+def test_hidden_keys_may_hold_anything(anything):
+    inputs, mask = inputs_of(37, 67, 11, 5), gh.padding([41, 67])
+    attention = gh.Attention(engine="streaming", mask=mask)
+    clean = attention(*inputs)
+    for tensor in inputs[1:]:
+        tensor[0, :, 41:] = anything
+    assert torch.equal(attention(*inputs), clean)
+
+
+@needs_tiles
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_a_query_that_is_not_finite_breaks_its_own_row_alone(number):
+    query, key, value = inputs_of(37, 41, 32, 32)
+    attention = gh.Attention(engine="streaming")
+    clean = attention(query, key, value)
+    query[1, 3, 7, 2] = number
+    found = attention(query, key, value)
+    assert found[1, 3, 7].isnan().all()
+    found[1, 3, 7] = clean[1, 3, 7]
+    assert torch.equal(found, clean)
+
+
+@pytest.mark.usefixtures("hidden")
+def test_the_plan_states_why_no_tiles_are_taken():
+    if not matrix_tiles.are_there():
+        pytest.skip("this processor has no matrix tiles (AMX)")
+    inputs = inputs_of(67, 67, 64, 64)
+    for attention in (gh.Attention(engine="streaming"), gh.Attention()):
+        reason = attention.plan(*inputs).reason
+        shown = "the system does not permit matrix tiles (AMX): No space left on device" in reason
+        assert shown == (attention.engine == "streaming")
+
+
+def test_pairs_of_vectors_hold_the_earlier_below():
+    vectors = torch.tensor([[1.0, 2.0, -0.5], [3.0, -4.0, 0.25], [8.0, 9.0, 10.0]]).bfloat16()
+    # Rows of five words, of 32 vectors, and one number beyond.
+    rows = np.full(16 * 5 + 1, 7, np.int32)
+    halves = HalfMatrix(vectors.view(torch.int16).numpy().reshape(-1), 3, 3)
+    kernel("pair_rows", np.dtype(np.float32))(halves, 3, 5, rows[:-1])
+    bits = rows.view(np.uint32)
+    assert bits[:5].tolist() == [0x40403F80, 0xC0804000, 0x3E80BF00, 0, 0]
+    assert bits[5:10].tolist() == [0x4100, 0x4110, 0x4120, 0, 0]
+    assert not bits[10:-1].any()
+    assert bits[-1] == 7
+
+
+@needs_tiles
+def test_permission_is_asked_once():
+    assert matrix_tiles.refusal() == matrix_tiles.refusal()
+    assert matrix_tiles._request.cache_info().misses == 1
