@@ -117,7 +117,7 @@ def test_sentences_that_are_refused(translator, sentence, kind, said):
 def test_a_sentence_that_the_model_cannot_read(translator):
     room, sentence = translator.model.config.context_length, "ja " * 67
     wide = replace(LIMITS, words=99)
-    said = f"this sentence has 67 tokens, and the model reads {room} at most: cut it"
+    said = rf"must have at most the {room} tokens that the model reads, got 67\. Cut it into"
     with pytest.raises(ValueError, match=said):
         translations(translator, sentence, wide)
     with pytest.raises(TooMuch, match=said):

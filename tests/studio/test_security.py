@@ -126,7 +126,7 @@ def test_every_answer_says_what_a_page_may_do(app, method, path, headers, status
     assert "frame-ancestors 'none'" in policy
     assert "unsafe" not in policy
     if status >= 400:
-        assert len(answer.detail) > 20
+        assert len(answer.detail.split()) > 2
 
 
 @pytest.mark.parametrize(

@@ -147,8 +147,8 @@ def weights(
     room = translator.model.config.context_length
     if len(source) > room:
         raise TooMuch(
-            "this sentence has {count} tokens, and the model reads {room} at most: cut it "
-            "into sentences.",
+            "this sentence must have at most the {room} tokens that the model reads, got {count}. "
+            "Cut it into sentences.",
             count=len(source),
             room=room,
         )

@@ -153,7 +153,7 @@ def test_weights_of_another_shape_are_refused(tmp_path):
     folder = vit_folder(tmp_path / "vit")
     config = folder / "config.json"
     config.write_text(config.read_text().replace('"patch_size": 7', '"patch_size": 5'))
-    with pytest.raises(ValueError, match=r"check config.json"):
+    with pytest.raises(ValueError, match=r"Check config\.json"):
         Studio(folder).subject.pictures()
 
 

@@ -274,7 +274,7 @@ def test_a_log_too_large_is_refused_before_it_is_read(run, log):
     told = log.summary()
     assert len(told["problems"]) == 1
     assert (
-        "log.csv cannot be read (it has 16,777,217 bytes, and takes at most"
+        "log.csv cannot be read (it has 16,777,217 bytes, more than the 16,777,216"
         in (told["problems"][0])
     )
     assert told["heads"] is not None

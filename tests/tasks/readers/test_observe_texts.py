@@ -207,7 +207,7 @@ def test_roles_on_random_tokens_follow_from_the_seed(model):
         ({"length": 5}, "length needs texts to cut into chunks, got none. Pass"),
         ({"period": 5}, "period must be at most 3, got 5"),
         ({"texts": "cat"}, "least 3 tokens to find roles, got 1 in"),
-        ({"thresholds": {"last": 0.5}}, "a role is one of"),
+        ({"thresholds": {"last": 0.5}}, "a role must be one of"),
     ],
 )
 def test_roles_that_cannot_be_found_are_refused(model, given, sentence):

@@ -303,7 +303,7 @@ def test_an_unknown_order_of_prompt_and_picture_is_refused():
     model.set_attn_processor(Custom())
     with (
         pytest.raises(
-            gh.watching.UnseenError, match="Custom does not tell whether the prompt comes .* out by"
+            gh.watching.UnseenError, match=r"Custom does not tell whether .* picture\. Omit it with"
         ),
         torch.no_grad(),
         gh.prompt_maps(model, WORDS),
