@@ -260,7 +260,7 @@ def check_place(noun: str, place: int | None, count: int) -> None:
 
     >>> check_place("head", 4, 4)
     Traceback (most recent call last):
-    ValueError: --head takes a head from 0 to 3, and got 4: there are 4 heads.
+    ValueError: --head must be from 0 to 3, got 4: there are 4 heads.
     """
     if place is not None and place >= count:
         sentence = _PLACES[noun, count == 1]

@@ -234,7 +234,11 @@ def test_bad_files_of_a_classifier_are_one_sentence(
         ({"a.de": b"x\n", "a.en": b"\xff\n"}, [], "a.en, line 1: expected UTF-8 text"),
         ({"a.de": b"x\n" + b"und " * 65, "a.en": b"y\nz\n"}, [], "a.de, line 2"),
         ({"a.de": b"x\n", "a.en": b"y\n"}, ["--beam", "0"], "must be a whole number of at least 1"),
-        ({"a.de": b"x\n", "a.en": b"y\n"}, ["--save", "/"], "--save takes a file to write, and /"),
+        (
+            {"a.de": b"x\n", "a.en": b"y\n"},
+            ["--save", "/"],
+            "--save must be a file to write, got the folder /",
+        ),
     ],
     ids=lambda value: None if isinstance(value, str) else "-".join(value),
 )

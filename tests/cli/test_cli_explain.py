@@ -92,13 +92,13 @@ def test_a_sentence_has_made_up_vectors_and_says_so(explained):
     assert told["query"] == 5
     x = made_up(TOKENS)
     torch.testing.assert_close(weights(told), (x @ x.T / 2).softmax(-1))
-    assert "made up from seed 123 and mean nothing" in told["notes"][0]
+    assert "random (seed 123) and have no meaning" in told["notes"][0]
     assert len(told["notes"]) == 1
 
 
 def test_the_text_says_that_vectors_are_made_up(command):
     outcome = command("explain", TEXT, "--seed", "7")
-    assert re.search(r"made up from seed 7\s*│?\s*and mean nothing", outcome.out)
+    assert re.search(r"random \(seed 7\)\s*│?\s*and have no meaning", outcome.out)
 
 
 def test_seed_and_dim_make_other_vectors(handed_on):
@@ -160,8 +160,8 @@ def test_parameters_of_the_additive_score_come_from_the_seed_and_it_is_said(expl
     )
     assert torch.equal(weights(first), weights(again))
     assert not torch.equal(weights(first), weights(other))
-    assert "additive score are made up from seed 1" in first["notes"][1]
-    assert "additive score are made up" in explained("--score", "additive")["notes"][0]
+    assert "additive score are random (seed 1)" in first["notes"][1]
+    assert "additive score are random" in explained("--score", "additive")["notes"][0]
 
 
 @pytest.mark.parametrize("name", NORMALIZERS)

@@ -106,7 +106,7 @@ def test_a_class_of_columns_is_no_layer_of_rows():
     torch.manual_seed(5)
     with pytest.raises(
         ValueError,
-        match=r"softmax\(Q Kᵀ / √d\) V of its matrices.*, got ProjectedInColumns: it gives another output",
+        match=r"softmax\(Q Kᵀ / √d\) V of .*, got ProjectedInColumns: it gives another output",
     ):
         gh.MultiHeadAttention.from_module(ProjectedInColumns(DIM, 2))
 

@@ -73,7 +73,7 @@ def test_a_server_answers_once_it_says_where_it_is(monkeypatch):
     thread = threading.Thread(
         target=app.serve,
         args=(Studio(),),
-        kwargs={"host": "0.0.0.0", "opens": False, "told": told},
+        kwargs={"host": "0.0.0.0", "opens": False, "announce": told},
     )
     thread.start()
     thread.join(30)

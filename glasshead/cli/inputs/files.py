@@ -64,7 +64,7 @@ def output_folder(written: str, option: str) -> Path:
 
     >>> output_folder("", "--folder")
     Traceback (most recent call last):
-    ValueError: --folder takes a folder, and got nothing: name one, or leave it out.
+    ValueError: --folder must be a folder, got an empty name. Name one, or omit it.
     """
     if not written.strip():
         raise ValueError(

@@ -82,7 +82,7 @@ def options_of_decoding() -> Iterator[None]:
     >>> with options_of_decoding():
     ...     Beam(0)
     Traceback (most recent call last):
-    ValueError: --beam takes a whole number of at least 1, and got 0.
+    ValueError: --beam must be a whole number of at least 1, got 0.
     """
     try:
         yield
