@@ -514,7 +514,7 @@ def test_what_one_process_refuses_ends_all_with_its_sentence(place, port):
     assert (first.returncode, second.returncode) == (2, 2)
     assert first.stdout == ""
     assert first.stderr == (
-        "glasshead: error: process 1 of 2: there is no folder llama: check its name.\n"
+        "glasshead: error: process 1 of 2: there is no folder llama. Check its name.\n"
     )
 
 
@@ -534,7 +534,7 @@ def test_a_process_that_dies_is_not_waited_for(place, port):
     assert (first.returncode, second.returncode) == (2, 9)
     assert first.stdout == ""
     assert first.stderr.splitlines()[-1] == (
-        "glasshead: error: another process of this command has ended: see what it said, or start "
+        "glasshead: error: another process of this command has ended. See its error, or start "
         "all of them again."
     )
 

@@ -374,7 +374,7 @@ def test_interrupted_it_says_how_to_go_on(command, tmp_path, whole):
     _, told = running.communicate()
     assert running.returncode == 130
     assert "Traceback" not in told
-    assert "Resume it with the same command and --resume" in told.splitlines()[-1]
+    assert "To resume it, run the same command with --resume" in told.splitlines()[-1]
     assert command("train", "write", "--run", folder, "--resume").code == 0
     assert_same(folder, whole)
 

@@ -204,9 +204,9 @@ def takes_tiles(problem: LoweredProblem) -> bool:
 
     Of few queries most rows of a tile would be empty.
     """
-    inputs = problem.query, problem.key, problem.value
+    dtypes = {x.dtype for x in (problem.query, problem.key, problem.value) if x is not None}
     return (
-        all(x is None or x.dtype == torch.bfloat16 for x in inputs)
+        dtypes == {torch.bfloat16}
         and 2 * problem.query.shape[2] >= SQUARE
         and matrix_tiles.refusal() is None
     )

@@ -263,7 +263,7 @@ def test_a_folder_that_is_taken_away_and_back_is_told_of(growing, looking):
     away = run.folder.path.with_name("away")
     run.folder.path.rename(away)
     page.wait_for_selector(".away p", timeout=PATIENCE)
-    assert "The run folder is not there at the moment." in page.locator(".away").inner_text()
+    assert "The run folder is missing at the moment." in page.locator(".away").inner_text()
     assert page.locator(".rows tbody tr").count() > 5
     away.rename(run.folder.path)
     run.go(1)
