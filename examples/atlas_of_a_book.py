@@ -84,8 +84,8 @@ def _check(model: gh.LanguageModel, layer: int, head: int) -> None:
     layers, heads = model.config.num_layers, model.config.num_heads
     if not (0 <= layer < layers and 0 <= head < heads):
         raise ValueError(
-            f"the model has {layers} layers of {heads} heads, and got layer {layer}, head {head}: "
-            "count from 0."
+            f"layer must be in 0..{layers - 1} and head in 0..{heads - 1}, got layer {layer}, "
+            f"head {head}."
         )
 
 

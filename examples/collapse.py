@@ -226,7 +226,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--steps", type=int, default=800)
     asked = parser.parse_args(arguments)
     if asked.steps < 1:
-        parser.error(f"--steps takes a number from 1, and got {asked.steps}.")
+        parser.error(f"--steps must be at least 1, got {asked.steps}.")
     console = Console(stderr=True)
     runs = []
     try:

@@ -17,15 +17,14 @@ def file_and_seed(arguments: Sequence[str], file: Path, seed: int) -> tuple[Path
     (...Path('build/a.png'), 2)
     >>> file_and_seed(["2"], Path("build/a.png"), 2)
     Traceback (most recent call last):
-    ValueError: a file that ends in .png is expected, and perhaps a seed, and got 2: name them so.
+    ValueError: expected a file that ends in .png, and perhaps a seed, got 2.
     """
     name, number, *_ = (*arguments, *(str(file), str(seed))[len(arguments) :], "")
     # PyTorch has no longer seeds.
     whole = number.isdecimal() and int(number) < 2**63
     if len(arguments) > 2 or not name.lower().endswith(".png") or not whole:
         raise ValueError(
-            f"a file that ends in .png is expected, and perhaps a seed, and got "
-            f"{' '.join(arguments)}: name them so."
+            f"expected a file that ends in .png, and perhaps a seed, got {' '.join(arguments)}."
         )
     return Path(name), int(number)
 
@@ -45,6 +44,6 @@ def refused(example: str, error: Exception) -> int:
     """Tell in a sentence what is wrong, and return the exit code."""
     sentence = str(error)
     if isinstance(error, OSError):
-        sentence = f"the picture cannot be written: {error.strerror}: name another file."
+        sentence = f"the picture cannot be written: {error.strerror}. Name another file."
     print(f"{example}: error: {sentence}", file=sys.stderr)
     return 2

@@ -167,14 +167,12 @@ def asked(arguments: Sequence[str]) -> Path:
     ('reversed.png', 'why_attention.png')
     >>> asked(["2000"])
     Traceback (most recent call last):
-    ValueError: one file that ends in .png is expected, and got 2000: name one, or none for ...
+    ValueError: expected one file that ends in .png, got 2000. Omit it for ...
     """
     file = Path(arguments[0]) if arguments else FILE
     if len(arguments) > 1 or file.suffix.lower() != ".png" or file.is_dir():
         got = f"the folder {file}" if file.is_dir() else " ".join(arguments)
-        raise ValueError(
-            f"one file that ends in .png is expected, and got {got}: name one, or none for {FILE}."
-        )
+        raise ValueError(f"expected one file that ends in .png, got {got}. Omit it for {FILE}.")
     return file
 
 

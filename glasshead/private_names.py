@@ -31,14 +31,14 @@ def private(name: str) -> Any:
 
 
 def lacking(what: str, name: str, advice: str) -> str:
-    """Return the sentence for what cannot be done without a private name.
+    """Return the message for what cannot be done without a private name.
 
     Args:
         what: What cannot be done.
         name: The name that this version of PyTorch lacks.
-        advice: What to do instead.
+        advice: What to do instead, a sentence without its full stop.
     """
-    return f"{what} on PyTorch {torch.__version__}, which has no {name}: {advice}."
+    return f"{what} on PyTorch {torch.__version__}, which has no {name}. {advice}."
 
 
 def runs_code_of(*places: str) -> bool:

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
     known = names()
     for name in arguments:
         if name not in known:
-            print(f"the notebooks are {', '.join(known)}, and got {name}.", file=sys.stderr)
+            print(f"name must be one of {', '.join(known)}, got {name}.", file=sys.stderr)
             return 2
     for name in arguments or known:
         file = build(name)

@@ -440,4 +440,4 @@ def test_the_article_prints_sharp_weights_in_five_digits(build):
 
 def test_build_refuses_a_name_that_is_none(build, capsys):
     assert build.main(["a-fr"]) == 2
-    assert "the notebooks are a-tr, b-es, c-zh-Hant" in capsys.readouterr().err
+    assert "name must be one of a-tr, b-es, c-zh-Hant, " in capsys.readouterr().err

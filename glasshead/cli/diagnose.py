@@ -138,7 +138,7 @@ def _mask_source(file: str, tensor: str | None) -> tuple[Path, str | None]:
     if tensor not in (None, inner):
         raise ValueError(
             Message(
-                "--tensor names {tensor}, and FILE names {inner}: leave one of them out.",
+                "--tensor names {tensor}, but FILE names {inner}. Omit one of them.",
                 tensor=tensor,
                 inner=inner,
             )

@@ -117,9 +117,7 @@ def _trace(attention: "SentenceAttention", *, json: bool) -> "Trace":
     trace = attention.trace()
     if not (trace.scaled.isfinite().all() and trace.context.isfinite().all()):
         raise ValueError(
-            Message(
-                "the scores grow beyond all numbers: take smaller vectors, or a smaller --beta."
-            )
+            Message("the scores overflow to infinity. Use smaller vectors, or a smaller --beta.")
         )
     return trace
 

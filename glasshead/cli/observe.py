@@ -134,18 +134,10 @@ class _ModelOptions:
         """
         if self.truncate and self.length != "whole":
             raise ValueError(
-                Message(
-                    "--truncate cuts texts that are read whole: add --length whole, or "
-                    "leave it out."
-                )
+                Message("--truncate needs --length whole. Add it, or omit --truncate.")
             )
         if head is not None and self.layer is None:
-            raise ValueError(
-                Message(
-                    "--head takes the layer that the head is in, too: add --layer N, or "
-                    "leave it out."
-                )
-            )
+            raise ValueError(Message("--head needs --layer. Add --layer N, or omit --head."))
         if self.layer is not None and self.layer < 0:
             raise ValueError(
                 Message("--layer must be a layer, counted from 0, got {layer}.", layer=self.layer)
@@ -157,33 +149,23 @@ class _ModelOptions:
         Errors: a ValueError that names the option.
         """
         if self.length is not None:
-            raise ValueError(
-                Message("--length goes with --text, which a model reads: add it, or leave it out.")
-            )
+            raise ValueError(Message("--length needs --text. Add --text FILE, or omit --length."))
         if self.truncate:
             raise ValueError(
                 Message(
-                    "--truncate goes with --text FILE and --length whole: add them, or "
-                    "leave it out."
+                    "--truncate needs --text FILE and --length whole. Add them, or omit --truncate."
                 )
             )
         if self.resume:
             raise ValueError(
-                Message(
-                    "--resume goes with --text FILE, which a model reads, and --save: add them, or "
-                    "leave it out."
-                )
+                Message("--resume needs --text FILE and --save. Add them, or omit --resume.")
             )
 
     def check_no_layer(self) -> None:
         """Raise a ValueError where a layer is given, and no model reads."""
         if self.layer is not None:
             raise ValueError(
-                Message(
-                    "--layer takes a layer of a model, which here is none: name the folder "
-                    "of a run, "
-                    "and add --text FILE."
-                )
+                Message("--layer needs a model. Name the folder of a run, and add --text FILE.")
             )
 
 
@@ -242,7 +224,7 @@ def _check_names_a_run(run: str | None, options: _ModelOptions) -> None:
     if not run:
         raise ValueError(
             Message(
-                "--text takes the folder of a run whose model reads it: name it, as in glasshead "
+                "--text needs the folder of a run whose model reads it. Name it, as in glasshead "
                 "observe RUN --text {path}.",
                 path=shown(options.texts[0]),
             )
@@ -283,8 +265,8 @@ def _text_files(text: list[str] | None, files_from: str | None) -> list[Path]:
     if not listed:
         raise ValueError(
             Message(
-                "--files-from takes the names of files, one a line, and {path} has none: "
-                "name some, or leave it out.",
+                "--files-from must name a file with one file name per line, got none in {path}. "
+                "Add some, or omit it.",
                 path=shown(names),
             )
         )
@@ -300,15 +282,14 @@ def _check_partial(kept: Path | None, *, resume: bool) -> None:
         if resume:
             raise ValueError(
                 Message(
-                    "--resume goes on with what an interrupted run kept beside its --save "
-                    "FILE: add "
-                    "--save, or leave it out."
+                    "--resume continues an interrupted run with --save FILE. Add --save, or omit "
+                    "--resume."
                 )
             )
         return
     if resume and not kept.exists():
         raise ValueError(
-            Message("--resume finds no {path}: leave it out to begin.", path=shown(kept))
+            Message("--resume found no {path}. Omit --resume to begin.", path=shown(kept))
         )
     if kept.exists() and not resume:
         raise ValueError(
@@ -375,7 +356,7 @@ def _check_none_given(*, vectors: str | None, mask: str | None, engine: str | No
         if written is not None:
             raise ValueError(
                 Message(
-                    "{option} does not go with --text, as {why}: leave one out.",
+                    "{option} cannot be combined with --text, because {why}. Omit one of them.",
                     option=option,
                     why=why,
                 )
@@ -395,8 +376,8 @@ def _model_statistics(written: tuple[str, ...]) -> tuple[StatisticOption, ...]:
             others = ", ".join(name for name in STATISTICS if name != _OF_ONE_TEXT)
             raise ValueError(
                 Message(
-                    "--stat {written} names the keys of one text, and a model reads many "
-                    "pieces: take {others}.",
+                    "--stat {written} names keys of one text, but a model reads many pieces. Use "
+                    "{others}.",
                     written=one.written,
                     others=others,
                 )

@@ -90,8 +90,8 @@ def subject_of(text: str | None, vectors: Path | None) -> ObservedInputs:
     if text is not None:
         raise ValueError(
             Message(
-                "TEXT is looked up in a file of tokens and their vectors, and {path} "
-                "has queries and keys without names: leave TEXT out.",
+                "TEXT needs a file of tokens and their vectors, but {path} has queries and keys "
+                "without names. Omit TEXT.",
                 path=shown(vectors),
             )
         )
@@ -179,8 +179,8 @@ def observed(
     if plan.bytes > _MOST_BYTES:
         raise ValueError(
             Message(
-                "the {engine} engine would take {size:.1f} GiB for this, and may take "
-                "{most}: leave --engine out, or give fewer tokens.",
+                "the {engine} engine would take {size:.1f} GiB for this, but may take {most}. "
+                "Omit --engine, or give fewer tokens.",
                 engine=plan.engine,
                 size=plan.bytes / 2**30,
                 most=_MOST_BYTES // 2**30,
@@ -191,7 +191,7 @@ def observed(
         seen = attention.observe(*inputs, statistics, budget=_MOST_BYTES)
     seconds = time.perf_counter() - start
     if not (seen.context.isfinite().all() and seen[MAP].isfinite().all()):
-        raise ValueError(Message("the scores grow beyond all numbers: give smaller vectors."))
+        raise ValueError(Message("the scores overflow to infinity. Use smaller vectors."))
     return ObservedAttention(subject, asked, attention.mask, seen, plan, seconds)
 
 

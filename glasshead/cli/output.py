@@ -277,8 +277,8 @@ def check_target(path: Path, kind: Kind = PAGE) -> None:
     if path.is_dir():
         raise IsADirectoryError(
             Message(
-                "{option} takes a file to write, and {path} is a folder: name a file in it, as in "
-                "{given}.",
+                "{option} must be a file to write, got the folder {path}. Name a file in it, as "
+                "in {given}.",
                 option=kind.option,
                 path=shown(path),
                 given=shown(path / kind.example),
@@ -287,7 +287,8 @@ def check_target(path: Path, kind: Kind = PAGE) -> None:
     if there and not path.is_file():
         raise OSError(
             Message(
-                "{option} takes a file to write, and {path} is none: name another.",
+                "{option} must be a file to write, got {path}, which is not a regular file. Name "
+                "another.",
                 option=kind.option,
                 path=shown(path),
             )
@@ -296,8 +297,8 @@ def check_target(path: Path, kind: Kind = PAGE) -> None:
     if there and not (os.access(path, os.W_OK) and path.stat().st_mode & 0o222):
         raise PermissionError(
             Message(
-                "{option} takes a file to write, and {path} is protected from writing: change its "
-                "permissions, or name another.",
+                "{option} must be a file to write, got {path}, which is write-protected. Change "
+                "its permissions, or name another.",
                 option=kind.option,
                 path=shown(path),
             )
@@ -320,8 +321,8 @@ def _check_ending(path: Path, kind: Kind) -> None:
     if path.suffix.lower() in _SUFFIXES - {own}:
         raise ValueError(
             Message(
-                "{option} writes a file that ends in {own}, and {path} is to end in {suffix}: name "
-                "it {given}.",
+                "{option} must be a file that ends in {own}, got {path}, which ends in {suffix}. "
+                "Name it {given}.",
                 option=kind.option,
                 own=own,
                 path=shown(path),
@@ -339,7 +340,7 @@ def check_apart(path: Path, sources: Iterable[Path | None], kind: Kind = PAGE) -
         if path.exists() and source.exists() and path.samefile(source):
             raise ValueError(
                 Message(
-                    "{option} takes another place than {source}, which is read: name a new file.",
+                    "{option} must be another file than {source}, which is read. Name a new file.",
                     option=kind.option,
                     source=shown(source),
                 )
@@ -364,7 +365,7 @@ def check_outputs(
         options = Message.joined(" and ", [kind.option for kind, _ in given])
         raise ValueError(
             Message(
-                "{options} take a file each, and both got {given}: name two.",
+                "{options} must be two files, got {given} for both. Name two.",
                 options=options,
                 given=shown(given[0][1]),
             )
@@ -395,5 +396,5 @@ def write_bytes(path: Path, content: bytes, kind: Kind) -> None:
 
 def _refusal(path: Path, error: OSError, kind: Kind) -> OSError:
     return OSError(
-        f"{kind.noun} cannot be written to {shown(path)} ({error.strerror}): name another place."
+        f"{kind.noun} cannot be written to {shown(path)} ({error.strerror}). Name another place."
     )

@@ -79,8 +79,8 @@ def report(
     if not (folder.is_dir() or is_file):
         raise FileNotFoundError(
             Message(
-                "RUN_OR_HF_DIR takes the folder of a run or a model, or a .bin file of "
-                "llama2.c, and {model} is none: check its name.",
+                "RUN_OR_HF_DIR must be the folder of a run or a model, or a .bin file of "
+                "llama2.c, got {model}. Check its name.",
                 model=quoted(model),
             )
         )
@@ -127,7 +127,8 @@ def _content(file: Path) -> str:
     if not content.strip():
         raise ValueError(
             Message(
-                "a report takes a text of a word at least, and {file} has none: name another file.",
+                "a report needs a text of at least one word, got none in {file}. Name another "
+                "file.",
                 file=shown(file),
             )
         )

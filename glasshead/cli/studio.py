@@ -114,9 +114,8 @@ def check_options(model: str | None, host: str, port: int) -> None:
     if model is not None and not _is_one(Path(model)):
         raise FileNotFoundError(
             Message(
-                "glasshead studio takes the folder of a run or a model, a .bin file of "
-                "llama2.c, or a .safetensors file of weights, and {model} is none: "
-                "check its name, or name none.",
+                "glasshead studio needs the folder of a run or a model, a .bin file of llama2.c, "
+                "or a .safetensors file of weights, got {model}. Check its name, or omit it.",
                 model=quoted(model),
             )
         )

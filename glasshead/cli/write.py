@@ -151,13 +151,15 @@ def chosen_strategy(**options: Any) -> "Strategy":
     given = {name: value for name, value in options.items() if value is not None}
     if "beam" in given:
         alone = {"beam", "length_penalty"}
-        _check_only(given, alone, "--beam searches, and")
+        _check_only(given, alone, "--beam searches, so")
         return Beam(given["beam"], length_penalty=given.get("length_penalty", 1.0))
     if "length_penalty" in given:
-        raise ValueError("--length-penalty belongs to a beam: add --beam WIDTH, or leave it out.")
+        raise ValueError(
+            "--length-penalty needs --beam. Add --beam WIDTH, or omit --length-penalty."
+        )
     if given.get("temperature") == 0:
         alone = {"temperature", "seed", "repetition_penalty"}
-        _check_only(given, alone, "--temperature 0 takes the likeliest, and")
+        _check_only(given, alone, "--temperature 0 always picks the likeliest token, so")
         return Greedy(repetition_penalty=given.get("repetition_penalty", 1.0))
     return Sampling(
         temperature=given.get("temperature", _TEMPERATURE),
@@ -171,4 +173,4 @@ def chosen_strategy(**options: Any) -> "Strategy":
 def _check_only(given: dict[str, Any], known: set[str], why: str) -> None:
     surplus = [f"--{name.replace('_', '-')}" for name in given if name not in known]
     if surplus:
-        raise ValueError(f"{why} {', '.join(surplus)} would change nothing: leave it out.")
+        raise ValueError(f"{why} {', '.join(surplus)} would change nothing. Omit it.")

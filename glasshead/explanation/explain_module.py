@@ -83,7 +83,7 @@ def explain(  # noqa: PLR0913 - each is an option of its own
             )
         return explain_trace(explained, settings, projection=projection, **words)
     if projection is not None:
-        raise TypeError("explain reads the projection of a module by itself: leave it out.")
+        raise TypeError("explain reads the projection of a module itself. Omit projection.")
     return _of_module(explained, inputs, layers, settings, words)
 
 
@@ -210,14 +210,14 @@ def _one_call(seen: Seen, kind: str) -> tuple[str, Call]:
     if len(seen) > 1:
         named = ", ".join(map(repr, seen))
         raise ValueError(
-            f"explain takes one attention, and {kind} has {len(seen)}: name one of {named} by "
+            f"explain needs one attention, but {kind} has {len(seen)}. Name one of {named} with "
             f"layers=."
         )
     ((name, watched),) = seen.items()
     if len(watched) > 1:
         raise ValueError(
-            f"explain takes one call of an attention, and {name or kind!r} attends {len(watched)} "
-            f"times: watch it with keep='trace', and explain the trace of one call."
+            f"explain needs one call of an attention, but {name or kind!r} attends {len(watched)} "
+            f"times. Watch it with keep='trace', and explain the trace of one call."
         )
     call = watched[0]
     steps = (call.by_hand or "").split(", ")
@@ -226,8 +226,8 @@ def _one_call(seen: Seen, kind: str) -> tuple[str, Call]:
         raise ValueError(_DROPS.format(kind=repr(name or kind)))
     if after:
         raise ValueError(
-            f"explain tells an attention whose weights go from the softmax to the values as they "
-            f"are, and {name or kind!r} has them {', '.join(after)}: leave that out of the class."
+            f"explain needs attention whose weights go unchanged from the softmax to the values, "
+            f"but {name or kind!r} has {', '.join(after)} in between. Omit that from the class."
         )
     return name, call
 

@@ -386,10 +386,7 @@ class ExplanationSettings:
         if self.dim is not None and (self.vectors is not None or self.worked is not None):
             raise self._fault(
                 "dim",
-                _(
-                    "{option} is the width of made-up vectors, and these are not made up: leave "
-                    "it out."
-                ),
+                _("{option} is the width of random vectors, but these are not random. Omit it."),
             )
 
     def _check_limits(self, name: str, value: Any, known: Setting) -> None:

@@ -269,7 +269,7 @@ def listening_on(host: str, port: int) -> socket.socket:
             listening.close()
         why = getattr(error, "strerror", None) or "no such name"
         raise OSError(
-            f"the studio cannot listen on {host}, port {port} ({why}): take --port 0 for one that "
+            f"the studio cannot listen on {host}, port {port} ({why}). Use --port 0 for one that "
             f"is free, and an address of this machine."
         ) from error
     return listening

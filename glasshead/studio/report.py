@@ -74,8 +74,8 @@ class Report:
         # Stored weights are refused here, rather than by an empty page.
         if studio.subject.kind == "weights":
             raise Refusal(
-                "a report takes the folder of a run or a model, and {name} holds weights "
-                "alone: open it by glasshead studio.",
+                "a report needs the folder of a run or a model, but {name} has only weights. "
+                "Open it with glasshead studio.",
                 name=studio.subject.name,
             )
         folder = studio.subject.folder

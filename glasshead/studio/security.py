@@ -88,7 +88,7 @@ class RequestLimits:
         return bounded
 
     def _too_large(self) -> Message:
-        return Message("a request takes at most {most:,} bytes: send less.", most=self._largest)
+        return Message("a request must have at most {most:,} bytes. Send less.", most=self._largest)
 
 
 _POLICY = (
@@ -163,7 +163,7 @@ class Guard:
             sentence = Message("the studio answers under its own address alone: open that one.")
             return refused(scope, 421, sentence)
         if not (scope["path"].startswith("/") and scope["path"].isprintable()):
-            sentence = Message("a path takes a slash first, and characters that are seen.")
+            sentence = Message("a path must begin with a slash and have only printable characters.")
             return refused(scope, 400, sentence)
         if not _is_from_own_page(scope, headers, hosts[0]):
             sentence = Message("the studio answers its own page alone: open the page itself.")

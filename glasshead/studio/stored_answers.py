@@ -95,7 +95,7 @@ class StoredAnswers:
             answers = json.dumps(self.by_key, separators=(",", ":"), allow_nan=False).encode()
         except ValueError as error:
             raise ValueError(
-                "the numbers of this model grow beyond all bounds: train it again, or name another."
+                "the numbers of this model overflow to infinity. Train it again, or name another."
             ) from error
         return in_a_script({"missing": missing, "told": packed(answers), "numbers": self.numbers})
 

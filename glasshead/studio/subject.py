@@ -234,7 +234,7 @@ class StudioSubject:
             if is_llama2c(self.folder):
                 return "model"
             raise NotThere(
-                "{name} is no model of llama2.c, in its first format: name another file, or "
+                "{name} must be a model of llama2.c, in its first format. Name another file, or "
                 "the folder of a run or a model.",
                 name=self.name,
             )
@@ -251,7 +251,7 @@ class StudioSubject:
         task = RunFolder(self.folder).read_config().get("task")
         if task not in _TASKS:
             raise NotThere(
-                "{name} is to hold a run of {tasks}, and holds one of {task}: name another.",
+                "{name} must have a run of {tasks}, got one of {task}. Name another.",
                 name=self.name,
                 tasks=", ".join(_TASKS),
                 task=printable(str(task)),

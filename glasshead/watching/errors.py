@@ -27,36 +27,36 @@ MEANT = UnfitError
 
 # Reasons why an attention that ran was not observed.
 UNDER_VMAP = (
-    "watch sees a model as it runs, and not under torch.vmap: give the model the batch itself, "
-    "which {module} was not given, or leave that out by layers=."
+    "watch observes a model as it runs, and not under torch.vmap, as {module} ran. Give the model "
+    "the batch itself, or omit it with layers=."
 )
 NUMBERLESS = (
-    "watch sees attention that has numbers, and {module} ran on tensors without any, of the meta "
-    "device or FakeTensorMode: give the model real ones, or leave it out by layers=."
+    "watch observes attention that has numbers, but {module} ran on tensors without any, of the "
+    "meta device or FakeTensorMode. Give the model real ones, or omit it with layers=."
 )
 TRACED = (
-    "watch sees attention that is not being traced, and {module} ran within torch.jit.trace alone: "
-    "run the model in the block, too, or leave the module out by layers=."
+    "watch observes attention that is not being traced, but {module} ran within torch.jit.trace "
+    "only. Run the model in the block, too, or omit it with layers=."
 )
 COMPILED = (
-    "watch sees F.scaled_dot_product_attention in code of torch.compile, and {module} ran another "
-    "attention within such code: run it as it was before, or leave it out by layers=."
+    "watch observes F.scaled_dot_product_attention in code of torch.compile, but {module} ran "
+    "another attention within such code. Run it uncompiled, or omit it with layers=."
 )
 COMPILED_SOFTMAX = (
-    "watch sees F.scaled_dot_product_attention in code of torch.compile, and {module} computes a "
-    "softmax of its own there: run it as it was before torch.compile, or leave it out by layers=."
+    "watch observes F.scaled_dot_product_attention in code of torch.compile, but {module} computes "
+    "a softmax of its own there. Run it uncompiled, or omit it with layers=."
 )
 SHARDED = (
-    "watch tells the heads of tensor parallel by projections that are sharded by heads, and the "
-    "weights of {module} are sharded in another way: shard them by ColwiseParallel and "
-    "RowwiseParallel, or leave it out by layers=."
+    "watch finds the heads of tensor parallel by projections that are sharded by heads, but the "
+    "weights of {module} are sharded in another way. Shard them by ColwiseParallel and "
+    "RowwiseParallel, or omit it with layers=."
 )
 STANCE = (
-    "watch compiles what is compiled anew, and where {module} ran the stance of torch.compiler "
-    "does not let it: leave that stance, or leave the module out by layers=."
+    "watch compiles compiled code again, but the stance of torch.compiler does not let it where "
+    "{module} ran. Leave that stance, or omit it with layers=."
 )
 EXPLICIT = (
-    "watch follows attention by hand from a product of queries and keys through a softmax to a "
+    "watch follows explicit attention from a product of queries and keys through a softmax to a "
     "product with values"
 )
 OF_A_PROJECTION = "takes the softmax of a projection, and not of a product of queries and keys"
@@ -73,20 +73,20 @@ FEATURES = (
 def unknown_operator(name: str) -> str:
     """Return the message for an attention that was computed by an operator that we do not know."""
     return (
-        f"watch does not know {name} of PyTorch {torch.__version__}, by which {{module}} attends: "
-        f"call F.scaled_dot_product_attention there instead, or leave it out by layers=."
+        f"watch does not know {name} of PyTorch {torch.__version__}, by which {{module}} attends. "
+        f"Call F.scaled_dot_product_attention there instead, or omit it with layers=."
     )
 
 
 def unreadable(error: Exception) -> str:
     """Return the message for an attention whose observation raised an error."""
     if isinstance(error, UnfollowedError):
-        return f"{EXPLICIT}, and {{module}} {error}: leave it out by layers=."
+        return f"{EXPLICIT}, but {{module}} {error}. Omit it with layers=."
     if isinstance(error, UnseenError):
         return str(error).replace("{", "{{").replace("}", "}}")
     reason = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(".")
     reason = reason.replace("{", "{{").replace("}", "}}")
     return (
-        f"watch could not observe the attention of {{module}}, which ran all the same ({reason}): "
-        f"leave it out by layers=."
+        f"watch could not observe the attention of {{module}}, which ran all the same ({reason}). "
+        f"Omit it with layers=."
     )

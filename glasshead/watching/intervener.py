@@ -329,13 +329,13 @@ class Intervener:
         for name in self._unfollowed:
             if any(_matches(name, pattern) for pattern in missed):
                 raise RuntimeError(
-                    f"{verb} changes attention that is written by hand, as of {name!r}, where a "
-                    f"watch follows it: open gh.watch(model, [gh.Entropy()]) around the block, too."
+                    f"{verb} changes explicit attention, as of {name!r}, only if a watch follows "
+                    f"it. Open gh.watch(model, [gh.Entropy()]) around the block, too."
                 )
         verbed = "ablated" if verb == "ablate" else "changed"
         if missed and reached:
             raise RuntimeError(
-                f"{verb} met no attention at {_listed(missed)}, only at {_listed(reached)}: take "
+                f"{verb} met no attention at {_listed(missed)}, only at {_listed(reached)}. Use "
                 f"such names; what computes its attention by code of its own cannot be {verbed}."
             )
         if missed:

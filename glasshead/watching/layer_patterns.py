@@ -53,7 +53,7 @@ class Layers:
         Args:
             seen: Names of modules whose attention was seen.
             others: Names of attentions that were not selected, for the error.
-            why: A possible reason, a clause that ends with "else".
+            why: A possible reason, in sentences.
 
         Errors: an `UnseenError` for a pattern without any; for one layer of several it is a
         warning, as models may have layers of several kinds.
@@ -64,8 +64,8 @@ class Layers:
             if len(blind) == len(named):
                 raise UnseenError(
                     f"watch saw no attention in what layers={pattern!r} names, {_some(named)}; it "
-                    f"saw {_some(seen or [*others])}: {why}correct the pattern, or let the model "
-                    f"run that layer."
+                    f"saw {_some(seen or [*others])}. {why and why + ' '}Correct the pattern, or "
+                    f"let the model run that layer."
                 )
             numbered = [layer for layer in blind if layer.rpartition(".")[2].isdigit()]
             if numbered:

@@ -181,7 +181,7 @@ class Watched(Sequence[Call]):
             if untold is not None:
                 raise ValueError(f"the weights of {self.name!r} have no keys, as {untold}.")
             raise ValueError(
-                f"the weights of {self.name!r} were not kept: watch with keep='weights'."
+                f"the weights of {self.name!r} were not kept. Watch with keep='weights'."
             )
         if len(calls) == 1:
             return kept[0]
@@ -202,7 +202,7 @@ class Watched(Sequence[Call]):
         """
         trace = self._last_calls[-1].trace
         if trace is None:
-            raise ValueError(f"the steps of {self.name!r} were not kept: watch with keep='trace'.")
+            raise ValueError(f"the steps of {self.name!r} were not kept. Watch with keep='trace'.")
         return trace
 
     def image(
@@ -309,7 +309,7 @@ class Watched(Sequence[Call]):
         if len(calls) > 1:
             raise ValueError(
                 f"gradients are those of one call, and the last text of {self.name!r} has "
-                f"{len(calls)}: take seen[{self.name!r}][i].gradients, or run the text at once."
+                f"{len(calls)}. Use seen[{self.name!r}][i].gradients, or run the text at once."
             )
         return calls[0].gradients
 
@@ -323,7 +323,7 @@ class Watched(Sequence[Call]):
         kept = [call.context for call in self.last_text if call.context is not None]
         if len(kept) < len(self.last_text):
             raise ValueError(
-                f"the context of {self.name!r} was not kept: watch with keep='context'."
+                f"the context of {self.name!r} was not kept. Watch with keep='context'."
             )
         return torch.cat(kept, -2)
 
@@ -360,13 +360,13 @@ class Watched(Sequence[Call]):
         if any(run[0].beside for run in runs[1:]):
             raise ValueError(
                 f"{self.name!r} attends {len(runs)} times in a forward pass, and each time is a "
-                f"record of its own: take seen[{runs[0].name!r}] to seen[{runs[-1].name!r}], or "
+                f"record of its own. Use seen[{runs[0].name!r}] to seen[{runs[-1].name!r}], or "
                 f"one call by its number."
             )
         if len(runs) > 1:
             raise ValueError(
                 f"{self.name!r} runs {len(runs)} times in a forward pass, and each run is a layer "
-                f"of its own: take seen[{self.name!r}].runs[-1] for the last of them, or one call "
+                f"of its own. Use seen[{self.name!r}].runs[-1] for the last of them, or one call "
                 f"by its number."
             )
         text = self.texts[-1]

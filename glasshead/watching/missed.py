@@ -180,9 +180,9 @@ class MissedAttention:
         """
         if self._compiled:
             raise UnseenError(
-                f"watch sees what is not compiled, and a part of what ran was compiled on the way, "
-                f"in {described(self._model, [*self._compiled])}: watch it as it was before "
-                f"torch.compile, and give generate disable_compile=True."
+                f"watch observes code that is not compiled, but a part of what ran was compiled on "
+                f"the way, in {described(self._model, [*self._compiled])}. Watch it uncompiled, "
+                f"and give generate disable_compile=True."
             )
         self._settle(at_end=True)
         self._check_softmaxes(seen)
@@ -209,15 +209,15 @@ class MissedAttention:
             if n in self._layers and not (_saw(seen, n) or _is_within(n, self._why))
         ]
         if hidden:
+            why = lone_softmax(self._model, hidden, self._own, "omit these with layers=")
             raise UnseenError(
-                f"watch sees attention that goes through scaled_dot_product_attention or the "
-                f"attention interface of transformers, or by hand through two products with a "
-                f"softmax between, and {lone_softmax(self._model, hidden, self._own)}leave these "
-                f"out by layers=."
+                f"watch observes attention that goes through scaled_dot_product_attention or the "
+                f"attention interface of transformers, or explicitly through two products with a "
+                f"softmax between, but {why}"
             )
 
     def in_place_of_attention(self) -> str:
-        """Return what a pattern may have met where it saw no attention, a clause to go on with."""
+        """Return what a pattern may have met where it saw no attention, in sentences."""
         softmaxes = self._selected_softmaxes()
         return lone_softmax(self._model, [*softmaxes], softmaxes) if softmaxes else ""
 

@@ -220,7 +220,7 @@ def names_of(model: nn.Module) -> dict[nn.Module, str]:
             lacking(
                 "watch and ablate cannot tell which module runs",
                 "torch.nn.Module._wrapped_call_impl(self, *args, **kwargs)",
-                "take PyTorch 2.8 to 2.15 instead",
+                "Install PyTorch 2.8 to 2.15 instead",
             )
         )
     found = {}

@@ -27,7 +27,7 @@ _SWITCH = re.compile(
 _SAFE_SOFTMAX = "torch.ops.aten._safe_softmax"
 # What helps whatever the module is; features stay features on a fused kernel.
 _WAYS = {
-    IN_COMPILED_CODE: "run it as it was before torch.compile",
+    IN_COMPILED_CODE: "run it uncompiled",
     OVERWRITTEN: "write them to a tensor of their own",
     FEATURES: None,
 }
@@ -93,8 +93,8 @@ def without_attention(model: nn.Module, softmaxes: Mapping[str, LoneSoftmax]) ->
     """
     kind = type(model).__name__
     if softmaxes:
-        found = lone_softmax(model, [*softmaxes], softmaxes).removesuffix(", or ").rstrip(": ")
-        return f"watch saw no attention of {kind}, which ran: {found}."
+        found = lone_softmax(model, [*softmaxes], softmaxes)
+        return f"watch saw no attention of {kind}, which ran: {found}"
     return (
         f"watch saw no attention of {kind}, which ran: it called no scaled_dot_product_attention, "
         f"no attention of PyTorch's layers or of transformers, and no softmax; weights that are "
@@ -103,18 +103,24 @@ def without_attention(model: nn.Module, softmaxes: Mapping[str, LoneSoftmax]) ->
 
 
 def lone_softmax(
-    model: nn.Module, names: Sequence[str], softmaxes: Mapping[str, LoneSoftmax]
+    model: nn.Module,
+    names: Sequence[str],
+    softmaxes: Mapping[str, LoneSoftmax],
+    omit: str = "",
 ) -> str:
-    """Return why softmaxes were not observed, and what helps, a clause to go on with.
+    """Return why softmaxes were not observed, and what helps, in one or two sentences.
 
     Args:
         model: The watched model.
         names: Names of the modules that computed them.
         softmaxes: The softmaxes by these names.
+        omit: How to watch without them, a clause; "" if that does not help.
     """
     first = softmaxes[names[0]]
-    advice = advice_for(model, names[0], first)
-    return f"{described(model, names)} {first.why}: {advice + ', or ' if advice else ''}"
+    ways = [way for way in (advice_for(model, names[0], first), omit) if way]
+    advice = ", or ".join(ways)
+    after = f" {advice[0].upper()}{advice[1:]}." if advice else ""
+    return f"{described(model, names)} {first.why}.{after}"
 
 
 def unfollowed(model: nn.Module, name: str, softmax: LoneSoftmax) -> str:
@@ -125,7 +131,8 @@ def unfollowed(model: nn.Module, name: str, softmax: LoneSoftmax) -> str:
         name: Name of the module.
         softmax: Its softmax.
     """
-    return f"{EXPLICIT}, and {lone_softmax(model, [name], {name: softmax})}leave it out by layers=."
+    why = lone_softmax(model, [name], {name: softmax}, "omit it with layers=")
+    return f"{EXPLICIT}, but {why}"
 
 
 def attends(name: str) -> bool:
@@ -180,16 +187,16 @@ def _of_private_names() -> str | None:
     """Return advice for a version of PyTorch that lacks what softmaxes are followed by."""
     if private(WEAK_STORAGE) is None:
         return lacking(
-            "watch cannot follow attention by hand",
+            "softmaxes cannot be followed",
             WEAK_STORAGE,
-            "call F.scaled_dot_product_attention there instead of that softmax",
+            "Call F.scaled_dot_product_attention there instead of that softmax",
         ).rstrip(".")
     if private(_SAFE_SOFTMAX) is None:
         # What PyTorch computes without a fused kernel looks like a softmax by hand then.
         return lacking(
             "if it is a fallback of F.scaled_dot_product_attention, watch cannot see it",
             _SAFE_SOFTMAX,
-            "give it four axes and no dropout",
+            "Give it four axes and no dropout",
         ).rstrip(".")
     return None
 

@@ -186,7 +186,7 @@ class Call(StatisticResults):
         Errors: a ValueError if they were not kept, or no backward pass has reached this call.
         """
         if self._kept(self._arrived) is None:
-            raise ValueError("the gradients were not kept: watch with keep='gradients'.")
+            raise ValueError("the gradients were not kept. Watch with keep='gradients'.")
         found = self.arrived
         if found is None:
             raise ValueError(

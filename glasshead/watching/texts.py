@@ -11,7 +11,7 @@ from glasshead.watching.recorded_call import Call
 
 _CUT = (
     "the last tokens of the call were rejected, and a sum over its queries follows from kept "
-    "weights alone: watch with keep='weights'"
+    "weights only. Watch with keep='weights'"
 )
 
 
@@ -41,7 +41,7 @@ def whole(name: str, calls: Sequence[Call]) -> list[Call]:
     for call in calls:
         if call.apart is not None:
             raise ValueError(
-                f"the calls of the last text of {name!r} cannot be joined: {call.apart}; take one "
+                f"the calls of the last text of {name!r} cannot be joined: {call.apart}. Use one "
                 f"call, seen[{name!r}][i]."
             )
     check_rows(name, calls)
@@ -50,7 +50,7 @@ def whole(name: str, calls: Sequence[Call]) -> list[Call]:
         if before.end < after.position and not (before.shards or after.shards):
             raise ValueError(
                 f"the calls of the last text of {name!r} cannot be joined: tokens {before.end} to "
-                f"{after.position - 1} were not observed; take one call, seen[{name!r}][i]."
+                f"{after.position - 1} were not observed. Use one call, seen[{name!r}][i]."
             )
     return kept
 
@@ -64,7 +64,7 @@ def check_rows(name: str, calls: Sequence[Call]) -> None:
     """
     if any(call.rows is not None for call in calls):
         raise ValueError(
-            f"rows of a text of {name!r} changed places, as those of beams do: take "
+            f"rows of a text of {name!r} changed places, as those of beams do. Use "
             f"seen.follow(output.beam_indices) for the texts that generate returned, or "
             f"seen.follow() for those that its last call has read."
         )

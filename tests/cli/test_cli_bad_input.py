@@ -60,8 +60,8 @@ CASES = [
     (["explain", SENTENCE, "--seed", "x"], "'--seed': it must be a whole number, got 'x'; see"),
     (["explain", SENTENCE, "--dim", "0"], "--dim must be from 1 to 4096, got 0."),
     (["explain", SENTENCE, "--dim", "5000"], "--dim must be from 1 to 4096, got 5000."),
-    (["explain", "--dim", "4"], "--dim is the width of made-up vectors, and these are not made up"),
-    (["explain", "a", "--dim", "4", "--vectors", "good.csv"], "--dim is the width of made-up"),
+    (["explain", "--dim", "4"], "--dim is the width of random vectors, but these are not random"),
+    (["explain", "a", "--dim", "4", "--vectors", "good.csv"], "--dim is the width of random"),
     (["explain", "two", "texts"], "Got unexpected extra argument"),
     (["explain", "a " * 4097, "--dim", "4096"], "are too many: give at most 4,096 tokens, or a"),
     # Files of vectors
@@ -78,7 +78,7 @@ CASES = [
     (["explain", "--vectors", "words.csv"], "words.csv, line 2: expected a number for 'sun'"),
     (["explain", "--vectors", "bytes.csv"], "bytes.csv, line 2: expected UTF-8 text, got the"),
     (["explain", "--vectors", "broken.json"], "broken.json, line 2: malformed JSON"),
-    (["explain", "--vectors", "huge.csv"], "the scores grow beyond all numbers: take smaller"),
+    (["explain", "--vectors", "huge.csv"], "the scores overflow to infinity. Use smaller"),
     (
         ["explain", "Hello moon", "--vectors", "good.csv"],
         "good.csv has no vector for 'moon': add a",
@@ -138,9 +138,12 @@ CASES = [
     (["explain", "--lang", ""], "--lang must be one of en, tr, es, zh-Hant, zh-Hans, got ''"),
     (["explain", "--width", "19"], "--width must be 20 to 1000 columns, got 19. Omit it"),
     (["explain", "--width", "1001"], "--width must be 20 to 1000 columns, got 1001"),
-    (["explain", "--html", "folder"], "--html takes a file to write, and folder is a folder: name"),
+    (
+        ["explain", "--html", "folder"],
+        "--html must be a file to write, got the folder folder. Name",
+    ),
     (["explain", "--html", "good.csv/page.html"], "good.csv is a file and no folder."),
-    (["explain", "--html", os.devnull], f"--html takes a file to write, and {os.devnull} is none"),
+    (["explain", "--html", os.devnull], f"--html must be a file to write, got {os.devnull}, which"),
     (["explain", "--html", "x" * 300], "the page cannot be written to xxx"),
     # The program
     (
@@ -215,7 +218,7 @@ def test_a_name_of_a_file_is_no_text(command, runs, monkeypatch, used):
     monkeypatch.chdir(runs)
     refused = command(used, used, "Ja", "text.txt")
     assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
-    assert "TEXT takes a text, and text.txt is a file: have its lines read by <text" in refused.err
+    assert "TEXT must be a text, got the file text.txt. Read its lines with <text" in refused.err
     assert command(used, used, "none.txt", "x" * 50).code == 0
 
 
@@ -225,17 +228,17 @@ def test_a_name_of_a_file_is_no_text(command, runs, monkeypatch, used):
     [
         (
             "write",
-            "write is a folder: look into the model in it by glasshead observe write --text F",
+            "folder write. Open the model in it with glasshead observe write --text F",
         ),
         (
             ".",
-            ". is a folder: look into the model in it by glasshead observe . --text FILE, or glas",
+            "folder .. Open the model in it with glasshead observe . --text FILE, or glasshead st",
         ),
         (
             "text.txt",
-            "text.txt is a file: write the sentence itself, or have a model read the file ",
+            "file text.txt. Write the sentence itself, or have a model read the file with ",
         ),
-        ("write/none", "there is no write/none: check its name."),
+        ("write/none", "missing file write/none. Check its name."),
     ],
 )
 def test_a_name_of_a_folder_or_a_file_is_no_sentence(
@@ -245,7 +248,7 @@ def test_a_name_of_a_folder_or_a_file_is_no_sentence(
     outcome = command(used, text)
     assert (outcome.code, outcome.out) == (2, "")
     assert re.fullmatch(r"glasshead: error: [^\n]+\n", outcome.err)
-    assert f"TEXT takes a sentence, and {sentence}" in outcome.err
+    assert f"TEXT must be a sentence, got the {sentence}" in outcome.err
     # A slash makes no name of what has no folder.
     assert command(used, "he/she").code == 0
 
@@ -301,7 +304,7 @@ def test_a_page_that_cannot_be_finished_leaves_the_old_one(command, place, monke
     outcome = command("explain", "--html", "page.html")
     assert outcome.code == 2
     assert outcome.out == ""
-    assert "cannot be written to page.html (No space left on device): name another" in outcome.err
+    assert "cannot be written to page.html (No space left on device). Name another" in outcome.err
     assert sorted(place.iterdir()) == before
     assert (place / "page.html").read_text() == "old"
 

@@ -59,15 +59,15 @@ def place(tmp_path, monkeypatch):
         (["--html", ""], "--html must be a file, got an empty name. Name one"),
         (["--html", "new/"], "--html must be a file to write, got the folder new/. Name a file"),
         (["--html", "other/"], "got the folder other/. Name a file in it."),
-        (["--html", "-"], "and - is standard output, which has the text: name a file, as in"),
-        (["--vectors", "pipe"], "expected a file, and pipe is a pipe into which nobody writes"),
+        (["--html", "-"], "got -, standard output, which has the text. Name a file, as in"),
+        (["--vectors", "pipe"], "expected a file, got pipe, a pipe into which nobody writes"),
         (["--vectors", "./-"], "there is no file "),
         (
             ["--score", ""],
             "--score must be one of scaled-dot, dot, cosine, gaussian, additive, got",
         ),
         (["--normalizer", ""], "--normalizer must be one of softmax, softmax-one, hardmax"),
-        (["--dim", "4", "Hello shiny sun!"], "these are not made up: leave it out."),
+        (["--dim", "4", "Hello shiny sun!"], "these are not random. Omit it."),
     ],
 )
 def test_a_name_that_is_no_file_is_refused(command, place, arguments, sentence):
@@ -119,7 +119,7 @@ def test_a_protected_page_is_not_replaced(command, place):
     page.chmod(0o444)
     outcome = command("explain", "--html", "page.html")
     assert outcome.code == 2
-    assert "page.html is protected from writing: change its permissions, or name" in outcome.err
+    assert "page.html, which is write-protected. Change its permissions, or name" in outcome.err
     assert page.read_text() == "old"
 
 
@@ -541,8 +541,8 @@ def test_links_in_a_circle_are_no_place_for_a_page(command, tmp_path):
     outcome = command("explain", "--html", loop)
     assert outcome.code == 2
     assert outcome.err == (
-        f"glasshead: error: the page cannot be written to {loop} (its links lead in a circle): "
-        f"name another place.\n"
+        f"glasshead: error: the page cannot be written to {loop} (its links lead in a circle). "
+        f"Name another place.\n"
     )
     assert loop.is_symlink()
 
@@ -555,7 +555,7 @@ def test_a_page_does_not_take_the_place_of_what_it_is_made_from(command, tmp_pat
     for page in (vectors, link):
         outcome = command("explain", "--vectors", vectors, "--html", page)
         assert outcome.code == 2
-        assert "takes another place than" in outcome.err
+        assert "must be another file than" in outcome.err
     assert vectors.read_text() == "a,1,2\nb,3,4\n"
 
 

@@ -299,8 +299,8 @@ BAD = [
     ),
     ({"key": torch.ones(2, 17, 5)}, "key and value must have the same heads"),
     ({"key": torch.ones(4, 17, 5).double()}, "query, key and value must have one dtype"),
-    ({"key": torch.full((4, 17, 5), torch.nan)}, "key takes finite numbers, and has NaN or"),
-    ({"value": torch.full((4, 17, 3), torch.inf)}, "value takes finite numbers, and has NaN or"),
+    ({"key": torch.full((4, 17, 5), torch.nan)}, "key must have finite numbers, got NaN or"),
+    ({"value": torch.full((4, 17, 3), torch.inf)}, "value must have finite numbers, got NaN or"),
 ]
 
 
@@ -339,25 +339,25 @@ REFUSED = [
     (["--width", "3"], "--width must be 20 to 1000 columns, got 3"),
     (
         ["--save", "."],
-        "--save takes a file to write, and . is a folder: name a file in it, as in s",
+        "--save must be a file to write, got the folder .. Name a file in it, as in s",
     ),
     (["--save", "words.csv/x"], "--save cannot be words.csv/x: "),
-    (["--save", "heads.safetensors"], "--save takes another place than heads.safetensors, which"),
+    (["--save", "heads.safetensors"], "--save must be another file than heads.safetensors, which"),
     (
         ["--html", "seen.PDF"],
-        "--html writes a file that ends in .html, and seen.PDF is to end in .PDF: nam",
+        "--html must be a file that ends in .html, got seen.PDF, which ends in .PDF. Name",
     ),
     (
         ["--html", "a.json"],
-        "--html writes a file that ends in .html, and a.json is to end in .json: name i",
+        "--html must be a file that ends in .html, got a.json, which ends in .json. Name",
     ),
     (
         ["--save", "a.html"],
-        "writes a file that ends in .safetensors, and a.html is to end in .html: name it",
+        "must be a file that ends in .safetensors, got a.html, which ends in .html. Name",
     ),
-    (["--html", "a", "--save", "./a"], "--html and --save take a file each, and both got a: name"),
-    (["--save", "-"], "--save takes a file to write, and - is standard output"),
-    (["a sentence"], "TEXT is looked up in a file of tokens and their vectors, and heads.safeten"),
+    (["--html", "a", "--save", "./a"], "--html and --save must be two files, got a for both. Name"),
+    (["--save", "-"], "--save must be a file to write, got -, standard output"),
+    (["a sentence"], "TEXT needs a file of tokens and their vectors, but heads.safetens"),
 ]
 
 
@@ -382,7 +382,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(command, place, arguments,
         (["moon", "--vectors", "words.csv"], "words.csv has no vector for 'moon': add a row"),
         ([""], "TEXT must be a sentence, got '', which has no word. Write one, as in \"Hello"),
         (["--vectors", "."], ". is a folder. Name a file in it."),
-        (["--vectors", "huge.csv"], "the scores grow beyond all numbers: give smaller vectors."),
+        (["--vectors", "huge.csv"], "the scores overflow to infinity. Use smaller vectors."),
         (["--vectors", "e8.safetensors"], E8),
     ],
 )
@@ -402,7 +402,7 @@ def test_an_engine_that_would_take_too_much_is_refused(command, place):
     save_file(tensors(2, queries=30_011, keys=30_011), "long.safetensors")
     outcome = command("observe", "--vectors", "long.safetensors", "--engine", "reference")
     assert outcome.code == 2
-    assert re.search(r"the reference engine would take [\d.]+ GiB for this, and may", outcome.err)
+    assert re.search(r"the reference engine would take [\d.]+ GiB for this, but may", outcome.err)
 
 
 def test_what_is_refused_by_itself_needs_no_torch():

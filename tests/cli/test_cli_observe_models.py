@@ -639,13 +639,13 @@ def refused(command, sentence, *arguments):
         ),
         (
             ["--text", "text.txt", "--save", "llama/model.safetensors"],
-            "--save takes another place than",
+            "--save must be another file than",
         ),
-        (["--length", "7"], "--length goes with --text, which a model reads: add it, or leave it"),
-        (["--truncate"], "--truncate goes with --text FILE and --length whole: add them, or leave"),
+        (["--length", "7"], "--length needs --text. Add --text FILE, or omit --length."),
+        (["--truncate"], "--truncate needs --text FILE and --length whole. Add them, or omit"),
         (
             ["--text", "text.txt", "--truncate"],
-            "--truncate cuts texts that are read whole: add --length whole, or leave it out",
+            "--truncate needs --length whole. Add it, or omit --truncate",
         ),
     ],
 )
@@ -792,12 +792,12 @@ class TestResuming:
     @pytest.mark.parametrize(
         ("options", "sentence"),
         [
-            (["llama", "--text", "text.txt", "--resume"], "add --save, or leave it out"),
+            (["llama", "--text", "text.txt", "--resume"], "Add --save, or omit --resume"),
             (
                 ["llama", "--text", "text.txt", "--save", "a.safetensors", "--resume"],
-                "--resume finds no a.safetensors.partial: leave it out to begin",
+                "--resume found no a.safetensors.partial. Omit --resume to begin",
             ),
-            (["--resume"], "--resume goes with --text FILE, which a model reads, and --save"),
+            (["--resume"], "--resume needs --text FILE and --save. Add them"),
         ],
     )
     def test_resuming_takes_what_to_go_on_with(self, place, command, options, sentence):

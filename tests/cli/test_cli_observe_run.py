@@ -290,24 +290,33 @@ def test_the_default_is_that_of_one_attention_but_for_what_names_keys(command, p
 
 
 REFUSED = [
-    (["run", "--stat", "top-k:2"], "--stat top-k:2 names the keys of one text, and a model reads"),
+    (["run", "--stat", "top-k:2"], "--stat top-k:2 names keys of one text, but a model reads"),
     (["run", "--stat", "entropi"], "got 'entropi': did you mean 'entropy'?"),
     (["run", "--stat", "mass-on:11"], "MassOn(keys) must be keys from 0 to 10, got 11"),
     (["run", "--stat", "received:12"], "Received(last=12) needs at least 12 queries, got 11"),
-    (["run", "--vectors", "x.csv"], "--vectors does not go with --text, as the model makes its"),
-    (["run", "--mask", "none"], "--mask does not go with --text, as the model has its own mask"),
-    (["run", "--engine", "auto"], "--engine does not go with --text, as the model chooses its own"),
-    (["run", "--head", "1"], "--head takes the layer that the head is in, too: add --layer N, or"),
+    (
+        ["run", "--vectors", "x.csv"],
+        "--vectors cannot be combined with --text, because the model makes",
+    ),
+    (["run", "--mask", "none"], "--mask cannot be combined with --text, because the model has its"),
+    (
+        ["run", "--engine", "auto"],
+        "--engine cannot be combined with --text, because the model chooses",
+    ),
+    (["run", "--head", "1"], "--head needs --layer. Add --layer N, or omit"),
     (["run", "--layer", "2"], "--layer must be from 0 to 1, got 2: there are 2 layers."),
     (["run", "--layer", "-1"], "--layer must be a layer, counted from 0, got -1."),
     (["run", "--layer", "1", "--head", "3"], "--head must be from 0 to 2, got 3: there"),
     (["run", "--layer", "1", "--head", "-1"], "--head must be a head, counted from 0, got -1."),
     (["run", "--width", "3"], "--width must be 20 to 1000 columns, got 3"),
-    (["run", "--save", "run/model.safetensors"], "--save takes another place than run/model.safet"),
-    (["run", "--html", "text.txt"], "--html takes another place than text.txt, which is read"),
-    (["run", "--html", "a", "--save", "a"], "--html and --save take a file each, and both got a"),
-    ([], "--text takes the folder of a run whose model reads it: name it, as in glasshead observe"),
-    ([""], "--text takes the folder of a run whose model reads it: name it, as in glasshead obser"),
+    (
+        ["run", "--save", "run/model.safetensors"],
+        "--save must be another file than run/model.safet",
+    ),
+    (["run", "--html", "text.txt"], "--html must be another file than text.txt, which is read"),
+    (["run", "--html", "a", "--save", "a"], "--html and --save must be two files, got a for both"),
+    ([], "--text needs the folder of a run whose model reads it. Name it, as in glasshead observe"),
+    ([""], "--text needs the folder of a run whose model reads it. Name it, as in glasshead obser"),
     (["none"], "there is no folder none. Check its name."),
     (["text.txt"], "a run must be a folder, got the file text.txt. Name the folder of the run."),
     (["."], ". has no run: there is no config.json in it. Check its name."),
@@ -349,10 +358,7 @@ def test_a_text_that_cannot_be_read_is_refused(command, place, text, sentence):
 def test_a_layer_without_a_model_is_refused(command, place):
     outcome = command("observe", "a sentence", "--layer", 1)
     assert (outcome.code, outcome.out) == (2, "")
-    assert (
-        "--layer takes a layer of a model, which here is none: name the folder of a run, and"
-        in (outcome.err)
-    )
+    assert "--layer needs a model. Name the folder of a run, and" in (outcome.err)
 
 
 def test_what_is_refused_by_itself_needs_no_torch():
@@ -363,7 +369,7 @@ def test_what_is_refused_by_itself_needs_no_torch():
     )
     outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert outcome.returncode == 2
-    assert b"names the keys of one text" in outcome.stderr
+    assert b"names keys of one text" in outcome.stderr
 
 
 def parts_of(place):
@@ -404,15 +410,21 @@ def test_a_list_of_files_comes_from_another_command(command, place, typed):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (["--files-from", "names"], "--files-from takes the names of files, one a line, and names"),
+        (
+            ["--files-from", "names"],
+            "--files-from must name a file with one file name per line, got none in names",
+        ),
         (["--files-from", "none"], "there is no file none: check its name."),
         (
             ["--files-from", ""],
             "--files-from must be a file, got an empty name. Name one, or omit it",
         ),
         (["--text", "corpus/*.md"], "corpus/*.md matches no file. Check the pattern, or the folde"),
-        (["--text", "text.txt", "--save", "text.txt"], "--save takes another place than text.txt"),
-        (["--text", "corpus/*", "--save", "corpus/b.txt"], "--save takes another place than corpu"),
+        (["--text", "text.txt", "--save", "text.txt"], "--save must be another file than text.txt"),
+        (
+            ["--text", "corpus/*", "--save", "corpus/b.txt"],
+            "--save must be another file than corpu",
+        ),
     ],
 )
 def test_a_list_that_cannot_be_read_is_refused(command, place, given, sentence):

@@ -109,12 +109,12 @@ def test_what_is_cut_of_the_text_is_told_in_the_terminal(command, place):
 
 def test_a_model_whose_attention_cannot_be_seen_has_no_report(command, place, monkeypatch):
     def unseen(*_arguments, **_options):
-        raise UnseenError("watch saw no attention of Writer: take another.")
+        raise UnseenError("watch saw no attention of Writer. Use another.")
 
     monkeypatch.setattr("glasshead.studio.views.reading.gh.watch", unseen)
     outcome = command("report", "writer", "--text", "text.txt", "--html", "out.html")
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err == "glasshead: error: watch saw no attention of Writer: take another.\n"
+    assert outcome.err == "glasshead: error: watch saw no attention of Writer. Use another.\n"
     assert not (place / "out.html").exists()
 
 
@@ -137,22 +137,25 @@ def test_standard_input_is_read(command, place, typed):
 
 CASES = [
     (["writer", "--text", "text.txt"], "Missing option '--html'; see glasshead report --help."),
-    (["none", "--text", "text.txt"], "a model, or a .bin file of llama2.c, and 'none' is none"),
+    (["none", "--text", "text.txt"], "a model, or a .bin file of llama2.c, got 'none'."),
     (["", "--text", "text.txt"], "RUN_OR_HF_DIR must be the folder of a model, got an"),
-    (["text.txt", "--text", "text.txt"], "and 'text.txt' is none: check its name."),
+    (["text.txt", "--text", "text.txt"], "got 'text.txt'. Check its name."),
     (["folder", "--text", "text.txt"], "folder"),
     (["writer", "--text", "none.txt"], "there is no file none.txt: check its name."),
     (["writer", "--text", "folder"], "folder is a folder. Name a file in it."),
-    (["writer", "--text", "empty.txt"], "takes a text of a word at least, and empty.txt has none"),
+    (["writer", "--text", "empty.txt"], "needs a text of at least one word, got none in empty.txt"),
     (["writer", "--text", "bytes.txt"], "bytes.txt, line 1: expected UTF-8 text, got the"),
     (["writer", "--text", ""], "--text must be a file, got an empty name. Name one"),
     (["writer", "--text", "text.txt", "--lang", "de"], "--lang must be one of en, tr, es, zh-Hant"),
-    (["writer", "--text", "text.txt", "--html", "folder"], "--html takes a file to write, and fol"),
-    (["writer", "--text", "text.txt", "--html", "-"], "--html takes a file to write, and - is sta"),
-    (["writer", "--text", "text.txt", "--html", "text.txt"], "takes another place than text.txt"),
+    (
+        ["writer", "--text", "text.txt", "--html", "folder"],
+        "--html must be a file to write, got the folder fol",
+    ),
+    (["writer", "--text", "text.txt", "--html", "-"], "--html must be a file to write, got -, sta"),
+    (["writer", "--text", "text.txt", "--html", "text.txt"], "must be another file than text.txt"),
     (
         ["writer", "--text", "text.txt", "--html", "writer/README.md"],
-        "--html takes another place than writer/README.md, which is read",
+        "--html must be another file than writer/README.md, which is read",
     ),
 ]
 
@@ -178,5 +181,5 @@ def test_a_page_that_cannot_be_finished_leaves_the_old_one(command, place, monke
     monkeypatch.setattr("pathlib.Path.replace", fail)
     outcome = command("report", "writer", "--text", "text.txt", "--html", "out.html")
     assert outcome.code == 2
-    assert "cannot be written to out.html (No space left on device): name another" in outcome.err
+    assert "cannot be written to out.html (No space left on device). Name another" in outcome.err
     assert (place / "out.html").read_text() == "old"

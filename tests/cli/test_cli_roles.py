@@ -228,21 +228,24 @@ REFUSED = [
     ),
     (["run", "--text", ""], "--text must be a file, got an empty name. Name one, or omit it."),
     (["run", "--png", "text.txt/a.png"], "text.txt is a file and no folder."),
-    (["run", "--png", "run"], "--png takes a file to write, and run is a folder: name a file in"),
+    (["run", "--png", "run"], "--png must be a file to write, got the folder run. Name a file in"),
     (
         ["run", "--png", "locked.png"],
-        "locked.png is protected from writing: change its permissions",
+        "locked.png, which is write-protected. Change its permissions",
     ),
     (
         ["run", "--json", "run/config.json"],
-        "--json takes another place than run/config.json, which",
+        "--json must be another file than run/config.json, which",
     ),
-    (["run", "--text", "text.txt", "--json", "text.txt"], "--json takes another place than text.t"),
-    (["run", "--png", "a", "--json", "a"], "--png and --json take a file each, and both got a"),
-    (["run", "--png", "a.pdf"], "--png writes a file that ends in .png, and a.pdf is to end in "),
+    (
+        ["run", "--text", "text.txt", "--json", "text.txt"],
+        "--json must be another file than text.t",
+    ),
+    (["run", "--png", "a", "--json", "a"], "--png and --json must be two files, got a for both"),
+    (["run", "--png", "a.pdf"], "--png must be a file that ends in .png, got a.pdf, which ends"),
     (
         ["run", "--json", "a.png"],
-        "--json writes a file that ends in .json, and a.png is to end in .png: name i",
+        "--json must be a file that ends in .json, got a.png, which ends in .png. Name",
     ),
     (["run", "--width", "3"], "--width must be 20 to 1000 columns, got 3"),
 ]

@@ -49,7 +49,7 @@ def taken():
         ),
         (["--port", "x"], "--port"),
         (["--host", " "], "--host must be an address of this machine, got none"),
-        (["no/such"], "glasshead studio takes the folder of a run or a model, a .bin file"),
+        (["no/such"], "glasshead studio needs the folder of a run or a model, a .bin file"),
         (["--host", "no.such.host.invalid"], "the studio cannot listen on no.such.host.invalid"),
         (["--host", "192.0.2.1"], "the studio cannot listen on 192.0.2.1, port 0 ("),
         (["--host", "a" * 70], "the studio cannot listen on aaaa"),
@@ -68,7 +68,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_said(command, taken)
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == (
         f"glasshead: error: the studio cannot listen on 127.0.0.1, port {taken} (Address already "
-        f"in use): take --port 0 for one that is free, and an address of this machine.\n"
+        f"in use). Use --port 0 for one that is free, and an address of this machine.\n"
     )
 
 
@@ -77,7 +77,7 @@ def test_a_folder_that_is_no_run_is_refused(command, tmp_path):
     assert outcome.code == 2
     assert f"{tmp_path} has no run: there is no config.json in it" in outcome.err
     (tmp_path / "config.json").write_text('{"task": "sing"}')
-    assert "holds one of sing: name another" in command("studio", "--no-open", tmp_path).err
+    assert "got one of sing. Name another" in command("studio", "--no-open", tmp_path).err
 
 
 def test_a_file_that_is_no_model_of_llama2c_is_refused(command, tmp_path):
@@ -86,7 +86,7 @@ def test_a_file_that_is_no_model_of_llama2c_is_refused(command, tmp_path):
     outcome = command("studio", "--no-open", file)
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == (
-        f"glasshead: error: {file} is no model of llama2.c, in its first format: name another "
+        f"glasshead: error: {file} must be a model of llama2.c, in its first format. Name another "
         f"file, or the folder of a run or a model.\n"
     )
 

@@ -265,14 +265,14 @@ def test_one_machine_does_not_wait_for_others_that_nobody_starts(command, tmp_pa
         ),
         (["write", "RUN", "--temperature", "-1"], "--temperature must be at least 0"),
         (["write", "RUN", "--top-p", "2"], "--top-p must be above 0 and at most 1"),
-        (["write", "RUN", "--beam", "3", "--top-k", "2"], "--beam searches, and --top-k would"),
-        (["write", "RUN", "--length-penalty", "1"], "--length-penalty belongs to a beam"),
+        (["write", "RUN", "--beam", "3", "--top-k", "2"], "--beam searches, so --top-k would"),
+        (["write", "RUN", "--length-penalty", "1"], "--length-penalty needs --beam"),
         (["write", "RUN", "--temperature", "0", "--top-k", "2"], "--top-k would change nothing"),
         (["write", "nowhere"], "there is no folder nowhere"),
         (["near", "RUN", "zyx"], "'zyx' is not a token of this run, but"),
         (["near", "RUN", ""], "a word must have at least one letter, got ''"),
         (["near", "RUN", "e", "--count", "0"], "--count must be a number from 1"),
-        (["near", "RUN", "e", "--png", os.devnull], "--png takes a file to write"),
+        (["near", "RUN", "e", "--png", os.devnull], "--png must be a file to write"),
         (["evaluate", "RUN", "nothing.txt"], "nothing.txt"),
     ],
 )
@@ -505,7 +505,7 @@ def test_what_is_no_folder_is_refused(command, tmp_path):
     (tmp_path / "file").write_text("")
     refused = command("demo", "--folder", tmp_path / "file")
     assert refused.code == 2
-    assert "--folder takes a folder, and" in refused.err
+    assert "--folder must be a folder, got the file" in refused.err
     assert refused.err.count("\n") == 1
     assert "--folder must be a folder, got an" in command("demo", "--folder", "").err
 

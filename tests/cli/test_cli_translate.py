@@ -256,7 +256,7 @@ def test_attention_is_a_page_that_holds_the_words(command, run, translator, tmp_
             "error: --length-penalty must be a number from 0 to 10, got -1.0.",
         ),
         (["--length-penalty", "nan"], "must be a finite number, got nan"),
-        (["--attention", "--html", os.devnull], "--html takes a file to write"),
+        (["--attention", "--html", os.devnull], "--html must be a file to write"),
         (["und " * 65], "text 2 must have at most the 64 tokens that the model reads, got 65. Cut"),
     ],
     ids=str,

@@ -211,7 +211,7 @@ def test_a_fault_is_named_with_its_file_and_line(tmp_path, name, content, senten
 
 def test_a_file_that_never_ends_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr("glasshead.cli.inputs.files._MOST_BYTES", 10)
-    with pytest.raises(ValueError, match="v.csv is larger, or never ends: keep only what you need"):
+    with pytest.raises(ValueError, match="v.csv is larger, or never ends. Keep only what you need"):
         read_vectors(written(tmp_path, "v.csv", "a,1,2,3,4,5\n"))
 
 
@@ -299,9 +299,9 @@ def test_half_precision_is_read_and_the_value_may_be_of_another_width(tmp_path):
         ),
         (
             matrices(W_value=torch.full((3, 2), torch.nan)),
-            "W_value takes finite numbers, and has NaN",
+            "W_value must have finite numbers, got NaN",
         ),
-        (matrices(W_query=torch.full((3, 2), torch.inf)), "W_query takes finite numbers"),
+        (matrices(W_query=torch.full((3, 2), torch.inf)), "W_query must have finite numbers"),
     ],
 )
 def test_a_fault_is_named_with_its_file_and_tensor(tmp_path, tensors, sentence):

@@ -89,4 +89,4 @@ def test_without_scikit_learn_it_says_how_to_get_it(clutter, monkeypatch, tmp_pa
 @pytest.mark.parametrize("arguments", [["3"], ["a.png", "x"], ["a.png", "1", "2"]])
 def test_arguments_that_it_does_not_take(clutter, arguments, capsys):
     assert clutter.main(arguments) == 2
-    assert "a file that ends in .png is expected" in capsys.readouterr().err
+    assert "expected a file that ends in .png" in capsys.readouterr().err

@@ -72,8 +72,8 @@ def test_what_is_kept_is_what_the_head_saw(example, model, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (["--layer", "2"], "the model has 2 layers of 3 heads, and got layer 2, head 1: count"),
-        (["--head", "-1"], "and got layer 1, head -1: count from 0"),
+        (["--layer", "2"], "layer must be in 0..1 and head in 0..2, got layer 2, head 1."),
+        (["--head", "-1"], "got layer 1, head -1."),
         (["--tokens", "-3"], "--tokens must be a whole number of at least 1, got -3"),
     ],
 )
@@ -134,7 +134,7 @@ def test_what_is_no_setting_and_no_place_is_refused(collapse, tmp_path, capsys):
     for steps in ("many", "0"):
         with pytest.raises(SystemExit, match="2"):
             collapse.main(["--steps", steps])
-    assert "--steps takes a number from 1, and got 0." in capsys.readouterr().err
+    assert "--steps must be at least 1, got 0." in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +246,7 @@ def test_it_tells_and_draws(induction, tmp_path, capsys):
 @pytest.mark.parametrize("arguments", [["2"], ["a.png", "-1"], ["a.png", "1", "2"], ["a.txt"]])
 def test_arguments_that_it_does_not_take(induction, arguments, capsys):
     assert induction.main(arguments) == 2
-    assert "a file that ends in .png is expected" in capsys.readouterr().err
+    assert "expected a file that ends in .png" in capsys.readouterr().err
 
 
 def test_a_picture_that_cannot_be_written(induction, tmp_path, capsys):

@@ -93,7 +93,7 @@ def test_layers_of_pytorch(heads):
     memory = torch.randn(2, 7, WIDTH)
     told = gh.explain(decoder, x, memory, layers="multihead_attn", keys=list("abcdefg"))
     assert told["weights"].data["weights"].shape == (WORDS, 7)
-    with pytest.raises(ValueError, match="explain takes one attention, and .* has 2"):
+    with pytest.raises(ValueError, match="explain needs one attention, but .* has 2"):
         gh.explain(decoder, x, memory)
 
 

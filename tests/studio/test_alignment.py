@@ -127,8 +127,8 @@ def test_a_sentence_that_the_model_cannot_read(translator):
 @pytest.mark.parametrize(
     ("tokens", "kind", "said"),
     [
-        ([3, 99_999], Refusal, r"tokens are numbers from 0 to \d+, and one is 99999: take those"),
-        ([3] * 65, TooMuch, "a translation has at most 64 tokens, and this has 65: take one of"),
+        ([3, 99_999], Refusal, r"tokens must be in 0\.\.\d+, got 99999\. Use those"),
+        ([3] * 65, TooMuch, "a translation must have at most 64 tokens, got 65. Use one of"),
     ],
 )
 def test_tokens_that_are_none(translator, tokens, kind, said):

@@ -68,7 +68,7 @@ def test_half_a_character_is_given_back_as_none(app):
 def test_an_upload_too_large_is_refused_before_it_comes(app):
     answer = sent(app, headers=(*JSON, ("content-length", str(LARGEST + 1))))
     assert answer.status == 413
-    assert answer.detail == f"a request takes at most {LARGEST:,} bytes: send less."
+    assert answer.detail == f"a request must have at most {LARGEST:,} bytes. Send less."
 
 
 def test_an_upload_that_does_not_say_how_large_it_is_is_counted(app):

@@ -249,7 +249,7 @@ def test_the_query_is_told_of_and_changes_no_matrix():
             {"text": "a " * 25},
             "limit is 24 words and marks, and this sentence has 25: choose a shorter",
         ),
-        ({"text": "a\ud800"}, "whole characters, and this has halves of some"),
+        ({"text": "a\ud800"}, "whole characters, got halves of some"),
         (
             {"heads": 2},
             "heads must be a divisor of the vectors' dimension 3 \\(1, 3\\), got 2",

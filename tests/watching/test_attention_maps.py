@@ -472,7 +472,7 @@ def test_what_is_not_known_is_refused_in_a_sentence():
     rule, x = gh.Attention(), torch.zeros(1, 2, 7, 3)
     with gh.watch(rule, [gh.Entropy()]) as told:
         rule(x, x, x)
-    with pytest.raises(ValueError, match="watch with keep='weights'"):
+    with pytest.raises(ValueError, match="Watch with keep='weights'"):
         told[""].image()
     with gh.watch(rule, keep="weights") as seen:
         rule(x, x, x)

@@ -550,7 +550,7 @@ class TestErrors:
             with pytest.raises(ValueError, match=sentence):  # noqa: SIM117
                 with gh.intervene(model, {"0": gh.MeanAblation(other)}):
                     model(text())
-        with pytest.raises(ValueError, match="context of '0' was not kept: watch with keep='cont"):
+        with pytest.raises(ValueError, match="context of '0' was not kept. Watch with keep='cont"):
             bare["0"].context  # noqa: B018
 
     def test_a_run_of_a_module_that_runs_again(self):

@@ -184,13 +184,17 @@ class TestErrors:
 
     def test_without_a_watch(self):
         model = made(plain)
-        sentence = r"by hand, as of '0', where a watch follows it: open gh\.watch\(model"
+        sentence = (
+            r"explicit attention, as of '0', only if a watch follows it. Open gh\.watch\(model"
+        )
         with torch.no_grad(), pytest.raises(RuntimeError, match=sentence):  # noqa: SIM117
             with gh.intervene(model, {"[01]": gh.ZeroAblation()}):
                 model(text())
 
     def test_a_watch_of_other_layers(self):
-        sentence = "watch follows attention by hand .*, but that of '0' it did not follow as one of"
+        sentence = (
+            "watch follows explicit attention .*, but that of '0' it did not follow as one of"
+        )
         self.refused(made(plain), {"0": gh.ZeroAblation()}, sentence, layers="1")
 
     def test_beta(self):
@@ -220,7 +224,7 @@ class TestErrors:
     @pytest.mark.parametrize("way", [plain, imported])
     def test_gradient_checkpointing(self, way, reentrant):
         model, x = made(way), text().requires_grad_()
-        sentence = "in the forward pass, and gradient checkpointing runs it again in the backward"
+        sentence = "in the forward pass, but gradient checkpointing runs it again in the backward"
         changes = {"0": gh.ZeroAblation(heads=[0])}
         with pytest.raises(ValueError, match=sentence), gh.watch(model, [gh.Entropy()]):  # noqa: SIM117
             with gh.intervene(model, changes):

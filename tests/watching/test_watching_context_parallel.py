@@ -258,9 +258,8 @@ def test_interventions_and_other_texts_are_refused(ranks):
             "ranks, as by context parallel: run the model without it."
         )
         assert said["mask"] == (
-            "watch sees the attention of a text to itself where its length is sharded, without a "
-            "mask, and Crossing at 'the model' has a mask or attends to another text: leave it out "
-            "by layers=."
+            "watch observes only self-attention without a mask if the length is sharded, but "
+            "Crossing at 'the model' has a mask or attends to another text. Omit it with layers=."
         )
 
 
@@ -273,7 +272,7 @@ def test_tensors_that_are_sharded_by_heads_are_gathered(ranks):
         assert heads == tuple(range(3 * place, 3 * place + 3))
         assert_close(found, told(seen[""]))
         assert refused == (
-            "watch sees attention of DTensors whose queries, keys and values are sharded alike, by "
-            "batch, heads or length in equal parts, and those of Attention at 'the model' are not: "
-            "redistribute them so, or leave it out by layers=."
+            "watch observes attention of DTensors whose queries, keys and values are sharded "
+            "alike, by batch, heads or length in equal parts, but those of Attention at 'the "
+            "model' are not. Redistribute them so, or omit it with layers=."
         )

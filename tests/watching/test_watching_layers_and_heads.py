@@ -73,7 +73,7 @@ def test_a_pattern_whose_layer_did_not_attend_is_an_error_at_the_end():
     model = Stack()
     sentence = (
         "^watch saw no attention in what layers='head' names, 'head'; it saw 'decoder.layers.0', "
-        "'decoder.layers.1': correct the pattern, or let the model run that layer.$"
+        "'decoder.layers.1'. Correct the pattern, or let the model run that layer.$"
     )
     with (
         pytest.raises(RuntimeError, match=sentence),
@@ -83,7 +83,7 @@ def test_a_pattern_whose_layer_did_not_attend_is_an_error_at_the_end():
 
 
 def test_where_nothing_ran_the_error_says_that_nothing_was_seen():
-    sentence = "in what layers='decoder' names, 'decoder'; it saw nothing: "
+    sentence = "in what layers='decoder' names, 'decoder'; it saw nothing. "
     with (
         pytest.raises(RuntimeError, match=sentence),
         gh.watch(Stack(), [gh.Entropy()], layers="decoder"),

@@ -166,7 +166,7 @@ def test_several_texts_in_one_call_are_records_of_their_own(tmp_path):
         torch.testing.assert_close(seen[name].received, explicit(x, x).sum(-2), **NEAR)
         torch.testing.assert_close(scores[name], explicit(x, x).sum(-2), **NEAR)
     for ask in ("received", "weights", "joined", "prefill", "steps", "real"):
-        with pytest.raises(ValueError, match=r"'' attends 2 times .*: take seen\['#0'\] to seen\["):
+        with pytest.raises(ValueError, match=r"'' attends 2 times .*\. Use seen\['#0'\] to seen\["):
             getattr(seen[""], ask)
     for asks in (gh.rollout, gh.flow):
         with pytest.raises(

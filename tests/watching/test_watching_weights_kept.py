@@ -86,7 +86,7 @@ def test_they_stay_as_they_were_when_the_model_goes_on():
 def test_without_keep_there_are_none():
     seen, _ = watched()
     assert seen["layers.0"][0].weights is None
-    with pytest.raises(ValueError, match="weights of 'layers.0' were not kept: watch with keep='w"):
+    with pytest.raises(ValueError, match="weights of 'layers.0' were not kept. Watch with keep='w"):
         _ = seen["layers.0"].weights
 
 

@@ -77,7 +77,7 @@ def output_folder(written: str, option: str) -> Path:
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(
             Message(
-                "{option} takes a folder, and {written} is a file: name another.",
+                "{option} must be a folder, got the file {written}. Name another.",
                 option=option,
                 written=written,
             )
@@ -100,8 +100,8 @@ def output_file(written: str | None, option: str) -> Path | None:
     if written == "-":
         raise ValueError(
             Message(
-                "{option} takes a file to write, and - is standard output, which has the text: "
-                "name a file, as in page.html.",
+                "{option} must be a file to write, got -, standard output, which has the text. "
+                "Name a file, as in page.html.",
                 option=option,
             )
         )
@@ -132,7 +132,7 @@ def check_sentence(text: str | None) -> None:
     if is_folder:
         raise ValueError(
             Message(
-                "TEXT takes a sentence, and {name} is a folder: look into the model in it by "
+                "TEXT must be a sentence, got the folder {name}. Open the model in it with "
                 "glasshead observe {name} --text FILE, or glasshead studio {name}.",
                 name=name,
             )
@@ -140,14 +140,16 @@ def check_sentence(text: str | None) -> None:
     if exists:
         raise ValueError(
             Message(
-                "TEXT takes a sentence, and {name} is a file: write the sentence itself, or have "
-                "a model read the file by glasshead observe MODEL --text {name}.",
+                "TEXT must be a sentence, got the file {name}. Write the sentence itself, or "
+                "have a model read the file with glasshead observe MODEL --text {name}.",
                 name=name,
             )
         )
     if in_folder:
         raise ValueError(
-            Message("TEXT takes a sentence, and there is no {name}: check its name.", name=name)
+            Message(
+                "TEXT must be a sentence, got the missing file {name}. Check its name.", name=name
+            )
         )
 
 
@@ -212,7 +214,7 @@ def read_bytes(path: Path) -> bytes:
     if too_large or len(content) > _MOST_BYTES:
         raise ValueError(
             Message(
-                "expected at most 1 GiB, and {path} is larger, or never ends: keep only what you "
+                "expected at most 1 GiB, but {path} is larger, or never ends. Keep only what you "
                 "need of it.",
                 path=shown(path),
             )
@@ -220,8 +222,8 @@ def read_bytes(path: Path) -> bytes:
     if is_pipe and not content:
         raise ValueError(
             Message(
-                "expected a file, and {path} is a pipe into which nobody writes: fill it first, "
-                "or name a file.",
+                "expected a file, got {path}, a pipe into which nobody writes. Fill it first, or "
+                "name a file.",
                 path=shown(path),
             )
         )
@@ -351,7 +353,7 @@ def _check_no_files(texts: Sequence[str]) -> None:
         if is_file:
             raise ValueError(
                 Message(
-                    "TEXT takes a text, and {path} is a file: have its lines read by <{path}, "
+                    "TEXT must be a text, got the file {path}. Read its lines with <{path}, "
                     "without TEXT.",
                     path=shown(path),
                 )

@@ -269,7 +269,7 @@ def read_mask(path: Path, name: str | None = None) -> Any:
     if name is not None:
         raise ValueError(
             Message(
-                "--tensor names one of a safetensors file, and {path} is none: leave it out.",
+                "--tensor needs a safetensors file, got {path}. Omit it.",
                 path=shown(path),
             )
         )

@@ -147,7 +147,7 @@ def _check_tensor(name: str, tensor: Tensor) -> None:
         )
     if not tensor.isfinite().all():
         raise ValueError(
-            Message("{name} takes finite numbers, and has NaN or infinity: correct it.", name=name)
+            Message("{name} must have finite numbers, got NaN or infinity. Correct it.", name=name)
         )
 
 
@@ -274,7 +274,7 @@ def _matrices(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         if not tensor.double().isfinite().all():
             raise ValueError(
                 Message(
-                    "{name} takes finite numbers, and has NaN or infinity: correct it.", name=name
+                    "{name} must have finite numbers, got NaN or infinity. Correct it.", name=name
                 )
             )
         matrix = tensor.to(torch.float64)

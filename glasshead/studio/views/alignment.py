@@ -188,8 +188,8 @@ def stored_alignment(
             break
     if not translated:
         raise Refusal(
-            "the text is to begin with a sentence of at most {most} words that the model can "
-            "read, and has none: choose another.",
+            "the text must begin with a sentence of at most {most} words that the model can "
+            "read. Choose another.",
             most=limits.words,
         )
     yield "alignment/stored", {}, {"sentences": translated, "beam": width}
@@ -230,7 +230,7 @@ def _check_tokens(translator: "TextTranslator", tokens: Sequence[int]) -> None:
     config = translator.model.config
     if len(tokens) > config.context_length:
         raise TooMuch(
-            "a translation has at most {most} tokens, and this has {count}: take one of the "
+            "a translation must have at most {most} tokens, got {count}. Use one of the "
             "candidates.",
             most=config.context_length,
             count=len(tokens),
@@ -238,8 +238,7 @@ def _check_tokens(translator: "TextTranslator", tokens: Sequence[int]) -> None:
     unknown = [token for token in tokens if not 0 <= token < config.vocab_size]
     if unknown:
         raise Refusal(
-            "tokens are numbers from 0 to {most}, and one is {token}: take those of one of "
-            "the candidates.",
+            "tokens must be in 0..{most}, got {token}. Use those of one of the candidates.",
             most=config.vocab_size - 1,
             token=unknown[0],
         )

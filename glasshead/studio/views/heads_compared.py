@@ -60,15 +60,15 @@ def no_difference(one: ModelPass, other: ModelPass) -> Message | None:
     """Return why the weights of two readings have no difference; None where they have one."""
     if one.length != other.length:
         return Message(
-            "a difference takes two texts of as many tokens, and these have {count} and {other}: "
-            "add words to one of them, or leave some out.",
+            "a difference needs two texts of as many tokens, got {count} and {other}. Add words "
+            "to one of them, or omit some.",
             count=one.length,
             other=other.length,
         )
     if one.heads != other.heads:
         return Message(
-            "a difference takes two models with as many layers and heads, and these have {count} "
-            "and {other}: name another model.",
+            "a difference needs two models with as many layers and heads, got {count} and "
+            "{other}. Name another model.",
             count=_shape(one),
             other=_shape(other),
         )

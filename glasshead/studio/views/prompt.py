@@ -320,9 +320,7 @@ def ablated_heads(reading: ModelPass, without: Sequence[Head]) -> Mapping[str, l
         check_place("head", head, reading.heads[layer])
         name = reading.layers[layer]
         if "#" in name:
-            raise Refusal(
-                "layers that share one attention cannot lose a head each: take none away."
-            )
+            raise Refusal("layers that share one attention cannot lose a head each. Ablate none.")
         found.setdefault(name, []).append(head)
     return found
 

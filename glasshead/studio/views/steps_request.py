@@ -157,7 +157,7 @@ def _words(text: str, limits: Limits) -> list[str]:
             count=len(text),
         )
     if any(0xD800 <= ord(character) <= 0xDFFF for character in text):
-        raise Refusal("a sentence takes whole characters, and this has halves of some: retype it.")
+        raise Refusal("a sentence must have whole characters, got halves of some. Retype it.")
     words = split(composed(text))
     if not words:
         raise Refusal("Enter at least one word.")

@@ -117,7 +117,7 @@ def _statistic(watched: Watched, last: int | None) -> Float[Tensor, "... keys"]:
             raise BudgetError(call.missing)
         raise ValueError(
             f"these scores of {watched.name!r} follow from {statistic!r} of one call, or from the "
-            f"weights: watch with it, or with keep='weights'."
+            f"weights. Watch with that statistic, or with keep='weights'."
         )
     if call.heads is not None:
         raise ValueError(

@@ -100,7 +100,7 @@ class PromptMaps(Mapping[str, AttentionMap]):
         if not maps:
             raise ValueError(
                 f"maps are of {len(self.layers)} layers and {self.steps} steps, counted from 0, "
-                f"and none of those was chosen: take others."
+                f"but none of those was chosen. Choose others."
             )
         finest = max((one.shape for one in maps), key=prod)
         total = torch.zeros(finest, dtype=torch.double)

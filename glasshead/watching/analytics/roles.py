@@ -324,7 +324,7 @@ def _of_call(
 ) -> Masses:
     weights = call.weights
     if weights is None:
-        raise ValueError(f"the weights of {name!r} were not kept: watch with keep='weights'.")
+        raise ValueError(f"the weights of {name!r} were not kept. Watch with keep='weights'.")
     _check(name, call, weights, tokens)
     tokens = tokens.to(weights.device)
     if real is not None:

@@ -47,25 +47,25 @@ def unsupported_reason(output: Any, modes: Sequence[Any]) -> str | None:
         return lacking(
             "watch cannot tell torch.vmap from other transforms of torch.func",
             _TRANSFORMS if private(_TRANSFORMS) is None else _VMAP,
-            "run {module} without them, or leave it out by layers=",
+            "Run {module} without them, or omit it with layers=",
         )
     if numberless is None:
         return lacking(
             "watch cannot tell which subclasses of Tensor have numbers",
             _IS_FAKE,
-            "give {module} plain tensors, or leave it out by layers=",
+            "Give {module} plain tensors, or omit it with layers=",
         )
     if private(_BACKWARD) is None and runs_code_of(*_RECOMPUTING):
         return lacking(
             "watch cannot tell a forward pass from one that gradient checkpointing runs anew",
             _BACKWARD,
-            "run {module} without it, or leave it out by layers=",
+            "Run {module} without it, or omit it with layers=",
         )
     if private(_HIDE) is None and _others_open(modes):
         return lacking(
             "watch cannot hide what it computes from other modes, such as an operator counter,",
             _HIDE,
-            "run {module} without them, or leave it out by layers=",
+            "Run {module} without them, or omit it with layers=",
         )
     return None
 
@@ -136,7 +136,7 @@ def intervention_elsewhere() -> str | None:
         "intervene cannot tell whether what ran in another thread belongs to its model's backward "
         "pass",
         _BACKWARD,
-        "run the model in the thread of the block only, without gradient checkpointing",
+        "Run the model in the thread of the block only, without gradient checkpointing",
     )
 
 

@@ -99,8 +99,8 @@ _OVER_ANOTHER_AXIS = (
     "takes its softmax over {}, which is neither the axis of keys nor that of queries"
 )
 _LATE = (
-    "began in the midst of a pass, after one whose attention was left to functions: run what it "
-    "does by hand in a block of its own"
+    "began in the midst of a pass, after one whose attention was left to functions, and "
+    "needs a block of its own"
 )
 
 

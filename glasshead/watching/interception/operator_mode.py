@@ -128,7 +128,7 @@ def observing_operators() -> "OperatorInterceptMode":
     """
     if _Mode is object:
         raise UnseenError(
-            lacking("watch cannot see operators", _MODE, "take PyTorch 2.8 to 2.15 instead")
+            lacking("watch cannot see operators", _MODE, "Install PyTorch 2.8 to 2.15 instead")
         )
     if not hasattr(_Mode, "supports_higher_order_operators"):
         # In PyTorch 2.8 each operator that takes functions has a rule for each class of modes.
@@ -427,7 +427,7 @@ def _run(func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[s
             lacking(
                 "watch cannot keep the results of torch.inference_mode bit for bit",
                 missing,
-                "run the model under torch.no_grad()",
+                "Run the model under torch.no_grad()",
             )
         )
     if not _has_parts(func):

@@ -98,7 +98,7 @@ def check_compiled_code_is_seen() -> None:
             lacking(
                 "watch cannot see whether compiled code attends",
                 _COMPILED_GRAPH,
-                "watch in a process that compiles nothing",
+                "Watch in a process that compiles nothing",
             )
         )
 
@@ -116,7 +116,7 @@ def by_any_name() -> "InterveneMode":
                 "intervene cannot find F.scaled_dot_product_attention behind the stand-in of "
                 f"{original.__module__}",
                 _SDPA,
-                "undo that",
+                "Undo that",
             )
         )
     return InterveneMode(original, partial(intercepted, _sdpa_by_another_name))

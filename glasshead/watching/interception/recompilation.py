@@ -41,7 +41,7 @@ def check_compiled(model: nn.Module) -> None:
             lacking(
                 f"watch cannot compile {parts[0] or 'the model'!r} anew",
                 name,
-                "watch the model that was given to torch.compile",
+                "Watch the model that was given to torch.compile",
             )
         )
 

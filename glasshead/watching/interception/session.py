@@ -135,9 +135,9 @@ class Session:
         for one in self.changing:
             if one.concerned_calls():
                 raise ValueError(
-                    "intervene changes attention by hand, and F.scaled_dot_product_attention by "
-                    "another name, in the forward pass, and gradient checkpointing runs it again "
-                    "in the backward pass: leave checkpointing out, or call it by that name."
+                    "intervene changes explicit attention, and F.scaled_dot_product_attention by "
+                    "another name, in the forward pass, but gradient checkpointing runs it again "
+                    "in the backward pass. Disable checkpointing, or call it by that name."
                 )
 
     def check_unchanged(self, why: str) -> None:

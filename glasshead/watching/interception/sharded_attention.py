@@ -21,13 +21,13 @@ from glasshead.watching.sharding import Shard
 
 _Function = Callable[..., Any]
 _PLACES = (
-    "watch sees attention of DTensors whose queries, keys and values are sharded alike, by batch, "
-    "heads or length in equal parts, and those of {module} are not: redistribute them so, or leave "
-    "it out by layers=."
+    "watch observes attention of DTensors whose queries, keys and values are sharded alike, by "
+    "batch, heads or length in equal parts, but those of {module} are not. Redistribute them so, "
+    "or omit it with layers=."
 )
 _CROSSES = (
-    "watch sees the attention of a text to itself where its length is sharded, without a mask, and "
-    "{module} has a mask or attends to another text: leave it out by layers=."
+    "watch observes only self-attention without a mask if the length is sharded, but {module} has "
+    "a mask or attends to another text. Omit it with layers=."
 )
 # Of context parallel: its options, and how it has its way with an operator of DTensor.
 _OPTIONS = (
@@ -256,7 +256,7 @@ def _is_balanced(*, is_causal: bool) -> bool:
             lacking(
                 "watch cannot tell how context parallel orders its text",
                 _HANDLERS if handlers is None else _OPTIONS[0],
-                "run {module} on one rank, or leave it out by layers=",
+                "Run {module} on one rank, or omit it with layers=",
             )
         )
     operator = torch.ops.aten._scaled_dot_product_flash_attention.default  # noqa: SLF001

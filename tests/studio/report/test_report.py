@@ -171,7 +171,7 @@ def test_a_text_that_is_given_needs_no_word_on_where_it_is_from(held):
 def test_a_view_that_is_refused_says_why():
     report = gh.Report(None, HOSTILE.split()[0] + "\ud800 word")
     why = held_in(report.html()).told["about"]["views"]["steps"]
-    assert why == "a sentence takes whole characters, and this has halves of some: retype it."
+    assert why == "a sentence must have whole characters, got halves of some. Retype it."
 
 
 def test_a_studio_lends_its_model(studio, report):
@@ -189,7 +189,7 @@ def test_errors(run, tmp_path):
         gh.Report(tmp_path / "none", "text")
     x = torch.eye(3)
     gh.Attention().weights(x, x).save(tmp_path / "kept.safetensors")
-    with pytest.raises(Refusal, match=r"kept\.safetensors holds weights alone: open it by"):
+    with pytest.raises(Refusal, match=r"kept\.safetensors has only weights\. Open it with"):
         gh.Report(tmp_path / "kept.safetensors", "text")
     work = Work()
     work.cancel()

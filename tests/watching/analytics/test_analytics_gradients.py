@@ -336,7 +336,7 @@ class TestErrors:
         model = Model()
         with gh.watch(model, keep="weights") as seen:
             model(text())
-        with pytest.raises(ValueError, match="gradients were not kept: watch with keep='g"):
+        with pytest.raises(ValueError, match="gradients were not kept. Watch with keep='g"):
             gh.gradient_rollout(seen)
 
     def test_a_text_in_several_calls(self):
@@ -344,7 +344,7 @@ class TestErrors:
         with gh.watch(model, keep="gradients") as seen:
             model(text(4), cached=True)
             model(text(1), cached=True)
-        with pytest.raises(ValueError, match=r"of one call, and .* 'layers\.0' has 2: take seen"):
+        with pytest.raises(ValueError, match=r"of one call, and .* 'layers\.0' has 2. Use seen"):
             seen["layers.0"].gradients  # noqa: B018
 
     def test_of_other_shapes(self):

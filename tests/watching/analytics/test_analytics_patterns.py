@@ -177,7 +177,7 @@ def test_what_it_does_not_take(asked, error, sentence):
 
 
 def test_weights_that_were_not_kept_are_asked_for():
-    with pytest.raises(ValueError, match="^the weights of 'layers.0' were not kept: watch with"):
+    with pytest.raises(ValueError, match="^the weights of 'layers.0' were not kept. Watch with"):
         gh.patterns(watched()[0])
 
 

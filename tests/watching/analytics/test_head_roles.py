@@ -401,7 +401,7 @@ def test_weights_that_were_not_kept_are_refused():
     model = language_model()
     with gh.watch(model, [gh.Entropy()]) as seen:
         model(text())
-    with pytest.raises(ValueError, match=r"'blocks\.0\.attention' were not kept: watch with keep="):
+    with pytest.raises(ValueError, match=r"'blocks\.0\.attention' were not kept. Watch with keep="):
         gh.head_roles(seen, text())
 
 

@@ -401,7 +401,7 @@ class TestWhatBecomesOfTheWeights:
         model, x = Model(Block(changed)).double(), texts(BATCH)
         told = refusal(model, x)
         assert "Block at 'blocks.0' changes its weights after the softmax" in told
-        assert told.endswith("leave it out by layers=.")
+        assert told.endswith("Omit it with layers=.")
 
     def test_scores_that_change_after_the_softmax_are_refused(self):
         def changing(query, key, value):
@@ -510,7 +510,7 @@ def test_queries_that_weigh_mixtures_of_tokens_are_refused(inference):
         told = refusal(model, x)
     assert told.endswith(
         "Refused at 'blocks.1' has features of a projection on one side of its softmax, and not on "
-        "both, as cross-covariance attention has: leave it out by layers=."
+        "both, as cross-covariance attention has. Omit it with layers=."
     )
 
 
@@ -700,7 +700,7 @@ class Refused(Other):
 
 
 # Others have no way to be seen.
-WAYS = {over_the_scores: "write them to a tensor of their own, or "}
+WAYS = {over_the_scores: "Write them to a tensor of their own, or omit"}
 
 
 @pytest.mark.parametrize("inference", [False, True])
@@ -720,8 +720,8 @@ WAYS = {over_the_scores: "write them to a tensor of their own, or "}
 def test_what_cannot_be_told_from_the_softmax_is_refused(use, why, inference):
     model, x = Model(Block(products), Refused(use)).double(), texts(BATCH).detach()
     sentence = (
-        f"^watch follows attention by hand from a product of queries and keys .*, and Refused at "
-        f"'blocks.1' {why}.*: {WAYS.get(use, '')}leave it out by layers=.$"
+        f"^watch follows explicit attention from a product of queries and keys .*, but Refused at "
+        f"'blocks.1' {why}.*[.] {WAYS.get(use, 'Omit')} it with layers=[.]$"
     )
     with (
         torch.inference_mode(inference),
@@ -1108,7 +1108,7 @@ class TestTheTrace:
         model, x = Block(products).double(), texts(BATCH)
         with gh.watch(model, [gh.Entropy()]) as seen:
             model(x)
-        with pytest.raises(ValueError, match="the steps of '' were not kept: watch with keep='tr"):
+        with pytest.raises(ValueError, match="the steps of '' were not kept. Watch with keep='tr"):
             _ = seen[""].trace
 
 

@@ -544,10 +544,10 @@ def hidden(query, key, value):
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
-        (by_hand, "in code of torch.compile, which watch does not follow: run it as it was before"),
+        (by_hand, "in code of torch.compile, which watch does not follow. Run it uncompiled"),
         (bare, "Attention at 'layers.0.attention' ran another attention within such code"),
         (behind_a_condition, "Attention at 'layers.0.attention' ran another attention within"),
-        (hidden, "ran another attention within such code: run it as it was before, or leave"),
+        (hidden, "ran another attention within such code. Run it uncompiled, or omit"),
     ],
 )
 def test_what_cannot_be_seen_is_refused_and_runs(function, sentence):
@@ -565,7 +565,7 @@ def test_a_stance_that_forbids_to_compile_is_refused():
     model, x = Model(), small.text()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     alone = compiled(x)
-    sentence = "where Model at 'the model' ran the stance of torch.compiler does not let it: leave"
+    sentence = "torch.compiler does not let it where Model at 'the model' ran. Leave that stance"
     with (
         pytest.raises(RuntimeError, match=sentence),
         gh.watch(compiled, [gh.Entropy()]),
@@ -601,7 +601,7 @@ def test_a_version_without_the_names_refuses_what_is_compiled(monkeypatch):
     model = Model()
     model.layers[1].compile()
     sentence = (
-        "^watch cannot compile 'layers.1' anew on PyTorch .*, which has no .*: watch the model "
+        "^watch cannot compile 'layers.1' anew on PyTorch .*, which has no .*[.] Watch the model "
         "that was given to torch.compile.$"
     )
     with pytest.raises(ValueError, match=sentence), gh.watch(model, [gh.Entropy()]):

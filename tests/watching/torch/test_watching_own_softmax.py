@@ -87,8 +87,8 @@ SOFTMAXES = {
 def test_a_module_with_a_softmax_of_its_own_is_named(softmax, inference):
     model = Model(Fused(), CausalSelfAttention(SOFTMAXES[softmax]))
     sentence = (
-        "^watch sees attention that goes through .*, and CausalSelfAttention at 'blocks.1' "
-        "takes the softmax of what no product of queries and keys has made: leave these out by "
+        "^watch observes attention that goes through .*, but CausalSelfAttention at 'blocks.1' "
+        "takes the softmax of what no product of queries and keys has made. Omit these with "
         "layers=.$"
     )
     with (
@@ -154,7 +154,7 @@ def test_a_fused_path_that_is_switched_off_is_named_and_helps(switch):
     model, x = Model(Fused(), SwitchedAttention(switch, value=False)), torch.randn(2, 5, WIDTH)
     told = refusal(model, x)
     assert "SwitchedAttention at 'blocks.1' takes the softmax of what no product" in told
-    sentence = f"its {switch} is False, so set {switch} to True, or build the model so, or leave"
+    sentence = f"Its {switch} is False, so set {switch} to True, or build the model so, or omit"
     assert sentence in told
     assert "attn_implementation" not in told
     setattr(model.blocks[1], switch, True)
@@ -171,8 +171,8 @@ def test_timm_is_switched_in_its_own_words(monkeypatch):
 @pytest.mark.parametrize(
     ("processor", "advice"),
     [
-        ("AttnProcessor", "so give it AttnProcessor2_0() by set_processor, or leave these out"),
-        ("XFormersAttnProcessor", "has made: leave these out by layers="),
+        ("AttnProcessor", "so give it AttnProcessor2_0() by set_processor, or omit these"),
+        ("XFormersAttnProcessor", "has made. Omit these with layers="),
     ],
 )
 def test_a_processor_of_diffusers_is_exchanged_if_another_does_the_same(
@@ -192,7 +192,7 @@ def test_a_switch_that_no_fused_path_reads_is_no_way_out():
     model = Model(CausalSelfAttention(SOFTMAXES["method"]))
     model.blocks[0].flash = False
     told = refusal(model, torch.randn(2, 5, WIDTH))
-    assert told.endswith("has made: leave these out by layers=.")
+    assert told.endswith("has made. Omit these with layers=.")
 
 
 class Gated(nn.Module):
@@ -272,7 +272,7 @@ def test_each_cause_is_what_the_module_does(lone):
     told = refusal(Model(Fused(), module), torch.randn(2, 5, WIDTH))
     assert f"{type(module).__name__} at 'blocks.1' {cause}" in told
     assert "call F.scaled" not in told
-    assert told.endswith(": leave these out by layers=.")
+    assert told.endswith(". Omit these with layers=.")
 
 
 class Weighed(nn.Module):
@@ -359,5 +359,5 @@ def test_weights_without_a_softmax_are_not_told_to_run_inside_the_block(weigh):
 def test_a_pattern_beside_the_attention_is_told_where_that_is():
     model = Model(Fused(), Router())
     told = refusal(model, torch.randn(2, 5, WIDTH), layers="blocks.1")
-    assert "in what layers='blocks.1' names, 'blocks.1'; it saw 'blocks.0': " in told
+    assert "in what layers='blocks.1' names, 'blocks.1'; it saw 'blocks.0'. " in told
     assert "Router at 'blocks.1' takes the softmax of a projection" in told

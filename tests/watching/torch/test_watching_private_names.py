@@ -94,7 +94,7 @@ def refused(model, x, sentence):
     """The model runs, and the end of the block says why it was not seen, and where."""
     version = torch.__version__.replace("+", r"\+")
     with (
-        pytest.raises(RuntimeError, match=f"{sentence}.*PyTorch {version}.*: "),
+        pytest.raises(RuntimeError, match=f"{sentence}.*PyTorch {version}.*[.] "),
         gh.watch(model, [gh.Entropy()]),
     ):
         output = model(x)
@@ -129,7 +129,7 @@ def test_a_name_is_found_wherever_it_is():
     assert private("torch._nothing.at_all") is private("torch.ops.aten._nothing") is None
     assert (
         lacking("x", "torch.y", "z")
-        == f"x on PyTorch {torch.__version__}, which has no torch.y: z."
+        == f"x on PyTorch {torch.__version__}, which has no torch.y. z."
     )
     assert runs_code_of(__file__)
     assert not runs_code_of(F.__file__)
@@ -294,7 +294,7 @@ def test_the_compiler_of_an_operator_is_known_by_its_code(take_away):
 def test_inference_mode_is_refused_before_a_bit_differs(name, take_away):
     take_away(name)
     model, x = Attention(unnamed), torch.randn(BATCH, LENGTH, WIDTH)
-    sentence = rf"torch.inference_mode bit for bit on PyTorch.*{name}: .*torch.no_grad\(\)"
+    sentence = rf"torch.inference_mode bit for bit on PyTorch.*{name}[.] Run.*torch.no_grad\(\)"
     with (
         torch.inference_mode(),
         pytest.raises(RuntimeError, match=sentence),
@@ -357,7 +357,7 @@ def test_a_fallback_that_looks_like_a_softmax_by_hand_is_refused(other_names, ta
     take_away(SOFTMAX)
     other_names.setattr(operator_mode, "_SAFE_SOFTMAX", "aten::another")
     model, x = Attention(long_way), torch.randn(BATCH, LENGTH, WIDTH)
-    refused(model, x, "has made: if it is a fallback of F.scaled_dot_product_attention")
+    refused(model, x, "has made. If it is a fallback of F.scaled_dot_product_attention")
 
 
 def test_without_the_hooks_of_all_modules_no_step_is_fast(take_away):

@@ -79,7 +79,7 @@ def test_a_layer_of_pytorch_may_be_compiled_by_torchscript_within_the_block():
 
 def test_a_trace_alone_is_no_run():
     model = Attention()
-    sentence = "not being traced, and Attention at 'the model' ran within torch.jit.trace alone"
+    sentence = "not being traced, but Attention at 'the model' ran within torch.jit.trace only"
     with pytest.raises(RuntimeError, match=sentence), gh.watch(model, ASKED):
         torch.jit.trace(model, text(), check_trace=False)
     assert nothing_is_open()

@@ -299,7 +299,7 @@ class TestWhatIsRefused:
         monkeypatch.setattr(kind, "_sliding_chunks_matmul_attn_probs_value", again)
         told = self.refused(model, given)
         assert "LongformerSelfAttention at 'encoder.layer.0.attention.self' lays its band" in told
-        assert told.endswith("otherwise than is known of transformers: leave it out by layers=.")
+        assert told.endswith("otherwise than is known of transformers. Omit it with layers=.")
 
     def test_interventions(self):
         model, given = built("longformer"), given_to("longformer")

@@ -91,7 +91,7 @@ REFUSED = {
         deformable,
         (
             r"MultiscaleDeformableAttention at 'encoder.layers.0.self_attn' \(and 1 more\) takes "
-            "the softmax of a projection, and not of a product of queries and keys: leave these out"
+            "the softmax of a projection, and not of a product of queries and keys. Omit these wit"
         ),
     ),
 }
