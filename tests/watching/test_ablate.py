@@ -363,6 +363,6 @@ class TestErrors:
                 return (x @ x.mT).softmax(-1) @ x
 
         model = nn.Sequential(Own())
-        with pytest.raises(RuntimeError, match="by hand, as of '0', where a watch follows it"):  # noqa: SIM117
+        with pytest.raises(RuntimeError, match="explicit attention, as of '0', only if a watch"):  # noqa: SIM117
             with gh.ablate(model, {"0": [0]}):
                 model(text())
