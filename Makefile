@@ -106,8 +106,9 @@ catalogues: .venv/base
 docs: setup
 	$(BIN)/python docs/build_site.py
 
+# All pictures and outputs of the pages, or parts: make pictures PICTURES="pages outputs".
 pictures: setup
-	$(BIN)/python docs/pictures.py
+	PYTHONPATH=tests $(BIN)/python docs/pictures.py $(PICTURES)
 
 # The studio as it is used, which opens the README.
 recording: setup

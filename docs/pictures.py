@@ -1,7 +1,7 @@
 """Make what the README and the docs show: pictures of pages, and the outputs of commands.
 
-    python docs/pictures.py            writes docs/pictures/ (wants Chromium) and the outputs
-    python docs/pictures.py PART …     writes parts of them: pages, studio, outputs, drawings
+    make pictures                      writes docs/pictures/ (needs Chromium) and the outputs
+    make pictures PICTURES="PART …"    writes parts of them: pages, studio, outputs, drawings
 
 The studio is photographed by its own walk through the views, in tests/studio, on models that are
 trained here first; it wants the folder of real inputs in the variable GLASSHEAD_DATA.
@@ -134,7 +134,17 @@ def studio() -> None:
     # The page says where its model lies, so that this is said as from here.
     shown_in = str(SHOWN.relative_to(ROOT))
     environment = os.environ | {"GLASSHEAD_SHOWN": shown_in, "GLASSHEAD_PICTURES": str(PICTURES)}
-    walk = [sys.executable, "-m", "pytest", "--quiet", "-k", "picture_is_taken", str(WALK)]
+    walk = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--quiet",
+        "-m",
+        "",
+        "-k",
+        "picture_is_taken",
+        str(WALK),
+    ]
     subprocess.run(walk, check=True, env=environment, cwd=ROOT)
 
 
