@@ -12,7 +12,7 @@
 The order is that of telling most when cut off: first a coarse grid over everything, then the cells
 between, and what takes minutes last. The JSON is written after each cell, the picture after each
 round and at the end, also after Ctrl-C. Another run goes on where the last one was cut short;
-`--again` begins anew.
+`--again` begins again.
 
 Results stand in build/benchmarks/grid-ENGINE.json, with the share of the processor's peak
 (`benchmarks/peak.py`) and the machine's load, and as a picture beside it. Masks: causal; full;
@@ -344,7 +344,7 @@ def main() -> None:
         from glasshead.engines.streaming.kernels import processor
 
         if options.processor == "x86_64-avx2" and "ATEN_CPU_CAPABILITY" not in os.environ:
-            # Read when PyTorch is loaded, so that this program starts anew.
+            # Read when PyTorch is loaded, so that this program starts again.
             os.environ["ATEN_CPU_CAPABILITY"] = "avx2"
             os.environ["MKL_ENABLE_INSTRUCTIONS"] = "AVX2"
             os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"

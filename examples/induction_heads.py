@@ -63,7 +63,7 @@ class Moment(NamedTuple):
 
 
 def repeating(rows: int, generator: torch.Generator) -> Int[Tensor, "rows length"]:
-    """Random tokens, which begin anew after 8 to 32 of them: a number that only the text tells.
+    """Random tokens, which begin again after 8 to 32 of them: a number that only the text tells.
 
     >>> text = repeating(3, torch.Generator().manual_seed(0))
     >>> text.shape, len(set(text[0, :8].tolist()))
@@ -208,7 +208,7 @@ def picture(model: gh.LanguageModel, roles: gh.HeadRoles, moments: Sequence[Mome
 
 
 def draw_map(axes: Axes, weights: Float[Tensor, "length length"], letters: Sequence[str]) -> None:
-    """Queries down, keys across; a thin line where the text begins anew."""
+    """Queries down, keys across; a thin line where the text begins again."""
     hidden = torch.ones_like(weights).triu(1).bool()
     axes.imshow(weights.masked_fill(hidden, torch.nan).numpy(), cmap="Blues", vmin=0, vmax=1)
     axes.set_xticks(range(len(letters)), letters, fontsize=8)

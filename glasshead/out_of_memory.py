@@ -28,7 +28,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def available_memory() -> int | None:
-    """Return how many bytes this process may still allocate, or None where it is not known."""
+    """Return how many bytes this process may still allocate, or None if it is not known."""
     limits = [_of_machine(), _of_group(), _of_process()]
     return min((one for one in limits if one is not None), default=None)
 

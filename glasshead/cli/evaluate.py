@@ -222,6 +222,6 @@ def _task_of(run: str, known: Iterable[str]) -> str:
     if task not in known:
         raise ValueError(
             f"{folder.config} says that its task is {quoted(task)}, and expected is one of "
-            f"{listed(known)}: train anew."
+            f"{listed(known)}: train again."
         )
     return task

@@ -295,7 +295,7 @@ def _check_partial(kept: Path | None, *, resume: bool) -> None:
         raise ValueError(
             Message(
                 "{path} is there, of a run that was interrupted: add --resume to go on with "
-                "it, or delete it to begin anew.",
+                "it, or delete it to begin again.",
                 path=shown(kept),
             )
         )

@@ -61,7 +61,7 @@ def _check_kind(name: str, given: Any, kind: type, example: str) -> None:
 def words(given: Any, count: int, argument: str, of_what: str) -> tuple[str, ...]:
     """Check the words of the caller; without any, number them "1", "2" and so on.
 
-    Errors: a TypeError where they are not strings, a ValueError where there are not as many.
+    Errors: a TypeError if they are not strings, a ValueError if there are not as many.
     """
     if given is None:
         return tuple(str(place + 1) for place in range(count))

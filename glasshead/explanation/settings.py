@@ -36,13 +36,13 @@ from glasshead.recipe.mask_text import check_mask_text
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is known of a setting, in addition to its type and its default.
+    """A setting of an explanation: its help, its names and its limits, next to type and default.
 
     Attributes:
         help: What it does, for `--help`; empty: the command has no option of it.
         panel: The panel of the help.
         metavar: What stands for its value in the help; empty for a flag.
-        option: Its name on the command line, where that is not the field's; TEXT is an argument.
+        option: Its name on the command line, if it is not the field's; TEXT is an argument.
         earlier: Its earlier name on the command line, which the help does not show.
         least, most: The limits of a whole number.
         label: The label of its control in the studio; empty: the studio has none.
@@ -59,7 +59,7 @@ class Setting:
 
     @classmethod
     def of(cls, each: "Field[Any]") -> "Setting":
-        """Return what is known of a field."""
+        """Return the setting of a field."""
         return each.metadata["setting"]
 
     @property
@@ -92,7 +92,7 @@ _SENTENCE, _ATTENTION = "Sentence", "Attention"
 
 @dataclass(frozen=True, kw_only=True)
 class ExplanationSettings:
-    """What a user chooses for an explanation, as it was written.
+    """Settings of an explanation as the user wrote them.
 
     >>> settings = ExplanationSettings(beta="inf", mask="causal")
     >>> settings.recipe().normalizer, settings.recipe().score

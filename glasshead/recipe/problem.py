@@ -57,7 +57,7 @@ class Problem:
     dropout: float
     offset: int | Tensor
     axes: int
-    # What a call needs several times, computed once. `replace` begins anew.
+    # What a call needs several times, computed once. `replace` begins again.
     _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def _once(self, name: str, compute: Callable[[], _Made]) -> _Made:

@@ -95,7 +95,7 @@ LANGUAGES = {
 
 
 def why_not(view: str, kind: Kind | None) -> str | None:
-    """Return the name of the string that says why a view is unavailable; None where it is not.
+    """Return the name of the string that says why a view is unavailable; None if it is available.
 
     >>> why_not("alignment", "write"), why_not("steps", None)
     ('alignment.none', None)

@@ -69,7 +69,7 @@ class EmbeddingSpace:
     def number(self, word: str) -> int:
         """Return the token id of a word, alone or after a space.
 
-        Errors: a ValueError where it is not a single token, with the tokens that it consists of.
+        Errors: a ValueError if it is not a single token, with the tokens that it consists of.
         """
         if not word.strip():
             raise ValueError(f"a word must have at least one letter, got {word!r}.")

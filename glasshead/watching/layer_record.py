@@ -230,7 +230,7 @@ class Watched(Sequence[Call]):
             heads: Heads to average; None: all.
             batch: The number of the text or picture in the batch.
             image: The number of the picture, where a text has several.
-            grid: Rows and columns of patches, where they are not known: they are the last keys, row
+            grid: Rows and columns of patches, if they are not known: they are the last keys, row
                 by row.
             without: Keys to remove, by number, or by what they are, such as "class", "registers"
                 or "text". The other weights are scaled to sum to 1.

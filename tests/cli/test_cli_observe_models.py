@@ -326,7 +326,7 @@ def test_a_file_written_before_statistics_were_described_is_read(command, place)
 class Bars:
     """What a counter was told, instead of a terminal."""
 
-    told: dict = {}  # noqa: RUF012 - of each test anew
+    told: dict = {}  # noqa: RUF012 - of each test again
 
     def __init__(self, doing, **_):
         self.doing = doing
@@ -782,7 +782,7 @@ class TestResuming:
         kept = partial.read_bytes()
         outcome = command("observe", *interrupted)
         assert outcome.code == 2
-        assert "add --resume to go on with it, or delete it to begin anew" in outcome.err
+        assert "add --resume to go on with it, or delete it to begin again" in outcome.err
         (place / "text.txt").write_text(TEXT * 5)
         outcome = command("observe", *interrupted, "--resume")
         assert outcome.code == 2

@@ -314,7 +314,7 @@ def test_hooks_that_return_other_tensors_are_refused(change):
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_checkpoint_computes_plainly_and_by_the_operator(first):
-    """Once a mode sees the first computation, once the one that the backward pass makes anew."""
+    """Once a mode sees the first computation, once the one that the backward pass makes again."""
     inputs = inputs_of(1, 2, 2, 37, 37, 32, 32)
     attention = gh.Attention(mask=gh.causal(), engine="streaming")
     expected = with_gradients(attention, inputs)

@@ -73,7 +73,7 @@ class TestMemory:
             layer(part, cache=cache)
             if all(cache._keys._buffer is not one for one in buffers):
                 buffers.append(cache._keys._buffer)
-        # Of 16 places, 5 are held when memory is made anew, and 11 are free.
+        # Of 16 places, 5 are held when memory is made again, and 11 are free.
         assert len(buffers) == 1 + 100 // 11
 
     def test_of_no_window_is_all(self):

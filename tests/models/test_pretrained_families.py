@@ -136,7 +136,7 @@ def text(length=37):
 def half_and_whole(name, head):
     """A model in half precision, and one in single precision with the same weights.
 
-    The second is built anew, as the first has halved its rotary frequencies, too.
+    The second is built again, as the first has halved its rotary frequencies, too.
     """
     half, whole = random(built(name, head)).bfloat16(), built(name, head).eval()
     whole.load_state_dict(half.state_dict())

@@ -1,7 +1,7 @@
 """Reading: of a text by a model, layer by layer, for no longer than somebody waits.
 
 Readings: each once for all who ask, within the memory, and those used last are kept.
-Subject: what a folder is taken for, and when it is loaded anew.
+Subject: what a folder is taken for, and when it is loaded again.
 """
 
 import contextlib

@@ -541,7 +541,7 @@ def test_windows_that_are_not_known_are_refused():
 
 @pytest.mark.skipif(
     not hasattr(torch._dynamo.eval_frame, "innermost_backend"),
-    reason=f"on PyTorch {torch.__version__} watch compiles nothing anew",
+    reason=f"on PyTorch {torch.__version__} watch compiles nothing again",
 )
 def test_a_compiled_model_has_maps_too():
     model = TimmLike().eval()

@@ -92,7 +92,7 @@ def test_without_keep_there_are_none():
 
 def test_what_does_not_fit_the_budget_is_refused_with_what_it_would_need():
     # Queries and keys of 2·3·7·5 numbers each, a logsumexp of 2·3·7, and a mask of 7·7 booleans,
-    # of which there is one for both layers, although each makes it anew.
+    # of which there is one for both layers, although each makes it again.
     layer = 4 * (2 * 210 + 42)
     needed = 2 * layer + 49
     watched([], keep="weights", budget=needed)

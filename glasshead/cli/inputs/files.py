@@ -186,7 +186,7 @@ def shown(path: Path) -> str:
 def read_bytes(path: Path) -> bytes:
     """Read the bytes of a file, or of standard input.
 
-    Errors: an OSError, worded for the user, where it is not there, is a folder or a device, or
+    Errors: an OSError, worded for the user, if it is not there, is a folder or a device, or
     cannot be read; a ValueError where it is larger than 1 GiB, or a pipe that nobody fills.
     """
     try:
@@ -256,7 +256,7 @@ def _is(descriptor: int, state: os.stat_result) -> bool:
 def read_text(path: Path) -> str:
     """Read a UTF-8 file, with or without a byte order mark; .gz and .xz are unpacked.
 
-    Errors: as for `read_bytes`, and a ValueError that names the line where it is not UTF-8, or
+    Errors: as for `read_bytes`, and a ValueError that names the line if it is not UTF-8, or
     where a file is not packed as its name says.
     """
     if path != STANDARD_INPUT and files.packing(path):

@@ -27,7 +27,7 @@ _RATIO = 1032
 # What begins the entry of a member in the list of a .zip file, and how many entries are read.
 _ENTRY, _MOST_ENTRIES = b"PK\x01\x02", 1000
 _HEADERS = {b"\1\0": npy.read_array_header_1_0, b"\2\0": npy.read_array_header_2_0}
-_CUT_OFF = Message(" is malformed or cut off: write it anew by numpy.save.")
+_CUT_OFF = Message(" is malformed or cut off: write it again by numpy.save.")
 
 
 def read_npy(content: bytes) -> np.ndarray:
@@ -48,7 +48,7 @@ def read_npz(content: bytes) -> np.ndarray:
     is memory taken before the numbers are there.
 
     Errors: a ParseError where it is none, has another number of arrays, holds Python objects, would
-    unpack to more than 1 GiB, or its header tells of another array than it holds.
+    unpack to more than 1 GiB, or its header describes another array than it holds.
     """
     if content.count(_ENTRY) > _MOST_ENTRIES:
         raise ParseError(Message(": expected one array, and it has many: save one by numpy.save."))

@@ -48,7 +48,7 @@ def _shapes(subject: Subject) -> str:
 
 
 def explain_columns(subject: Subject) -> Step | None:
-    """Show values, weights and context with words as columns; None where it is not asked for."""
+    """Show values, weights and context with words as columns; None if it is not asked for."""
     write = subject.write
     if not subject.settings.columns:
         return None

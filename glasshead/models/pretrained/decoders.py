@@ -333,7 +333,7 @@ class Llama(DecoderFamily):
 
 
 def _windows(values: ConfigValues) -> dict[str, Any]:
-    """Return the fields of our config that tell of windows."""
+    """Return the fields of our config for windows."""
     kind = values.get("model_type")
     of_qwen = kind in ("qwen2", "qwen3")
     # Null means that there is none.

@@ -95,7 +95,7 @@ class ConfigValues:
         return known[value]
 
     def sizes(self) -> dict[str, Any]:
-        """Return the fields of our config that tell of sizes, which most families name alike."""
+        """Return the fields of our config for sizes, which most families name alike."""
         return {
             "vocab_size": self.whole("vocab_size"),
             "d_model": self.whole("hidden_size"),

@@ -95,7 +95,7 @@ _OF_TYPES = {
 }
 FAMILIES = {name: family for named in _OF_TYPES.values() for name, family in named.items()}
 _TYPES = {name: kind for kind, named in _OF_TYPES.items() for name in named}
-# Parts of transformers that none of our models has, by the names of configs that tell of them.
+# Parts of transformers that none of our models has, by the config fields that name them.
 _ABSENT = {
     "num_local_experts": "mixtures of experts",
     "num_experts": "mixtures of experts",

@@ -33,7 +33,7 @@ def rotary(
     share: float = 1.0,
     scalings: Mapping[str, Mapping[str, str]] = SCALINGS,
 ) -> dict[str, Any]:
-    """Return the fields of our config that tell of rotary angles.
+    """Return the fields of our config for rotary angles.
 
     Args:
         values: The config.
@@ -113,7 +113,7 @@ def sliding_layers(values: ConfigValues, default: Sequence[bool]) -> list[bool]:
         values: The config.
         default: Which have one where the config does not tell.
 
-    Errors: a ValueError if the config does not tell of each layer that it has a window or none.
+    Errors: a ValueError if the config does not state of each layer whether it has a window.
     """
     given = values.get("layer_types")
     if given is None:
@@ -131,7 +131,7 @@ def sliding_layers(values: ConfigValues, default: Sequence[bool]) -> list[bool]:
 def windows(
     sliding: Sequence[bool], neighbours: int, rotary_base: float | None = None
 ) -> dict[str, Any]:
-    """Return the fields of our config that tell of windows.
+    """Return the fields of our config for windows.
 
     Args:
         sliding: Which layers have one.

@@ -26,7 +26,7 @@ import { headsOf } from "./views/prompt-heads.js";
  * @property {Record<"name" | "path" | "kind" | "problem", string | null>} subject
  * @property {string[]} models  Names of all models, where there are several
  * @property {Record<string, string | null>} views  In the order of their links: why a view is
- *   missing; null where it is not
+ *   missing; null if none is missing
  * @property {string} first  The view that the page opens with
  * @property {Record<string, number>} limits
  * @property {Record<string, string>} languages
@@ -67,7 +67,7 @@ import { headsOf } from "./views/prompt-heads.js";
  */
 
 /**
- * Open a view, whose code is loaded before where it is not there yet.
+ * Open a view, after loading its code if necessary.
  * @param {string} name
  * @param {HTMLElement} frame
  * @param {Context} context
@@ -393,7 +393,7 @@ export class Page {
     fill(this.frame, this.refusal(error.message));
   }
 
-  /** Show what the studio is now; a page of another version is loaded anew. */
+  /** Show what the studio is now; a page of another version is loaded again. */
   async renew() {
     const about = await this.source.json("about");
     if (about.version !== this.about.version) {

@@ -49,7 +49,7 @@ export class Arcs {
       onkeydown: (/** @type {KeyboardEvent} */ event) => this.walk(event),
     });
     this.element = element("div.arcs", this.over, this.text);
-    // Where the tokens stand, until they are laid out anew.
+    // Where the tokens stand, until they are laid out again.
     /** @type {Place[] | null} */
     this.measured = null;
     const laidOut = () => {

@@ -3,7 +3,7 @@
 import { Unreachable } from "./source.js";
 
 /**
- * Return what a module gives, whose script is loaded where it is not there yet.
+ * Return what a module gives, after loading its script if necessary.
  * @param {string} path
  * @returns {Promise<any>}
  */

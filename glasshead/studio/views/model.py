@@ -69,8 +69,8 @@ class ModelWrites:
         lit: "writes": `norm` is that of what a head adds to its attention's output; "context": that
             of its context vector, where the output projection is not known.
         norm: Of each head of each layer, and each query.
-        share: The head's share of its attention's output; NaN where it is not known.
-        projections: Names of the output projections by layer; None where they are not known.
+        share: The head's share of its attention's output; NaN if unknown.
+        projections: Names of the output projections by layer; None if they are not known.
     """
 
     lit: Literal["writes", "context"]
@@ -242,7 +242,7 @@ def _add_routes(routes: "Routes") -> None:
 
     @routes.numbers("/reads")
     def reads(work: Work, text: Prompt, query: Place) -> Tensor:
-        """Return the weights of a query in all heads, [heads, keys]; 400 where it is not there."""
+        """Return the weights of a query in all heads, [heads, keys]; 400 if there is none."""
         return whole.reads(text, query, work)
 
     @routes.numbers("/map")

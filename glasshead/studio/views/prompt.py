@@ -330,7 +330,7 @@ def described(studio: Studio) -> dict[str, Any] | None:
 
     The name is None for a model of this library's own, which the page names by its task. Numbers
     of layers and heads are None where the model does not tell, or its layers differ. None where it
-    cannot be opened, which the views tell of.
+    cannot be opened, which the views report.
     """
     try:
         subject = studio.subject

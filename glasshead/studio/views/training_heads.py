@@ -119,7 +119,7 @@ def alarms_of(alarms: Sequence[Alarm]) -> list[dict[str, Any]]:
 def last_alarms(
     alarms: Sequence[dict[str, Any]] | None, heads: dict[str, Any] | None
 ) -> list[dict[str, Any]]:
-    """Return the latest alarms, each with the row of its head, or None where it is not shown."""
+    """Return the latest alarms, each with the row of its head, or None if it is not shown."""
     shown = heads or {"layers": [], "heads": []}
     rows = {(shown["layers"][layer], head): row for row, (layer, head) in enumerate(shown["heads"])}
     return [

@@ -286,7 +286,7 @@ def loaded_model(
     """
     build = partial(kind.from_config, attn_implementation=attention)
     with errors_in_a_sentence(folder, "the model"):
-        # transformers 4 takes the memory of what a config tells of before it looks at weights.
+        # transformers 4 takes the memory of what a config describes before it looks at weights.
         check_buffers(built_on_meta(build, config, shapes, folder / "config.json"), folder)
         # Mismatched shapes are reported as missing, instead of in many lines.
         model, loading = kind.from_pretrained(

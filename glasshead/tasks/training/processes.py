@@ -58,7 +58,7 @@ def check_hardware(hardware: Hardware, optimizer: str, *, resume: bool) -> None:
         optimizer: As in `TrainingSettings`.
         resume: Whether training resumes from a checkpoint.
 
-    Errors: a ValueError where it is not available, or does not support the optimizer or resuming.
+    Errors: a ValueError if it is not available, or does not support the optimizer or resuming.
     """
     there = {
         "cuda": torch.cuda.is_available(),

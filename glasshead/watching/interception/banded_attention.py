@@ -1,6 +1,6 @@
 """Longformer's band: each query weighs the keys around it, and global tokens weigh and are weighed.
 
-Its weights, `[batch, queries, heads, band]`, are laid out anew for the product with values, after
+Its weights, `[batch, queries, heads, band]`, are laid out again for the product with values, after
 which nothing tells which key one belongs to. So the classes of transformers that compute them are
 known by name, and a band is read by its place: of query i, place p is key i - width + p.
 """

@@ -57,7 +57,7 @@ def unsupported_reason(output: Any, modes: Sequence[Any]) -> str | None:
         )
     if private(_BACKWARD) is None and runs_code_of(*_RECOMPUTING):
         return lacking(
-            "watch cannot tell a forward pass from one that gradient checkpointing runs anew",
+            "watch cannot tell a forward pass from one that gradient checkpointing runs again",
             _BACKWARD,
             "Run {module} without it, or omit it with layers=",
         )

@@ -99,7 +99,7 @@ _OVER_ANOTHER_AXIS = (
     "takes its softmax over {}, which is neither the axis of keys nor that of queries"
 )
 _LATE = (
-    "began in the midst of a pass, after one whose attention was left to functions, and "
+    "began within a pass, after one whose attention was left to functions, and "
     "needs a block of its own"
 )
 

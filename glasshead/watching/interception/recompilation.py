@@ -1,4 +1,4 @@
-"""Compiled models: code of `torch.compile` is compiled anew for a watch, and kept for the next.
+"""Compiled models: code of `torch.compile` is compiled again for a watch, and kept for the next.
 
 While a watch is open, the compiler's backend runs behind the pass of `watched_graph`, which adds an
 operator beside each attention. PyTorch keeps compiled code by its backend: what was compiled before
@@ -33,13 +33,13 @@ _IGNORES = "torch.utils._python_dispatch.TorchDispatchMode.ignore_compile_intern
 def check_compiled(model: nn.Module) -> None:
     """Check that the compiled parts of a model, if it has any, can be watched.
 
-    Errors: a ValueError if this version of PyTorch does not let code be compiled anew.
+    Errors: a ValueError if this version of PyTorch cannot compile code again.
     """
     parts = compiled_parts(model)
     if parts and (name := _lacks()):
         raise ValueError(
             lacking(
-                f"watch cannot compile {parts[0] or 'the model'!r} anew",
+                f"watch cannot compile {parts[0] or 'the model'!r} again",
                 name,
                 "Watch the model that was given to torch.compile",
             )
@@ -47,12 +47,12 @@ def check_compiled(model: nn.Module) -> None:
 
 
 def _lacks() -> str | None:
-    """Return the private name that compiling anew takes and PyTorch lacks; None: it has all."""
+    """Return the private name that compiling again needs and PyTorch lacks; None: it has all."""
     return next((name for name in (_IGNORES, _STANCE, _INNERMOST) if private(name) is None), None)
 
 
 def recompiling() -> list[Patch]:
-    """Return the patch by which code is compiled anew for a watch."""
+    """Return the patch by which code is compiled again for a watch."""
     home, _, name = _STANCE.rpartition(".")
     return [] if _lacks() else [CompilerCallback(private(home), name, _run)]
 

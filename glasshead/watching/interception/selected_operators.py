@@ -25,7 +25,7 @@ Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Listener(Protocol):
-    """Interface of what is told the kernels of the attention in progress.
+    """Interface of an object that receives the kernels of the attention in progress.
 
     Attributes:
         inside: Whether one is in progress that is observed as a whole.

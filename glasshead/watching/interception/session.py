@@ -158,7 +158,7 @@ class Session:
 
     @property
     def recompiles(self) -> bool:
-        """Whether code is to be compiled anew for the watchers."""
+        """Whether code is to be compiled again for the watchers."""
         return bool(self.watchers) and not self.inside
 
     @property

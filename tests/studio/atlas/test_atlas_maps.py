@@ -125,7 +125,7 @@ def test_what_nobody_waits_for_is_left(atlases):
 
 
 def open_anew(atlases):
-    """Let the weights go, as where their file was written anew, and ask for a map again."""
+    """Let the weights go, as where their file was written again, and ask for a map again."""
     atlases._studio.subject._open.clear()
     gc.collect()
     atlases.atlas(None, 0, 0, Work())

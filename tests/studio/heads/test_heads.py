@@ -106,13 +106,13 @@ def test_small_maps_are_pooled_and_tell_what_the_first_token_gets(reading, weigh
 
 
 def test_what_follows_from_a_reading_is_computed_once_and_left_when_nobody_waits(reading):
-    anew = replace(reading, _derived={})
+    again = replace(reading, _derived={})
     gone = Work()
     gone.cancel()
     with pytest.raises(Cancelled):
-        heads.summary(anew, gone)
-    assert heads.summary(anew) is heads.summary(anew, gone)
-    assert heads.small_maps(anew) is heads.small_maps(anew)
+        heads.summary(again, gone)
+    assert heads.summary(again) is heads.summary(again, gone)
+    assert heads.small_maps(again) is heads.small_maps(again)
 
 
 @pytest.mark.parametrize(("layer", "head"), [(0, 0), (0, 2), (1, 1)])

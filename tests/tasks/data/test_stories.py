@@ -153,7 +153,7 @@ def test_an_epoch_groups_and_orders_anew():
         groups = [{frozenset(batch) for batch in batches} for batches in epochs]
         for i, j in ((0, 1), (0, 2), (1, 2)):
             assert epochs[i] != epochs[j]
-            # Grouped anew, too, not only put in another order.
+            # Grouped again, too, not only put in another order.
             assert len(groups[i] & groups[j]) < len(groups[i]) / 10
     longest = [max(lengths[i] for i in batch) for batch in by_length(lengths, 307, 3, 0)]
     assert longest != sorted(longest)

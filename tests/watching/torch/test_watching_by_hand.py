@@ -677,7 +677,7 @@ def over_the_scores(module, x):
 
 
 def banded(module, x):
-    """Weights of a band, which are laid out anew."""
+    """Weights of a band, which are laid out again."""
     weights = F.pad((module.project(x) @ x.mT).softmax(-1), (0, 2))
     return weights[..., :LENGTH] @ x
 

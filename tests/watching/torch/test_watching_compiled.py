@@ -1,4 +1,4 @@
-"""Compiled models are watched as they run: compiled anew for the block, with the same bits."""
+"""Compiled models are watched as they run: compiled again for the block, with the same bits."""
 
 import shutil
 from functools import partial
@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.skipif(
         not hasattr(torch._dynamo.eval_frame, "innermost_backend"),
-        reason=f"on PyTorch {torch.__version__} watch compiles nothing anew",
+        reason=f"on PyTorch {torch.__version__} watch cannot compile again",
     ),
 ]
 # The compiler's own backend wants a C++ compiler, and takes long: for a few tests.
@@ -144,14 +144,14 @@ def test_what_is_compiled_is_seen_and_gives_the_same_bits(way, backend):
     for layer, one in zip(seen.values(), says, strict=True):
         assert len(layer) == 1
         check(layer, one)
-    anew = graphs()
-    assert anew == 2 * before
+    doubled = graphs()
+    assert doubled == 2 * before
     with gh.watch(watched, STATISTICS, keep="weights") as again:
         assert torch.equal(run(x), alone)
     for layer, one in zip(again.values(), says, strict=True):
         torch.testing.assert_close(layer.weights[:], one.float(), rtol=1e-5, atol=1e-6)
     assert torch.equal(run(x), alone)
-    assert graphs() == anew
+    assert graphs() == doubled
 
 
 @pytest.mark.parametrize("backend", ["eager", INDUCTOR])
@@ -601,7 +601,7 @@ def test_a_version_without_the_names_refuses_what_is_compiled(monkeypatch):
     model = Model()
     model.layers[1].compile()
     sentence = (
-        "^watch cannot compile 'layers.1' anew on PyTorch .*, which has no .*[.] Watch the model "
+        "^watch cannot compile 'layers.1' again on PyTorch .*, which has no .*[.] Watch the model "
         "that was given to torch.compile.$"
     )
     with pytest.raises(ValueError, match=sentence), gh.watch(model, [gh.Entropy()]):

@@ -223,7 +223,7 @@ def test_a_forward_pass_that_may_be_run_anew_is_refused(reentrant, take_away):
     inner, x = Attention(causal), torch.randn(BATCH, LENGTH, WIDTH, requires_grad=True)
     model = nn.Sequential(inner)
     model.forward = partial(checkpoint, inner, use_reentrant=reentrant)
-    sentence = "cannot tell a forward pass from one that gradient checkpointing runs anew"
+    sentence = "cannot tell a forward pass from one that gradient checkpointing runs again"
     with pytest.raises(RuntimeError, match=sentence), gh.watch(model, [gh.Entropy()]):
         model(x).sum().backward()
 

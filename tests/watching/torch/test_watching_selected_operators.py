@@ -170,7 +170,7 @@ def test_attention_by_hand_of_a_later_pass_is_seen_or_refused(
         return {name: [call.entropy for call in calls] for name, calls in seen.items()}
 
     if selected_operators.can_select():
-        with pytest.raises(UnseenError, match=r"'layers\.1'.*began in the midst of a pass"):
+        with pytest.raises(UnseenError, match=r"'layers\.1'.*began within a pass"):
             run()
     else:
         found = run()["layers.1"]

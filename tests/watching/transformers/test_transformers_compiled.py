@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.skipif(
         not hasattr(torch._dynamo.eval_frame, "innermost_backend"),
-        reason=f"on PyTorch {torch.__version__} watch compiles nothing anew",
+        reason=f"on PyTorch {torch.__version__} watch compiles nothing again",
     ),
 ]
 WITH_COMPILER = pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")

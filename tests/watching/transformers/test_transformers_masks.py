@@ -108,7 +108,7 @@ def test_flex_attention_is_seen_and_stays_compiled():
     from torch._dynamo.utils import counters
     from torch._inductor.exc import InductorError
 
-    # Code is compiled anew where it was compiled for other shapes before, by whatever test.
+    # Code is compiled again where it was compiled for other shapes before, by whatever test.
     torch.compiler.reset()
     given = models.inputs(models.mistral, "left")
     model = models.mistral("flex_attention", num_attention_heads=4)

@@ -142,7 +142,7 @@ class Alignment {
   }
 
   /**
-   * Do what shows something else, and tell of a refusal in its place.
+   * Do what shows something else, and show a refusal in its place.
    * @param {(signal: AbortSignal) => Promise<void>} work
    */
   async showing(work) {

@@ -47,7 +47,7 @@ const HEADINGS = {
   queries: ["atlas.query", "atlas.queries"],
   keys: ["atlas.key", "atlas.keys_at"],
 };
-// The text follows the cross-hair some times a second; it is laid out anew, which a moving map has
+// The text follows the cross-hair some times a second; it is laid out again, which a moving map has
 // no time for.
 const TELL_EACH = 50;
 
@@ -294,7 +294,7 @@ class Atlas {
       failed: (error) => {
         const { status } = /** @type {Error & {status?: number}} */ (error);
         if (status !== NOT_YET) context.failed(error);
-        // A server that was started anew has no overview any more.
+        // A server that was started again has no overview any more.
         else if (info.ready) this.survey(which, signal);
       },
       moved: () => {

@@ -13,7 +13,7 @@ import { ROW, SHOWS_MAP, cornerOf, headAt, marksOf, sizeOf, tokenAt } from "./mo
  */
 
 /**
- * What a canvas tells of.
+ * What a canvas reports.
  * @typedef {object} Heard
  * @property {(layer: number, head: number) => void} chosen
  * @property {(query: number) => void} asked  A token was chosen as the query

@@ -121,7 +121,7 @@ export class Example {
     this.tell();
   }
 
-  /** Tell of the word that is pointed at. */
+  /** Report the word that is pointed at. */
   tell() {
     const { arcs, words, matrices, t } = this;
     const { query } = arcs;

@@ -75,7 +75,7 @@ export class Settings {
     const values = { ...data.chosen, query };
     for (const [name, options] of Object.entries(data.options)) {
       if (!this.slots[name]) this.frame.append((this.slots[name] = element("div.slot")));
-      // A control is made anew only where its offer has changed: what is held by pointer or
+      // A control is made again only where its offer has changed: what is held by pointer or
       // keyboard stays.
       const offer = JSON.stringify(options);
       if (offer !== this.offers[name]) {

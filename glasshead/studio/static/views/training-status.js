@@ -32,7 +32,7 @@ import { asNumber } from "./training-maps.js";
  * @property {string} value
  * @property {string} threshold
  * @property {string} sentence
- * @property {number | null} row  Of its head in the maps; null where it is not shown
+ * @property {number | null} row  Of its head in the maps; null if it is not shown
  */
 
 /**

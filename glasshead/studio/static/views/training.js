@@ -284,7 +284,7 @@ class Training {
   }
 
   /**
-   * Ask anew with something else in the address.
+   * Ask again with something else in the address.
    * @param {Record<string, any>} changes
    */
   reconsider(changes) {
