@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # PyTorch's own index has builds for the CPU alone, a tenth of what PyPI has on Linux. If pip is
 # configured, it finds PyTorch by itself.
 CPU := https://download.pytorch.org/whl/cpu
-INDEX := $$($(BIN)/python -m pip config list | grep -q . || echo --extra-index-url $(CPU))
+INDEX := $$($(BIN)/python -m pip config list 2> /dev/null | grep -q . || echo --extra-index-url $(CPU))
 # --group needs pip 25.1.
 NEWER := 'pip>=25.1'
 
