@@ -16,6 +16,7 @@ from glasshead.cli.inputs.messages import (
 from glasshead.cli.output import print_text
 from glasshead.drawing.printable import as_command
 from glasshead.extras import require
+from glasshead.message import Message
 
 if TYPE_CHECKING:
     from glasshead.models.decoding import Strategy
@@ -155,7 +156,7 @@ def chosen_strategy(**options: Any) -> "Strategy":
         return Beam(given["beam"], length_penalty=given.get("length_penalty", 1.0))
     if "length_penalty" in given:
         raise ValueError(
-            "--length-penalty needs --beam. Add --beam WIDTH, or omit --length-penalty."
+            Message("--length-penalty needs --beam. Add --beam WIDTH, or omit --length-penalty.")
         )
     if given.get("temperature") == 0:
         alone = {"temperature", "seed", "repetition_penalty"}

@@ -334,10 +334,16 @@ class RunFolder:
     def _taken(self) -> FileExistsError:
         if self.failure.exists():
             return FileExistsError(
-                f"{self.path} has the logs of a run that failed. Name another folder."
+                Message(
+                    "{path} has the logs of a run that failed. Name another folder.",
+                    path=self.path,
+                )
             )
         return FileExistsError(
-            f"{self.path} already has a run. Resume it with --resume, or name another folder."
+            Message(
+                "{path} already has a run. Resume it with --resume, or name another folder.",
+                path=self.path,
+            )
         )
 
     def _check_folder(self) -> None:
@@ -463,8 +469,11 @@ def _lock(folder: Path, file: Path) -> int | None:
         except BlockingIOError:
             os.close(descriptor)
             raise BlockingIOError(
-                f"another process is training in {folder}. Wait until it has ended and use "
-                "--resume, or name another folder."
+                Message(
+                    "another process is training in {folder}. Wait until it has ended and use "
+                    "--resume, or name another folder.",
+                    folder=folder,
+                )
             ) from None
         except FileNotFoundError:
             pass

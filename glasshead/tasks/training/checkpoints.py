@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from glasshead.attention import io as files
 from glasshead.attention.io import from_json, to_json
+from glasshead.message import Message
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training.processes import check_weights, on_rank_zero
@@ -395,8 +396,14 @@ def check_unfinished(
     done, worse = checkpoint["step"], checkpoint["best"]["worse"]
     if done >= settings.steps:
         raise ValueError(
-            f"the run in {folder.path} has finished, with {done} steps of {settings.steps}. To "
-            f"continue, ask for more, as in --set steps={2 * done}."
+            Message(
+                "the run in {path} has finished, with {done} steps of {steps}. To continue, ask "
+                "for more, as in --set steps={more}.",
+                path=folder.path,
+                done=done,
+                steps=settings.steps,
+                more=2 * done,
+            )
         )
     if settings.patience is not None and worse >= settings.patience:
         raise ValueError(

@@ -17,6 +17,7 @@ from pydantic import Field
 from torch import Tensor, distributed
 
 from glasshead.explanation.translations import Say
+from glasshead.message import Message
 from glasshead.tasks.validated import Whole, validated
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ def check_hardware(hardware: Hardware, optimizer: str, *, resume: bool) -> None:
     there["gpu"] = any(there.values())
     if not there.get(hardware.accelerator, True):
         raise ValueError(
-            f"accelerator {hardware.accelerator} is not available here. Use auto, or cpu."
+            Message(
+                "accelerator {name} is not available here. Use auto, or cpu.",
+                name=hardware.accelerator,
+            )
         )
     cores = max(2, os.cpu_count() or 1)
     if hardware.devices > cores and (hardware.accelerator == "cpu" or not there["gpu"]):
