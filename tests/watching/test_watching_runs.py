@@ -384,7 +384,7 @@ def test_keys_of_another_text_after_its_own_are_not_joined(tmp_path):
             (4, 1, 12),
         ]
         for ask in ("entropy", "received", "weights", "joined"):
-            with pytest.raises(ValueError, match="'0' cannot be joined: its last keys are those"):
+            with pytest.raises(ValueError, match="'0' cannot be joined: its last keys are keys"):
                 getattr(one["0"], ask)
     own, other = (x.unflatten(-1, (2, 3)).transpose(1, 2) for x in (torch.cat(parts, 1), text))
     last = explicit(own[..., -1:, :], torch.cat([own, other], -2))

@@ -207,7 +207,9 @@ def test_a_layer_and_a_row_are_chosen():
     other = negative.of("cat", layers="mid_block").weights
     assert not torch.equal(middle["cat"].weights, other)
     assert list(middle) == ["cat", "red hat"]
-    with pytest.raises(KeyError, match="'dog' is no word of the maps; there is cat, red hat"):
+    with pytest.raises(
+        KeyError, match=r"'dog' is not a word of the maps\. Use one of cat, red hat"
+    ):
         middle["dog"]
     with pytest.raises(ValueError, match="of 1 layers and 1 steps, counted from 0"):
         middle.of("cat", steps=[3])
@@ -303,7 +305,7 @@ def test_an_unknown_order_of_prompt_and_picture_is_refused():
     model.set_attn_processor(Custom())
     with (
         pytest.raises(
-            gh.watching.UnseenError, match=r"Custom does not tell whether .* picture\. Omit it with"
+            gh.watching.UnseenError, match=r"Custom does not show whether .* picture\. Omit it with"
         ),
         torch.no_grad(),
         gh.prompt_maps(model, WORDS),
