@@ -174,7 +174,7 @@ def test_several_texts_in_one_call_are_records_of_their_own(tmp_path):
         ):
             asks(seen)
     assert gh.rollout(seen, layers="#0").shape == (1, 1, 5)
-    with pytest.raises(KeyError, match="'#2' was not seen"):
+    with pytest.raises(KeyError, match="'#2' was not observed"):
         seen["#2"]
     seen.save(tmp_path / "seen.safetensors")
     loaded = gh.Seen.load(tmp_path / "seen.safetensors")
