@@ -208,7 +208,7 @@ def _capture(
     drops = module.training and module.dropout > 0
     words = [
         "queries · keys",
-        " next to global tokens" + (" next to global tokens" if count else ""),
+        f"a band of {2 * width + 1} keys" + (" next to global tokens" if count else ""),
         "softmax",
         *(["a dropout"] if drops else []),
         "· values",
