@@ -281,7 +281,9 @@ def test_what_has_no_prompt_is_refused():
         painter.above, x[:, :20], encoder_hidden_states
     )
     with (
-        pytest.raises(gh.watching.UnseenError, match="'above', where 20 queries are not a level of"),
+        pytest.raises(
+            gh.watching.UnseenError, match="'above', where 20 queries are not a level of"
+        ),
         gh.prompt_maps(painter, WORDS),
     ):
         painter(sample, text)
