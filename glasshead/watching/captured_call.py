@@ -342,12 +342,12 @@ def _read(tensor: Tensor) -> ConvertedMask:
     )
 
 
-def hidden_scores(scores: Tensor, lowest: torch.dtype) -> Tensor:
-    """Return which scores hide a key, by -inf or by the lowest number of a type.
+def hiding_limit(lowest: torch.dtype) -> float:
+    """Return the largest score that hides a key, by -inf or by the lowest number of a type.
 
     A mask of that number may have been scaled since.
     """
-    return scores <= torch.finfo(lowest).min / (2 if lowest == torch.float16 else 1e6)
+    return torch.finfo(lowest).min / (2 if lowest == torch.float16 else 1e6)
 
 
 # Tolerances of a model's output, relative to the largest value.
