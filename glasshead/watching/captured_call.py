@@ -23,6 +23,7 @@ from glasshead.recipe.problem import Problem, Trace
 from glasshead.recipe.scores import ScaledDot
 from glasshead.recipe.tile import Span, Tile
 from glasshead.watching.module_calls import ModuleCall, ModuleRun
+from glasshead.watching.one_pass import OnePass
 from glasshead.watching.sharding import Shard
 from glasshead.watching.single_query import row_of
 
@@ -114,6 +115,7 @@ class CapturedCall:
         trace: Computes every step of it; None if it was not asked for, or is not by hand.
         shards: Which of its heads and queries this rank computes, where its inputs tell.
         site: Where it is in compiled code; None if it is not, or takes other arguments.
+        one_pass: The statistics that were computed with its output; None: the model's kernel ran.
     """
 
     problem: Problem
@@ -132,6 +134,7 @@ class CapturedCall:
     trace: Callable[[], Trace] | None = None
     shards: tuple[Shard, ...] = ()
     site: SiteCall | None = None
+    one_pass: OnePass | None = None
 
     @cached_property
     def queries(self) -> int:
