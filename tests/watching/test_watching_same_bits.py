@@ -1,6 +1,7 @@
 """`same_bits=False`: context and statistics in one pass, where a watch allows other bits."""
 
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -147,8 +148,8 @@ def learned():
 
 
 class Checkpointed(Model):
-    def forward(self, *given):
-        return checkpoint(super().forward, *given, use_reentrant=False)
+    def forward(self, query, key=None, value=None):
+        return checkpoint(super().forward, query, key, value, use_reentrant=False)
 
 
 @pytest.mark.parametrize(
@@ -224,12 +225,14 @@ def test_a_record_says_so_in_words_and_in_a_file(tmp_path):
         model(*given)
     assert "computed by the streaming engine" in repr(seen[""][0])
     seen.save(tmp_path / "seen.safetensors")
-    assert gh.load(tmp_path / "seen.safetensors")[""][0].kernel == "streaming"
+    loaded: Any = gh.load(tmp_path / "seen.safetensors")
+    assert loaded[""][0].kernel == "streaming"
 
 
 def test_the_option_must_be_a_flag():
+    flag: Any = 0
     with (
         pytest.raises(TypeError, match=re.escape("same_bits must be True or False, got 0.")),
-        gh.watch(Model(), STATISTICS, same_bits=0),
+        gh.watch(Model(), STATISTICS, same_bits=flag),
     ):
         pytest.fail("the block has run")

@@ -42,7 +42,8 @@ def _allowing(session: Session) -> Watcher | None:
     """
     watchers = session.watchers
     if (
-        len(watchers) > 1
+        len(watchers) != 1
+        or watchers[0].choice.same_bits
         or session.graph is not None
         or session.changes
         or in_backward()

@@ -80,6 +80,7 @@ class Session:
         pending: Number of operators for which to check whether a watched model runs.
         begun: Number of calls of the model's own functions that replacements have begun.
         inside: Whether interception is suspended, so that kernels belong to the call in progress.
+        allows_other_bits: Whether an open watch allows faster kernels than the model's own.
         one_pass: The statistics that were computed with the output of the attention in progress.
     """
 
@@ -93,7 +94,7 @@ class Session:
         self.band: BandRun | None = None
         self.graph: GraphRun | None = None
         self.pending = self.begun = 0
-        self.inside = False
+        self.inside = self.allows_other_bits = False
         self.one_pass: OnePass | None = None
         self._retraces = 0
         self._logsumexps: list[Tensor] = []
@@ -114,11 +115,6 @@ class Session:
     def watchers(self) -> Sequence[Watcher]:
         """The open watchers of the running task, in order of opening."""
         return self.watches.here()
-
-    @property
-    def allows_other_bits(self) -> bool:
-        """Whether a watch allows faster kernels than the model's own."""
-        return any(not one.choice.same_bits for one in self.watchers)
 
     @property
     def interveners(self) -> Sequence[Intervening]:
