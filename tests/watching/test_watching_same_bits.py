@@ -89,6 +89,27 @@ def test_one_pass_gives_the_context_and_statistics_of_float64(name, monkeypatch)
         torch.testing.assert_close(call[one].double(), exact[one], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["all", "causal", "scaled"])
+@pytest.mark.parametrize("width", [WIDTH, 64])
+def test_bfloat16_is_within_its_rounding_of_float64(name, width):
+    torch.manual_seed(0)
+    given = [
+        torch.randn(2, HEADS, QUERIES, width, dtype=torch.bfloat16).requires_grad_()
+        for _ in range(3)
+    ]
+    exact = [one.detach().double().requires_grad_() for one in given]
+    output, call = watched(Model(**CALLS[name]), *given, same_bits=False)
+    truth, by_float64 = watched(Model(**CALLS[name]), *exact)
+    output.sum().backward()
+    truth.sum().backward()
+    torch.testing.assert_close(output.double(), truth, rtol=2**-6, atol=2**-7)
+    for one in STATISTICS:
+        torch.testing.assert_close(call[one].double(), by_float64[one], rtol=1e-4, atol=1e-4)
+    for ours, true in zip(given, exact, strict=True):
+        assert ours.grad is not None
+        torch.testing.assert_close(ours.grad.double(), true.grad, rtol=2**-5, atol=2**-5)
+
+
 @pytest.mark.parametrize("heads", [(6, 2, 2), (6, 6, 6)])
 def test_heads_may_be_grouped(heads):
     given = inputs(*heads)
