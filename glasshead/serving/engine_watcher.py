@@ -280,22 +280,29 @@ class EngineWatcher:
     @torch.no_grad()
     def settle(self, requests: Iterable[WatchedRequest]) -> None:
         """Compute the statistics of all queries of some requests that wait."""
-        for one in [*requests]:
-            if one.error is not None or not one.waiting:
-                continue
-            try:
-                state, count = self._runner.requests[one.name], one.end - one.settled
-                if one.opened is not None:
-                    self._compare(one, one.opened, state)
-                    one.opened = None
-                if one.error is None:
-                    self._add_to_sums(count, self._settler.settle(one, state))
-            except Exception as error:  # noqa: BLE001 - the engine goes on, whatever we did wrong
+        several = [one for one in requests if one.error is None and one.waiting]
+        for one in several:
+            if one.opened is not None:
+                self._compare(one, one.opened)
+                one.opened = None
+        several = [one for one in several if one.error is None]
+        if not several:
+            return
+        counts = [one.end - one.settled for one in several]
+        try:
+            found = self._settler.settle(several, self._runner.requests)
+            self._add_to_sums(sum(counts), found)
+        except Exception as error:  # noqa: BLE001 - the engine goes on, whatever we did wrong
+            for one in several:
                 one.fail(_sentence(error))
 
-    def _compare(self, request: WatchedRequest, output: StepOutput, state: Any) -> None:
+    def _compare(self, request: WatchedRequest, output: StepOutput) -> None:
         """Compare the engine's own output of a query with what follows from its inputs."""
-        name = self._settler.mismatch(output, state)
+        try:
+            name = self._settler.mismatch(output, self._runner.requests[request.name])
+        except Exception as error:  # noqa: BLE001 - the engine goes on, whatever we did wrong
+            request.fail(_sentence(error))
+            return
         if name is not None:
             request.fail(
                 f"watch_vllm needs attention that follows from its queries, keys and values, but "
@@ -306,31 +313,36 @@ class EngineWatcher:
     @torch.no_grad()
     def _close(self, requests: Iterable[WatchedRequest]) -> None:
         """Settle requests, and compare their last outputs."""
-        for one in [*requests]:
-            self.settle([one])
-            state = self._runner.requests.get(one.name)
-            if one.error is None and one.latest is not None and state is not None:
-                try:
-                    self._compare(one, one.latest, state)
-                except Exception as error:  # noqa: BLE001 - as above
-                    one.fail(_sentence(error))
+        several = [*requests]
+        self.settle(several)
+        for one in several:
+            if one.error is None and one.latest is not None and one.name in self._runner.requests:
+                self._compare(one, one.latest)
                 one.latest = None
 
     def _finish(self, requests: Iterable[WatchedRequest]) -> None:
         """Close requests that have ended, and count what they take until they are read."""
-        for one in [*requests]:
-            self._close([one])
+        several = [*requests]
+        self._close(several)
+        for one in several:
             if one.ended is None:
                 one.finish()
                 self._ended.append(one)
                 self._unread += one.nbytes
 
     def _add_to_sums(self, count: int, found: list[dict[str, Any]]) -> None:
-        """Add the statistics of some queries to the means of each layer."""
-        for layers, values in zip(self.groups, found, strict=True):
+        """Add the statistics of some queries to the sums of each layer.
+
+        Args:
+            count: How many queries there are.
+            found: Their statistics, by group and request.
+        """
+        places = {Entropy(): 1, MassOn([0]): 2}
+        each = len(found) // len(self.groups)
+        for number, layers in enumerate(self.groups):
             for name, statistic in self.choices.statistics.items():
-                place = {Entropy(): 1, MassOn([0]): 2}.get(statistic)
-                if place is not None:
+                place = places.get(statistic)
+                for values in found[number * each : (number + 1) * each] if place else ():
                     means = values[name].mean(-2).sum(-1).flatten().tolist()
                     for one, mean in zip(layers, means, strict=True):
                         self.sums[one.name][place] += mean

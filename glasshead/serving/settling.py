@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from glasshead.engines import reduce_by_fastest
+from glasshead.engines.streaming.paged import PagedCache, PagedRequest, reduce_paged, refusal
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import without_autocast
 from glasshead.serving.served_layers import ServedLayer
@@ -33,30 +34,74 @@ class Settler:
         keep: bool,
     ) -> None:
         self.groups, self._statistics, self._keep = groups, statistics, keep
+        self._caches = [_cache_of(one) for one in groups]
 
-    def settle(self, request: WatchedRequest, state: Any) -> list[dict[str, Any]]:
-        """Compute the statistics of all queries of a request that wait.
+    def settle(
+        self, requests: Sequence[WatchedRequest], states: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Compute the statistics of all queries of some requests that wait.
 
         Args:
-            request: The request.
-            state: What the model runner knows of it.
+            requests: The requests, each with some.
+            states: What the model runner knows of requests, by name.
 
-        Returns: the statistics of these queries, by group; of each layer `[layers, 1, heads, …]`.
+        Returns: the statistics of these queries, by group, `[layers, 1, heads, …]`.
         """
-        count, found = request.end - request.settled, []
+        found = []
         for number, layers in enumerate(self.groups):
-            table = layers[0].block_table(state)
-            query = self._queries(request, number)
-            key = self._keys(layers, table, request.settled, request.end)
-            values = self._values(layers[0].problem(query, key, key, request.settled))
-            request.chunks[number].add(count, values)
-            found.append(values)
-            if self._keep:
-                new = request.settled if request.kept_keys[number] else 0
-                request.kept_queries[number].append(query)
-                request.kept_keys[number].append(key[..., new:, :].clone())
-        request.waiting, request.settled = [], request.end
+            tables = [layers[0].block_table(states[one.name]) for one in requests]
+            values = self._paged(number, requests, tables)
+            for place, (request, table) in enumerate(zip(requests, tables, strict=True)):
+                if values is None or self._keep:
+                    query = self._queries(request, number)
+                    key = self._keys(layers, table, request.settled, request.end)
+                if self._keep:
+                    new = request.settled if request.kept_keys[number] else 0
+                    request.kept_queries[number].append(query)
+                    request.kept_keys[number].append(key[..., new:, :].clone())
+                own = (
+                    self._values(layers[0].problem(query, key, key, request.settled))
+                    if values is None
+                    else values[place]
+                )
+                request.chunks[number].add(request.end - request.settled, own)
+                found.append(own)
+        for one in requests:
+            one.waiting, one.settled = [], one.end
         return found
+
+    def _paged(
+        self, number: int, requests: Sequence[WatchedRequest], tables: Sequence[Tensor]
+    ) -> list[dict[str, Any]] | None:
+        """Return the statistics of each request from the cache as it is; None if that cannot be."""
+        cache = self._caches[number]
+        if cache is None or not self._statistics:
+            return None
+        paged = [
+            PagedRequest(
+                [(step.copies[number], step.first, step.last) for step in one.waiting],
+                table,
+                one.settled,
+            )
+            for one, table in zip(requests, tables, strict=True)
+        ]
+        queries = max(one.queries for one in paged)
+        keys = max(one.end for one in requests)
+        wanted = self._request(number, queries, keys)
+        if refusal(cache, wanted.reductions) is not None:
+            self._caches[number] = None
+            return None
+        reduced = reduce_paged(cache, paged, wanted.problem, wanted.reductions)
+        return [wanted.finished(one) for one in reduced]
+
+    def _request(self, number: int, queries: int, keys: int) -> StatisticRequest:
+        """Return the request for statistics of so many queries and keys, of no numbers."""
+        layers = self.groups[number]
+        layer, impl = layers[0], layers[0].layer.impl
+        nothing = torch.empty(1)
+        query = nothing.expand(len(layers), 1, layer.heads, queries, layer.dim)
+        key = nothing.expand(len(layers), 1, impl.num_kv_heads, keys, layer.dim)
+        return StatisticRequest(layer.problem(query, key, key, keys - queries), self._statistics)
 
     def _queries(self, request: WatchedRequest, number: int) -> Tensor:
         """Return the queries of a group that wait, `[layers, 1, heads, queries, dim]`."""
@@ -116,3 +161,22 @@ class Settler:
         )
         problem = layer.problem(query, key, value, output.position - seen)
         return output_mismatch(CapturedCall(problem, output=made)) is None
+
+
+def _cache_of(layers: Sequence[ServedLayer]) -> PagedCache | None:
+    """Return the caches of layers that are alike, as kernels read them."""
+    first = layers[0]
+    sinks, slopes = (
+        None if own is None else torch.stack([getattr(one, name) for one in layers])
+        for name, own in (("sinks", first.sinks), ("slopes", first.slopes))
+    )
+    return PagedCache(
+        layers=[one.layout.blocks_of(one.cache) for one in layers],
+        order=first.layout.order[0],
+        heads=first.heads,
+        scale=float(first.layer.impl.scale),
+        softcap=first.softcap or 0.0,
+        before=first.before,
+        sinks=sinks,
+        slopes=slopes,
+    )

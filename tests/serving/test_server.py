@@ -20,7 +20,7 @@ from serving.small_models import small_model
 PORT, KEY = 8137, "a-key-of-the-test"
 LAYERS = ["model.layers.0.self_attn", "model.layers.1.self_attn"]
 ASK = {"vllm_xargs": {"glasshead": 1}}
-PROMPT = {"model": "small", "prompt": "w3 w5 w7 w11 w13", "max_tokens": 7, "temperature": 0}
+PROMPT = {"model": "small", "prompt": [3, 5, 7, 11, 13], "max_tokens": 7, "temperature": 0}
 
 
 def ask(path: str, body: dict | None = None, key: str = KEY):
@@ -59,7 +59,7 @@ def server(tmp_path_factory) -> Iterator[Path]:
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
     try:
-        for _ in range(240):
+        for _ in range(800):
             if process.poll() is not None:
                 break
             try:
@@ -69,6 +69,7 @@ def server(tmp_path_factory) -> Iterator[Path]:
                 time.sleep(0.5)
         else:
             process.kill()
+            process.wait()
         assert process.poll() is None, log.read_text()[-3000:]
         yield log
     finally:
@@ -89,7 +90,7 @@ class TestServer:
         assert request["request"].startswith(found["id"])
         assert (request["first_query"], request["finished"]) == (0, True)
         layer = request["layers"][LAYERS[0]]
-        # 5 words and 7 tokens, of which the last is not read.
+        # 5 tokens and 7 more, of which the last is not read.
         assert {name: [len(value), len(value[0])] for name, value in layer.items()} == {
             "entropy": [4, 11],
             "received": [4, 11],
@@ -101,7 +102,7 @@ class TestServer:
         body = PROMPT | ASK | {"n": 2, "temperature": 1.0, "seed": 3}
         found = json.loads(ask("/v1/completions", body)[1])["glasshead"]
         assert [one["request"].partition("_")[0] for one in found] == ["0", "1"]
-        body = PROMPT | ASK | {"prompt": ["w3 w5", "w7 w11 w13"]}
+        body = PROMPT | ASK | {"prompt": [[3, 5], [7, 11, 13]]}
         found = json.loads(ask("/v1/completions", body)[1])["glasshead"]
         counts = [len(one["layers"][LAYERS[1]]["entropy"][0]) for one in found]
         assert counts == [8, 9]

@@ -25,6 +25,8 @@ MODES = (
     "GptOss eager",
     "Llama eager bfloat16",
     "Gemma2 eager bfloat16",
+    # Two workers, of which each computes half of the heads.
+    "Llama eager two",
 )
 
 
