@@ -74,7 +74,11 @@ class CacheLayout:
         else:
             offset = cache.storage_offset() + strides.first
             shape = len(cache), *order.shape
-            found = cache.as_strided(shape, (cache.stride(0), *strides[1:]), offset)[blocks]
+            whole = cache.as_strided(shape, (cache.stride(0), *strides[1:]), offset)
+            if len(blocks) == 1:
+                # A view, of which no more is copied than is asked for.
+                return whole[int(blocks), :, first % self.size : (last - 1) % self.size + 1]
+            found = whole[blocks]
         found = found.transpose(0, 1).reshape(order.shape[0], -1, order.shape[2])
         return found[:, first - begin * self.size : last - begin * self.size]
 

@@ -102,7 +102,7 @@ class EngineWatcher:
         forgotten: How many finished requests were dropped, as nobody read them in time.
         sums: Of each layer: queries so far, and the sums of entropy and mass on the first key over
             them, each the mean of the heads.
-        seconds: The processor time of this room, in the thread of the engine.
+        seconds: The processor time that the watch has taken, in all threads.
 
     Errors: as of `served_layers`.
     """
@@ -177,7 +177,7 @@ class EngineWatcher:
 
     def _guarded(self, names: Callable[[], Iterable[str]], work: Callable[[], None]) -> None:
         """Do some work of ours, whose errors end the records of the requests of these names."""
-        started = time.thread_time()
+        started = time.process_time()
         try:
             work()
         except Exception as error:  # noqa: BLE001 - the engine goes on, whatever we did wrong
@@ -186,7 +186,7 @@ class EngineWatcher:
             for name in [*names()]:
                 if name in self.requests or not self.choices.asked_only:
                     self._request(name, 0).fail(_sentence(error))
-        self.seconds += time.thread_time() - started
+        self.seconds += time.process_time() - started
 
     # What they do.
 
@@ -341,7 +341,7 @@ class EngineWatcher:
         each = len(found) // len(self.groups)
         for number, layers in enumerate(self.groups):
             for name, statistic in self.choices.statistics.items():
-                place = places.get(statistic)
+                place = places.get(statistic, 0)
                 for values in found[number * each : (number + 1) * each] if place else ():
                     means = values[name].mean(-2).sum(-1).flatten().tolist()
                     for one, mean in zip(layers, means, strict=True):

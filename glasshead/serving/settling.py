@@ -52,19 +52,19 @@ class Settler:
             tables = [layers[0].block_table(states[one.name]) for one in requests]
             values = self._paged(number, requests, tables)
             for place, (request, table) in enumerate(zip(requests, tables, strict=True)):
+                first, copied = request.settled, None
                 if values is None or self._keep:
-                    query = self._queries(request, number)
-                    key = self._keys(layers, table, request.settled, request.end)
-                if self._keep:
-                    new = request.settled if request.kept_keys[number] else 0
-                    request.kept_queries[number].append(query)
-                    request.kept_keys[number].append(key[..., new:, :].clone())
-                own = (
-                    self._values(layers[0].problem(query, key, key, request.settled))
-                    if values is None
-                    else values[place]
-                )
-                request.chunks[number].add(request.end - request.settled, own)
+                    key = self._keys(layers, table, first, request.end)
+                    copied = self._queries(request, number), key
+                if copied is not None and self._keep:
+                    new = first if request.kept_keys[number] else 0
+                    request.kept_queries[number].append(copied[0])
+                    request.kept_keys[number].append(copied[1][..., new:, :].clone())
+                own = {} if values is None else values[place]
+                if values is None and copied is not None:
+                    query, key = copied
+                    own = self._values(layers[0].problem(query, key, key, first))
+                request.chunks[number].add(request.end - first, own)
                 found.append(own)
         for one in requests:
             one.waiting, one.settled = [], one.end

@@ -23,7 +23,12 @@ class SeenRequests(Mapping[str, SeenRequest]):
     """The requests of an engine that were observed, by their `request_id`.
 
     Of a request with several samples each is one of its own, as vLLM numbers them: "0_ID", "1_ID".
+
+    Attributes:
+        seconds: The processor time that the watch has taken in a worker, once the block has ended.
     """
+
+    seconds = 0.0
 
     def __init__(self, call: Callable[..., list[Any]]) -> None:
         self._call, self._open = call, True
@@ -140,6 +145,7 @@ def watch_vllm(
         yield seen
     finally:
         ended = [json.loads(one) for one in call("glasshead_stop")]
+        seen.seconds = max(one["seconds"] for one in ended)
         seen.close()
         call("glasshead_end")
     forgotten = max(one["forgotten"] for one in ended)

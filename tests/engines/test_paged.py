@@ -55,6 +55,13 @@ def shuffled() -> torch.Tensor:
     return one + torch.arange(KV_HEADS)[:, None, None] * 2 * SIZE * DIM
 
 
+def transposed(size) -> torch.Tensor:
+    """Return the order of vLLM's blocks in float32: feature by feature, token by token."""
+    token, feature = torch.arange(size)[:, None], torch.arange(DIM)
+    head = torch.arange(KV_HEADS)[:, None, None]
+    return head * 2 * size * DIM + feature * size + token
+
+
 def requests_of(keys, dtype, sizes):
     """Return queries of requests, some in one step and some in several, and the same as tensors."""
     free, found, plain = torch.randperm(keys.shape[1]), [], []
@@ -127,6 +134,29 @@ def test_each_request_has_the_sums_of_the_reference(kind, dtype):
                     assert torch.equal(got.keys[layer], value.keys[0])
                 else:
                     torch.testing.assert_close(got[layer], value[0], atol=2e-5, rtol=1e-5, msg=name)
+
+
+def test_blocks_that_hold_panels_give_the_same_bits_as_others(monkeypatch):
+    size = 32
+    monkeypatch.setitem(globals(), "SIZE", size)
+    keys, cache = cache_of(torch.float32, transposed(size))
+    requests, _ = requests_of(keys, torch.float32, [(75, 107), (1, 33)])
+    nothing = torch.empty(1)
+    largest = problem_of(
+        nothing.expand(LAYERS, HEADS, 75, DIM), nothing.expand(LAYERS, KV_HEADS, 107, DIM), cache, 3
+    )
+    wanted = StatisticRequest(largest, STATISTICS)
+    found = reduce_paged(cache, requests, largest, wanted.reductions)
+    # The same keys, token by token.
+    order = torch.arange(size * DIM).view(size, DIM).expand(KV_HEADS, -1, -1)
+    order = order + torch.arange(KV_HEADS)[:, None, None] * size * DIM
+    caches = [layer.reshape(len(layer), -1) for layer in keys]
+    other = cache._replace(layers=caches, order=order)
+    for one, two in zip(
+        found, reduce_paged(other, requests, largest, wanted.reductions), strict=True
+    ):
+        for parts, others in zip(one, two, strict=True):
+            assert all(map(torch.equal, parts, others))
 
 
 def test_threads_share_the_units_and_give_the_same_bits():

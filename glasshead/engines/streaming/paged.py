@@ -190,6 +190,7 @@ def reduce_paged(
         block_bytes=first.stride(0) * first.itemsize,
         head_bytes=_head_step(cache.order) * first.itemsize,
         halves=_HALVES.get(first.dtype, 0),
+        in_rows=int(size % width == 0 and bool((cache.order[0].diff(dim=0) == 1).all())),
         itemsize=first.itemsize,
         before=-1 if cache.before is None else cache.before,
         keyed=spec.keyed,

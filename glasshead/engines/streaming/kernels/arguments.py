@@ -209,6 +209,7 @@ class PagedTask(NamedTuple):
         no_pairs, no_halves, no_booleans, no_maps: Arrays of no numbers.
         block_bytes, head_bytes: The steps to the next block, and to the next key head.
         halves: 0 for real numbers, 1 for bfloat16, 2 for float16.
+        in_rows: Whether a feature of the tokens of a panel lies in a block token by token.
         itemsize: The bytes of a number of the queries.
         before: How many keys before its own a query sees; -1: all.
         keyed, far, top: As of an `OutputSpec`.
@@ -242,6 +243,7 @@ class PagedTask(NamedTuple):
     block_bytes: int
     head_bytes: int
     halves: int
+    in_rows: int
     itemsize: int
     before: int
     keyed: int

@@ -68,7 +68,21 @@ def _pack_pages(task, cache, request, first, panels):
     """
     width, dim, size = task.width, task.dim, task.size
     last, table = request[KEYS], request[BLOCKS]
-    for j in range(first, (last + width - 1) // width * width):
+    start = first
+    if task.in_rows and not task.halves:
+        # A panel lies in a block as it is needed, feature by feature.
+        while start + width <= last:
+            places = task.order[start % size]
+            block = cache + task.blocks[table + start // size] * task.block_bytes
+            numbers = _numbers_at(block, task.block_bytes, panels)
+            panel = panels[(start - first) * dim : (start - first + width) * dim]
+            for d in range(dim):
+                part = numbers[places[d] : places[d] + width]
+                row = panel[d * width : (d + 1) * width]
+                for lane in range(width):
+                    row[lane] = part[lane]
+            start += width
+    for j in range(start, (last + width - 1) // width * width):
         lane = (j - first) % width
         begin = (j - first - lane) * dim
         panel = panels[begin : begin + width * dim]
