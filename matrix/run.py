@@ -74,13 +74,10 @@ class Cell:
 def table() -> tuple[dict[str, Cell], list[str]]:
     """Return the cells of cells.toml by name, and the folders of tests of scope "library"."""
     read = tomllib.loads((HERE / "cells.toml").read_text(encoding="utf-8"))
-    cells = {
-        name: Cell(
-            name,
-            **{one: tuple(x) if isinstance(x, list) else x for one, x in entry.items()},
-        )
-        for name, entry in read["cells"].items()
-    }
+    cells = {}
+    for name, entry in read["cells"].items():
+        listed = {one: tuple(entry.get(one, ())) for one in ("requires", "without")}
+        cells[name] = Cell(name, **{**entry, **listed})
     return cells, read["library"]
 
 
