@@ -24,7 +24,7 @@ class SeenRequest(Seen):
         first_query: The position of its first query. Tokens before it came from the prefix cache:
             their keys are there, but no query was computed.
         preemptions: How often the engine dropped its keys, and computed them again.
-        finished: Whether the engine had finished it.
+        finished: Whether the engine had reported its end, which it does in its next step.
     """
 
     def __init__(

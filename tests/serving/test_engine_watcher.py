@@ -347,3 +347,28 @@ def test_statistics_that_do_not_follow_from_chunks_are_refused(one):
 def test_what_is_no_engine_is_refused():
     with pytest.raises(TypeError, match="watch_vllm needs a vllm.LLM, got int. Build one."):
         watch_vllm(7, [gh.Entropy()]).__enter__()
+
+
+def test_records_are_taken_by_scores_corpora_rollout_and_files(tmp_path):
+    runner = FakeRunner(layers())
+    statistics = {"entropy": gh.Entropy(), "received": gh.Received()}
+    watcher = EngineWatcher(runner, ServedChoices(statistics, keep=True))
+    runner.step({"a": 23})
+    for _ in range(5):
+        runner.step({"a": 1})
+    watcher.stop()
+    seen = taken(watcher, "a")
+    scores = gh.eviction_scores(seen, "h2o", kv_heads=2)["layers.1.self_attn"]
+    wanted = expected(runner, "a", 1)["received"].view(2, 2, -1).mean(1)
+    torch.testing.assert_close(scores[0].double(), wanted, atol=1e-5, rtol=0)
+    assert gh.eviction_scores(seen, "snapkv", window=7)["layers.2.self_attn"].shape == (1, 2, 28)
+    corpus = gh.CorpusStatistics([gh.Entropy()], positions=7)
+    corpus.update(seen)
+    assert corpus.compute().documents == 1
+    assert gh.rollout(seen).shape == (1, 1, 28)
+    seen.save(tmp_path / "seen.safetensors")
+    again = gh.Seen.load(tmp_path / "seen.safetensors")
+    assert torch.equal(again["layers.0.self_attn"].entropy, seen["layers.0.self_attn"].entropy)
+    frame = seen.to_frame()
+    assert len(frame) == 3 * 4 * 28
+    assert "layers.*.self_attn" in str(seen.summary())
