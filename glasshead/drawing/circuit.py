@@ -1,9 +1,10 @@
 """A circuit: what wrote what at which word and layer, from the last layer back to the words."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
 from rich.cells import cell_len
 from rich.text import Text
 
@@ -12,9 +13,25 @@ from glasshead.drawing.page import rendered
 from glasshead.drawing.printable import shorten, visible, wrap
 
 _NAME = 14
-# In pixels: a letter, between columns, a layer, a node, the margins, the strongest edge.
-_LETTER, _GAP, _LAYER, _HIGH, _MARGIN, _STRONGEST = 8.4, 26, 84, 26, 16, 9
-_LEAST = 64
+# In pixels: a letter, between columns, between nodes, a layer, a node, the margins.
+_LETTER, _GAP, _BESIDE, _LAYER, _HIGH, _MARGIN = 8.4, 22, 10, 88, 26, 16
+# The strongest edge, and the narrowest column.
+_STRONGEST, _LEAST = 9, 40
+# Of a file alone, in a light and in a dark page.
+_STYLE = """
+.circuit { --ink: #20262c; --quiet: #5b6570; --rule: #dedad0; --accent: #15588a; --paper: #fbfaf7;
+  --alarm: #b3401c; fill: var(--ink); font: 14px system-ui, sans-serif; text-anchor: middle;
+  background: var(--paper) }
+@media (prefers-color-scheme: dark) { .circuit { --ink: #e6e3dc; --quiet: #a3acb5; --rule: #363c42;
+  --accent: #7db3dd; --paper: #14171a; --alarm: #ef8a68 } }
+.circuit path { fill: none; stroke: var(--accent); stroke-linecap: round }
+.circuit .against { stroke: var(--alarm) }
+.circuit .stream { stroke: var(--rule); stroke-width: 1.5 }
+.circuit rect { fill: var(--paper); stroke: var(--accent); stroke-width: 1.5 }
+.circuit .layer { fill: var(--quiet); text-anchor: end }
+.circuit .word { font-size: 16px }
+.circuit .share { font-size: 12px; paint-order: stroke; stroke: var(--paper); stroke-width: 4px }
+"""
 
 
 class CircuitNode(NamedTuple):
@@ -94,45 +111,66 @@ class Circuit(Block):
 
     def html(self, words: Words = ENGLISH) -> str:
         """Draw the circuit as SVG, whose words can be read and selected."""
+        label = self.caption or words.heat_map
+        return rendered(
+            "circuit.html", caption=self.caption, label=label, **self._drawn(), style=""
+        )
+
+    def svg(self) -> str:
+        """Draw the circuit as a file of SVG, which needs nothing from outside."""
+        return rendered("circuit.svg", **self._drawn(), style=Markup(_STYLE))  # noqa: S704 - ours
+
+    def _drawn(self) -> dict[str, Any]:
+        """Place the words, layers, nodes and edges, in pixels."""
         names = [shorten(visible(word), _NAME) for word in self.words]
         labels = [shorten(visible(name), _NAME + 8) for name in self.layers]
         side = _MARGIN + _LETTER * max(map(cell_len, labels), default=0)
-        wide = {at: cell_len(name) for at, name in enumerate(names)}
-        for node in self.nodes:
-            wide[node.word] = max(wide[node.word], cell_len(node.label) + 1)
+        wide = [max(_LEAST, _LETTER * cell_len(name)) for name in names]
+        together: dict[tuple[int, int], list[int]] = {}
+        for place, node in enumerate(self.nodes):
+            together.setdefault((node.word, node.layer), []).append(place)
+        for (word, _), group in together.items():
+            wide[word] = max(wide[word], sum(map(self._width, group)) + _BESIDE * (len(group) - 1))
         middles, begin = [], side + _GAP
-        for at in range(len(names)):
-            width = max(_LEAST, _LETTER * wide[at])
+        for width in wide:
             middles.append(begin + width / 2)
             begin += width + _GAP
         height = _LAYER * len(labels) + _MARGIN
         levels = [height - _LAYER * (at + 0.5) for at in range(len(labels))]
-        places = [(middles[node.word], levels[node.layer]) for node in self.nodes]
-        return rendered(
-            "circuit.html",
-            caption=self.caption,
-            label=self.caption or words.heat_map,
-            as_text=self.as_text(),
-            width=f"{begin:.0f}",
-            height=f"{height + 34:.0f}",
-            streams=[{"x": f"{x:.1f}", "top": _MARGIN, "bottom": f"{height:.0f}"} for x in middles],
-            names=[
+        places: dict[int, tuple[float, float]] = {}
+        for (word, layer), group in together.items():
+            x = middles[word] - (sum(map(self._width, group)) + _BESIDE * (len(group) - 1)) / 2
+            for place in group:
+                places[place] = x + self._width(place) / 2, levels[layer]
+                x += self._width(place) + _BESIDE
+        strongest = sorted(self.edges, key=lambda one: abs(one.share))
+        return {
+            "as_text": self.as_text(),
+            "width": f"{begin:.0f}",
+            "height": f"{height + 34:.0f}",
+            "streams": [
+                {"x": f"{x:.1f}", "top": _MARGIN, "bottom": f"{height:.0f}"} for x in middles
+            ],
+            "names": [
                 {"x": f"{x:.1f}", "y": f"{height + 20:.0f}", "name": name}
                 for x, name in zip(middles, names, strict=True)
             ],
-            layers=[
+            "layers": [
                 {"x": f"{side:.1f}", "y": f"{y + 5:.1f}", "name": name}
                 for y, name in zip(levels, labels, strict=True)
             ],
-            edges=[
-                _edge(one, places) for one in sorted(self.edges, key=lambda one: abs(one.share))
+            "edges": [_edge(one, places) for one in strongest],
+            "nodes": [
+                _node(node, places[place], self._width(place))
+                for place, node in enumerate(self.nodes)
             ],
-            nodes=[_node(node, place) for node, place in zip(self.nodes, places, strict=True)],
-        )
+        }
+
+    def _width(self, place: int) -> float:
+        return _LETTER * (cell_len(self.nodes[place].label) + 1)
 
 
-def _node(node: CircuitNode, place: tuple[float, float]) -> dict[str, Any]:
-    width = _LETTER * (cell_len(node.label) + 1)
+def _node(node: CircuitNode, place: tuple[float, float], width: float) -> dict[str, Any]:
     return {
         "x": f"{place[0] - width / 2:.1f}",
         "y": f"{place[1] - _HIGH / 2:.1f}",
@@ -144,7 +182,7 @@ def _node(node: CircuitNode, place: tuple[float, float]) -> dict[str, Any]:
     }
 
 
-def _edge(edge: CircuitEdge, places: Sequence[tuple[float, float]]) -> dict[str, str]:
+def _edge(edge: CircuitEdge, places: Mapping[int, tuple[float, float]]) -> dict[str, str]:
     """Draw an edge as a curve that leaves its node upwards and arrives from below."""
     (x, y), (to_x, to_y) = places[edge.start], places[edge.end]
     y, to_y = y - _HIGH / 2, to_y + _HIGH / 2
@@ -157,4 +195,7 @@ def _edge(edge: CircuitEdge, places: Sequence[tuple[float, float]]) -> dict[str,
         "opacity": f"{0.3 + 0.6 * strong:.2f}",
         "kind": "against" if edge.share < 0 else "for",
         "label": f"{edge.share:+.0%} {edge.label}",
+        "share": f"{edge.share:.0%}",
+        "x": f"{(x + to_x) / 2:.1f}",
+        "y": f"{middle + 4:.1f}",
     }

@@ -145,7 +145,8 @@ class TraceBack(Drawn):
         for cause in self.causes:
             draw(goal, cause)
         layers = ["words", *self.layers, "output"]
-        return Circuit(self.tokens, layers, [*nodes], [*edges.values()], caption=self._title)
+        last = max(one.word for one in nodes)
+        return Circuit(self.tokens[: last + 1], layers, [*nodes], [*edges.values()])
 
     def _level(self, one: Component) -> int:
         """Return the level of a module: that of the layer whose name begins as its own does."""

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import glasshead as gh
+from scripts import script
 
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2]])
 
@@ -101,3 +102,29 @@ def test_it_is_drawn_as_text_and_as_a_picture(seen):
 def test_arguments_that_do_not_fit(seen, given, message):
     with pytest.raises((TypeError, ValueError), match=message):
         gh.trace_back(seen, **given)
+
+
+@pytest.mark.slow
+def test_the_previous_token_head_feeds_the_keys_of_the_induction_head():
+    example = script("examples/induction_heads.py")
+    model, _ = example.learned()
+    roles = example.roles_of(model)
+    induction, previous = roles.best("induction"), roles.best("previous")
+    text, period = example.unseen(1, period=12), 12
+    with torch.no_grad(), gh.watch(model, keep="parts") as seen:
+        logits = model(text)
+    before = "{} head {}".format(*previous)
+    for query in range(period + 1, 2 * period - 1):
+        # The token after the query's token, when it was read first.
+        key = query - period + 1
+        parts = gh.score_parts(seen, induction[0], head=induction[1], query=query)
+        assert int(parts.score.argmax()) == key
+        contrast = parts.contrast(key)
+        assert contrast[parts.names.index(before)] >= 0.8 * contrast.sum()
+    tree = gh.trace_back(seen, period + 3, depth=3, share=0.2)
+    assert int(logits[0, period + 3].argmax()) == text[0, period + 4]
+    chain = [(one.side, str(one.component), one.token) for _, one in tree.walk()]
+    assert ("logit", "{} head {}".format(*induction), period + 3) in chain
+    assert ("key", before, 4) in chain
+    assert ("source", before, 3) in chain
+    assert ("query", "embedding.tokens", period + 3) in chain
