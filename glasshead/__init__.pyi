@@ -100,6 +100,7 @@ from glasshead.watching.alarms import AlarmRule as AlarmRule
 from glasshead.watching.analytics import HeadRoles as HeadRoles
 from glasshead.watching.analytics import HeadWrites as HeadWrites
 from glasshead.watching.analytics import LogitParts as LogitParts
+from glasshead.watching.analytics import PatchPart as PatchPart
 from glasshead.watching.analytics import Patterns as Patterns
 from glasshead.watching.analytics import PromptMaps as PromptMaps
 from glasshead.watching.analytics import ScoreParts as ScoreParts

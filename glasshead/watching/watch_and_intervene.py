@@ -265,6 +265,8 @@ def intervene(
       before the output projection. `run` is what `gh.watch(model, keep="context")` has seen.
     - `ScaleBeta(factor)` scales β, the inverse temperature of the softmax.
     - `ForbidKeys(keys)` (attention knockout) and `ForceKeys(keys)` change which keys are visible.
+    - `PatchPart(run, component)` (path patching) changes what one component of the residual stream
+      adds to the queries and keys. `run` is what `gh.watch(model, keep="parts")` has seen.
 
     Several interventions on one attention apply in their order, the outer block's first. A key is
     visible if all of them show it. All else is computed by the model's own functions, and gradients

@@ -4,6 +4,7 @@ from glasshead.watching.analytics.components import Component
 from glasshead.watching.analytics.eviction import eviction_scores
 from glasshead.watching.analytics.head_writes import HeadWrites, head_writes
 from glasshead.watching.analytics.logit_parts import LogitParts, logit_parts
+from glasshead.watching.analytics.patch_part import PatchPart
 from glasshead.watching.analytics.prompt_maps import PromptMaps, prompt_maps, prompt_tokens
 from glasshead.watching.analytics.role_scores import HeadRoles
 from glasshead.watching.analytics.roles import head_roles, repeated_random_tokens

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glasshead.watching.errors import UnfollowedError, UnseenError
 from glasshead.watching.residual.call_parts import CallParts, Side
-from glasshead.watching.residual.nodes import Axes, Node, Rows
+from glasshead.watching.residual.nodes import Axes, Node, Rows, leaves_of
 from glasshead.watching.residual.replay import Share, shares
 from glasshead.watching.seen import Seen
 
@@ -86,13 +86,8 @@ def split(
 
     Errors: an `UnseenError` if it does not follow from what modules added to the stream.
     """
-    if why is not None:
-        raise UnseenError(f"the parts of {name!r} are not known, as {why}.")
-    if node is None:
-        raise UnseenError(
-            f"the parts of {name!r} are not known, as an operator between the residual stream and "
-            "it is not linear, or its keys come from a cache. Omit it with layers=."
-        )
+    if why is not None or node is None:
+        raise UnseenError(_unknown(name, why))
     try:
         found, total = shares(node, axes, rows, pulling)
     except UnfollowedError as error:
@@ -107,6 +102,15 @@ def split(
             for head in range(apart.shape[1])
         ]
     return Split(tuple(components), torch.cat(columns, 1), total, found)
+
+
+def _unknown(name: str, why: str | None) -> str:
+    if why is not None:
+        return f"the parts of {name!r} are not known, as {why}."
+    return (
+        f"the parts of {name!r} are not known, as an operator between the residual stream and it "
+        "is not linear, or its keys come from a cache. Omit it with layers=."
+    )
 
 
 def check_split(
@@ -165,6 +169,28 @@ def parts_of_call(seen: Seen, name: str, what: str) -> tuple[CallParts, Side, Si
             "them. Omit it with layers=."
         )
     return found, found.query, found.key
+
+
+def component_of_side(parts: CallParts, side: Side, name: str) -> Component | None:
+    """Return a component of queries or keys by its name; None if only the other side has it.
+
+    Errors: a ValueError if neither has it; an `UnseenError` if nothing is followed.
+    """
+    found: list[Component] = []
+    for one in (side, parts.query, parts.key):
+        if one is None or one.node is None or parts.why is not None:
+            raise UnseenError(_unknown(parts.name, parts.why))
+        own = [
+            Component(leaf.name, leaf.kind, head, leaf.order)
+            for leaf in leaves_of(one.node)
+            for head in (range(leaf.shape[-3]) if leaf.kind == "heads" else [None])
+        ]
+        matching = [each for each in own if str(each) == name]
+        if one is side and matching:
+            return matching[0]
+        found += own
+    component_of(found, name)
+    return None
 
 
 def component_of(components: Sequence[Component], given: "Component | str") -> Component:

@@ -192,6 +192,11 @@ def reachable(node: Node) -> list[Node]:
     return sorted(found.values(), key=lambda one: one.order)
 
 
+def leaves_of(node: Node) -> list[Leaf]:
+    """Return the leaves that a node is computed from, in order."""
+    return [one for one in reachable(node) if isinstance(one, Leaf)]
+
+
 def axes_of(nodes: Sequence[Node], last: Axes) -> dict[int, Axes]:
     """Return the axes of nodes by their ids, from those of the last.
 

@@ -4,6 +4,7 @@ A node is a linear function y = Σ_c J_c x_c of its leaves, token by token. For 
 g·y = Σ_c (J_cᵀ g)·x_c: a pass back from g gives the share of every leaf at once.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -72,10 +73,48 @@ def value_of(node: Node, axes: Axes, rows: Rows, dtype: torch.dtype) -> Tensor:
     return _forward(node, axes, rows, dtype)[0].detach()
 
 
+def part_of(node: Node, axes: Axes, order: int, head: int | None, like: Tensor) -> Tensor:
+    """Compute what one leaf, or one head, adds to a node at all tokens, in the layout of a tensor.
+
+    Args:
+        node, axes: The node.
+        order: The order of the leaf.
+        head: The head; None: it is not of heads.
+        like: The tensor of the run, `[batch, heads, length, dim]`.
+
+    Errors: an `UnfollowedError` if an operator mixes tokens.
+    """
+    batch, _, length, _ = like.shape
+    places = torch.cartesian_prod(torch.arange(batch), torch.arange(length)).T
+    rows = Rows(places[0], places[1])
+    dtype = torch.promote_types(like.dtype, torch.float32)
+
+    def only(leaf: Leaf, x: Tensor) -> Tensor:
+        if leaf.order != order:
+            return torch.zeros_like(x)
+        if head is None:
+            return x
+        chosen = torch.zeros(x.shape[-3], 1, 1, dtype=x.dtype, device=x.device)
+        chosen[head] = 1
+        return x * chosen
+
+    made = _forward(node, axes, rows, dtype, only)[0].detach()
+    return made.reshape(like.shape[1], batch, length, -1).movedim(0, 1)
+
+
 def _forward(
-    node: Node, axes: Axes, rows: Rows, dtype: torch.dtype
+    node: Node,
+    axes: Axes,
+    rows: Rows,
+    dtype: torch.dtype,
+    change: Callable[[Leaf, Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, list[tuple[Leaf, Tensor]], dict[int, Axes]]:
-    """Compute a node from its leaves; return it, the leaves and the axes by the ids of nodes."""
+    """Compute a node from its leaves; return it, the leaves and the axes by the ids of nodes.
+
+    Args:
+        node, axes, rows, dtype: As of `value_of`.
+        change: Changes the leaves; None: they stay.
+    """
     nodes = reachable(node)
     known = axes_of(nodes, axes)
     made: dict[int, Tensor] = {}
@@ -89,7 +128,9 @@ def _forward(
                 size if has_tokens(axis) else had
                 for size, had, axis in zip(rows.shape(own), value.shape, own, strict=True)
             ]
-            x = made[id(one)] = value.expand(whole).clone().requires_grad_()
+            value = value.expand(whole).clone()
+            value = value if change is None else change(one, value)
+            x = made[id(one)] = value.requires_grad_()
             leaves.append((one, x))
         elif one.operation is not None:
             inputs = [made[id(each)] for each in one.inputs]

@@ -121,6 +121,11 @@ def test_the_previous_token_head_feeds_the_keys_of_the_induction_head():
         assert int(parts.score.argmax()) == key
         contrast = parts.contrast(key)
         assert contrast[parts.names.index(before)] >= 0.8 * contrast.sum()
+    for component, side, copies in ((before, "key", False), (before, "query", True)):
+        patch = gh.PatchPart(seen, component, side=side)
+        with torch.no_grad(), gh.intervene(model, {induction[0]: patch}):
+            found = model(text)[0, period:-1].argmax(-1) == text[0, period + 1 :]
+        assert bool(found.all()) if copies else not bool(found.any())
     tree = gh.trace_back(seen, period + 3, depth=3, share=0.2)
     assert int(logits[0, period + 3].argmax()) == text[0, period + 4]
     chain = [(one.side, str(one.component), one.token) for _, one in tree.walk()]
