@@ -105,7 +105,7 @@ def logit_parts(
 
     logit = u·norm(Σ_c x_c) = Σ_c u·J x_c + b, where u is the row of the output projection, or the
     difference of two, x_c what a component added to the residual stream, and J the last norm at its
-    scale in this run: direct logit attribution. A softcap after the projection is left out.
+    scale in this run: direct logit attribution. A softcap after the projection is not included.
 
     Args:
         seen: What `gh.watch(model, keep="parts")` has seen, of the whole model; its last pass.

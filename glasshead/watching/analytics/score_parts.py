@@ -166,7 +166,7 @@ class ScoreParts:
         return self._sides.sources(component_of(self.components, component), _checked(side))
 
     def top(self, count: int = 8) -> list[tuple[Component, Component, float]]:
-        """Return the largest pairs: the component of the query, that of the key, and their part.
+        """Return the largest pairs: the components of the query and of the key, and their part.
 
         Args:
             count: How many.

@@ -137,8 +137,8 @@ class TraceBack(Drawn):
             for source in cause.children:
                 if not source.children:
                     word = node(source.token, 0, "token")
-                    told = CircuitEdge(word, start, source.share, "of what it wrote")
-                    edges.setdefault((word, start), told)
+                    edge = CircuitEdge(word, start, source.share, "of what it wrote")
+                    edges.setdefault((word, start), edge)
                 draw(start, source)
 
         goal = node(self.query, top, self.what.partition(" of ")[0])
@@ -149,7 +149,7 @@ class TraceBack(Drawn):
         return Circuit(self.tokens[: last + 1], layers, [*nodes], [*edges.values()])
 
     def _level(self, one: Component) -> int:
-        """Return the level of a module: that of the layer whose name begins as its own does."""
+        """Return the level of a module: of the layer whose name begins as its own does."""
         if one.kind in ("embedding", "input"):
             return 0
         common = [_shared(one.name, layer) for layer in self.layers]
@@ -182,10 +182,10 @@ def trace_back(
 
     "This token is predicted as that head wrote it; the head looked there as another head wrote this
     to its key, …". Each step splits a number exactly: a logit into components (`logit_parts`), what
-    a head wrote into the tokens that it looked at, Σ_j P_ij (v_j·g), and the score of a query and a
-    key minus the mean of the other keys before, on which the weight depends, into the components of
-    the key, and again into those of the query (`score_parts`). Parts below `share` are pruned, and
-    `rest` holds their sum.
+    a head wrote into the tokens that it looked at, Σ_j P_ij (v_j·g), and a contrast of scores into
+    the components of the key, and again of the query (`score_parts`). The contrast is the score of
+    a query and a key minus the mean score of the other keys, on which the weight depends. Parts
+    below `share` are pruned, and `rest` holds their sum.
 
     Args:
         seen: What `gh.watch(model, keep="parts")` has seen; its last text, read in one call.
@@ -321,7 +321,7 @@ class _Tracer:
         return followed, sum(values) - sum(values[place] for place, _ in followed)
 
     def look(self, name: str, head: int, query: int, key: int | None, depth: int) -> _Look:
-        """Split the contrast of a score by the components of the key, and by those of the query."""
+        """Split the contrast of a score, by the components of the key and of the query."""
         scores = score_parts(self.seen, name, head=head, query=query, batch=self.batch)
         (query,) = scores.queries
         if key is None:

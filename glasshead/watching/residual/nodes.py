@@ -198,7 +198,7 @@ def leaves_of(node: Node) -> list[Leaf]:
 
 
 def axes_of(nodes: Sequence[Node], last: Axes) -> dict[int, Axes]:
-    """Return the axes of nodes by their ids, from those of the last.
+    """Return the axes of nodes by their ids, from the axes of the last.
 
     Errors: an `UnfollowedError` if an operator mixes tokens.
     """

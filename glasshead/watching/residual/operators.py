@@ -56,7 +56,7 @@ def before_writing(
 
 
 def _rule_of(name: str) -> Rule | None:
-    """Return the rule of an operator; one that writes to its input has that of the other."""
+    """Return the rule of an operator, the same whether it writes to its input or not."""
     library, _, own = name.partition("::")
     return _RULES.get(own.partition(".")[0].removesuffix("_")) if library == "aten" else None
 
@@ -102,7 +102,7 @@ def _rsub(tape: Tape, output: Tensor, x: Any, y: Any, *, alpha: float = 1) -> No
 
 def _sum(tape: Tape, output: Tensor, terms: Sequence[Any], factors: Sequence[float]) -> Node | None:
     """Return the node of a sum; what enters the residual stream from elsewhere becomes a leaf."""
-    given = [x if isinstance(x, Tensor) else torch.full((1,), x, dtype=output.dtype) for x in terms]
+    given = [x if isinstance(x, Tensor) else output.new_full((1,), x) for x in terms]
     known = [tape.node(x) for x in given]
     roles = {node.role for node in known if node is not None}
     if not roles:

@@ -231,7 +231,7 @@ class Tape:
         return None
 
     def close(self) -> None:
-        """Forget the tensors in memory, and let go of the model."""
+        """Forget the tensors in memory, and release the model."""
         self._memories.clear()
         self._parameters.clear()
         self._names = {}
