@@ -8,12 +8,19 @@ from glasshead.watching import UnseenError
 
 pytest.importorskip("transformers")
 
-from families import FAMILIES
+from architectures import ARCHITECTURES
+from families import FAMILIES, FRAMES
 
 import watched_models as models
 
 DECODERS = [
     (name, mode) for name, one in FAMILIES.items() if one.kind == "decoder" for mode in one.modes
+]
+TRANSLATORS = [name for name, one in FAMILIES.items() if one.kind != "decoder"]
+READERS = [
+    name
+    for name, one in ARCHITECTURES.items()
+    if one.kind in ("encoder", "image") and name != "albert"
 ]
 # What casts to float32 in its norms, or rotates in it, sums to no more than that in float64.
 LIMITS = {torch.float32: 1e-5, torch.float64: 1e-6}
@@ -65,31 +72,60 @@ def test_parts_in_float64_sum_to_rounding(name):
 
 
 @pytest.mark.parametrize("mode", ["sdpa", "eager"])
-@pytest.mark.parametrize("build", [models.bert, models.vit])
-def test_parts_of_encoders(build, mode):
+@pytest.mark.parametrize("name", READERS)
+def test_parts_of_encoders(name, mode):
+    architecture = ARCHITECTURES[name]
+    if mode not in architecture.modes:
+        pytest.skip(f"{name} has no {mode} attention")
     torch.manual_seed(3)
     given = {"input_ids": torch.randint(2, models.VOCABULARY, (2, 7))}
-    if build is models.vit:
-        given = {"pixel_values": torch.randn(2, 3, 12, 12)}
-    seen, _ = seen_of(build(mode), **given)
-    check_scores(seen, 1e-5)
+    if architecture.kind == "image":
+        given = {"pixel_values": torch.randn(2, 3, 12, 12, dtype=architecture.dtype)}
+    seen, _ = seen_of(architecture.model(mode), **given)
+    check_scores(seen, LIMITS[architecture.dtype])
     with pytest.raises(UnseenError, match="needs a model that returns logits"):
         gh.logit_parts(seen)
 
 
-@pytest.mark.parametrize("build", [models.t5, models.bart])
-def test_parts_of_translators_reach_across(build):
+def test_layers_that_share_weights_are_split_by_their_runs():
+    seen, _ = seen_of(
+        ARCHITECTURES["albert"].model("sdpa"),
+        input_ids=torch.randint(2, models.VOCABULARY, (2, 7)),
+    )
+    (name,) = seen
+    with pytest.raises(ValueError, match="runs 3 times in a forward pass"):
+        gh.score_parts(seen, name, head=0, query=4)
+    parts = gh.score_parts(seen, f"{name}#2", head=0, query=4)
+    assert len({one.place for one in parts.components if one.head is not None}) == 2
+    torch.testing.assert_close(parts.of_query.sum(-1), parts.score)
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_parts_of_translators_reach_across(name):
+    family = FAMILIES[name]
+    model, dtype = family.build(family.modes[0]), family.dtype_of(family.modes[0])
     torch.manual_seed(3)
-    source, target = (torch.randint(2, models.VOCABULARY, (2, count)) for count in (7, 5))
-    seen, _ = seen_of(build("sdpa"), input_ids=source, decoder_input_ids=target)
-    check_scores(seen, 1e-5)
+    source = torch.randint(2, models.VOCABULARY, (2, 7))
+    given = {"input_ids": source, "decoder_input_ids": source[:, :5]}
+    if family.kind == "listener":
+        shape = (2, 3, FRAMES) if name == "Whisper" else (2, FRAMES, 3)
+        given["input_features"] = torch.randn(shape, dtype=dtype)
+        del given["input_ids"]
+    seen, output = seen_of(model, **given)
+    check_scores(seen, LIMITS[dtype])
     crossing = next(name for name, one in seen.items() if one[0].crossing)
     parts = gh.score_parts(seen, crossing, head=0, query=4)
-    assert parts.of_key.shape[0] == 7
-    encoders = {
-        one.name for one in parts.components if parts.of_key[:, parts.components.index(one)].any()
-    }
-    assert any("encoder" in name for name in encoders)
+    sides = [parts.of_key, parts.of_query]
+    readers, writers = (
+        {one.name for one, part in zip(parts.components, side.mT, strict=True) if part.any()}
+        for side in sides
+    )
+    heads = {one.name for one in parts.components if one.head is not None}
+    assert readers & heads
+    assert not readers & writers & heads
+    logit = gh.logit_parts(seen, token=5, query=3, batch=1)
+    theirs = output.logits[1, 3, 5]
+    assert abs(logit.sum() - theirs) <= LIMITS[dtype] * logit.parts.abs().sum()
 
 
 def test_one_text_alone_has_the_same_heads():
