@@ -5,6 +5,8 @@ import torch
 from torch.nn import functional as F
 
 import glasshead as gh
+from glasshead.models.pretrained import load_llama2c
+from glasshead.tasks.tokenizers.pretrained import llama2c_tokenizer
 
 NAMES = 20
 AND, WENT, GAVE, TO, BEGIN = range(NAMES, NAMES + 5)
@@ -94,3 +96,24 @@ def test_the_circuit_of_indirect_objects_is_found_and_confirmed():
         with gh.intervene(model, {mover.name: patch}):
             paths[component, side] = whole - difference()
     assert max(fed, key=fed.__getitem__) == max(paths, key=paths.__getitem__)
+
+
+def test_the_next_word_of_a_story_is_traced_to_the_word_that_it_copies(data_folder):
+    file = data_folder / "stories260K" / "stories260K.bin"
+    model = load_llama2c(file).eval()
+    tokenizer = llama2c_tokenizer(file.with_name("tok512.bin"))
+    story = "Lily and her mom went to the park. There she saw a dog. The dog was sad. Lily gave the"
+    text = torch.tensor([tokenizer.encode(story)])
+    with torch.no_grad(), gh.watch(model, keep="parts") as seen:
+        logits = model(text)
+    parts = gh.logit_parts(seen)
+    assert parts.token == int(logits[0, -1].argmax())
+    last = [one for one in parts.components if one.name == list(seen)[-1] and one.head is not None]
+    best = max(last, key=lambda one: float(parts.parts[parts.components.index(one)]))
+    # The head copies "do" from "dog".
+    assert int(text[0, int(parts.sources(best).argmax())]) == parts.token
+    costs = []
+    for one in last:
+        with torch.no_grad(), gh.ablate(model, {one.name: [one.head]}):
+            costs.append(float(logits[0, -1, parts.token] - model(text)[0, -1, parts.token]))
+    assert last[costs.index(max(costs))] == best
