@@ -125,6 +125,7 @@ def _side(tape: Tape, tensor: Tensor) -> Side:
     """Return the side of a tensor `[batch, heads, length, dim]`."""
     batch, heads, length, dim = tensor.shape[-4:]
     axes = ((_batch(batch),), (heads,), (Text(length),), (dim,))
+    tape.charge(tensor.numel() * tensor.itemsize)
     return Side(tape.node(tensor), tape.kept(tensor), axes, heads)
 
 

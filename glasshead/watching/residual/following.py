@@ -103,6 +103,7 @@ class _Entering:
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tape = self._tape
+        tape.forget_freed()
         if not self._name:
             tape.output = None
         given = args if not self._name else args[:1] or [kwargs.get("hidden_states")]

@@ -94,7 +94,7 @@ class Tape:
         self.scores: Score | None = None
         self.output: Output | None = None
         self._memories: dict[int, _Memory] = {}
-        self._most, self._order = 1024, 0
+        self._most, self._order = 256, 0
         self._parameters: dict[int, list[tuple[int, int, str]]] = {}
         for module, name in names.items():
             for own, tensor in module.named_parameters(recurse=False):
@@ -176,7 +176,11 @@ class Tape:
             name = name or self.labelled(tensor) or self._names.get(calling(self._names), "")  # type: ignore[arg-type]
         kind = kind or ("module" if own is None else "parameter")
         self._order += 1
-        return Leaf(name or own or "", kind, self.kept(tensor), role, self._order)
+        leaf = Leaf(name or own or "", kind, self.kept(tensor), role, self._order)
+        if own is None:
+            # How it was computed would hold what it was computed from.
+            self._memory_of(tensor).nodes = {_layout(tensor): leaf}
+        return leaf
 
     def kept(self, tensor: Tensor) -> Held:
         """Keep the numbers of a tensor, which is copied only if the model writes to it."""
@@ -229,6 +233,12 @@ class Tape:
         except Exception as error:  # noqa: BLE001 - the model runs on
             self.spent = f"following the residual stream failed ({type(error).__name__}: {error})"
         return None
+
+    def forget_freed(self) -> None:
+        """Forget the nodes of tensors that the model has freed, and what these hold."""
+        known = [*self._memories.items()]
+        self._memories = {key: one for key, one in known if not one.alive.expired()}
+        self._most = 2 * len(self._memories) + 256
 
     def close(self) -> None:
         """Forget the tensors in memory, and release the model."""
@@ -285,9 +295,7 @@ class Tape:
         memory = self._memories.get(address)
         if memory is None or memory.alive.expired():
             if len(self._memories) > self._most:
-                known = [*self._memories.items()]
-                self._memories = {key: one for key, one in known if not one.alive.expired()}
-                self._most = 2 * len(self._memories) + 1024
+                self.forget_freed()
             memory = self._memories[address] = _Memory(tensor)
         return memory
 

@@ -1,5 +1,9 @@
 """Parts of scores: against sums worked out by hand, the model's own scores, and other texts."""
 
+import gc
+import warnings
+from weakref import ref
+
 import pytest
 import torch
 from torch import nn
@@ -264,6 +268,32 @@ def test_a_spent_budget_ends_keeping_and_not_the_run():
         assert torch.equal(logits, model(TOKENS))
     with pytest.raises(BudgetError, match="Raise budget="):
         gh.score_parts(seen, "blocks.2.attention", head=0, query=4)
+
+
+def test_what_no_part_needs_is_freed():
+    model, made = language_model(feed_forward="swiglu"), []
+    for block in model.blocks:
+        block.feed_forward.output.register_forward_pre_hook(
+            lambda _, given: made.append(ref(given[0]))
+        )
+    with torch.no_grad(), gh.watch(model, keep="parts") as seen:
+        model(TOKENS)
+        gc.collect()
+        assert [one() for one in made] == [None, None, None]
+    assert gh.score_parts(seen, "blocks.2.attention", head=0, query=4).names
+
+
+@pytest.mark.parametrize(("tensors", "suffices"), [(18, False), (33, True)])
+def test_the_budget_counts_what_is_kept(tensors, suffices):
+    # Of each of three layers 6 tensors at least: queries, keys, values, the output of the heads and
+    # of the feed-forward, and weights, which take copies of queries and keys.
+    budget = tensors * TOKENS.numel() * 30 * 4
+    model = language_model()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if not suffices else "error")
+        with torch.no_grad(), gh.watch(model, keep="parts", budget=budget) as seen:
+            model(TOKENS)
+    assert (seen.missing is None) == suffices
 
 
 @pytest.mark.parametrize(
