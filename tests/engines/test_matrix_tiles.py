@@ -269,16 +269,18 @@ def test_the_plan_states_why_no_tiles_are_taken():
 
 
 def test_pairs_of_vectors_hold_the_earlier_below():
-    vectors = torch.tensor([[1.0, 2.0, -0.5], [3.0, -4.0, 0.25], [8.0, 9.0, 10.0]]).bfloat16()
-    # Rows of five words, of 32 vectors, and one number beyond.
-    rows = np.full(16 * 5 + 1, 7, np.int32)
-    halves = HalfMatrix(vectors.view(torch.int16).numpy().reshape(-1), 3, 3)
-    kernel("pair_rows", np.dtype(np.float32))(halves, 3, 5, rows[:-1])
-    bits = rows.view(np.uint32)
-    assert bits[:5].tolist() == [0x40403F80, 0xC0804000, 0x3E80BF00, 0, 0]
-    assert bits[5:10].tolist() == [0x4100, 0x4110, 0x4120, 0, 0]
-    assert not bits[10:-1].any()
-    assert bits[-1] == 7
+    torch.manual_seed(3)
+    # Two rows of two tiles, of which the last has one row and three columns: 17 pairs of vectors.
+    vectors = torch.randn(33, 19).bfloat16()
+    words = np.full(2 * 2 * 16 * 16 + 1, 7, np.int32)
+    halves = HalfMatrix(vectors.view(torch.int16).numpy().reshape(-1), 19, 19)
+    kernel("pair_rows", np.dtype(np.float32))(halves, 33, 32, words[:-1])
+    tiles = words[:-1].view(np.int16).reshape(2, 2, 16, 16, 2)
+    found = tiles.transpose(0, 2, 4, 1, 3).reshape(64, 32)
+    expected = np.zeros((64, 32), np.int16)
+    expected[:33, :19] = vectors.view(torch.int16).numpy()
+    assert np.array_equal(found, expected)
+    assert words[-1] == 7
 
 
 @needs_tiles
