@@ -3,8 +3,8 @@
 import numpy as np
 
 from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel, together
-from glasshead.engines.streaming.kernels.online import attend_in_parts, settle
 from glasshead.engines.streaming.kernels.packing import copy_rows
+from glasshead.engines.streaming.kernels.parts import attend_in_parts, settle
 from glasshead.engines.streaming.kernels.products import times_matrix, times_panels
 from glasshead.engines.streaming.kernels.streamed import (
     FACTOR,

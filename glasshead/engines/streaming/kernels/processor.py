@@ -55,7 +55,7 @@ TILES = (_AVX512_TILE, _AVX_TILE, _ARM_TILE, _SSE_TILE)
 MATRIX_TILES, SIDE, SQUARE = ("amx-tile", "amx-bf16"), 16, 32
 # How far apart the rows of a block's scores of some keys are: an odd number of pairs of the cache's
 # lines, as lines that are a power of two apart have few places in it.
-AT_A_TIME = 288
+AT_A_TIME = 544
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 
 # Those whose machine code a wheel holds, the best first.

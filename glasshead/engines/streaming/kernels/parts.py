@@ -150,10 +150,10 @@ def _add_part(
     largest = largest_of(scores, place, count)
     if largest == np.inf:
         for j in range(place, place + count):
-            if scores[j] != scores[j]:
+            if np.isnan(scores[j]):
                 rows[_BROKEN, at] = real(1)
     so_far, reference = rows[_TOTAL, at], rows[_REFERENCE, at]
-    if keyed and so_far == so_far and largest * scale > rows[_LARGEST, at]:
+    if keyed and not np.isnan(so_far) and largest * scale > rows[_LARGEST, at]:
         found = key + place_of(largest, scores, place, count)
         rows[KEY, at], rows[MANY_KEYS, at] = found % MANY, found // MANY
     largest *= scale
@@ -179,13 +179,13 @@ def _add_part(
     total, by_log = weights_of(scores, place, count, factor, top, real(-88.0), kept, halves, half)
     rows[_TOTAL, at] = so_far + total
     rows[_BY_LOG, at] += by_log
-    if total != total:
+    if np.isnan(total):
         if largest != np.inf:
             rows[_BROKEN, at] = real(1)
-        if so_far == so_far:
+        if not np.isnan(so_far):
             # Where scores are NaN, the first of them counts as the largest.
             for j in range(count):
-                if scores[place + j] != scores[place + j]:
+                if np.isnan(scores[place + j]):
                     rows[KEY, at], rows[MANY_KEYS, at] = (key + j) % MANY, (key + j) // MANY
                     break
 
@@ -199,7 +199,7 @@ def _finish_row(at, sink, rows):
     total, by_log, broken = rows[_TOTAL, at], rows[_BY_LOG, at], rows[_BROKEN, at]
     if largest == nothing and total == zero:
         for r in range(ROW_STATS):
-            if r != KEY and r != MANY_KEYS:
+            if r not in (KEY, MANY_KEYS):
                 rows[r, at] = zero
         rows[LOG_SUM, at] = rows[MAX_SCORE, at] = nothing
         return
@@ -214,7 +214,7 @@ def _finish_row(at, sink, rows):
     rows[ENTROPY, at] = (log * total - by_log) * inverse
     rows[SCORES, at] = (by_log + reference * total) * inverse
     rows[FACTOR, at] = inverse
-    if total != total:
+    if np.isnan(total):
         rows[MAX_SCORE, at] = rows[MAX_WEIGHT, at] = total
         if broken == zero:
             rows[LOG_SUM, at] = rows[MAX_SCORE, at] = largest
