@@ -52,7 +52,7 @@ def position_among(
 
 @dataclass(frozen=True, eq=False)
 class OutputGradient:
-    """Where the gradient of an attention's output arrives, once a backward pass runs.
+    """The place where the gradient of an attention's output arrives in a backward pass.
 
     Attributes:
         output: The output as autograd knows it.

@@ -190,7 +190,7 @@ class Call(StatisticResults):
         found = self.arrived
         if found is None:
             raise ValueError(
-                "no gradient has reached the output of this attention: call backward() on a loss "
+                "no gradient has reached the output of this attention. Call backward() on a loss "
                 "that depends on it."
             )
         return found
@@ -363,7 +363,7 @@ class Call(StatisticResults):
         stands = f" at {self.position}" if self.position else ""
         queries = "1 query" if self.queries == 1 else f"{self.queries} queries"
         about = f"Call of {queries}{stands} on {self.keys} keys"
-        written = [] if self.by_hand is None else [f"by hand: {self.by_hand}"]
+        written = [] if self.by_hand is None else [f"explicit attention: {self.by_hand}"]
         kept = [] if self._weights is None else [repr(self._weights)]
         return "\n".join([about, *written, *self._lines(), *kept])
 

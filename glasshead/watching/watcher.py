@@ -89,7 +89,7 @@ class WatchChoices:
 
 
 class Watcher:
-    """What one `watch` does with the attention calls of a model.
+    """The work of one `watch` on the attention calls of a model.
 
     Attributes:
         model, choice, names, layers: The model, the options, the modules of the model by name, and
@@ -165,7 +165,7 @@ class Watcher:
         first = name not in self.watched
         if first and (other := output_mismatch(captured)):
             raise UnseenError(
-                "watch needs attention that follows from its queries, keys and mask, but that of "
+                "watch needs attention that follows from its queries, keys and mask, but "
                 f"{name!r} gave {other}. Omit it with layers=."
             )
         placed = self.placer.place(call)

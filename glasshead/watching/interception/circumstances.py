@@ -45,19 +45,20 @@ def unsupported_reason(output: Any, modes: Sequence[Any]) -> str | None:
         return UNDER_VMAP if under_vmap else NUMBERLESS
     if under_vmap is None:
         return lacking(
-            "watch cannot tell torch.vmap from other transforms of torch.func",
+            "watch cannot distinguish torch.vmap from other transforms of torch.func",
             _TRANSFORMS if private(_TRANSFORMS) is None else _VMAP,
             "Run {module} without them, or omit it with layers=",
         )
     if numberless is None:
         return lacking(
-            "watch cannot tell which subclasses of Tensor have numbers",
+            "watch cannot determine which subclasses of Tensor have numbers",
             _IS_FAKE,
             "Give {module} plain tensors, or omit it with layers=",
         )
     if private(_BACKWARD) is None and runs_code_of(*_RECOMPUTING):
         return lacking(
-            "watch cannot tell a forward pass from one that gradient checkpointing runs again",
+            "watch cannot distinguish a forward pass from one that gradient checkpointing runs "
+            "again",
             _BACKWARD,
             "Run {module} without it, or omit it with layers=",
         )
@@ -133,8 +134,8 @@ def intervention_elsewhere() -> str | None:
     if private(_BACKWARD) is not None:
         return None
     return lacking(
-        "intervene cannot tell whether what ran in another thread belongs to its model's backward "
-        "pass",
+        "intervene cannot determine whether what ran in another thread belongs to its model's "
+        "backward pass",
         _BACKWARD,
         "Run the model in the thread of the block only, without gradient checkpointing",
     )

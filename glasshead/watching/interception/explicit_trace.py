@@ -14,8 +14,8 @@ from glasshead.watching.captured_call import hidden_scores, with_own_context, wi
 from glasshead.watching.errors import UnfollowedError
 from glasshead.watching.interception.explicit_records import HandWeights, TakenWeights
 
-_NOT_FOLLOWED = "made its scores of queries and keys in a way that is not to be told"
-_OTHERWISE = "changes its scores otherwise"
+_NOT_FOLLOWED = "made its scores of queries and keys in a way that watch does not recognize"
+_OTHERWISE = "changes its scores in another way"
 _FEATURES = "weighs features by its softmax, and not tokens"
 _ANOTHER_OUTPUT = "gave another output than its weights do with its values"
 _MIXES = "mixes the weights of its heads after the softmax"

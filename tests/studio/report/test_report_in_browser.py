@@ -99,11 +99,11 @@ def test_steps_are_the_librarys_at_every_stop(offline, held):
     assert len(options["normalizer"]) > 1
     page = offline().open("#steps")
     assert_steps(page, sentence)
-    page.get_by_label("Sharpness").press("Home")
+    page.get_by_label("Inverse temperature").press("Home")
     betas = [stop["name"] for stop in options["beta"]]
     for beta in betas:
         assert_steps(page, sentence, beta=beta)
-        page.get_by_label("Sharpness").press("ArrowRight")
+        page.get_by_label("Inverse temperature").press("ArrowRight")
     for normalizer in options["normalizer"]:
         page.get_by_label("Normalizer").select_option(normalizer["name"])
         page.wait_for_selector(".view .body[data-drawn]")
@@ -112,7 +112,7 @@ def test_steps_are_the_librarys_at_every_stop(offline, held):
     for mask in masks:
         page.get_by_role("group", name="Mask").get_by_text(mask, exact=True).click()
     last = {"mask": masks[-1], "normalizer": options["normalizer"][-1]["name"]}
-    page.get_by_label("Sharpness").press("Home")
+    page.get_by_label("Inverse temperature").press("Home")
     assert_steps(page, sentence, beta=betas[0], **last)
     # What is not to be chosen is not offered.
     assert page.get_by_label("Explained word").count() == (len(options["query"]) > 1)
@@ -223,7 +223,7 @@ def test_a_notebook_shows_it_in_a_frame(looking, report, tmp_path):
         frame.get_by_role("link", name=view, exact=True).click()
         frame.locator(f"section.{view.lower().split()[-1]} .body[data-drawn]").wait_for()
         assert frame.locator("[aria-current=page]").inner_text() == view
-    frame.get_by_label("Sharpness").press("Home")
+    frame.get_by_label("Inverse temperature").press("Home")
     frame.locator(".body[data-drawn]").wait_for()
     assert address(page) == look.url
     assert page.locator("#own").inner_text() == "x"
