@@ -1,6 +1,7 @@
 """bfloat16 on matrix tiles (AMX): statistics of float32, a context within its rounding."""
 
 import errno
+import math
 from typing import Any
 
 import numpy as np
@@ -168,6 +169,48 @@ def test_gradients_are_the_reference_s(name, dim, value_dim):
 def test_gradients_of_lengths_around_the_rows_of_tiles_and_blocks(length):
     upstream = torch.randn(2, 4, length, 64).bfloat16()
     check_gradients(inputs_of(length, length, 64, 64), upstream, **MASKS["causal"])
+
+
+GROWING: dict[str, dict[str, Any]] = {
+    "none": {},
+    "causal": {"mask": gh.causal()},
+    "window": {"mask": gh.window(before=701)},
+    "a small sink": {"normalizer": gh.SoftmaxOne()},
+    "a large sink": {"normalizer": gh.SoftmaxOne(torch.tensor(11.0))},
+}
+
+
+def growing(length, last):
+    """Inputs whose scores grow with the keys, which pass by in parts."""
+    query, key, value = inputs_of(67, length, 64, 64)
+    return query, key * torch.linspace(0, last, length).bfloat16()[:, None], value
+
+
+@needs_tiles
+@pytest.mark.parametrize("last", [3, 17])
+@pytest.mark.parametrize("name", GROWING)
+def test_scores_that_grow_from_part_to_part(name, last):
+    check(growing(1171, last), **GROWING[name])
+
+
+@needs_tiles
+@pytest.mark.parametrize("name", GROWING)
+def test_gradients_of_scores_that_grow(name):
+    upstream = torch.randn(2, 4, 67, 64).bfloat16()
+    check_gradients(growing(1171, 2), upstream, **GROWING[name])
+
+
+@needs_tiles
+@pytest.mark.parametrize("place", [3, 701])
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_a_key_that_is_not_finite_is_found_in_any_part(place, number):
+    query, key, value = inputs_of(37, 1171, 32, 32)
+    query, key = query.abs() + 1, key / 8
+    key[:, :, place] = number
+    seen = gh.Attention(engine="streaming").observe(query, key, value, [gh.ArgMax(), gh.MaxScore()])
+    assert seen.context.isnan().all()
+    assert (seen.arg_max == place).all()
+    assert seen.max_score.isnan().all() if math.isnan(number) else (seen.max_score == number).all()
 
 
 @needs_tiles
