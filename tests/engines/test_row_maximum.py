@@ -11,7 +11,7 @@ from glasshead.engines.streaming.kernels.weigh import exponential, largest_of, p
 
 @numba.njit
 def largest(numbers, first, count):
-    return largest_of(numbers[first : first + count])
+    return largest_of(numbers, first, count)
 
 
 @numba.njit

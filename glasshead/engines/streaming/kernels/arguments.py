@@ -275,7 +275,7 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
     "widen": (HalfMatrix, int, int, int, Reals),
     "copy_rows": (Matrix, int, int, int, Reals),
     "pack": (Matrix, int, int, Reals),
-    "pair_up": (HalfMatrix, int, int, HalfPairs, HalfPairs),
+    "pair_up": (HalfMatrix, int, int, int, HalfPairs, HalfPairs),
     "pair_rows": (HalfMatrix, int, int, HalfPairs),
     "forward_blocks": (KernelRecipe, Matrix, HalfPairs, OutputSpec, Results, Workspace, *_BLOCKS),
     "backward_blocks": (

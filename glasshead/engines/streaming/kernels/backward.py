@@ -62,6 +62,7 @@ def backward_blocks(
             last,
             start,
             keys,
+            keys,
             width,
             across,
             workspace.query,
@@ -86,6 +87,7 @@ def backward_blocks(
                 width,
                 real(1),
                 flat,
+                keys,
             )
         else:
             fill(flat, 0)

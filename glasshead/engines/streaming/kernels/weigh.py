@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glasshead.engines.streaming.kernels.options import fill, kernel
+from glasshead.engines.streaming.kernels.processor import at_hand
 from glasshead.engines.streaming.kernels.products import TILE
 from glasshead.engines.streaming.kernels.streamed import (
     ENTROPY,
@@ -23,7 +25,7 @@ from glasshead.engines.streaming.kernels.streamed import (
     ROW_STATS,
     SCORES,
 )
-from glasshead.engines.streaming.kernels.tiles import MATRIX_TILES, rounded
+from glasshead.engines.streaming.kernels.tiles import MATRIX_TILES, rounded, rounded_pair
 
 
 class _Format(NamedTuple):
@@ -76,6 +78,15 @@ _DOUBLE = _Format(
     ),
     -708.0,
 )
+# Whether the processor takes a number's fraction, and multiplies by 2 to the integer below another.
+SCALES = "avx512dq" in at_hand().needs
+_SIXTEEN = ir.VectorType(ir.FloatType(), 16)
+_SINGLE_LEAST = float(np.float32(_SINGLE.least))
+# Of 2^f with the least relative error on 0 <= f < 1, the constant 1 first: 8e-8.
+_POWERS = (
+    *(1.0, 0.6931513118176098, 0.24016445003927303, 0.055799913425224286),
+    *(0.009017029962529613, 0.0018671302119512632),
+)
 _PLACE = ir.IntType(64)
 # No reassociation: it would remove the addition that rounds to an integer.
 _STRICT = ("contract",)
@@ -106,6 +117,8 @@ def _constant(kind: ir.Type, number: float) -> ir.Constant:
 
 def _exponential(builder: Any, of: _Format, value: Any) -> Any:
     """Return e^x of a number, or of each number of a vector."""
+    if SCALES and value.type == _SIXTEEN:
+        return _exponential_by_scaling(builder, value)
     as_float = np.float32 if of is _SINGLE else np.float64
     whole: ir.Type = of.whole
     if isinstance(value.type, ir.VectorType):
@@ -130,6 +143,30 @@ def _exponential(builder: Any, of: _Format, value: Any) -> Any:
     two_to_n = builder.bitcast(builder.shl(exponent, _constant(whole, of.mantissa)), value.type)
     result = builder.fmul(result, two_to_n, flags=_STRICT)
     return builder.select(builder.fcmp_ordered("<", value, number(of.least)), number(0.0), result)
+
+
+def _exponential_by_scaling(builder: Any, value: Any) -> Any:
+    """Return e^x of 16 numbers by AVX-512's own instructions: x = (n + f) ln 2 with 0 <= f < 1."""
+
+    def times_plus(a: Any, b: Any, c: Any) -> Any:
+        return builder.fadd(builder.fmul(a, b, flags=_STRICT), c, flags=_STRICT)
+
+    def call(name: str, *given: Any) -> Any:
+        every = ir.Constant(ir.IntType(16), -1)
+        given = (*given, _constant(_SIXTEEN, 0.0), every, ir.IntType(32)(4))
+        kind = ir.FunctionType(_SIXTEEN, [one.type for one in given])
+        name = f"llvm.x86.avx512.mask.{name}.ps.512"
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), given)
+
+    logarithm = builder.fmul(value, _constant(_SIXTEEN, float(np.float32(1 / math.log(2)))))
+    # What the next integer below leaves; 8: without a word about what is not exact.
+    fraction = call("reduce", logarithm, ir.IntType(32)(8 + 1))
+    result = _constant(_SIXTEEN, float(np.float32(_POWERS[-1])))
+    for factor in reversed(_POWERS[:-1]):
+        result = times_plus(result, fraction, _constant(_SIXTEEN, float(np.float32(factor))))
+    result = call("scalef", result, logarithm)
+    too_small = builder.fcmp_ordered("<", value, _constant(_SIXTEEN, _SINGLE_LEAST))
+    return builder.select(too_small, _constant(_SIXTEEN, 0.0), result)
 
 
 def _steps(
@@ -163,15 +200,12 @@ def _steps(
 
 
 class _Row:
-    """Numbers of a flat array in memory, as vectors of the processor."""
+    """Numbers of a flat array in memory from a place on, as vectors of the processor."""
 
-    def __init__(self, context: Any, builder: Any, kind: Any, array: Any) -> None:
+    def __init__(self, context: Any, builder: Any, kind: Any, array: Any, first: Any) -> None:
         made = context.make_array(kind)(context, builder, array)
-        self.builder, self.data, self.count = (
-            builder,
-            made.data,
-            builder.extract_value(made.shape, 0),
-        )
+        self.builder, self.data = builder, builder.gep(made.data, [first])
+        self.is_empty = builder.icmp_signed("==", builder.extract_value(made.shape, 0), _PLACE(0))
         self.bytes = kind.dtype.bitwidth // 8
         self.lanes = TILE.bytes // self.bytes
         self.real = ir.FloatType() if kind.dtype == types.float32 else ir.DoubleType()
@@ -202,15 +236,16 @@ class _Row:
 
 
 @intrinsic
-def largest_of(typing_context: Any, numbers: Any) -> Any:  # noqa: ARG001 - Numba's protocol
-    """Return the largest number of a flat array; -inf of none or NaN.
+def largest_of(typing_context: Any, numbers: Any, first: Any, count: Any) -> Any:  # noqa: ARG001 - Numba's protocol
+    """Return the largest of `count` numbers of a flat array from a place on; -inf of none or NaN.
 
     No compiler makes vector code of a maximum that ignores NaN, nor keeps the maxima of groups in
     registers.
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        row = _Row(context, builder, signature.args[0], arguments[0])
+        start, many = _places(context, builder, signature, arguments, (1, 2))
+        row = _Row(context, builder, signature.args[0], arguments[0], start)
 
         def larger(x: Any, known: Any) -> Any:
             return builder.select(builder.fcmp_ordered(">", x, known), x, known)
@@ -225,65 +260,82 @@ def largest_of(typing_context: Any, numbers: Any) -> Any:  # noqa: ARG001 - Numb
             return [larger(row.load(at, row.real), known[0])]
 
         nothing = _constant(row.vector, -math.inf)
-        is_wide = builder.icmp_signed(">=", row.count, _PLACE(row.lanes))
+        is_wide = builder.icmp_signed(">=", many, _PLACE(row.lanes))
         with builder.if_else(is_wide) as (wide, narrow):
             with wide:
                 place, maxima = _steps(
-                    builder, _PLACE(0), row.count, 4 * row.lanes, [nothing] * 4, vectors
+                    builder, _PLACE(0), many, 4 * row.lanes, [nothing] * 4, vectors
                 )
                 one = larger(larger(maxima[0], maxima[1]), larger(maxima[2], maxima[3]))
-                _, (one,) = _steps(builder, place, row.count, row.lanes, [one], vectors)
+                _, (one,) = _steps(builder, place, many, row.lanes, [one], vectors)
                 # The last vector overlaps the one before.
-                last = builder.sub(row.count, _PLACE(row.lanes))
+                last = builder.sub(many, _PLACE(row.lanes))
                 most = row.reduced(larger(row.load(last, row.vector), one), larger)
                 from_wide = builder.block
             with narrow:
                 lowest = ir.Constant(row.real, -math.inf)
-                _, (few,) = _steps(builder, _PLACE(0), row.count, 1, [lowest], single)
+                _, (few,) = _steps(builder, _PLACE(0), many, 1, [lowest], single)
                 from_narrow = builder.block
         result = builder.phi(row.real)
         result.add_incoming(most, from_wide)
         result.add_incoming(few, from_narrow)
         return result
 
-    return numbers.dtype(numbers), code
+    return numbers.dtype(numbers, first, count), code
+
+
+def _places(
+    context: Any, builder: Any, signature: Any, arguments: Any, which: tuple[int, ...]
+) -> list[Any]:
+    """Return integers among arguments, in 64 bits."""
+    return [context.cast(builder, arguments[n], signature.args[n], types.int64) for n in which]
 
 
 @intrinsic
 def weights_of(
     typing_context: Any,  # noqa: ARG001 - Numba's protocol
     numbers: Any,
+    first: Any,
+    count: Any,
     factor: Any,
     top: Any,
     least: Any,
     kept: Any,
     halves: Any,
+    first_half: Any,
 ) -> Any:
     """Replace each x by e^y for y = factor · x - top, and return the sums of e^y and of y e^y.
 
     A y below `least` counts as `least`. A row takes the same additions wherever it begins, and none
-    of them one by one if it fills a vector. The results go to `halves`, rounded to bfloat16, if
-    that is not empty; x itself is replaced if it is to be `kept`.
+    of them one by one if it fills a vector. The x are `count` numbers of a flat array from a place
+    on. The results go to `halves`, rounded to bfloat16, if that is not empty; x itself is replaced
+    if it is to be `kept`.
     """
     of = _SINGLE if numbers.dtype == types.float32 else _DOUBLE
-    signature = types.UniTuple(numbers.dtype, 2)(numbers, factor, top, least, kept, halves)
+    signature = types.UniTuple(numbers.dtype, 2)(
+        numbers, first, count, factor, top, least, kept, halves, first_half
+    )
 
     def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        row = _Row(context, builder, sig.args[0], arguments[0])
+        start, many, start_half = _places(context, builder, sig, arguments, (1, 2, 8))
+        row = _Row(context, builder, sig.args[0], arguments[0], start)
         parts = [
             context.cast(builder, value, kind, numbers.dtype)
-            for value, kind in zip(arguments[1:4], sig.args[1:4], strict=True)
+            for value, kind in zip(arguments[3:6], sig.args[3:6], strict=True)
         ]
-        half = _Row(context, builder, sig.args[5], arguments[5])
-        is_rounded = builder.icmp_signed(">", half.count, _PLACE(0))
+        half = _Row(context, builder, sig.args[7], arguments[7], start_half)
+        is_rounded = builder.not_(half.is_empty)
 
         def store(weights: list[tuple[Any, Any]]) -> None:
-            with builder.if_then(arguments[4]):
+            with builder.if_then(arguments[6]):
                 for p, place in weights:
                     row.store(p, place)
             if not MATRIX_TILES or numbers.dtype != types.float32:
                 return
             with builder.if_then(is_rounded):
+                while len(weights) > 1:
+                    (low, place), (high, _), *weights = weights
+                    half.store(rounded_pair(builder, low, high), place)
                 for p, place in weights:
                     bits = rounded(builder, p if p.type == row.vector else splat(p))
                     if p.type != row.vector:
@@ -322,18 +374,16 @@ def weights_of(
             return body
 
         zero, zeros = ir.Constant(row.real, 0.0), _constant(row.vector, 0.0)
-        is_wide = builder.icmp_signed(">=", row.count, _PLACE(row.lanes))
+        is_wide = builder.icmp_signed(">=", many, _PLACE(row.lanes))
         with builder.if_else(is_wide) as (wide, narrow):
             with wide:
                 # The last vector overlaps the one before, whose numbers are replaced by then.
-                last = builder.sub(row.count, _PLACE(row.lanes))
+                last = builder.sub(many, _PLACE(row.lanes))
                 left = row.load(last, row.vector)
                 vectors = step(row.vector)
-                place, sums = _steps(
-                    builder, _PLACE(0), row.count, 4 * row.lanes, [zeros] * 8, vectors
-                )
+                place, sums = _steps(builder, _PLACE(0), many, 4 * row.lanes, [zeros] * 8, vectors)
                 sums = [plus(plus(*sums[n::4]), plus(*sums[n + 2 :: 4])) for n in (0, 1)]
-                place, sums = _steps(builder, place, row.count, row.lanes, sums, vectors)
+                place, sums = _steps(builder, place, many, row.lanes, sums, vectors)
                 p, by_log = weight(left)
                 store([(p, last)])
                 kind = ir.VectorType(ir.IntType(32), row.lanes)
@@ -349,9 +399,7 @@ def weights_of(
                 ]
                 from_wide = builder.block
             with narrow:
-                _, of_narrow = _steps(
-                    builder, _PLACE(0), row.count, 1, [zero, zero], step(row.real)
-                )
+                _, of_narrow = _steps(builder, _PLACE(0), many, 1, [zero, zero], step(row.real))
                 from_narrow = builder.block
         results = []
         for one, other in zip(of_wide, of_narrow, strict=True):
@@ -494,7 +542,7 @@ def hide(scores, first, first_key, visible, bounds):
 
 # A fused product less the largest score, which was rounded, is off by half of the last bit of that:
 # too much for scores beyond this size.
-_SMALL = 64.0
+SMALL = 64.0
 
 
 @kernel
@@ -529,7 +577,7 @@ def weigh(scores, scale, first, first_key, bounds, sink, keyed, kept, halves, ro
         fill(half[stop:], 0)
         half = half[start:stop]
 
-        largest = largest_of(row)
+        largest = largest_of(row, 0, len(row))
 
         broken = False
         if largest == -np.inf:
@@ -557,12 +605,12 @@ def weigh(scores, scale, first, first_key, bounds, sink, keyed, kept, halves, ro
 
         largest *= scale
         factor = scale
-        if scale != one and not abs(largest) <= _SMALL:
+        if scale != one and not abs(largest) <= SMALL:
             factor = one
             for j in range(len(row)):
                 row[j] *= scale
         top = max(largest, sink)
-        total, by_log = weights_of(row, factor, top, least, kept, half)
+        total, by_log = weights_of(row, 0, len(row), factor, top, least, kept, half, 0)
         whole = total
         if sink != -np.inf:
             whole += real(np.exp(sink - top))
