@@ -73,6 +73,7 @@ from glasshead.recipe.scores import InnerProduct as InnerProduct
 from glasshead.recipe.scores import ScaledDot as ScaledDot
 from glasshead.recipe.scores import Score as Score
 from glasshead.recipe.tile import Tile as Tile
+from glasshead.serving.watch_vllm import watch_vllm as watch_vllm
 from glasshead.statistics import ArgMax as ArgMax
 from glasshead.statistics import DistanceHistogram as DistanceHistogram
 from glasshead.statistics import Entropy as Entropy
