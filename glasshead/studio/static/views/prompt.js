@@ -110,10 +110,14 @@ class Prompt {
     this.ask();
   }
 
-  /** @param {string} token */
+  /** Append a token to the text, or put it in the place of a blank. @param {string} token */
   follow(token) {
-    this.text.field.value += token.replaceAll("␣", " ").replaceAll("\\n", "\n");
-    this.text.field.focus();
+    const { field } = this.text;
+    const { predicts, blank } = this.told;
+    const written = token.replaceAll("␣", " ").replaceAll("\\n", "\n");
+    if (predicts === "blanks") field.value = field.value.replace(blank, () => written.trim());
+    else field.value += written;
+    field.focus();
     this.typed();
   }
 
