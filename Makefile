@@ -13,7 +13,7 @@ NEWER := 'pip>=25.1'
 # Some containers forbid Python to store bytecode; each process would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-all test-rest lint matrix bench docs pictures recording notebooks \
+.PHONY: setup demo test test-all test-rest lint matrix bench bench-page docs pictures recording notebooks \
     translations kernels catalogues release-check clean
 
 # What `make demo` needs, and then the rest.
@@ -93,6 +93,11 @@ bench: setup
 	$(BIN)/python benchmarks/atlas.py
 	$(BIN)/python benchmarks/studio.py
 
+# The costs on each processor, from benchmarks/results/*.json into the site; measured by
+# python benchmarks/processor.py NAME PROCESSOR.
+bench-page: setup
+	$(BIN)/python benchmarks/processor.py --page
+
 # The streaming kernels' machine code for this processor, again if a kernel was edited.
 STREAMING := glasshead/engines/streaming
 kernels: .venv/base
@@ -120,7 +125,7 @@ notebooks: setup
 
 LOCALES := glasshead/explanation/locales
 translations: setup
-	$(BIN)/pybabel --quiet extract --no-default-keywords --keywords='_ say Description Message Refusal NotThere NotYet Forgotten TooMuch Busy' --omit-header \
+	$(BIN)/pybabel --quiet extract --mapping=pyproject.toml --no-default-keywords --keywords='_ say Description Message Refusal NotThere NotYet Forgotten TooMuch Busy' --omit-header \
 	    --add-location=file --width=100 --output-file=$(LOCALES)/glasshead.pot \
 	    glasshead/cli glasshead/diagnosis glasshead/drawing glasshead/explanation glasshead/message.py glasshead/recipe glasshead/studio glasshead/tasks glasshead/watching
 	$(BIN)/pybabel --quiet update --domain=glasshead --no-fuzzy-matching --ignore-obsolete \

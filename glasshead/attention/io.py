@@ -323,8 +323,8 @@ class UnknownStatistic(Statistic):
 
     def _refusal(self) -> ValueError:
         return ValueError(
-            f"{self.name} was saved by its name alone, and can be neither read nor added. Observe "
-            "it again, and add before saving."
+            f"{self.name} was saved by its name alone, so it can be neither read nor added. "
+            "Observe it again, and add before saving."
         )
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Where the streaming engine was measured to be faster than SDPA, by `benchmarks/grid.py`."""
+"""Calls for which streaming was measured to be faster than SDPA, by `benchmarks/grid.py`."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ HIDDEN_LESS = 0.25
 
 
 class Faster(NamedTuple):
-    """Where streaming is faster than SDPA, with gradients and without.
+    """Calls for which streaming is faster than SDPA, with gradients and without.
 
     Attributes:
         scores: The fewest scores of a call, batch and heads together.

@@ -1,4 +1,4 @@
-"""What a watch keeps of each call beside its statistics, within a budget of memory."""
+"""Keep tensors of each call in addition to its statistics, within a budget of memory."""
 
 import copy
 from collections.abc import Callable
@@ -91,9 +91,9 @@ class Keeper:
         source = captured.gradient
         if source is None:
             raise UnfitError(
-                "keep='gradients' needs attention whose output autograd shows, but that of "
-                f"{name!r} it does not. Call F.scaled_dot_product_attention there, or omit it "
-                "with layers=."
+                "keep='gradients' needs attention whose output autograd shows, but it does not "
+                f"show the output of {name!r}. Call F.scaled_dot_product_attention there, or omit "
+                "it with layers=."
             )
         if source.drops:
             raise UnfitError(
@@ -129,7 +129,7 @@ class Keeper:
         if captured.context is None:
             raise UnfitError(
                 "keep='context' needs attention whose output shows before it is projected, but "
-                f"that of {name!r} does not. Omit it with layers=."
+                f"the output of {name!r} does not. Omit it with layers=."
             )
         context = captured.context().detach()
         self._charge(name, context.numel() * context.itemsize)
@@ -145,15 +145,15 @@ class Keeper:
         explicit, source = captured.trace, captured.gradient
         if explicit is None and source is not None and source.drops:
             raise UnfitError(
-                f"keep='trace' needs attention without dropout, and {name or 'the model'!r} drops "
-                f"weights; call model.eval() first."
+                f"keep='trace' needs attention without dropout, but {name or 'the model'!r} drops "
+                "weights. Call model.eval() first."
             )
         if explicit is None and (captured.by_hand or source is None):
             raise UnfitError(
                 "keep='trace' needs attention whose queries, keys, values and output show, "
-                f"without dropout, but those of {name!r} do not. Write it as a product, a softmax "
-                "and a product, call F.scaled_dot_product_attention, use keep='weights', or "
-                "narrow layers=."
+                f"without dropout, but those tensors of {name!r} do not. Write it as a product, a "
+                "softmax and a product, call F.scaled_dot_product_attention, use keep='weights', "
+                "or narrow layers=."
             )
         # Steps from the scores to what dropout leaves, and the vectors around them.
         numbers = 6 * prod(problem.scores_shape) + 4 * problem.value.numel()
@@ -200,7 +200,7 @@ def steps_of(captured: CapturedCall, problem: Problem, name: str) -> Trace:
     if trace is None:
         raise UnfitError(
             "keep='trace' needs attention that follows from its queries, keys and values, but "
-            f"that of {name!r} does not. Use keep='weights', or narrow layers=."
+            f"{name!r} computes it otherwise. Use keep='weights', or narrow layers=."
         )
     steps = {each: problem.as_given(step) for each, step in trace.steps()}
     return Trace(*(steps[each] for each in STEPS), problem=problem)

@@ -225,7 +225,7 @@ class Seen(Mapping[str, Watched]):
         if name not in self._watched and name in (layers := self.layers):
             return layers[name]
         if name not in self._watched:
-            raise KeyError(f"{name!r} was not seen; there is {_some(list(self))}.")
+            raise KeyError(f"{name!r} was not observed. Use one of {_some(list(self))}.")
         return self._watched[name]
 
     def __iter__(self) -> Iterator[str]:

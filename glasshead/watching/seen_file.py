@@ -53,6 +53,7 @@ def _described(call: Call) -> dict[str, Any]:
         "apart": call.apart,
         "untold": call.untold,
         "stop": call.stop,
+        "kernel": call.kernel,
         "statistics": describe_values(valued, call.values),
     }
 
@@ -104,23 +105,23 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor], place: int) -
     statistics, values = found(described["statistics"], own)
     shape = tuple(whole_number(length, "shape") for length in described["shape"])
     if not shape:
-        raise ValueError("a call has one axis at least")
+        raise ValueError("a call must have at least one axis")
     heads, crossing = described["heads"], described.get("crossing", False)
     if crossing not in (True, False):
-        raise ValueError("a call crosses or does not")
+        raise ValueError("a call must cross or not")
     # Older files do not say whether a call is beside another, or merged.
     known = (*described.get("pass", (0, 0, False)), False, False)
     forward, run, interleaved, beside, merged = known[:5]
     if any(one not in (True, False) for one in (interleaved, beside, merged)):
-        raise ValueError("a call is interleaved, beside another and merged, or not")
+        raise ValueError("a call must be interleaved, beside another and merged, or not")
     by_hand = described.get("by_hand")
     if not isinstance(by_hand, str | None):
-        raise ValueError("the steps of a call by hand are words")  # noqa: TRY004 - of a file
+        raise ValueError("the steps of explicit attention in a call must be words")  # noqa: TRY004 - of a file
     rows, position = described.get("rows"), whole_number(described["position"], "position")
     apart = described.get("apart", _APART if position and place else None)
-    untold = described.get("untold")
-    if not isinstance(apart, str | None) or not isinstance(untold, str | None):
-        raise ValueError("what is not known of a call is said in words")  # noqa: TRY004 - of a file
+    untold, kernel = described.get("untold"), described.get("kernel")
+    if not all(isinstance(one, str | None) for one in (apart, untold, kernel)):
+        raise ValueError("what is not known of a call must be stated in words")
     info = CallInfo(
         position=position,
         first_key=whole_number(described["first_key"], "first_key"),
@@ -140,6 +141,7 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor], place: int) -
         apart=apart,
         untold=untold,
         stop=None if (stop := described.get("stop")) is None else whole_number(stop, "stop"),
+        kernel=kernel,
     )
     return Call(shape, statistics, values, info)
 

@@ -36,7 +36,7 @@ from glasshead.watching.watcher import WatchChoices, Watcher
 
 
 @contextmanager
-def watch(
+def watch(  # noqa: PLR0913 - each is an option of its own
     model: nn.Module,
     statistics: Statistics = (),
     *,
@@ -47,6 +47,7 @@ def watch(
     keep: str | None = None,
     budget: int = 2**31,
     expect: Mapping[str, Mask | None] | None = None,
+    same_bits: bool = True,
 ) -> Iterator[Seen]:
     """Observe every attention of a model while the block lasts.
 
@@ -100,6 +101,11 @@ def watch(
             which the first that names a layer counts; None states that nothing is hidden. A warning
             at the end of the block names the layers that ran by another mask, and
             `seen.unexpected` says how. Padding is not compared.
+        same_bits: False allows the streaming engine to compute calls of
+            `F.scaled_dot_product_attention` on the CPU in the model's place, with the statistics in
+            one pass. Outputs and gradients then round otherwise, and `call.kernel` is "streaming".
+            Compiled code, dropout, gradient checkpointing, interventions, a second watch and calls
+            of fewer than 256 queries keep the model's kernel.
 
     Yields: the `Watched` of each attention, its statistics `[batch, heads, …]`, by the dotted name
     of its module.
@@ -139,6 +145,7 @@ def watch(
         check_mask(attention_mask),
         expect,
         check_ends(ended),
+        _flag(same_bits, "same_bits"),
     )
     if not requested and not choice.keep:
         raise ValueError(
@@ -174,6 +181,12 @@ def _heads(heads: Any) -> tuple[int, ...] | None:
     if not isinstance(heads, list | tuple | range) or not heads:
         raise TypeError(f"heads must be a list of heads such as [0, 3], got {heads!r}.")
     return tuple(whole_number(head, "heads") for head in heads)
+
+
+def _flag(given: Any, name: str) -> bool:
+    if not isinstance(given, bool):
+        raise TypeError(f"{name} must be True or False, got {given!r}.")
+    return given
 
 
 def _keeps(keep: Any) -> str | None:

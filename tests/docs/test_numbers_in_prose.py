@@ -1,5 +1,6 @@
 """A number that two texts state is the same in both, and the one that is measured."""
 
+import json
 import re
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import torch
 import glasshead as gh
 from glasshead.cli.demo import _plan
 from glasshead.explanation.translations import LANGUAGES, Say
-from scripts import ROOT
+from scripts import ROOT, script
 
 
 def prose(name):
@@ -52,6 +53,16 @@ def test_the_demo_takes_as_long_as_the_readme_says(lang):
     assert not re.search(r"by hand|elle |a mano|手算", plan)
 
 
+def stored(name):
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text("utf-8"))
+
+
+def test_the_page_states_the_costs_that_are_stored(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    page = (ROOT / "docs" / "concepts" / "performance.md").read_text("utf-8")
+    assert script("benchmarks/processor.py").tables() in page
+
+
 @pytest.mark.parametrize(
     ("work", "measured"),
     [
@@ -61,11 +72,25 @@ def test_the_demo_takes_as_long_as_the_readme_says(lang):
     ],
 )
 def test_the_cost_of_statistics_is_the_one_that_was_measured(work, measured):
-    page = (ROOT / "docs" / "concepts" / "performance.md").read_text("utf-8")
     results = (ROOT / "benchmarks" / "results" / "observe.md").read_text("utf-8")
     columns, row = (
         next(line.split("|") for line in results.splitlines() if line.startswith(f"| {start}"))
         for start in ("| 1024 tokens", f"{measured} |")
     )
-    stated = re.search(rf"AMD EPYC Zen 5.*?\| {re.escape(work)} \| ([\d.]+) \|", page, re.DOTALL)
-    assert row[columns.index(" 4096 tokens ")].split() == [stated[1], "×"]
+    (ratio,) = next(cost["ratio"] for cost in stored("zen5")["costs"] if cost["work"] == work)
+    assert row[columns.index(" 4096 tokens ")].split() == [f"{ratio:.2f}", "×"]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_benchmarks_print_whole_numbers_in_a_narrow_terminal(width, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    pairs = script("benchmarks/pairs.py")
+    rows = [
+        pairs.judged("a long name of what is compared, T=1024", [(0.123456, 0.0987)], ratio=1.25),
+        pairs.figure("T=4096, watched against eager", 0.04321, "×", about="of these", at_most=0.1),
+    ]
+    pairs.show("a title", rows, width=width)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= width
+    for number in ("123.46 ms", "98.70 ms", "1.251", "0.04321 ×"):
+        assert number in printed

@@ -65,7 +65,7 @@ class Streaming:
         if not problem.score.is_inner_product:
             return f"the score {type(problem.score).__name__} is not an inner product"
         if not problem.normalizer.exponential:
-            return f"the weights of {type(problem.normalizer).__name__} are no exponentials"
+            return f"the weights of {type(problem.normalizer).__name__} are not exponentials"
         if problem.dropout:
             return "it keeps no weights that could be dropped"
         if problem.query.device.type not in ("cpu", "meta"):

@@ -64,7 +64,7 @@ class _Vectors(NamedTuple):
 
     @property
     def number(self) -> Any:
-        """How many of them there are: for keys, as many as their batch row has."""
+        """Number of them: for keys, as many as their batch row has."""
         return _KEYS if self.shared else self.length
 
     @classmethod

@@ -7,7 +7,7 @@ import { range, weight, within } from "./numbers.js";
 /** @import { Figure } from "./figure.js" */
 
 /**
- * A head whose arcs are shown: its colour, and its weights by rows.
+ * A head whose arcs are shown: its color, and its weights by rows.
  * @typedef {{name: string, color: string, values: Float32Array}} ArcHead
  */
 

@@ -4,7 +4,7 @@ import { element, setAttributes } from "./dom.js";
 
 /**
  * A part of a picture. One with `marks` is a figure within it, at `x` and `y`; with a `text`, a text;
- * with a `d`, a path; with an `href`, a data: URL, an image; any other is a rectangle. A colour may have its name on the page (paperColor).
+ * with a `d`, a path; with an `href`, a data: URL, an image; any other is a rectangle. A color may have its name on the page (paperColor).
  * @typedef {object} Mark
  * @property {number} [x]
  * @property {number} [y]
@@ -119,7 +119,7 @@ export function save(content, download) {
 }
 
 /**
- * A bar of colours with a label before it, its colon included, and the numbers of its ends: 0, and the last colour's.
+ * A bar of colors with a label before it, its colon included, and the numbers of its ends: 0, and the last color's.
  * @param {number} x
  * @param {number} y  Of the letters
  * @param {string} label
@@ -185,7 +185,7 @@ export function sideBySide(figures) {
 }
 
 /**
- * What colours stand for, one below the other.
+ * What colors stand for, one below the other.
  * @param {{name: string, color: string}[]} keys
  * @returns {Figure}
  */

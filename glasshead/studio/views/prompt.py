@@ -89,7 +89,7 @@ class PromptPass:
     Attributes:
         reading: The tokens, and the attention of each layer.
         logits: Of tokens, `[length, vocabulary]`, or of labels, `[length, labels]` or
-            `[1, labels]`; None where the model has no head.
+            `[1, labels]`; None if the model has no head.
     """
 
     reading: ModelPass
@@ -124,9 +124,9 @@ class Prompts:
             `Shown`; `blank`, the mask token if it predicts masked tokens; `likely`, the most likely
             predictions, each with its `text`, its probability `p` and that with all heads,
             `before`; and `loss`, the mean of −ln p of each token but the first, in nats, with
-            `loss_before`, that with all heads; None where the model predicts no tokens.
+            `loss_before`, that with all heads; None if the model predicts no tokens.
 
-        Errors: a `Refusal` where the text has no word or too many bytes, there is no such head, or
+        Errors: a `Refusal` if the text has no word or too many bytes, there is no such head, or
         the model does not read it; `Cancelled`.
         """
         own, whole = self.pass_of(text, without, work), self.pass_of(text, (), work)
@@ -171,7 +171,7 @@ class Prompts:
     ) -> Float[Tensor, "shown length length"]:
         """Return the weights of some heads.
 
-        Errors: a `Refusal` where there is no such head, and as of `predictions`.
+        Errors: a `Refusal` if there is no such head, and as of `predictions`.
         """
         reading = self.pass_of(text, without, work).reading
         return torch.stack([heads.whole_map(reading, *head) for head in shown])
@@ -314,7 +314,7 @@ def telling_head(reading: ModelPass) -> list[int]:
 def logits_of(reader: "Reader", tokens: Int[Tensor, " length"]) -> Tensor | None:
     """Run a reader's model with its head: logits after each token, or of each label.
 
-    None where the model has no head; it has run all the same.
+    None if the model has no head; it has run all the same.
     """
     model = reader.model
     if isinstance(model, LanguageModel):
@@ -352,7 +352,7 @@ def loss_of(logits: Float[Tensor, "length vocabulary"], tokens: Int[Tensor, " le
 def ablated_heads(reading: ModelPass, without: Sequence[Head]) -> Mapping[str, list[int]]:
     """Return heads by the name of their module, as `gh.ablate` takes them.
 
-    Errors: a `Refusal` where there is no such layer or head.
+    Errors: a `Refusal` if there is no such layer or head.
     """
     found: dict[str, list[int]] = {}
     for layer, head in without:
@@ -369,7 +369,7 @@ def described(studio: Studio) -> dict[str, Any] | None:
     """Return what a studio's model is: its `name`, `layers`, `heads` and `parameters`.
 
     The name is None for a model of this library's own, which the page names by its task. Numbers
-    of layers and heads are None where the model does not tell, or its layers differ. None where it
+    of layers and heads are None if the model does not tell, or its layers differ. None if it
     cannot be opened, which the views report.
     """
     try:
@@ -441,7 +441,7 @@ def _add_routes(routes: "Routes") -> None:
     ) -> dict[str, Any]:
         """Return what the model predicts after a prompt, with heads taken away and with all.
 
-        400 where there is no such head, 404 where there is no model.
+        400 if there is no such head, 404 if there is no model.
         """
         return prompts.predictions(text, _heads(without), top, temperature, work)
 
@@ -455,9 +455,9 @@ def _add_routes(routes: "Routes") -> None:
 
     @routes.numbers("/weights")
     def weights(work: Work, text: Prompt, heads: _Shown, without: _Heads = "") -> Tensor:
-        """Return the weights of some heads, [heads, queries, keys]; −0 where the mask hides.
+        """Return the weights of some heads, [heads, queries, keys]; −0 if the mask hides.
 
-        400 where there is no such head.
+        400 if there is no such head.
         """
         return prompts.weights(text, _heads(without), _heads(heads), work)
 

@@ -53,7 +53,7 @@ _NO_LIMIT = 2**30
 def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
     """Load a text-only decoder or encoder and its tokenizer.
 
-    Errors: a ValueError or an OSError in one sentence where it is another kind of model, is
+    Errors: a ValueError or an OSError in one sentence if it is another kind of model, is
     incomplete, has pickled weights, or needs remote code.
     """
     shapes = checked_shapes(folder)
@@ -159,7 +159,7 @@ def _read_base(model: Any, options: dict[str, Any], tokens: Int[Tensor, "texts l
 
 
 def _vocabulary_size(model: Any) -> int | None:
-    """Return the number of token embeddings; None where the model does not tell."""
+    """Return the number of token embeddings; None if the model does not tell."""
     try:
         return getattr(model.get_input_embeddings(), "num_embeddings", None)
     except (AttributeError, NotImplementedError):
@@ -170,7 +170,7 @@ def checked_shapes(folder: Path) -> dict[str, Sequence[int]]:
     """Check the files in a folder of transformers, and return the shapes of its weights by name.
 
     Errors: a MissingLibraryError without transformers; a ValueError or an OSError in one sentence
-    where files are no regular ones or too large, or name code or files elsewhere, or weights are
+    if files are no regular ones or too large, or name code or files elsewhere, or weights are
     missing, pickled or damaged.
     """
     require(f"opening {shown(folder)}", "transformers")
@@ -210,7 +210,7 @@ def _check_files(folder: Path) -> None:
 def _check_weights(folder: Path) -> None:
     """Check that there are weights that can be read without unpickling.
 
-    Errors: a ValueError where they are pickled, a FileNotFoundError where there are none.
+    Errors: a ValueError if they are pickled, a FileNotFoundError if there are none.
     """
     if any(folder.glob("*.safetensors")):
         return
@@ -235,7 +235,7 @@ def _check_weights(folder: Path) -> None:
 def _kind(folder: Path) -> tuple[Any, Any, str]:
     """Return the class that loads the model, its config, and the name of its attention.
 
-    Errors: a ValueError where the model does not read text alone.
+    Errors: a ValueError if the model does not read text alone.
     """
     from transformers import (
         AutoConfig,

@@ -122,7 +122,7 @@ def reader_of_model(
         tokenizer: One of transformers, or of this library; None for a folder, which has its own.
         device: For the model of a folder.
 
-    Errors: a TypeError or ValueError where they do not go together; those of `open_reader`.
+    Errors: a TypeError or ValueError if they do not go together; those of `open_reader`.
     """
     if not isinstance(model, nn.Module):
         if not isinstance(model, str | os.PathLike):

@@ -384,7 +384,7 @@ def test_each_control_changes_what_is_seen(looking, stored, square):
     most = of_blocks(square[0, 1], 2).max().item() / 4
     top = next(one for one in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1) if one >= most)
     assert legend.inner_text().split()[2] == f"{top:.4f}"
-    slider = page.get_by_label("Top of the colour scale")
+    slider = page.get_by_label("Top of the color scale")
     slider.focus()
     slider.press("Home")
     drawn(page)

@@ -190,7 +190,7 @@ def test_errors(run, tmp_path):
         gh.Report(run, " \n")
     with pytest.raises(ValueError, match="lang must be one of en, tr, es, zh-Hant, zh-Hans"):
         gh.Report(run, "text", lang="de")
-    with pytest.raises(Refusal, match="none is no folder: name one of a run"):
+    with pytest.raises(Refusal, match=r"none is not a folder\. Name one of a run"):
         gh.Report(tmp_path / "none", "text")
     x = torch.eye(3)
     gh.Attention().weights(x, x).save(tmp_path / "kept.safetensors")

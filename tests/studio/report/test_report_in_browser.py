@@ -94,11 +94,11 @@ def test_steps_are_the_librarys_at_every_stop(offline, steps_page, steps_held):
     assert len(options["normalizer"]) > 1
     page = offline(steps_page).open("#steps")
     assert_steps(page, sentence)
-    page.get_by_label("Sharpness").press("Home")
+    page.get_by_label("Inverse temperature").press("Home")
     betas = [stop["name"] for stop in options["beta"]]
     for beta in betas:
         assert_steps(page, sentence, beta=beta)
-        page.get_by_label("Sharpness").press("ArrowRight")
+        page.get_by_label("Inverse temperature").press("ArrowRight")
     for normalizer in options["normalizer"]:
         page.get_by_label("Normalizer").select_option(normalizer["name"])
         page.wait_for_selector(".view .body[data-drawn]")
@@ -107,7 +107,7 @@ def test_steps_are_the_librarys_at_every_stop(offline, steps_page, steps_held):
     for mask in masks:
         page.get_by_role("group", name="Mask").get_by_text(mask, exact=True).click()
     last = {"mask": masks[-1], "normalizer": options["normalizer"][-1]["name"]}
-    page.get_by_label("Sharpness").press("Home")
+    page.get_by_label("Inverse temperature").press("Home")
     assert_steps(page, sentence, beta=betas[0], **last)
     # What is not to be chosen is not offered.
     assert page.get_by_label("Explained word").count() == (len(options["query"]) > 1)

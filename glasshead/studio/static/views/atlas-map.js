@@ -25,7 +25,7 @@ import { Viewport } from "./atlas-viewport.js";
  */
 
 /**
- * The ends of the colours, and the place of a weight among them.
+ * The ends of the colors, and the place of a weight among them.
  * @typedef {{floor: number, top: number, place: ColorScale}} Scale
  */
 
@@ -355,7 +355,7 @@ export class AtlasMap {
   }
 }
 
-/** The page's colours, which a canvas does not know by name. */
+/** The page's colors, which a canvas does not know by name. */
 function inks() {
   const names = ["paper", "sunk", "ink", "quiet", "accent"];
   return Object.fromEntries(names.map((name) => [name, paperColor(name)]));

@@ -64,7 +64,7 @@ class Atlas {
     this.source = source;
     this.isStored = about.subject.kind === "weights";
     this.isLogarithmic = state.scale !== "linear";
-    // The weight of the last colour, where one was chosen.
+    // The weight of the last color, where one was chosen.
     this.top = Number(state.top) || null;
     this.newOpening = newest(context.signal);
     /** @type {string | null} */
@@ -336,7 +336,7 @@ class Atlas {
     }
   }
 
-  /** Offer the ends of the scale, and colour by one of them. */
+  /** Offer the ends of the scale, and color by one of them. */
   rescale() {
     const { isLogarithmic } = this;
     const { tops, most } = this.info;

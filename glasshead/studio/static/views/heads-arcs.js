@@ -38,7 +38,7 @@ export class HeadArcs {
     );
   }
 
-  /** The heads that are kept, in the order of their colours. */
+  /** The heads that are kept, in the order of their colors. */
   get kept() {
     return headsOf(this.state.arcs).slice(0, MOST_COLORS - 1);
   }

@@ -33,7 +33,7 @@ export class OneHead {
     this.whole = null;
     /** @type {Look} */
     this.look = null;
-    // The head and its role, and the ends of its colours.
+    // The head and its role, and the ends of its colors.
     this.name = "";
     /** @type {string[]} */
     this.ends = [];

@@ -312,7 +312,7 @@ class Heads {
   }
 
   /**
-   * What is seen: the arcs, all heads, and the open one with its colours, beside the other side.
+   * What is seen: the arcs, all heads, and the open one with its colors, beside the other side.
    * @returns {Omit<Figure, "title">}
    */
   figure() {

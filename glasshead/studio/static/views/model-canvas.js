@@ -274,7 +274,7 @@ export class ModelCanvas {
     event.preventDefault();
   }
 
-  /** Select a neighbour. @param {[number, number]} move */
+  /** Select a neighbor. @param {[number, number]} move */
   step([down, right]) {
     const { counts } = this.scene;
     const [layer, head] = this.place;

@@ -267,7 +267,7 @@ class Steps {
   }
 
   /**
-   * The scales of colours: their labels, with a colon, the numbers at their ends, and the colours of
+   * The scales of colors: their labels, with a colon, the numbers at their ends, and the colors of
    * those on both sides of 0.
    * @returns {Scale[]}
    */
@@ -328,7 +328,7 @@ class Steps {
   }
 }
 
-/** The colours from the lowest number over 0 to the highest. */
+/** The colors from the lowest number over 0 to the highest. */
 function divergingRamp() {
   const made = element("span.ramp.both");
   made.style.background = divergingGradient();

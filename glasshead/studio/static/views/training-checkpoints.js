@@ -311,7 +311,7 @@ function sequential(top) {
 }
 
 /**
- * Paint differences: one colour for less, another for more, and paper for none.
+ * Paint differences: one color for less, another for more, and paper for none.
  * @param {number} most  The largest difference
  */
 function diverging(most) {
