@@ -121,7 +121,7 @@ def _predicts(model: nn.Module) -> Predicts | None:
         return None
     from transformers.models.auto import modeling_auto as known
 
-    heads: dict[Predicts, Mapping[str, Any]] = {
+    heads: dict[Predicts, Any] = {
         "tokens": known.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         "blanks": known.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
         "labels": known.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,

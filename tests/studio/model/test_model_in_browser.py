@@ -299,8 +299,8 @@ def test_a_picture_has_the_letters_of_the_page_and_keeps_spaces(looking, serving
         page.get_by_role("button", name="SVG").click()
     download.value.save_as(tmp_path / "model.svg")
     root = ET.parse(tmp_path / "model.svg").getroot()
-    assert root.get("font-family").startswith('"Source Sans 3"')
-    texts = [each for each in root.findall(".//{*}text") if str(each.text).startswith(" ")]
+    assert root.attrib["font-family"].startswith('"Source Sans 3"')
+    texts = [each for each in root.findall(".//{*}text") if "".join(each.itertext())[:1] == " "]
     assert len(texts) == TEXT.count(" ")
     space = "{http://www.w3.org/XML/1998/namespace}space"
     assert all(each.get(space) == "preserve" for each in texts)
