@@ -125,7 +125,7 @@ notebooks: setup
 
 LOCALES := glasshead/explanation/locales
 translations: setup
-	$(BIN)/pybabel --quiet extract --no-default-keywords --keywords='_ say Description Message Refusal NotThere NotYet Forgotten TooMuch Busy' --omit-header \
+	$(BIN)/pybabel --quiet extract --mapping=pyproject.toml --no-default-keywords --keywords='_ say Description Message Refusal NotThere NotYet Forgotten TooMuch Busy' --omit-header \
 	    --add-location=file --width=100 --output-file=$(LOCALES)/glasshead.pot \
 	    glasshead/cli glasshead/diagnosis glasshead/drawing glasshead/explanation glasshead/message.py glasshead/recipe glasshead/studio glasshead/tasks glasshead/watching
 	$(BIN)/pybabel --quiet update --domain=glasshead --no-fuzzy-matching --ignore-obsolete \

@@ -11,6 +11,7 @@ from glasshead.cli.demo import demo
 from glasshead.cli.diagnose import diagnose
 from glasshead.cli.evaluate import evaluate
 from glasshead.cli.explain import explain
+from glasshead.cli.help import translated
 from glasshead.cli.near import near
 from glasshead.cli.observe import observe
 from glasshead.cli.report import report
@@ -19,6 +20,7 @@ from glasshead.cli.studio import studio
 from glasshead.cli.train import train
 from glasshead.cli.translate import translate
 from glasshead.cli.write import write
+from glasshead.explanation.translations import catalogue
 
 app = typer.Typer(
     name="glasshead",
@@ -67,6 +69,11 @@ def _glasshead(
 
 
 @cache
-def program() -> Any:
-    """Return the command that runs the app: all commands with their options, read once."""
-    return typer.main.get_command(app)
+def program(language: str = "en") -> Any:
+    """Return the command that runs the app: all commands with their options, read once.
+
+    Args:
+        language: Of the help: one of `glasshead.explanation.translations.LANGUAGES`.
+    """
+    english = typer.main.get_command(app)
+    return english if language == "en" else translated(english, catalogue(language).gettext)

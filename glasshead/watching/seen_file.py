@@ -60,6 +60,7 @@ def _described(call: Call) -> dict[str, Any]:
         "apart": call.apart,
         "untold": call.untold,
         "stop": call.stop,
+        "kernel": call.kernel,
         "statistics": describe_values(valued, call.values),
     }
 
@@ -129,9 +130,9 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor], place: int) -
         raise ValueError("the steps of explicit attention in a call must be words")  # noqa: TRY004 - of a file
     rows, position = described.get("rows"), whole_number(described["position"], "position")
     apart = described.get("apart", _APART if position and place else None)
-    untold = described.get("untold")
-    if not isinstance(apart, str | None) or not isinstance(untold, str | None):
-        raise ValueError("what is not known of a call must be stated in words")  # noqa: TRY004 - of a file
+    untold, kernel = described.get("untold"), described.get("kernel")
+    if not all(isinstance(one, str | None) for one in (apart, untold, kernel)):
+        raise ValueError("what is not known of a call must be stated in words")
     info = CallInfo(
         position=position,
         first_key=whole_number(described["first_key"], "first_key"),
@@ -151,6 +152,7 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor], place: int) -
         apart=apart,
         untold=untold,
         stop=None if (stop := described.get("stop")) is None else whole_number(stop, "stop"),
+        kernel=kernel,
     )
     return Call(shape, statistics, values, info)
 

@@ -77,6 +77,7 @@ class WatchChoices:
         attention_mask: True for real tokens; None: the mask given to the model.
         expect: Masks that are stated, by patterns of module names.
         ended: What ends a text; None: the model's own ids.
+        same_bits: Whether the model runs on its own kernels, and on no faster ones.
     """
 
     statistics: dict[str, Statistic]
@@ -86,6 +87,7 @@ class WatchChoices:
     attention_mask: Bool[Tensor, "batch tokens"] | None = None
     expect: Mapping[str, Mask | None] | None = None
     ended: Ends | None = None
+    same_bits: bool = True
 
 
 class Watcher:
@@ -206,6 +208,11 @@ class Watcher:
         self.observer.singles.add_row(row, info.real, values)
         self.record(name, self.recorder.made(first.shape, values, info))
         return True
+
+    def selects(self) -> bool:
+        """Return whether the attention in progress belongs to a selected layer."""
+        calls = calls_in_progress(self.names)
+        return bool(calls) and attention_name(self.names, calls[0].module) in self._selected
 
     def record(self, name: str, make: Callable[[], Call]) -> None:
         """Record a call of an attention; a watcher of another kind uses it up instead."""

@@ -62,7 +62,7 @@ def unsupported_reason(output: Any, modes: Sequence[Any]) -> str | None:
             _BACKWARD,
             "Run {module} without it, or omit it with layers=",
         )
-    if private(_HIDE) is None and _others_open(modes):
+    if private(_HIDE) is None and others_open(modes):
         return lacking(
             "watch cannot hide what it computes from other modes, such as an operator counter,",
             _HIDE,
@@ -90,7 +90,7 @@ def _has_no_numbers(output: Any) -> bool | None:
     return False if plain else None
 
 
-def _others_open(modes: Sequence[Any]) -> bool:
+def others_open(modes: Sequence[Any]) -> bool:
     """Return whether other modes are open in this thread, or may be."""
     opened = private(_MODES)
     return opened is None or any(one not in modes for one in opened())

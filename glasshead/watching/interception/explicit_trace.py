@@ -10,7 +10,7 @@ from glasshead.attention import Attention
 from glasshead.recipe.masks import Mask, causal, dense
 from glasshead.recipe.problem import Trace
 from glasshead.recipe.scores import Dot, ScaledDot, Score
-from glasshead.watching.captured_call import hidden_scores, with_own_context, within
+from glasshead.watching.captured_call import hiding_limit, with_own_context, within
 from glasshead.watching.errors import UnfollowedError
 from glasshead.watching.interception.explicit_records import HandWeights, TakenWeights
 
@@ -63,7 +63,7 @@ def trace_of_scores(
         beta: The scale of the products.
         product: The type in which the products were computed.
     """
-    hidden = hidden_scores(scores, product)
+    hidden = scores <= hiding_limit(product)
     dtype = torch.promote_types(scores.dtype, torch.float32)
     query, key, value, scores = (one.to(dtype) for one in (query, key, value, scores))
     scores = scores.masked_fill(hidden, 0.0)

@@ -933,7 +933,7 @@ class TestTheWatch:
         with gh.watch(model, [gh.Entropy()]) as seen:
             model(x)
         words = f"queries · keys, times {SCALE:.4g}, softmax, · values"
-        assert f"by hand: {words}" in repr(seen[""][0])
+        assert f"explicit attention: {words}" in repr(seen[""][0])
         seen.save(tmp_path / "seen.safetensors")
         assert gh.Seen.load(tmp_path / "seen.safetensors")[""][0].by_hand == words
 
