@@ -9,6 +9,7 @@ from torch import Tensor
 from glasshead.engines import reduce_by_fastest
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import without_autocast
+from glasshead.serving.plugin import pass_scans
 from glasshead.serving.served_layers import ServedLayer
 from glasshead.serving.watched_request import StepOutput, WatchedRequest
 from glasshead.statistics import Statistic
@@ -169,9 +170,10 @@ class Settler:
 
 def _cache_of(layers: Sequence[ServedLayer]) -> "PagedCache | None":
     """Return the caches of layers that are alike, as kernels read them."""
-    # Not before an engine starts: vLLM looks at all that is loaded then, and fails at llvmlite.
+    # It loads llvmlite.
     from glasshead.engines.streaming.paged import PagedCache
 
+    pass_scans()
     first = layers[0]
     sinks, slopes = (
         None if own is None else torch.stack([getattr(one, name) for one in layers])
