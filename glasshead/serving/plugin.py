@@ -6,10 +6,10 @@ nothing until a method is called: nothing is wrapped, and PyTorch is not importe
 
 import json
 import sys
-from functools import cache
 from typing import Any
 
 from glasshead.private_names import private
+from glasshead.serving.library_scans import pass_scans
 
 # The classes of workers that hold a model runner, as versions of vLLM name them.
 _WORKERS = "vllm.v1.worker.worker_base.WorkerBase"
@@ -31,27 +31,6 @@ def register() -> None:
         glasshead_means,
     ):
         setattr(worker, method.__name__, method)
-
-
-@cache
-def pass_scans() -> None:
-    """Let llvmlite's library have no `__dict__`, as an engine of vLLM that starts fails at it.
-
-    vLLM 0.32 then reads the `__dict__` of all that is loaded, and llvmlite takes the name for that
-    of a function in machine code.
-    """
-    library = private("llvmlite.binding.ffi.lib")
-    kind = type(library)
-    usual = getattr(kind, "__getattr__", None)
-    if usual is None:
-        return
-
-    def of_library(self: Any, name: str) -> Any:
-        if name == "__dict__":
-            raise AttributeError(name)
-        return usual(self, name)
-
-    kind.__getattr__ = of_library
 
 
 def glasshead_start(self: Any, asked: str) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 from glasshead.engines import reduce_by_fastest
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import without_autocast
-from glasshead.serving.plugin import pass_scans
+from glasshead.serving.library_scans import pass_scans
 from glasshead.serving.served_layers import ServedLayer
 from glasshead.serving.watched_request import StepOutput, WatchedRequest
 from glasshead.statistics import Statistic

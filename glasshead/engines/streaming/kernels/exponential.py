@@ -107,8 +107,8 @@ def exponential_of(builder: Any, of: _Format, value: Any) -> Any:
     if isinstance(value.type, ir.VectorType):
         whole = ir.VectorType(whole, value.type.count)
 
-    def number(constant: float) -> ir.Constant:
-        return constant(value.type, float(as_float(constant)))
+    def number(real: float) -> ir.Constant:
+        return constant(value.type, float(as_float(real)))
 
     def times_plus(a: Any, b: Any, c: Any) -> Any:
         return builder.fadd(builder.fmul(a, b, flags=STRICT), c, flags=STRICT)
