@@ -327,14 +327,11 @@ class Weights(LazyMatrix):
         query, key = tensors["query"], tensors["key"]
         problem = Problem(query=query, key=key, value=key, dropout=0.0, **recipe)
         rows = KnownRows(*(tensors[name] for name in _ROWS)) if {*_ROWS} & {*tensors} else None
-        parts = (
-            (problem.score, Score),
-            (problem.normalizer, Normalizer),
-            (problem.mask, Mask | None),
-        )
-        for part, kind in parts:
+        parts = (("score", Score), ("normalizer", Normalizer), ("mask", Mask | None))
+        for name, kind in parts:
+            part = getattr(problem, name)
             if not isinstance(part, kind):
-                raise TypeError(f"a {type(part).__name__} is not a {kind}")
+                raise TypeError(f"{name} must be a {name.title()}, got {type(part).__name__}.")
         check_inputs(query, key, key)
         problem.check()
         for numbers in (tensors["logsumexp"], *(rows or ())):

@@ -335,7 +335,7 @@ def test_memory_that_runs_out_is_told(command, monkeypatch):
     monkeypatch.setattr("glasshead.cli.explain.explain_sentence", fail)
     outcome = command("explain")
     assert outcome.code == 2
-    assert "this takes more memory than there is" in outcome.err
+    assert "this needs more memory than is available" in outcome.err
 
 
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (BrokenPipeError, 1)])

@@ -156,7 +156,7 @@ def _one_call_each(seen: gh.Seen, length: int) -> gh.Seen:
         if (call.queries, call.keys) == (length, length)
     }
     if not layers:
-        raise Refusal("the model has no self-attention over a text. Name another.")
+        raise Refusal("the model has no self-attention over a text. Open another model.")
     return gh.Seen(layers)
 
 
