@@ -34,7 +34,7 @@ class AttentionChange:
 
     Attributes:
         name: Name of the module.
-        scales: Whether the queries are changed.
+        scales, rekeys: Whether the queries are changed, and the keys.
         hides: Whether the mask is changed.
     """
 
@@ -46,6 +46,7 @@ class AttentionChange:
         self._parts, self._capture = parts, capture
         self.name = parts[0][0].name
         self.scales = any(one.scales for _, one in parts)
+        self.rekeys = any(one.rekeys for _, one in parts)
         self.hides = any(one.hides for _, one in parts)
 
     @cached_property
@@ -60,6 +61,14 @@ class AttentionChange:
         for call, one in self._parts:
             query = one.change_query(query, call)
         return query
+
+    def key(
+        self, key: Float[Tensor, "*batch kv_heads keys dim"]
+    ) -> Float[Tensor, "*batch kv_heads keys dim"]:
+        """Return the changed keys."""
+        for call, one in self._parts:
+            key = one.change_key(key, call)
+        return key
 
     def factors(self, heads: int, like: Tensor) -> Float[Tensor, " heads"]:
         """Return the factor of the queries of each head.
@@ -114,6 +123,8 @@ class AttentionChange:
         problem = self.captured.problem
         if self.scales:
             problem = replace(problem, query=self.query(problem.query))
+        if self.rekeys:
+            problem = replace(problem, key=self.key(problem.key))
         if self.hides:
             problem = replace(problem, mask=dense(self._visible[1]))
         return replace(self.captured, problem=problem, logsumexp=logsumexp)

@@ -104,7 +104,7 @@ class Call(StatisticResults):
         missing: Why what was to be kept is not; None if it is, or nothing was asked for.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what is kept, each by its name
         self,
         shape: tuple[int, ...],
         statistics: dict[str, Statistic],
@@ -115,10 +115,11 @@ class Call(StatisticResults):
         context: Float[Tensor, "*batch heads queries value_dim"] | None = None,
         arrived: Callable[[], WeightGradients | None] | None = None,
         missing: str | None = None,
+        parts: Any = None,
     ) -> None:
         self.shape, self.statistics, self.values = shape, statistics, values
         self._info, self._weights, self._trace, self._context = info, weights, trace, context
-        self._arrived, self.missing = arrived, missing
+        self._arrived, self.missing, self._parts = arrived, missing, parts
         self.position, self.first_key, self.keys = info.position, info.first_key, info.keys
         self.crossing, self.compressed = info.crossing, info.compressed
         self.heads, self.real = info.heads, info.real
@@ -157,6 +158,14 @@ class Call(StatisticResults):
         Errors: a `BudgetError` if the budget was exhausted before.
         """
         return self._kept(self._context)
+
+    @property
+    def parts(self) -> Any:
+        """What is followed of its queries and keys, for `score_parts`; None: not asked for.
+
+        Errors: a `BudgetError` if the budget was exhausted before.
+        """
+        return self._kept(self._parts)
 
     def _kept(self, value: Any) -> Any:
         if value is None and self.missing is not None:

@@ -223,6 +223,8 @@ class Seen(Mapping[str, Watched]):
     ) -> None:
         self._watched, self._other_mixers = watched, unobserved
         self._unexpected = {} if unexpected is None else unexpected
+        # What is followed of the logits of the last pass, for `logit_parts`.
+        self.logits: Callable[[], Any] = _nothing
 
     def __getitem__(self, name: str) -> Watched:
         if name not in self._watched and name in (layers := self.layers):
@@ -412,6 +414,10 @@ class Seen(Mapping[str, Watched]):
         blocks = [*map(Paragraph, self._unobserved_lines()), *blocks]
         title = f"Seen: {counted(len(self), 'attention')}"
         return Document(blocks, title=title)._repr_html_()
+
+
+def _nothing() -> None:
+    return None
 
 
 def named(unobserved: Mapping[str, str]) -> str:

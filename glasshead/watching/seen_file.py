@@ -14,7 +14,7 @@ from glasshead.watching.layer_record import Watched
 from glasshead.watching.other_mixers import Unobserved
 from glasshead.watching.recorded_call import Call, CallInfo
 
-_KIND = "watch"
+KIND = "watch"
 # Key of the padding mask; names of statistics are identifiers.
 _REAL = "#real"
 
@@ -25,6 +25,13 @@ def save(
     unobserved: Mapping[str, Unobserved],
 ) -> None:
     """Write every call to a file."""
+    write(file, KIND, *contents(watched, unobserved))
+
+
+def contents(
+    watched: Mapping[str, Watched], unobserved: Mapping[str, Unobserved]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the description and the tensors of every call."""
     tensors: dict[str, Tensor] = {}
     for name, calls in watched.items():
         for place, call in enumerate(calls):
@@ -32,7 +39,7 @@ def save(
             tensors |= {f"{name}/{place}/{value}": tensor for value, tensor in own.items()}
     layers = {name: [_described(call) for call in calls] for name, calls in watched.items()}
     others = {name: [*one] for name, one in unobserved.items()}
-    write(file, _KIND, {"layers": layers, "unobserved": others}, tensors)
+    return {"layers": layers, "unobserved": others}, tensors
 
 
 def _described(call: Call) -> dict[str, Any]:
@@ -62,18 +69,22 @@ def load(
     file: str | os.PathLike[str],
 ) -> tuple[dict[str, Watched], dict[str, Unobserved]]:
     """Read every call from a file, by layer name, and which layers were not observed."""
-    description, tensors = read(file, _KIND)
-    with understood(file, _KIND):
-        own: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
-        for name, tensor in tensors.items():
-            call, _, value = name.rpartition("/")
-            own[call][value] = tensor
-        layers = description["layers"].items()
+    description, tensors = read(file, KIND)
+    with understood(file, KIND):
         others = description.get("unobserved", {}).items()
-        return (
-            {name: _watched(name, calls, own) for name, calls in layers},
-            {name: _unobserved(*one) for name, one in others},
-        )
+        return of_contents(description, tensors), {name: _unobserved(*one) for name, one in others}
+
+
+def of_contents(
+    description: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> dict[str, Watched]:
+    """Rebuild what `contents` has described, without the layers that were not observed."""
+    own: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
+    for name, tensor in tensors.items():
+        call, _, value = name.rpartition("/")
+        own[call][value] = tensor
+    layers = description["layers"].items()
+    return {name: _watched(name, calls, own) for name, calls in layers}
 
 
 def _unobserved(kind: Any, selected: Any) -> Unobserved:

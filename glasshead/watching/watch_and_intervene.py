@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,6 +32,9 @@ from glasshead.watching.interventions import Intervention, ZeroAblation
 from glasshead.watching.layer_record import close
 from glasshead.watching.module_calls import compiled_parts
 from glasshead.watching.padding import check_mask
+from glasshead.watching.residual.call_parts import parts_of
+from glasshead.watching.residual.following import following
+from glasshead.watching.residual.tape import Tape
 from glasshead.watching.seen import Seen, end
 from glasshead.watching.watcher import WatchChoices, Watcher
 
@@ -93,7 +97,8 @@ def watch(  # noqa: PLR0913 - each is an option of its own
             "context" the output of its heads before the output projection, for `MeanAblation` and
             `ActivationPatch`; "trace" every step, as a `Trace` for `gh.explain`, with all of its
             matrices: of explicit attention, or of a function's queries, keys and values if they
-            give the output that it gave.
+            give the output that it gave; "parts" the weights, and what each module added to the
+            residual stream, for `score_parts`, `logit_parts` and `trace_back`.
         budget: Memory for these in bytes, over all calls. When it is spent, nothing more is kept; a
             warning at the end of the block says so, and reading what is missing raises a
             `BudgetError`, which is a ValueError.
@@ -147,6 +152,11 @@ def watch(  # noqa: PLR0913 - each is an option of its own
         check_ends(ended),
         _flag(same_bits, "same_bits"),
     )
+    if choice.keep == "parts" and compiled_parts(model):
+        raise ValueError(
+            "keep='parts' needs a model that is not compiled, as it follows operators. Give it the "
+            "model as it was before torch.compile."
+        )
     if not requested and not choice.keep:
         raise ValueError(
             "watch needs statistics such as [gh.Entropy()], or keep='weights', got neither."
@@ -154,7 +164,7 @@ def watch(  # noqa: PLR0913 - each is an option of its own
     watcher = Watcher(model, layers, choice)
     seen = Seen(watcher.watched, watcher.unobserved, watcher.recorder.masks.unexpected)
     try:
-        with observing(watcher):
+        with observing(watcher), _splitting(watcher, seen):
             yield seen
     finally:
         end(seen)
@@ -169,6 +179,16 @@ def observing(watcher: Watcher) -> AbstractContextManager[None]:
     # A block may be left in another thread, as in a generator, and still belongs to this one.
     patches = [*_patches(), *recompiling(), *calling_back()]
     return watching(THREADS.session, watcher, patches, observing_operators())
+
+
+def _splitting(watcher: Watcher, seen: Seen) -> AbstractContextManager[None]:
+    """Return the block in which the residual stream is followed, if its parts are asked for."""
+    keeper = watcher.recorder.keeper
+    if keeper is None or keeper.keep != "parts":
+        return nullcontext()
+    tape = Tape(watcher.names, partial(keeper.charge_or_stop, "the residual stream"))
+    keeper.split, seen.logits = partial(parts_of, tape), lambda: tape.output
+    return following(tape, watcher.model, watcher.names)
 
 
 def _patches() -> list[Patch]:
@@ -190,9 +210,10 @@ def _flag(given: Any, name: str) -> bool:
 
 
 def _keeps(keep: Any) -> str | None:
-    if keep not in (None, "weights", "gradients", "context", "trace"):
+    if keep not in (None, "weights", "gradients", "context", "trace", "parts"):
         raise ValueError(
-            f"keep must be 'weights', 'gradients', 'context', 'trace' or nothing, got {keep!r}."
+            "keep must be 'weights', 'gradients', 'context', 'trace', 'parts' or nothing, got "
+            f"{keep!r}."
         )
     return keep
 
@@ -257,6 +278,8 @@ def intervene(
       before the output projection. `run` is what `gh.watch(model, keep="context")` has seen.
     - `ScaleBeta(factor)` scales β, the inverse temperature of the softmax.
     - `ForbidKeys(keys)` (attention knockout) and `ForceKeys(keys)` change which keys are visible.
+    - `PatchPart(run, component)` (path patching) changes what one component of the residual stream
+      adds to the queries and keys. `run` is what `gh.watch(model, keep="parts")` has seen.
 
     Several interventions on one attention apply in their order, the outer block's first. A key is
     visible if all of them show it. All else is computed by the model's own functions, and gradients

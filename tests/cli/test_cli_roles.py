@@ -286,7 +286,7 @@ def test_numbers_that_overflow_are_refused(command, place):
     save_file(tensors, file, {"format": "pt"})
     outcome = command("roles", "llama")
     assert (outcome.code, outcome.out) == (2, "")
-    assert "the scores overflow to infinity. Open another model, or train" in outcome.err
+    assert "the scores overflow to infinity. Use another model, or train" in outcome.err
 
 
 def test_what_is_refused_by_itself_needs_no_torch():

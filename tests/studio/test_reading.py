@@ -192,7 +192,7 @@ def test_an_attention_that_runs_again_is_a_layer_of_its_own():
         return attention(x + attention(x))
 
     seen = run(reader_of(attention, read), torch.arange(LENGTH), (), budget=2**20)
-    assert list(seen) == ["", "#1"]
+    assert list(seen) == ["#0", "#1"]
     first, second = (one.weights.dense() for one in seen.values())
     assert first.shape == (1, HEADS, LENGTH, LENGTH)
     assert not first.allclose(second)

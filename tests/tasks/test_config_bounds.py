@@ -113,7 +113,10 @@ def changed(folder, target, section=None, **values):
 )
 def test_a_run_is_no_larger_than_its_weights(tmp_path, run, values):
     folder = changed(run, tmp_path / "run", "model", **values)
-    with nothing_built(), pytest.raises(ValueError, match=r"config\.json (describes|is not what)"):
+    with (
+        nothing_built(),
+        pytest.raises(ValueError, match=r"config\.json (states|describes|is not what)"),
+    ):
         Writer.load(folder)
 
 
@@ -136,7 +139,7 @@ def test_a_model_is_no_larger_than_its_weights(tmp_path, folders, kind, values):
     with (
         nothing_built(),
         pytest.raises(
-            ValueError, match=r"config\.json (describes|needs|must)|in .*config\.json must"
+            ValueError, match=r"config\.json (states|describes|needs|must)|in .*config\.json must"
         ) as told,
     ):
         open_any_reader(folder)

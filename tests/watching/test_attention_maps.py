@@ -486,7 +486,7 @@ def test_what_is_not_known_is_refused_in_a_sentence():
     assert layer.image(grid=(2, 3)).elsewhere == pytest.approx({"other tokens": 1 / 7})
     refused = {
         "patch of the 2 × 3": {"query": (2, 0)},
-        "one of the 7": {"query": 7},
+        "query must be in -7..6": {"query": 7},
         "at least one query": {"query": []},
         "has 2, counted from 0": {"heads": [2]},
         "a row of the 1": {"batch": 1},

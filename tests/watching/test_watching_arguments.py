@@ -42,14 +42,20 @@ from watching.torch.explicit import check, undisturbed
             [gh.Entropy()],
             {"keep": "all"},
             ValueError,
-            "keep must be 'weights', 'gradients', 'context', 'trace' or nothing, got 'all'.",
+            (
+                "keep must be 'weights', 'gradients', 'context', 'trace', 'parts' or nothing, "
+                "got 'all'."
+            ),
         ),
         (
             Model(),
             [gh.Entropy()],
             {"keep": True},
             ValueError,
-            "keep must be 'weights', 'gradients', 'context', 'trace' or nothing, got True.",
+            (
+                "keep must be 'weights', 'gradients', 'context', 'trace', 'parts' or nothing, "
+                "got True."
+            ),
         ),
         (Model(), [gh.Entropy()], {"budget": -1}, ValueError, "budget"),
         (Model(), [gh.Entropy()], {"budget": 0.5}, TypeError, "budget"),

@@ -54,6 +54,23 @@ export function paperColor(name) {
 }
 
 /**
+ * A color of paper that another one covers in part, as "#rrggbb": without transparency, what is drawn
+ * twice is not darker.
+ * @param {string} name
+ * @param {number} part
+ */
+export function faint(name, part) {
+  const [over, under] = [name, "paper"].map((each) => channels(paperColor(each)));
+  const mixed = over.map((each, at) => Math.round(part * each + (1 - part) * under[at]));
+  return `#${mixed.map((each) => each.toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** @param {string} color  As "#rrggbb" */
+function channels(color) {
+  return [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
+}
+
+/**
  * A scale from a weight to its place in the map.
  * @param {object} [ends]
  * @param {number} [ends.top]  Weight of the last color
@@ -93,8 +110,7 @@ export function paint(canvas, placeOf) {
 /** The map with a number for each color, as its four bytes in a picture are read. */
 function packedColors() {
   const bytes = ramp().flatMap((color) => {
-    const [red, green, blue] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
-    return [red, green, blue, 255];
+    return [...channels(color), 255];
   });
   return new Uint32Array(new Uint8Array(bytes).buffer);
 }

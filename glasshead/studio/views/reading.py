@@ -145,16 +145,20 @@ def _before_each(
 
 
 def _one_call_each(seen: gh.Seen, length: int) -> gh.Seen:
-    """Split each layer into its calls, as some models run one attention module in every layer.
+    """Return each call that is self-attention over the text as a layer of its own.
+
+    A module that runs several times, as if layers share weights, is a layer per run; its runs are
+    named as by `gh.Seen.layers`.
 
     Errors: a `Refusal` if none of them is a self-attention over the text.
     """
-    layers = {
-        f"{name}{_CALL_MARK}{number}" if number else name: Watched(name, [call])
+    named = (
+        (f"{name}{_CALL_MARK}{number}" if len(watched) > 1 else name, call)
         for name, watched in seen.items()
         for number, call in enumerate(watched)
         if (call.queries, call.keys) == (length, length)
-    }
+    )
+    layers = {name: Watched(name, [call]) for name, call in named}
     if not layers:
         raise Refusal("the model has no self-attention over a text. Open another model.")
     return gh.Seen(layers)

@@ -206,7 +206,7 @@ def score_roles(
                 masses[name] = masses[name] + one if name in masses else one
     if any(one.sums.isnan().any() for one in masses.values()):
         raise ValueError(
-            Message("the scores overflow to infinity. Train the model again, or name another.")
+            Message("the scores overflow to infinity. Use another model, or train this one again.")
         )
     return RolesOnTexts(roles_of(masses, required), sees_later)
 

@@ -38,6 +38,8 @@ def reader_of_classifier(folder: Path, device: torch.device) -> Reader:
         reader_of(shown(folder), tokenizer, model, read, context),
         field=data.text,
         shorten=lambda tokens: shortened(list(tokens), data),
+        predicts="labels",
+        labels=tuple(data.answers),
     )
 
 
@@ -61,6 +63,7 @@ def _of_language_model(reader: Reader, model: LanguageModel) -> Reader:
         read=model.hidden,
         context=model.config.context_length,
         mask=next(attentions).attention.mask,
+        predicts="tokens",
     )
 
 

@@ -139,6 +139,11 @@ class InterveneMode(ThreadMode, TorchFunctionMode):
         change = session.change(None, apart.shape[-3], capture)
         if change is None:
             return func(*args, **kwargs)
+        if change.rekeys:
+            raise ValueError(
+                "PatchPart needs attention whose queries and keys are given to a function, but "
+                f"{change.name!r} is explicit. Load the model with attn_implementation='sdpa'."
+            )
         if change.scales:
             raise ValueError(
                 "ScaleBeta needs attention whose queries are given to a function, but "

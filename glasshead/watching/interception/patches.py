@@ -238,6 +238,7 @@ def _changed(
                 f"{change.name!r} has {type(rule.score).__name__}. Set the beta of that score."
             )
         query = change.query(query)
+    key = change.key(key)
     if change.hides:
         visible = change.visible(key.shape[-2])
         visible = visible.squeeze(-3) if query.ndim < 4 else visible

@@ -144,7 +144,7 @@ def test_what_cannot_be_told_is_refused():
     rule, x = gh.Attention(), torch.zeros(1, 2, 3, 5)
     with gh.watch(rule, keep="weights") as alone:
         rule(x, x, x)
-    with pytest.raises(ValueError, match="alignment_heads needs the cross-attention of a text"):
+    with pytest.raises(ValueError, match="alignment_heads needs the cross-attention from text"):
         gh.alignment_heads(alone)
     with pytest.raises(TypeError, match="got int"):
         gh.alignment_heads(3)

@@ -42,10 +42,11 @@ export function drawAtlas(pen, map) {
   pen.save();
   pen.translate(gutter.left, 0);
   clip(pen, 0, 0, viewport.width, viewport.height);
-  pen.fillStyle = ink.sunk;
-  pen.fillRect(0, 0, viewport.width, viewport.height);
   const { zoom } = viewport;
   clip(pen, viewport.left(0), viewport.top(0), info.keys * zoom, info.queries * zoom);
+  // What is hidden is darker than what is beyond the map.
+  pen.fillStyle = ink.sunk;
+  pen.fillRect(0, 0, viewport.width, viewport.height);
   const isWhole = viewport
     .tiles(SIDE)
     .map((at) => drawTile(pen, map, at))

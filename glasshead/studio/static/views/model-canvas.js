@@ -336,6 +336,7 @@ export class ModelCanvas {
     const marks = marksOf(this.scene, this.view).map(({ image, ...mark }) => {
       return image ? { ...mark, href: image.toDataURL() } : mark;
     });
-    return { width, height: height + ROW, marks };
+    const size = { width, height: height + ROW };
+    return { ...size, marks: [{ x: 0, y: 0, ...size, clips: true, marks }] };
   }
 }

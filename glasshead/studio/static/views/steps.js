@@ -1,5 +1,6 @@
 // The view "steps": every matrix of a small attention, and the sum behind each of its numbers.
 import { element, fill, given } from "../dom.js";
+import { stacked } from "../figure.js";
 import { decimal } from "../numbers.js";
 import { Refused } from "../source.js";
 import { CellOfModel } from "./steps-cell.js";
@@ -283,7 +284,8 @@ class Steps {
 
   figure() {
     const notes = [this.t("steps.hidden")];
-    return pictureOf(this.pipeline, this.explained.title, this.scales(), notes);
+    const matrices = pictureOf(this.pipeline, this.explained.title, this.scales(), notes);
+    return stacked([matrices, this.walk.figure()]);
   }
 
   /** The largest weight of the word that is explained. */
