@@ -62,7 +62,7 @@ CASES = [
     (["explain", SENTENCE, "--dim", "5000"], "--dim must be from 1 to 4096, got 5000."),
     (
         ["explain", "--dim", "4"],
-        "--dim sets the width of random vectors, but the vectors are given",
+        "--dim sets the width of random vectors, but the vectors are",
     ),
     (["explain", "a", "--dim", "4", "--vectors", "good.csv"], "--dim sets the width of random"),
     (["explain", "two", "texts"], "Got unexpected extra argument"),
@@ -211,8 +211,8 @@ def test_a_model_of_another_task_is_named_with_what_it_is_used_by(
     assert (outcome.code, outcome.out) == (2, "")
     holds, look = LOOK[found]
     assert outcome.err == (
-        f"glasshead: error: glasshead {used} needs {NEEDS[needed]}, but {found} holds {holds}. Pass "
-        f"a run of glasshead train {needed}, or inspect this folder with glasshead "
+        f"glasshead: error: glasshead {used} needs {NEEDS[needed]}, but {found} holds {holds}. "
+        f"Pass a run of glasshead train {needed}, or inspect this folder with glasshead "
         f"{look.format(found)} or glasshead studio {found}.\n"
     )
 

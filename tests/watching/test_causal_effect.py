@@ -79,7 +79,7 @@ class TestErrors:
     def test_without_a_loss(self):
         effect = gh.causal_effect(Classifies().eval(), {"": []}, X)
         with pytest.raises(
-            ValueError, match=r"needs a loss, but the model gave none\. Pass labels"
+            ValueError, match=r"needs a loss, but the model gave none\. Pass lab"
         ):
             effect.loss_change  # noqa: B018
 
