@@ -280,7 +280,7 @@ def bad(name, **others):
 
 
 BAD = [
-    ({"query": None}, "the file must have query, key and optionally value, got key"),
+    ({"query": None}, "the file must have query, key and optionally value, got"),
     ({"query": None, "key": None}, "optionally value, got value. Rename or add query, key."),
     ({"mask": torch.ones(3)}, "got also mask. Remove the other tensors."),
     ({"key": torch.ones(4, 17, 5, dtype=torch.int64)}, "key must be float16, bfloat16, float32 or"),
