@@ -488,9 +488,9 @@ def test_what_is_not_known_is_refused_in_a_sentence():
         "patch of the 2 × 3": {"query": (2, 0)},
         "query must be in -7..6": {"query": 7},
         "at least one query": {"query": []},
-        "has 2, counted from 0": {"heads": [2]},
-        "a row of the 1": {"batch": 1},
-        "keys of the 7": {"without": [7]},
+        "heads must be in 0..1": {"heads": [2]},
+        "batch must be in 0..0": {"batch": 1},
+        "without must be in 0..6": {"without": [7]},
         r"kinds of keys of '' \('other tokens'\), got 'class'": {"without": "class"},
     }
     for sentence, given in refused.items():
