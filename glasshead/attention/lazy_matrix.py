@@ -97,7 +97,7 @@ class LazyMatrix(ABC):
         >>> import glasshead as gh
         >>> W = gh.Attention(bias=gh.ALiBi(8)).weights(*torch.randn(2, 2, 8, 5, 3).unbind(0))
         >>> W.head(1, -1), W.head(1, -1)[2:].allclose(W[1, -1, 2:])
-        (Weights [5, 5], 100 B if it were there, True)
+        (Weights [5, 5], 100 B if it were dense, True)
         """
         leading = self.shape[:-2]
         if len(index) != len(leading):

@@ -324,11 +324,11 @@ def test_numbers_are_needed_and_exponentials():
 
 
 def test_it_is_shown_by_its_size():
-    assert repr(given_weights(2, 3)[0]) == "Weights [2, 3, 7, 11], 1.85 kB if it were there"
-    assert repr(given_weights()[0].T) == "Weights [7, 11], 308 B if it were there, transposed"
+    assert repr(given_weights(2, 3)[0]) == "Weights [2, 3, 7, 11], 1.85 kB if it were dense"
+    assert repr(given_weights()[0].T) == "Weights [7, 11], 308 B if it were dense, transposed"
     x = torch.randn(1, 1, 2**20, 1)
     W = gh.Attention(mask=gh.window(before=0)).weights(x, x)
-    assert repr(W) == "Weights [1, 1, 1048576, 1048576], 4.4 TB if it were there"
+    assert repr(W) == "Weights [1, 1, 1048576, 1048576], 4.4 TB if it were dense"
 
 
 @pytest.mark.parametrize(("dtype", "least"), [(torch.float32, 5e-38), (torch.float64, 1e-307)])
