@@ -135,7 +135,7 @@ def test_capitals_make_no_other_file_where_the_system_reads_them_as_small(tmp_pa
     both = [(output.PAGE, tmp_path / "a.html"), (output.PAGE, tmp_path / "A.html")]
     output.check_outputs(both, [])
     monkeypatch.setattr(output, "normcase", ntpath.normcase)
-    with pytest.raises(ValueError, match="must be two files, got"):
+    with pytest.raises(ValueError, match="must name different files, got"):
         output.check_outputs(both, [])
 
 

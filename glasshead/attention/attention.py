@@ -220,7 +220,7 @@ class Attention(nn.Module):
         problem = self.problem(query, key, key, mask, bias, offset)
         if not problem.normalizer.exponential:
             raise ValueError(
-                "weights needs a normalizer with a logsumexp, Softmax() or SoftmaxOne(), got "
+                "weights needs the normalizer Softmax() or SoftmaxOne(), got "
                 f"{type(problem.normalizer).__name__}. Use trace(…).weights, the whole matrix."
             )
         with torch.no_grad():

@@ -22,6 +22,7 @@ import glasshead.statistics as own
 from glasshead.files import check_regular, whole_file
 from glasshead.recipe.part import PARTS, Part
 from glasshead.recipe.problem import Problem
+from glasshead.recipe.validation import shown
 from glasshead.statistics import Statistic, TopKeys
 from glasshead.statistics.base import check_name
 from glasshead.statistics.reductions import Reduction
@@ -193,8 +194,8 @@ def _parse(path: Path, kinds: tuple[str, ...], data: str | None) -> dict[str, An
     if found not in kinds:
         if not isinstance(found, str) or found not in READERS:
             raise ValueError(
-                f"{path} must hold {expected}, got a kind that this glasshead does not know. "
-                "Update glasshead, or name another file."
+                f"{path} must hold {expected}, got {shown(found)}, which this version of "
+                "glasshead does not know. Update glasshead, or load another file."
             )
         raise ValueError(
             f"{path} must hold {expected}, got the kind {found!r}. Load it with "
@@ -246,8 +247,8 @@ def serialize(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
     name = value.class_name if isinstance(value, Part) else type(value).__name__
     if not isinstance(value, Part) or value.is_custom:
         raise TypeError(
-            f"Weights.save needs settings of glasshead's own parts, got {name} in its "
-            f"{place.split('.', 1)[0]}. Save W.dense(), or parts of it."
+            f"Weights.save cannot save the custom {place.split('.', 1)[0]} {name}. Save W.dense() "
+            "or a part of it instead."
         )
     data = {
         argument: serialize(getattr(value, argument), f"{place}.{argument}", tensors)

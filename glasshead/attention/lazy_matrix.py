@@ -97,7 +97,7 @@ class LazyMatrix(ABC):
         >>> import glasshead as gh
         >>> W = gh.Attention(bias=gh.ALiBi(8)).weights(*torch.randn(2, 2, 8, 5, 3).unbind(0))
         >>> W.head(1, -1), W.head(1, -1)[2:].allclose(W[1, -1, 2:])
-        (Weights [5, 5], 100 B if it were there, True)
+        (Weights [5, 5], 100 B if it were dense, True)
         """
         leading = self.shape[:-2]
         if len(index) != len(leading):
@@ -234,7 +234,7 @@ class LazyMatrix(ABC):
 
 
 def _leading_place(place: int, length: int) -> int:
-    return inside(place, length, "entries along a leading axis")
+    return inside(place, length, "leading axis")
 
 
 def _leading_part(part: Part, length: int) -> Part:
@@ -368,7 +368,7 @@ def inside(part: int, length: int, name: str) -> int:
     """
     if not -length <= part < length:
         raise IndexError(
-            f"W[…] must have an index within its {length} {name}, counted from 0, got {part}."
+            f"W[…] must have an index in -{length}..{length - 1} along its {name}, got {part}."
         )
     return part % length
 
@@ -384,7 +384,7 @@ def checked_range(part: Any, length: int, name: str) -> range:
     if not isinstance(part, range):
         raise TypeError(f"{name} must be a range such as range(0, 10), got {type(part).__name__}.")
     if part.step != 1 or part.start < 0 or max(part.start, part.stop) > length:
-        raise ValueError(f"{name} must be a range of step 1 within 0 to {length}, got {part}.")
+        raise ValueError(f"{name} must be a range of step 1 within range(0, {length}), got {part}.")
     return range(part.start, max(part.start, part.stop))
 
 

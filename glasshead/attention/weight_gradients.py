@@ -116,7 +116,7 @@ class WeightGradients(LazyMatrix):
 
     def __repr__(self) -> str:
         size = decimal_prefix(self.shape.numel() * self.dtype.itemsize)
-        return f"WeightGradients {list(self.shape)}, {size}B if it were there"
+        return f"WeightGradients {list(self.shape)}, {size}B if it were dense"
 
 
 class Elementwise(LazyMatrix):

@@ -62,7 +62,7 @@ class Weights(LazyMatrix):
     >>> query, key = torch.randn(2, 8, 5000, 64), torch.randn(2, 8, 5000, 64)
     >>> W = gh.Attention(mask=gh.causal()).weights(query, key)
     >>> W
-    Weights [2, 8, 5000, 5000], 1.6 GB if it were there
+    Weights [2, 8, 5000, 5000], 1.6 GB if it were dense
     >>> W[..., 4321, :].shape, W[..., 100:103, :7].shape
     (torch.Size([2, 8, 5000]), torch.Size([2, 8, 3, 7]))
     >>> (W @ torch.ones(5000, 1)).allclose(torch.ones(2, 8, 5000, 1))
@@ -327,14 +327,11 @@ class Weights(LazyMatrix):
         query, key = tensors["query"], tensors["key"]
         problem = Problem(query=query, key=key, value=key, dropout=0.0, **recipe)
         rows = KnownRows(*(tensors[name] for name in _ROWS)) if {*_ROWS} & {*tensors} else None
-        parts = (
-            (problem.score, Score),
-            (problem.normalizer, Normalizer),
-            (problem.mask, Mask | None),
-        )
-        for part, kind in parts:
+        parts = (("score", Score), ("normalizer", Normalizer), ("mask", Mask | None))
+        for name, kind in parts:
+            part = getattr(problem, name)
             if not isinstance(part, kind):
-                raise TypeError(f"a {type(part).__name__} is not a {kind}")
+                raise TypeError(f"{name} must be a {name.title()}, got {type(part).__name__}.")
         check_inputs(query, key, key)
         problem.check()
         for numbers in (tensors["logsumexp"], *(rows or ())):
@@ -348,7 +345,7 @@ class Weights(LazyMatrix):
 
     def __repr__(self) -> str:
         size = decimal_prefix(self.shape.numel() * self.dtype.itemsize)
-        return f"Weights {list(self.shape)}, {size}B if it were there"
+        return f"Weights {list(self.shape)}, {size}B if it were dense"
 
 
 class _Uncopied(Weights):

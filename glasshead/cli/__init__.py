@@ -25,7 +25,7 @@ _DONE, _CLOSED_PIPE, _BAD_INPUT, _INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 _IMPORTING = "<frozen importlib._bootstrap>"
 
 _TOO_LARGE = (
-    "this takes more memory than there is. Give it fewer tokens, or a smaller model or batch."
+    "this needs more memory than is available. Use fewer tokens, or a smaller model or batch."
 )
 
 

@@ -108,8 +108,8 @@ def _check_lengths(queries: int | None, keys: int | None, offset: int | None) ->
         if count is not None and not 1 <= count <= 2**31:
             raise ValueError(
                 Message(
-                    "{option} must be a whole number from 1 to 2^31, got {count}. Omit it for the "
-                    "mask's own.",
+                    "{option} must be a whole number from 1 to 2^31, got {count}. Omit it to use "
+                    "the size of the mask.",
                     option=option,
                     count=count,
                 )

@@ -366,7 +366,7 @@ def check_outputs(
         options = Message.joined(" and ", [kind.option for kind, _ in given])
         raise ValueError(
             Message(
-                "{options} must be two files, got {given} for both. Name two.",
+                "{options} must name different files, got {given} for both.",
                 options=options,
                 given=shown(given[0][1]),
             )

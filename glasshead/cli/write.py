@@ -174,4 +174,5 @@ def chosen_strategy(**options: Any) -> "Strategy":
 def _check_only(given: dict[str, Any], known: set[str], why: str) -> None:
     surplus = [f"--{name.replace('_', '-')}" for name in given if name not in known]
     if surplus:
-        raise ValueError(f"{why} {', '.join(surplus)} would change nothing. Omit it.")
+        has, it = ("has", "it") if len(surplus) == 1 else ("have", "them")
+        raise ValueError(f"{why} {', '.join(surplus)} {has} no effect. Omit {it}.")

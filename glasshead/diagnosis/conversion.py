@@ -323,7 +323,9 @@ def conversion(case: Case, structure: Structure | None) -> Conversion:
     """Convert a mask of known meaning: to the structure that it equals, or cell by cell."""
     visible, bias = case.meaning.visible, _bias(case)
     if visible is None:
-        raise ValueError("a mask must have a known meaning to be converted, got none.")
+        raise ValueError(
+            "the mask's convention must be known for a conversion, got None. Pass convention=."
+        )
     sdpa = _sdpa(case, structure, bias)
     if bias is not None:
         line = f"mask, bias = gh.from_additive({_with_infinities(case)})"

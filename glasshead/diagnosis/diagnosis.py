@@ -288,9 +288,9 @@ def _each(masks: Mapping[str, Any], *stated: Any) -> Diagnoses:
     if not found:
         raise ValueError(
             Message(
-                "diagnose(mask) must have a mask in its dict, got {names}, each None. Load a "
+                "mask must be a dict with at least one mask, got {given}. Load a "
                 "Hugging Face model with attn_implementation='eager', which makes its masks.",
-                names=Message.joined(", ", [repr(name) for name in masks]) if masks else "{}",
+                given=repr(dict(masks)),
             )
         )
     return Diagnoses(found)
@@ -397,9 +397,9 @@ def _check_size(layout: Layout) -> None:
     if prod(spread) > max(MOST_PAIRS, prod(layout.shape)):
         raise ValueError(
             Message(
-                "diagnose(mask) must have at most {most:,} pairs if a mask is spread over more "
-                "axes than it has, got {pairs:,} from a mask of shape {shape}. Use fewer queries= "
-                "or keys=, or omit them.",
+                "mask must have at most {most:,} pairs if a mask is spread over more axes than it "
+                "has, got {pairs:,} from a mask of shape {shape}. Use fewer queries= or keys=, or "
+                "omit them.",
                 most=MOST_PAIRS,
                 shape=list(layout.shape),
                 pairs=prod(spread),
@@ -430,8 +430,7 @@ def _of_mask(mask: Mask, hints: AxisHints) -> InferredAxes:
     if hints.queries is None or hints.keys is None:
         raise ValueError(
             Message(
-                "diagnose(mask) needs queries= and keys= with a glasshead mask such as {mask}, "
-                "got none.",
+                "diagnose needs queries= and keys= for a glasshead mask such as {mask}.",
                 mask=repr(mask),
             )
         )

@@ -211,16 +211,16 @@ def read(mask: Any) -> MaskInput:
     else:
         raise TypeError(
             Message(
-                "diagnose(mask) must be a tensor, an array, nested lists of numbers, a "
-                "BlockMask, a glasshead mask or a dict of masks, got {kind}.",
+                "mask must be a tensor, an array, nested lists of numbers, a BlockMask, a "
+                "glasshead mask or a dict of masks, got {kind}.",
                 kind=type(mask).__name__,
             )
         )
     if not given.values.ndim or not given.values.numel():
         raise ValueError(
             Message(
-                "diagnose(mask) must be [keys], [queries, keys] or more axes with at least one "
-                "cell, got shape {shape}.",
+                "mask must be [keys], [queries, keys] or more axes with at least one cell, got "
+                "shape {shape}.",
                 shape=list(given.values.shape),
             )
         )
@@ -240,8 +240,7 @@ def _of_blocks(mask: Any) -> MaskInput:
     if prod(shape) > MOST_PAIRS:
         raise ValueError(
             Message(
-                "diagnose(mask) must have at most {most:,} pairs in a BlockMask, got shape "
-                "{shape}.",
+                "mask must have at most {most:,} pairs in a BlockMask, got shape {shape}.",
                 most=MOST_PAIRS,
                 shape=list(shape),
             )
@@ -257,16 +256,16 @@ def _checked(tensor: Tensor) -> Tensor:
     if tensor.is_nested:
         raise TypeError(
             Message(
-                "diagnose(mask) must have rows of one length, got a nested tensor. Convert it "
-                "with torch.nested.to_padded_tensor(mask, 0)."
+                "mask must have rows of one length, got a nested tensor. Convert it with "
+                "torch.nested.to_padded_tensor(mask, 0)."
             )
         )
     known = tensor.layout == torch.strided and tensor.device.type != "meta"
     if not known or tensor.is_quantized:
         raise TypeError(
             Message(
-                "diagnose(mask) must be a dense tensor whose numbers can be read, got one of "
-                "layout {layout} on {device}. Convert it with .to_dense() or create it on cpu.",
+                "mask must be a dense tensor whose numbers can be read, got one of layout "
+                "{layout} on {device}. Convert it with .to_dense() or create it on cpu.",
                 layout=tensor.layout,
                 device=tensor.device,
             )
@@ -275,8 +274,8 @@ def _checked(tensor: Tensor) -> Tensor:
         way = ".long()" if str(tensor.dtype).startswith("torch.uint") else ".float()"
         raise TypeError(
             Message(
-                "diagnose(mask) must be bool, uint8, int8, int16, int32, int64, float16, "
-                "bfloat16, float32 or float64, got {dtype}. Convert it with {way}.",
+                "mask must be bool, uint8, int8, int16, int32, int64, float16, bfloat16, float32 "
+                "or float64, got {dtype}. Convert it with {way}.",
                 dtype=tensor.dtype,
                 way=way,
             )
@@ -291,8 +290,7 @@ def _listed(mask: Sequence[Any]) -> np.ndarray:
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError):
         raise ValueError(
             Message(
-                "diagnose(mask) must be lists of one length, of numbers, got ragged ones. Pad "
-                "the shorter."
+                "mask must be lists of one length, of numbers, got ragged ones. Pad the shorter."
             )
         ) from None
 
@@ -310,8 +308,8 @@ def _of_array(array: np.ndarray) -> Tensor:
     if array.dtype.kind not in "biuf":
         raise TypeError(
             Message(
-                "diagnose(mask) must be booleans, whole numbers and floats, got an array of "
-                "{dtype}. Convert it with .astype(float).",
+                "mask must contain booleans, integers or floats, got an array of {dtype}. Convert "
+                "it with .astype(float).",
                 dtype=array.dtype,
             )
         )
@@ -321,8 +319,8 @@ def _of_array(array: np.ndarray) -> Tensor:
         if array.size and int(array.max()) >= 2**63:
             raise ValueError(
                 Message(
-                    "diagnose(mask) must be whole numbers below 2^63, got {value}. Use 0 and 1, "
-                    "or False and True.",
+                    "mask must be whole numbers below 2^63, got {value}. Use 0 and 1, or False "
+                    "and True.",
                     value=array.max(),
                 )
             )

@@ -152,7 +152,7 @@ class Embeddings:
             )
         if not self.vectors.isfinite().all():
             row = int((~self.vectors.isfinite().all(-1)).nonzero()[0])
-            raise ValueError(f"vectors must be finite numbers, got others for row {row}.")
+            raise ValueError(f"vectors must be finite, got NaN or infinity in row {row}.")
 
     @classmethod
     def of_the_texts(cls, example: WorkedExample) -> "Embeddings":

@@ -217,8 +217,8 @@ def _one_call(seen: Seen, kind: str) -> tuple[str, Call]:
     ((name, watched),) = seen.items()
     if len(watched) > 1:
         raise ValueError(
-            f"explain needs one call of an attention, but {name or kind!r} attends {len(watched)} "
-            f"times. Watch it with keep='trace', and explain the trace of one call."
+            f"explain needs one call of an attention, but {name or kind!r} ran {len(watched)} "
+            "times. Watch it with keep='trace', and explain the trace of one call."
         )
     call = watched[0]
     steps = (call.by_hand or "").split(", ")

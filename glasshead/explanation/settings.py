@@ -388,7 +388,10 @@ class ExplanationSettings:
         if self.dim is not None and (self.vectors is not None or self.worked is not None):
             raise self._fault(
                 "dim",
-                _("{option} is the width of random vectors, but these are not random. Omit it."),
+                _(
+                    "{option} sets the width of random vectors, but the vectors are given. Omit "
+                    "{option}."
+                ),
             )
 
     def _check_limits(self, name: str, value: Any, known: Setting) -> None:

@@ -95,9 +95,7 @@ class Embeddings(nn.Module):
 
     def _check(self, input_ids: Tensor) -> None:
         if input_ids.dtype not in (torch.int64, torch.int32):
-            raise TypeError(
-                f"input_ids must be integers, got {input_ids.dtype}. Pass the numbers of the words."
-            )
+            raise TypeError(f"input_ids must be integers, got {input_ids.dtype}. Pass token ids.")
         longest = self.position_embeddings.num_embeddings
         if input_ids.ndim != 2 or not 1 <= input_ids.shape[1] <= longest:
             raise ValueError(

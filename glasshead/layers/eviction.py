@@ -84,7 +84,7 @@ class Sinks(Policy):
 
     Errors: a TypeError or ValueError if these are not whole numbers, of at least 0 and 1.
 
-    Source: Xiao et al. 2023 (StreamingLLM), section 3.2.
+    Source: Xiao et al. 2024 (StreamingLLM), section 3.2.
 
     >>> Sinks(first=4, window=60).most
     64

@@ -89,8 +89,8 @@ def check_fits(held: Tensor, new: Tensor) -> None:
     (*_, heads, _, width), (*_, fed, _, wide) = held.shape, new.shape
     if (heads, width) != (fed, wide):
         raise ValueError(
-            f"this cache must be used with {heads} heads of {width} numbers, got {fed} of {wide}. "
-            "Begin a new cache for another model."
+            f"this cache needs keys of {heads} heads of width {width}, got {fed} of width {wide}. "
+            "Create a new cache for another model."
         )
 
 
@@ -98,7 +98,7 @@ def check_rows(held: int, new: int) -> None:
     """Raise a ValueError if the number of new rows differs from that held."""
     if held != new:
         raise ValueError(
-            f"this cache must be used with {held} rows, got {new}. Begin a new cache, or reorder "
+            f"this cache needs batches of {held} rows, got {new}. Create a new cache, or reorder "
             "its rows with reorder()."
         )
 

@@ -246,10 +246,13 @@ class MultiHeadAttention(nn.Module):
             (asking, answering, answering),
             bias=bias,
         )
-        self.attention = Attention() if attention is None else _check_is(attention, Attention)
-        self.rotary = None if rotary is None else _check_is(rotary, Rotary)
+        attention = Attention() if attention is None else attention
+        self.attention = _check_is("attention", attention, Attention)
+        self.rotary = None if rotary is None else _check_is("rotary", rotary, Rotary)
         norm = query_key_norm
-        self.query_key_norm = None if norm is None else _check_is(norm, QueryKeyNorm)
+        self.query_key_norm = None
+        if norm is not None:
+            self.query_key_norm = _check_is("query_key_norm", norm, QueryKeyNorm)
         self.output: nn.Module = nn.Linear(asking, self.d_model, bias=bias)
 
     def forward(
@@ -430,11 +433,12 @@ class MultiHeadAttention(nn.Module):
 _Part = TypeVar("_Part", bound=nn.Module)
 
 
-def _check_is(part: Any, kind: type[_Part]) -> _Part:
+def _check_is(name: str, part: Any, kind: type[_Part]) -> _Part:
     """Check the type of a module, and return it."""
     if not isinstance(part, kind):
-        name = kind.__name__
-        raise TypeError(f"{name.lower()} must be an object of {name}, got {part!r}.")
+        raise TypeError(
+            f"{name} must be an instance of {kind.__name__}, got {type(part).__name__}."
+        )
     return part
 
 

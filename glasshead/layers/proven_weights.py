@@ -46,7 +46,7 @@ def read_attention(module: nn.Module) -> AttentionWeights:
         raise TypeError(
             "from_module needs an nn.MultiheadAttention, a class of the ladder, or a class of "
             "your own with matrices such as W_query, W_key and W_value, got "
-            f"{type(module).__name__}. Copy its weights into a MultiHeadAttention yourself."
+            f"{type(module).__name__}. Copy the weights into a MultiHeadAttention."
         )
     return prove(module, readings(module))
 
@@ -77,7 +77,7 @@ def prove(module: nn.Module, readings: Iterable[AttentionWeights]) -> AttentionW
     raise ValueError(
         "from_module needs a class that computes softmax(Q Kᵀ / √d) V of its matrices, with or "
         f"without √d, a causal mask, dropout of the weights and an output projection, got {kind}: "
-        f"{proof.reason}. Copy its weights into a MultiHeadAttention yourself."
+        f"{proof.reason}. Copy the weights into a MultiHeadAttention."
     )
 
 

@@ -311,6 +311,6 @@ def cached_length(cache: Any, count: int) -> int:
     if lengths and lengths != lengths[:1] * count:
         raise ValueError(
             f"a cache must hold all {count} layers of one model, got {len(lengths)} with "
-            f"{lengths} tokens. Begin a new cache."
+            f"{lengths} tokens. Create a new cache."
         )
     return cache.length

@@ -61,9 +61,9 @@ def bounded_by(shapes: Mapping[str, Sequence[int]], config: str) -> Iterator[Non
         made, held = made + 1, held + tensor.numel()
         if made > most[0] or held > most[1]:
             raise TooLargeError(
-                f"{printable(config)} states a larger model than the weights next to it, "
-                f"{len(shapes)} tensors of {numbers:,} numbers. Use the weights and the "
-                "config.json of one model."
+                f"{printable(config)} describes a larger model than the weights next to it, which "
+                f"have {len(shapes)} tensors with {numbers:,} numbers in all. Use the config.json "
+                "of the same model."
             )
 
     hooks = [

@@ -71,7 +71,7 @@ class Normalizer(Part, nn.Module):
         Errors: an `UnfitError` if this normalizer has none.
         """
         raise UnfitError(
-            "a logsumexp needs a normalizer of exponentials, Softmax() or SoftmaxOne(), got "
+            "a logsumexp needs the normalizer Softmax() or SoftmaxOne(), got "
             f"{type(self).__name__}."
         )
 

@@ -136,7 +136,7 @@ def softcap_of(value: Any) -> float | None:
 def probability(value: Any, name: str) -> float:
     """Check that `value` is a number in [0, 1), and return it."""
     if not 0 <= finite(value, name) < 1:
-        raise ValueError(f"{name} must be a probability from 0 to below 1, got {shown(value)}.")
+        raise ValueError(f"{name} must be at least 0 and less than 1, got {shown(value)}.")
     return float(value)
 
 
@@ -309,10 +309,7 @@ def check_memory(name: str, tensor: Tensor) -> None:
     needed = tensor.nbytes if tensor.is_contiguous() else extent(tensor)
     needed += tensor.storage_offset() * tensor.itemsize
     if held < needed and tensor.numel():
-        raise ValueError(
-            f"{name} must have a storage of at least {needed} bytes, got {held}. It was freed or "
-            "shrunk."
-        )
+        raise ValueError(f"{name} must have a storage of at least {needed} bytes, got {held}.")
 
 
 def extent(tensor: Tensor) -> int:

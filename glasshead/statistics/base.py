@@ -74,7 +74,7 @@ class Statistic(Reducing):
         Errors: a ValueError if it does not follow from the chunks.
         """
         raise ValueError(
-            f"{self!r} of a whole does not follow from its chunks. Observe it in one go."
+            f"{self!r} cannot be computed from chunks. Observe the whole sequence in one call."
         )
 
 
@@ -137,7 +137,7 @@ def normalize_statistics(statistics: Any, *, needed_by: str | None = None) -> di
         _check_statistic(statistic)
         check_name(name, statistic)
         if statistic in seen:
-            raise ValueError(f"statistics must have each statistic once, got {statistic!r} twice.")
+            raise ValueError(f"statistics must not contain a statistic twice, got {statistic!r}.")
         seen.append(statistic)
     if needed_by is not None and not named:
         raise ValueError(f"{needed_by} needs statistics such as [gh.Entropy()], got none.")
@@ -172,7 +172,7 @@ def _from_list(statistics: Any) -> dict[str, Statistic]:
                 f"{statistic!r}. Name each in a dict."
             )
         if name in named:
-            raise ValueError(f"statistics must have each statistic once, got {statistic!r} twice.")
+            raise ValueError(f"statistics must not contain a statistic twice, got {statistic!r}.")
         named[name] = statistic
     return named
 

@@ -105,7 +105,7 @@ def _mean_of_groups(
     kv_heads = whole_number(kv_heads, "kv_heads", least=1)
     if scores.shape[-2] % kv_heads:
         raise ValueError(
-            "the heads of eviction scores must be a multiple of the key heads, got "
-            f"{scores.shape[-2]} for {kv_heads}."
+            f"the number of query heads must be a multiple of kv_heads={kv_heads}, got "
+            f"{scores.shape[-2]}."
         )
     return scores.unflatten(-2, (kv_heads, -1)).mean(-2)

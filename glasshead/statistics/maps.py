@@ -165,9 +165,7 @@ def _rising(edges: Any) -> tuple[float, ...]:
         math.inf if unbounded else finite(end, name),
     )
     if len(given) < 2 or any(low >= high for low, high in pairwise(numbers)):
-        raise ValueError(
-            f"{name} must be two numbers or more, each above the one before it, got {given}."
-        )
+        raise ValueError(f"{name} must have at least two numbers in increasing order, got {given}.")
     return numbers
 
 

@@ -245,7 +245,7 @@ def refusal_of(error: BaseException) -> tuple[int, str] | None:
     >>> refusal_of(KeyError("beta"))
     """
     if is_out_of_memory(error):
-        return 413, Message("this takes more memory than there is. Choose a shorter text.")
+        return 413, Message("this needs more memory than is available. Choose a shorter text.")
     if isinstance(error, OSError) and error.strerror:
         return 404, one_line(f"{error.filename or 'a file'}: {error.strerror}.")
     if is_refusal(error):

@@ -378,7 +378,7 @@ class Atlas:
         )
         if level >= self.overview_level and pairs > _AT_ONCE:
             raise NotYetError(
-                f"a tile of level {level} needs the overview, which is not there yet. Call "
+                f"a tile of level {level} needs the overview, which is not computed yet. Call "
                 "overview() first."
             )
         key = (self._number, level, row, column)

@@ -340,7 +340,7 @@ class SizedCache(Cache[_S]):
             )
         with self._changed:
             if size + self._reserved > self.limit:
-                raise Busy("another text is being read, which takes the memory. Wait for it.")
+                raise Busy("the memory is in use for another text. Try again when it is finished.")
             self._evict(size)
             self._reserved += size
         try:

@@ -307,7 +307,7 @@ def _visit(
     module = read(name, sources[name])
     for other, names in module.needs:
         if other not in sources:
-            raise ValueError(f"{name} imports {other}, which is not there. Check its path.")
+            raise ValueError(f"{name} imports {other}, which does not exist. Check its path.")
         _visit(other, sources, modules, (*above, name))
         imported = [each.split(" as ")[0] for each in names]
         missing = [each for each in imported if each not in modules[other].gives]

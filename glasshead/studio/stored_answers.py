@@ -95,7 +95,8 @@ class StoredAnswers:
             answers = json.dumps(self.by_key, separators=(",", ":"), allow_nan=False).encode()
         except ValueError as error:
             raise ValueError(
-                "the numbers of this model overflow to infinity. Train it again, or name another."
+                "this model computes numbers that overflow to infinity. Open another model, or "
+                "train this one again."
             ) from error
         return in_a_script({"missing": missing, "told": packed(answers), "numbers": self.numbers})
 

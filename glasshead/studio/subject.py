@@ -92,8 +92,8 @@ def _held_out(folder: Path, task: str) -> str:
     corpus = job.read(data)
     if corpus.found["sha256"] != data.sha256:
         raise ValueError(
-            f"the texts of {', '.join(data.files)} must be those that the run was trained on, got "
-            "others. Put them back, or choose a text."
+            f"{', '.join(data.files)} must contain the texts that the run was trained on, but "
+            "they have changed. Restore the files, or choose another text."
         )
     texts = [one if task == "write" else one[0] for one in islice(corpus.held_out, _LOOKED_AT)]
     is_cut = task == "write" and not data.held_out_files and len(corpus.training) == 1
@@ -228,7 +228,7 @@ class StudioSubject:
             return None
         if self.is_file:
             if not self.folder.is_file():
-                raise NotThere("{name} is not there. Check its name.", name=self.name)
+                raise NotThere("{name} does not exist. Check the name.", name=self.name)
             return "weights"
         if self.folder.suffix == ".bin" and self.folder.is_file():
             if is_llama2c(self.folder):

@@ -377,16 +377,16 @@ class RunFolder:
             if self.failure.exists():
                 raise FileNotFoundError(
                     Message(
-                        "the run in {path} has no {file}, as training failed before it validated. "
-                        "Train again in another folder.",
+                        "the run in {path} has no {file}, because training failed before its "
+                        "first validation. Train again in another folder.",
                         path=self.path,
                         file=file.name,
                     )
                 )
             raise FileNotFoundError(
                 Message(
-                    "the run in {path} has no {file}, as training has not validated yet. Continue "
-                    "with --resume.",
+                    "the run in {path} has no {file}, because training has not run a validation "
+                    "yet. Continue with --resume.",
                     path=self.path,
                     file=file.name,
                 )

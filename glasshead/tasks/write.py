@@ -106,12 +106,12 @@ def checked_stop(stop: Any) -> tuple[str, ...]:
     Errors: a TypeError or ValueError if they are not a sequence of non-empty texts.
     """
     if isinstance(stop, str) or not isinstance(stop, Sequence):
-        raise TypeError(f"stop must be several texts, got {stop!r}. Put one into a list.")
+        raise TypeError(f"stop must be a list of strings, got {stop!r}. Put the text into a list.")
     for one in stop:
         if not isinstance(one, str):
-            raise TypeError(f"stop must be texts, got {type(one).__name__} {one!r}.")
+            raise TypeError(f"stop must be a list of strings, got {type(one).__name__} {one!r}.")
         if not one:
-            raise ValueError("stop must be texts of at least one character, got ''.")
+            raise ValueError("stop must be a list of non-empty strings, got ''.")
     return tuple(stop)
 
 

@@ -177,23 +177,20 @@ def tokens_of(
         first = text[-1].keys - rows * columns
         if first < 0:
             raise ValueError(
-                f"grid must have at most the {text[-1].keys} keys of {name!r}, but {rows} × "
-                f"{columns} patches are {rows * columns}. Use its own."
+                f"grid must have at most {text[-1].keys} patches, the number of keys of {name!r}, "
+                f"got {rows} × {columns} = {rows * columns}."
             )
         return ImageTokens.raster((rows, columns), first)
     known = next((call.images for call in text if call.images is not None), None)
     if known is None or isinstance(known, str):
-        why = known or "nothing says where a picture is"
+        why = known or "the position of the picture is not known"
         raise ValueError(
-            f"image needs attention whose keys are the patches of a picture, but of {name!r} "
-            f"{why}. Give grid=(rows, columns) if they are the last keys, or use another layer."
+            f"image cannot find the patches of a picture among the keys of {name!r}: {why}. Pass "
+            "grid=(rows, columns) if the patches are the last keys, or use another layer."
         )
     own = known[0] if len(known) == 1 else known[min(batch, len(known) - 1)]
     if whole_number(image, "image") >= len(own):
-        raise ValueError(
-            f"image must be a picture of the {len(own)} that text {batch} has, counted from 0, "
-            f"got {image}. Use another."
-        )
+        raise ValueError(f"image must be in 0..{len(own) - 1} for text {batch}, got {image}.")
     return own[image]
 
 
@@ -288,10 +285,7 @@ def _heads(heads: Sequence[int] | None, W: Weights | JoinedWeights, name: str) -
         raise TypeError(f"heads must be a list of heads such as [0, 3], got {heads!r}.")
     numbers = [whole_number(head, "heads") for head in heads]
     if max(numbers) >= count:
-        raise ValueError(
-            f"heads must be heads that are there, but {name!r} has {count}, counted from 0, and "
-            f"not {max(numbers)}. Name others."
-        )
+        raise ValueError(f"heads must be in 0..{count - 1} for {name!r}, got {max(numbers)}.")
     return numbers
 
 
@@ -303,10 +297,7 @@ def _rows(
     count = leading.numel() // windows
     batch = whole_number(batch, "batch")
     if batch >= count:
-        raise ValueError(
-            f"batch must be a row of the {count} that {name!r} was given, got {batch}. Count them "
-            "from 0."
-        )
+        raise ValueError(f"batch must be in 0..{count - 1} for {name!r}, got {batch}.")
     places = torch.arange(count * windows).reshape(leading)
     for row in range(batch * windows, (batch + 1) * windows):
         yield tuple((places == row).nonzero()[0].tolist())
@@ -339,23 +330,21 @@ def _query(one: Any, count: int, tokens: ImageTokens, name: str, *, crossing: bo
             raise TypeError(f"query must be a number or (row, column), got {one!r}.")
         if crossing:
             raise ValueError(
-                f"query must be a number, and not (row, column), as the queries of {name!r} are "
-                "not patches. Count them from 0."
+                f"query must be a number, because the queries of {name!r} are not patches, got "
+                f"{one}."
             )
         row, column = (whole_number(place, "query") for place in one)
         if row >= rows or column >= columns:
-            raise ValueError(
-                f"query must be a patch of the {rows} × {columns} that there are, got {one}."
-            )
+            raise ValueError(f"query must be a patch of the {rows} × {columns} grid, got {one}.")
         return int(tokens.places[row, column])
     place = whole_number(one, "query", least=None)
     if tokens.windows > 1:
         raise ValueError(
             f"query must be (row, column) if attention is by windows, as in {name!r}, got {one}. "
-            f"Name a patch of the {rows} × {columns}."
+            f"Pass a patch of the {rows} × {columns} grid."
         )
     if not -count <= place < count:
-        raise ValueError(f"query must be one of the {count} of {name!r}, got {one}.")
+        raise ValueError(f"query must be in -{count}..{count - 1} for {name!r}, got {one}.")
     return place % count
 
 
@@ -426,7 +415,7 @@ def _removed_keys(without: Any, named: Mapping[str, list[int]], keys: int, name:
         if not isinstance(one, str):
             key = whole_number(one, "without")
             if key >= keys:
-                raise ValueError(f"without must name keys of the {keys} of {name!r}, got {key}.")
+                raise ValueError(f"without must be in 0..{keys - 1} for {name!r}, got {key}.")
             gone.append(key)
         elif named.get(one):
             gone += named[one]

@@ -51,8 +51,8 @@ class CausalEffect:
         """
         if self.clean_loss is None or self.changed_loss is None:
             raise ValueError(
-                "loss_change needs a loss, but the model gave none. Give it labels= if it accepts "
-                "them, or loss= to causal_effect."
+                "loss_change needs a loss, but the model gave none. Pass labels= to the model if "
+                "it accepts them, or loss= to causal_effect."
             )
         return self.changed_loss - self.clean_loss
 
@@ -111,7 +111,7 @@ def causal_effect(
         if "Cache" in type(first).__name__:
             raise ValueError(
                 f"causal_effect runs a model twice, but its input {name!r} is a cache, which the "
-                "first run would fill. Give it the whole text."
+                "first run would fill. Pass the whole text."
             )
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
     with torch.random.fork_rng([device.index for device in devices]):

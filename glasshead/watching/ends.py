@@ -51,8 +51,8 @@ def check_ends(ended: Any) -> Ends | None:
     if isinstance(ended, Tensor):
         if ended.ndim != 1 or ended.is_floating_point() or ended.dtype == torch.bool:
             raise ValueError(
-                f"ended must be token ids or a tensor of the length of each row, [batch], of whole "
-                f"numbers, got {list(ended.shape)} of {ended.dtype}."
+                "ended must be token ids, or an integer tensor [batch] with the length of each "
+                f"row, got {list(ended.shape)} of {ended.dtype}."
             )
         return Ends(lengths=ended.detach().clone())
     ids = ended if isinstance(ended, list | tuple | set | frozenset | range) else [ended]

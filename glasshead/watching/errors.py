@@ -27,33 +27,33 @@ MEANT = UnfitError
 
 # Reasons why an attention that ran was not observed.
 UNDER_VMAP = (
-    "watch observes a model as it runs, and not under torch.vmap, as {module} ran. Give the model "
-    "the batch itself, or omit it with layers=."
+    "watch cannot observe {module} under torch.vmap. Call the model on the batch itself, or "
+    "exclude {module} with layers=."
 )
 NUMBERLESS = (
-    "watch observes attention that has numbers, but {module} ran on tensors without any, of the "
-    "meta device or FakeTensorMode. Give the model real ones, or omit it with layers=."
+    "watch needs tensors with data, but {module} ran on tensors of the meta device or "
+    "FakeTensorMode. Run the model on real tensors, or exclude {module} with layers=."
 )
 TRACED = (
-    "watch observes attention that is not being traced, but {module} ran within torch.jit.trace "
-    "only. Run the model in the block, too, or omit it with layers=."
+    "watch cannot observe {module}, which ran only while torch.jit.trace recorded it. Also run "
+    "the model itself inside the block, or exclude {module} with layers=."
 )
 COMPILED = (
-    "watch observes F.scaled_dot_product_attention in code of torch.compile, but {module} ran "
-    "another attention within such code. Run it uncompiled, or omit it with layers=."
+    "In compiled code, watch observes only F.scaled_dot_product_attention, but {module} runs "
+    "another attention. Watch the model uncompiled, or exclude {module} with layers=."
 )
 COMPILED_SOFTMAX = (
-    "watch observes F.scaled_dot_product_attention in code of torch.compile, but {module} computes "
-    "a softmax of its own there. Run it uncompiled, or omit it with layers=."
+    "In compiled code, watch observes only F.scaled_dot_product_attention, but {module} computes "
+    "its own softmax. Watch the model uncompiled, or exclude {module} with layers=."
 )
 SHARDED = (
-    "watch finds the heads of tensor parallel by projections that are sharded by heads, but the "
-    "weights of {module} are sharded in another way. Shard them by ColwiseParallel and "
-    "RowwiseParallel, or omit it with layers=."
+    "watch needs projections that are sharded by heads, but the weights of {module} are sharded "
+    "in another way. Shard them with ColwiseParallel and RowwiseParallel, or exclude {module} "
+    "with layers=."
 )
 STANCE = (
-    "watch compiles compiled code again, but the stance of torch.compiler does not let it where "
-    "{module} ran. Leave that stance, or omit it with layers=."
+    "watch must recompile {module}, but the stance of torch.compiler does not allow it. Use the "
+    "default stance inside the block, or exclude {module} with layers=."
 )
 EXPLICIT = (
     "watch follows explicit attention from a product of queries and keys through a softmax to a "
@@ -61,7 +61,7 @@ EXPLICIT = (
 )
 OF_A_PROJECTION = "takes the softmax of a projection, and not of a product of queries and keys"
 NOT_FOLLOWED = "takes a softmax that cannot be followed"
-NOT_TAKEN = "takes a softmax whose weights no product has taken to values"
+NOT_TAKEN = "takes a softmax whose weights no matrix product multiplies by values"
 OVERWRITTEN = "writes its weights over its scores"
 IN_COMPILED_CODE = "takes a softmax in code of torch.compile, which watch does not follow"
 FEATURES = (
@@ -73,20 +73,20 @@ FEATURES = (
 def unknown_operator(name: str) -> str:
     """Return the message for an attention that was computed by an operator that we do not know."""
     return (
-        f"watch does not know {name} of PyTorch {torch.__version__}, by which {{module}} attends. "
-        f"Call F.scaled_dot_product_attention there instead, or omit it with layers=."
+        f"watch does not support {name} of PyTorch {torch.__version__}, which {{module}} calls. "
+        "Call F.scaled_dot_product_attention instead, or exclude {module} with layers=."
     )
 
 
 def unreadable(error: Exception) -> str:
     """Return the message for an attention whose observation raised an error."""
     if isinstance(error, UnfollowedError):
-        return f"{EXPLICIT}, but {{module}} {error}. Omit it with layers=."
+        return f"{EXPLICIT}, but {{module}} {error}. Exclude it with layers=."
     if isinstance(error, UnseenError):
         return str(error).replace("{", "{{").replace("}", "}}")
     reason = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(".")
     reason = reason.replace("{", "{{").replace("}", "}}")
     return (
-        f"watch could not observe the attention of {{module}}, which ran all the same ({reason}). "
-        f"Omit it with layers=."
+        f"watch could not observe the attention of {{module}} ({reason}); the model itself ran "
+        "normally. Exclude it with layers=."
     )

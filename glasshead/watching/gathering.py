@@ -74,8 +74,8 @@ def _of_all_ranks(
         places = [[part[:2] for part in parts] for parts in ranks]
         if any(one != places[0] for one in places):
             raise ValueError(
-                f"gather needs what all ranks have seen alike, but they saw {counts} calls that "
-                f"are spread by {axis}. Watch the same on each of them."
+                f"gather needs the same calls on every rank, but the ranks observed {counts} "
+                f"calls that are sharded by {axis}. Use the same watch and inputs on all ranks."
             )
         for parts in zip(*ranks, strict=True):
             yield *parts[0][:2], sorted(parts, key=lambda part: part.first)

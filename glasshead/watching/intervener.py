@@ -254,8 +254,8 @@ class Intervener:
             return head_shard(modules, capture().problem)
         except ShardError as error:
             raise ValueError(
-                f"{self._verb} needs heads of projections that are sharded by heads, but the "
-                f"heads of {self._names[own.module]!r} are sharded in another way. Omit heads."
+                f"{self._verb} with heads= needs projections that are sharded by heads, but "
+                f"{self._names[own.module]!r} is sharded in another way. Omit heads=."
             ) from error
 
     def _check_heads(self, name: str, one: Intervention, count: int | None) -> None:
@@ -263,14 +263,11 @@ class Intervener:
             return
         if count is None:
             raise ValueError(
-                f"{self._verb} needs attention with an axis of heads, but {name!r} was given "
-                "none. Omit it."
+                f"{self._verb} with heads= needs attention with a heads axis, but {name!r} has "
+                "none. Omit heads=."
             )
         if max(one.heads) >= count:
-            raise ValueError(
-                f"{self._verb} needs heads that are there, but {name!r} has {count}, counted from "
-                f"0, and not {max(one.heads)}. Name others."
-            )
+            raise ValueError(f"heads must be in 0..{count - 1} for {name!r}, got {max(one.heads)}.")
 
     def _place(
         self, name: str, captured: CapturedCall, calls: Sequence[ModuleCall], own: ModuleCall
@@ -365,9 +362,8 @@ class Intervener:
             for argument, places in one.positions:
                 if min(places) >= end:
                     raise RuntimeError(
-                        f"{type(one).__name__}({argument}=…) needs positions of the text, but "
-                        f"{name!r} met {end}, counted from 0, and none of {list(places)[:3]}. "
-                        "Name others."
+                        f"{type(one).__name__}({argument}=…) must be in 0..{end - 1} for "
+                        f"{name!r}, got {list(places)[:3]}."
                     )
 
 

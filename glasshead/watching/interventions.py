@@ -389,9 +389,8 @@ def _where(where: Tensor | None, changed: Tensor, other: Tensor) -> Tensor:
 def _check_run(intervention: Intervention, run: Any) -> None:
     if not isinstance(run, Seen):
         raise TypeError(
-            f"{type(intervention).__name__} needs what a watch has seen, got "
-            f'{type(run).__name__}. Give it the run of \'with gh.watch(…, keep="context") as '
-            "run'."
+            f"{type(intervention).__name__} needs the result of a watch, got "
+            f"{type(run).__name__}. Pass run from 'with gh.watch(…, keep=\"context\") as run'."
         )
 
 
@@ -402,8 +401,9 @@ def _of_run(intervention: Intervention, run: Seen, call: ChangedCall) -> Watched
     """
     if call.name not in run:
         raise ValueError(
-            f"{type(intervention).__name__} needs a run of the same attention, but {call.name!r} "
-            "was not seen there. Name it in layers= of that watch, and run the model."
+            f"{type(intervention).__name__} needs a run that observed {call.name!r}, but the "
+            "given run did not. Include it in layers= of that watch, and run the model inside the "
+            "block."
         )
     watched = run[call.name]
     if len(watched.runs) > 1:
@@ -433,7 +433,7 @@ def _check_shape(
     shape = context.shape[-3], context.shape[-1]
     if tuple(known) != shape:
         raise ValueError(
-            f"{type(intervention).__name__} needs a run of the same heads, but {call.name!r} has "
-            f"{shape[0]} of {shape[1]} dimensions where that run has {known[0]} of {known[1]}. "
-            "Run this model."
+            f"{type(intervention).__name__} needs a run with the same heads: {call.name!r} has "
+            f"{shape[0]} heads of width {shape[1]}, but the run has {known[0]} of width "
+            f"{known[1]}. Use a run of this model."
         )

@@ -78,7 +78,7 @@ class Keeper:
         if not problem.normalizer.exponential:
             raise UnfitError(
                 f"keep='weights' needs attention with a softmax, but {name!r} has "
-                f"{type(problem.normalizer).__name__}. Omit it with layers=."
+                f"{type(problem.normalizer).__name__}. Exclude it with layers=."
             )
         charge = partial(self.charge, name)
         store = self._stores.setdefault((name, run.repeat), KeyStore())
@@ -96,20 +96,20 @@ class Keeper:
         if source is None:
             raise UnfitError(
                 "keep='gradients' needs attention whose output autograd shows, but it does not "
-                f"show the output of {name!r}. Call F.scaled_dot_product_attention there, or omit "
-                "it with layers=."
+                f"show the output of {name!r}. Call F.scaled_dot_product_attention there, or "
+                "exclude it with layers=."
             )
         if source.drops:
             raise UnfitError(
                 f"keep='gradients' needs attention without dropout, but {name or 'the model'!r} "
-                "drops weights. Call model.eval() before, or omit it with layers=."
+                "drops weights. Call model.eval() first, or exclude it with layers=."
             )
         if not source.output.requires_grad:
             raise UnfitError(
                 "keep='gradients' needs a forward pass with gradients, but the output of "
                 f"{name!r} has none. Run it without torch.no_grad(), reentrant checkpointing and "
-                "torch.compile, through F.scaled_dot_product_attention by its own name, or omit "
-                "it with layers=."
+                "torch.compile, through F.scaled_dot_product_attention by its own name, or "
+                "exclude it with layers=."
             )
         values = source.values().detach()
         output = source.output
@@ -142,7 +142,7 @@ class Keeper:
         if captured.context is None:
             raise UnfitError(
                 "keep='context' needs attention whose output shows before it is projected, but "
-                f"the output of {name!r} does not. Omit it with layers=."
+                f"the output of {name!r} does not. Exclude it with layers=."
             )
         context = captured.context().detach()
         self.charge(name, context.numel() * context.itemsize)
@@ -166,7 +166,7 @@ class Keeper:
                 "keep='trace' needs attention whose queries, keys, values and output show, "
                 f"without dropout, but those tensors of {name!r} do not. Write it as a product, a "
                 "softmax and a product, call F.scaled_dot_product_attention, use keep='weights', "
-                "or narrow layers=."
+                "or exclude this layer with layers=."
             )
         # Steps from the scores to what dropout leaves, and the vectors around them.
         numbers = 6 * prod(problem.scores_shape) + 4 * problem.value.numel()
@@ -180,7 +180,8 @@ class Keeper:
         except UnfollowedError as error:
             raise UnfitError(
                 "keep='trace' needs scores that are products, scaled, with biases and masks "
-                f"added, but {name!r} {error}. Use keep='weights', or narrow layers=."
+                f"added, but {name!r} {error}. Use keep='weights', or exclude this layer with "
+                "layers=."
             ) from error
 
     def charge_or_stop(self, name: str, needed: int) -> None:
@@ -203,7 +204,7 @@ class Keeper:
         if self._bytes > self._budget:
             raise BudgetError(
                 f"keep={self.keep!r} may use at most budget={self._budget} bytes, but needs "
-                f"{self._bytes} with {name!r}. Raise budget=, or narrow layers=."
+                f"{self._bytes} with {name!r}. Raise budget=, or exclude this layer with layers=."
             )
 
 
@@ -228,7 +229,8 @@ def steps_of(captured: CapturedCall, problem: Problem, name: str) -> Trace:
     if trace is None:
         raise UnfitError(
             "keep='trace' needs attention that follows from its queries, keys and values, but "
-            f"{name!r} computes it otherwise. Use keep='weights', or narrow layers=."
+            f"{name!r} computes it otherwise. Use keep='weights', or exclude this layer with "
+            "layers=."
         )
     steps = {each: problem.as_given(step) for each, step in trace.steps()}
     return Trace(*(steps[each] for each in STEPS), problem=problem)

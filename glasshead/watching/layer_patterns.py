@@ -63,14 +63,15 @@ class Layers:
             blind = [layer for layer in named if not any(_within(name, layer) for name in seen)]
             if len(blind) == len(named):
                 raise UnseenError(
-                    f"watch saw no attention in what layers={pattern!r} names, {_some(named)}; it "
-                    f"saw {_some(seen or [*others])}. {why and why + ' '}Correct the pattern, or "
-                    f"let the model run that layer."
+                    f"watch observed no attention in the modules that layers={pattern!r} matches "
+                    f"({_some(named)}); it observed {_some(seen or [*others])}. "
+                    f"{why and why + ' '}Correct the pattern, or run the matched layers."
                 )
             numbered = [layer for layer in blind if layer.rpartition(".")[2].isdigit()]
             if numbered:
                 warnings.warn(
-                    f"watch saw no attention in {_some(numbered)}, which layers={pattern!r} names.",
+                    f"watch observed no attention in {_some(numbered)}, which layers={pattern!r} "
+                    "matches.",
                     stacklevel=5,
                 )
 

@@ -470,7 +470,7 @@ def check_whole(name: str, calls: Sequence[Call], what: str) -> None:
     if shard is not None:
         raise UnfitError(
             f"{what} needs all {shard.axis} of an attention, but this rank computes only a part "
-            f"of them for {name!r}. Give it seen.gather(), which all ranks call."
+            f"of them for {name!r}. Pass seen.gather(), which all ranks must call."
         )
 
 

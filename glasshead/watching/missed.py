@@ -180,9 +180,9 @@ class MissedAttention:
         """
         if self._compiled:
             raise UnseenError(
-                f"watch observes code that is not compiled, but a part of what ran was compiled on "
-                f"the way, in {described(self._model, [*self._compiled])}. Watch it uncompiled, "
-                f"and give generate disable_compile=True."
+                f"watch could not observe {described(self._model, [*self._compiled])}, because it "
+                "was compiled inside the block. Watch the model uncompiled; for generate, pass "
+                "disable_compile=True."
             )
         self._settle(at_end=True)
         self._check_softmaxes(seen)
@@ -209,11 +209,11 @@ class MissedAttention:
             if n in self._layers and not (_saw(seen, n) or _is_within(n, self._why))
         ]
         if hidden:
-            why = lone_softmax(self._model, hidden, self._own, "omit these with layers=")
+            why = lone_softmax(self._model, hidden, self._own, "exclude these with layers=")
             raise UnseenError(
-                f"watch observes attention that goes through scaled_dot_product_attention or the "
-                f"attention interface of transformers, or explicitly through two products with a "
-                f"softmax between, but {why}"
+                "watch observes F.scaled_dot_product_attention, the attention interface of "
+                "transformers, and explicit attention (two matrix products with a softmax between "
+                f"them), but {why}"
             )
 
     def in_place_of_attention(self) -> str:

@@ -104,7 +104,7 @@ class Observer:
             if one.reads_positions:
                 raise UnfitError(
                     f"{one!r} needs attention to tokens, whose positions it reads, but {name!r} "
-                    f"weighs features by its softmax. Omit {name!r} with layers=."
+                    f"weighs features by its softmax. Exclude {name!r} with layers=."
                 )
 
     def _values(
@@ -145,13 +145,14 @@ class Observer:
             return [*range(own)], None if shard is None else tuple(range(first, first + own))
         if problem.axes < 4:
             raise UnfitError(
-                f"heads needs attention that has some, but {name or 'the model'!r} was given "
-                f"{problem.axes} axes, without heads. Omit heads, or narrow layers=."
+                "heads= needs attention with a heads axis, but the tensors of "
+                f"{name or 'the model'!r} have {problem.axes} axes. Omit heads=, or exclude this "
+                "layer with layers=."
             )
         if max(requested) >= count:
             raise UnfitError(
-                f"heads must be heads that are there, but {name!r} has {count}, counted from 0, "
-                f"and not {max(requested)}. Name others, or narrow layers=."
+                f"heads must be in 0..{count - 1} for {name!r}, got {max(requested)}. Choose "
+                "other heads, or exclude this layer with layers=."
             )
         here = [head for head in requested if first <= head < first + own]
         return [head - first for head in here], tuple(here)

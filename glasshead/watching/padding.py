@@ -108,9 +108,8 @@ class PaddingFinder:
         """
         if self._given is not None and seen and not self.fitted:
             raise UnseenError(
-                "attention_mask must be of the tokens that the model read, got "
-                f"{list(self._given.shape)}, but no attention that was seen has as many queries. "
-                "Give the mask of what the model read."
+                "attention_mask must have the shape [batch, tokens] of the model's input, got "
+                f"{list(self._given.shape)}, which fits no observed attention."
             )
         if self.looks_padded is not None and not self._known:
             warnings.warn(

@@ -61,10 +61,15 @@ def not_run(model: nn.Module, *, elsewhere: bool) -> str:
         model: The watched model.
         elsewhere: Whether it was called in another thread.
     """
-    last = ", and not in another, as it was" if elsewhere else ""
+    kind = type(model).__name__
+    if elsewhere:
+        return (
+            f"watch observed no attention of {kind}, which ran in another thread. Run it in the "
+            "thread that opened the block."
+        )
     return (
-        f"watch saw no attention of {type(model).__name__}. Run the model inside the block and in "
-        f"the thread that opened it{last}."
+        f"watch observed no attention of {kind}. Run the model inside the block and in the thread "
+        "that opened it."
     )
 
 
@@ -79,8 +84,8 @@ def without_softmax(model: nn.Module, steps: Mapping[str, str]) -> str:
     named = [name for name in steps if attends(own_names(model, name, within=False))]
     names = named or [*steps]
     return (
-        f"watch observes the weights of a softmax, and {described(model, names)} has none between "
-        f"its scores and its values ({steps[names[0]]}), so that its weights were not observed."
+        f"watch observes attention with a softmax, but {described(model, names)} has none between "
+        f"its scores and its values ({steps[names[0]]})."
     )
 
 
@@ -94,11 +99,11 @@ def without_attention(model: nn.Module, softmaxes: Mapping[str, LoneSoftmax]) ->
     kind = type(model).__name__
     if softmaxes:
         found = lone_softmax(model, [*softmaxes], softmaxes)
-        return f"watch saw no attention of {kind}, which ran: {found}"
+        return f"watch observed no attention of {kind}, which ran: {found}"
     return (
-        f"watch saw no attention of {kind}, which ran: it called no scaled_dot_product_attention, "
-        f"no attention of PyTorch's layers or of transformers, and no softmax; weights that are "
-        f"made otherwise are not observed."
+        f"watch observed no attention of {kind}, which ran: it called no "
+        "scaled_dot_product_attention, no attention of PyTorch's layers or of transformers, and no "
+        "softmax; watch does not observe other kinds of weights."
     )
 
 
@@ -131,7 +136,7 @@ def unfollowed(model: nn.Module, name: str, softmax: LoneSoftmax) -> str:
         name: Name of the module.
         softmax: Its softmax.
     """
-    why = lone_softmax(model, [name], {name: softmax}, "omit it with layers=")
+    why = lone_softmax(model, [name], {name: softmax}, "exclude it with layers=")
     return f"{EXPLICIT}, but {why}"
 
 

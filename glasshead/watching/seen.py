@@ -166,7 +166,10 @@ def frame(watched: Mapping[str, Watched], names: Sequence[str | Statistic]) -> "
     """Concatenate the tables of all calls, for `Seen.to_frame`."""
     pandas = import_pandas()
     if not watched:
-        raise ValueError("to_frame needs what was seen, but nothing was. Run the model first.")
+        raise ValueError(
+            "to_frame needs a watch that observed attention, but this one observed none. Run the "
+            "model inside the block."
+        )
     tables, keys = [], []
     for name, calls in watched.items():
         for place, call in calls.kept:

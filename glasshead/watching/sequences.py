@@ -370,8 +370,9 @@ class SequenceLedger:
         self._unplaced = None
         if forward == own.forward and queries == own.queries and own.position:
             raise UnseenError(
-                f"watch places cross-attention by the self-attention before it, but {name!r} ran "
-                f"first, at position {own.position} of its text. Omit it with layers=."
+                "watch needs the self-attention that runs before a cross-attention to find its "
+                f"position, but {name!r} ran first, at position {own.position} of its text. "
+                "Exclude it with layers=."
             )
 
 

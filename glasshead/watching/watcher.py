@@ -167,8 +167,8 @@ class Watcher:
         first = name not in self.watched
         if first and (other := output_mismatch(captured)):
             raise UnseenError(
-                "watch needs attention that follows from its queries, keys and mask, but "
-                f"{name!r} gave {other}. Omit it with layers=."
+                f"watch cannot reproduce the output of {name!r} from its queries, keys and mask; "
+                f"the module gave {other}. Exclude it with layers=."
             )
         placed = self.placer.place(call)
         observed = self.observer.observe(placed, first=first)

@@ -267,16 +267,16 @@ class OwnSoftmax(gh.Softmax):
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
-        ({"score": OwnScore()}, "OwnScore in its score"),
-        ({"mask": gh.causal() & ~OwnMask()}, "OwnMask in its mask"),
-        ({"bias": OwnBias()}, "OwnBias in its biases"),
-        ({"normalizer": OwnSoftmax()}, "OwnSoftmax in its normalizer"),
-        ({"normalizer": Softmax()}, "Softmax in its normalizer"),
+        ({"score": OwnScore()}, "score OwnScore"),
+        ({"mask": gh.causal() & ~OwnMask()}, "mask OwnMask"),
+        ({"bias": OwnBias()}, "biases OwnBias"),
+        ({"normalizer": OwnSoftmax()}, "normalizer OwnSoftmax"),
+        ({"normalizer": Softmax()}, "normalizer Softmax"),
     ],
 )
 def test_a_part_of_ones_own_is_refused_and_nothing_written(file, parts, sentence):
     W = gh.Attention(**parts).weights(*inputs(2, 3))
-    with pytest.raises(TypeError, match=f"of glasshead's own parts, got {sentence}"):
+    with pytest.raises(TypeError, match=f"cannot save the custom {sentence}"):
         W.save(file)
     assert list(file.parent.iterdir()) == []
 

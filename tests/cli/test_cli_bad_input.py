@@ -60,8 +60,11 @@ CASES = [
     (["explain", SENTENCE, "--seed", "x"], "'--seed': it must be a whole number, got 'x'; see"),
     (["explain", SENTENCE, "--dim", "0"], "--dim must be from 1 to 4096, got 0."),
     (["explain", SENTENCE, "--dim", "5000"], "--dim must be from 1 to 4096, got 5000."),
-    (["explain", "--dim", "4"], "--dim is the width of random vectors, but these are not random"),
-    (["explain", "a", "--dim", "4", "--vectors", "good.csv"], "--dim is the width of random"),
+    (
+        ["explain", "--dim", "4"],
+        "--dim sets the width of random vectors, but the vectors are",
+    ),
+    (["explain", "a", "--dim", "4", "--vectors", "good.csv"], "--dim sets the width of random"),
     (["explain", "two", "texts"], "Got unexpected extra argument"),
     (["explain", "a " * 4097, "--dim", "4096"], "are too many. Give at most 4,096 tokens, or a"),
     # Files of vectors
@@ -73,7 +76,7 @@ CASES = [
         ["explain", "--vectors", "ragged.csv"],
         "ragged.csv, line 2: expected a vector of dimension 2 as on line 1",
     ),
-    (["explain", "--vectors", "empty.csv"], "empty.csv has no vectors. Give it a token and its"),
+    (["explain", "--vectors", "empty.csv"], "empty.csv has no vectors. Write a token and its"),
     (["explain", "--vectors", "nan.csv"], "nan.csv, line 2: expected finite numbers, got nan"),
     (["explain", "--vectors", "words.csv"], "words.csv, line 2: expected a number for 'sun'"),
     (["explain", "--vectors", "bytes.csv"], "bytes.csv, line 2: expected UTF-8 text, got the"),
@@ -170,10 +173,10 @@ def runs(tmp_path_factory):
 
 
 LOOK = {
-    "classify": "holds a classifier. Look into that with glasshead classify {} TEXT --attention",
-    "translate": "holds a translator. Look into that with glasshead translate {} TEXT --attention",
-    "write": "holds a language model. Look into that with glasshead write {} --prompt TEXT",
-    "other": "holds a Hugging Face model. Look into that with glasshead observe {} --text FILE",
+    "classify": ("a classifier", "classify {} TEXT --attention"),
+    "translate": ("a translator", "translate {} TEXT --attention"),
+    "write": ("a language model", "write {} --prompt TEXT"),
+    "other": ("a Hugging Face model", "observe {} --text FILE"),
 }
 NEEDS = {"classify": "a classifier", "translate": "a translator", "write": "a language model"}
 
@@ -206,10 +209,11 @@ def test_a_model_of_another_task_is_named_with_what_it_is_used_by(
     monkeypatch.chdir(runs)
     outcome = command(*used.split(), found, *options)
     assert (outcome.code, outcome.out) == (2, "")
-    look = f"{LOOK[found].format(found)} or glasshead studio {found}"
+    holds, look = LOOK[found]
     assert outcome.err == (
-        f"glasshead: error: glasshead {used} needs {NEEDS[needed]}, and {found} {look}, or name a "
-        f"run of glasshead train {needed}.\n"
+        f"glasshead: error: glasshead {used} needs {NEEDS[needed]}, but {found} holds {holds}. "
+        f"Pass a run of glasshead train {needed}, or inspect this folder with glasshead "
+        f"{look.format(found)} or glasshead studio {found}.\n"
     )
 
 
@@ -335,7 +339,7 @@ def test_memory_that_runs_out_is_told(command, monkeypatch):
     monkeypatch.setattr("glasshead.cli.explain.explain_sentence", fail)
     outcome = command("explain")
     assert outcome.code == 2
-    assert "this takes more memory than there is" in outcome.err
+    assert "this needs more memory than is available" in outcome.err
 
 
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (BrokenPipeError, 1)])

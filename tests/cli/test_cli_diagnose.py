@@ -148,7 +148,7 @@ def test_the_conventions_are_those_of_the_library():
     [
         (["none.csv"], "there is no file none.csv. Check its name."),
         (["."], ". is a folder. Name a file in it."),
-        (["mask.pt"], "mask.pt must not be a pickle, which could run anything. Save"),
+        (["mask.pt"], "mask.pt must not be a pickle, because loading one can run code. Save"),
         (
             ["objects.npy"],
             "objects.npy must not hold pickled Python objects, which could run anything",
@@ -164,7 +164,7 @@ def test_the_conventions_are_those_of_the_library():
         (["two.npz"], "two.npz must have one array, got first, second"),
         (["text.safetensors"], "text.safetensors is not a safetensors file"),
         (["two.safetensors"], "two.safetensors must have one tensor, got"),
-        (["two.safetensors", "--tensor", "casual"], "has no tensor casual, but"),
+        (["two.safetensors", "--tensor", "casual"], "has no tensor casual; it has"),
         (["two.safetensors", "--tensor", "casual"], "Did you mean causal?"),
         (["two.safetensors:leaking", "--tensor", "causal"], "Omit one of them"),
         (["causal.csv", "--tensor", "mask"], "--tensor needs a safetensors file, got"),
@@ -174,14 +174,17 @@ def test_the_conventions_are_those_of_the_library():
             "letters.csv, line 2: expected a number, true, false or -inf, got 'x'",
         ),
         (["gap.csv"], "gap.csv, line 1: expected a number, true, false or -inf, got an empty"),
-        (["empty.csv"], "empty.csv has no mask. Give it one row of numbers per query."),
+        (["empty.csv"], "empty.csv has no numbers. Write one row of numbers per query."),
         (["zero.csv"], "zero.csv, line 1: expected UTF-8 text, got the byte 0x00"),
         (["broken.json"], "broken.json, line 2: malformed JSON"),
         (["object.json"], "object.json: expected nested lists of numbers"),
         (["null.json"], "null.json: expected nested lists of numbers"),
-        (["deep.json"], "deep.json: expected lists of numbers, got too many brackets."),
+        (
+            ["deep.json"],
+            "deep.json: expected nested lists of numbers, got lists that are nested too",
+        ),
         (["digits.json"], "digits.json: expected numbers of at most 4,300 digits"),
-        (["ragged.json"], "ragged.json: diagnose(mask) must be lists of one length"),
+        (["ragged.json"], "ragged.json: mask must be lists of one length"),
         (
             ["causal.npy", "--queries", "0"],
             "--queries must be a whole number from 1 to 2^31, got",

@@ -67,7 +67,7 @@ def place(tmp_path, monkeypatch):
             "--score must be one of scaled-dot, dot, cosine, gaussian, additive, got",
         ),
         (["--normalizer", ""], "--normalizer must be one of softmax, softmax-one, hardmax"),
-        (["--dim", "4", "Hello shiny sun!"], "these are not random. Omit it."),
+        (["--dim", "4", "Hello shiny sun!"], "the vectors are given. Omit --dim."),
     ],
 )
 def test_a_name_that_is_no_file_is_refused(command, place, arguments, sentence):

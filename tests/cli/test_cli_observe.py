@@ -280,9 +280,9 @@ def bad(name, **others):
 
 
 BAD = [
-    ({"query": None}, "the file must have query, key and perhaps value, got key"),
-    ({"query": None, "key": None}, "perhaps value, got value. Rename or add query, key."),
-    ({"mask": torch.ones(3)}, "got mask as well. Remove what is neither."),
+    ({"query": None}, "the file must have query, key and optionally value, got"),
+    ({"query": None, "key": None}, "optionally value, got value. Rename or add query, key."),
+    ({"mask": torch.ones(3)}, "got also mask. Remove the other tensors."),
     ({"key": torch.ones(4, 17, 5, dtype=torch.int64)}, "key must be float16, bfloat16, float32 or"),
     (
         {"query": torch.ones(5)},
@@ -329,7 +329,7 @@ REFUSED = [
     (["--stat", "mass-on:17"], "MassOn(keys) must be keys from 0 to 16, got 17"),
     (["--stat", "mass-on:1,1"], "--stat mass-on:1,1: MassOn(keys) must have each key once"),
     (["--stat", "received:14"], "Received(last=14) needs at least 14 queries, got 13"),
-    (["--stat", "distance-histogram:3,1"], "must be two numbers or more, each above the one"),
+    (["--stat", "distance-histogram:3,1"], "must have at least two numbers in increasing order"),
     (["--stat", "top-k", "--stat", "top-k:3"], "--stat must have each statistic once, got top-k:3"),
     (["--head", "4"], "--head must be from 0 to 3, as there are 4 heads, got 4."),
     (["--head", "-1"], "--head must be a head, counted from 0, got -1."),
@@ -355,7 +355,10 @@ REFUSED = [
         ["--save", "a.html"],
         "must be a file that ends in .safetensors, got a.html, which ends in .html. Name",
     ),
-    (["--html", "a", "--save", "./a"], "--html and --save must be two files, got a for both. Name"),
+    (
+        ["--html", "a", "--save", "./a"],
+        "--html and --save must name different files, got a for both",
+    ),
     (["--save", "-"], "--save must be a file to write, got -, standard output"),
     (["a sentence"], "TEXT needs a file of tokens and their vectors, but heads.safetens"),
 ]

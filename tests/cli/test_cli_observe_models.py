@@ -581,11 +581,11 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
         (pickled, "llama has its weights in pytorch_model.bin alone, which is pickled and could"),
         (without(*TOKENIZER), "llama has no tokenizer: there is no tokenizer.json in it. Save"),
         (configured(model_type="nonesuch"), "config.json in llama cannot be loaded ("),
-        (configured(num_hidden_layers=3), "the weights in llama must be those of LlamaForCausal"),
-        (configured(hidden_size=12), "the weights in llama must be those of LlamaForCausalLM"),
+        (configured(num_hidden_layers=3), "the weights in llama must fit LlamaForCausal"),
+        (configured(hidden_size=12), "the weights in llama must fit LlamaForCausalLM"),
         (
             robbed,
-            "model.layers.1.self_attn.q_proj.weight is missing or of another shape. Check co",
+            "model.layers.1.self_attn.q_proj.weight is missing or has another shape. Check co",
         ),
         (broken, "the model in llama cannot be loaded ("),
     ],
@@ -606,7 +606,7 @@ def refused(command, sentence, *arguments):
     ("arguments", "sentence"),
     [
         (["--text", "empty.txt"], "empty.txt is empty. Name a file with text in it."),
-        (["--text", "nothing.jsonl"], "nothing.jsonl has no text in it. Name a file that has some"),
+        (["--text", "nothing.jsonl"], "nothing.jsonl contains no text. Name a file that has some"),
         (["--text", "none"], "none has no texts in it. Name a folder with files that end in .txt"),
         (["--text", "text.txt", "--layer", "2"], "--layer must be from 0 to 1, as"),
         (

@@ -314,7 +314,10 @@ REFUSED = [
         "--save must be another file than run/model.safet",
     ),
     (["run", "--html", "text.txt"], "--html must be another file than text.txt, which is read"),
-    (["run", "--html", "a", "--save", "a"], "--html and --save must be two files, got a for both"),
+    (
+        ["run", "--html", "a", "--save", "a"],
+        "--html and --save must name different files, got a for both",
+    ),
     ([], "--text needs the folder of a run whose model reads it. Name it, as in glasshead observe"),
     ([""], "--text needs the folder of a run whose model reads it. Name it, as in glasshead obser"),
     (["none"], "there is no folder none. Check its name."),

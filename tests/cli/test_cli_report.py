@@ -109,12 +109,12 @@ def test_what_is_cut_of_the_text_is_told_in_the_terminal(command, place):
 
 def test_a_model_whose_attention_cannot_be_seen_has_no_report(command, place, monkeypatch):
     def unseen(*_arguments, **_options):
-        raise UnseenError("watch saw no attention of Writer. Use another.")
+        raise UnseenError("watch observed no attention of Writer. Use another.")
 
     monkeypatch.setattr("glasshead.studio.views.reading.gh.watch", unseen)
     outcome = command("report", "writer", "--text", "text.txt", "--html", "out.html")
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err == "glasshead: error: watch saw no attention of Writer. Use another.\n"
+    assert outcome.err == "glasshead: error: watch observed no attention of Writer. Use another.\n"
     assert not (place / "out.html").exists()
 
 

@@ -241,7 +241,10 @@ REFUSED = [
         ["run", "--text", "text.txt", "--json", "text.txt"],
         "--json must be another file than text.t",
     ),
-    (["run", "--png", "a", "--json", "a"], "--png and --json must be two files, got a for both"),
+    (
+        ["run", "--png", "a", "--json", "a"],
+        "--png and --json must name different files, got a for both",
+    ),
     (["run", "--png", "a.pdf"], "--png must be a file that ends in .png, got a.pdf, which ends"),
     (
         ["run", "--json", "a.png"],
@@ -269,7 +272,7 @@ def test_a_model_that_reads_too_little_is_refused(command, place):
     SMALL.save("llama", place / "tiny", max_position_embeddings=4)
     outcome = command("roles", "tiny")
     assert (outcome.code, outcome.out) == (2, "")
-    assert "at least two tokens, but tiny knows 51 and reads 4 at" in outcome.err
+    assert "room for 4 tokens, but tiny has 51 and a context of 4." in outcome.err
 
 
 def test_numbers_that_overflow_are_refused(command, place):
@@ -283,7 +286,7 @@ def test_numbers_that_overflow_are_refused(command, place):
     save_file(tensors, file, {"format": "pt"})
     outcome = command("roles", "llama")
     assert (outcome.code, outcome.out) == (2, "")
-    assert "the scores overflow to infinity. Train the model again, or name" in outcome.err
+    assert "the scores overflow to infinity. Use another model, or train" in outcome.err
 
 
 def test_what_is_refused_by_itself_needs_no_torch():

@@ -99,7 +99,7 @@ def test_a_large_table_is_read_whole(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("v.csv", "", "v.csv has no vectors. Give it"),
+        ("v.csv", "", "v.csv has no vectors. Write"),
         ("v.csv", "\n  \n", "v.csv has no vectors"),
         ("v.csv", "token,x,y\n", "v.csv has no vectors"),
         (

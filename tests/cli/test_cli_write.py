@@ -60,7 +60,7 @@ def test_a_line_may_be_what_it_ends_before(command, data_folder):
     ("options", "said"),
     [
         (["--stop", ""], "--stop must be a text of at least one character, got ''. Omit it."),
-        (["--beam", 2, "--repetition-penalty", 2], "--repetition-penalty would change nothing"),
+        (["--beam", 2, "--repetition-penalty", 2], "--repetition-penalty has no effect"),
         (["--repetition-penalty", 0], "error: --repetition-penalty must be a number above 0"),
         (["--temperature", -1], "error: --temperature must be at least 0, got -1.0."),
         (["--temperature", "hot"], "'--temperature': it must be a number, got 'hot'; see"),

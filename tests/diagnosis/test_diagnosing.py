@@ -58,7 +58,7 @@ with warnings.catch_warnings():
         (CAUSAL, {"queries": 0}, ValueError, r"diagnose\(queries=…\) must be a whole number of at"),
         (CAUSAL, {"keys": 1.5}, TypeError, r"diagnose\(keys=…\) must be a whole number"),
         (CAUSAL, {"offset": "x"}, TypeError, r"diagnose\(offset=…\) must be a whole number"),
-        (gh.causal(), {}, ValueError, "needs queries= and keys= with a glasshead mask such as"),
+        (gh.causal(), {}, ValueError, "needs queries= and keys= for a glasshead mask such as"),
         (
             gh.dense(CAUSAL),
             {"queries": 3, "keys": 5},

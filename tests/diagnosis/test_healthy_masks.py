@@ -322,5 +322,5 @@ def test_the_masks_of_a_dict_are_told_by_name():
     found = gh.diagnose(masks)
     assert not found.healthy
     assert [one.kind for one in found.findings] == ["future"]
-    with pytest.raises(ValueError, match="got 'full_attention', each None"):
+    with pytest.raises(ValueError, match=r"got \{'full_attention': None\}"):
         gh.diagnose({"full_attention": None})

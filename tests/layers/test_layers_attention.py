@@ -332,8 +332,8 @@ class TestErrors:
             ({"num_heads": True}, "num_heads must be a whole number.*got True"),
             ({"num_kv_heads": "1"}, "num_kv_heads must be a whole number.*got str '1'"),
             ({"d_input": 5.0}, r"d_input must be a whole number.*got 5\.0"),
-            ({"attention": "causal"}, "attention must be an object of Attention, got 'causal'"),
-            ({"rotary": 10_000}, "rotary must be an object of Rotary, got 10000"),
+            ({"attention": "causal"}, "attention must be an instance of Attention, got str"),
+            ({"rotary": 10_000}, "rotary must be an instance of Rotary, got int"),
         ],
     )
     def test_arguments_of_other_types(self, options, sentence):

@@ -149,7 +149,7 @@ class TestErrors:
         layer, cache = self_attention(), gh.KeyValueCache()
         layer(torch.randn(BATCH, 5, D_MODEL).double(), cache=cache)
         with pytest.raises(
-            ValueError, match=r"this cache must be used with 3 rows, got 2\. Begin a"
+            ValueError, match=r"this cache needs batches of 3 rows, got 2\. Create a"
         ):
             layer(torch.randn(2, 1, D_MODEL).double(), cache=cache)
         assert cache.length == 5
@@ -170,7 +170,7 @@ class TestWhatDoesNotFit:
 
     @pytest.mark.parametrize("changes", [{"num_heads": 6}, {"d_model": 24}])
     def test_another_models_cache_is_refused(self, policy, changes):
-        with pytest.raises(ValueError, match="this cache must be used with 3 heads of 4 numbers"):
+        with pytest.raises(ValueError, match="this cache needs keys of 3 heads of width 4"):
             self.model(**changes)(self.TOKENS, cache=self.fed(policy))
 
     @pytest.mark.parametrize("layers", [1, 3])

@@ -296,7 +296,7 @@ class TestErrors:
         layer, cache = self_attention(), EvictingCache(gh.TOVA(3))
         layer(torch.randn(3, 5, D_MODEL).double(), cache=cache)
         with pytest.raises(
-            ValueError, match=r"this cache must be used with 3 rows, got 2\. Begin a"
+            ValueError, match=r"this cache needs batches of 3 rows, got 2\. Create a"
         ):
             layer(torch.randn(2, 1, D_MODEL).double(), cache=cache)
 

@@ -50,8 +50,8 @@ class TestEveryConfig:
             ({"context_length": -1}, "context_length must be .* at least 1, got -1"),
             ({"num_layers": 0}, "num_layers must be .* at least 1, got 0"),
             ({"d_hidden": 0}, "d_hidden must be .* at least 1, got 0"),
-            ({"dropout": 1.0}, r"dropout must be a probability from 0 to below 1, got 1\.0"),
-            ({"dropout": -0.1}, r"dropout must be a probability .*, got -0\.1"),
+            ({"dropout": 1.0}, r"dropout must be at least 0 and less than 1, got 1\.0"),
+            ({"dropout": -0.1}, r"dropout must be at least .*, got -0\.1"),
             ({"dropout": math.nan}, "dropout must be a finite number, got nan"),
             ({"attention_dropout": math.inf}, "attention_dropout must be a finite number"),
             ({"positions": "rotery"}, "positions must be 'learned', .*, got 'rotery'"),
@@ -133,8 +133,8 @@ def test_the_own_values_of_a_config_are_checked_too(kind, values, sentence):
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"embedding_dropout": 1.0}, r"embedding_dropout must be a probability .*, got 1\.0"),
-        ({"word_dropout": -0.5}, r"word_dropout must be a probability .*, got -0\.5"),
+        ({"embedding_dropout": 1.0}, r"embedding_dropout must be at least .*, got 1\.0"),
+        ({"word_dropout": -0.5}, r"word_dropout must be at least .*, got -0\.5"),
         ({"initial": "zeros"}, "initial must be 'normal' or 'torch', got 'zeros'"),
     ],
 )

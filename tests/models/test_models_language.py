@@ -263,7 +263,7 @@ class TestErrors:
         model = model_of()
         cache = model.new_cache()
         model(texts(2, 5), cache=cache)
-        with pytest.raises(ValueError, match="this cache must be used with 2 rows, got 3"):
+        with pytest.raises(ValueError, match="this cache needs batches of 2 rows, got 3"):
             model(texts(3, 1), cache=cache)
 
     @pytest.mark.parametrize("padding", [[1], [1, 2, 3], [[1], [2]]])
@@ -342,5 +342,5 @@ def test_rows_take_their_texts_with_them(model):
 def test_other_rows_than_are_held_are_refused(model):
     steps = LanguageModelSteps(model)
     steps.next(torch.zeros(3, 2, dtype=torch.long))
-    with pytest.raises(ValueError, match="this cache must be used with 3 rows, got 2"):
+    with pytest.raises(ValueError, match="this cache needs batches of 3 rows, got 2"):
         steps.next(torch.zeros(2, 1, dtype=torch.long))

@@ -236,7 +236,7 @@ def test_steps_take_padding_as_a_list_and_refuse_other_rows():
     steps = model.steps(padding=torch.tensor([0, 3]))
     assert torch.equal(found, steps.next(prompt))
     with pytest.raises(
-        ValueError, match=r"this cache must be used with 2 rows, got 1\. Begin a new"
+        ValueError, match=r"this cache needs batches of 2 rows, got 1\. Create a new"
     ):
         steps.next(prompt[:1])
 

@@ -286,7 +286,7 @@ class TestRefusals:
     @pytest.mark.parametrize("suffix", [".pth", ".pt", ".ckpt", ".pkl"])
     def test_a_pickled_file_is_named_as_one(self, llama, suffix):
         (llama / f"model{suffix}").write_bytes(pickle.dumps({}))
-        with pytest.raises(ValueError, match=f"model{suffix} has pickled weights, which may run"):
+        with pytest.raises(ValueError, match=f"model{suffix} has pickled weights, and loading"):
             gh.load_pretrained(llama / f"model{suffix}")
 
     @pytest.mark.parametrize("zipped", [True, False])
@@ -295,12 +295,12 @@ class TestRefusals:
         first = hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA)).eval()
         torch.save(first.state_dict(), tmp_path / name, _use_new_zipfile_serialization=zipped)
         with pytest.raises(
-            ValueError, match=rf"{name} has pickled weights.*\. Load it with PyT"
+            ValueError, match=rf"{name} has pickled weights.*\. Load them into"
         ) as said:
             gh.load_pretrained(tmp_path / name)
         model = hf.LlamaForCausalLM(hf.LlamaConfig(**TINY_LLAMA)).eval()
         model.load_state_dict(torch.load(tmp_path / name, weights_only=True))
-        assert "save that with save_pretrained(FOLDER)" in str(said.value)
+        assert "then call save_pretrained(FOLDER)" in str(said.value)
         model.save_pretrained(tmp_path / "FOLDER")
         tokens = torch.tensor([[3, 1, 4, 1, 5]])
         ours = gh.load_pretrained(tmp_path / "FOLDER")(tokens)

@@ -196,7 +196,7 @@ class TestRefused:
         module, x = module().train(), [inputs()[None]] * count
         with pytest.raises(ValueError, match="drops weights at random") as said:
             gh.explain(module, *x)
-        (call,) = re.findall(r"call \.(\w+)\(\) on the module first", str(said.value))
+        (call,) = re.findall(r"Call \.(\w+)\(\) on the module first", str(said.value))
         assert all(part.training for part in module.modules())
         getattr(module, call)()
         told = traced(gh.explain(module, *x))
@@ -226,7 +226,7 @@ class TestRefused:
             def forward(self, x):
                 return self.attention(self.attention(x))
 
-        with pytest.raises(ValueError, match="'attention' attends 2 times. Watch it with"):
+        with pytest.raises(ValueError, match="'attention' ran 2 times. Watch it with"):
             gh.explain(Twice(), inputs())
 
     def test_weights_that_are_scaled_on_their_way(self):

@@ -67,7 +67,7 @@ def test_scores_of_a_batch_are_those_of_each_text(leading):
         (
             {"kv_heads": 3},
             ValueError,
-            "^the heads of eviction scores must be a multiple .* 4 for 3.",
+            "^the number of query heads must be a multiple of kv_heads=3, got 4.",
         ),
         ({"kv_heads": 0}, ValueError, "^kv_heads must be a whole number of at least 1, got 0"),
         ({"kv_heads": 2.0}, TypeError, "^kv_heads must be a whole number"),
@@ -89,5 +89,5 @@ def test_what_snapkv_does_not_take(asked, error, sentence):
 
 @pytest.mark.parametrize("scores", [h2o_scores, tova_scores])
 def test_heads_that_do_not_fit_are_refused(scores):
-    with pytest.raises(ValueError, match="^the heads of eviction scores must be a multiple"):
+    with pytest.raises(ValueError, match="^the number of query heads must be a multiple"):
         scores(RECEIVED, 3)

@@ -243,5 +243,7 @@ def test_mass_is_added_whichever_chunk_has_more_keys():
 )
 def test_what_does_not_follow_from_chunks_is_refused(statistic, inputs):
     _, first, second = (statistic.of(trace) for trace in chunks(*inputs, 11))
-    with pytest.raises(ValueError, match=r"does not follow from its chunks\. Observe it"):
+    with pytest.raises(
+        ValueError, match=r"cannot be computed from chunks\. Observe the whole sequence"
+    ):
         statistic.joined(first, second)

@@ -103,8 +103,8 @@ LONG = "ja " * (LIMITS.words + 1)
     [
         ("", Refusal, "Enter at least one word"),
         (" \n\t", Refusal, "at least one word"),
-        (LONG, TooMuch, "A sentence must have at most 24 words, but this one has 25"),
-        ("a" * 501, TooMuch, "A sentence must have at most 500 characters, but this one has 501"),
+        (LONG, TooMuch, "A sentence must have at most 24 words, got 25"),
+        ("a" * 501, TooMuch, "A sentence must have at most 500 characters, got 501"),
     ],
 )
 def test_sentences_that_are_refused(translator, sentence, kind, said):

@@ -146,7 +146,7 @@ def test_nothing_stays_taken_by_those_who_leave_at_once(doing, way):
         (ValueError(Message("beta must be a number.")), 400, "beta must be a number."),
         (TooMuch("cut it."), 413, "cut it."),
         (Forgotten("send it again."), 410, "send it again."),
-        (MemoryError(), 413, "this takes more memory than there is. Choose a shorter text."),
+        (MemoryError(), 413, "this needs more memory than is available. Choose a shorter text."),
         (FileNotFoundError(2, "No such file", "run/x"), 404, "run/x: No such file."),
         (FileNotFoundError("there is no run."), 404, "there is no run."),
     ],

@@ -204,7 +204,7 @@ def test_an_attention_that_runs_again_is_a_layer_of_its_own():
 def test_what_cannot_be_seen_is_refused_in_the_words_of_watch():
     model = nn.Linear(3, 3)
     reader = reader_of(model, lambda tokens: model(torch.zeros(1, 3)))
-    with pytest.raises(Refusal, match=r"watch saw no attention of Linear"):
+    with pytest.raises(Refusal, match=r"watch observed no attention of Linear"):
         run(reader, torch.arange(LENGTH), (), budget=2**20)
 
 
@@ -218,7 +218,7 @@ def test_more_memory_than_allowed_is_refused(folder, model):
     readings = SizedCache(1000)
     with (
         readings.reserved(600),
-        pytest.raises(Busy, match=r"another text is being read, which takes the memory"),
+        pytest.raises(Busy, match=r"another text\. Try again when it is finished"),
         readings.reserved(401),
     ):
         pass
@@ -375,7 +375,7 @@ def test_a_model_is_loaded_anew_where_its_weights_were_written_anew(tmp_path):
 
 
 def test_a_file_that_is_gone_and_a_run_that_does_not_translate_are_told(tmp_path):
-    with pytest.raises(NotThere, match=r"kept.safetensors is not there\. Check its name"):
+    with pytest.raises(NotThere, match=r"kept.safetensors does not exist\. Check the name"):
         _ = StudioSubject(tmp_path / "kept.safetensors").kind
     run = written(tmp_path / "writer").path
     for folder, holds in ((None, "no model"), (run, f"a language model in {run}")):

@@ -97,8 +97,8 @@ def test_where_the_data_are_gone_or_others_a_text_of_its_own_stands_in(text, tmp
     assert changed.origin == "unreadable"
     assert changed.text.startswith("Once upon a time")
     assert changed.why == (
-        f"the texts of {text} must be those that the run was trained on, got others. Put them "
-        "back, or choose a text."
+        f"{text} must contain the texts that the run was trained on, but they have changed. "
+        "Restore the files, or choose another text."
     )
     text.unlink()
     gone = sample_of(run.path, "write")

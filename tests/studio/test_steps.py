@@ -243,11 +243,11 @@ def test_the_query_is_told_of_and_changes_no_matrix():
         ({"text": " "}, "Enter at least one word"),
         (
             {"text": "a" * 501},
-            "at most 500 characters, but this one has 501. Choose a shorter",
+            "at most 500 characters, got 501. Choose a shorter",
         ),
         (
             {"text": "a " * 25},
-            "at most 24 words and marks, but this one has 25. Choose a shorter",
+            "at most 24 words and marks, got 25. Choose a shorter",
         ),
         ({"text": "a\ud800"}, "whole characters, got halves of some"),
         (
@@ -309,7 +309,7 @@ def test_a_report_offers_much_where_there_is_room():
 
 
 def test_a_report_refuses_a_sentence_that_is_too_long():
-    with pytest.raises(Refusal, match="at most 12 words and marks, but this one has 13"):
+    with pytest.raises(Refusal, match="at most 12 words and marks, got 13"):
         next(iter(steps_stored("a " * 13, "en", LIMITS)))
 
 

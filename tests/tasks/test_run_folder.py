@@ -72,9 +72,14 @@ def test_a_file_is_no_folder(tmp_path):
 
 def test_a_run_that_has_not_validated_says_so(folder):
     folder.write_config({})
-    with pytest.raises(FileNotFoundError, match="has no metrics.json, as training has not validat"):
+    with pytest.raises(
+        FileNotFoundError, match="has no metrics.json, because training has not run a validation"
+    ):
         folder.read_metrics()
-    with pytest.raises(FileNotFoundError, match="has no model.safetensors, as training has not va"):
+    with pytest.raises(
+        FileNotFoundError,
+        match="has no model.safetensors, because training has not run a validation",
+    ):
         folder.check_weights()
     folder.write_json(folder.metrics, {"steps": 3})
     folder.weights.write_bytes(b"")

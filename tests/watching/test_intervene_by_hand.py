@@ -215,7 +215,10 @@ class TestErrors:
         def features(query, key, value):
             return ((query.mT @ key).softmax(-1) @ value.mT).mT
 
-        sentence = "but it did not follow the attention of '0' as one of tokens to tokens. Omit it"
+        sentence = (
+            "but it did not follow the attention of '0' as one of tokens to tokens. Omit the "
+            "intervention"
+        )
         self.refused(made(features), {"0": gh.ZeroAblation()}, sentence)
 
     @pytest.mark.parametrize("reentrant", [True, False])

@@ -165,7 +165,7 @@ def test_the_stance_is_restored_where_the_block_fails(model, x) -> None:
     compiled = whole(model, backend)
     compiled(x)
     runs = backend.runs
-    with pytest.raises(ValueError, match="'1' has 3, counted from 0, and not 3"):
+    with pytest.raises(ValueError, match="heads must be in 0..2 for '1', got 3"):
         _run(compiled, x, {"1": gh.ZeroAblation(heads=[3])})
     with pytest.raises(RuntimeError, match="intervene met no attention"):
         _run(compiled, x, {"1.project": gh.ZeroAblation()})

@@ -68,7 +68,7 @@ def test_a_kind_that_nobody_knows_is_refused(tmp_path, kind, load):
     file = tmp_path / "file.safetensors"
     told = json.dumps({"kind": kind, "version": 1})
     save_file({"x": torch.ones(3)}, file, metadata={"glasshead": told})
-    with pytest.raises(ValueError, match=r"got a kind that this glasshead does not know\. Update"):
+    with pytest.raises(ValueError, match="got .*, which this version of glasshead does not know"):
         load(file)
 
 

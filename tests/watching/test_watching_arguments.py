@@ -77,8 +77,8 @@ def test_statistics_may_be_a_list_a_tuple_or_a_dict():
 
 def test_a_block_without_a_run_says_what_to_do():
     sentence = (
-        "^watch saw no attention of Linear. Run the model inside the block and in the thread that "
-        "opened it.$"
+        "^watch observed no attention of Linear. Run the model inside the block and in the thread "
+        "that opened it.$"
     )
     with pytest.raises(RuntimeError, match=sentence), gh.watch(nn.Linear(2, 2), [gh.Entropy()]):
         pass

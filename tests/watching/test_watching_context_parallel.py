@@ -246,7 +246,7 @@ def test_what_takes_all_queries_refuses_a_part(ranks):
     for rank in ranks:
         assert rank["causal"]["refused"]["rollout"] == (
             "rollout needs all queries of an attention, but this rank computes only a part of "
-            "them for '0'. Give it seen.gather(), which all ranks call."
+            "them for '0'. Pass seen.gather(), which all ranks must call."
         )
 
 
@@ -259,7 +259,8 @@ def test_interventions_and_other_texts_are_refused(ranks):
         )
         assert said["mask"] == (
             "watch observes only self-attention without a mask if the length is sharded, but "
-            "Crossing at 'the model' has a mask or attends to another text. Omit it with layers=."
+            "Crossing at 'the model' has a mask or attends to another text. Exclude it with "
+            "layers=."
         )
 
 
@@ -274,5 +275,5 @@ def test_tensors_that_are_sharded_by_heads_are_gathered(ranks):
         assert refused == (
             "watch observes attention of DTensors whose queries, keys and values are sharded "
             "alike, by batch, heads or length in equal parts, but the tensors of Attention at "
-            "'the model' are not. Redistribute them so, or omit it with layers=."
+            "'the model' are not. Redistribute them so, or exclude it with layers=."
         )

@@ -317,8 +317,8 @@ def test_texts_in_turn_without_a_cache_end_apart():
         ("</s>", TypeError, "ended"),
         (0.5, TypeError, "ended"),
         ([1, -1], ValueError, "ended"),
-        (torch.ones(2, 3).long(), ValueError, r"length of each row, \[batch\], .* got \[2, 3\] of"),
-        (torch.ones(2), ValueError, "of whole numbers, got .* of torch.float32"),
+        (torch.ones(2, 3).long(), ValueError, r"with the length of each row, got \[2, 3\] of"),
+        (torch.ones(2), ValueError, "integer tensor .*, got .* of torch.float32"),
     ],
 )
 def test_what_ends_no_text(ended, error, sentence):

@@ -72,8 +72,9 @@ def test_what_is_no_pattern_is_refused(layers):
 def test_a_pattern_whose_layer_did_not_attend_is_an_error_at_the_end():
     model = Stack()
     sentence = (
-        "^watch saw no attention in what layers='head' names, 'head'; it saw 'decoder.layers.0', "
-        "'decoder.layers.1'. Correct the pattern, or let the model run that layer.$"
+        r"^watch observed no attention in the modules that layers='head' matches \('head'\); "
+        "it observed 'decoder.layers.0', 'decoder.layers.1'. Correct the pattern, or run the "
+        "matched layers.$"
     )
     with (
         pytest.raises(RuntimeError, match=sentence),
@@ -83,7 +84,7 @@ def test_a_pattern_whose_layer_did_not_attend_is_an_error_at_the_end():
 
 
 def test_where_nothing_ran_the_error_says_that_nothing_was_seen():
-    sentence = "in what layers='decoder' names, 'decoder'; it saw nothing. "
+    sentence = r"in the modules that layers='decoder' matches \('decoder'\); it observed nothing\. "
     with (
         pytest.raises(RuntimeError, match=sentence),
         gh.watch(Stack(), [gh.Entropy()], layers="decoder"),
@@ -93,7 +94,9 @@ def test_where_nothing_ran_the_error_says_that_nothing_was_seen():
 
 def test_one_layer_of_several_that_did_not_run_is_a_warning_at_the_block():
     model = Stack()
-    sentence = r"^watch saw no attention in 'encoder.layers.2', which layers='enc\*layers.\?' names"
+    sentence = (
+        r"^watch observed no attention in 'encoder.layers.2', which layers='enc\*layers.\?' matches"
+    )
     with (
         pytest.warns(UserWarning, match=sentence) as told,
         gh.watch(model, [gh.Entropy()], layers="enc*layers.?") as seen,
@@ -145,8 +148,8 @@ def test_a_head_is_a_number_from_0_on(head):
 
 def test_a_head_that_is_not_there_is_refused_by_the_first_layer():
     sentence = (
-        f"^heads must be heads that are there, but 'layers.0' has {HEADS}, counted from 0, and not "
-        f"99\\. Name others, or narrow layers=.$"
+        f"^heads must be in 0..{HEADS - 1} for 'layers.0', got "
+        "99. Choose other heads, or exclude this layer with layers=.$"
     )
     with pytest.raises(ValueError, match=sentence):
         watched(heads=[0, 99])

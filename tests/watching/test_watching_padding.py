@@ -104,7 +104,10 @@ def test_a_mask_of_other_tokens_is_refused():
     with (
         pytest.raises(
             RuntimeError,
-            match=r"must be of the tokens that the model read, got \[2, 5\], but no attention",
+            match=(
+                r"must have the shape \[batch, tokens\] of the model's input, got \[2, 5\], which "
+                r"fits no observed"
+            ),
         ),
         torch.no_grad(),
         gh.watch(model, [gh.Entropy()], attention_mask=REAL[:, :5]),
@@ -206,7 +209,7 @@ def test_what_sums_up_layers_leaves_padding_out(build, side):
     first = torch.stack([one.scores["first"] for one in roles], -1)
     expected = (first * weights).sum(-1) / weights.sum()
     torch.testing.assert_close(together.scores["first"], expected, check_dtype=False, **NEAR)
-    with pytest.raises(ValueError, match="one has 3 without its padding: -4 is not there"):
+    with pytest.raises(ValueError, match="one text has only 3 tokens without padding"):
         gh.rollout(seen, [-4])
 
 

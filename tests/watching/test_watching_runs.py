@@ -345,7 +345,9 @@ class CrossesFirst(nn.Module):
 def test_cross_attention_that_cannot_be_placed_is_refused(layers):
     model, text = CrossesFirst(), torch.randn(1, 11, 6)
     with (
-        pytest.raises(RuntimeError, match=r"'cross' ran first, at position 1 of its text\. Omit"),
+        pytest.raises(
+            RuntimeError, match=r"'cross' ran first, at position 1 of its text\. Exclude"
+        ),
         gh.watch(model, [gh.Entropy()], layers=layers),
     ):
         model.read(2, text)

@@ -113,7 +113,7 @@ def test_weights_that_are_sharded_in_another_way_are_refused():
         model = sharded(0, mesh)
         del model.query
         model.query = nn.Linear(7, HEADS * WIDTH // RANKS, dtype=torch.float64)
-        with pytest.raises(UnseenError, match=r"in another way\. Shard them by Colwise"):
+        with pytest.raises(UnseenError, match=r"in another way\. Shard them with Colwise"):
             watched(model, torch.randn(2, 11, 7).double())
 
 

@@ -407,9 +407,9 @@ def test_observe_texts_refuses_a_model_that_ranks_share(ranks):
 def test_weights_that_are_sharded_in_another_way_are_refused(ranks):
     for rank in ranks:
         assert rank["elsewhere"] == (
-            "watch finds the heads of tensor parallel by projections that are sharded by heads, "
-            "but the weights of Packed at '1' are sharded in another way. Shard them by "
-            "ColwiseParallel and RowwiseParallel, or omit it with layers=."
+            "watch needs projections that are sharded by heads, but the weights of Packed at '1' "
+            "are sharded in another way. Shard them with ColwiseParallel and RowwiseParallel, or "
+            "exclude Packed at '1' with layers=."
         )
 
 

@@ -98,7 +98,7 @@ def test_what_does_not_fit_the_budget_is_refused_with_what_it_would_need():
     watched([], keep="weights", budget=needed)
     sentence = (
         rf"keep='weights' may use at most budget={needed - 1} bytes, but needs "
-        rf"{needed} with 'layers.1'\. Raise budget=, or narrow layers=.$"
+        rf"{needed} with 'layers.1'\. Raise budget=, or exclude this layer with layers=.$"
     )
     with pytest.warns(UserWarning, match=f"^watch stopped keeping on the way: {sentence}"):
         seen, model = watched([], keep="weights", budget=needed - 1)
@@ -150,7 +150,9 @@ def test_keys_of_a_text_that_grows_are_kept_once():
 
 def test_a_rule_without_a_logsumexp_has_none_to_keep():
     rule, x = gh.Attention(normalizer=gh.HardMax()), torch.randn(2, 3, 5, 7)
-    sentence = r"^keep='weights' needs attention with a softmax, but .* has HardMax\. Omit it with"
+    sentence = (
+        r"^keep='weights' needs attention with a softmax, but .* has HardMax\. Exclude it with"
+    )
     with pytest.raises(ValueError, match=sentence), gh.watch(rule, keep="weights"):
         rule(x, x, x)
 
@@ -283,12 +285,12 @@ def test_a_map_of_joined_weights(grown, rows, columns):
         (
             lambda W: W[..., 7, :],
             IndexError,
-            r"^W\[…\] must have an index within its 7 queries, counted from 0, got",
+            r"^W\[…\] must have an index in -7..6 along its queries, got",
         ),
         (
             lambda W: W[2],
             IndexError,
-            "^W.* within its 2 entries along a leading axis, counted from 0",
+            r"^W.* in -2\.\.1 along its leading axis",
         ),
         (lambda W: W[..., "a"], TypeError, "^W.* must have whole numbers, slices or an ellipsis"),
         (lambda W: W[0, 0, 0, 0, 0], IndexError, "must have an index of at most 4 axes, got 5"),

@@ -305,7 +305,7 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
         return
     if sys.stdin is None:
         raise OSError(
-            Message("standard input is closed. Give a TEXT, or the file that has them by <FILE.")
+            Message("standard input is closed. Pass a TEXT, or redirect a file with < FILE.")
         )
     if os.isatty(0):
         end = "Ctrl-Z and Enter" if sys.platform == "win32" else "Ctrl-D"
@@ -323,7 +323,7 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
             if isinstance(line, OSError):
                 raise OSError(
                     Message(
-                        "{name} cannot be read ({strerror}). Give it a file.",
+                        "{name} cannot be read ({strerror}). Redirect a file with < FILE.",
                         name=name,
                         strerror=line.strerror,
                     )

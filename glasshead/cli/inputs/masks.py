@@ -179,7 +179,7 @@ def table_mask(text: str) -> list[np.ndarray]:
         first = first or number
         rows.append(row)
     if not rows:
-        raise ParseError(Message(" has no mask. Give it one row of numbers per query."))
+        raise ParseError(Message(" has no numbers. Write one row of numbers per query."))
     return rows
 
 
@@ -197,7 +197,9 @@ def json_mask(text: str) -> list[Any]:
     except json.JSONDecodeError as error:
         raise ParseError(malformed_json(error)) from error
     except RecursionError as error:
-        raise ParseError(Message(": expected lists of numbers, got too many brackets.")) from error
+        raise ParseError(
+            Message(": expected nested lists of numbers, got lists that are nested too deeply.")
+        ) from error
     except ParseError:
         raise
     except ValueError as error:
@@ -276,8 +278,8 @@ def read_mask(path: Path, name: str | None = None) -> Any:
     if suffix in _PICKLED:
         raise ValueError(
             Message(
-                "{path} must not be a pickle, which could run anything. Save the mask with "
-                "safetensors.torch.save_file or numpy.save.",
+                "{path} must not be a pickle, because loading one can run code. Save the mask "
+                "with safetensors.torch.save_file or numpy.save.",
                 path=shown(path),
             )
         )
@@ -314,7 +316,7 @@ def _tensor(path: Path, name: str | None) -> Any:
         hint = Message("Did you mean {name}?", name=alike)
     raise ValueError(
         Message(
-            "{path} has no tensor {name}, but {has}. {hint}",
+            "{path} has no tensor {name}; it has {has}. {hint}",
             path=shown(path),
             name=name,
             has=has,

@@ -145,8 +145,9 @@ def check_task(folder: Path, task: str, command: str) -> None:
     name = as_command([str(folder)])
     raise ValueError(
         Message(
-            "glasshead {command} needs {value}, and {folder} holds {holds}. Look into that with "
-            "{format} or glasshead studio {name}, or name a run of glasshead train {task}.",
+            "glasshead {command} needs {value}, but {folder} holds {holds}. Pass a run of "
+            "glasshead train {task}, or inspect this folder with {format} or glasshead studio "
+            "{name}.",
             command=command,
             value=_TASKS[task][0],
             folder=folder,

@@ -110,7 +110,7 @@ def _check_input_names(tensors: dict[str, Tensor]) -> None:
     if missing:
         raise ValueError(
             Message(
-                "the file must have query, key and perhaps value, got {found}. Rename or add "
+                "the file must have query, key and optionally value, got {found}. Rename or add "
                 "{missing}.",
                 missing=listed(missing),
                 found=listed(tensors) or Message("nothing"),
@@ -120,8 +120,8 @@ def _check_input_names(tensors: dict[str, Tensor]) -> None:
     if unknown:
         raise ValueError(
             Message(
-                "expected query, key and perhaps value, got {choices} as well. Remove what is "
-                "neither.",
+                "expected query, key and optionally value, got also {choices}. Remove the other "
+                "tensors.",
                 choices=listed(unknown),
             )
         )
@@ -242,7 +242,7 @@ def _check_names(tensors: dict[str, Tensor]) -> None:
     if unknown:
         raise ValueError(
             Message(
-                "expected {needed} in a projection, got {unknown} as well. Remove what is neither.",
+                "expected {needed} in a projection, got also {unknown}. Remove the other tensors.",
                 needed=listed(needed),
                 unknown=listed(unknown),
             )

@@ -50,7 +50,9 @@ def json_rows(text: str) -> Iterator[Row]:
         raise ValueError(malformed_json(error)) from error
     except RecursionError as error:
         raise ValueError(
-            Message(", line 1: expected lists of numbers, got too many brackets.")
+            Message(
+                ", line 1: expected nested lists of numbers, got lists that are nested too deeply."
+            )
         ) from error
     if not isinstance(whole, dict | list):
         raise ValueError(Message(", line 1: {form}", form=_form(whole)))  # noqa: TRY004 - as of any malformed file
@@ -321,7 +323,11 @@ def _checked(rows: Iterable[Row]) -> Iterator[Row]:
         where = Message(", line {line}: ", line=row.line)
         if not row.token:
             raise ValueError(
-                Message("{where}expected a token, got an empty one. Give it a name.", where=where)
+                Message(
+                    "{where}expected a token, got an empty one. Write the token in front of its "
+                    "numbers.",
+                    where=where,
+                )
             )
         if not row.numbers:
             raise ValueError(
@@ -372,6 +378,6 @@ def _embeddings(rows: Iterable[Row], most: int | None) -> Embeddings:
         tokens.append(composed(row.token))
         numbers.extend(row.numbers)
     if not tokens:
-        raise ValueError(Message(" has no vectors. Give it a token and its numbers per row."))
+        raise ValueError(Message(" has no vectors. Write a token and its numbers in each row."))
     vectors = torch.frombuffer(numbers, dtype=torch.float64).reshape(len(tokens), -1)
     return Embeddings(tuple(tokens), vectors)

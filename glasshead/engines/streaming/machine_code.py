@@ -156,7 +156,7 @@ class Kernel:
         self._engine.finalize_object()
         address = self._engine.get_function_address(f"glasshead_{entry}")
         if not address:
-            raise RuntimeError(f"the object file of the kernel {entry} does not hold it.")
+            raise RuntimeError(f"the object file does not contain the kernel {entry}.")
         self.address = address
         self.in_thread = self._engine.get_function_address(f"glasshead_{entry}_in_thread")
         kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)

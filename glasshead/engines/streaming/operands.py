@@ -298,11 +298,11 @@ def check_backward(
         )
     for (name, tensor), is_wanted in zip(learned, wanted, strict=True):
         if is_wanted and tensor is None:
-            raise ValueError(f"{name} must be given if its gradient is wanted, got None.")
+            raise ValueError(f"{name} must be a tensor if its gradient is requested, got None.")
     _check("row_stats", row_stats, (batch, heads, 2, queries), (real,))
     context = gradients.context
     if context is not None and problem.value is None:
-        raise ValueError("value must be given if the context has a gradient, got None.")
+        raise ValueError("value must be a tensor if the context has a gradient, got None.")
     if context is not None and problem.value is not None:
         width = problem.value.shape[3]
         _check("the gradient of the context", context, (*rows, width), _LIKE[problem.query.dtype])
@@ -324,7 +324,10 @@ def _check_problem(problem: LoweredProblem) -> None:
     _check("key", key, (batch, _ANY, _ANY, dim), (query.dtype,))
     _, kv_heads, keys, _ = key.shape
     if kv_heads == 0 or heads % kv_heads:
-        raise ValueError(f"the heads of query, {heads}, must be a multiple of key's, {kv_heads}.")
+        raise ValueError(
+            "the number of query heads must be a multiple of the number of key heads, got "
+            f"{heads} and {kv_heads}."
+        )
     _check("value", value, (batch, kv_heads, keys, _ANY), _LIKE[query.dtype])
     real, whole = (_REAL[query.dtype],), (torch.int64,)
     _check("bounds", recipe.bounds, (batch, 2, queries), whole, broadcast=1)

@@ -237,8 +237,8 @@ class _Made:
             result.double(), self.result.double(), rtol=1e-2, atol=1e-3
         ):
             raise ValueError(
-                "projection must have the inputs and matrices that the trace was made from, got "
-                f"others: its W_{role} does not give the {role} vectors of the trace."
+                "projection must have the inputs and matrices that the trace was made from, but "
+                f"W_{role} does not produce the {role} vectors of the trace."
             )
 
     def lines(self, subject: Subject, x: list[float]) -> tuple[str, ...]:

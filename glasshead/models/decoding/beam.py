@@ -199,10 +199,7 @@ class Beam(Strategy):
         object.__setattr__(self, "length_penalty", float(self.length_penalty))
         candidates = whole_number(self.candidates, "Beam(candidates=…)", least=1)
         if candidates > self.width:
-            raise ValueError(
-                f"Beam(candidates=…) must be at most the width, {self.width}, got {candidates}. "
-                "Widen the beam."
-            )
+            raise ValueError(f"candidates must be at most width={self.width}, got {candidates}.")
         object.__setattr__(self, "candidates", candidates)
 
     def penalty(self, length: int) -> float:

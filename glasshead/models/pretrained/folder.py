@@ -122,7 +122,7 @@ def check_layers(values: Mapping[str, Any], file: Path, tensors: int) -> None:
         if name in _LAYERS and value > tensors:
             raise ValueError(
                 f"{printable(str(file))} states {shown(value)} layers, but the weights are "
-                f"{tensors} tensors. Use the weights and the config.json of one model."
+                f"{tensors} tensors. Use the config.json of the same model."
             )
 
 
@@ -380,7 +380,7 @@ def fill(
     if missing or surplus:
         raise ValueError(
             f"{printable(where)} does not fit its config: it {differences(missing, surplus)}. Use "
-            "the weights and the config.json of one model."
+            "the config.json of the same model."
         )
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     made: dict[str, Any] = {}
@@ -417,6 +417,6 @@ def _converted(
         got = " and ".join(str(list(tensor.shape)) for tensor in theirs)
         raise ValueError(
             f"{printable(where)} does not fit its config: {quoted_list(source.names)} must give "
-            f"{list(shape)}, got {got}. Use the weights and the config.json of one model."
+            f"{list(shape)}, got {got}. Use the config.json of the same model."
         )
     return tensor.contiguous()

@@ -161,9 +161,9 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     if place.exists() and not place.is_dir():
         if _is_pickled(place):
             raise ValueError(
-                f"{printable(str(place))} has pickled weights, which may run code. Load it with "
-                "PyTorch into its own model, and save that with save_pretrained(FOLDER) or use "
-                "gh.watch(model)."
+                f"{printable(str(place))} has pickled weights, and loading them may run code. "
+                "Load them into the original model with PyTorch, then call "
+                "save_pretrained(FOLDER) or use gh.watch(model)."
             )
         if place.suffix == ".safetensors":
             raise ValueError(

@@ -62,9 +62,11 @@ def from_huggingface(attention_mask: Shaped[Tensor, "..."]) -> MaskAndBias:
         )
     if attention_mask.ndim == 2:
         real = attention_mask == 1
-        if not bool((real | (attention_mask == 0)).all()):
+        known = real | (attention_mask == 0)
+        if not bool(known.all()):
             raise ValueError(
-                f"{name} of shape [batch, keys] must have 1 (real) and 0 (padding) only."
+                f"{name} of shape [batch, keys] must contain only 1 (real) and 0 (padding), got "
+                f"{attention_mask[~known][0].item()}."
             )
         return Keys(real), None
     if attention_mask.is_floating_point():

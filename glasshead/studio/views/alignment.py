@@ -213,15 +213,14 @@ def check_sentence(sentence: str, limits: Limits) -> None:
         raise Refusal(_WORDLESS)
     if len(sentence) > limits.sentence:
         raise TooMuch(
-            "A sentence must have at most {most:,} characters, but this one has {count:,}. Choose "
-            "a shorter one.",
+            "A sentence must have at most {most:,} characters, got {count:,}. Choose a shorter "
+            "one.",
             most=limits.sentence,
             count=len(sentence),
         )
     if (count := len(sentence.split())) > limits.words:
         raise TooMuch(
-            "A sentence must have at most {most:,} words, but this one has {count:,}. Choose a "
-            "shorter one.",
+            "A sentence must have at most {most:,} words, got {count:,}. Choose a shorter one.",
             most=limits.words,
             count=count,
         )

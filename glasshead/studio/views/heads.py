@@ -157,7 +157,9 @@ def summary(reading: ModelPass, work: Work | None = None) -> dict[str, Any]:
 def _summary(reading: ModelPass, work: Work) -> dict[str, Any]:
     entropies = [reading.call(layer).entropy for layer in range(len(reading.layers))]
     if not all(entropy.isfinite().all() for entropy in entropies):
-        raise Refusal("the scores overflow to infinity. Train the model again, or name another.")
+        raise Refusal(
+            "the scores overflow to infinity. Use another model, or train this one again."
+        )
     found = _roles(reading, work)
     tokens = [visible(word) for word in reading.words]
     summary = {

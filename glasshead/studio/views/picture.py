@@ -35,7 +35,7 @@ WORDS = {
     ),
     "picture.file": _("Your picture (it stays on this machine)"),
     "picture.large": _(
-        "A picture must have at most {most} bytes, but this one has {size}. Choose a smaller one."
+        "A picture must have at most {most} bytes, got {size}. Choose a smaller one."
     ),
     "picture.query": _("Query"),
     "picture.patch": _("Patch at row {row}, column {column}"),
@@ -101,8 +101,7 @@ class Pictures:
         most = self._studio.limits.text
         if len(content) > most:
             raise TooMuch(
-                "A picture must have at most {most:,} bytes, but this one has {count:,}. Choose a "
-                "smaller one.",
+                "A picture must have at most {most:,} bytes, got {count:,}. Choose a smaller one.",
                 most=most,
                 count=len(content),
             )
@@ -230,8 +229,7 @@ def opened(content: bytes) -> "Image":
             "WebP, GIF or BMP."
         ) from error
     raise TooMuch(
-        "A picture must have at most {most:,} pixels, but this one has {count:,}. Choose a "
-        "smaller one.",
+        "A picture must have at most {most:,} pixels, got {count:,}. Choose a smaller one.",
         most=_MOST_PIXELS,
         count=pixels,
     )

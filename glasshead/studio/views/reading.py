@@ -160,7 +160,7 @@ def _one_call_each(seen: gh.Seen, length: int) -> gh.Seen:
     )
     layers = {name: Watched(name, [call]) for name, call in named}
     if not layers:
-        raise Refusal("the model has no self-attention over a text. Name another.")
+        raise Refusal("the model has no self-attention over a text. Open another model.")
     return gh.Seen(layers)
 
 

@@ -318,8 +318,8 @@ def steps_stored(
     words = data["words"]
     if len(words) > MOST_WORDS:
         raise TooMuch(
-            "A sentence must have at most {most:,} words and marks, but this one has {count:,}. "
-            "Choose a shorter one.",
+            "A sentence must have at most {most:,} words and marks, got {count:,}. Choose a "
+            "shorter one.",
             most=MOST_WORDS,
             count=len(words),
         )

@@ -151,8 +151,8 @@ def query_of(request: StepsRequest, sentence: Sentence) -> int:
 def _words(text: str, limits: Limits) -> list[str]:
     if len(text) > limits.sentence:
         raise TooMuch(
-            "A sentence must have at most {most:,} characters, but this one has {count:,}. Choose "
-            "a shorter one.",
+            "A sentence must have at most {most:,} characters, got {count:,}. Choose a shorter "
+            "one.",
             most=limits.sentence,
             count=len(text),
         )
@@ -163,8 +163,8 @@ def _words(text: str, limits: Limits) -> list[str]:
         raise Refusal("Enter at least one word.")
     if len(words) > limits.words:
         raise TooMuch(
-            "A sentence must have at most {most:,} words and marks, but this one has {count:,}. "
-            "Choose a shorter one.",
+            "A sentence must have at most {most:,} words and marks, got {count:,}. Choose a "
+            "shorter one.",
             most=limits.words,
             count=len(words),
         )

@@ -87,7 +87,7 @@ class Checkpoint:
                 reader.model.load_state_dict(weights)
             except RuntimeError as error:
                 raise Refusal(
-                    "{file} is of another model than its run. Train it again.",
+                    "{file} does not fit the model of its run. Train the run again.",
                     file=self.file.name,
                 ) from error
         return reader
@@ -161,8 +161,8 @@ class Comparisons:
         one, other = (self._read(text, name, work) for name in (first, second))
         if one.words != other.words or one.layers != other.layers or one.heads != other.heads:
             raise Refusal(
-                "{first} and {second} must read the same tokens with the same heads. Compare "
-                "checkpoints of one model.",
+                "{first} and {second} must have the same tokens and the same heads. Choose two "
+                "checkpoints of the same kind of model.",
                 first=first,
                 second=second,
             )
@@ -171,7 +171,7 @@ class Comparisons:
     def _read(self, text: str, name: str, work: Work) -> ModelPass:
         checkpoint = self.checkpoints().get(name)
         if checkpoint is None:
-            raise Refusal("there is no checkpoint {name} at the moment.", name=name)
+            raise Refusal("the run has no checkpoint {name}.", name=name)
         key = ("checkpoint", name, mark_of(checkpoint.file), text)
         return self._studio.readings.get(
             key, lambda: self._passed(text, checkpoint, work), work.follow, work

@@ -109,7 +109,9 @@ class ChunkSums:
         }
         if not all(value.isfinite().all() for own in values.values() for value in own.values()):
             raise ValueError(
-                Message("the scores overflow to infinity. Train the model again, or name another.")
+                Message(
+                    "the scores overflow to infinity. Use another model, or train this one again."
+                )
             )
         return values
 

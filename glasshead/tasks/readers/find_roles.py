@@ -75,11 +75,11 @@ def repeated(
     if most < 2:
         reads: str = ""
         if room is not None:
-            reads = Message(" and reads {context} at once", context=reader.context)
+            reads = Message(" and a context of {context}", context=reader.context)
         raise ValueError(
             Message(
-                "the test needs a model that knows and reads at least two tokens, but {name} "
-                "knows {known}{reads}. Name another model.",
+                "the standard test needs a model with at least 2 ordinary tokens and room for 4 "
+                "tokens, but {name} has {known}{reads}. Use another model.",
                 name=reader.name,
                 known=known,
                 reads=reads,
@@ -206,7 +206,7 @@ def score_roles(
                 masses[name] = masses[name] + one if name in masses else one
     if any(one.sums.isnan().any() for one in masses.values()):
         raise ValueError(
-            Message("the scores overflow to infinity. Train the model again, or name another.")
+            Message("the scores overflow to infinity. Use another model, or train this one again.")
         )
     return RolesOnTexts(roles_of(masses, required), sees_later)
 
@@ -264,7 +264,7 @@ def find_roles(
     near, required = whole_number(near, "near"), thresholds_of(thresholds)
     if texts is None and length is not None:
         raise ValueError(
-            "length needs texts to cut into chunks, got none. Pass texts, or use period."
+            "length= applies only to texts, got none. Pass texts, or use period= instead."
         )
     if texts is not None and period is not None:
         raise ValueError("period needs random tokens, got texts. Omit one of them.")

@@ -352,8 +352,8 @@ def loaded_model(
             name = Message("{words} and {more:,} more", words=name, more=len(missing) - 1)
         raise ValueError(
             Message(
-                "the weights in {folder} must be those of {model}: {name} is missing or of "
-                "another shape. Check config.json.",
+                "the weights in {folder} must fit {model}: {name} is missing or has another "
+                "shape. Check config.json.",
                 folder=shown(folder),
                 model=type(model).__name__,
                 name=name,

@@ -228,7 +228,7 @@ class TextStream:
         if not counts.count:
             raise ValueError(
                 Message(
-                    "{name} has no text in it. {remedy}.", name=self.name, remedy=self._texts.remedy
+                    "{name} contains no text. {remedy}.", name=self.name, remedy=self._texts.remedy
                 )
             )
 

@@ -108,7 +108,7 @@ def check_rules(rules: dict[str, Any], where: str) -> None:
     for names in (PARTS[:2], PARTS[2:]):
         if _grows([part for name in names for part in parts_of(rules[name])]):
             raise ValueError(
-                f"{where} has rules that make more than {_GROWTH} characters of one. Use a "
+                f"{where} has rules that turn one character into more than {_GROWTH}. Use a "
                 "tokenizer without them."
             )
 

@@ -373,7 +373,7 @@ def check_resumable(
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if shapes != {name: tensor.shape for name, tensor in checkpoint["model"].items()}:
         raise ValueError(
-            f"the run in {folder.path} is of another model, with tensors of other names or "
+            f"the run in {folder.path} does not fit this model: its tensors have other names or "
             "shapes. Use that model, or train in another folder."
         )
 

@@ -439,7 +439,7 @@ def _readings(file: Path) -> list[HeadReading]:
     if rows and names != ",".join(_HEAD_COLUMNS):
         raise ValueError(
             f"the columns of {file} must be {', '.join(_HEAD_COLUMNS)}, got "
-            f"{', '.join(names.split(','))[:200]}. Move it away to continue."
+            f"{', '.join(names.split(','))[:200]}. Move the file to continue."
         )
     readings = []
     for number, row in enumerate(rows, 2):
@@ -504,7 +504,7 @@ def complete_lines(file: Path) -> str:
         text = read_regular(file, LOG_BYTES).decode(errors="replace")
     except OSError as error:
         raise type(error)(
-            f"{file} cannot be read ({error.strerror}). Move it away to continue."
+            f"{file} cannot be read ({error.strerror}). Move the file to continue."
         ) from error
     return text[: text.rfind("\n") + 1]
 

@@ -79,9 +79,7 @@ class TrainingSettings:
                 f"got {self.minimum_learning_rate:g}."
             )
         if self.warmup >= self.steps:
-            raise ValueError(
-                f"warmup must be fewer steps than there are, {self.steps}, got {self.warmup}."
-            )
+            raise ValueError(f"warmup must be less than steps={self.steps}, got {self.warmup}.")
         if self.cosine is not None and self.cosine <= self.warmup:
             raise ValueError(f"cosine must end after the warmup, {self.warmup}, got {self.cosine}.")
 

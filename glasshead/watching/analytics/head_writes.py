@@ -91,8 +91,8 @@ def head_writes(
         raise TypeError(f"head_writes needs a model, got {type(model).__name__}. Build one.")
     if compiled_parts(model):
         raise ValueError(
-            "head_writes needs a model that is not compiled, as it finds the projections by the "
-            "modules that run. Give it the model as it was before torch.compile."
+            "head_writes needs an uncompiled model, because it finds the projections by the "
+            "modules that run. Pass the model from before torch.compile."
         )
     watcher = _WritesWatcher(model, layers)
     with ExitStack() as hooks, observing(watcher):
@@ -105,8 +105,8 @@ def head_writes(
     if watcher.lost is not None:
         name, why = watcher.lost
         raise UnseenError(
-            "head_writes needs attention whose heads go to a linear projection alone, but the "
-            f"heads of {name!r} {why}. Omit it with layers=."
+            "head_writes needs attention whose heads feed only a linear projection, but the heads "
+            f"of {name!r} {why}. Exclude it with layers=."
         )
 
 

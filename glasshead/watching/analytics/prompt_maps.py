@@ -101,8 +101,8 @@ class PromptMaps(Mapping[str, AttentionMap]):
         ]
         if not maps:
             raise ValueError(
-                f"maps are of {len(self.layers)} layers and {self.steps} steps, counted from 0, "
-                f"but none of those was chosen. Choose others."
+                f"layers and steps must select at least one of the maps of {len(self.layers)} "
+                f"layers and {self.steps} steps, but they select none."
             )
         finest = max((one.shape for one in maps), key=prod)
         total = torch.zeros(finest, dtype=torch.double)
@@ -170,13 +170,13 @@ def prompt_maps(
     watcher.check_seen()
     if watcher.why is not None:
         raise UnseenError(
-            "prompt_maps needs attention to a prompt whose tokens are known, but saw "
-            f"{watcher.why}. Omit it with layers=."
+            "prompt_maps needs attention to a prompt whose tokens are known, but observed "
+            f"{watcher.why}. Exclude it with layers=."
         )
     if not watcher.maps.calls:
         raise UnseenError(
-            f"prompt_maps saw no attention of a picture to a prompt in {type(model).__name__}. "
-            "Give it the UNet or transformer of diffusers that the block runs."
+            "prompt_maps observed no attention from image patches to prompt tokens in "
+            f"{type(model).__name__}. Pass the diffusers UNet or transformer that the block runs."
         )
 
 
@@ -253,8 +253,7 @@ class _PromptWatcher(Watcher):
         most = max(token for tokens in self._tokens for token in tokens)
         if most >= place.length:
             raise UnfitError(
-                f"words must name tokens of the {place.length} of the prompt, counted from 0, got "
-                f"{most}."
+                f"tokens of words must be in 0..{place.length - 1} for this prompt, got {most}."
             )
         if not -W.shape[0] <= self._batch < W.shape[0]:
             raise UnfitError(f"batch must be one of the {W.shape[0]} rows, got {self._batch}.")

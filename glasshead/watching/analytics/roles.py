@@ -75,8 +75,8 @@ def repeated_random_tokens(
     tokens = max(vocab_size, vocab_size * rows, rows * period * times)
     if tokens > _MOST:
         raise ValueError(
-            f"repeated_random_tokens makes at most {_MOST} numbers, but would make {tokens}. Ask "
-            "for fewer rows, or a smaller vocabulary."
+            f"repeated_random_tokens must draw at most {_MOST} numbers, got {tokens}. Use fewer "
+            "rows or a smaller vocab_size."
         )
     seed = whole_number(seed, name("seed"))
     first = [] if begin is None else [whole_number(begin, name("begin"))]
@@ -268,8 +268,8 @@ def head_roles(
     """
     if not isinstance(subject, nn.Module | Seen):
         raise TypeError(
-            "head_roles needs a model, or what a watch has seen of one, got "
-            f"{type(subject).__name__}. Give one of them first, and then the tokens."
+            f"head_roles needs a model or the result of a watch, got {type(subject).__name__}. "
+            "Pass one of them first, then the tokens."
         )
     near, required = whole_number(near, "near"), thresholds_of(thresholds)
     tokens = torch.atleast_2d(_tokens(tokens))
@@ -280,7 +280,10 @@ def head_roles(
     else:
         seen = subject
     if not seen:
-        raise ValueError("head_roles needs what a watch has seen, but nothing was. Run the model.")
+        raise ValueError(
+            "head_roles needs a watch that observed attention, but this one observed none. Run "
+            "the model inside the block."
+        )
     return roles_of(masses_of_layers(seen, tokens, near), required)
 
 
@@ -343,8 +346,8 @@ def _check_once(seen: Seen) -> None:
         if len(watched.texts) > 1:
             raise ValueError(
                 f"head_roles needs a model that runs each attention once, but {name!r} ran "
-                f"{len(watched.texts)} times. Watch the model and give what was seen: the last "
-                "text counts."
+                f"{len(watched.texts)} times. Watch the model and pass the result; head_roles "
+                "then uses the last text."
             )
 
 
@@ -357,13 +360,13 @@ def _check(name: str, call: Call, weights: Weights, tokens: Int[Tensor, "batch l
         raise ValueError(
             f"head_roles needs the tokens that attend to each other, got {list(tokens.shape)}, "
             f"while {called} has {rows} × {call.end} queries on {call.keys} keys. Give the tokens "
-            "of the last text, and omit cross-attention with layers=."
+            "of the last text, and exclude cross-attention with layers=."
         )
     check_of_tokens(name, [call], "head_roles")
     if call.crossing:
         raise ValueError(
             f"head_roles needs the attention of a text to itself, but {called} crosses to "
-            "another. Omit it with layers=."
+            "another. Exclude it with layers=."
         )
 
 

@@ -91,9 +91,7 @@ def _kept(without: Any, W: LazyWeights) -> Float[Tensor, "keys 1"]:
     kept = zeros(W, W.shape[-1], 1) + 1
     for key in (whole_number(one, "without") for one in without):
         if key >= len(kept):
-            raise ValueError(
-                f"without must name keys of the {len(kept)} that there are, got {key}."
-            )
+            raise ValueError(f"without must be in 0..{len(kept) - 1}, got {key}.")
         kept[key] = 0
     return kept
 

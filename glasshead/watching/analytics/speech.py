@@ -256,14 +256,14 @@ def _crossing(seen: Seen, name: str) -> dict[str, Watched]:
     """
     if not isinstance(seen, Seen):
         raise TypeError(
-            f"{name} needs what a watch has seen, got {type(seen).__name__}. Give it the seen of "
-            "'with gh.watch(…) as seen'."
+            f"{name} needs the result of a watch, got {type(seen).__name__}. Pass seen from 'with "
+            "gh.watch(…) as seen'."
         )
     found = {each: one for each, one in seen.layers.items() if one[-1].crossing}
     if not found:
         raise ValueError(
-            f"{name} needs the cross-attention of a text to sound, but saw none of it. Run the "
-            "decoder in the block, and choose its layers."
+            f"{name} needs the cross-attention from text to sound, but the watch observed none. "
+            "Run the decoder inside the block, and include its layers in layers=."
         )
     for each, one in found.items():
         check_whole(each, one, name)
@@ -274,24 +274,23 @@ def _weights(layers: Sequence[Watched], layer: int, head: int) -> Float[Tensor, 
     """Return the weights of one head of each text."""
     if layer >= len(layers):
         raise ValueError(
-            f"heads must name layers of the {len(layers)} with cross-attention, counted from 0, "
-            f"got {layer}. Watch all of them."
+            f"layers in heads must be in 0..{len(layers) - 1}, the observed layers with "
+            f"cross-attention, got {layer}. Watch all layers."
         )
     W = layers[layer].weights
     if len(W.shape) != 4:
         raise ValueError(f"heads need attention [batch, heads, text, sound], got {list(W.shape)}.")
     if head >= W.shape[1]:
-        raise ValueError(
-            f"heads must be within the {W.shape[1]} of layer {layer}, counted from 0, got {head}. "
-            "Name others."
-        )
+        raise ValueError(f"heads must be in 0..{W.shape[1] - 1} for layer {layer}, got {head}.")
     return torch.stack([W.head(row, head).dense() for row in range(W.shape[0])])
 
 
 def _checked_heads(heads: Any) -> list[Sequence[Any]]:
     listed = heads.tolist() if isinstance(heads, Tensor) else heads
     if not isinstance(listed, list | tuple) or not listed or isinstance(listed[0], int):
-        raise TypeError(f"heads must be (layer, head) of each, such as [(2, 4)], got {heads!r}.")
+        raise TypeError(
+            f"heads must be a list of (layer, head) pairs, such as [(2, 4)], got {heads!r}."
+        )
     return list(listed)
 
 

@@ -31,11 +31,14 @@ def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[st
     """
     if not isinstance(seen, Seen):
         raise TypeError(
-            f"{name} needs what a watch has seen, got {type(seen).__name__}. Give it the seen of "
-            "'with gh.watch(…) as seen'."
+            f"{name} needs the result of a watch, got {type(seen).__name__}. Pass seen from 'with "
+            "gh.watch(…) as seen'."
         )
     if not seen:
-        raise ValueError(f"{name} needs what a watch has seen, but nothing was. Run the model.")
+        raise ValueError(
+            f"{name} needs a watch that observed attention, but this one observed none. Run the "
+            "model inside the block."
+        )
     known = seen.layers
     selected = Layers(layers, with_enclosing(known))
     for each, watched in known.items():
@@ -171,7 +174,7 @@ def rows_of(rows: Any, length: int) -> list[int]:
     places = [whole_number(row, "rows", least=None) for row in rows]
     for place in places:
         if not -length <= place < length:
-            raise ValueError(f"rows must name queries of the {length} that there are, got {place}.")
+            raise ValueError(f"rows must be in -{length}..{length - 1}, got {place}.")
     return [place % length for place in places]
 
 
@@ -195,8 +198,8 @@ def places_in_texts(
         for row in rows:
             if row < -len(tokens):
                 raise ValueError(
-                    f"rows must name tokens of each text, but one has {len(tokens)} without its "
-                    f"padding: {row} is not there."
+                    f"rows must be tokens of every text, got {row}, but one text has only "
+                    f"{len(tokens)} tokens without padding."
                 )
         own = [tokens[row] if row < 0 else torch.tensor(row) for row in rows]
         of_texts.append(torch.stack(own))

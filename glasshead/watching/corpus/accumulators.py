@@ -135,7 +135,7 @@ def texts_of(seen: Any, padding: Padding | None) -> list[Text]:
     does not fit, or this rank computes a part of an attention.
     """
     if not isinstance(seen, Seen):
-        raise TypeError(f"update needs what `gh.watch` has seen, got {type(seen).__name__}.")
+        raise TypeError(f"update needs the result of gh.watch, got {type(seen).__name__}.")
     texts = []
     for name, watched in seen.layers.items():
         check_whole(name, watched, "update")
@@ -162,9 +162,8 @@ def _check(texts: list[Text], padding: Padding) -> None:
         known.add(text.layer)
         if (text.documents, text.call.queries) != shape:
             raise ValueError(
-                f"attention_mask must be of the tokens that {text.layer!r} saw, "
-                f"{[text.documents, text.call.queries]}, got {list(shape)}. Give the mask of what "
-                "the model read."
+                f"attention_mask must have the shape {[text.documents, text.call.queries]} of the "
+                f"input of {text.layer!r}, got {list(shape)}."
             )
 
 

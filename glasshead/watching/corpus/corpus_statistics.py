@@ -150,9 +150,7 @@ class CorpusStatistics(Metric):
         """
         layout = self._layout
         if not layout.layers:
-            raise ValueError(
-                "compute needs what was seen of some documents, but there were none. Update first."
-            )
+            raise ValueError("compute needs at least one document, got none. Call update first.")
         values = {
             layer: {
                 name: sums.value(

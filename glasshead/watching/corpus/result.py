@@ -115,14 +115,15 @@ class CorpusLayout:
 def _same(name: str, one: Layer, other: Layer) -> Layer:
     if one.heads != other.heads:
         raise ValueError(
-            f"a corpus must be of one model, but {name!r} has {one.heads} heads and "
-            f"{other.heads}. Use another CorpusStatistics for another model."
+            f"all updates of a CorpusStatistics must come from one model, but {name!r} had "
+            f"{one.heads} heads and now has {other.heads}. Create a new CorpusStatistics for "
+            "another model."
         )
     if None not in (one.lengths, other.lengths) and one.lengths != other.lengths:
         raise ValueError(
-            "a PooledMap of a corpus needs texts of one length, as its blocks are parts of the "
-            f"text, but {name!r} had one of {_lengths(one)} and one of {_lengths(other)}. Cut "
-            "them to one length, or omit the map."
+            f"a PooledMap over a corpus needs texts of equal length, but {name!r} read texts of "
+            f"{_lengths(one)} and {_lengths(other)}. Cut the texts to one length, or omit "
+            "PooledMap."
         )
     return one if one.lengths is not None else other
 

@@ -47,26 +47,26 @@ def unsupported_reason(output: Any, modes: Sequence[Any]) -> str | None:
         return lacking(
             "watch cannot distinguish torch.vmap from other transforms of torch.func",
             _TRANSFORMS if private(_TRANSFORMS) is None else _VMAP,
-            "Run {module} without them, or omit it with layers=",
+            "Run {module} without them, or exclude it with layers=",
         )
     if numberless is None:
         return lacking(
             "watch cannot determine which subclasses of Tensor have numbers",
             _IS_FAKE,
-            "Give {module} plain tensors, or omit it with layers=",
+            "Give {module} plain tensors, or exclude it with layers=",
         )
     if private(_BACKWARD) is None and runs_code_of(*_RECOMPUTING):
         return lacking(
             "watch cannot distinguish a forward pass from one that gradient checkpointing runs "
             "again",
             _BACKWARD,
-            "Run {module} without it, or omit it with layers=",
+            "Run {module} without it, or exclude it with layers=",
         )
     if private(_HIDE) is None and others_open(modes):
         return lacking(
             "watch cannot hide what it computes from other modes, such as an operator counter,",
             _HIDE,
-            "Run {module} without them, or omit it with layers=",
+            "Run {module} without them, or exclude it with layers=",
         )
     return None
 

@@ -183,7 +183,8 @@ class InterveneMode(ThreadMode, TorchFunctionMode):
         if order is None or session.followed != shape[:-1]:
             raise ValueError(
                 f"{EXPLICIT}, but it did not follow the attention of {change.name!r} as one of "
-                "tokens to tokens. Omit it, or let layers= of the watch name it."
+                "tokens to tokens. Omit the intervention, or include this layer in layers= of the "
+                "watch."
             )
         _record(session, change.name, done=True)
         ordered = output.permute(order)

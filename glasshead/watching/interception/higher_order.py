@@ -56,7 +56,7 @@ def run_higher_order(
                 lacking(
                     "watch cannot see eager FlexAttention",
                     _FLEX_SCORES,
-                    "Call F.scaled_dot_product_attention in {module}, or omit it with layers=",
+                    "Call F.scaled_dot_product_attention in {module}, or exclude it with layers=",
                 )
             )
         elif session.enabled:
@@ -70,7 +70,7 @@ def run_higher_order(
                 lacking(
                     "watch cannot see attention within torch.cond and other higher-order operators",
                     missing,
-                    "Call none in {module}, or omit it with layers=",
+                    "Call none in {module}, or exclude it with layers=",
                 )
             )
         elif not _traced():

@@ -23,11 +23,11 @@ _Function = Callable[..., Any]
 _PLACES = (
     "watch observes attention of DTensors whose queries, keys and values are sharded alike, by "
     "batch, heads or length in equal parts, but the tensors of {module} are not. Redistribute "
-    "them so, or omit it with layers=."
+    "them so, or exclude it with layers=."
 )
 _CROSSES = (
     "watch observes only self-attention without a mask if the length is sharded, but {module} has "
-    "a mask or attends to another text. Omit it with layers=."
+    "a mask or attends to another text. Exclude it with layers=."
 )
 # Of context parallel: its options, and how it has its way with an operator of DTensor.
 _OPTIONS = (
@@ -256,7 +256,7 @@ def _is_balanced(*, is_causal: bool) -> bool:
             lacking(
                 "watch cannot determine how context parallel orders its text",
                 _HANDLERS if handlers is None else _OPTIONS[0],
-                "Run {module} on one rank, or omit it with layers=",
+                "Run {module} on one rank, or exclude it with layers=",
             )
         )
     operator = torch.ops.aten._scaled_dot_product_flash_attention.default  # noqa: SLF001

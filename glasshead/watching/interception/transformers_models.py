@@ -95,8 +95,8 @@ def _run(
     if variables.get("head_mask") is not None:
         # Transformers 4 multiplies the weights by it; ViT passes it as a mask.
         raise UnseenError(
-            f"watch observes the weights of a softmax, but {type(module).__name__} was given a "
-            "head_mask to multiply them by. Omit it, or ablate heads with gh.ablate."
+            f"watch does not support head_mask, which {type(module).__name__} received. Omit "
+            "head_mask, or ablate heads with gh.ablate."
         )
     crosses = crosses_by_variables(module, variables, given["key"].shape[-2], _cache_kind())
     fed = _fed(module, variables)

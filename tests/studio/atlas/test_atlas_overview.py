@@ -210,7 +210,7 @@ def test_a_file_of_weights_is_a_subject(file, tmp_path):
     with pytest.raises(NotThere, match="a model that reads it, got stored weights alone in"):
         studio.subject.reader()
     other = Studio(tmp_path / "weights.safetensors")
-    with pytest.raises(NotThere, match="is not there"):
+    with pytest.raises(NotThere, match="does not exist"):
         _ = other.subject.kind
     x = torch.eye(3)
     gh.Attention().weights(x, x).save(tmp_path / "weights.safetensors")

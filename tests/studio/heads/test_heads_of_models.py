@@ -43,7 +43,7 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
     write_weights(model, run.weights)
     studio = Studio(run.path)
     text = studio.texts.add(STORY)
-    with pytest.raises(Refusal, match=r"the scores overflow to infinity\. Train the model"):
+    with pytest.raises(Refusal, match=r"the scores overflow to infinity\. Use another model"):
         heads.summary(heads.reading_of(studio, text, Work()))
 
 

@@ -122,11 +122,11 @@ def test_what_is_no_picture_is_refused_in_a_sentence(folders, content):
 
 
 def test_what_is_too_large_or_forgotten_is_refused(folders):
-    with pytest.raises(TooMuch, match="A picture must have at most 100 bytes, but this one has"):
+    with pytest.raises(TooMuch, match="A picture must have at most 100 bytes, got"):
         Pictures(Studio(folders["vit"], Limits(text=100))).add(file_of())
     wide = io.BytesIO()
     Image.new("1", (2**13, 2**13)).save(wide, "PNG")
-    with pytest.raises(TooMuch, match="pixels, but this one has 67,108,864"):
+    with pytest.raises(TooMuch, match="pixels, got 67,108,864"):
         Pictures(Studio(folders["vit"])).add(wide.getvalue())
     with pytest.raises(Forgotten, match=r"no longer here\. Choose it again"):
         Pictures(Studio(folders["vit"])).summary("0" * 16, Work())

@@ -81,7 +81,7 @@ def test_a_tokenizer_that_takes_too_long_or_grows_is_refused_and_the_next_text_a
     for _ in range(2):
         refused = client.get("/api/prompt", params={"text": TEXT})
         assert refused.status_code == 400
-        assert "has rules that make more than 16 characters of one" in refused.json()["detail"]
+        assert "has rules that turn one character into more than 16" in refused.json()["detail"]
     assert client.get("/api/health").status_code == 200
     assert capfd.readouterr().err == ""
 

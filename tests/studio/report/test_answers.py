@@ -71,7 +71,7 @@ def test_numbers_that_javascript_writes_otherwise_are_refused(number):
 def test_numbers_beyond_all_are_refused():
     answers = StoredAnswers()
     answers.hold("steps", {}, {"entropy": float("nan")})
-    with pytest.raises(ValueError, match="overflow to infinity. Train it again"):
+    with pytest.raises(ValueError, match="overflow to infinity. Open another model"):
         answers.json("")
 
 

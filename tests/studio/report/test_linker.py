@@ -123,7 +123,7 @@ def test_a_circle_is_refused_with_its_modules():
 
 
 def test_what_is_not_there_is_refused():
-    with pytest.raises(ValueError, match=r"main\.js imports a\.js, which is not there"):
+    with pytest.raises(ValueError, match=r"main\.js imports a\.js, which does not exist"):
         linked({"main.js": 'import { a } from "./a.js";'}, "main.js")
     sources = {"main.js": 'import { b as a } from "./a.js";', "a.js": "export const a = 1;"}
     with pytest.raises(ValueError, match=r"main\.js imports b of a\.js, which does not export"):

@@ -112,7 +112,7 @@ def test_the_numbers_are_those_of_the_two_models(client, text, trained):
 def test_what_cannot_be_compared_is_refused(client, text, trained):
     answer = compared(client, text, "own/best", "own/middle")
     assert answer.status_code == 400
-    assert answer.json()["detail"] == "there is no checkpoint own/middle at the moment."
+    assert answer.json()["detail"] == "the run has no checkpoint own/middle."
     params = {"text": text, "first": "own/best", "second": "own/last", "layer": 99, "head": 0}
     assert client.get("/api/training/comparison/maps", params=params).status_code == 400
     other = WriteSettings.from_preset(
@@ -123,7 +123,7 @@ def test_what_cannot_be_compared_is_refused(client, text, trained):
     made = WRITE.begin(other, folder, "glasshead train write")
     train(made.task, made.source, made.held_out, made.settings.training, folder)
     answer = compared(client, text, "own/best", "shallow/best")
-    assert "must read the same tokens with the same heads" in answer.json()["detail"]
+    assert "must have the same tokens and the same heads" in answer.json()["detail"]
 
 
 def test_a_head_of_the_log_is_found_among_those_of_the_view(client, text, trained):

@@ -436,7 +436,7 @@ def test_assignments_go_where_their_key_belongs():
         ("files=a.csv", "--set has no 'files'"),
         ("held_out_files=a.csv", "--set has no 'held_out_files'"),
         ("pooling=sum", "pooling must be 'mean', 'max' or 'both', got 'sum'."),
-        ("word_dropout=1", "word_dropout must be a probability from 0 to below 1, got 1"),
+        ("word_dropout=1", "word_dropout must be at least 0 and less than 1, got 1"),
     ],
 )
 def test_bad_assignments_are_told(assignment, said):

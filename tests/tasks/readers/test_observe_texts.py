@@ -153,7 +153,7 @@ def test_the_model_keeps_no_hook_where_progress_fails(model, observed):
         ({"statistics": []}, ValueError, "observe_texts needs statistics such as"),
         ({"statistics": [gh.TopK(2)]}, ValueError, "a corpus needs statistics that add up"),
         ({"texts": []}, ValueError, "texts must have at least one text, or the Path of a"),
-        ({"texts": [" ", ""]}, ValueError, "2 texts has no text in it. Give some with a word"),
+        ({"texts": [" ", ""]}, ValueError, "2 texts contains no text. Give some with a word"),
         ({"texts": [3]}, TypeError, "texts must be strings, or Paths of files, got int"),
         ({"texts": None}, TypeError, "texts must be one text or several, .* got NoneType"),
         ({"texts": Path("none.txt")}, OSError, "there is no file none.txt"),
@@ -204,7 +204,7 @@ def test_roles_on_random_tokens_follow_from_the_seed(model):
     [
         ({"period": 1}, "period must be"),
         ({"texts": TEXTS, "period": 3}, "period needs random tokens, got texts. Omit"),
-        ({"length": 5}, "length needs texts to cut into chunks, got none. Pass"),
+        ({"length": 5}, "length= applies only to texts, got none. Pass"),
         ({"period": 5}, "period must be at most 3, as"),
         ({"texts": "cat"}, "least 3 tokens to find roles, got 1 in"),
         ({"thresholds": {"last": 0.5}}, "a role must be one of"),

@@ -211,7 +211,7 @@ def test_whole_texts_of_an_iterator_are_refused(observed):
         (lambda: iter(["the", 3]), TypeError, "must be strings, or Paths of files, got int"),
         (lambda: iter(["the", "cat", 3]), TypeError, "must be strings, or Paths of files, got i"),
         (lambda: iter([]), ValueError, "texts must have at least one text"),
-        (lambda: iter([" ", "", " "]), ValueError, "the texts of an iterator has no text in it"),
+        (lambda: iter([" ", "", " "]), ValueError, "the texts of an iterator contains no text"),
         (
             lambda: Path("none/*.txt"),
             ValueError,

@@ -161,7 +161,7 @@ def test_a_log_that_cannot_be_read_is_told(tmp_path):
     folder.create()
     folder.write_config({})
     folder.log.mkdir()
-    with pytest.raises(OSError, match=r"log.csv cannot be read \(Is a directory\)\. Move it away"):
+    with pytest.raises(OSError, match=r"log.csv cannot be read \(Is a directory\)\. Move the file"):
         run(tmp_path, resume=True)
 
 

@@ -216,7 +216,7 @@ def test_early_stopping_ends_after_validations_that_are_no_better(tmp_path):
         ({"betas": (True, 0.9)}, r"betas must be two numbers .* got \(True, 0.9\)"),
         ({"learning_rate": "0.1"}, "learning_rate must be a number from 0, got '0.1'"),
         ({"optimiser": "sgd"}, "TrainingSettings has no 'optimiser'. Did you mean 'optimizer'"),
-        ({"warmup": 1000}, "warmup must be fewer steps than there are, 1000, got 1000"),
+        ({"warmup": 1000}, "warmup must be less than steps=1000, got 1000"),
     ],
 )
 def test_wrong_settings_are_named(wrong, message):

@@ -248,7 +248,11 @@ def test_pieces_come_as_they_are_written(writer, fed):
         ({"prompts": "One"}, TypeError, "prompts must be several texts, got one. Put it"),
         ({"prompts": ["One", "Straße"]}, ValueError, "the prompt has 'ß', which the texts of this"),
         ({"max_tokens": 0}, ValueError, "max_tokens must be a whole number of at least 1, got 0"),
-        ({"stop": "x"}, TypeError, "stop must be several texts, got 'x'. Put one into a list"),
+        (
+            {"stop": "x"},
+            TypeError,
+            "stop must be a list of strings, got 'x'. Put the text into a list",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_told(writer, asked, error, match):

@@ -332,10 +332,10 @@ def test_a_stop_string_that_comes_with_the_rest():
 @pytest.mark.parametrize(
     ("stop", "error", "match"),
     [
-        ("ab", TypeError, "stop must be several texts, got 'ab'. Put one into a list"),
-        (None, TypeError, "stop must be several texts, got None. Put"),
-        (["a", 3], TypeError, "stop must be texts, got int 3"),
-        (["a", ""], ValueError, "stop must be texts of at least one character, got ''"),
+        ("ab", TypeError, "stop must be a list of strings, got 'ab'. Put the text into a list"),
+        (None, TypeError, "stop must be a list of strings, got None. Put"),
+        (["a", 3], TypeError, "stop must be a list of strings, got int 3"),
+        (["a", ""], ValueError, "stop must be a list of non-empty strings, got ''"),
     ],
 )
 def test_stop_strings_that_are_none(stop, error, match):

@@ -267,6 +267,6 @@ def test_a_probe_that_left_watches_no_longer_and_asks_for_nothing():
     assert probe.end(1) == []
     assert len(read(model, torch.randn(1, 3, 5, 2))) == 3
     probe.begin()
-    with pytest.raises(RuntimeError, match="watch saw no attention of Attending"):
+    with pytest.raises(RuntimeError, match="watch observed no attention of Attending"):
         probe.end(1)
     assert probe.end(1) == []

@@ -108,7 +108,7 @@ def test_of_a_rule_without_heads():
             "h2o",
             {"kv_heads": 2},
             ValueError,
-            "^the heads of eviction scores must be a multiple of the key heads, got 3 for 2",
+            "^the number of query heads must be a multiple of kv_heads=2, got 3",
         ),
         ("h2o", {"layers": "block"}, ValueError, "^layers must be names"),
     ],

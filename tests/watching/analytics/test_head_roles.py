@@ -346,8 +346,8 @@ def test_repeated_tokens_are_distinct_within_a_period_and_the_same_in_the_next()
         ({"period": 3, "times": 1}, r"\(times\) must be a whole number of at least 2, got 1"),
         ({"period": 3, "seed": -1}, r"\(seed\) must be a whole number of at least 0, got -1"),
         ({"period": 3, "begin": -1}, r"\(begin\) must be a whole number of at least 0, got -1"),
-        ({"period": 3, "rows": 10**12}, "makes at most 268435456 numbers, but would make 12"),
-        ({"period": 3, "times": 10**12}, "makes at most 268435456 numbers, but would make 30"),
+        ({"period": 3, "rows": 10**12}, "must draw at most 268435456 numbers, got 12"),
+        ({"period": 3, "times": 10**12}, "must draw at most 268435456 numbers, got 30"),
         ({"period": 3, "avoid": (-1,)}, r"\(avoid\) must be a whole number of at least 0, got"),
     ],
 )
@@ -357,7 +357,7 @@ def test_tokens_that_cannot_be_drawn_are_refused(arguments, sentence):
 
 
 def test_what_is_no_model_is_refused():
-    with pytest.raises(TypeError, match="needs a model, or what a watch has seen of one, got str"):
+    with pytest.raises(TypeError, match="needs a model or the result of a watch, got str"):
         gh.head_roles("model", text())  # type: ignore[reportArgumentType]
 
 
@@ -449,7 +449,10 @@ def test_a_model_whose_layers_share_an_attention_is_refused():
 
 
 def test_what_has_seen_nothing_has_no_roles():
-    with pytest.raises(ValueError, match=r"needs what a watch has seen, but nothing was\. Run the"):
+    with pytest.raises(
+        ValueError,
+        match=r"needs a watch that observed attention, but this one observed none\. Run the",
+    ):
         gh.head_roles(gh.Seen({}), torch.arange(7))
 
 

@@ -272,7 +272,7 @@ def test_what_has_no_prompt_is_refused():
         gh.prompt_maps(painter, {"cat": 5}).__enter__()
     sample, text = torch.randn(2, 5, 7, 3), torch.randn(2, TEXT, 5)
     for given, told in (
-        ({"words": {"cat": [11]}}, "words must name tokens of the 11 of the prompt"),
+        ({"words": {"cat": [11]}}, "tokens of words must be in 0..10 for this prompt, got 11"),
         ({"words": WORDS, "batch": 2}, "batch must be one of the 2 rows, got 2"),
     ):
         with pytest.raises(ValueError, match=told), gh.prompt_maps(painter, **given):
@@ -289,7 +289,10 @@ def test_what_has_no_prompt_is_refused():
         painter(sample, text)
     layer = nn.TransformerEncoderLayer(12, 3, batch_first=True).eval()
     with (
-        pytest.raises(gh.watching.UnseenError, match="saw no attention of a picture to a prompt"),
+        pytest.raises(
+            gh.watching.UnseenError,
+            match="observed no attention from image patches to prompt tokens",
+        ),
         gh.prompt_maps(layer, WORDS),
     ):
         layer(torch.randn(1, 5, 12))
@@ -307,7 +310,8 @@ def test_an_unknown_order_of_prompt_and_picture_is_refused():
     model.set_attn_processor(Custom())
     with (
         pytest.raises(
-            gh.watching.UnseenError, match=r"Custom does not show whether .* picture\. Omit it with"
+            gh.watching.UnseenError,
+            match=r"Custom does not show whether .* picture\. Exclude it with",
         ),
         torch.no_grad(),
         gh.prompt_maps(model, WORDS),

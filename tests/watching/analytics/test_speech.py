@@ -131,20 +131,20 @@ def test_a_token_is_spoken_where_its_head_looks():
 def test_what_cannot_be_told_is_refused():
     seen = read(list(range(11)))
     refused = {
-        "layers of the 1 with cross-attention": ([(1, 0)], {}),
-        "heads must be within the 1 of layer 0": ([(0, 1)], {}),
+        "layers in heads must be in 0..0, the observed layers with": ([(1, 0)], {}),
+        "heads must be in 0..0 for layer 0, got 1": ([(0, 1)], {}),
         "median_filter must be an odd number, got 4": ([(0, 0)], {"median_filter": 4}),
         "a number for each of 1 texts": ([(0, 0)], {"frames": [3, 4]}),
     }
     for sentence, (heads, given) in refused.items():
         with pytest.raises(ValueError, match=sentence):
             gh.token_timestamps(seen, heads, **given)
-    with pytest.raises(TypeError, match=r"heads must be \(layer, head\) of each"):
+    with pytest.raises(TypeError, match=r"heads must be a list of \(layer, head\) pairs"):
         gh.token_timestamps(seen, [0, 1])
     rule, x = gh.Attention(), torch.zeros(1, 2, 3, 5)
     with gh.watch(rule, keep="weights") as alone:
         rule(x, x, x)
-    with pytest.raises(ValueError, match="alignment_heads needs the cross-attention of a text"):
+    with pytest.raises(ValueError, match="alignment_heads needs the cross-attention from text"):
         gh.alignment_heads(alone)
     with pytest.raises(TypeError, match="got int"):
         gh.alignment_heads(3)

@@ -121,12 +121,12 @@ def seen_of(model, statistics, batch, real=None):
 
 def test_nothing_read_is_nothing_to_compute():
     with pytest.warns(UserWarning, match="before the ``update``"):
-        refused(corpora.corpus().compute, "compute needs what was seen of some documents, but th")
+        refused(corpora.corpus().compute, "compute needs at least one document, got none")
 
 
 def test_what_was_not_watched_for_the_corpus_is_refused():
     model, corpus, batch = Model(), corpora.corpus(), documents((5,))[0][None]
-    refused(lambda: corpus.update([1]), "update needs what `gh.watch` has seen, got", TypeError)
+    refused(lambda: corpus.update([1]), "update needs the result of gh.watch, got", TypeError)
     seen = seen_of(model, [gh.Entropy()], batch)
     refused(lambda: corpus.update(seen), r"as gh.watch\(model, corpus.statistics\), but 'largest'")
     seen = seen_of(model, corpora.STATISTICS, batch)
@@ -169,7 +169,7 @@ def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_added():
         (real.tolist(), "must be a tensor of whole numbers or booleans, got list", TypeError),
         (real + 1, r"1 or 0 for each token, \[batch, tokens\], got \[2, 7\]", ValueError),
         (real[None], r"1 or 0 for each token, \[batch, tokens\], got \[1, 2, 7\]", ValueError),
-        (real[:, 1:], r"that 'first' saw, \[2, 7\], got \[2, 6\]", ValueError),
+        (real[:, 1:], r"input of 'first', got \[2, 6\]", ValueError),
     ):
         refused(lambda: corpus.update(seen, mask), sentence, kind)  # noqa: B023
     corpus.update(seen, real)
@@ -203,12 +203,12 @@ def test_documents_that_are_too_short_are_refused():
 def test_maps_of_unlike_lengths_and_layers_of_unlike_heads_are_refused():
     corpus = gh.CorpusStatistics([gh.PooledMap(2, 2)])
     read(corpus, Model(), documents((5,)))
-    with pytest.raises(ValueError, match=r"'first' had one of 5 tokens and one of 7 tokens\. Cut"):
+    with pytest.raises(ValueError, match=r"'first' read texts of 5 tokens and 7 tokens\. Cut"):
         read(corpus, Model(), documents((7,)))
     other = Model()
     other.first = corpora.Heads(5)
     with pytest.raises(
-        ValueError, match=r"'first' has 3 heads and 5\. Use another CorpusStatistic"
+        ValueError, match=r"'first' had 3 heads and now has 5\. Create a new CorpusStatistic"
     ):
         read(corpus, other, documents((5,)))
 

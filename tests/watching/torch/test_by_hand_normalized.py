@@ -149,5 +149,8 @@ def test_a_loss_by_a_log_softmax_is_no_attention():
             return near.log_softmax(-1).diagonal()
 
     model = Contrast()
-    with pytest.raises(RuntimeError, match="saw no attention"), gh.watch(model, [gh.Entropy()]):
+    with (
+        pytest.raises(RuntimeError, match="observed no attention"),
+        gh.watch(model, [gh.Entropy()]),
+    ):
         model(texts())

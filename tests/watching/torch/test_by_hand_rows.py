@@ -50,7 +50,7 @@ def test_texts_of_ids_are_rows_of_the_batch(turned, shape):
 def test_texts_of_ids_have_no_second_head():
     model = OfIds()
     with (
-        pytest.raises(ValueError, match="'' has 1, counted from 0, and not 1"),
+        pytest.raises(ValueError, match="heads must be in 0..0 for '', got 1"),
         gh.watch(model, [gh.Entropy()]),
         gh.intervene(model, {"": gh.ZeroAblation(heads=[1])}),
     ):

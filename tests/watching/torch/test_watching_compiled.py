@@ -344,7 +344,7 @@ def test_layers_and_heads_are_selected_by_the_names_of_what_was_compiled():
     for name in seen:
         assert torch.equal(seen[name].entropy, eager[name].entropy)
     with (
-        pytest.raises(ValueError, match="has 3, counted from 0, and not 3"),
+        pytest.raises(ValueError, match="heads must be in 0..2 for .*, got 3"),
         gh.watch(compiled, [gh.Entropy()], heads=[3]),
     ):
         compiled(x)
@@ -545,9 +545,9 @@ def hidden(query, key, value):
     ("function", "sentence"),
     [
         (by_hand, "in code of torch.compile, which watch does not follow. Run it uncompiled"),
-        (bare, "Attention at 'layers.0.attention' ran another attention within such code"),
-        (behind_a_condition, "Attention at 'layers.0.attention' ran another attention within"),
-        (hidden, "ran another attention within such code. Run it uncompiled, or omit"),
+        (bare, "Attention at 'layers.0.attention' runs another attention. Watch the model"),
+        (behind_a_condition, "Attention at 'layers.0.attention' runs another attention. Watch"),
+        (hidden, "runs another attention. Watch the model uncompiled, or exclude"),
     ],
 )
 def test_what_cannot_be_seen_is_refused_and_runs(function, sentence):
@@ -565,7 +565,10 @@ def test_a_stance_that_forbids_to_compile_is_refused():
     model, x = Model(), small.text()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     alone = compiled(x)
-    sentence = "torch.compiler does not let it where Model at 'the model' ran. Leave that stance"
+    sentence = (
+        "torch.compiler does not allow it. Use the default stance inside the block, or "
+        "exclude Model at 'the model'"
+    )
     with (
         pytest.raises(RuntimeError, match=sentence),
         gh.watch(compiled, [gh.Entropy()]),
@@ -609,7 +612,7 @@ def test_a_version_without_the_names_refuses_what_is_compiled(monkeypatch):
     assert nothing_is_open()
     compiled = torch.compile(model, backend="eager")
     with (
-        pytest.raises(RuntimeError, match="a part of what ran was compiled on the way"),
+        pytest.raises(RuntimeError, match="because it was compiled inside the block"),
         gh.watch(model.layers[0], [gh.Entropy()]),
     ):
         compiled(small.text())

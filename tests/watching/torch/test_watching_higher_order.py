@@ -238,7 +238,7 @@ def test_attention_within_code_of_the_compiler_is_refused_where_it_is_asked_for(
     model, x = nn.Sequential(Attention(), Attention(attend)), torch.randn(BATCH, LENGTH, WIDTH)
     with torch.no_grad():
         alone = model(x)
-        sentence = "Attention at '1' ran another attention within such code. .* layers=.$"
+        sentence = r"Attention at '1' runs another attention\. Watch the model .* layers=.$"
         with pytest.raises(RuntimeError, match=sentence), gh.watch(model, [gh.Entropy()]):
             watched = model(x)
         assert torch.equal(alone, watched)

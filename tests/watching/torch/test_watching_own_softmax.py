@@ -87,9 +87,9 @@ SOFTMAXES = {
 def test_a_module_with_a_softmax_of_its_own_is_named(softmax, inference):
     model = Model(Fused(), CausalSelfAttention(SOFTMAXES[softmax]))
     sentence = (
-        "^watch observes attention that goes through .*, but CausalSelfAttention at 'blocks.1' "
-        "takes the softmax of what no product of queries and keys has made. Omit these with "
-        "layers=.$"
+        r"^watch observes F\.scaled_dot_product_attention, .*, but CausalSelfAttention at "
+        r"'blocks.1' takes the softmax of what no product of queries and keys has made. "
+        r"Exclude these with layers=.$"
     )
     with (
         torch.inference_mode(inference),
@@ -122,8 +122,8 @@ def test_a_router_of_experts_is_no_attention():
 
 def test_a_router_alone_has_no_attention_at_all():
     sentence = (
-        "^watch saw no attention of Model, which ran: Router at 'blocks.0' takes the softmax of a "
-        "projection, and not of a product of queries and keys.$"
+        "^watch observed no attention of Model, which ran: Router at 'blocks.0' takes the softmax "
+        "of a projection, and not of a product of queries and keys.$"
     )
     assert re.match(sentence, refusal(Model(Router()), torch.randn(2, 5, WIDTH)))
 
@@ -154,7 +154,7 @@ def test_a_fused_path_that_is_switched_off_is_named_and_helps(switch):
     model, x = Model(Fused(), SwitchedAttention(switch, value=False)), torch.randn(2, 5, WIDTH)
     told = refusal(model, x)
     assert "SwitchedAttention at 'blocks.1' takes the softmax of what no product" in told
-    sentence = f"Its {switch} is False, so set {switch} to True, or build the model so, or omit"
+    sentence = f"Its {switch} is False, so set {switch} to True, or build the model so, or exclude"
     assert sentence in told
     assert "attn_implementation" not in told
     setattr(model.blocks[1], switch, True)
@@ -171,8 +171,8 @@ def test_timm_is_switched_in_its_own_words(monkeypatch):
 @pytest.mark.parametrize(
     ("processor", "advice"),
     [
-        ("AttnProcessor", "so give it AttnProcessor2_0() by set_processor, or omit these"),
-        ("XFormersAttnProcessor", "has made. Omit these with layers="),
+        ("AttnProcessor", "so give it AttnProcessor2_0() by set_processor, or exclude these"),
+        ("XFormersAttnProcessor", "has made. Exclude these with layers="),
     ],
 )
 def test_a_processor_of_diffusers_is_exchanged_if_another_does_the_same(
@@ -192,7 +192,7 @@ def test_a_switch_that_no_fused_path_reads_is_no_way_out():
     model = Model(CausalSelfAttention(SOFTMAXES["method"]))
     model.blocks[0].flash = False
     told = refusal(model, torch.randn(2, 5, WIDTH))
-    assert told.endswith("has made. Omit these with layers=.")
+    assert told.endswith("has made. Exclude these with layers=.")
 
 
 class Gated(nn.Module):
@@ -262,7 +262,10 @@ LONE = {
     "additive": (AdditiveAttention(nn.Softmax(-1)), OF_A_PROJECTION),
     "sampling": (SamplingAttention(), OF_A_PROJECTION),
     "over heads": (AttentionOverHeads(), "takes its softmax over axis 1 of "),
-    "to scores": (AttentionToScores(), "takes a softmax whose weights no product has taken to val"),
+    "to scores": (
+        AttentionToScores(),
+        "takes a softmax whose weights no matrix product multiplies by val",
+    ),
 }
 
 
@@ -272,7 +275,7 @@ def test_each_cause_is_what_the_module_does(lone):
     told = refusal(Model(Fused(), module), torch.randn(2, 5, WIDTH))
     assert f"{type(module).__name__} at 'blocks.1' {cause}" in told
     assert "call F.scaled" not in told
-    assert told.endswith(". Omit these with layers=.")
+    assert told.endswith(". Exclude these with layers=.")
 
 
 class Weighed(nn.Module):
@@ -299,9 +302,8 @@ class Weighed(nn.Module):
 )
 def test_weights_without_a_softmax_are_named_as_not_observed(weigh, words, inference):
     sentence = (
-        "watch observes the weights of a softmax, and Weighed at 'blocks.0' has none between its "
-        f"scores and its values (queries · keys, divided by 4, {words}· values), so that its "
-        "weights were not observed."
+        "watch observes attention with a softmax, but Weighed at 'blocks.0' has none between its "
+        f"scores and its values (queries · keys, divided by 4, {words}· values)."
     )
     model, x = Model(Weighed(weigh)), torch.randn(2, 5, WIDTH)
     with torch.inference_mode(inference):
@@ -344,7 +346,7 @@ def test_heads_are_of_the_attention_that_lists_them():
 def test_a_model_without_attention_is_told_that_it_has_none():
     model = nn.Sequential(nn.Conv2d(3, 7, 3), nn.GELU(), nn.Conv2d(7, 5, 3))
     told = refusal(model, torch.randn(2, 3, 11, 13))
-    assert told.startswith("watch saw no attention of Sequential, which ran: ")
+    assert told.startswith("watch observed no attention of Sequential, which ran: ")
     assert "inside the block" not in told
 
 
@@ -353,11 +355,14 @@ def test_a_model_without_attention_is_told_that_it_has_none():
 )
 def test_weights_without_a_softmax_are_not_told_to_run_inside_the_block(weigh):
     told = refusal(Model(CausalSelfAttention(weigh)), torch.randn(2, 5, WIDTH))
-    assert told.startswith("watch saw no attention of Model, which ran: ")
+    assert told.startswith("watch observed no attention of Model, which ran: ")
 
 
 def test_a_pattern_beside_the_attention_is_told_where_that_is():
     model = Model(Fused(), Router())
     told = refusal(model, torch.randn(2, 5, WIDTH), layers="blocks.1")
-    assert "in what layers='blocks.1' names, 'blocks.1'; it saw 'blocks.0'. " in told
+    assert (
+        "in the modules that layers='blocks.1' matches ('blocks.1'); it observed 'blocks.0'. "
+        in told
+    )
     assert "Router at 'blocks.1' takes the softmax of a projection" in told

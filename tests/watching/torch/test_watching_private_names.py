@@ -327,7 +327,7 @@ def other_names(monkeypatch):
 def test_an_unknown_attention_operator_is_refused(other_names):
     model, x = Attention(unnamed), torch.randn(BATCH, LENGTH, WIDTH)
     other_names.setattr(operator_mode, "LOGSUMEXP_KERNELS", {})
-    refused(model, x, "does not know aten::_scaled_dot_product_flash_attention_for_cpu of")
+    refused(model, x, "does not support aten::_scaled_dot_product_flash_attention_for_cpu of")
     undisturbed(Attention(causal), x)
 
 
@@ -337,14 +337,14 @@ def test_an_unknown_fast_path_is_refused(norm_first, other_names):
     model, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), torch.randn(2, 7, 16)
     other_names.delitem(operator_mode.FAST_PATHS, "aten::_transformer_encoder_layer_fwd")
     with torch.no_grad():
-        refused(model.eval(), x, "does not know aten::_transformer_encoder_layer_fwd of")
+        refused(model.eval(), x, "does not support aten::_transformer_encoder_layer_fwd of")
 
 
 def test_an_unknown_operator_of_several_heads_is_refused(other_names):
     heads = nn.MultiheadAttention(WIDTH + 1, 4, batch_first=True).eval()
     x = torch.randn(BATCH, LENGTH, WIDTH + 1)
     other_names.delitem(operator_mode.FAST_PATHS, "aten::_native_multi_head_attention")
-    sentence = "does not know aten::_native_multi_head_attention of PyTorch"
+    sentence = "does not support aten::_native_multi_head_attention of PyTorch"
     with (
         torch.no_grad(),
         pytest.raises(RuntimeError, match=sentence),

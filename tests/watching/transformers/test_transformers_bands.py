@@ -251,7 +251,7 @@ class TestWhatIsKept:
         [
             (
                 "trace",
-                "keep='trace' needs attention whose queries, .* but the heads of 'encoder",
+                "keep='trace' needs attention whose queries, .* but those tensors of 'encoder",
             ),
             ("gradients", "keep='gradients' needs attention whose output .* 'encoder.layer.0"),
         ],
@@ -286,7 +286,7 @@ class TestWhatIsRefused:
 
         monkeypatch.setattr(kind, method, doubled)
         told = self.refused(model, given)
-        assert "'encoder.layer.0.attention.self' gave another output. Omit it with" in told
+        assert "'encoder.layer.0.attention.self' from its queries" in told
 
     def test_one_more_softmax(self, monkeypatch):
         model, given = built("longformer"), given_to("longformer")
@@ -300,7 +300,7 @@ class TestWhatIsRefused:
         told = self.refused(model, given)
         assert "LongformerSelfAttention at 'encoder.layer.0.attention.self' lays its band" in told
         assert told.endswith(
-            "differently from what is known of transformers. Omit it with layers=."
+            "differently from what is known of transformers. Exclude it with layers=."
         )
 
     def test_interventions(self):

@@ -259,15 +259,20 @@ class TestErrors:
 
     def test_query_heads_are_counted_and_not_those_of_keys(self):
         model = models.llama("sdpa")
-        with torch.no_grad(), pytest.raises(ValueError, match=r"has 6, counted from 0, and not 6"):  # noqa: SIM117
-            with gh.intervene(model, {"model.layers.*.self_attn": gh.ForbidKeys([0], heads=[6])}):
-                model(models.tokens(1, 7))
+        with (
+            torch.no_grad(),
+            pytest.raises(ValueError, match="heads must be in 0..5 for .*, got 6"),
+            gh.intervene(model, {"model.layers.*.self_attn": gh.ForbidKeys([0], heads=[6])}),
+        ):
+            model(models.tokens(1, 7))
 
     def test_a_run_of_other_heads(self):
         model, other = models.llama("sdpa"), models.llama("sdpa", head_dim=6)
         with torch.no_grad(), gh.watch(other, keep="context") as run:
             other(models.tokens(1, 7))
-        sentence = "'model.layers.0.self_attn' has 6 of 10 dimensions where that run has 6 of 6"
+        sentence = (
+            "'model.layers.0.self_attn' has 6 heads of width 10, but the run has 6 of width 6"
+        )
         for make in (gh.MeanAblation, gh.ActivationPatch):
             with torch.no_grad(), pytest.raises(ValueError, match=sentence):  # noqa: SIM117
                 with gh.intervene(model, {"model.layers.0.self_attn": make(run)}):

@@ -163,7 +163,7 @@ def pasted(attention="sdpa"):
             nystromformer,
             (
                 "NystromformerSelfAttention at 'encoder.layer.0.attention.self' combines the "
-                "weights of several softmaxes. Omit it with layers="
+                "weights of several softmaxes. Exclude it with layers="
             ),
         ),
     ],
@@ -196,7 +196,7 @@ def test_a_class_that_chooses_no_function_is_told_of_none(monkeypatch, mode, of_
         monkeypatch.setattr(PastedAttention, "__module__", type(model.model).__module__)
     sentence = refused(model)
     assert NAMED in sentence
-    assert sentence.endswith("of queries and keys has made. Omit these with layers=.")
+    assert sentence.endswith("of queries and keys has made. Exclude these with layers=.")
 
 
 class ChoosingAttention(PastedAttention):
@@ -232,7 +232,7 @@ def test_a_class_that_chooses_a_function_is_told_how_and_that_helps(
     monkeypatch.setattr(ChoosingAttention, "__module__", type(chosen(mode).model).__module__)
     sentence = refused(chosen(mode), **asked)
     assert "ChoosingAttention at 'model.layers.1.self_attn' takes the softmax of" in sentence
-    assert sentence.endswith(f"has made. {advice}, or omit these with layers=.")
+    assert sentence.endswith(f"has made. {advice}, or exclude these with layers=.")
     model = chosen("sdpa")
     with torch.no_grad(), gh.watch(model, [gh.Entropy()]) as seen:
         model(models.tokens(2, 7))
@@ -253,7 +253,7 @@ def test_an_attention_that_is_not_what_it_seems_is_refused():
     try:
         model, text = models.llama("doubled"), models.tokens(2, 7)
         with (
-            pytest.raises(RuntimeError, match=r"'model\.layers\.0\.self_attn' gave another output"),
+            pytest.raises(RuntimeError, match="module gave another output"),
             gh.watch(model, [gh.Entropy()]),
         ):
             watched = model(text).logits
