@@ -92,7 +92,7 @@ def _marks(name: str, given: Sequence[float], exact: Sequence[float]) -> list[st
 def _by_text(subject: Subject, printed: WorkedExample) -> str:
     say = subject.say
     if printed.by_code:
-        return say("computed with text {letter}'s code", letter=printed.by_code)
+        return say("computed with tutorial {letter}'s code", letter=printed.by_code)
     return say("as the text prints it")
 
 

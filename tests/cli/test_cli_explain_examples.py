@@ -63,7 +63,7 @@ def test_no_printed_number_of_an_example_is_off_but_the_known_slips(command, nam
 def test_what_a_texts_code_gives_is_called_so(command, letter):
     """Of the journey only text E prints numbers."""
     out = command("explain", "--example", "journey", "--tutorial", letter).out
-    sources = ("as the text prints it", f"computed with text {letter}'s code")
+    sources = ("as the text prints it", f"computed with tutorial {letter}'s code")
     assert [source in out for source in sources] == [letter == "E", letter != "E"]
     assert "The two agree, up to rounding." in out
 
