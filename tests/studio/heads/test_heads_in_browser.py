@@ -242,7 +242,8 @@ def test_pictures_show_all_heads_and_the_one_that_is_open(opened, reading):
     texts = [one.text for one in svg.iter() if one.tag.endswith("text")]
     # The words and the name of the head whose arcs are there, then all heads, then the open one.
     words = [word.strip() for word in page.locator(".arcs .token").all_text_contents()]
-    assert [text or "" for text in texts[: len(words) + 1]] == [*words, "Layer 1, head 2"]
+    named = [(text or "").strip() for text in texts[: len(words) + 1]]
+    assert named == [*words, "Layer 1, head 2"]
     texts = texts[reading.length + 1 :]
     small_maps = 1 + LAYERS + LAYERS * HEADS
     assert texts[small_maps] == "Layer 1, head 2"
