@@ -1,5 +1,6 @@
 """Commands by name; heavy libraries are imported when a command runs."""
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from glasshead.cli.demo import demo
 from glasshead.cli.diagnose import diagnose
 from glasshead.cli.evaluate import evaluate
 from glasshead.cli.explain import explain
-from glasshead.cli.help import translated
+from glasshead.cli.help import texts, translated
 from glasshead.cli.near import near
 from glasshead.cli.observe import observe
 from glasshead.cli.report import report
@@ -77,3 +78,12 @@ def program(language: str = "en") -> Any:
     """
     english = typer.main.get_command(app)
     return english if language == "en" else translated(english, catalogue(language).gettext)
+
+
+def extract(file: Any, keywords: Any, comments: Any, options: Any) -> Iterator[tuple]:
+    """Yield the texts of the help to Babel, which calls this as a method of extraction."""
+    from babel.messages.extract import extract_python
+
+    yield from extract_python(file, keywords, comments, options)
+    for text in sorted({text for _owner, _name, text in texts(program())}):
+        yield 1, None, text, []

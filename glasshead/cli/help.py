@@ -10,23 +10,12 @@ _PANELS = {"option": _("Options"), "argument": _("Arguments")}
 
 def translated(command: Any, translate: Any) -> Any:
     """Translate the help of a command, of its options and of its subcommands, in place."""
-    for owner, name, text in _texts(command):
+    for owner, name, text in texts(command):
         setattr(owner, name, translate(text))
     return command
 
 
-def extract(file: Any, keywords: Any, comments: Any, options: Any) -> Iterator[tuple]:
-    """Yield the texts of the help to Babel, which calls this as a method of extraction."""
-    from babel.messages.extract import extract_python
-
-    from glasshead.cli.app import program
-
-    yield from extract_python(file, keywords, comments, options)
-    for text in sorted({text for _owner, _name, text in _texts(program())}):
-        yield 1, None, text, []
-
-
-def _texts(command: Any, parent: Any = None) -> Iterator[tuple[Any, str, str]]:
+def texts(command: Any, parent: Any = None) -> Iterator[tuple[Any, str, str]]:
     """Yield the owner, attribute and text of each text that the help shows."""
     if command.help:
         yield command, "help", command.help
@@ -38,4 +27,4 @@ def _texts(command: Any, parent: Any = None) -> Iterator[tuple[Any, str, str]]:
         yield parameter, "rich_help_panel", panel
     for subcommand in getattr(command, "commands", {}).values():
         yield subcommand, "rich_help_panel", _("Commands")
-        yield from _texts(subcommand, context)
+        yield from texts(subcommand, context)

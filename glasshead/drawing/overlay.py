@@ -133,8 +133,12 @@ def _colors(picture: Any) -> "np.ndarray":
     colors = np.broadcast_to(values, (*values.shape[:2], 3)).astype(float)
     if values.dtype == np.uint8:
         return colors
-    if not np.isfinite(colors).all():
-        raise ValueError("Overlay picture must have finite numbers. Replace NaN and infinity.")
+    finite = np.isfinite(colors)
+    if not finite.all():
+        raise ValueError(
+            f"Overlay picture must have finite numbers, got {colors[~finite][0]}. Replace NaN and "
+            "infinity."
+        )
     low, high = min(0.0, float(colors.min())), max(1.0, float(colors.max()))
     if values.dtype.kind in "iu" and high <= 255 and low >= 0:
         high = 255.0

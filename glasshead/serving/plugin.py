@@ -5,9 +5,11 @@ nothing until a method is called: nothing is wrapped, and PyTorch is not importe
 """
 
 import json
+import sys
 from typing import Any
 
 from glasshead.private_names import private
+from glasshead.serving.library_scans import pass_scans
 
 # The classes of workers that hold a model runner, as versions of vLLM name them.
 _WORKERS = "vllm.v1.worker.worker_base.WorkerBase"
@@ -15,6 +17,8 @@ _WORKERS = "vllm.v1.worker.worker_base.WorkerBase"
 
 def register() -> None:
     """Give vLLM's workers the methods by which a watch reaches them."""
+    if "llvmlite" in sys.modules:
+        pass_scans()
     worker = private(_WORKERS)
     if worker is None:
         return

@@ -1,20 +1,23 @@
 """Settle queries that wait: compute their statistics from the paged cache, and compare outputs."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from glasshead.engines import reduce_by_fastest
-from glasshead.engines.streaming.paged import PagedCache, PagedRequest, reduce_paged, refusal
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import without_autocast
+from glasshead.serving.library_scans import pass_scans
 from glasshead.serving.served_layers import ServedLayer
 from glasshead.serving.watched_request import StepOutput, WatchedRequest
 from glasshead.statistics import Statistic
 from glasshead.statistics.reductions import StatisticRequest
 from glasshead.watching.captured_call import CapturedCall, output_mismatch
+
+if TYPE_CHECKING:
+    from glasshead.engines.streaming.paged import PagedCache
 
 
 class Settler:
@@ -34,7 +37,7 @@ class Settler:
         keep: bool,
     ) -> None:
         self.groups, self._statistics, self._keep = groups, statistics, keep
-        self._caches = [_cache_of(one) for one in groups]
+        self._caches: list[PagedCache | None] = [_cache_of(one) for one in groups]
 
     def settle(
         self, requests: Sequence[WatchedRequest], states: Mapping[str, Any]
@@ -77,6 +80,8 @@ class Settler:
         cache = self._caches[number]
         if cache is None or not self._statistics:
             return None
+        from glasshead.engines.streaming.paged import PagedRequest, reduce_paged, refusal
+
         paged = [
             PagedRequest(
                 [(step.copies[number], step.first, step.last) for step in one.waiting],
@@ -163,8 +168,12 @@ class Settler:
         return output_mismatch(CapturedCall(problem, output=made)) is None
 
 
-def _cache_of(layers: Sequence[ServedLayer]) -> PagedCache | None:
+def _cache_of(layers: Sequence[ServedLayer]) -> "PagedCache | None":
     """Return the caches of layers that are alike, as kernels read them."""
+    # It loads llvmlite.
+    from glasshead.engines.streaming.paged import PagedCache
+
+    pass_scans()
     first = layers[0]
     sinks, slopes = (
         None if own is None else torch.stack([getattr(one, name) for one in layers])

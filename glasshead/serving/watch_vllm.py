@@ -31,7 +31,7 @@ class SeenRequests(Mapping[str, SeenRequest]):
     seconds = 0.0
 
     def __init__(self, call: Callable[..., list[Any]]) -> None:
-        self._call, self._open = call, True
+        self._call: Callable[..., list[Any]] | None = call
         self._seen: dict[str, SeenRequest | str] = {}
 
     def __getitem__(self, request_id: str) -> SeenRequest:
@@ -54,17 +54,18 @@ class SeenRequests(Mapping[str, SeenRequest]):
 
     def _read(self) -> None:
         """Take what workers have seen since."""
-        if not self._open:
+        call = self._call
+        if call is None:
             return
-        for name in self._call("glasshead_names")[0]:
-            workers = [one for one in self._call("glasshead_take", (name, False)) if one]
+        for name in call("glasshead_names")[0]:
+            workers = [one for one in call("glasshead_take", (name, False)) if one]
             if workers:
                 self._seen[external(name)] = seen_of(workers)
 
     def close(self) -> None:
         """Take everything, and let go of the engine."""
         self._read()
-        self._open = False
+        self._call = None
 
     @property
     def errors(self) -> dict[str, str]:

@@ -280,8 +280,8 @@ def bad(name, **others):
 
 
 BAD = [
-    ({"query": None}, "expected query, key and perhaps value, but query is missing (the file has"),
-    ({"query": None, "key": None}, "value, but query, key is missing (the file has value)"),
+    ({"query": None}, "the file must have query, key and perhaps value, got key"),
+    ({"query": None, "key": None}, "perhaps value, got value. Rename or add query, key."),
     ({"mask": torch.ones(3)}, "got mask as well. Remove what is neither."),
     ({"key": torch.ones(4, 17, 5, dtype=torch.int64)}, "key must be float16, bfloat16, float32 or"),
     (

@@ -761,7 +761,7 @@ class TestResuming:
         """What goes on after three batches ends with the same bits as what was not ended."""
         observe(command, *options[:-1], "whole.safetensors")
         outcome = observe(command, *options, "--resume")
-        assert "Going on after 66 tokens that were read before." in outcome.err
+        assert "Continuing after 66 tokens, read by an earlier run." in outcome.err
         assert (place / "made" / "seen.safetensors").read_bytes() == (
             place / "whole.safetensors"
         ).read_bytes()

@@ -270,10 +270,10 @@ def test_half_precision_is_read_and_the_value_may_be_of_another_width(tmp_path):
 @pytest.mark.parametrize(
     ("tensors", "sentence"),
     [
-        ({"W_query": torch.ones(3, 2)}, ", but W_key, W_value is missing (the file has W_query)"),
+        ({"W_query": torch.ones(3, 2)}, "W_value, got W_query. Rename or add W_key, W_value."),
         (
             {"W_q": torch.ones(3, 2)},
-            "expected W_query, W_key, W_value, but W_query, W_key, W_value is missing",
+            "the file must have W_query, W_key, W_value, got W_q. Rename or add W_query, W_key, ",
         ),
         (
             matrices(out_proj=torch.ones(2, 2)),

@@ -73,7 +73,7 @@ def test_a_page_holds_the_picture_and_its_scale():
         (np.zeros((2, 3, 4, 3)), ValueError, r"shape \[H, W\], \[H, W, 3\] or \[3, H, W\], got"),
         (np.zeros((0, 3)), ValueError, "got \\[0, 3\\]"),
         (np.array([["a"]]), TypeError, "must be numbers, got ndarray"),
-        (np.array([[np.nan]]), ValueError, "finite numbers"),
+        (np.array([[np.nan]]), ValueError, "finite numbers, got nan"),
         ([[1], [1, 2]], ValueError, "rows of one length, got ragged ones"),
     ],
 )

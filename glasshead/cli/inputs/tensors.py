@@ -110,8 +110,8 @@ def _check_input_names(tensors: dict[str, Tensor]) -> None:
     if missing:
         raise ValueError(
             Message(
-                "expected query, key and perhaps value, but {missing} is missing (the file has "
-                "{found}). Rename or add it.",
+                "the file must have query, key and perhaps value, got {found}. Rename or add "
+                "{missing}.",
                 missing=listed(missing),
                 found=listed(tensors) or Message("nothing"),
             )
@@ -232,8 +232,7 @@ def _check_names(tensors: dict[str, Tensor]) -> None:
     if missing:
         raise ValueError(
             Message(
-                "expected {needed}, but {missing} is missing (the file has {found}). Rename or "
-                "add it.",
+                "the file must have {needed}, got {found}. Rename or add {missing}.",
                 needed=listed(needed),
                 missing=listed(missing),
                 found=found,

@@ -18,7 +18,9 @@ In machine code, the files of `kernels`:
 - `sharing` shares the heads among threads. `packing` lays vectors out for products.
 - `forward` and `backward` pass over blocks. `parts` is the forward pass on matrix tiles.
 - `products` multiplies on registers, `tiles` on matrix tiles.
-- `weigh` is bias, mask and softmax, `sums` the reductions of weights.
+- `weigh` is bias, mask and softmax, `exponential` its function, `sums` the reductions of weights.
+
+`paged`, of both folders, reduces the queries of many requests against a paged cache.
 """
 
 from glasshead.engines.streaming.engine import STREAMING, Streaming
