@@ -5,7 +5,7 @@ import math
 import os
 import struct
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -112,13 +112,19 @@ def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return json.loads(header["__metadata__"][_ENTRY]), load_bytes(data)
 
 
-def description_of(file: str | os.PathLike[str]) -> dict[str, Any]:
+def description_of(
+    file: str | os.PathLike[str], kinds: Sequence[str] = tuple(READERS)
+) -> dict[str, Any]:
     """Read the description of a file of any kind that has a reader, without its tensors.
+
+    Args:
+        file: Where it is.
+        kinds: The accepted kinds.
 
     Errors: as of `read`.
     """
     with _opened(file) as opened:
-        return _parse(Path(file), tuple(READERS), (opened.metadata() or {}).get(_ENTRY))
+        return _parse(Path(file), tuple(kinds), (opened.metadata() or {}).get(_ENTRY))
 
 
 @contextmanager

@@ -87,15 +87,15 @@ def test_every_cell_is_the_librarys_and_every_control_works(looking, serving):
     assert_shows(page)
     assert_tells(page)
 
-    page.get_by_label("Sharpness").press("ArrowRight")
+    page.get_by_label("Inverse temperature β").press("ArrowRight")
     assert_shows(page, beta="1.5")
-    page.get_by_label("Sharpness").press("End")
+    page.get_by_label("Inverse temperature β").press("End")
     assert_shows(page, beta="inf")
     page.get_by_text("causal", exact=True).click()
     assert_shows(page, beta="inf", mask="causal")
     page.get_by_label("Normalizer").select_option("sigmoid")
     assert_shows(page, beta="50", mask="causal", normalizer="sigmoid")
-    page.get_by_label("Sharpness").press("Home")
+    page.get_by_label("Inverse temperature β").press("Home")
     assert_shows(page, beta="0.05", mask="causal", normalizer="sigmoid")
     page.get_by_label("3", exact=True).focus()
     page.keyboard.press("Space")
@@ -241,7 +241,14 @@ def test_the_keyboard_alone_can_do_all(looking, serving):
       return dataset.cell ?? labels?.[0]?.textContent ?? textContent.slice(0, 20);
     }"""
     met = set(reached_by_tab(page, name))
-    for control in ("Sharpness", "causal", "Normalizer", "A sentence", "Explained word", "Show"):
+    for control in (
+        "Inverse temperature β",
+        "causal",
+        "Normalizer",
+        "A sentence",
+        "Explained word",
+        "Show",
+    ):
         assert any(control in each for each in met), control
     cells = {each.split(".")[0] for each in met if re.fullmatch(r"\w+\.\d\.\d", each)}
     assert cells == set(STEPS)
@@ -276,7 +283,7 @@ def test_the_keyboard_alone_can_do_all(looking, serving):
 def test_a_moving_slider_keeps_cells_and_focus(looking, serving):
     page = looking(serving().url).open("#steps")
     page.evaluate("() => { window.kept = document.querySelector('[data-cell=\"weights.1.1\"]'); }")
-    slider = page.get_by_label("Sharpness")
+    slider = page.get_by_label("Inverse temperature β")
     for _ in range(9):
         slider.press("ArrowRight")
     assert_shows(page, beta="inf")
@@ -303,7 +310,7 @@ def test_a_dragged_slider_asks_for_one_thing_at_a_time(looking, serving):
           };
         }"""
     )
-    page.get_by_label("Sharpness").evaluate(
+    page.get_by_label("Inverse temperature β").evaluate(
         """async (slider) => {
           for (let stop = 0; stop <= slider.max; stop += 1) {
             slider.value = stop;

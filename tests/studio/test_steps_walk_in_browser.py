@@ -5,6 +5,7 @@ And the same walk of a head of a model, opened from the view `heads`.
 
 import re
 from urllib.parse import urlencode
+from xml.etree import ElementTree as ET
 
 import pytest
 import torch
@@ -358,3 +359,37 @@ def test_a_weight_has_one_color_on_the_stage_and_in_the_table(looking, serving):
     }""")
     assert len(set(cells)) == 3
     assert set(cells) <= set(seen)
+
+
+def assert_saves_the_walk(page):
+    """The picture has the frame that is shown and its sentences."""
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="SVG").click()
+    svg = ET.parse(saved.value.path()).getroot()
+    texts = [one.text for one in svg.iter() if one.tag.endswith("text")]
+    told = page.locator(".walk .told > *").evaluate_all("all => all.map((one) => one.textContent)")
+    assert all(told)
+    assert set(told) <= set(texts)
+    (image,) = (one for one in svg.iter() if one.tag.endswith("image"))
+    stage = page.locator("canvas.stage")
+    assert image.get("href") == stage.evaluate("(canvas) => canvas.toDataURL()")
+    return told, image.get("href")
+
+
+@pytest.mark.slow
+def test_the_picture_has_the_frame_of_the_walk(looking, serving):
+    page = looking(serving().url).open("#steps?mask=causal&frame=2")
+    page.wait_for_selector(".view.steps .body[data-drawn]")
+    before = assert_saves_the_walk(page)
+    page.get_by_label("Frame", exact=True).press("End")
+    after = assert_saves_the_walk(page)
+    assert all(one != other for one, other in zip(before, after, strict=True))
+
+
+@pytest.mark.slow
+def test_the_picture_of_a_head_has_its_walk(looking, serving, model):
+    served = serving(model)
+    name = served.studio.texts.add(TEXT)
+    page = looking(served.url).open(f"#steps?text={name}&layer=1&head=2&query=5")
+    page.wait_for_selector(".view.steps .body[data-drawn]")
+    assert_saves_the_walk(page)

@@ -231,6 +231,8 @@ export class TextPicker {
     };
     return element(
       "details.text",
+      // One is open at a time.
+      { name: "text" },
       element("summary", t("shell.choose")),
       element(
         "form",

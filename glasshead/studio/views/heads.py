@@ -112,8 +112,8 @@ WORDS = {
     "heads.sort.score": _("by score: {role}"),
     "heads.text": _("Text, shaded by the query's weights"),
     "heads.text_told": _(
-        "Each token is shaded by its weight for the framed one, the query. Point at a token to "
-        "make it the query; the key is underlined."
+        "Each token is shaded by its weight for the framed one, the query. Click a token to make "
+        "it the query; the key is underlined."
     ),
 }
 

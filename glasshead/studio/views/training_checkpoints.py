@@ -33,9 +33,7 @@ WORDS = {
         "text. The deeper a head's color, the more its attention differs between them: 0 means "
         "the same weights, 1 means that no key is shared."
     ),
-    "training.checkpoints.none": _(
-        "The comparison needs two checkpoints, and this training run has not validated yet."
-    ),
+    "training.checkpoints.none": _("The comparison needs two checkpoints of different steps."),
     "training.checkpoint.first": _("Checkpoint A"),
     "training.checkpoint.second": _("Checkpoint B"),
     "training.best_of": _("{run}, best validation"),
@@ -72,6 +70,19 @@ class Checkpoint:
         run = RunFolder(self.folder)
         return run.weights if self.which == "best" else run.checkpoint
 
+    @property
+    def repeats_best(self) -> bool:
+        """Whether it is the last step, and also the best validation."""
+        from glasshead.tasks.training import checkpoints
+
+        run = RunFolder(self.folder)
+        try:
+            best = run.read_metrics()["best"]["step"]
+            return self.which == "last" and checkpoints.step_of(run.checkpoint) == best
+        except (OSError, ValueError, LookupError, TypeError):
+            # Opening it says what is wrong.
+            return False
+
     def open(self) -> "Reader":
         """Load its model for reading texts.
 
@@ -106,7 +117,10 @@ class Comparisons:
         self._readers: Cache[Reader] = Cache(_MODELS)
 
     def checkpoints(self) -> dict[str, Checkpoint]:
-        """Return the checkpoints that are there, by name: those of the run served first."""
+        """Return the checkpoints that are there, by name: those of the run served first.
+
+        A last step that is also the best validation has the same weights, and is not listed.
+        """
         folders = {self._runs.name: self._studio.subject.folder, **self._runs.offered()}
         found = (
             Checkpoint(f"{name}{SEPARATOR}{which}", folder, which)
@@ -114,7 +128,7 @@ class Comparisons:
             if folder is not None and RunFolder(folder).weights.is_file()
             for which in ("best", "last")
         )
-        return {one.name: one for one in found if one.file.is_file()}
+        return {one.name: one for one in found if one.file.is_file() and not one.repeats_best}
 
     def summary(self, text: str, first: str, second: str, work: Work) -> dict[str, Any]:
         """Compare two checkpoints: tokens, layers, and how far each head's attention has moved.

@@ -219,6 +219,17 @@ def read(path: Path) -> dict[str, Any]:
         return checkpoint
 
 
+def step_of(path: Path) -> int:
+    """Return the step of a checkpoint, without reading its tensors.
+
+    Errors: as of `read`.
+    """
+    description = files.description_of(path, [_KIND])
+    with files.understood(path, _KIND):
+        parts = dict(description["tree"]["dict"])
+        return whole_number(parts.get("step", parts.get("global_step")), "step", least=1)
+
+
 def _check_parts(checkpoint: dict[str, Any]) -> None:
     """Check the parts of a checkpoint that are used before a module or an optimizer takes them.
 

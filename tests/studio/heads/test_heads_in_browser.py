@@ -179,6 +179,30 @@ def test_a_link_opens_in_another_browser_after_a_restart(looking, serves, folder
 
 
 @pytest.mark.slow
+def test_choosing_a_text_moves_nothing_under_the_pointer(looking, place):
+    url, view = place
+    page = looking(url).open(view)
+
+    def places():
+        shown = page.locator(".arcs, .open").all()
+        return [{**one.bounding_box(), "height": None, "width": None} for one in shown]
+
+    before = places()
+    assert len(before) == 2
+    for summary, panel in (("Choose a text", ".text:not(.compare)"), ("Compare", ".compare")):
+        page.locator("summary", has_text=summary).click()
+        expect(page.locator(f"{panel} textarea")).to_be_visible()
+        assert page.locator("details.text[open]").count() == 1
+        assert places() == before
+    page.locator("summary", has_text="Choose a text").click()
+    page.locator(FIELD).fill("a dog")
+    page.get_by_role("button", name="Read", exact=True).click()
+    expect(page.locator(FIELD)).not_to_be_visible()
+    expect(page.locator(".said")).to_contain_text("Tokens: 5.")
+    assert places()[0] == before[0]
+
+
+@pytest.mark.slow
 def test_another_text_is_read_or_refused_beside_it(looking, place, folder, tmp_path):
     url, view = place
     page = looking(url, expected=("400", "413")).open(view)
@@ -242,7 +266,8 @@ def test_pictures_show_all_heads_and_the_one_that_is_open(opened, reading):
     texts = [one.text for one in svg.iter() if one.tag.endswith("text")]
     # The words and the name of the head whose arcs are there, then all heads, then the open one.
     words = [word.strip() for word in page.locator(".arcs .token").all_text_contents()]
-    assert [text or "" for text in texts[: len(words) + 1]] == [*words, "Layer 1, head 2"]
+    named = [(text or "").strip() for text in texts[: len(words) + 1]]
+    assert named == [*words, "Layer 1, head 2"]
     texts = texts[reading.length + 1 :]
     small_maps = 1 + LAYERS + LAYERS * HEADS
     assert texts[small_maps] == "Layer 1, head 2"

@@ -1,5 +1,7 @@
 """Two checkpoints of a run compared: a checkpoint less itself is 0 everywhere."""
 
+import json
+
 import pytest
 import torch
 from fastapi.testclient import TestClient
@@ -37,7 +39,14 @@ def trained(tmp_path_factory):
         folder.weights,
         metadata=_metadata(folder.weights),
     )
+    best_at(folder, 5)
     return folder
+
+
+def best_at(folder, step):
+    metrics = json.loads(folder.metrics.read_text())
+    metrics["best"]["step"] = step
+    folder.metrics.write_text(json.dumps(metrics))
 
 
 def _metadata(file):
@@ -68,6 +77,14 @@ def maps(client, text, first, second, layer, head):
     answer = client.get("/api/training/comparison/maps", params=params)
     shape = [int(side) for side in answer.headers["Shape"].split(",")]
     return torch.frombuffer(bytearray(answer.content), dtype=torch.float32).reshape(shape)
+
+
+def test_a_last_step_that_is_the_best_is_not_offered_as_another(client, trained):
+    best_at(trained, 11)
+    try:
+        assert client.get("/api/training/checkpoints").json() == ["own/best"]
+    finally:
+        best_at(trained, 5)
 
 
 @pytest.mark.slow
