@@ -13,7 +13,7 @@ NEWER := 'pip>=25.1'
 # Some containers forbid Python to store bytecode; each process would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-all test-rest lint matrix bench docs pictures recording notebooks \
+.PHONY: setup demo test test-all test-rest lint matrix bench bench-json bench-page docs pictures recording notebooks \
     translations kernels catalogues release-check clean
 
 # What `make demo` needs, and then the rest.
@@ -92,6 +92,13 @@ bench: setup
 	$(BIN)/python benchmarks/attention_dropout.py
 	$(BIN)/python benchmarks/atlas.py
 	$(BIN)/python benchmarks/studio.py
+
+# This processor's figures, in benchmarks/results: about five minutes, on a quiet machine. Then the
+# tables of docs/concepts/performance.md, from all that are stored.
+bench-json: setup
+	$(BIN)/python benchmarks/processors.py --measure
+bench-page: setup
+	$(BIN)/python benchmarks/processors.py
 
 # The streaming kernels' machine code for this processor, again if a kernel was edited.
 STREAMING := glasshead/engines/streaming

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 
 @dataclass(frozen=True)
@@ -119,20 +119,24 @@ def report(title: str, rows: Sequence[Pair | Figure], file: Path) -> None:
 
 
 def show(title: str, rows: Sequence[Pair | Figure]) -> None:
-    """Print the rows, the pairs as one table and the numbers by themselves as another."""
-    console = Console(width=115)
+    """Print the rows, the pairs as one table and the numbers by themselves as another.
+
+    In a narrow terminal names and limits wrap, and numbers do not.
+    """
+    console = Console()
+    console.width = max(80, min(console.width, 100))
     pairs = [row for row in rows if isinstance(row, Pair)]
     figures = [row for row in rows if isinstance(row, Figure)]
     if pairs:
         table = Table(title=title)
         for head in ("", "ours", "theirs", "ratio", "difference", "limit", ""):
-            table.add_column(head, no_wrap=not table.columns)
+            table.add_column(head, no_wrap=head not in ("", "limit"), overflow="fold")
         for row in pairs:
             times = seconds(row.ours), seconds(row.theirs), ratio_text(row), seconds(row.difference)
             table.add_row(row.name, *times, row.limit, verdict(row))
         console.print(table)
     if figures:
-        table = Table("", "", "", "limit", "", title="" if pairs else title)
+        table = Table("", Column(no_wrap=True), "", "limit", "", title="" if pairs else title)
         for row in figures:
             table.add_row(row.name, value_text(row), row.about, row.limit, verdict(row))
         console.print(table)

@@ -1,5 +1,6 @@
 """A number that two texts state is the same in both, and the one that is measured."""
 
+import json
 import re
 from pathlib import Path
 
@@ -53,19 +54,66 @@ def test_the_demo_takes_as_long_as_the_readme_says(lang):
 
 
 @pytest.mark.parametrize(
-    ("work", "measured"),
+    ("key", "measured"),
     [
-        ("call, 4096 tokens", "call, streaming"),
-        ("call and six statistics in one pass, 4096 tokens", "observe SIX, streaming"),
-        ("six statistics in addition to the fused kernel, 4096 tokens", "observe SIX, fused"),
+        ("call-4096", "call, streaming"),
+        ("six-4096", "observe SIX, streaming"),
+        ("beside-4096", "observe SIX, fused"),
     ],
 )
-def test_the_cost_of_statistics_is_the_one_that_was_measured(work, measured):
-    page = (ROOT / "docs" / "concepts" / "performance.md").read_text("utf-8")
+def test_the_cost_of_statistics_is_the_one_that_was_measured(key, measured):
     results = (ROOT / "benchmarks" / "results" / "observe.md").read_text("utf-8")
     columns, row = (
         next(line.split("|") for line in results.splitlines() if line.startswith(f"| {start}"))
         for start in ("| 1024 tokens", f"{measured} |")
     )
-    stated = re.search(rf"AMD EPYC Zen 5.*?\| {re.escape(work)} \| ([\d.]+) \|", page, re.DOTALL)
-    assert row[columns.index(" 4096 tokens ")].split() == [stated[1], "×"]
+    (stated,) = (one for one in stored("zen5")["figures"] if one["key"] == key)
+    assert row[columns.index(" 4096 tokens ")].split() == [f"{stated['value']:.2f}", "×"]
+
+
+RESULTS = ROOT / "benchmarks" / "results"
+NAMES = sorted(file.stem for file in RESULTS.glob("*.json"))
+
+
+def stored(name):
+    return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_processor_has_one_table_of_its_stored_figures(name):
+    """`make bench-page` writes it."""
+    found = stored(name)
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", found["date"])
+    page = (ROOT / "docs" / "concepts" / "performance.md").read_text("utf-8")
+    head = f"\n{found['processor']}, {found['date']}, torch {found['torch']}, "
+    assert page.count(f"{head}{found['threads']} threads:\n") == 1
+    rows = page.partition(head)[2].split("\n\n")[1].splitlines()[2:]
+    assert len(rows) == len(found["figures"]) == len({one["key"] for one in found["figures"]})
+    for one, row in zip(found["figures"], rows, strict=True):
+        _, work, figure, command, _ = (cell.strip() for cell in row.split("|"))
+        values = one["value"] if isinstance(one["value"], list) else [one["value"]]
+        numbers, unit = figure.removesuffix(one["unit"]).split(" to "), one["unit"]
+        assert figure.endswith(unit)
+        assert [float(number) for number in numbers] == pytest.approx(values, rel=5e-3)
+        assert (work, command) == (one["work"], f"`{one['command']}`")
+
+
+@pytest.mark.parametrize("readme", sorted(ROOT.glob("README*.md")), ids=lambda file: file.name)
+def test_the_table_of_the_readme_has_the_figures_of_one_processor(readme):
+    english = (ROOT / "README.md").read_text("utf-8")
+    (found,) = (one for one in map(stored, NAMES) if one["processor"] in english)
+    figures = {one["key"]: one["value"] for one in found["figures"]}
+    lines = readme.read_text("utf-8").replace(",", ".").replace("（", " (").splitlines()
+    for key, label in {
+        "watch": "`gh.watch`**",
+        "eager": "BertViz",
+        "lens": "TransformerLens",
+    }.items():
+        (row,) = (line for line in lines if line.startswith("|") and label in line)
+        _, _, time, memory, *_ = row.split("|")
+        spent = figures[f"{key}-1024"]
+        values = spent if isinstance(spent, list) else [spent]
+        assert [float(number) for number in re.findall(r"\d+\.\d+", time)] == values
+        assert float(re.findall(r"\d+\.\d+", memory)[0]) == figures[f"{key}-memory-4096"]
+    alone = next(line for line in lines if line.startswith("|") and "`sdpa`" in line)
+    assert str(figures["plain-1024"]) in alone
