@@ -93,12 +93,13 @@ bench: setup
 	$(BIN)/python benchmarks/atlas.py
 	$(BIN)/python benchmarks/studio.py
 
-# This processor's figures, in benchmarks/results: about five minutes, on a quiet machine. Then the
-# tables of docs/concepts/performance.md, from all that are stored.
+# The costs on this processor: make bench-json NAME=zen5 PROCESSOR="AMD EPYC Zen 5 (AVX512-BF16)".
 bench-json: setup
-	$(BIN)/python benchmarks/processors.py --measure
+	$(BIN)/python benchmarks/processor.py '$(NAME)' '$(PROCESSOR)'
+
+# The costs on each processor, from benchmarks/results/*.json into the site.
 bench-page: setup
-	$(BIN)/python benchmarks/processors.py
+	$(BIN)/python benchmarks/processor.py --page
 
 # The streaming kernels' machine code for this processor, again if a kernel was edited.
 STREAMING := glasshead/engines/streaming
@@ -127,7 +128,7 @@ notebooks: setup
 
 LOCALES := glasshead/explanation/locales
 translations: setup
-	$(BIN)/pybabel --quiet extract --no-default-keywords --keywords='_ say Description Message Refusal NotThere NotYet Forgotten TooMuch Busy' --omit-header \
+	$(BIN)/pybabel --quiet extract --mapping=pyproject.toml --no-default-keywords --keywords='_ say Description Message Refusal NotThere NotYet Forgotten TooMuch Busy' --omit-header \
 	    --add-location=file --width=100 --output-file=$(LOCALES)/glasshead.pot \
 	    glasshead/cli glasshead/diagnosis glasshead/drawing glasshead/explanation glasshead/message.py glasshead/recipe glasshead/studio glasshead/tasks glasshead/watching
 	$(BIN)/pybabel --quiet update --domain=glasshead --no-fuzzy-matching --ignore-obsolete \

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 
 
 @dataclass(frozen=True)
@@ -118,28 +119,44 @@ def report(title: str, rows: Sequence[Pair | Figure], file: Path) -> None:
     file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
 
 
-def show(title: str, rows: Sequence[Pair | Figure]) -> None:
+def show(title: str, rows: Sequence[Pair | Figure], width: int | None = None) -> None:
     """Print the rows, the pairs as one table and the numbers by themselves as another.
 
-    In a narrow terminal names and limits wrap, and numbers do not.
+    Args:
+        title: Of the first table.
+        rows: What was measured.
+        width: In columns; that of the terminal if not given, and 100 at most.
     """
-    console = Console()
-    console.width = max(80, min(console.width, 100))
+    console = Console(width=width)
+    console.width = min(console.width, 100)
     pairs = [row for row in rows if isinstance(row, Pair)]
     figures = [row for row in rows if isinstance(row, Figure)]
     if pairs:
-        table = Table(title=title)
-        for head in ("", "ours", "theirs", "ratio", "difference", "limit", ""):
-            table.add_column(head, no_wrap=head not in ("", "limit"), overflow="fold")
-        for row in pairs:
-            times = seconds(row.ours), seconds(row.theirs), ratio_text(row), seconds(row.difference)
-            table.add_row(row.name, *times, row.limit, verdict(row))
-        console.print(table)
+        cells = [
+            (row.name, seconds(row.ours), seconds(row.theirs), ratio_text(row), judgement(row))
+            for row in pairs
+        ]
+        console.print(_table(("", "ours", "theirs", "ratio", "limit"), cells, title))
     if figures:
-        table = Table("", Column(no_wrap=True), "", "limit", "", title="" if pairs else title)
-        for row in figures:
-            table.add_row(row.name, value_text(row), row.about, row.limit, verdict(row))
-        console.print(table)
+        cells = [(row.name, value_text(row), row.about, judgement(row)) for row in figures]
+        console.print(_table(("", "value", "about", "limit"), cells, "" if pairs else title))
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> Table:
+    """A table whose words are broken into lines, and whose numbers never are."""
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    for head in heads:
+        is_number = head in ("ours", "theirs", "ratio", "value")
+        justify = "right" if is_number else "left"
+        table.add_column(head, no_wrap=is_number, justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def judgement(row: Pair | Figure) -> str:
+    """The limit, and whether it was reached."""
+    return f"{row.limit}: {verdict(row)}" if row.limit else ""
 
 
 def verdict(row: Pair | Figure) -> str:

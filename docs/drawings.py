@@ -19,6 +19,7 @@ from glasshead.models.pretrained import load_llama2c
 from glasshead.tasks.tokenizers.pretrained import llama2c_tokenizer
 from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.watching.analytics.speech import time_warping
+from tests.scripts import script
 from tests.watching.ranks import Ranks
 
 PICTURES = Path(__file__).parent / "pictures"
@@ -445,7 +446,19 @@ def prompt() -> None:
     figure.savefig(PICTURES / "prompt.png", dpi=110)
 
 
+def why() -> None:
+    """Draw what a prediction of the model with induction heads comes from."""
+    example = script("examples/induction_heads.py")
+    model, _ = example.learned()
+    text = example.unseen(1, period=6)
+    with torch.no_grad(), gh.watch(model, keep="parts") as seen:
+        model(text)
+    letters = [example.LETTERS[token] for token in text[0]]
+    traced = gh.trace_back(seen, 8, depth=3, tokens=letters)
+    (PICTURES / "why.svg").write_text(traced.figure.svg(), encoding="utf-8")
+
+
 def main() -> None:
     """Draw all of them."""
-    for draw in (compiled, by_hand, interventions, gradients, ranks, corpus, speech, prompt):
+    for draw in (compiled, by_hand, interventions, gradients, ranks, corpus, speech, prompt, why):
         draw()

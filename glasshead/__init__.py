@@ -21,5 +21,5 @@ def __getattr__(name: str) -> Any:
         if name.startswith("_") or name not in import_module("glasshead.ladder").__all__:
             raise
         raise AttributeError(
-            f"{error}; the class of the texts by this name is glasshead.ladder.{name}"
+            f"{error}; use glasshead.ladder.{name} for the class of this name in the tutorials"
         ) from None

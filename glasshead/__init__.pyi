@@ -75,6 +75,7 @@ from glasshead.recipe.scores import InnerProduct as InnerProduct
 from glasshead.recipe.scores import ScaledDot as ScaledDot
 from glasshead.recipe.scores import Score as Score
 from glasshead.recipe.tile import Tile as Tile
+from glasshead.serving.watch_vllm import watch_vllm as watch_vllm
 from glasshead.statistics import ArgMax as ArgMax
 from glasshead.statistics import DistanceHistogram as DistanceHistogram
 from glasshead.statistics import Entropy as Entropy
@@ -101,8 +102,12 @@ from glasshead.watching.alarms import Alarm as Alarm
 from glasshead.watching.alarms import AlarmRule as AlarmRule
 from glasshead.watching.analytics import HeadRoles as HeadRoles
 from glasshead.watching.analytics import HeadWrites as HeadWrites
+from glasshead.watching.analytics import LogitParts as LogitParts
+from glasshead.watching.analytics import PatchPart as PatchPart
 from glasshead.watching.analytics import Patterns as Patterns
 from glasshead.watching.analytics import PromptMaps as PromptMaps
+from glasshead.watching.analytics import ScoreParts as ScoreParts
+from glasshead.watching.analytics import TraceBack as TraceBack
 from glasshead.watching.analytics import alignment_heads as alignment_heads
 from glasshead.watching.analytics import cross_gradient_rollout as cross_gradient_rollout
 from glasshead.watching.analytics import eviction_scores as eviction_scores
@@ -110,12 +115,15 @@ from glasshead.watching.analytics import flow as flow
 from glasshead.watching.analytics import gradient_rollout as gradient_rollout
 from glasshead.watching.analytics import head_roles as head_roles
 from glasshead.watching.analytics import head_writes as head_writes
+from glasshead.watching.analytics import logit_parts as logit_parts
 from glasshead.watching.analytics import patterns as patterns
 from glasshead.watching.analytics import prompt_maps as prompt_maps
 from glasshead.watching.analytics import prompt_tokens as prompt_tokens
 from glasshead.watching.analytics import repeated_random_tokens as repeated_random_tokens
 from glasshead.watching.analytics import rollout as rollout
+from glasshead.watching.analytics import score_parts as score_parts
 from glasshead.watching.analytics import token_timestamps as token_timestamps
+from glasshead.watching.analytics import trace_back as trace_back
 from glasshead.watching.analytics import word_timestamps as word_timestamps
 from glasshead.watching.causal_effect import CausalEffect as CausalEffect
 from glasshead.watching.causal_effect import causal_effect as causal_effect

@@ -44,10 +44,10 @@ def missing(what: str, libraries: Sequence[str]) -> MissingLibraryError:
     """Return the error for libraries that are not installed.
 
     >>> print(missing("gh.Writer", ["tokenizers"]))
-    gh.Writer takes tokenizers, not installed here: pip install 'glasshead[hf]'.
+    gh.Writer needs tokenizers, not installed here. Run pip install 'glasshead[hf]'.
     """
     return MissingLibraryError(
-        f"{what} takes {', '.join(libraries)}, not installed here: pip install "
+        f"{what} needs {', '.join(libraries)}, not installed here. Run pip install "
         f"'glasshead[{extra_of(libraries)}]'."
     )
 

@@ -1,4 +1,4 @@
-"""Private names of PyTorch, looked up where they are used, as another version may lack them."""
+"""Private names of libraries, looked up where they are used, as another version may lack them."""
 
 import importlib
 import sys
@@ -10,15 +10,19 @@ import torch
 
 @cache
 def private(name: str) -> Any:
-    """Return what a dotted name of PyTorch stands for; None where this version lacks it.
+    """Return what a dotted name of a library stands for; None where this version lacks it.
 
     Whoever uses one says what is lost without it, by `lacking`, and loses nothing else.
 
     >>> private("torch.softmax") is torch.softmax, private("torch._C._nothing.at_all")
     (True, None)
     """
-    value, found = importlib.import_module("torch"), "torch"
-    for part in name.split(".")[1:]:
+    found, *parts = name.split(".")
+    try:
+        value: Any = importlib.import_module(found)
+    except ImportError:
+        return None
+    for part in parts:
         found = f"{found}.{part}"
         try:
             # A module first: `torch._higher_order_ops` has a function by the name of one.

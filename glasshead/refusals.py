@@ -1,4 +1,4 @@
-"""Which errors state that an input is wrong; all others are bugs, and show their traceback."""
+"""Errors that state that an input is wrong; all others are bugs, and show their traceback."""
 
 import dis
 from pathlib import Path

@@ -63,6 +63,7 @@ class Cell:
     requires: tuple[str, ...]
     scope: str
     about: str
+    without: tuple[str, ...] = ()
 
     @property
     def is_own(self) -> bool:
@@ -73,10 +74,10 @@ class Cell:
 def table() -> tuple[dict[str, Cell], list[str]]:
     """Return the cells of cells.toml by name, and the folders of tests of scope "library"."""
     read = tomllib.loads((HERE / "cells.toml").read_text(encoding="utf-8"))
-    cells = {
-        name: Cell(name, **{**entry, "requires": tuple(entry["requires"])})
-        for name, entry in read["cells"].items()
-    }
+    cells = {}
+    for name, entry in read["cells"].items():
+        listed = {one: tuple(entry.get(one, ())) for one in ("requires", "without")}
+        cells[name] = Cell(name, **{**entry, **listed})
     return cells, read["library"]
 
 
@@ -138,7 +139,8 @@ def install(cell: Cell, folder: Path) -> Path:
         requires += [f"{name}=={bound}" for name, bound in lower_bounds().items()]
     wanted, python, made = folder.with_suffix(".txt"), folder / "bin" / "python", folder / "made"
     lines = "".join(f"{line}\n" for line in requires)
-    if made.exists() and made.read_text(encoding="utf-8") == f"{first}\n{lines}":
+    asked = f"{first}\n{lines}{' '.join(cell.without)}"
+    if made.exists() and made.read_text(encoding="utf-8") == asked:
         return python
     if shutil.disk_usage(ROOT).free < NEEDED_DISK:
         raise CellError(f"less than {NEEDED_DISK / 1e9:.0f} GB of disk are free")
@@ -150,12 +152,13 @@ def install(cell: Cell, folder: Path) -> Path:
         # The first that knows dependency groups; the group has the extras.
         [*pip, "pip>=25.1"],
         [*pip, "-c", str(wanted), "-e", str(ROOT), "--group", f"{ROOT / 'pyproject.toml'}:test"],
+        *([[str(python), str(HERE / "without.py"), *cell.without]] if cell.without else []),
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
             raise CellError(f"it could not be installed: {(said or ['no reason given'])[0]}")
-    made.write_text(f"{first}\n{lines}")
+    made.write_text(asked)
     return python
 
 
@@ -182,13 +185,13 @@ def test(
     command = [python, "-m", "pytest", "-q", f"--numprocesses={processes}", f"--junitxml={counts}"]
     cache = log.with_suffix(".cache")
     command.append(f"--override-ini=cache_dir={cache}")
-    if cell.scope == "all":
+    if cell.scope != "library":
         # The slow ones, too.
         command += ["-m", ""]
     # Of tests that start tests, too.
     options = "" if cell.is_own else shlex.join(f"-W{ignored}" for ignored in IGNORED)
     # Doctests and documents show today's figures and messages of other libraries: "all" has them.
-    paths = library if cell.scope == "library" else []
+    paths = {"library": library, "serving": ["tests/serving"]}.get(cell.scope, [])
     if before is not None:
         # Of a file that could not be collected its name is there, and all of it is run.
         failures = cache / "v" / "cache" / "lastfailed"

@@ -84,9 +84,10 @@ def llama_folder(folder: Path, **config) -> Path:
     return folder
 
 
-def bert_folder(folder: Path, **config) -> Path:
-    """A BERT that nobody trained, sharper than at the beginning, with pieces of words."""
-    from transformers import BertConfig, BertModel, BertTokenizerFast
+def bert_folder(folder: Path, kind: str = "BertModel", **config) -> Path:
+    """A BERT or ALBERT that nobody trained, sharper than at first, with pieces of words."""
+    import transformers
+    from transformers import BertTokenizerFast
 
     torch.manual_seed(7)
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +102,8 @@ def bert_folder(folder: Path, **config) -> Path:
         "num_attention_heads": 3,
         "max_position_embeddings": 67,
     }
-    model = BertModel(BertConfig(**{**small, **config}))
+    build = getattr(transformers, kind)
+    model = build(build.config_class(**{**small, **config}))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "query" in name or "key" in name:

@@ -119,7 +119,7 @@ def test_without_its_extra_a_command_names_it(place, with_extras):
     outcomes = with_extras("", RUN, words)
     assert {path.name for path in place.iterdir()} == before
     named = {
-        command: said.partition("not installed here: pip install ")[2]
+        command: said.partition("not installed here. Run pip install ")[2]
         for command, (code, said) in outcomes.items()
         if code == 2 and said.startswith(f"glasshead: error: glasshead {command.split()[0]}")
     }
@@ -138,7 +138,7 @@ def test_a_picture_takes_its_own_extra(command, place, monkeypatch, capsys):
     deny(monkeypatch, "matplotlib")
     monkeypatch.chdir(place)
     assert main(command.split()) == 2
-    told = f"glasshead {command.split()[0]} --png takes matplotlib, not installed here: "
+    told = f"glasshead {command.split()[0]} --png needs matplotlib, not installed here. Run "
     assert f"{told}pip install 'glasshead[png]'." in capsys.readouterr().err
 
 
@@ -161,7 +161,7 @@ def test_each_library_of_an_extra_is_one_that_a_command_takes(library, place, mo
     deny(monkeypatch, library)
     monkeypatch.chdir(place)
     assert main(OF_SOME[library].split()) == 2
-    assert f" takes {library}, not installed here: " in capsys.readouterr().err
+    assert f" needs {library}, not installed here. " in capsys.readouterr().err
 
 
 def test_the_extras_are_those_of_the_project():
@@ -169,8 +169,8 @@ def test_the_extras_are_those_of_the_project():
     written = {
         extra: tuple(sorted(Requirement(line).name for line in lines))
         for extra, lines in project["optional-dependencies"].items()
-        # A dataset of Ray is given by who has Ray.
-        if extra not in {"ray", "gpu"}
+        # A dataset of Ray is given by who has Ray, and an engine of vLLM by who has vLLM.
+        if extra not in {"ray", "gpu", "vllm"}
     }
     assert written == {extra: tuple(sorted(names)) for extra, names in EXTRAS.items()}
     # gh.flow is no command, and takes networkx: test_analytics_rollout.
@@ -219,7 +219,7 @@ print(json.dumps(results))
 @pytest.mark.slow
 def test_public_names_take_no_extra_or_name_it(core, with_extras):
     told = with_extras("", IMPORTED)
-    take = "{} takes {}, not installed here: pip install 'glasshead[{}]'."
+    take = "{} needs {}, not installed here. Run pip install 'glasshead[{}]'."
     expected = {
         name: take.format(f"gh.{name}", library, "hf") for name, library in FUNCTIONS.items()
     }
@@ -238,7 +238,7 @@ def test_a_model_of_hugging_face_says_that_it_takes_transformers(place, monkeypa
     import glasshead as gh
 
     deny(monkeypatch, "transformers")
-    with pytest.raises(ImportError, match=r"opening .*llama takes transformers, .*glasshead\[hf\]"):
+    with pytest.raises(ImportError, match=r"opening .*llama needs transformers, .*glasshead\[hf\]"):
         gh.find_roles(place / "llama", period=5)
 
 
@@ -248,11 +248,11 @@ def test_measuring_a_model_says_what_it_takes(place, monkeypatch):
 
     deny(monkeypatch, "sacrebleu")
     translator = translate.TextTranslator.load(place / "translator")
-    with pytest.raises(ImportError, match=r"takes sacrebleu, .*glasshead\[train\]"):
+    with pytest.raises(ImportError, match=r"needs sacrebleu, .*glasshead\[train\]"):
         translate.evaluate(translator, (), Greedy())
     deny(monkeypatch, "torchmetrics")
     classifier = classify.TextClassifier.load(place / "classifier")
-    with pytest.raises(ImportError, match=r"takes torchmetrics, .*glasshead\[hf\]"):
+    with pytest.raises(ImportError, match=r"needs torchmetrics, .*glasshead\[hf\]"):
         classify.evaluate(classifier)
 
 

@@ -141,6 +141,17 @@ def test_what_is_told_of_heads(same):
     same(compute)
 
 
+def test_parts(same):
+    def compute(device):
+        seen = watched(device, "parts")
+        parts = gh.score_parts(seen, LAST, head=2, query=-1, key=1)
+        logit = gh.logit_parts(seen, token=3)
+        head = next(one for one in logit.components if one.head == 1)
+        return parts.pairs, parts.of_key, logit.parts, logit.sources(head)
+
+    same(compute)
+
+
 CHANGES = {
     "zero": gh.ZeroAblation(heads=[2]),
     "β": gh.ScaleBeta(0.5, heads=[1, 3], queries=[2, 11]),

@@ -125,7 +125,7 @@ def test_a_star_import_without_an_extra_says_what_to_install(tmp_path, monkeypat
     (package / "part.py").write_text("import tokenizers\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    expected = r"part takes tokenizers, not installed here: pip install 'glasshead\[hf\]'"
+    expected = r"part needs tokenizers, not installed here\. Run pip install 'glasshead\[hf\]'"
     with pytest.raises(ImportError, match=expected):
         exec("from lazy_package import *", {})
 

@@ -33,7 +33,7 @@ def test_the_page_shows_the_cells_that_were_green(matrix):
 def test_each_cell_says_what_it_is_and_names_folders_that_exist(matrix):
     cells, library = matrix.table()
     assert [folder for folder in library if not (ROOT / folder).is_dir()] == []
-    assert {cell.scope for cell in cells.values()} == {"all", "library"}
+    assert {cell.scope for cell in cells.values()} == {"all", "library", "serving"}
     assert all(cell.about and re.fullmatch(r"3\.\d+", cell.python) for cell in cells.values())
     assert set(matrix.results()) <= set(cells)
 

@@ -192,7 +192,8 @@ class Attention(nn.Module):
         request.check()
         if query.device.type == "meta":
             raise ValueError(
-                "observe needs tensors with numbers, got some on the meta device. Use plan()."
+                "observe needs tensors with numbers, got some on the meta device. Call plan() "
+                "instead."
             )
         choice = choose(problem, self.engine)
         if not torch.compiler.is_compiling():

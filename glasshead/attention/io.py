@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import struct
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from typing import Any, ClassVar, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load as load_bytes
+from safetensors.torch import save as save_bytes
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -93,6 +96,19 @@ def read(
         # Copied, as products may round otherwise on the alignment of mapped memory.
         tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118 - it is no dict
     return description, tensors
+
+
+def packed(kind: str, description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
+    """Return the bytes of the file that `write` would write."""
+    data = json.dumps({"kind": kind, "version": _VERSION, **description}, allow_nan=False)
+    return save_bytes(_separate(tensors), metadata={_ENTRY: data})
+
+
+def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the description and the tensors in bytes of `packed`, from a process of ours."""
+    (size,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8 : 8 + size])
+    return json.loads(header["__metadata__"][_ENTRY]), load_bytes(data)
 
 
 def description_of(file: str | os.PathLike[str]) -> dict[str, Any]:
@@ -323,8 +339,8 @@ class UnknownStatistic(Statistic):
 
     def _refusal(self) -> ValueError:
         return ValueError(
-            f"{self.name} was saved by its name alone, and can be neither read nor added. Observe "
-            "it again, and add before saving."
+            f"{self.name} was saved by its name alone, so it can be neither read nor added. "
+            "Observe it again, and add before saving."
         )
 
     def __repr__(self) -> str:
@@ -364,7 +380,7 @@ def describe_values(
     data = {}
     for name, statistic in statistics.items():
         value = values[name]
-        data[name] = _describe(statistic)
+        data[name] = describe(statistic)
         if not isinstance(value, Tensor):
             data[name]["value"] = type(value).__name__ if hasattr(value, "_fields") else None
             data[name]["parts"] = [part for part, _ in parts(value)]
@@ -378,7 +394,7 @@ def found(
 
     Errors: any, if the description is corrupted.
     """
-    statistics = {name: _statistic(one) for name, one in data.items()}
+    statistics = {name: described(one) for name, one in data.items()}
     for name, statistic in statistics.items():
         check_name(name, statistic)
     return statistics, {name: _value(name, one, tensors) for name, one in data.items()}
@@ -397,8 +413,8 @@ def load_observation(
         return context, statistics, values
 
 
-def _describe(statistic: Statistic) -> dict[str, Any]:
-    """Describe a statistic as JSON."""
+def describe(statistic: Statistic) -> dict[str, Any]:
+    """Describe a statistic as JSON; one of a user's own by its name, without its fields."""
     kind = type(statistic)
     if isinstance(statistic, UnknownStatistic) or _OWN.get(kind.__name__) is not kind:
         name = statistic.name if isinstance(statistic, UnknownStatistic) else kind.__name__
@@ -416,7 +432,8 @@ def _describe(statistic: Statistic) -> dict[str, Any]:
     }
 
 
-def _statistic(data: Mapping[str, Any]) -> Statistic:
+def described(data: Mapping[str, Any]) -> Statistic:
+    """Rebuild the statistic that `describe` has described."""
     if "fields" not in data:
         name, unit, axes = str(data["class"]), str(data["unit"]), tuple(map(str, data["axes"]))
         # Earlier files mark places of keys by their unit alone.

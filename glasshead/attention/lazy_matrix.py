@@ -132,7 +132,7 @@ class LazyMatrix(ABC):
         )
         rows, row_index = range_of(index[-2], self.shape[-2], self._rows)
         columns, column_index = range_of(index[-1], self.shape[-1], self._columns)
-        self._check_budget(rows, columns, _BUDGET, "this part of W", "ask for less")
+        self._check_budget(rows, columns, _BUDGET, "this part of W", "Ask for less")
         return self.tile(rows, columns)[(*leading, row_index, column_index)]
 
     def dense(self, budget: int = _BUDGET) -> Float[Tensor, "... queries keys"]:
@@ -142,7 +142,7 @@ class LazyMatrix(ABC):
         """
         rows, columns = map(range, self.shape[-2:])
         budget = whole_number(budget, "budget")
-        self._check_budget(rows, columns, budget, "W.dense()", "raise budget=, or use tiles")
+        self._check_budget(rows, columns, budget, "W.dense()", "Raise budget=, or use tiles")
         return self.tile(rows, columns)
 
     @torch.no_grad()
@@ -202,7 +202,9 @@ class LazyMatrix(ABC):
     ) -> None:
         needed = self.numbers_a_pair * self._pairs(rows, columns) * self.dtype.itemsize
         if needed > budget:
-            raise ValueError(f"{what} needs {needed} bytes, more than {budget}: {remedy}.")
+            raise ValueError(
+                f"{what} may take at most {budget} bytes, but needs {needed}. {remedy}."
+            )
 
     def _operand(self, factor: Any) -> Float[Tensor, "... columns n"]:
         """Check the right operand of a product with this matrix."""

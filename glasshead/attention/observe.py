@@ -37,7 +37,7 @@ class StatisticResults:
         values = self.__dict__.get("values", {})
         if name in values:
             return values[name]
-        raise AttributeError(f"{name!r} was not observed. There is {_list(values)}.")
+        raise AttributeError(f"{name!r} was not observed. Use one of {_list(values)}.")
 
     def __getitem__(self, statistic: "str | Statistic") -> Any:
         return self.values[self.name_of(statistic)]
@@ -48,7 +48,7 @@ class StatisticResults:
         if not isinstance(statistic, str):
             name = next((n for n, one in self.statistics.items() if one == statistic), None)
         if not isinstance(name, str) or name not in self.values:
-            raise KeyError(f"{statistic!r} was not observed. There is {_list(self.values)}.")
+            raise KeyError(f"{statistic!r} was not observed. Use one of {_list(self.values)}.")
         return name
 
     def __dir__(self) -> list[str]:
@@ -325,7 +325,7 @@ def import_pandas() -> Any:
         import pandas as pd
     except ImportError as error:
         raise ImportError(
-            "to_frame needs pandas, which is not installed: pip install pandas."
+            "to_frame needs pandas, which is not installed. Run pip install pandas."
         ) from error
     return pd
 

@@ -126,12 +126,6 @@ def _check_machine(was: Machine) -> None:
             raise ValueError(f"its {name} is {one}, and here it is {other}")
 
 
-def kind_at_hand() -> str:
-    """Name the shipped profile whose features the processor has."""
-    found = _shipped()
-    return "default" if found is None else found.name
-
-
 def _shipped() -> Profile | None:
     """Return the first shipped profile whose features the processor has."""
     from glasshead.engines.streaming.kernels import processor

@@ -25,7 +25,7 @@ _DONE, _CLOSED_PIPE, _BAD_INPUT, _INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 _IMPORTING = "<frozen importlib._bootstrap>"
 
 _TOO_LARGE = (
-    "this takes more memory than there is: give it fewer tokens, or a smaller model or batch."
+    "this takes more memory than there is. Give it fewer tokens, or a smaller model or batch."
 )
 
 
@@ -78,14 +78,16 @@ def _run(arguments: Sequence[str] | None) -> int:
 
     from glasshead.cli.app import program
 
+    words = sys.argv[1:] if arguments is None else arguments
+    command = program(_spoken(words).language)
     try:
-        code = program().main(
+        code = command.main(
             args=None if arguments is None else list(arguments),
             prog_name="glasshead",
             standalone_mode=False,
         )
     except _usage_error() as error:
-        about = _command(error, arguments, program().commands)
+        about = _command(error, words, command.commands)
         return _refuse(_usage(error, about), arguments)
     except typer.Abort:
         return _INTERRUPTED
@@ -213,13 +215,13 @@ def _sentence(error: ValueError | TypeError | OSError | MissingLibraryError) -> 
     return first if isinstance(first, Message) else str(error)
 
 
-def _command(error: Exception, arguments: Sequence[str] | None, commands: Container[str]) -> str:
+def _command(error: Exception, arguments: Sequence[str], commands: Container[str]) -> str:
     """Return the command that an error of usage is about, as the user types it."""
     context: Any = getattr(error, "ctx", None)
     if context is not None:
         return context.command_path
     # An option that lacks its value is found before there is a context of the command.
-    first = next(iter(sys.argv[1:] if arguments is None else arguments), "")
+    first = next(iter(arguments), "")
     return f"glasshead {first}" if first in commands else "glasshead"
 
 

@@ -1,5 +1,6 @@
 """Commands by name; heavy libraries are imported when a command runs."""
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from glasshead.cli.demo import demo
 from glasshead.cli.diagnose import diagnose
 from glasshead.cli.evaluate import evaluate
 from glasshead.cli.explain import explain
+from glasshead.cli.help import texts, translated
 from glasshead.cli.near import near
 from glasshead.cli.observe import observe
 from glasshead.cli.report import report
@@ -20,6 +22,7 @@ from glasshead.cli.train import train
 from glasshead.cli.translate import translate
 from glasshead.cli.tune import tune
 from glasshead.cli.write import write
+from glasshead.explanation.translations import catalogue
 
 app = typer.Typer(
     name="glasshead",
@@ -69,6 +72,20 @@ def _glasshead(
 
 
 @cache
-def program() -> Any:
-    """Return the command that runs the app: all commands with their options, read once."""
-    return typer.main.get_command(app)
+def program(language: str = "en") -> Any:
+    """Return the command that runs the app: all commands with their options, read once.
+
+    Args:
+        language: Of the help: one of `glasshead.explanation.translations.LANGUAGES`.
+    """
+    english = typer.main.get_command(app)
+    return english if language == "en" else translated(english, catalogue(language).gettext)
+
+
+def extract(file: Any, keywords: Any, comments: Any, options: Any) -> Iterator[tuple]:
+    """Yield the texts of the help to Babel, which calls this as a method of extraction."""
+    from babel.messages.extract import extract_python
+
+    yield from extract_python(file, keywords, comments, options)
+    for text in sorted({text for _owner, _name, text in texts(program())}):
+        yield 1, None, text, []

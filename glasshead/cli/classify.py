@@ -60,7 +60,10 @@ def classify(
     require("glasshead classify", "tokenizers")
     page_file = output_file(html, "--html")
     if json and attention:
-        raise ValueError("--json prints JSON alone, and --attention a map: leave out one.")
+        raise ValueError(
+            "--json and --attention cannot be combined, as --json prints JSON alone. Omit one of "
+            "them."
+        )
     if page_file is not None:
         check_target(page_file)
     from glasshead.drawing import Document, Heading, Paragraph

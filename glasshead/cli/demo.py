@@ -43,7 +43,7 @@ def demo(
         bool,
         Option(
             "--resume",
-            help="Resume interrupted training in DIR; an error if there is none. Without this "
+            help="Resume interrupted training in DIR; an error if DIR has none. Without this "
             "option, the demo resumes if it can.",
         ),
     ] = False,
@@ -57,7 +57,7 @@ def demo(
     check_target(page)
     if resume and not (run / "config.json").exists():
         raise FileNotFoundError(
-            Message("{run} has no run to resume: leave --resume out to begin one.", run=shown(run))
+            Message("{run} has no run to resume. Omit --resume to begin one.", run=shown(run))
         )
     from glasshead.drawing import Document, Heading, Paragraph
 
@@ -138,7 +138,7 @@ def trained(run: Path, command: str, say: "Say") -> "TextTranslator":
         command: The command that trains it, for the README of the run.
         say: The language of the README, and of what is said meanwhile.
 
-    Errors: an OSError or ValueError where the folder has another run.
+    Errors: an OSError or ValueError if the folder has another run.
     """
     from glasshead.tasks.run_folder import RunFolder
     from glasshead.tasks.training import Hardware

@@ -103,7 +103,7 @@ def diagnose(
 
 
 def _check_lengths(queries: int | None, keys: int | None, offset: int | None) -> None:
-    """Raise a ValueError where a length or the offset is out of range."""
+    """Raise a ValueError if a length or the offset is out of range."""
     for option, count in (("--queries", queries), ("--keys", keys)):
         if count is not None and not 1 <= count <= 2**31:
             raise ValueError(
@@ -127,7 +127,7 @@ def _check_lengths(queries: int | None, keys: int | None, offset: int | None) ->
 def _mask_source(file: str, tensor: str | None) -> tuple[Path, str | None]:
     """Return the file, and the name of the tensor in it if one is given.
 
-    Errors: a ValueError where the name is empty, or two tensors are named.
+    Errors: a ValueError if the name is empty, or two tensors are named.
     """
     path = input_file(file, "FILE")
     if path is None:

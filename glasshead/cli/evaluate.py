@@ -139,7 +139,7 @@ def translate(
         Option(
             metavar="A",
             parser=number,
-            help="Length penalty. Above 0, it favours longer translations.",
+            help="Length penalty. Above 0, it favors longer translations.",
         ),
     ] = 1.0,
     save: Annotated[
@@ -217,11 +217,11 @@ def _task_of(run: str, known: Iterable[str]) -> str:
     folder = RunFolder(run)
     alike = nearest(run, known)
     if alike and not folder.path.exists():
-        raise ValueError(f"there is no task or folder {quoted(run)}: did you mean {alike!r}?")
+        raise ValueError(f"there is no task or folder {quoted(run)}. Did you mean {alike!r}?")
     task = str(folder.read_config().get("task"))
     if task not in known:
         raise ValueError(
-            f"{folder.config} says that its task is {quoted(task)}, and expected is one of "
-            f"{listed(known)}: train again."
+            f"the task in {folder.config} must be one of {listed(known)}, got {quoted(task)}. "
+            "Train again."
         )
     return task

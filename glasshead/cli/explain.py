@@ -108,7 +108,7 @@ def _trace(attention: "SentenceAttention", *, json: bool) -> "Trace":
         attention: The attention.
         json: Whether every number will be written out, which takes more memory.
 
-    Errors: a ValueError where the heads do not divide the widths, the trace would not fit into 2
+    Errors: a ValueError if the heads do not divide the widths, the trace would not fit into 2
     GiB, or numbers overflow.
     """
     attention.check_heads()
@@ -140,7 +140,7 @@ def _check_size(tokens: int, recipe: RecipeOptions, dim: int, *, json: bool) -> 
         raise ValueError(
             Message(
                 "{tokens:,} tokens are too many to explain in full (about {value:.1f} GiB with "
-                "these options): give at most {most:,}.",
+                "these options). Give at most {most:,}.",
                 tokens=tokens,
                 value=needed / 2**30,
                 most=most,

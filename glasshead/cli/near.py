@@ -1,4 +1,4 @@
-"""The command `near`: nearest neighbours of a word in a trained embedding space."""
+"""The command `near`: nearest neighbors of a word in a trained embedding space."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,14 +20,14 @@ def near(
     ],
     *,
     count: Annotated[
-        int, Option(metavar="N", parser=whole_number, help="Number of neighbours to list.")
+        int, Option(metavar="N", parser=whole_number, help="Number of neighbors to list.")
     ] = 10,
     png: Annotated[
         str | None,
         Option(metavar="FILE", show_default=False, help="Also draw the embedding space, as PNG."),
     ] = None,
 ) -> None:
-    """List the nearest neighbours of a word in a model's embedding space."""
+    """List the nearest neighbors of a word in a model's embedding space."""
     require("glasshead near", "tokenizers")
     picture = output_file(png, "--png")
     if picture is not None:

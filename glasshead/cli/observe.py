@@ -162,7 +162,7 @@ class _ModelOptions:
             )
 
     def check_no_layer(self) -> None:
-        """Raise a ValueError where a layer is given, and no model reads."""
+        """Raise a ValueError if a layer is given, and no model reads."""
         if self.layer is not None:
             raise ValueError(
                 Message("--layer needs a model. Name the folder of a run, and add --text FILE.")
@@ -245,7 +245,7 @@ def _check_files(
 def _text_files(text: list[str] | None, files_from: str | None) -> list[Path]:
     """Return the files, folders and patterns that are read.
 
-    Errors: a ValueError where a name is empty, or the list holds none.
+    Errors: a ValueError if a name is empty, or the list holds none.
     """
     given = [file for one in text or () if (file := input_file(one, "--text")) is not None]
     names = input_file(files_from, "--files-from")
@@ -256,9 +256,8 @@ def _text_files(text: list[str] | None, files_from: str | None) -> list[Path]:
     if names == STANDARD_INPUT and world_size():
         raise ValueError(
             Message(
-                "--files-from - reads standard input, which several processes do not "
-                "share: write the "
-                "names to a file, and name that."
+                "--files-from - reads standard input, which several processes do not share. Write "
+                "the names to a file, and name that."
             )
         )
     listed = [Path(line) for line in read_text(names).splitlines() if line.strip()]
@@ -276,7 +275,7 @@ def _text_files(text: list[str] | None, files_from: str | None) -> list[Path]:
 def _check_partial(kept: Path | None, *, resume: bool) -> None:
     """Check --resume against what an interrupted run has left.
 
-    Errors: a ValueError where there is nothing to go on with, or what is there would be lost.
+    Errors: a ValueError if there is nothing to go on with, or what is there would be lost.
     """
     if kept is None:
         if resume:
@@ -294,8 +293,8 @@ def _check_partial(kept: Path | None, *, resume: bool) -> None:
     if kept.exists() and not resume:
         raise ValueError(
             Message(
-                "{path} is there, of a run that was interrupted: add --resume to go on with "
-                "it, or delete it to begin again.",
+                "{path} exists, from an interrupted run. Add --resume to continue that run, or "
+                "delete the file to begin again.",
                 path=shown(kept),
             )
         )
@@ -330,7 +329,7 @@ class _Outputs:
     def write(self, document: "Document", save: Callable[[Path], None]) -> None:
         """Write the files, print the document, then print where the files are.
 
-        Errors: an OSError where a file cannot be written. Then nothing was printed.
+        Errors: an OSError if a file cannot be written. Then nothing was printed.
         """
         say = spoken(self.lang)
         document = in_language(document, say)
@@ -395,7 +394,7 @@ def _model_files(folder: Path) -> list[Path]:
 def _length(written: str | None) -> int | str | None:
     """Parse the number of tokens per sequence, or "whole".
 
-    Errors: a ValueError where it is none.
+    Errors: a ValueError if it is none.
 
     >>> _length("256"), _length("whole")
     (256, 'whole')

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _NOTES = {
     VectorSource.TEXTS: Message(
-        "The vectors are those of the worked example, as printed in the tutorials."
+        "The vectors are the ones of the worked example, as printed in the tutorials."
     ),
     VectorSource.GENERATED: Message(
         "The embeddings are random (seed {seed}) and have no meaning: what the words attend "
@@ -81,8 +81,8 @@ def subject_of(text: str | None, vectors: Path | None) -> ObservedInputs:
         text: A sentence; None: all of `vectors`, or else the worked example of the texts.
         vectors: A file of tensors, or one of tokens and their vectors.
 
-    Errors: a ValueError where the text is empty, a word has no vector, or the file is malformed; an
-    OSError where it cannot be read.
+    Errors: a ValueError if the text is empty, a word has no vector, or the file is malformed; an
+    OSError if it cannot be read.
     """
     if vectors is None or not is_tensors_file(vectors):
         settings = CommandSettings(text=text, vectors=None if vectors is None else str(vectors))
@@ -165,7 +165,7 @@ def observed(
         engine: Name of the engine.
         head: Head that the report draws; None: the mean over all heads.
 
-    Errors: a ValueError where the head is not there, a statistic does not fit, the engine does not
+    Errors: a ValueError if the head is not there, a statistic does not fit, the engine does not
     serve or would take more than 4 GiB, or numbers overflow.
     """
     check_place("head", head, subject.heads)
@@ -179,8 +179,8 @@ def observed(
     if plan.bytes > _MOST_BYTES:
         raise ValueError(
             Message(
-                "the {engine} engine would take {size:.1f} GiB for this, but may take {most}. "
-                "Omit --engine, or give fewer tokens.",
+                "the {engine} engine may take {most} here, but would take {size:.1f} GiB. Omit "
+                "--engine, or give fewer tokens.",
                 engine=plan.engine,
                 size=plan.bytes / 2**30,
                 most=_MOST_BYTES // 2**30,

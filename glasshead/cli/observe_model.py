@@ -376,7 +376,7 @@ def save(observed: ObservedModel, file: Path) -> None:
     of how many tokens, stands as JSON in the metadata, with the tokens where one text was read.
     `gh.load(file)` and `gh.CorpusResult.load(file)` read all of it.
 
-    Errors: an OSError where the file cannot be written; then an older one is as it was.
+    Errors: an OSError if the file cannot be written; then an older one is as it was.
     """
     result = observed.result
     written = {one.name: one.written for one in observed.asked} | {MAP: MAP}
@@ -449,7 +449,7 @@ def observe_model(
                 observer = TextObserver(reader, stream, pieces, statistics, ranks, partial)
             if observer.tokens_before and ranks.is_rank_zero:
                 read = counted(observer.tokens_before, "token")
-                print_stderr(f"Going on after {read} that were read before.")
+                print_stderr(f"Continuing after {read}, read by an earlier run.")
             start = time.perf_counter()
             with Counter("observing", shown=ranks.is_rank_zero) as counter:
                 observer.read(counter.show, choice.check)

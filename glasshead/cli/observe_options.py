@@ -15,10 +15,12 @@ Subject = Annotated[
     Argument(
         metavar="TEXT|MODEL",
         show_default=False,
-        help="A sentence; its words get random vectors, or those of --vectors. With --text: a run "
-        "folder of glasshead train write, or the folder of a Hugging Face text model "
-        "(config.json, tokenizer, safetensors weights). Default: the worked example of the "
-        "tutorials.",
+        help=(
+            "A sentence; its words get random vectors, or the vectors of --vectors. With --text: a "
+            "run folder of glasshead train write, or the folder of a Hugging Face text model "
+            "(config.json, tokenizer, safetensors weights). Default: the worked example of the "
+            "tutorials."
+        ),
     ),
 ]
 Text = Annotated[

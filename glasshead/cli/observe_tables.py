@@ -34,7 +34,7 @@ _NAME, _CELL = 24, 2
 class WeightsMap(Block):
     """A pooled map of weights: sums over blocks of keys, means over blocks of queries.
 
-    In a terminal with fewer columns than the map, neighbouring blocks are added, and named by the
+    In a terminal with fewer columns than the map, neighboring blocks are added, and named by the
     keys that they hold.
 
     Args:
@@ -71,7 +71,7 @@ class WeightsMap(Block):
         return heat_map_html(self._grid(len(self.column_edges)), self.caption, None, words)
 
     def _grid(self, most: int) -> Grid:
-        """Return the cells, neighbouring columns added where there are more than `most`."""
+        """Return the cells, neighboring columns added if there are more than `most`."""
         together = ceil((len(self.column_edges) - 1) / most)
         edges = (*self.column_edges[:-1:together], self.column_edges[-1])
         return Grid(
@@ -246,12 +246,14 @@ def counted(count: int, one: str, several: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
-# Of a head or a layer, where there is one and where there are several.
+# Of a head or a layer, if there is one and if there are several.
 _PLACES = {
-    ("head", True): _("--head must be 0, got {place}: there is one head."),
-    ("head", False): _("--head must be from 0 to {most}, got {place}: there are {count} heads."),
-    ("layer", True): _("--layer must be 0, got {place}: there is one layer."),
-    ("layer", False): _("--layer must be from 0 to {most}, got {place}: there are {count} layers."),
+    ("head", True): _("--head must be 0, as there is one head, got {place}."),
+    ("head", False): _("--head must be from 0 to {most}, as there are {count} heads, got {place}."),
+    ("layer", True): _("--layer must be 0, as there is one layer, got {place}."),
+    ("layer", False): _(
+        "--layer must be from 0 to {most}, as there are {count} layers, got {place}."
+    ),
 }
 
 
@@ -260,7 +262,7 @@ def check_place(noun: str, place: int | None, count: int) -> None:
 
     >>> check_place("head", 4, 4)
     Traceback (most recent call last):
-    ValueError: --head must be from 0 to 3, got 4: there are 4 heads.
+    ValueError: --head must be from 0 to 3, as there are 4 heads, got 4.
     """
     if place is not None and place >= count:
         sentence = _PLACES[noun, count == 1]

@@ -87,7 +87,7 @@ def chosen_language(asked: str | None, environment: Mapping[str, str]) -> str:
     Without a choice, the first of LC_ALL, LC_MESSAGES and LANG that is set decides, as for other
     programs; a language that is not here is English.
 
-    Errors: a ValueError where the choice is none of them.
+    Errors: a ValueError if the choice is none of them.
 
     >>> chosen_language(None, {"LANG": "tr_TR.UTF-8"}), chosen_language("es", {})
     ('tr', 'es')
@@ -150,7 +150,7 @@ def check_width(width: int | None) -> None:
 
 
 def print_drawing(drawing: RenderableType, width: int | None = None) -> None:
-    """Print a rich renderable, in colour where standard output is a terminal that has some."""
+    """Print a rich renderable, in color where standard output is a terminal that has some."""
     console = Console(width=width, highlight=False, emoji=False, markup=False)
     # COLUMNS may say anything; in fewer columns, numbers would lose their digits.
     console.width = max(console.width, NARROWEST)
@@ -266,7 +266,7 @@ _SUFFIXES = {".html", ".json", ".safetensors", ".png", ".pdf", ".svg", ".jpg", "
 def check_target(path: Path, kind: Kind = PAGE) -> None:
     """Check that a file can be written to `path`: no folder, no device, not below a file.
 
-    Errors: an OSError that says which, and what to do; a ValueError where its name ends as that of
+    Errors: an OSError that says which, and what to do; a ValueError if its name ends as that of
     another kind of file.
     """
     try:
@@ -307,7 +307,8 @@ def check_target(path: Path, kind: Kind = PAGE) -> None:
     if not above.is_dir():
         raise NotADirectoryError(
             Message(
-                "{option} cannot be {path}: {above} is a file and no folder.",
+                "{option} must be in a folder, got {path}, but {above} is a file. Name another "
+                "place.",
                 option=kind.option,
                 path=shown(path),
                 above=shown(above),
@@ -316,7 +317,7 @@ def check_target(path: Path, kind: Kind = PAGE) -> None:
 
 
 def _check_ending(path: Path, kind: Kind) -> None:
-    """Raise a ValueError where a name ends as that of another kind of file."""
+    """Raise a ValueError if a name ends as that of another kind of file."""
     own = Path(kind.example).suffix
     if path.suffix.lower() in _SUFFIXES - {own}:
         raise ValueError(
@@ -333,7 +334,7 @@ def _check_ending(path: Path, kind: Kind) -> None:
 
 
 def check_apart(path: Path, sources: Iterable[Path | None], kind: Kind = PAGE) -> None:
-    """Raise a ValueError where an output file would replace an input file."""
+    """Raise a ValueError if an output file would replace an input file."""
     for source in sources:
         if source in (None, STANDARD_INPUT):
             continue
@@ -383,7 +384,7 @@ def write_bytes(path: Path, content: bytes, kind: Kind) -> None:
     It is written beside its place and then moved there, so that nobody, not even a reader of
     an older one, ever finds half of it.
 
-    Errors: an OSError where it cannot be written; nothing is left behind.
+    Errors: an OSError if it cannot be written; nothing is left behind.
     """
     check_target(path, kind)
     try:

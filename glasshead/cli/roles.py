@@ -342,9 +342,9 @@ def _numbers(values: 'Mapping[str, Float[Tensor, "layers heads"]]') -> dict[str,
 def score_texts(
     reader: "Reader", text: Path | None, *, period: int | None, seed: int
 ) -> list[RoleScores]:
-    """Score the roles on repeated random tokens, and on a text where one is given.
+    """Score the roles on repeated random tokens, and on a text if one is given.
 
-    Errors: a ValueError where the model cannot read a test text, before it reads any.
+    Errors: a ValueError if the model cannot read a test text, before it reads any.
     """
     from glasshead.tasks.readers.find_roles import chunks_for_roles, repeated, score_roles
     from glasshead.tasks.readers.texts import load_texts

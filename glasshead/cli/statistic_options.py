@@ -72,7 +72,7 @@ class StatisticOption:
     def build(self) -> "Statistic":
         """Build the statistic.
 
-        Errors: a ValueError or TypeError where it does not take its numbers.
+        Errors: a ValueError or TypeError if it does not take its numbers.
         """
         make = getattr(gh, self.form.name)
         try:
@@ -86,7 +86,7 @@ class StatisticOption:
 def parse_statistics(written: Sequence[str]) -> tuple[StatisticOption, ...]:
     """Parse statistics, in order.
 
-    Errors: a ValueError where one is unknown, has an argument that it does not take, or is asked
+    Errors: a ValueError if one is unknown, has an argument that it does not take, or is asked
     for twice.
 
     >>> [one.numbers for one in parse_statistics(["entropy", "top-k", "mass-on:0,1"])]

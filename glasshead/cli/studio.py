@@ -78,14 +78,14 @@ def studio(
 def _check_all_read(served: "Studio") -> None:
     """Check that several models all read texts.
 
-    Errors: a ValueError or an OSError in one sentence where one does not.
+    Errors: a ValueError or an OSError in one sentence if one does not.
     """
     for subject in (served.subject, *served.others):
         if subject.kind == "weights":
             raise ValueError(
                 Message(
-                    "several models are compared on a text, and {name} holds stored weights alone: "
-                    "name it alone.",
+                    "models to compare must read a text, got {name}, which holds stored weights "
+                    "alone. Name it alone.",
                     name=subject.name,
                 )
             )
@@ -114,8 +114,8 @@ def check_options(model: str | None, host: str, port: int) -> None:
     if model is not None and not _is_one(Path(model)):
         raise FileNotFoundError(
             Message(
-                "glasshead studio needs the folder of a run or a model, a .bin file of llama2.c, "
-                "or a .safetensors file of weights, got {model}. Check its name, or omit it.",
+                "RUN_OR_HF_DIR must be the folder of a run or a model, a .bin file of llama2.c, or "
+                "a .safetensors file of weights, got {model}. Check its name, or omit it.",
                 model=quoted(model),
             )
         )

@@ -226,19 +226,19 @@ _PLACES = ("RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")
 
 
 def _check_torchrun(nodes: int, environment: Mapping[str, str]) -> None:
-    """Raise a ValueError where one of several machines would wait for the others forever.
+    """Raise a ValueError if one of several machines would wait for the others forever.
 
     >>> _check_torchrun(2, {"RANK": "0"})
     """
     if nodes > 1 and not any(name in environment for name in _PLACES):
         raise ValueError(
-            f"--nodes {nodes} takes a command that torchrun starts on each machine: start it by "
-            f"torchrun --nnodes {nodes}, or leave --nodes out to train on this one."
+            f"--nodes {nodes} needs torchrun on each machine. Start with torchrun --nnodes "
+            f"{nodes}, or omit --nodes to train on this one."
         )
 
 
 def _check_rank(processes: int, environment: Mapping[str, str]) -> None:
-    """Raise a ValueError where the only process would leave writing to another one.
+    """Raise a ValueError if the only process would leave writing to another one.
 
     >>> _check_rank(2, {"RANK": "1"})
     """
@@ -248,8 +248,8 @@ def _check_rank(processes: int, environment: Mapping[str, str]) -> None:
         if environment.get(name, "0") != "0":
             raise ValueError(
                 f"{name}={environment[name]} in the environment says that another process writes "
-                f"the run, and there is one process: start it by env -u {name}, or ask for more "
-                "by --devices or --nodes."
+                f"the run, but there is one process. Start with env -u {name}, or ask for more "
+                "with --devices or --nodes."
             )
 
 

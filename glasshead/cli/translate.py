@@ -60,7 +60,7 @@ def translate(
         _search_option(
             metavar="A",
             parser=number,
-            help="Length penalty: the exponent α of the length normalization. Above 0, it favours "
+            help="Length penalty: the exponent α of the length normalization. Above 0, it favors "
             "longer translations.",
         ),
     ] = 1.0,
@@ -103,7 +103,7 @@ def translate(
     page_file = output_file(html, "--html")
     drawn = attention or page_file is not None
     if not drawn and (layer is not None or head is not None):
-        raise ValueError(Message("--layer and --head say what --attention shows: add it."))
+        raise ValueError(Message("--layer and --head need --attention. Add it, or omit them."))
     check_language(lang)
     if page_file is not None:
         check_target(page_file)

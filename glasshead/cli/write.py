@@ -16,6 +16,7 @@ from glasshead.cli.inputs.messages import (
 from glasshead.cli.output import print_text
 from glasshead.drawing.printable import as_command
 from glasshead.extras import require
+from glasshead.message import Message
 
 if TYPE_CHECKING:
     from glasshead.models.decoding import Strategy
@@ -101,7 +102,7 @@ def write(
         _decoding(
             metavar="A",
             parser=number,
-            help="Length penalty of beam search. Above 0, it favours longer texts. Default: 1.",
+            help="Length penalty of beam search. Above 0, it favors longer texts. Default: 1.",
         ),
     ] = None,
 ) -> None:
@@ -111,7 +112,7 @@ def write(
 
     if context.args:
         prompt = as_command([" ".join(context.args)])
-        raise ValueError(f"--prompt takes the text to go on with: write --prompt {prompt}.")
+        raise ValueError(f"the text to continue must come after --prompt. Write --prompt {prompt}.")
     with options_of_decoding():
         strategy = chosen_strategy(
             temperature=temperature,
@@ -141,7 +142,7 @@ def chosen_strategy(**options: Any) -> "Strategy":
     Args:
         options: As the command line names them; None for what is not given.
 
-    Errors: a ValueError where the options exclude each other, or a number is out of range.
+    Errors: a ValueError if the options exclude each other, or a number is out of range.
 
     >>> chosen_strategy(temperature=0.0), chosen_strategy(beam=3)
     (Greedy(repetition_penalty=1.0), Beam(width=3, length_penalty=1.0, candidates=1))
@@ -155,7 +156,7 @@ def chosen_strategy(**options: Any) -> "Strategy":
         return Beam(given["beam"], length_penalty=given.get("length_penalty", 1.0))
     if "length_penalty" in given:
         raise ValueError(
-            "--length-penalty needs --beam. Add --beam WIDTH, or omit --length-penalty."
+            Message("--length-penalty needs --beam. Add --beam WIDTH, or omit --length-penalty.")
         )
     if given.get("temperature") == 0:
         alone = {"temperature", "seed", "repetition_penalty"}

@@ -62,8 +62,9 @@ def infer_axes(given: MaskInput, hints: AxisHints) -> InferredAxes:
         "length",
         "error",
         Message(
-            "The mask has {own_queries} queries and {own_keys} keys, and the attention {queries} "
-            "and {keys}: create it for these lengths; with a cache, cached keys count, too.",
+            "The mask must have {queries} queries and {keys} keys, as the attention has, got "
+            "{own_queries} and {own_keys}. Create it for these lengths; with a cache, cached keys "
+            "count, too.",
             own_queries=own_queries,
             own_keys=own_keys,
             queries=queries,
@@ -80,8 +81,9 @@ def _transposed(given: MaskInput, hints: AxisHints) -> InferredAxes:
         "transposed",
         "error",
         Message(
-            "The mask is [keys, queries]: it has {own_queries} rows and {own_keys} columns, and "
-            "the attention {own_keys} queries and {own_queries} keys: transpose it, mask.mT.",
+            "The mask must be [queries, keys], got [keys, queries]: {own_queries} rows and "
+            "{own_keys} columns for {own_keys} queries and {own_queries} keys. Transpose it: "
+            "mask.mT.",
             own_queries=own_queries,
             own_keys=own_keys,
         ),
@@ -103,8 +105,8 @@ def _by_key(given: MaskInput, hints: AxisHints) -> InferredAxes:
                 "length",
                 "error",
                 Message(
-                    "The mask has {size} keys, and the attention {keys}: create it for all keys; "
-                    "with a cache, cached keys count, too.",
+                    "The mask must have {keys} keys, as the attention has, got {size}. Create it "
+                    "for all keys; with a cache, cached keys count, too.",
                     size=shape[-1],
                     keys=keys,
                 ),
@@ -117,9 +119,9 @@ def _by_key(given: MaskInput, hints: AxisHints) -> InferredAxes:
                 "layout",
                 "warning",
                 Message(
-                    "The mask looks like [batch, keys], and its batch of {size} is also the "
-                    "number of queries: a library that broadcasts it would take it for [queries, "
-                    "keys] without a word: give it as mask[:, None, None, :].",
+                    "The mask looks like [batch, keys], but its batch of {size} is also the "
+                    "number of queries, so a library would silently broadcast it as [queries, "
+                    "keys]. Pass mask[:, None, None, :].",
                     size=shape[0],
                 ),
             )

@@ -89,13 +89,13 @@ STATED = ("attend", "hidden", "additive", "tokenizer")
 DESCRIBED = {
     "attend": _("True = may attend, as in SDPA, ONNX, Keras and glasshead"),
     "hidden": _("True = hidden, as in torch.nn.MultiheadAttention"),
-    "additive": _("numbers to add to the scores, where very low ones hide"),
+    "additive": _("numbers to add to the scores; very low ones hide"),
     "tokenizer": _("a tokenizer's [batch, keys], 1 = real token, 0 = padding"),
     "multiplicative": _("0.0 and 1.0, to multiply by, which would be added by mistake"),
 }
 _AMBIGUOUS = Message(
-    'state it: convention="attend" (SDPA, ONNX, Keras, glasshead) or '
-    'convention="hidden" (torch.nn.MultiheadAttention).'
+    'State convention="attend" (SDPA, ONNX, Keras, glasshead) or convention="hidden" '
+    "(torch.nn.MultiheadAttention)."
 )
 
 
@@ -143,8 +143,8 @@ def _additive(values: Tensor) -> Meaning:
 def _additive_of_whole_numbers(values: Tensor) -> Meaning:
     numbers = hiding(values.double())
     sentence = Message(
-        "The mask has whole numbers down to {item}, as an additive mask has floats: SDPA refuses "
-        "it, and sums may wrap around: write 0.0 and -inf, or True and False.",
+        "The mask has whole numbers down to {item}, but an additive mask must have floats: SDPA "
+        "refuses integers, and their sums may wrap around. Write 0.0 and -inf, or True and False.",
         item=values.min().item(),
     )
     findings = (Finding("integers", "error", sentence),)
@@ -153,8 +153,8 @@ def _additive_of_whole_numbers(values: Tensor) -> Meaning:
 
 def _no_floats(values: Tensor) -> Meaning:
     sentence = Message(
-        "An additive mask must have floats, got {dtype}: libraries refuse it, or take it for one "
-        'of another kind; omit convention="additive".',
+        "An additive mask must have floats, got {dtype}: libraries refuse it, or read it as a "
+        'mask of another kind. Omit convention="additive".',
         dtype=values.dtype,
     )
     return Meaning("additive", None, findings=(Finding("convention", "error", sentence),))
@@ -166,15 +166,15 @@ def _neither(values: Tensor, stated: str | None) -> Meaning:
     if stated is not None:
         sentence = Message(
             'convention="{stated}" must have 0 and 1 or False and True, got numbers from {low:g} '
-            "to {high:g}: state another, or omit it.",
+            "to {high:g}. State another, or omit it.",
             stated=stated,
             low=low,
             high=high,
         )
         return Meaning(stated, None, findings=(Finding("convention", "error", sentence),))
     sentence = Message(
-        "The mask has whole numbers from {low} to {high}, and a tokenizer's has 1 and 0 only: "
-        "where they number the documents of a packed sequence, give them to gh.documents(ids).",
+        "A tokenizer's mask must have 1 and 0 only, got whole numbers from {low} to {high}. If "
+        "they number the documents of a packed sequence, pass them to gh.documents(ids).",
         low=low,
         high=high,
     )
@@ -185,7 +185,7 @@ def _stated(inferred: InferredAxes, stated: str) -> Meaning:
     values = inferred.given.values
     if stated == "tokenizer" and not inferred.layout.by_key:
         sentence = Message(
-            'convention="tokenizer" must have a mask [batch, keys], got the shape {shape}: state '
+            'convention="tokenizer" must have a mask [batch, keys], got the shape {shape}. State '
             "another, or omit it.",
             shape=list(values.shape),
         )
@@ -203,9 +203,8 @@ def _inverted(shows: bool, found: Evidence) -> Finding:
         "polarity",
         "error",
         Message(
-            "The mask looks inverted: {reason}. Read as stated, most of what should be hidden is "
-            'visible: it is convention="{other}", or the opposite is meant, ~mask; where it is '
-            "square it may also be transposed.",
+            "The mask looks inverted: {reason}. Read as stated, it shows most of what it should "
+            'hide. Use convention="{other}" or ~mask; a square mask may also be transposed.',
             reason=found.reason,
             other=other,
         ),
@@ -224,7 +223,7 @@ def _guessed(inferred: InferredAxes) -> Meaning:
     if not bool(marks.any()) and values.dtype == torch.bool:
         sentence = Message(
             "The mask is False everywhere, which hides nothing in one convention and everything "
-            "in the other: {ambiguous}",
+            "in the other. {ambiguous}",
             ambiguous=_AMBIGUOUS,
         )
         return Meaning(None, None, findings=(Finding("ambiguous", "warning", sentence),))
@@ -234,7 +233,7 @@ def _guessed(inferred: InferredAxes) -> Meaning:
         return Meaning(_named(values, "attend"), marks)
     if not found.decides:
         sentence = Message(
-            "True may show or hide, since {why}: {ambiguous}", why=_why(found), ambiguous=_AMBIGUOUS
+            "True may show or hide, since {why}. {ambiguous}", why=_why(found), ambiguous=_AMBIGUOUS
         )
         return Meaning(None, None, findings=(Finding("ambiguous", "warning", sentence),))
     shows = found.balance > 0
@@ -251,7 +250,7 @@ def _of_rules(inferred: InferredAxes, marks: Bool[Tensor, "..."]) -> Evidence | 
     value = "True" if shown else "False"
     return Evidence(
         1.0 if shown else -1.0,
-        Message("the cells that are {value} make a rule to see by", value=value),
+        Message("the cells that are {value} follow a rule of visibility", value=value),
     )
 
 
@@ -261,7 +260,7 @@ def _named(values: Tensor, name: str) -> str:
 
 def _why(found: Evidence) -> str:
     if found.balance == 0 and "padding" in found.reason:
-        return Message("no row is of one value, so that either could be the padding")
+        return Message("no row has one value throughout, so either could be the padding")
     return Message("it looks much the same with True and False exchanged")
 
 
@@ -271,7 +270,7 @@ def _of_no_library(found: Evidence) -> Finding:
         "warning",
         Message(
             "The mask looks inverted: {reason}. A mask of four axes is True where a query may "
-            "attend in every library: give it as ~mask.",
+            "attend in every library. Use ~mask.",
             reason=found.reason,
         ),
     )
@@ -283,8 +282,8 @@ def _tokenizer(inferred: InferredAxes, marks: Bool[Tensor, "*batch keys"]) -> Me
     findings: tuple[Finding, ...] = ()
     if found.decides and found.balance < 0 and bool(marks.any()):
         sentence = Message(
-            "The mask looks inverted: {reason}, and a tokenizer's mask has 1 for real tokens and "
-            "0 for padding: give it as 1 - mask.",
+            "The mask looks inverted: {reason}, but a tokenizer's mask has 1 for real tokens and "
+            "0 for padding. Use 1 - mask.",
             reason=found.reason,
         )
         findings = (Finding("polarity", "error", sentence),)

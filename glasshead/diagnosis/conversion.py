@@ -231,7 +231,7 @@ _PICTURE = 3
 
 
 def with_blocks(case: Case, base: Structure) -> Structure | None:
-    """Propose a causal mask whose neighbours in a block see each other too, not compared yet.
+    """Propose a causal mask whose neighbors in a block see each other too, not compared yet.
 
     The last key that a query sees names its block. A few leaked cells look the same: so each part
     of a block has two tokens or more, and some block has three. None if heads differ.
@@ -323,7 +323,7 @@ def conversion(case: Case, structure: Structure | None) -> Conversion:
     """Convert a mask of known meaning: to the structure that it equals, or cell by cell."""
     visible, bias = case.meaning.visible, _bias(case)
     if visible is None:
-        raise ValueError("a mask without a meaning has no conversion.")
+        raise ValueError("a mask must have a known meaning to be converted, got none.")
     sdpa = _sdpa(case, structure, bias)
     if bias is not None:
         line = f"mask, bias = gh.from_additive({_with_infinities(case)})"

@@ -352,8 +352,8 @@ def diagnose(
     >>> mask = torch.ones(5, 5, dtype=torch.bool).tril()
     >>> mask[1, 3] = True
     >>> print(gh.diagnose(mask).findings[0].sentence)
-    The mask is causal but for 1 cell after the diagonal, where a query sees a later key:
-    query 1, key 3; hide them, or use gh.causal().
+    The mask is causal except for 1 cell after the diagonal, where a query sees a later key:
+    query 1, key 3. Hide them, or use gh.causal().
     """
     if isinstance(mask, Mapping):
         return _each(mask, queries, keys, convention, offset)

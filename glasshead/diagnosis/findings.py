@@ -70,8 +70,8 @@ def _by_one(away: int, place: tuple[tuple[int, ...], ...]) -> Finding:
             "alignment",
             "warning",
             Message(
-                "The diagonal is off by one: no query sees its own key, and query 0 sees none: "
-                "hide torch.ones(n, n).triu(diagonal=1), without the diagonal itself."
+                "The diagonal is off by one: no query sees its own key, and query 0 sees none. "
+                "Hide torch.ones(n, n).triu(diagonal=1), which leaves the diagonal visible."
             ),
             place,
         )
@@ -79,7 +79,7 @@ def _by_one(away: int, place: tuple[tuple[int, ...], ...]) -> Finding:
         "future",
         "error",
         Message(
-            "The diagonal is off by one: every query sees the key after its own: show "
+            "The diagonal is off by one: every query sees the key after its own. Show "
             "torch.ones(n, n).tril(), the diagonal and no further."
         ),
         place,
@@ -96,8 +96,8 @@ def _sentence(case: Case, stands: int, expected: int) -> str:
     if case.layout.offset is None and stands == 0 and queries < keys:
         return Message(
             "With {sizes} the causal mask begins at the top left: the last query sees {queries} "
-            "keys, and with a cache it should see all {keys}: use gh.causal(), which ends at the "
-            "bottom right; where the other keys are not written yet, state offset=0.",
+            "keys, but with a cache it should see all {keys}. Use gh.causal(), which ends at the "
+            "bottom right; if the other keys are not written yet, state offset=0.",
             sizes=sizes,
             queries=queries,
             keys=keys,
@@ -105,14 +105,14 @@ def _sentence(case: Case, stands: int, expected: int) -> str:
     if case.layout.offset == 0 and stands == keys - queries:
         return Message(
             "With {sizes} the causal mask ends at the bottom right, as if {stands} keys were "
-            "cached before query 0, and offset=0 says there are none: use gh.causal(offset=0).",
+            "cached before query 0, but offset=0 says there are none. Use gh.causal(offset=0).",
             sizes=sizes,
             stands=stands,
         )
     return Message(
-        "With {sizes} query 0 of the causal mask stands at position {stands} among the keys, and "
-        "{value} says {expected}: use gh.causal(offset={expected}), or state offset={stands} "
-        "where that is meant.",
+        "With {sizes} query 0 of the causal mask stands at position {stands} among the keys, but "
+        "{value} says {expected}. Use gh.causal(offset={expected}), or state offset={stands} if "
+        "that is meant.",
         sizes=sizes,
         stands=stands,
         value="offset" if case.layout.offset is not None else "keys - queries",
@@ -139,7 +139,7 @@ def empty_rows(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
             "hides-nothing",
             "note",
             Message(
-                "The mask hides nothing: omit it, which is faster.{opposite}",
+                "The mask hides nothing. Omit it, which is faster.{opposite}",
                 opposite=opposite,
             ),
         )
@@ -169,7 +169,7 @@ def _dead(case: Case) -> Iterator[Finding]:
         if explained:
             infinite = case.meaning.hiding is not None and case.meaning.hiding.infinite
             severity = "warning" if infinite else "note"
-            why = Message(", since their own keys are padding: their outputs are to be ignored")
+            why = Message(", since their own keys are padding, so their outputs are to be ignored")
         yield Finding(
             "dead-rows",
             severity,
@@ -201,7 +201,7 @@ def _result(case: Case) -> str:
         return Message("a softmax over -inf alone is NaN, and spreads; here such a query gives 0")
     if hiding is not None and hiding.large is not None:
         return Message(
-            "with so finite a number, the softmax sees all keys instead; here it gives 0"
+            "with such a finite number, the softmax sees all keys instead; here it gives 0"
         )
     if hiding is not None and hiding.lowest:
         return Message(
@@ -234,7 +234,7 @@ def inverted(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
         "polarity",
         "error",
         Message(
-            "The mask looks inverted: queries see only later positions{where}: hide those "
+            "The mask looks inverted: queries see only later positions{where}. Hide those "
             "instead, as gh.causal() does.",
             where=where,
         ),
@@ -272,8 +272,8 @@ def future(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
         "future",
         "error",
         Message(
-            "The mask is causal but for {count} after the diagonal{own}, where a query sees a "
-            "later key: {where}; hide them, or use gh.causal().",
+            "The mask is causal except for {count} after the diagonal{own}, where a query sees a "
+            "later key: {where}. Hide them, or use gh.causal().",
             count=counted(count, "cell"),
             own=own,
             where=listed(first, case.describe, count),
@@ -289,7 +289,7 @@ def _blocks(case: Case) -> Finding:
         "blocks",
         "note",
         Message(
-            "The mask is causal but for blocks of neighbouring keys that see each other, as the "
+            "The mask is causal except for blocks of neighboring keys that see each other, as the "
             "tokens of a picture do: the first has {where}.",
             where=case.describe(first[0]),
         ),
@@ -323,7 +323,7 @@ def padding(case: Case, kinds: frozenset[str]) -> Iterator[Finding]:
             "mixed-padding",
             "warning",
             Message(
-                "Some batch rows are padded to the left and others to the right: {places}; pad "
+                "Some batch rows are padded to the left and others to the right: {places}. Pad "
                 "all on one side.",
                 places=Message.joined(" + ", [case.layout.describe(row) for row in rows]),
             ),
@@ -349,7 +349,7 @@ def _holes(case: Case, alive: Bool[Tensor, "*leading"]) -> Iterator[Finding]:
         "holes",
         "warning",
         Message(
-            "{count} hidden between visible ones: {where}; padding stands at one end, so check "
+            "{count} hidden between visible ones: {where}. Padding stands at one end, so check "
             "what hides them.",
             count=counted(count, "key is", "keys are"),
             where=where,
@@ -373,8 +373,8 @@ def _to_the_left(case: Case, left: Bool[Tensor, "*leading"], starts: Tensor) -> 
         "left-padding",
         "note",
         Message(
-            "{count} padded to the left: the first {count2} hidden{whose}. Where the tokens are "
-            "padded to the right, these are real ones: check the tokenizer's padding_side.",
+            "{count} padded to the left: the first {count2} hidden{whose}. If the tokens are "
+            "padded to the right, these are real ones. Check the tokenizer's padding_side.",
             count=counted(count, "row is", "rows are"),
             count2=counted(most, "key is", "keys are"),
             whose=whose,
@@ -403,7 +403,7 @@ def _newest_hidden(case: Case, right: Bool[Tensor, "*leading"]) -> Iterator[Find
             "warning",
             Message(
                 "With {count} and {keys} keys the last query stands at key {newest}, which right "
-                "padding hides{where}: to go on from a cache, pad to the left.",
+                "padding hides{where}. To continue from a cache, pad to the left.",
                 count=counted(queries, "query", "queries"),
                 keys=case.keys,
                 newest=newest,
@@ -423,8 +423,9 @@ def shapes(inferred: InferredAxes) -> Iterator[Finding]:
             "note",
             Message(
                 "The first of three axes, {size}, is the heads of inputs with heads, the batch of "
-                "those without, and batch * heads in torch.nn.MultiheadAttention, whose mask goes "
-                "to gh.from_torch_mha(mask, num_heads=…).",
+                "inputs without heads, and batch * heads in torch.nn.MultiheadAttention. Pass "
+                "such a mask of torch.nn.MultiheadAttention to gh.from_torch_mha(mask, "
+                "num_heads=…).",
                 size=shape[0],
             ),
         )

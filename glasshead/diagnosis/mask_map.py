@@ -95,7 +95,7 @@ class MaskMap(Block):
         yield from Paragraph(self.legend).lines(canvas)
 
     def html(self, words: Words = ENGLISH) -> str:
-        """Draw the picture as SVG, with a legend of its colours."""
+        """Draw the picture as SVG, with a legend of its colors."""
         cells = self.cells
         tall, wide = cells.block
         width, height = _sides(len(cells.shares[0]), len(cells.shares), cells.block)
@@ -200,5 +200,5 @@ class Verdict(Block):
         yield from Paragraph(self.line).lines(canvas)
 
     def html(self, words: Words = ENGLISH) -> str:
-        """Draw it as a remark in the colour of its severity."""
+        """Draw it as a remark in the color of its severity."""
         return rendered("verdict.html", said=self)

@@ -42,8 +42,8 @@ def _whole(inferred: InferredAxes, meaning: Meaning) -> Iterator[Finding]:
             "bytes",
             "warning",
             Message(
-                "The mask has bytes (uint8), of which ~mask makes 255 and 254 instead of False "
-                "and True, and which SDPA refuses: convert it with .bool()."
+                "The mask has bytes (uint8), which SDPA refuses, and ~mask makes 255 and 254 of "
+                "them instead of False and True. Convert it with .bool()."
             ),
         )
     # A list has no chosen dtype; a tokenizer's numbers are whole.
@@ -56,8 +56,8 @@ def _whole(inferred: InferredAxes, meaning: Meaning) -> Iterator[Finding]:
             "integers",
             "warning",
             Message(
-                "The mask has whole numbers ({dtype}): SDPA refuses them, and added to the scores "
-                "they raise what they mark by 1 and hide nothing: convert it with .bool().",
+                "The mask has whole numbers ({dtype}), which SDPA refuses; added to the scores, "
+                "they raise what they mark by 1 and hide nothing. Convert it with .bool().",
                 dtype=_name(values),
             ),
         )
@@ -69,14 +69,12 @@ def _not_finite(inferred: InferredAxes) -> Iterator[Finding]:
         (
             "nan",
             values.isnan(),
-            Message(
-                "NaN: 0 times -inf is NaN, so write it by torch.where(hidden, -torch.inf, 0.0)"
-            ),
+            Message("NaN, as 0 times -inf is NaN, so use torch.where(hidden, -torch.inf, 0.0)"),
         ),
         (
             "infinity",
             values == torch.inf,
-            Message("+inf, which makes a row of weights NaN: what hides is -inf"),
+            Message("+inf, which makes a row of weights NaN, so hide with -inf"),
         ),
     ):
         count = total(cells)
@@ -106,7 +104,7 @@ def _multiplied(values: Tensor) -> Finding:
         "error",
         Message(
             "The mask has the floats 0.0 and 1.0 ({dtype}), and libraries add a float mask to the "
-            "scores: it would raise some by 1 and hide nothing: convert it with .bool().",
+            "scores: it would raise some by 1 and hide nothing. Convert it with .bool().",
             dtype=_name(values),
         ),
     )
@@ -119,9 +117,9 @@ def _almost(inferred: InferredAxes, hiding: Hiding) -> Iterator[Finding]:
         return
     if other is not None and large is not None and large < -1e30:
         sentence = Message(
-            "The mask hides by {large:.4g}, the lowest number of {dtype}, and has {dtype2}: "
-            "converted to half precision it may become -inf, and a query that sees nothing NaN: "
-            "make it with torch.finfo(mask.dtype).min, or -inf.",
+            "The mask hides by {large:.4g}, the lowest number of {dtype}, and has {dtype2}: in "
+            "half precision that may become -inf, and a query that sees nothing NaN. Use "
+            "torch.finfo(mask.dtype).min, or -inf.",
             large=large,
             dtype=_short(other),
             dtype2=_name(values),
@@ -132,8 +130,8 @@ def _almost(inferred: InferredAxes, hiding: Hiding) -> Iterator[Finding]:
         Message(", the lowest number of {dtype},", dtype=_short(other)) if other is not None else ""
     )
     sentence = Message(
-        "The mask hides by the finite number {large:.6g}{whose} in {dtype}, which hides only "
-        "almost: a query that should see nothing sees every key, and two such masks add up: write "
+        "The mask hides by the finite number {large:.6g}{whose} in {dtype}, which only almost "
+        "hides: a query that should see nothing sees every key, and two such masks add up. Write "
         "-inf.",
         large=large,
         whose=whose,
@@ -162,8 +160,8 @@ def _doubled(values: Tensor, hiding: Hiding) -> Iterator[Finding]:
             "doubled",
             "warning",
             Message(
-                "The mask has {added}, as where two masks were added that hide the same pair: "
-                "join them before they become numbers, hidden = first | second.",
+                "The mask has {added}, as if two masks were added that hide the same pair. Join "
+                "them before they become numbers: hidden = first | second.",
                 added=added,
             ),
             places(cells),
@@ -177,8 +175,8 @@ def _harmless(values: Tensor) -> Iterator[Finding]:
             "unscaled",
             "error",
             Message(
-                "The mask has 0 and -1, which lowers some scores by 1 and hides nothing: (mask - "
-                "1) was to be multiplied by a large number; write -inf where it hides."
+                "The mask has 0 and -1, which lowers some scores by 1 and hides nothing. Multiply "
+                "(mask - 1) by a large number, or write -inf where it hides."
             ),
         )
 

@@ -22,7 +22,7 @@ Two words
 ━━━━━━━━━
 ...
 
-`rich.print(document)` draws in colour, `document.text(width)` plainly, `document.html()` a whole
+`rich.print(document)` draws in color, `document.text(width)` plainly, `document.html()` a whole
 page, and a notebook shows the document by itself. The few phrases that blocks add are `Words`,
 which the caller translates: `Document(..., language="tr", words=Words.translated(gettext))`. Text
 from users is never read as markup. Names are fetched when they are used: making text printable is

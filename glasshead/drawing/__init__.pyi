@@ -2,6 +2,9 @@ from .block import ENGLISH as ENGLISH
 from .block import Block as Block
 from .block import Canvas as Canvas
 from .block import Words as Words
+from .circuit import Circuit as Circuit
+from .circuit import CircuitEdge as CircuitEdge
+from .circuit import CircuitNode as CircuitNode
 from .document import Document as Document
 from .document import Drawn as Drawn
 from .document import Formula as Formula

@@ -16,8 +16,8 @@ def check_text(value: Any, what: str) -> None:
     """Refuse what is not a string; `what` names it, as in "Heading text"."""
     if not isinstance(value, str):
         raise TypeError(
-            f"{what} must be a string, got {type(value).__name__}; "
-            "convert it, a number with number()."
+            f"{what} must be a string, got {type(value).__name__}. Convert it, a number with "
+            "number()."
         )
 
 
@@ -31,7 +31,7 @@ def texts(values: Any, what: str) -> tuple[str, ...]:
     """Return several strings as a tuple; one string alone is refused, for it is a sequence too."""
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise TypeError(
-            f"{what} must be a sequence of strings, got {type(values).__name__}; pass a list."
+            f"{what} must be a sequence of strings, got {type(values).__name__}. Pass a list."
         )
     for place, value in enumerate(values):
         check_text(value, f"{what}[{place}]")
@@ -44,13 +44,13 @@ def check_row(row: Any, count: int, what: str) -> None:
         return
     if isinstance(row, bool) or not isinstance(row, int):
         raise TypeError(
-            f"{what} highlight_row must be an int or None, got {type(row).__name__}; "
-            "pass the place of the row."
+            f"{what} highlight_row must be an int or None, got {type(row).__name__}. Pass the "
+            "place of the row."
         )
     if not 0 <= row < count:
         raise ValueError(
-            f"{what} highlight_row must be at least 0 and below its {count} rows, got {row}; "
-            "count rows from 0."
+            f"{what} highlight_row must be at least 0 and below its {count} rows, got {row}. "
+            "Count rows from 0."
         )
 
 
@@ -85,7 +85,7 @@ class Words:
     pooled_both: str = _("Each cell is the sum over {columns} columns, averaged over {rows} rows.")
     counted_from_zero: str = _("Positions are counted from 0.")
     hidden: str = _("hidden")
-    scale: str = _("Colours from {low} to {high}")
+    scale: str = _("Colors from {low} to {high}")
     count_of_numbers: str = _("{count} numbers")
     table: str = _("Table")
     heat_map: str = _("Heat map")
@@ -96,14 +96,14 @@ class Words:
             phrase = getattr(self, field.name)
             if not isinstance(phrase, str):
                 raise TypeError(
-                    f"Words({field.name}=...) expects a string, got {type(phrase).__name__}; "
-                    "pass the translated phrase."
+                    f"Words({field.name}=...) must be a string, got {type(phrase).__name__}. Pass "
+                    "the translated phrase."
                 )
             expected, found = _names(str(field.default)), _names(phrase)
             if expected != found:
                 raise ValueError(
-                    f"Words({field.name}=...) expects the names {sorted(expected)} in braces, "
-                    f"got {phrase!r}; keep the names in braces untranslated."
+                    f"Words({field.name}=...) must have the names {sorted(expected)} in braces, "
+                    f"got {phrase!r}. Keep the names in braces untranslated."
                 )
 
     @classmethod
@@ -125,18 +125,18 @@ ENGLISH = Words()
 
 NARROWEST = 20
 
-# Sixteen colours are the user's own theme, in which weights could look like anything.
+# Sixteen colors are the user's own theme, in which weights could look like anything.
 _COLORS = {"256": 256, "truecolor": 2**24}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Canvas:
-    """Output canvas: its size, whether it has colours, and the phrases of its language.
+    """Output canvas: its size, whether it has colors, and the phrases of its language.
 
     Attributes:
         width: Cells of the terminal in a line, at least 20.
         height: The most rows that a table or a heat map takes; larger ones are shortened or pooled.
-        colors: The number of colours: 2**24, 256, or 0 for numbers and shades alone.
+        colors: The number of colors: 2**24, 256, or 0 for numbers and shades alone.
         words: The phrases that blocks add.
 
     Raises:
@@ -155,12 +155,12 @@ class Canvas:
     def __post_init__(self) -> None:
         if self.width < NARROWEST:
             raise ValueError(
-                f"the width must be at least {NARROWEST} cells, got {self.width}; widen the "
+                f"the width must be at least {NARROWEST} cells, got {self.width}. Widen the "
                 "terminal or omit the width for 80."
             )
         if self.height < 4:
             raise ValueError(
-                f"the height must be at least 4 rows, got {self.height}; omit it for 40."
+                f"the height must be at least 4 rows, got {self.height}. Omit it for 40."
             )
 
     @classmethod
@@ -195,7 +195,7 @@ class Block(ABC):
         """Draw the block as one HTML element, to be styled by the page of its document."""
 
     def as_text(self, width: int = 80, words: Words = ENGLISH) -> str:
-        """Draw the block as plain text, at most `width` cells wide, without colours."""
+        """Draw the block as plain text, at most `width` cells wide, without colors."""
         return plain(self.lines(Canvas(width=width, words=words)))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -212,7 +212,7 @@ def line(text: str = "", style: str = "") -> Text:
 
 
 def printed(lines: Iterator[Text], canvas: Canvas) -> Iterator[Text]:
-    """Return lines for a console; without colours, spaces at their ends say nothing."""
+    """Return lines for a console; without colors, spaces at their ends say nothing."""
     for drawn in lines:
         if not canvas.colors:
             drawn.rstrip()
@@ -220,5 +220,5 @@ def printed(lines: Iterator[Text], canvas: Canvas) -> Iterator[Text]:
 
 
 def plain(lines: Iterator[Text]) -> str:
-    """Return lines as text without colours, and without spaces at their ends."""
+    """Return lines as text without colors, and without spaces at their ends."""
     return "\n".join(drawn.plain.rstrip() for drawn in lines)

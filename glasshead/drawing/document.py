@@ -82,7 +82,7 @@ class Heading(_TextBlock):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.level not in range(6):
-            raise ValueError(f"Heading level must be 0 to 5, got {self.level!r}; omit it for 1.")
+            raise ValueError(f"Heading level must be 0 to 5, got {self.level!r}. Omit it for 1.")
 
     def lines(self, canvas: Canvas) -> Iterator[Text]:
         """Draw the title in bold, the upper levels on a rule."""
@@ -244,7 +244,7 @@ _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
 class Document:
     """Document: blocks under a title, drawn in a terminal, as plain text, as HTML, in a notebook.
 
-    `rich.print(document)` draws it in a terminal, with colours where there are some.
+    `rich.print(document)` draws it in a terminal, with colors where there are some.
 
     Args:
         blocks: The blocks, from top to bottom.
@@ -277,25 +277,25 @@ class Document:
     def __post_init__(self) -> None:
         if isinstance(self.blocks, str) or not isinstance(self.blocks, Sequence):
             raise TypeError(
-                f"Document blocks must be a sequence, got {type(self.blocks).__name__}; "
-                "pass a list."
+                f"Document blocks must be a sequence, got {type(self.blocks).__name__}. Pass a "
+                "list."
             )
         for place, block in enumerate(self.blocks):
             if not isinstance(block, Block):
                 raise TypeError(
-                    f"Document blocks[{place}] must be a Block, got {type(block).__name__}; "
-                    "wrap text in Paragraph."
+                    f"Document blocks[{place}] must be a Block, got {type(block).__name__}. Wrap "
+                    "text in Paragraph."
                 )
         check_text(self.title, "Document title")
         if not isinstance(self.language, str) or not _LANGUAGE.fullmatch(self.language):
             raise ValueError(
-                'Document language must be a tag such as "en" or "zh-Hant", '
-                f'got {self.language!r}; write "-" and not "_".'
+                'Document language must be a tag such as "en" or "zh-Hant", got '
+                f'{self.language!r}. Write "-" and not "_".'
             )
         object.__setattr__(self, "blocks", tuple(self.blocks))
 
     def text(self, width: int = 80) -> str:
-        """Draw the document as plain text, without colours.
+        """Draw the document as plain text, without colors.
 
         Args:
             width: The most cells of a line, at least 20.

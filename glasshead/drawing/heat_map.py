@@ -43,7 +43,7 @@ class _Layout:
         name: Cells of the terminal for the names of rows.
         cell: Cells of the terminal for one weight.
         figures: The width of the widest number, or 0 if there is no room for numbers.
-        top: The weight of the deepest colour.
+        top: The weight of the deepest color.
     """
 
     grid: Grid
@@ -142,7 +142,7 @@ def _axis(layout: _Layout) -> str:
 
 
 def _legend(layout: _Layout, canvas: Canvas) -> Iterator[Text]:
-    """Draw the colours or shades from low to high, and the sign of hidden pairs."""
+    """Draw the colors or shades from low to high, and the sign of hidden pairs."""
     legend = line()
     if canvas.colors or not layout.figures:
         legend.append("0 ")
@@ -177,7 +177,7 @@ def _shade(value: float, top: float) -> str:
 
 @lru_cache
 def _style(place: int, colors: int) -> Style:
-    """Return the colours of a level, in a terminal of `colors` colours."""
+    """Return the colors of a level, in a terminal of `colors` colors."""
     color = paint(place) if colors > 256 else snapped(paint(place))
     return Style(color=hexadecimal(ink(color)), bgcolor=hexadecimal(color))
 
@@ -237,8 +237,8 @@ class HeatMap(Block):
     """A matrix of weights, each cell painted by its weight: the deeper, the more.
 
     In a terminal the cells hold their numbers where there is room, else they are narrow, else
-    blocks of them are pooled: a sum over columns, a mean over rows. Without colours, numbers or
-    shades of grey speak.
+    blocks of them are pooled: a sum over columns, a mean over rows. Without colors, numbers or
+    shades of gray speak.
 
     Args:
         values: Weights, at least 0, row by row, or anything with `.tolist()`, such as a tensor
@@ -276,14 +276,14 @@ class HeatMap(Block):
         rows, columns = texts(self.rows, "HeatMap rows"), texts(self.columns, "HeatMap columns")
         if (len(rows), len(columns)) != (len(matrix), len(matrix[0])):
             raise ValueError(
-                f"HeatMap expects a name for each of {len(matrix)} rows and {len(matrix[0])} "
-                f"columns, got {len(rows)} and {len(columns)}; pass as many names as it has."
+                f"HeatMap must have a name for each of {len(matrix)} rows and {len(matrix[0])} "
+                f"columns, got {len(rows)} and {len(columns)}. Pass as many names as it has."
             )
         check_caption(self.caption, "HeatMap")
         check_row(self.highlight_row, len(rows), "HeatMap")
         if self.top is not None and not 0 < self.top < math.inf:
             raise ValueError(
-                f"HeatMap top must be above 0 and finite, got {self.top}; omit it for the largest "
+                f"HeatMap top must be above 0 and finite, got {self.top}. Omit it for the largest "
                 "weight."
             )
         for name, value in (("values", matrix), ("rows", rows), ("columns", columns)):
@@ -310,8 +310,8 @@ def matrix_of(values: Any) -> Matrix:
     listed = values.tolist() if hasattr(values, "tolist") else values
     if isinstance(listed, str) or not isinstance(listed, Sequence):
         raise TypeError(
-            f"HeatMap values must be a matrix, got {type(listed).__name__}; "
-            "pass a list of rows or a tensor."
+            f"HeatMap values must be a matrix, got {type(listed).__name__}. Pass a list of rows "
+            "or a tensor."
         )
     matrix = tuple(_check_row(row, place) for place, row in enumerate(listed))
     if not matrix or not matrix[0]:
@@ -319,8 +319,8 @@ def matrix_of(values: Any) -> Matrix:
     for place, row in enumerate(matrix):
         if len(row) != len(matrix[0]):
             raise ValueError(
-                f"HeatMap values must be rows of one length, got {len(matrix[0])} in row 0 "
-                f"and {len(row)} in row {place}; fill hidden pairs with None."
+                f"HeatMap values must be rows of one length, got {len(matrix[0])} in row 0 and "
+                f"{len(row)} in row {place}. Fill hidden pairs with None."
             )
     return matrix
 
@@ -330,8 +330,8 @@ def _check_row(row: Any, place: int) -> tuple[Value, ...]:
     listed = row.tolist() if hasattr(row, "tolist") else row
     if isinstance(listed, str) or not isinstance(listed, Sequence):
         raise TypeError(
-            f"HeatMap values must be rows of numbers, got {type(listed).__name__} as row {place}; "
-            "pass one matrix, such as the weights of one head."
+            f"HeatMap values must be rows of numbers, got {type(listed).__name__} as row {place}. "
+            "Pass one matrix, such as the weights of one head."
         )
     return tuple(_weight(value, place, column) for column, value in enumerate(listed))
 
@@ -346,13 +346,13 @@ def _weight(value: Any, row: int, column: int) -> Value:
         weight = None
     if weight is None or isinstance(value, str):
         raise TypeError(
-            f"HeatMap values must be numbers, got {type(value).__name__} in row {row}, "
-            f"column {column}; pass one matrix, such as the weights of one head."
+            f"HeatMap values must be numbers, got {type(value).__name__} in row {row}, column "
+            f"{column}. Pass one matrix, such as the weights of one head."
         )
     if weight < 0 or math.isinf(weight):
         raise ValueError(
-            f"HeatMap values must be finite and at least 0, got {weight} in row {row}, "
-            f"column {column}; pass weights, and None for hidden pairs."
+            f"HeatMap values must be finite and at least 0, got {weight} in row {row}, column "
+            f"{column}. Pass weights, and None for hidden pairs."
         )
     return None if math.isnan(weight) else weight
 

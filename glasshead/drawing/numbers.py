@@ -67,7 +67,7 @@ def vector(values: Any, limit: int = 8, digits: int = 4, words: Words = ENGLISH)
     """
     _check_digits(digits)
     if limit < 2:
-        raise ValueError(f"vector expects a limit of at least 2, got {limit}; omit it for 8.")
+        raise ValueError(f"the limit of vector must be at least 2, got {limit}. Omit it for 8.")
     numbers = _floats(values)
     half = limit // 2
     shown = numbers if len(numbers) <= limit else numbers[: limit - half] + numbers[-half:]
@@ -126,13 +126,13 @@ def _float(x: Any) -> float:
     """Return one number as a float."""
     if isinstance(x, str):
         raise TypeError(
-            f"number expects a number, got the text {x!r}; convert it with float() first."
+            f"x of number must be a number, got the text {x!r}. Convert it with float() first."
         )
     try:
         return float(x)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
-            f"number expects one number, got {type(x).__name__}; use vector() for several."
+            f"x of number must be one number, got {type(x).__name__}. Use vector() for several."
         ) from error
 
 
@@ -143,15 +143,15 @@ def _floats(values: Any) -> list[float]:
         return [float(value) for value in listed]
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"vector expects a flat sequence of numbers, got {type(values).__name__}; "
-            "pass one row of it."
+            f"values of vector must be a flat sequence of numbers, got {type(values).__name__}. "
+            "Pass one row of it."
         ) from error
 
 
 def _check_digits(digits: int) -> None:
     """Refuse a number of digits that shows nothing."""
     if digits < 1:
-        raise ValueError(f"digits must be at least 1, got {digits}; omit it for 4.")
+        raise ValueError(f"digits must be at least 1, got {digits}. Omit it for 4.")
 
 
 _NUMBER = re.compile(

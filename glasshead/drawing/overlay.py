@@ -127,14 +127,18 @@ def _colors(picture: Any) -> "np.ndarray":
         values = values[..., None]
     if values.ndim != 3 or values.shape[-1] not in (1, 3) or 0 in values.shape:
         raise ValueError(
-            f"Overlay picture must have the shape [H, W], [H, W, 3] or [3, H, W], got "
-            f"{list(np.shape(picture))}; pass one picture."
+            "Overlay picture must have the shape [H, W], [H, W, 3] or [3, H, W], got "
+            f"{list(np.shape(picture))}. Pass one picture."
         )
     colors = np.broadcast_to(values, (*values.shape[:2], 3)).astype(float)
     if values.dtype == np.uint8:
         return colors
-    if not np.isfinite(colors).all():
-        raise ValueError("Overlay picture must have finite numbers; replace NaN and infinity.")
+    finite = np.isfinite(colors)
+    if not finite.all():
+        raise ValueError(
+            f"Overlay picture must have finite numbers, got {colors[~finite][0]}. Replace NaN and "
+            "infinity."
+        )
     low, high = min(0.0, float(colors.min())), max(1.0, float(colors.max()))
     if values.dtype.kind in "iu" and high <= 255 and low >= 0:
         high = 255.0
@@ -153,11 +157,11 @@ def _numbers(picture: Any) -> "np.ndarray":
         values = np.asarray(picture)
     except ValueError:
         raise ValueError(
-            "Overlay picture must have rows of one length, got ragged ones; fill up the shorter."
+            "Overlay picture must have rows of one length, got ragged ones. Fill up the shorter."
         ) from None
     if values.dtype.kind not in "biuf":
         raise TypeError(
-            f"Overlay picture must be numbers, got {type(picture).__name__}; pass an image, an "
+            f"Overlay picture must be numbers, got {type(picture).__name__}. Pass an image, an "
             "array or a tensor."
         )
     return values

@@ -1,4 +1,4 @@
-"""The frame and style of drawings in HTML, and the colours of weights."""
+"""The frame and style of drawings in HTML, and the colors of weights."""
 
 import math
 from functools import cache
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 LEVELS = 64
-"""The map has 65 colours, 0 to 64: more steps than the eye can tell apart."""
+"""The map has 65 colors, 0 to 64: more steps than the eye can tell apart."""
 
 Color = tuple[int, int, int]
 """Red, green and blue, 0 to 255."""
@@ -21,18 +21,18 @@ Color = tuple[int, int, int]
 _INKS: tuple[Color, Color] = ((0, 0, 0), (255, 255, 255))
 
 # (lightness, chroma, hue in degrees) in OKLCH, of nothing and of the largest weight. Lightness
-# runs evenly and one way, so the order is seen without colour vision and in grey print. The dark
+# runs evenly and one way, so the order is seen without color vision and in gray print. The dark
 # map is its twin on dark paper.
 _LIGHT = ((0.955, 0.014, 215.0), (0.355, 0.135, 262.0))
 _DARK = ((0.265, 0.034, 262.0), (0.895, 0.085, 215.0))
 
 
 def level(value: float, top: float) -> int:
-    """Return the place of a weight in the colour map.
+    """Return the place of a weight in the color map.
 
     Args:
         value: A weight, at least 0.
-        top: The weight that gets the last colour.
+        top: The weight that gets the last color.
 
     Returns:
         0 to 64. Nothing, and everything where `top` is 0, is 0.
@@ -47,7 +47,7 @@ def level(value: float, top: float) -> int:
 
 
 def paint(place: int, *, dark: bool = False) -> Color:
-    """Return the colour of a level: pale to deep, or on dark paper dim to bright.
+    """Return the color of a level: pale to deep, or on dark paper dim to bright.
 
     The map is even in lightness (OKLCH, B. Ottosson 2020, https://bottosson.github.io/posts/oklab/).
 
@@ -56,7 +56,7 @@ def paint(place: int, *, dark: bool = False) -> Color:
         dark: Whether the paper around is dark.
 
     Returns:
-        The colour as red, green and blue.
+        The color as red, green and blue.
 
     Example:
         >>> paint(0), paint(64)
@@ -69,7 +69,7 @@ def paint(place: int, *, dark: bool = False) -> Color:
 
 
 def ink(color: Color) -> Color:
-    """Return black or white, whichever is read better on a colour: the contrast is at least 4.5.
+    """Return black or white, whichever is read better on a color: the contrast is at least 4.5.
 
     Example:
         >>> ink((231, 243, 245)), ink((19, 52, 118))
@@ -79,7 +79,7 @@ def ink(color: Color) -> Color:
 
 
 def snapped(color: Color) -> Color:
-    """Return the nearest of the 256 colours of older terminals.
+    """Return the nearest of the 256 colors of older terminals.
 
     Example:
         >>> snapped((15, 53, 129))
@@ -91,7 +91,7 @@ def snapped(color: Color) -> Color:
 
 
 def contrast(first: Color, second: Color) -> float:
-    """Return the contrast of two colours, 1 to 21, as WCAG 2.2 defines it.
+    """Return the contrast of two colors, 1 to 21, as WCAG 2.2 defines it.
 
     Example:
         >>> contrast((0, 0, 0), (255, 255, 255))
@@ -102,7 +102,7 @@ def contrast(first: Color, second: Color) -> float:
 
 
 def hexadecimal(color: Color) -> str:
-    """Write a colour for CSS and for rich.
+    """Write a color for CSS and for rich.
 
     Example:
         >>> hexadecimal((19, 52, 118))
@@ -112,7 +112,7 @@ def hexadecimal(color: Color) -> str:
 
 
 def _luminance(color: Color) -> float:
-    """Return the relative luminance of a colour (WCAG 2.2)."""
+    """Return the relative luminance of a color (WCAG 2.2)."""
     red, green, blue = (_linear(part / 255) for part in color)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
@@ -196,7 +196,7 @@ def style(root: str = ".glasshead") -> str:
     """Return the style sheet; each rule in it begins with the class `glasshead`.
 
     Args:
-        root: What the rules begin with, but those of colours.
+        root: What the rules begin with, but those of colors.
     """
     sheet = files("glasshead.drawing").joinpath("page.css").read_text(encoding="utf-8")
     sheet = sheet.replace(".glasshead", root)
@@ -205,13 +205,13 @@ def style(root: str = ".glasshead") -> str:
 
 
 def ramp(*, dark: bool = False) -> str:
-    """Return the colour map as the stops of a CSS gradient."""
+    """Return the color map as the stops of a CSS gradient."""
     stops = (hexadecimal(paint(place, dark=dark)) for place in range(0, LEVELS + 1, 8))
     return ", ".join(stops)
 
 
 def _levels(*, dark: bool = False) -> str:
-    """Return a rule for each colour of the map."""
+    """Return a rule for each color of the map."""
     bar = f".glasshead .ramp {{ background: linear-gradient(to right, {ramp(dark=dark)}) }}\n"
     return bar + "".join(
         f".glasshead .w{place} "

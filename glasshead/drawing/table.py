@@ -277,7 +277,7 @@ class Table(Block):
         columns = texts(self.columns, "Table columns")
         if not columns:
             raise ValueError(
-                "Table must have at least one column, got none; pass the columns' heads."
+                "Table must have at least one column, got none. Pass the columns' heads."
             )
         rows = _checked_rows(self.rows, len(columns))
         check_caption(self.caption, "Table")
@@ -300,15 +300,15 @@ def _checked_rows(rows: Any, width: int) -> tuple[tuple[str, ...], ...]:
     """Return the rows as tuples, each as long as there are columns."""
     if isinstance(rows, str) or not isinstance(rows, Sequence):
         raise TypeError(
-            f"Table rows must be a sequence of rows, got {type(rows).__name__}; "
-            "pass a list of lists."
+            f"Table rows must be a sequence of rows, got {type(rows).__name__}. Pass a list of "
+            "lists."
         )
     checked = tuple(texts(row, f"Table rows[{place}]") for place, row in enumerate(rows))
     for place, row in enumerate(checked):
         if len(row) != width:
             raise ValueError(
-                f"Table rows[{place}] must have {width} cells, one a column, got {len(row)}; "
-                'fill missing cells with "".'
+                f"Table rows[{place}] must have {width} cells, one a column, got {len(row)}. Fill "
+                'missing cells with "".'
             )
     return checked
 
@@ -326,5 +326,5 @@ def _check_align(align: tuple[str, ...], width: int) -> None:
     if len(align) != width or not set(align) <= set(_ALIGNS):
         raise ValueError(
             f'Table align must be "left", "right" or "center" for each of {width} columns, got '
-            f"{align!r}; omit it to have numbers on the right."
+            f"{align!r}. Omit it to have numbers on the right."
         )

@@ -77,7 +77,7 @@ class WordBands(Block):
         """Draw the bands as SVG, whose words can be read and selected."""
         upper, lower = _places(self.columns), _places(self.rows)
         width = max(upper[-1].end, lower[-1].end) + _MARGIN
-        # The shorter line is centred on the longer.
+        # The shorter line is centered on the longer.
         above, below = ((width - _MARGIN - places[-1].end) / 2 for places in (upper, lower))
         top, bottom = _LINE, _LINE + _HEIGHT
         return rendered(

@@ -63,7 +63,7 @@ class Fused:
         if problem.softcap is not None:
             return "SDPA has no softcap"
         if not problem.normalizer.is_softmax:
-            return f"SDPA normalises by softmax, not by {type(problem.normalizer).__name__}"
+            return f"SDPA normalizes by softmax, not by {type(problem.normalizer).__name__}"
         if 0 in problem.query.shape or 0 in problem.value.shape:
             return "an axis is empty"
         return None

@@ -14,9 +14,10 @@ from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import without_autocast
 from glasshead.statistics.reductions import Reduction
 
-# With fewer scores than these, in all or per head, rows are faster than kernels, which would
-# have to compile first.
-_FEW, _FEW_A_HEAD = 2**16, 2**12
+# With fewer scores than these rows are faster than kernels that are compiled.
+_FEW = 2**14
+# And with fewer than these, in all or per head, than kernels that would have to compile first.
+_FEW_TO_COMPILE, _FEW_A_HEAD = 2**16, 2**12
 
 
 def reduce_by_fastest(
@@ -79,7 +80,14 @@ def reducer_of(problem: Problem, reductions: Sequence[Reduction]) -> str | None:
 
 def _is_few(problem: Problem) -> bool:
     """Return whether there are so few scores that kernels would not pay."""
-    queries, keys = problem.scores_shape[-2:]
-    return not torch.compiler.is_compiling() and (
-        math.prod(problem.scores_shape) < _FEW or queries * keys <= _FEW_A_HEAD
-    )
+    (queries, keys), scores = problem.scores_shape[-2:], math.prod(problem.scores_shape)
+    if torch.compiler.is_compiling() or (
+        scores >= _FEW_TO_COMPILE and queries * keys > _FEW_A_HEAD
+    ):
+        return False
+    if scores < _FEW or problem.query.device.type != "cpu":
+        return True
+    # llvmlite, which loads machine code, is slow to import.
+    from glasshead.engines.streaming.machine_code import in_package
+
+    return not in_package()

@@ -123,7 +123,7 @@ def one_of(value: str, choices: Iterable[str], option: str) -> str:
 
     >>> one_of("dott", ["dot", "cosine"], "--score")
     Traceback (most recent call last):
-    ValueError: --score must be one of dot, cosine, got 'dott': did you mean 'dot'?
+    ValueError: --score must be one of dot, cosine, got 'dott'. Did you mean 'dot'?
     """
     choices = list(choices)
     if value in choices:
@@ -136,5 +136,5 @@ def one_of(value: str, choices: Iterable[str], option: str) -> str:
     )
     alike = nearest(value, choices)
     if alike:
-        raise ValueError(Message("{wrong}: did you mean {name}?", wrong=wrong, name=repr(alike)))
+        raise ValueError(Message("{wrong}. Did you mean {name}?", wrong=wrong, name=repr(alike)))
     raise ValueError(Message("{wrong}.", wrong=wrong))

@@ -204,14 +204,14 @@ class Embeddings:
         if missing:
             named = ", ".join(map(repr, missing))
             raise ValueError(
-                f"there is no vector for {named} among {len(self.tokens)} tokens: add a row for it."
+                f"there is no vector for {named} among {len(self.tokens)} tokens. Add a row for it."
             )
         for word in dict.fromkeys(words):
             first, *others = places[word]
             if any(not torch.equal(self.vectors[first], self.vectors[place]) for place in others):
                 raise ValueError(
-                    f"{word!r} has {len(others) + 1} rows with different vectors: keep one of "
-                    f"them, or take the rows as the sentence."
+                    f"{word!r} must have one vector, got {len(others) + 1} rows with different "
+                    "ones. Keep one of them, or take the rows as the sentence."
                 )
         return Embeddings(words, self.vectors[[places[word][0] for word in words]])
 

@@ -147,8 +147,9 @@ def _run(
         if module.training and _follows_in_evaluation(module, inputs, layers):
             raise ValueError(_DROPS.format(kind=repr(kind))) from error
         raise ValueError(
-            f"explain tells attention that follows from its queries, keys and values, and that of "
-            f"{kind!r} does not: give it the trace of gh.Attention().trace(query, key, value)."
+            "explain needs attention that follows from its queries, keys and values, but "
+            f"{kind!r} computes it otherwise. Pass the trace of gh.Attention().trace(query, key, "
+            "value)."
         ) from error
     return *_one_call(seen, kind), output
 
@@ -188,8 +189,8 @@ def _follows_in_evaluation(module: nn.Module, inputs: Sequence[Any], layers: str
 
 
 _DROPS = (
-    "explain tells numbers that are the same in each run, and {kind} drops weights by chance: call "
-    ".eval() on the module first."
+    "explain needs numbers that are the same in each run, but {kind} drops weights at random. "
+    "Call .eval() on the module first."
 )
 
 

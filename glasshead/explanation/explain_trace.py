@@ -106,7 +106,7 @@ def position(query: Any, given: Sequence[str], shown: Sequence[str]) -> int:
             if query in places:
                 return places.index(query)
         near = nearest(query, given)
-        hint = f": did you mean {near!r}?" if near else "."
+        hint = f". Did you mean {near!r}?" if near else "."
         raise ValueError(f"query must be one of the words {_listed(given)}, got {query!r}{hint}")
     if isinstance(query, bool) or not hasattr(query, "__index__"):
         raise TypeError(f"query must be a word or its position, got {query!r}.")
@@ -283,7 +283,7 @@ class VectorSource(Enum):
     """The origin of a sentence's vectors."""
 
     TEXTS = "the worked example of the texts"
-    GENERATED = "made up from a seed"
+    GENERATED = "random, from a seed"
     FILE = "the user's file"
 
 

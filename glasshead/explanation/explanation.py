@@ -85,7 +85,7 @@ def json_ready(value: Any) -> Any:
 class Explanation(Drawn):
     """An explanation of an attention for one query, step by step, in words and numbers.
 
-    Print it with `print(explanation.text())` or, in colour, `rich.print(explanation)`; a notebook
+    Print it with `print(explanation.text())` or, in color, `rich.print(explanation)`; a notebook
     shows it by itself; `html()` is a page of its own, and `to_dict()` is for programs.
 
     Attributes:

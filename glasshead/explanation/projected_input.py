@@ -1,4 +1,4 @@
-"""How a class makes queries, keys and values of its input: by matrices, a factor, and heads."""
+"""Read how a class makes queries, keys and values: by matrices, a factor, and heads."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

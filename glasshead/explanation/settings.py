@@ -103,9 +103,11 @@ class ExplanationSettings:
         None,
         option="TEXT",
         metavar="TEXT",
-        help="The sentence to explain. Its words get random vectors, or those of --vectors. "
-        'Default: the worked example "Hello shiny sun!" of the tutorials, with their vectors. '
-        "Write -- before a sentence that begins with a dash.",
+        help=(
+            "The sentence to explain. Its words get random vectors, or the vectors of --vectors. "
+            'Default: the worked example "Hello shiny sun!" of the tutorials, with their vectors. '
+            "Write -- before a sentence that begins with a dash."
+        ),
         label=_("A sentence of your own"),
     )
     example: str | None = setting(
@@ -171,7 +173,7 @@ class ExplanationSettings:
         metavar="B",
         help="Scale β of the scores: a number above 0, auto (1/√d), or inf (hardmax). Default: "
         "auto for scaled-dot, 1 for the other scores.",
-        label=_("Sharpness β: from soft to hard attention"),
+        label=_("Inverse temperature β"),
     )
     score: str | None = setting(
         None,
@@ -329,7 +331,7 @@ class ExplanationSettings:
                     "beta",
                     _(
                         "{option} inf is hard attention, which the normalizer {normalizer} never "
-                        "reaches; omit one of the two."
+                        "reaches. Omit one of the two."
                     ),
                     normalizer=normalizer,
                 )

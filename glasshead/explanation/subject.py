@@ -165,7 +165,7 @@ class Subject:
 
     @cached_property
     def visible_in_row(self) -> Bool[Tensor, "heads queries keys"] | None:
-        """Which pairs are visible in this row of the batch; None where nothing is hidden."""
+        """The visible pairs of this batch row; None if nothing is hidden."""
         visible = self._bias_and_visible[1]
         if visible is None:
             return None
@@ -173,7 +173,7 @@ class Subject:
 
     @property
     def visible(self) -> Bool[Tensor, "queries keys"] | None:
-        """Which pairs are visible in the explained head; None where nothing is hidden."""
+        """The visible pairs of the explained head; None if nothing is hidden."""
         return None if self.visible_in_row is None else self.visible_in_row[self.head]
 
     @cached_property

@@ -55,8 +55,8 @@ def _first_step(subject: Subject, place: int) -> str:
 def _cause(subject: Subject, step: str) -> Iterator[str]:
     if step == "masked":
         yield subject.say(
-            "What is added to the scores holds NaN, as the product 0 · (−∞) does: hide scores with "
-            "masked_fill(mask, −∞)."
+            "What is added to the scores holds NaN, as the product 0 · (−∞) does. Hide scores "
+            "with masked_fill(mask, −∞)."
         )
     elif step == "context" and not bool(subject.values.isfinite().all()):
         yield subject.say("A hidden value is NaN or infinite, and its product with 0 is NaN.")

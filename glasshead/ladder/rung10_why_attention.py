@@ -78,8 +78,8 @@ class AttentionContext(nn.Module):
         if d_model != len(self.v) or state.shape != (batch, d_model):
             raise ValueError(
                 f"state and annotations must be [batch, {len(self.v)}] and [batch, tokens, "
-                f"{len(self.v)}], got {list(state.shape)} and {list(annotations.shape)}; "
-                f"build with d_model equal to that of the model"
+                f"{len(self.v)}], got {list(state.shape)} and {list(annotations.shape)}. Build "
+                "with d_model equal to that of the model."
             )
         query, keys = self.W_query(state), self.W_key(annotations)
         scores = torch.tanh(query[:, None] + keys) @ self.v  # [batch, tokens]
@@ -151,7 +151,7 @@ class SequenceToSequence(nn.Module):
     ) -> Int[Tensor, "batch length"]:
         """Write ``length`` words, each the likeliest after those written so far."""
         if length < 1:
-            raise ValueError(f"length must be at least 1, got {length}; say how long to go on")
+            raise ValueError(f"length must be at least 1, got {length}. Say how long to go on.")
         annotations = self._read(source)
         state, word = annotations[:, -1], torch.zeros_like(source[:, 0])
         written = []
@@ -181,7 +181,7 @@ class SequenceToSequence(nn.Module):
         if len(target) != len(source):
             raise ValueError(
                 f"target must have the batch of source, got {list(target.shape)} for "
-                f"{list(source.shape)}; give each source its target"
+                f"{list(source.shape)}. Give each source its target."
             )
         state, start = annotations[:, -1], torch.zeros_like(target[:, :1])
         steps = []
@@ -195,13 +195,13 @@ class SequenceToSequence(nn.Module):
         if words.ndim != 2 or words.shape[1] < 1:
             raise ValueError(
                 f"{name} must be [batch, tokens] with at least one token, got "
-                f"{list(words.shape)}; pass one sentence as {name}[None]"
+                f"{list(words.shape)}. Pass one sentence as {name}[None]."
             )
         strangers = words[(words < 0) | (words >= self.words.num_embeddings)]
         if len(strangers):
             raise ValueError(
-                f"{name} must hold words from 0 to {self.words.num_embeddings - 1}, "
-                f"got {strangers[0].item()}; build with the vocabulary that numbered the words"
+                f"{name} must hold words from 0 to {self.words.num_embeddings - 1}, got "
+                f"{strangers[0].item()}. Build with the vocabulary that numbered the words."
             )
 
 
@@ -226,7 +226,7 @@ def sentences_to_reverse(
     True
     """
     if vocab_size < 2:
-        raise ValueError(f"vocab_size must be at least 2, got {vocab_size}; word 0 is the start")
+        raise ValueError(f"vocab_size must be at least 2, got {vocab_size}. Word 0 is the start.")
     generator = torch.Generator().manual_seed(seed)
     source = torch.randint(1, vocab_size, (count, length), generator=generator)
     return source, source.flip(1)

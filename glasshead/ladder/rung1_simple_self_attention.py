@@ -38,10 +38,10 @@ def simple_self_attention(x: Float[Tensor, "tokens d"]) -> Float[Tensor, "tokens
     tensor([0.3990, 0.3854, 0.8610])
     """
     if not x.is_floating_point():
-        raise TypeError(f"x must hold floating-point numbers, got {x.dtype}; pass x.float()")
+        raise TypeError(f"x must hold floating-point numbers, got {x.dtype}. Pass x.float().")
     if x.ndim != 2:
         raise ValueError(
-            f"x must be [tokens, d], got {list(x.shape)}; pass one sentence, one row a word"
+            f"x must be [tokens, d], got {list(x.shape)}. Pass one sentence, one row a word."
         )
     scores = x @ x.T  # [tokens, tokens]
     weights = torch.softmax(scores, dim=-1)

@@ -45,8 +45,8 @@ class SelfAttentionV1(nn.Module):
         d_in, d_out = self.W_query.shape
         if x.ndim != 2 or x.shape[1] != d_in:
             raise ValueError(
-                f"x must be [tokens, {d_in}], got {list(x.shape)}; "
-                f"pass one sentence, or build with d_in equal to its width"
+                f"x must be [tokens, {d_in}], got {list(x.shape)}. Pass one sentence, or build "
+                "with d_in equal to its width."
             )
         queries = x @ self.W_query  # [tokens, d_out]
         keys = x @ self.W_key  # [tokens, d_out]

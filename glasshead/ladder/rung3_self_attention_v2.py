@@ -47,8 +47,8 @@ class SelfAttentionV2(nn.Module):
         d_in = self.W_query.in_features
         if x.ndim != 2 or x.shape[1] != d_in:
             raise ValueError(
-                f"x must be [tokens, {d_in}], got {list(x.shape)}; "
-                f"pass one sentence, or build with d_in equal to its width"
+                f"x must be [tokens, {d_in}], got {list(x.shape)}. Pass one sentence, or build "
+                "with d_in equal to its width."
             )
         queries = self.W_query(x)  # [tokens, d_out]
         keys = self.W_key(x)  # [tokens, d_out]

@@ -60,14 +60,14 @@ class CausalAttention(nn.Module):
         d_in = self.W_query.in_features
         if x.ndim != 3 or x.shape[2] != d_in:
             raise ValueError(
-                f"x must be [batch, tokens, {d_in}], got {list(x.shape)}; "
-                f"pass one sentence as x[None], or build with d_in equal to its width"
+                f"x must be [batch, tokens, {d_in}], got {list(x.shape)}. Pass one sentence as "
+                "x[None], or build with d_in equal to its width."
             )
         tokens, context_length = x.shape[1], len(self.mask)
         if tokens > context_length:
             raise ValueError(
-                f"x must have at most context_length={context_length} tokens, got {tokens}; "
-                f"shorten x, or build with context_length={tokens}"
+                f"x must have at most context_length={context_length} tokens, got {tokens}. "
+                f"Shorten x, or build with context_length={tokens}."
             )
         queries = self.W_query(x)  # [batch, tokens, d_out]
         keys = self.W_key(x)  # [batch, tokens, d_out]

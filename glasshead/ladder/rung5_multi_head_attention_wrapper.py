@@ -51,7 +51,7 @@ class MultiHeadAttentionWrapper(nn.Module):
     ) -> None:
         super().__init__()
         if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}; one head is step 4")
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}. One head is step 4.")
         self.heads = nn.ModuleList(
             CausalAttention(d_in, d_out, context_length, dropout, qkv_bias)
             for _ in range(num_heads)

@@ -56,7 +56,7 @@ class MultiHeadAttention(nn.Module):
         if num_heads < 1 or d_out % num_heads:
             raise ValueError(
                 f"d_out must be a multiple of num_heads, got d_out={d_out} and "
-                f"num_heads={num_heads}; choose a num_heads that divides {d_out}"
+                f"num_heads={num_heads}. Choose a num_heads that divides {d_out}."
             )
         self.num_heads = num_heads
         self.head_dim = d_out // num_heads
@@ -73,14 +73,14 @@ class MultiHeadAttention(nn.Module):
         d_in = self.W_query.in_features
         if x.ndim != 3 or x.shape[2] != d_in:
             raise ValueError(
-                f"x must be [batch, tokens, {d_in}], got {list(x.shape)}; "
-                f"pass one sentence as x[None], or build with d_in equal to its width"
+                f"x must be [batch, tokens, {d_in}], got {list(x.shape)}. Pass one sentence as "
+                "x[None], or build with d_in equal to its width."
             )
         tokens, context_length = x.shape[1], len(self.mask)
         if tokens > context_length:
             raise ValueError(
-                f"x must have at most context_length={context_length} tokens, got {tokens}; "
-                f"shorten x, or build with context_length={tokens}"
+                f"x must have at most context_length={context_length} tokens, got {tokens}. "
+                f"Shorten x, or build with context_length={tokens}."
             )
         queries = self.split_heads(self.W_query(x))  # [batch, heads, tokens, head_dim]
         keys = self.split_heads(self.W_key(x))  # [batch, heads, tokens, head_dim]

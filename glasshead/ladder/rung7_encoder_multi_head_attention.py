@@ -51,15 +51,15 @@ class EncoderMultiHeadAttention(nn.Module):
         if num_heads < 1 or d_model % num_heads:
             raise ValueError(
                 f"d_model must be a multiple of num_heads, got d_model={d_model} and "
-                f"num_heads={num_heads}; choose a num_heads that divides {d_model}"
+                f"num_heads={num_heads}. Choose a num_heads that divides {d_model}."
             )
         if d_input is None:
             d_input = d_model
         widths = (d_input,) * 3 if isinstance(d_input, int) else tuple(d_input)
         if len(widths) != 3:
             raise ValueError(
-                f"d_input must be one width or three, got {widths}; "
-                f"name those of X_q, X_k and X_v in this order"
+                f"d_input must be one width or three, got {widths}. Name the widths of X_q, X_k "
+                "and X_v in this order."
             )
         d_xq, d_xk, d_xv = widths
         self.num_heads = num_heads
@@ -80,14 +80,14 @@ class EncoderMultiHeadAttention(nn.Module):
         for name, X, W in (("X_q", X_q, self.W_q), ("X_k", X_k, self.W_k), ("X_v", X_v, self.W_v)):
             if X.ndim != 3 or X.shape[2] != W.in_features:
                 raise ValueError(
-                    f"{name} must be [batch, length, {W.in_features}], got {list(X.shape)}; "
-                    f"pass one text as {name}[None], or give its width in d_input"
+                    f"{name} must be [batch, length, {W.in_features}], got {list(X.shape)}. Pass "
+                    f"one text as {name}[None], or give its width in d_input."
                 )
         if X_k.shape[:2] != X_v.shape[:2] or len(X_q) != len(X_k):
             raise ValueError(
-                f"X_q, X_k and X_v must have one batch size, and X_k and X_v one length, "
-                f"got {list(X_q.shape)}, {list(X_k.shape)} and {list(X_v.shape)}; "
-                f"give each key its value, and each text its partner"
+                "X_q, X_k and X_v must have one batch size, and X_k and X_v one length, got "
+                f"{list(X_q.shape)}, {list(X_k.shape)} and {list(X_v.shape)}. Give each key its "
+                "value, and each text its partner."
             )
         Q = self.split_heads(self.W_q(X_q))  # [batch, heads, queries, d_k]
         K = self.split_heads(self.W_k(X_k))  # [batch, heads, keys, d_k]

@@ -110,8 +110,8 @@ class KeyValueStore:
     ) -> None:
         if not len(keys) == len(values) > 0:
             raise ValueError(
-                f"a store needs one value for each key and at least one key, "
-                f"got {len(keys)} keys and {len(values)} values; give them in pairs"
+                f"a store needs one value for each key and at least one key, got {len(keys)} keys "
+                f"and {len(values)} values. Give them in pairs."
             )
         self.embed = embed
         self.values = values
@@ -120,7 +120,7 @@ class KeyValueStore:
         )  # [n, d]
         if self.keys.ndim != 2:
             raise ValueError(
-                f"keys must be [n, d], got {list(self.keys.shape)}; give each key one vector"
+                f"keys must be [n, d], got {list(self.keys.shape)}. Give each key one vector."
             )
 
     def ask(self, query: Any, beta: float = 1.0, top: int | None = None) -> list[Answer]:
@@ -139,19 +139,19 @@ class KeyValueStore:
                 large for finite weights, or ``top`` is less than 1.
         """
         if top is not None and top < 1:
-            raise ValueError(f"top must be at least 1, got {top}; omit it for every answer")
+            raise ValueError(f"top must be at least 1, got {top}. Omit it for every answer.")
         vector = self._vector(query)  # [d]
         if vector.shape != self.keys.shape[1:]:
             raise ValueError(
-                f"a question must be as wide as the keys, {list(self.keys.shape[1:])}, "
-                f"got {list(vector.shape)}; embed both in the same way"
+                f"a question must be as wide as the keys, {list(self.keys.shape[1:])}, got "
+                f"{list(vector.shape)}. Embed both in the same way."
             )
         # The values may be recipes, which no matrix holds: the keys stand in for them.
         weights = _retrieval(beta).trace(vector[None], self.keys, self.keys).weights[0]  # [n]
         if not weights.isfinite().all():
             raise ValueError(
-                f"weights must be finite numbers, got others at beta={beta}; look for NaN and "
-                f"infinity in keys and question, or choose a smaller beta, or math.inf"
+                f"weights must be finite numbers, got others at beta={beta}. Look for NaN and "
+                "infinity in keys and question, or choose a smaller beta, or math.inf."
             )
         ranked, order = weights.sort(descending=True, stable=True)
         answers = [
@@ -166,8 +166,8 @@ class KeyValueStore:
             return thing
         if self.embed is None:
             raise TypeError(
-                f"a key or a question must be a tensor, got {type(thing).__name__}; "
-                f"give the store an embed= that turns one into a vector"
+                f"a key or a question must be a tensor, got {type(thing).__name__}. Give the "
+                "store an embed= that turns one into a vector."
             )
         return self.embed(thing)
 
@@ -175,7 +175,7 @@ class KeyValueStore:
 def _retrieval(beta: float) -> Attention:
     """Return the recipe for β; ∞ × score is no number, so at the end it is another normalizer."""
     if not beta >= 0:
-        raise ValueError(f"beta must be from 0 to math.inf, got {beta}; a larger one is harder")
+        raise ValueError(f"beta must be from 0 to math.inf, got {beta}. A larger one is harder.")
     if beta == math.inf:
         return Attention(score=Dot(), normalizer=HardMax())
     return Attention(score=Dot(beta))

@@ -74,7 +74,7 @@ class Embeddings(nn.Module):
         super().__init__()
         if vocab_size < 2:
             raise ValueError(
-                f"vocab_size must be at least 2, got {vocab_size}; word 1 is the padding"
+                f"vocab_size must be at least 2, got {vocab_size}. Word 1 is the padding."
             )
         self.word_embeddings = nn.Embedding(vocab_size, d_model, padding_idx=1)
         self.position_embeddings = nn.Embedding.from_pretrained(
@@ -96,20 +96,20 @@ class Embeddings(nn.Module):
     def _check(self, input_ids: Tensor) -> None:
         if input_ids.dtype not in (torch.int64, torch.int32):
             raise TypeError(
-                f"input_ids must be integers, got {input_ids.dtype}; pass the numbers of the words"
+                f"input_ids must be integers, got {input_ids.dtype}. Pass the numbers of the words."
             )
         longest = self.position_embeddings.num_embeddings
         if input_ids.ndim != 2 or not 1 <= input_ids.shape[1] <= longest:
             raise ValueError(
-                f"input_ids must be [batch, tokens] with 1 to {longest} tokens, "
-                f"got {list(input_ids.shape)}; pass one sentence as x[None], shorten a longer one"
+                f"input_ids must be [batch, tokens] with 1 to {longest} tokens, got "
+                f"{list(input_ids.shape)}. Pass one sentence as x[None], shorten a longer one."
             )
         words = self.word_embeddings.num_embeddings
         strangers = input_ids[(input_ids < 0) | (input_ids >= words)]
         if len(strangers):
             raise ValueError(
-                f"input_ids must be from 0 to {words - 1}, got {strangers[0].item()}; "
-                f"build with the vocabulary that numbered the words"
+                f"input_ids must be from 0 to {words - 1}, got {strangers[0].item()}. Build with "
+                "the vocabulary that numbered the words."
             )
 
 
@@ -155,7 +155,9 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         if num_layers < 1:
-            raise ValueError(f"num_layers must be at least 1, got {num_layers}; one is a beginning")
+            raise ValueError(
+                f"num_layers must be at least 1, got {num_layers}. One is a beginning."
+            )
         self.embedding = Embeddings(d_model, input_vocab_size, maximum_position_encoding, p)
         self.enc_layers = nn.ModuleList(
             EncoderLayer(d_model, num_heads, ff_hidden_dim, p) for _ in range(num_layers)

@@ -17,7 +17,7 @@ class TransformerClassifier(nn.Module):
 
     Sentences of one batch are padded to one length, and the notebook does not hide the padding: it
     is attended to, it attends, and it has its say in the maximum, so that what a sentence is
-    depends on how long its neighbours are. Give ``lengths``, and each sentence is cut to its words
+    depends on how long its neighbors are. Give ``lengths``, and each sentence is cut to its words
     and read by itself, which is what hiding the padding from attention and maximum comes to (a
     mask does so for all sentences at once, and faster).
 
@@ -92,11 +92,11 @@ class TransformerClassifier(nn.Module):
         if x.ndim != 2 or lengths.shape != x.shape[:1]:
             raise ValueError(
                 f"x must be [batch, tokens] and lengths [batch], got {list(x.shape)} and "
-                f"{list(lengths.shape)}; give one length for each sentence"
+                f"{list(lengths.shape)}. Give one length for each sentence."
             )
         if not ((lengths >= 1) & (lengths <= x.shape[1])).all():
             raise ValueError(
-                f"lengths must be from 1 to the {x.shape[1]} tokens of a row, "
-                f"got {lengths.tolist()}; count the words without the padding"
+                f"lengths must be from 1 to the {x.shape[1]} tokens of a row, got "
+                f"{lengths.tolist()}. Count the words without the padding."
             )
         return [row[None, :length] for row, length in zip(x, lengths.tolist(), strict=True)]

@@ -175,7 +175,7 @@ class EvictingCache(KeyValueCache):
 def _check(rule: Attention) -> None:
     if not (depends_on_distance_alone(rule) and hides_by_band(rule)):
         raise ValueError(
-            "The attention of a cache that evicts must have a mask that is an intersection of "
+            "the attention of a cache that evicts must have a mask that is an intersection of "
             "causal() and window(), and a bias that depends on distance alone, such as "
             f"ALiBi(heads), got {rule.extra_repr()}. Pass others with each call."
         )

@@ -33,7 +33,7 @@ class _Place(NamedTuple):
 class Projections(nn.Module):
     """Linear maps x ↦ x Wᵀ + b, stacked in one matrix where they read inputs of one width.
 
-    Neighbouring maps of one width share a matrix, stacked by rows. Where they are given
+    Neighboring maps of one width share a matrix, stacked by rows. Where they are given
     the same input too, as in self-attention, one product makes them all; in cross-attention, keys
     and values are made together.
 
@@ -338,8 +338,8 @@ class MultiHeadAttention(nn.Module):
         _check_inputs(given, self.projections.inputs)
         if crosses and cache is not None and self.rotary is not None:
             raise ValueError(
-                "a cache of cross-attention needs an attention without rotary: the positions of "
-                "its queries are not known."
+                "a cache of cross-attention needs an attention without rotary, as the positions "
+                "of its queries are not known."
             )
         if crosses and cache is not None and cache.length:
             (q,) = self.projections(query)
@@ -446,7 +446,7 @@ def _three_widths(given: Any) -> tuple[int, ...]:
     widths = tuple(given) if isinstance(given, list | tuple) else (given,) * 3
     if len(widths) != 3:
         raise ValueError(
-            f"d_input must be one width, or those of query, key and value, got {given}."
+            f"d_input must be one width, or the widths of query, key and value, got {given}."
         )
     return tuple(whole_number(width, "d_input", least=1) for width in widths)
 

@@ -229,9 +229,9 @@ class TransformerConfig:
 
 
 def closest(name: str, names: Any) -> str:
-    """Return the end of an error: ": did you mean …?", or ": use one of …." with all names."""
+    """Return the end of an error: ". Did you mean …?", or ". Use one of …." with all names."""
     near = nearest(name, names)
-    return f": did you mean {near!r}?" if near else f": use one of {', '.join(names)}."
+    return f". Did you mean {near!r}?" if near else f". Use one of {', '.join(names)}."
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:

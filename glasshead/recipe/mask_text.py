@@ -17,7 +17,7 @@ HELP = (
     "none; causal; window:3: each query's own key and 3 before; window:3:1: and 1 after; "
     "causal+window:3:1: the keys that both show."
 )
-"""What the texts mean, for the help of an option."""
+"""Meaning of the texts, for the help of an option."""
 
 # The constructors that a text may name, each with the numbers that it takes.
 _NUMBER = r":[0-9]{1,9}"
@@ -38,7 +38,7 @@ def check_mask_text(text: str, name: str = "mask") -> str:
         if form not in _FORMS or not re.fullmatch(_FORMS[form], f"{colon}{numbers}"):
             raise ValueError(
                 Message(
-                    "{name} must be {forms}, got {written}: {remedy}",
+                    "{name} must be {forms}, got {written}. {remedy}",
                     name=name,
                     forms=Message(_NAMED),
                     written=repr(text if len(text) < 60 else f"{text[:59]}…"),
@@ -67,8 +67,8 @@ def parse_mask(text: str) -> "Mask | None":
 
 def _remedy(part: str) -> str:
     if part.startswith("window"):
-        return Message("write how many tokens before its own a word sees, as in window:3.")
+        return Message("Write how many tokens before its own a word sees, as in window:3.")
     if part == "none":
-        return Message("none stands alone.")
+        return Message("Write none alone.")
     alike = nearest(part, ["none", *_FORMS])
-    return Message("did you mean {name}?", name=alike) if alike else Message("try causal.")
+    return Message("Did you mean {name}?", name=alike) if alike else Message("Try causal.")

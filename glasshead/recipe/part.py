@@ -86,7 +86,7 @@ _WORDS = ("describe", "expanded", "written")
 class Part:
     """Base class of scores, biases, masks and normalizers.
 
-    A class that states `saved` itself is one of our own, whose behaviour is known. A subclass of
+    A class that states `saved` itself is one of our own, whose behavior is known. A subclass of
     one may differ in anything: it is custom, as is one that a user writes from scratch.
 
     Attributes:

@@ -182,8 +182,8 @@ def _check_input(name: str, tensor: Any) -> None:
         raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}.")
     if tensor.is_nested:
         raise TypeError(
-            f"{name} must have rows of one length, got a nested tensor. Pad it by "
-            f"torch.nested.to_padded_tensor({name}, 0), and hide the padding by "
+            f"{name} must have rows of one length, got a nested tensor. Pad it with "
+            f"torch.nested.to_padded_tensor({name}, 0), and hide the padding with "
             "mask=gh.padding(…)."
         )
     if tensor.dtype not in FLOATS:

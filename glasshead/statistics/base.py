@@ -94,6 +94,7 @@ _TAKEN = (
     "heads",
     "index",
     "joined",
+    "kernel",
     "keys",
     "load",
     "merged",

@@ -41,7 +41,7 @@ def snapkv_scores(
 ) -> Float[Tensor, "*batch kv_heads keys"]:
     """SnapKV scores: pool_j Σ_{i in window} P_ij of the keys before the window; inf within it.
 
-    Keys of the window are kept whatever their score. Pooling keeps the neighbours of a key that is
+    Keys of the window are kept whatever their score. Pooling keeps the neighbors of a key that is
     kept, so that retrieved passages stay whole; the ends are padded with 0.
 
     Args:

@@ -87,7 +87,7 @@ class LogSumExp(PerQuery):
     def check(self, problem: Problem) -> None:
         if not problem.normalizer.exponential:
             raise ValueError(
-                f"{self!r} needs the weights of Softmax() or SoftmaxOne(), got those of "
+                f"{self!r} needs the weights of Softmax() or SoftmaxOne(), got the weights of "
                 f"{problem.normalizer}."
             )
 

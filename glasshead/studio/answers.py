@@ -41,7 +41,7 @@ def print_line(line: str) -> None:
 
 
 class Faults:
-    """Middleware that answers 500 in one sentence where the app raises an unexpected error.
+    """Middleware that answers 500 in one sentence if the app raises an unexpected error.
 
     Args:
         app: The ASGI application.
@@ -62,7 +62,7 @@ class Faults:
         try:
             await self._app(scope, receive, send_noted)
         except Cancelled:
-            sentence = Message("nobody waits for this any more.")
+            sentence = Message("nobody waits for this answer any more.")
             answer = refused(scope, LEFT, sentence)
         except Exception as error:  # noqa: BLE001 - a fault is a fault, whichever it is
             name = secrets.token_hex(3)
@@ -186,26 +186,26 @@ class ErrorResponse(BaseModel):
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"description": reason, "model": ErrorResponse}
     for status, reason in (
-        (400, "What was asked for is not to be had: there is no such head, or parts do not fit."),
+        (400, "The request cannot be answered: there is no such head, or its parts do not fit."),
         (401, "The address lacks the studio's token."),
-        (403, "Another page asks than the studio's own."),
-        (404, "There is no such thing here."),
-        (408, "Nothing more of the request came."),
-        (409, "It takes something that has to be made first."),
-        (410, "The text was forgotten, and has to be sent again."),
-        (413, "It is larger than the limits."),
-        (421, "The studio answers under its own address alone."),
-        (422, "A parameter is missing, or is none of those that are taken."),
-        (429, "As much is being done already as is allowed at once."),
-        (499, "The studio ends, and does no work any more."),
-        (500, "The studio has a fault, which its terminal tells."),
+        (403, "The request comes from another page than the studio's own."),
+        (404, "The page or file does not exist."),
+        (408, "The rest of the request did not arrive in time."),
+        (409, "The request needs a result that must be computed first."),
+        (410, "The text was forgotten and must be sent again."),
+        (413, "The request exceeds the limits."),
+        (421, "The studio answers only under its own address."),
+        (422, "A parameter is missing or invalid."),
+        (429, "The studio already runs as many tasks as it allows at once."),
+        (499, "The studio is shutting down."),
+        (500, "The studio has a fault, which its terminal reports."),
     )
 }
 """Error responses of every route, for the OpenAPI schema."""
 
 LINES: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Lines of JSON: how far it is, and in the last one the result or an error.",
+        "description": "Lines of JSON: the progress, and in the last line the result or an error.",
         "content": {_LINES: {}},
     }
 }
@@ -238,14 +238,14 @@ def refused(scope: Scope, status: int, sentence: str, **of: Any) -> JSONResponse
 
 
 def refusal_of(error: BaseException) -> tuple[int, str] | None:
-    """Map an error to an HTTP status and a sentence, or to None where it is an internal error.
+    """Map an error to an HTTP status and a sentence, or to None if it is an internal error.
 
     >>> refusal_of(ValueError(Message("beta must be a number, got none.")))
     (400, 'beta must be a number, got none.')
     >>> refusal_of(KeyError("beta"))
     """
     if is_out_of_memory(error):
-        return 413, Message("this takes more memory than there is: choose a shorter text.")
+        return 413, Message("this takes more memory than there is. Choose a shorter text.")
     if isinstance(error, OSError) and error.strerror:
         return 404, one_line(f"{error.filename or 'a file'}: {error.strerror}.")
     if is_refusal(error):
@@ -260,7 +260,7 @@ async def run_job(request: Request, job: Job) -> Any:
 
     The number of concurrent jobs is limited; further ones wait.
 
-    Errors: whatever the job raises, and `Cancelled` where the client has disconnected.
+    Errors: whatever the job raises, and `Cancelled` if the client has disconnected.
     """
     studio: Studio = request.app.state.studio
 
@@ -281,7 +281,7 @@ async def run_job(request: Request, job: Job) -> Any:
 async def run_reading_job(request: Request, is_read: Callable[[], bool], job: Job) -> Any:
     """Run a job that takes a reading slot too, unless the text it needs has been read.
 
-    Errors: as of `run_job`, and `Busy` where all slots are taken.
+    Errors: as of `run_job`, and `Busy` if all slots are taken.
     """
     studio: Studio = request.app.state.studio
 

@@ -55,7 +55,7 @@ def application(
     app = FastAPI(
         title="glasshead studio",
         version=__version__,
-        description="What the studio's page shows, as data. For this machine alone.",
+        description="The data of the studio's page. For this machine alone.",
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
@@ -130,7 +130,7 @@ def _not_served(request: Request, error: Exception) -> JSONResponse:
     status, headers = getattr(error, "status_code", 400), getattr(error, "headers", None) or {}
     path = printable(request.url.path[:_LONGEST])
     sentences = {
-        404: Message("there is nothing at {path}: the page itself is at /.", path=path),
+        404: Message("there is nothing at {path}. The page itself is at /.", path=path),
         400: Message("the request has content that cannot be read."),
         405: Message(
             "the method of {path} must be {method}, got {got}.",
@@ -175,7 +175,7 @@ def serve(
         opens: Whether to open the browser.
         announce: Called with the page's URL once the server answers.
 
-    Errors: an OSError where the address is not one of this machine's, or the port is in use.
+    Errors: an OSError if the address is not one of this machine's, or the port is in use.
     """
     token = None if is_own_alone(host) else secrets.token_urlsafe(24)
     with contextlib.closing(listening_on(host, port)) as listening:
@@ -251,7 +251,7 @@ def _browse(url: str) -> None:
 def listening_on(host: str, port: int) -> socket.socket:
     """Create a socket bound to an address.
 
-    Errors: an OSError in one sentence where it is not one of this machine's, or the port is in use.
+    Errors: an OSError in one sentence if it is not one of this machine's, or the port is in use.
     """
     listening = None
     try:

@@ -25,7 +25,7 @@ class NotYetError(RuntimeError):
 
 
 def stop_if(cancelled: Cancel) -> None:
-    """Raise `Cancelled` where `cancelled()` returns True.
+    """Raise `Cancelled` if `cancelled()` returns True.
 
     >>> stop_if(None), stop_if(lambda: False)
     (None, None)
@@ -106,7 +106,7 @@ def block_sums(
         block: Side of a block in queries and in keys, a power of 2.
         cancelled: Polled every few milliseconds, from the pool's threads.
 
-    Errors: `Cancelled` where `cancelled()` returned True.
+    Errors: `Cancelled` if `cancelled()` returned True.
 
     >>> import glasshead as gh
     >>> x = torch.zeros(5, 1)
@@ -207,7 +207,7 @@ def pyramid(
         progress: Called with the fraction of the work done, after each band.
         cancelled: Polled every few milliseconds.
 
-    Errors: `Cancelled` where `cancelled()` returned True.
+    Errors: `Cancelled` if `cancelled()` returned True.
 
     >>> import glasshead as gh
     >>> W = gh.Attention().weights(torch.zeros(3, 1), torch.zeros(3, 1))
@@ -251,7 +251,7 @@ class TileCache(Cache[Tensor]):
     Args:
         limit: Maximum size in bytes, 64 MiB by default.
 
-    Errors: a TypeError or ValueError where the limit is not a whole number of at least 0.
+    Errors: a TypeError or ValueError if the limit is not a whole number of at least 0.
 
     >>> import torch
     >>> cache = TileCache(limit=100)
@@ -295,7 +295,7 @@ class Atlas:
         levels: Number of levels, counted from 0.
         overview_level: Finest level of the overview; finer tiles are computed on demand.
 
-    Errors: a ValueError for weights of several heads, or where there is no query or no key.
+    Errors: a ValueError for weights of several heads, or if there is no query or no key.
 
     Source: the numbers equal those of `PooledMap`.
 
@@ -364,7 +364,7 @@ class Atlas:
             cancelled: Polled every few milliseconds.
 
         Errors: a TypeError or ValueError for a tile that does not exist, `NotYetError` for one of
-        more than 2^24 weights without an overview, `Cancelled` where `cancelled()` returned True.
+        more than 2^24 weights without an overview, `Cancelled` if `cancelled()` returned True.
         """
         rows, columns = self.size(level)
         row, column = _below(row, rows, "row"), _below(column, columns, "column")
@@ -378,8 +378,8 @@ class Atlas:
         )
         if level >= self.overview_level and pairs > _AT_ONCE:
             raise NotYetError(
-                f"a tile of level {level} takes the overview, which is not there yet: call "
-                f"overview() first."
+                f"a tile of level {level} needs the overview, which is not there yet. Call "
+                "overview() first."
             )
         key = (self._number, level, row, column)
         tile = self._cache.get(
@@ -401,7 +401,7 @@ class Atlas:
             progress: Called with the fraction of the work done, from 0 to 1.
             cancelled: Polled every few milliseconds; on cancellation nothing is stored.
 
-        Errors: `Cancelled` where `cancelled()` returned True.
+        Errors: `Cancelled` if `cancelled()` returned True.
         """
         while not self._making.acquire(timeout=0.02):
             stop_if(cancelled)

@@ -99,7 +99,7 @@ class Work:
             stage: Name of the stage, a key of `words`.
             done, of: Units of the stage that are done, and their total.
 
-        Errors: `Cancelled` where the work was cancelled.
+        Errors: `Cancelled` if the work was cancelled.
         """
         self.check()
         now = time.monotonic()
@@ -110,7 +110,7 @@ class Work:
     def follow(self, other: "Work | None") -> None:
         """Report the progress of another's work, which this one waits for.
 
-        Errors: `Cancelled` where this work was cancelled.
+        Errors: `Cancelled` if this work was cancelled.
         """
         self.check()
         if other is not None and (progress := other.news()) is not None:
@@ -130,7 +130,7 @@ class Work:
         return self._cancelled.is_set()
 
     def check(self) -> None:
-        """Raise `Cancelled` where the work was cancelled."""
+        """Raise `Cancelled` if the work was cancelled."""
         if self.cancelled:
             raise Cancelled
 
@@ -143,7 +143,7 @@ class Slots:
     ...     with slots.taken():
     ...         pass
     Traceback (most recent call last):
-    glasshead.studio.background_jobs.Busy: as much work is under way already as is allowed ...
+    glasshead.studio.background_jobs.Busy: the limit of concurrent tasks is 1, ...
     """
 
     def __init__(self, count: int) -> None:
@@ -152,12 +152,12 @@ class Slots:
     def take(self) -> None:
         """Acquire a slot, to be released by `give_back`.
 
-        Errors: `Busy` where all are taken.
+        Errors: `Busy` if all are taken.
         """
         if not self._free.acquire(blocking=False):
             raise Busy(
-                "as much work is under way already as is allowed at once ({count}): wait for "
-                "some of it.",
+                "the limit of concurrent tasks is {count}, and it is reached. Wait for one of "
+                "them to end.",
                 count=self._count,
             )
 
@@ -169,7 +169,7 @@ class Slots:
     def taken(self) -> Iterator[None]:
         """Hold a slot while the block runs, without waiting for one.
 
-        Errors: `Busy` where all are taken.
+        Errors: `Busy` if all are taken.
         """
         self.take()
         try:
@@ -181,7 +181,7 @@ class Slots:
     def turn(self, work: Work) -> Iterator[None]:
         """Wait for a free slot and hold it while the block runs.
 
-        Errors: `Cancelled` where the work is cancelled meanwhile.
+        Errors: `Cancelled` if the work is cancelled meanwhile.
         """
         while not self._free.acquire(timeout=_INTERVAL):
             work.check()
@@ -328,19 +328,19 @@ class SizedCache(Cache[_S]):
     def reserved(self, size: int) -> Iterator[None]:
         """Reserve bytes for a value while it is computed, evicting the least recently used.
 
-        Errors: `TooMuch` where the limit is smaller than `size`, `Busy` where other computations
+        Errors: `TooMuch` if the limit is smaller than `size`, `Busy` if other computations
         have reserved it.
         """
         if size > self.limit:
             raise TooMuch(
-                "queries and keys of this text would take {size:,} bytes, and {limit:,} are "
-                "allowed: choose a shorter text.",
+                "queries and keys of a text may take at most {limit:,} bytes, but this text needs "
+                "{size:,}. Choose a shorter text.",
                 size=size,
                 limit=self.limit,
             )
         with self._changed:
             if size + self._reserved > self.limit:
-                raise Busy("another text is being read, which takes the memory: wait for it.")
+                raise Busy("another text is being read, which takes the memory. Wait for it.")
             self._evict(size)
             self._reserved += size
         try:

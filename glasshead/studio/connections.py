@@ -20,7 +20,7 @@ class Connection(H11Protocol):
         given: Arguments of uvicorn.
 
     Attributes:
-        deadline: The timer that closes the connection; None where no head is awaited.
+        deadline: The timer that closes the connection; None if no head is awaited.
     """
 
     def __init__(self, patience: float, most: int, **given: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which blocks of a head's weights are hidden by its mask: those of a map's pixels."""
+"""Find the blocks of a head's weights that its mask hides: those of a map's pixels."""
 
 from dataclasses import replace
 from typing import cast
@@ -24,7 +24,7 @@ def mark_hidden(
     columns: range,
     block: int = 1,
 ) -> Float[Tensor, "row_blocks column_blocks"]:
-    """Return sums of blocks with −0 where a block's pairs are all hidden, and 0 where some are not.
+    """Return sums of blocks with −0 if a block's pairs are all hidden, and 0 if some are not.
 
     −0 equals 0 in every sum and comparison; only its sign tells a weight that has become 0 from a
     pair that the mask hides.

@@ -173,7 +173,7 @@ def code_alone(source: str) -> str:
 
     Each is replaced by spaces, so that offsets and line numbers stay those of the source.
 
-    Errors: a ValueError where a string or a template has no end.
+    Errors: a ValueError if a string or a template has no end.
 
     >>> code_alone('let a = "import";  // export')
     'let a =         ;           '
@@ -265,7 +265,7 @@ def linked(sources: Mapping[str, str], *entries: str, after: Container[str] = ()
         entries: Paths of the entry modules.
         after: Paths of the modules of a script that has run before.
 
-    Errors: a ValueError where a module has another form, imports a name that does not exist, or
+    Errors: a ValueError if a module has another form, imports a name that does not exist, or
     imports in a circle.
 
     >>> sources = {"a.js": 'import { b } from "./b.js";\nb();', "b.js": "export const b = f;"}
@@ -282,7 +282,7 @@ def linked(sources: Mapping[str, str], *entries: str, after: Container[str] = ()
     found = _MARKUP.search(script)
     if found is not None:
         raise ValueError(
-            f"a script in a page cannot hold {found[0]!r}: write it in two parts that are joined."
+            f"a script in a page cannot hold {found[0]!r}. Write it in two parts that are joined."
         )
     return script
 
@@ -303,11 +303,11 @@ def _visit(
         return
     if name in above:
         circle = " > ".join((*above[above.index(name) :], name))
-        raise ValueError(f"modules cannot import in a circle, as {circle} do: take one apart.")
+        raise ValueError(f"modules cannot import in a circle, as {circle} do. Take one apart.")
     module = read(name, sources[name])
     for other, names in module.needs:
         if other not in sources:
-            raise ValueError(f"{name} imports {other}, which is not there: check its path.")
+            raise ValueError(f"{name} imports {other}, which is not there. Check its path.")
         _visit(other, sources, modules, (*above, name))
         imported = [each.split(" as ")[0] for each in names]
         missing = [each for each in imported if each not in modules[other].gives]
@@ -319,7 +319,7 @@ def _visit(
 def read(name: str, source: str) -> Module:
     """Parse a module: its imports, its exports, and its source without the keywords for them.
 
-    Errors: a ValueError where it is written in another form.
+    Errors: a ValueError if it is written in another form.
     """
     try:
         code = code_alone(source)

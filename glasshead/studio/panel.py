@@ -1,4 +1,4 @@
-"""What a view of the page is made of: panels, each with its strings and the routes of its data."""
+"""Panels, the parts of a view of the page: each has its strings and the routes of its data."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class View:
         panels: Its parts.
         is_early: Whether its script comes with the page, instead of when the view is opened.
         export: Adds what a report holds of it, and returns notes on what that leaves out; None
-            where a report has no such view.
+            if a report has no such view.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What several routes take: texts by name, heads, languages, prompts; each with its limits."""
+"""Parameters of several routes: texts by name, heads, languages, prompts; each with limits."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any

@@ -24,7 +24,8 @@ HOLDING = {view.name: view.export for view in VIEWS if view.export is not None}
 _SHOWN = 40
 # Tokens whose maps fit into a file, and tokens that are read in a reasonable time.
 _LIMITS = {"heads": 256, "atlas": 2**14}
-# The view that needs no model.
+# The view of a report without a model. Its vectors are generated, so that it would contradict the
+# maps of a model.
 _WITHOUT_A_MODEL = "steps"
 # Characters of the text that are shown and stored.
 _CHARACTERS = 2000
@@ -33,10 +34,11 @@ _CHARACTERS = 2000
 class Report:
     """The studio's views of one text in a single HTML file, for sharing and for notebooks.
 
-    It opens on the model's heads. It contains the steps of the text's first sentence, the heads and
-    the atlas of as many of its tokens as a small file has room for, and, of a translator, the
-    alignment; each number as the library computes it. The page states which parts of the text it
-    omits, and why a view is missing; if no view of the model is possible, an error is raised.
+    It opens on the model's heads. It contains the heads and the atlas of as many of the text's
+    tokens as a small file has room for, and, of a translator, the alignment; without a model, the
+    steps of the text's first sentence. Each number is as the library computes it. The page states
+    which parts of the text it omits, and why a view is missing; if no view of the model is
+    possible, an error is raised.
 
     Attributes:
         tokens: Tokens shown and tokens in all, by view.
@@ -174,13 +176,17 @@ def _answers_of(
     Errors: a `Refusal` if all views of the model are refused.
     """
     answers, description = StoredAnswers(), about(content.studio)
-    views: dict[str, str | None] = {view: description["views"][view] for view in HOLDING}
+    views: dict[str, str | None] = {
+        view: description["views"][view]
+        for view in HOLDING
+        if view != _WITHOUT_A_MODEL or content.studio.subject.folder is None
+    }
     notes: dict[str, list[str]] = {}
     refused: dict[str, Refusal] = {}
-    for view, hold in HOLDING.items():
-        if views[view] is None:
+    for view, why in list(views.items()):
+        if why is None:
             try:
-                notes[view] = hold(answers, content)
+                notes[view] = HOLDING[view](answers, content)
             except Refusal as error:
                 sentence = Say(content.lang).translated(error)
                 views[view] = without_places(sentence, private_places(content.studio))

@@ -53,8 +53,8 @@ class RequestLimits:
     def _refused(self, scope: Scope) -> JSONResponse | None:
         if self._under_way >= self._limits.requests:
             sentence = Message(
-                "as many requests are being answered already as are allowed at once ({count}): "
-                "wait for one.",
+                "the limit of concurrent requests is {count}, and it is reached. Wait for one "
+                "of them to end.",
                 count=self._under_way,
             )
             return refused(scope, 429, sentence)
@@ -75,7 +75,8 @@ class RequestLimits:
                 message = await asyncio.wait_for(receive(), self._limits.patience)
             except TimeoutError as error:
                 sentence = Message(
-                    "nothing more came for {seconds:g} s: send the request again.",
+                    "the rest of the request did not arrive within {seconds:g} s. Send the "
+                    "request again.",
                     seconds=self._limits.patience,
                 )
                 raise HTTPException(408, sentence) from error
@@ -157,19 +158,21 @@ class Guard:
         await (refused or self._app)(scope, receive, guarded)
 
     def _refused(self, scope: Scope, headers: Headers) -> JSONResponse | None:
-        """Return the refusal of a request, or None where it is allowed."""
+        """Return the refusal of a request, or None if it is allowed."""
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_own(hosts[0]):
-            sentence = Message("the studio answers under its own address alone: open that one.")
+            sentence = Message("the studio answers only under its own address. Open that one.")
             return refused(scope, 421, sentence)
         if not (scope["path"].startswith("/") and scope["path"].isprintable()):
             sentence = Message("a path must begin with a slash and have only printable characters.")
             return refused(scope, 400, sentence)
         if not _is_from_own_page(scope, headers, hosts[0]):
-            sentence = Message("the studio answers its own page alone: open the page itself.")
+            sentence = Message("the studio answers only its own page. Open the page itself.")
             return refused(scope, 403, sentence)
         if not self._is_admitted(scope, headers):
-            sentence = Message("the address lacks the studio's token: open the one it printed.")
+            sentence = Message(
+                "the address lacks the studio's token. Open the address that the studio printed."
+            )
             return refused(scope, 401, sentence)
         return None
 
@@ -188,7 +191,7 @@ class Guard:
 
 
 def _name(host: str) -> str | None:
-    """Return the host name without port and brackets, or None where it is malformed.
+    """Return the host name without port and brackets, or None if it is malformed.
 
     >>> _name("[::1]:80"), _name("LOCALHOST"), _name("localhost:"), _name("a:1:2")
     ('::1', 'localhost', None, None)

@@ -1,4 +1,4 @@
-"""What all views share: the strings around them, what the studio says of itself, and texts."""
+"""Parts that all views share: common strings, the description of the studio, and texts."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -33,8 +33,8 @@ WORDS = {
     "shell.kind.write": _("Language model"),
     "shell.kind.model": _("Model"),
     "shell.kind.vision": _("Vision model"),
-    "shell.hidden": _("grey: hidden by the mask"),
-    "shell.colors": _("Colours"),
+    "shell.hidden": _("gray: hidden by the mask"),
+    "shell.colors": _("Colors"),
     "shell.linear": _("linear"),
     "shell.log": _("logarithmic"),
     "shell.zoom": _("Zoom"),
@@ -49,7 +49,7 @@ WORDS = {
         "continues by itself."
     ),
     "shell.back": _("The studio is back."),
-    "shell.fault": _("Something went wrong on this page ({error}): please report it."),
+    "shell.fault": _("Something went wrong on this page ({error}). Please report it."),
     "shell.how": _("These commands train a small translator, and open it here:"),
     "shell.again": _("Try again"),
     "shell.choose": _("Choose a text"),
@@ -62,7 +62,9 @@ WORDS = {
         "This is a built-in text, because the held-out data of this training run cannot be "
         "read: {why}"
     ),
-    "shell.large": _("The limit is {most} bytes, and this file has {size}: choose a shorter text."),
+    "shell.large": _(
+        "A text must have at most {most} bytes, but this file has {size}. Choose a shorter text."
+    ),
     # Separates the items of a list.
     "shell.comma": _(", "),
     # Stands between a name and its value.
@@ -74,7 +76,7 @@ WORDS = {
 def words(lang: str) -> dict[str, str]:
     """Return the page's strings by name, in a language.
 
-    Errors: a ValueError where the language is unknown.
+    Errors: a ValueError if the language is unknown.
 
     >>> words("es")["shell.language"]
     'Idioma'
@@ -119,9 +121,9 @@ def first_view(subject: StudioSubject, kind: Kind | None) -> str:
 
 
 def about(studio: Studio, say: Say | None = None) -> dict[str, Any]:
-    """Describe a studio as JSON: its subject, views, limits, languages and colours.
+    """Describe a studio as JSON: its subject, views, limits, languages and colors.
 
-    `models` are the names of all models, where there are several;
+    `models` are the names of all models, if there are several;
     `views` maps each view to None, or to the name of the string that says why it is unavailable;
     `first` is the view that the page opens with;
     `problem` says what is wrong with the folder, in the language of `say`.
@@ -163,7 +165,7 @@ def _labels(subjects: Sequence[StudioSubject]) -> list[str]:
 
 
 def palette() -> dict[str, list[str]]:
-    """Return the colour map of weights, from 0 to the largest, for light and dark pages."""
+    """Return the color map of weights, from 0 to the largest, for light and dark pages."""
     return {
         paper: [hexadecimal(paint(place, dark=paper == "dark")) for place in range(LEVELS + 1)]
         for paper in ("light", "dark")
@@ -178,14 +180,14 @@ def shell_routes(routes: "Routes") -> None:
 
     @routes.at_once("/about")
     def description(say: Say) -> dict[str, Any]:
-        """Describe the studio: its subject, views, limits, languages and colours."""
+        """Describe the studio: its subject, views, limits, languages and colors."""
         return about(studio, say)
 
     @routes.json("/sample")
     def sample() -> dict[str, str]:
         """Return the text that a view of the model begins with, and where it is from.
 
-        Of a run: from its held-out part. 404 where there is no model.
+        Of a run: from its held-out part. 404 if there is no model.
         """
         return asdict(studio.subject.sample())
 
@@ -203,11 +205,11 @@ def shell_routes(routes: "Routes") -> None:
     def add_text(text: Annotated[str, {"json_schema_extra": described}]) -> dict[str, str]:
         """Store a text and return its name, by which views refer to it.
 
-        413 where it has too many bytes in UTF-8.
+        413 if it has too many bytes in UTF-8.
         """
         return {"id": studio.texts.add(text)}
 
     @routes.at_once("/texts/{name}")
     def text(name: TextName) -> dict[str, str]:
-        """Return a stored text; 410 where it is no longer stored."""
+        """Return a stored text; 410 if it is no longer stored."""
         return {"text": studio.texts[name]}

@@ -77,7 +77,7 @@ class StoredAnswers:
             given: Path, parameters and answer of each.
             work: Checked for cancellation before each.
 
-        Errors: `Cancelled` where the work was cancelled.
+        Errors: `Cancelled` if the work was cancelled.
         """
         for path, parameters, answer in given:
             work.check()
@@ -89,7 +89,7 @@ class StoredAnswers:
         Args:
             missing: The page's message for a request without an answer.
 
-        Errors: a ValueError where a number in a plain answer is not finite.
+        Errors: a ValueError if a number in a plain answer is not finite.
         """
         try:
             answers = json.dumps(self.by_key, separators=(",", ":"), allow_nan=False).encode()
@@ -129,7 +129,7 @@ def packed(content: bytes) -> str:
 def in_a_script(value: Any) -> str:
     r"""Serialize a value to ASCII JSON that is safe inside a script element.
 
-    Errors: a ValueError where a number is not finite.
+    Errors: a ValueError if a number is not finite.
 
     >>> in_a_script("<!-- \u2028")
     '"\\u003c!-- \\u2028"'

@@ -68,7 +68,7 @@ class SentTexts:
     def add(self, text: str) -> str:
         """Store a text and return its name.
 
-        Errors: a `Refusal` where it has no word or is too long.
+        Errors: a `Refusal` if it has no word or is too long.
         """
         # A lone surrogate cannot be encoded as UTF-8, so no response could return it.
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -77,7 +77,8 @@ class SentTexts:
             raise Refusal("Enter at least one word, or choose a text.")
         if len(content) > self._limits.text:
             raise TooMuch(
-                "The limit is {most:,} bytes, and this text has {count:,}: choose a shorter text.",
+                "A text must have at most {most:,} bytes, but this text has {count:,}. Choose a "
+                "shorter text.",
                 most=self._limits.text,
                 count=len(content),
             )
@@ -88,11 +89,11 @@ class SentTexts:
     def __getitem__(self, name: str) -> str:
         """Return the text of a name.
 
-        Errors: `Forgotten` where there is no such text, or no longer.
+        Errors: `Forgotten` if there is no such text, or no longer.
         """
         text = self._texts.find(name)
         if text is None:
-            raise Forgotten("this text is no longer here: open it again.")
+            raise Forgotten("this text is no longer here. Open it again.")
         return text
 
 
@@ -132,7 +133,7 @@ class Studio:
     def model(self, number: int) -> StudioSubject:
         """Return one of the models, counted from 0, which is the studio's subject.
 
-        Errors: a `Refusal` where there is no such model.
+        Errors: a `Refusal` if there is no such model.
         """
         every = (self.subject, *self.others)
         check_place("model", number, len(every))

@@ -82,7 +82,7 @@ def sample_of(folder: Path, kind: str) -> Sample:
 def _held_out(folder: Path, task: str) -> str:
     """Return the beginning of a text that a run has held out.
 
-    Errors: an OSError or ValueError where its files cannot be read, or are not those any more that
+    Errors: an OSError or ValueError if its files cannot be read, or are not those any more that
     it was trained on.
     """
     job = _job(task)
@@ -92,8 +92,8 @@ def _held_out(folder: Path, task: str) -> str:
     corpus = job.read(data)
     if corpus.found["sha256"] != data.sha256:
         raise ValueError(
-            f"the texts of {', '.join(data.files)} are not those any more that the run was trained "
-            f"on: put them back, or choose a text."
+            f"the texts of {', '.join(data.files)} must be those that the run was trained on, got "
+            "others. Put them back, or choose a text."
         )
     texts = [one if task == "write" else one[0] for one in islice(corpus.held_out, _LOOKED_AT)]
     is_cut = task == "write" and not data.held_out_files and len(corpus.training) == 1
@@ -130,7 +130,7 @@ def _from_a_line(text: str) -> str:
 def beginning(texts: Iterable[str], longest: int = _LONGEST_SAMPLE) -> str:
     """Return the first text with a word, cut after a sentence or a word where it is long.
 
-    Errors: a ValueError where none has a word.
+    Errors: a ValueError if none has a word.
 
     >>> beginning([" ", "The sun. The moon and the stars."], longest=14)
     'The sun.'
@@ -139,7 +139,7 @@ def beginning(texts: Iterable[str], longest: int = _LONGEST_SAMPLE) -> str:
     """
     text = next((text.strip() for text in texts if text.strip()), None)
     if text is None:
-        raise ValueError("the held-out texts of the run have no word: choose a text.")
+        raise ValueError("the held-out texts of the run have no word. Choose a text.")
     if len(text) <= longest:
         return text
     for end in (r"(?<=[.!?])\s|(?<=[。！？])", r"\s"):
@@ -163,18 +163,18 @@ _HELD: dict[Kind, str] = {
 }
 # Why a view cannot be had here.
 _NO_TRANSLATOR = _(
-    "an alignment needs a translation model, and {here}: start the studio with the folder of one."
+    "an alignment needs a translation model, got {here}. Start the studio with the folder of one."
 )
 _NO_MODEL = _(
-    "a text needs a model that reads it, and {here}: start the studio with the folder of one."
+    "a text needs a model that reads it, got {here}. Start the studio with the folder of one."
 )
 _NO_WEIGHTS = _(
-    "a map without a text needs stored weights, and {here}: start the studio with a file of them."
+    "a map without a text needs stored weights, got {here}. Start the studio with a file of them."
 )
 _NO_VISION = _(
-    "a picture needs a vision model, and {here}: start the studio with the folder of one."
+    "a picture needs a vision model, got {here}. Start the studio with the folder of one."
 )
-_NO_RUN = _("a learning curve needs a run, and {here}: start the studio with the folder of one.")
+_NO_RUN = _("a learning curve needs a run, got {here}. Start the studio with the folder of one.")
 # The files of a model; the logs of a training change all the time and do not count.
 _MODEL_FILES = (
     "config.json",
@@ -220,15 +220,15 @@ class StudioSubject:
 
     @property
     def kind(self) -> Kind | None:
-        """The kind of subject: a task, "model" or "weights"; None where there is no folder.
+        """The kind of subject: a task, "model" or "weights"; None if there is no folder.
 
-        Errors: an OSError or ValueError in one sentence where the folder holds none of these.
+        Errors: an OSError or ValueError in one sentence if the folder holds none of these.
         """
         if self.folder is None:
             return None
         if self.is_file:
             if not self.folder.is_file():
-                raise NotThere("{name} is not there: check its name.", name=self.name)
+                raise NotThere("{name} is not there. Check its name.", name=self.name)
             return "weights"
         if self.folder.suffix == ".bin" and self.folder.is_file():
             if is_llama2c(self.folder):
@@ -240,8 +240,8 @@ class StudioSubject:
             )
         if not self.folder.is_dir():
             raise NotThere(
-                "{name} is no folder: name one of a run, or of a model of Hugging Face or "
-                "llama2.c.",
+                "{name} is not a folder. Name one of a run, or of a Hugging Face or llama2.c "
+                "model.",
                 name=self.name,
             )
         if reads_pictures(self.folder):
@@ -273,7 +273,7 @@ class StudioSubject:
     def reader(self) -> "Reader":
         """Load the model for reading texts.
 
-        Errors: an OSError or ValueError in one sentence where it cannot be loaded.
+        Errors: an OSError or ValueError in one sentence if it cannot be loaded.
         """
         from glasshead.tasks.readers.open_reader import open_any_reader
 
@@ -282,7 +282,7 @@ class StudioSubject:
     def translator(self) -> "TextTranslator":
         """Load the translator.
 
-        Errors: an OSError or ValueError in one sentence where it cannot be loaded.
+        Errors: an OSError or ValueError in one sentence if it cannot be loaded.
         """
         if (kind := self.kind) != "translate":
             raise self._without(_NO_TRANSLATOR, kind)
@@ -293,7 +293,7 @@ class StudioSubject:
     def pictures(self) -> "PictureReader":
         """Load the vision model.
 
-        Errors: an OSError or ValueError in one sentence where it cannot be loaded.
+        Errors: an OSError or ValueError in one sentence if it cannot be loaded.
         """
         if (kind := self.kind) != "vision":
             raise self._without(_NO_VISION, kind)
@@ -304,14 +304,14 @@ class StudioSubject:
     def sample(self) -> Sample:
         """Return the text that a view of the model begins with.
 
-        Errors: as of `kind`, and a `NotThere` where there is no model.
+        Errors: as of `kind`, and a `NotThere` if there is no model.
         """
         return self._opened("sample", lambda folder: sample_of(folder, str(self.kind)))
 
     def weights(self) -> gh.Weights:
         """Load the stored weights.
 
-        Errors: an OSError or ValueError in one sentence where they cannot be loaded.
+        Errors: an OSError or ValueError in one sentence if they cannot be loaded.
         """
         return self._opened("weights", gh.Weights.load)
 
@@ -332,7 +332,7 @@ class StudioSubject:
     def check_run(self) -> None:
         """Check that there is no model alone, or weights, in place of a training run.
 
-        Errors: a `NotThere` where there is.
+        Errors: a `NotThere` if there is.
         """
         try:
             kind = self.kind
@@ -342,9 +342,9 @@ class StudioSubject:
             raise self._without(_NO_RUN, kind)
 
     def _without(self, sentence: str, kind: Kind | None) -> NotThere:
-        here = Message("there is none here")
+        here = Message("no model")
         if kind is not None:
-            here = Message("{name} holds {held}", name=self.name, held=Message(_HELD[kind]))
+            here = Message("{held} in {name}", name=self.name, held=Message(_HELD[kind]))
         return NotThere(sentence, here=here)
 
     def _files(self) -> list[Path]:
@@ -375,7 +375,7 @@ def stored_tokens(weights: Path, keys: int) -> tuple[tuple[str, ...], str | None
         keys: Number of keys of the weights.
 
     Returns:
-        The tokens, long ones truncated, and an error message, None where there is no such file.
+        The tokens, long ones truncated, and an error message, None if there is no such file.
     """
     file = weights.with_suffix(".tokens.json")
     try:
@@ -402,7 +402,7 @@ def _tokens(file: Path, keys: int, size: int, _modified: int) -> tuple[tuple[str
             return tuple(token[:_LONGEST] for token in found), None
     return (), (
         f"{printable(file.name)} must be a JSON list of {keys:,} strings, one per key, got "
-        f"{held}. Fix or remove it; numbers stand for the tokens meanwhile."
+        f"{held}. Fix or remove it; until then, numbers stand for the tokens."
     )
 
 
@@ -450,7 +450,7 @@ class ModelPass:
     def call(self, layer: int) -> Call:
         """Return the captured call of a layer, counted from 0.
 
-        Errors: a `Refusal` where there is no such layer.
+        Errors: a `Refusal` if there is no such layer.
         """
         check_place("layer", layer, len(self.layers))
         return self.seen[self.layers[layer]][0]
@@ -458,21 +458,21 @@ class ModelPass:
     def weights(self, layer: int) -> gh.Weights:
         """Return the lazy weights of all heads of a layer, `[1, heads, length, length]`.
 
-        Errors: a `Refusal` where there is no such layer.
+        Errors: a `Refusal` if there is no such layer.
         """
         return self.call(layer).weights  # type: ignore[return-value] - they are always kept
 
     def head(self, layer: int, head: int) -> gh.Weights:
         """Return the lazy weights of one head, `[length, length]`.
 
-        Errors: a `Refusal` where there is no such layer or head.
+        Errors: a `Refusal` if there is no such layer or head.
         """
         return self.weights(layer).head(*self._index(layer, head))
 
     def statistic(self, layer: int, head: int, name: str) -> Float[Tensor, "..."]:
         """Return a requested statistic of one head, such as "entropy".
 
-        Errors: a `Refusal` where there is no such layer or head.
+        Errors: a `Refusal` if there is no such layer or head.
         """
         return self.call(layer)[name][self._index(layer, head)]
 
@@ -485,7 +485,7 @@ class ModelPass:
 def check_place(what: str, number: int, count: int) -> None:
     """Check a layer or head index, counted from 0, against the number of them.
 
-    Errors: a `Refusal` where it is out of range.
+    Errors: a `Refusal` if it is out of range.
     """
     if not 0 <= number < count:
         raise Refusal(

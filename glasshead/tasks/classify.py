@@ -19,7 +19,7 @@ from glasshead.tasks.train_classifier import (
     CLASSIFY,
     PRESETS,
     ClassifySettings,
-    Labelled,
+    Labeled,
     collated,
     encoded,
     read_labelled,
@@ -70,7 +70,7 @@ class TextClassifier:
     def load(cls, folder: str | Path) -> Self:
         """Load the model of a run folder.
 
-        Errors: an OSError where the folder is missing or incomplete; a ValueError where it is of
+        Errors: an OSError if the folder is missing or incomplete; a ValueError if it is of
         another task, or its parts do not fit each other.
         """
         return cls(*CLASSIFY.load(folder))
@@ -171,11 +171,11 @@ def evaluate(
 
     Args:
         classifier: The classifier.
-        files: Tables of labelled texts; none: the texts that the run held out.
+        files: Tables of labeled texts; none: the texts that the run held out.
         progress: Called with the number of texts done and in all.
 
-    Errors: an OSError or ValueError where a file cannot be read, or has a label that is not among
-    the training labels; a ValueError where the held-out data has changed.
+    Errors: an OSError or ValueError if a file cannot be read, or has a label that is not among
+    the training labels; a ValueError if the held-out data has changed.
     """
     require("evaluating a classifier", "torchmetrics")
     from torchmetrics.functional.classification import (
@@ -184,25 +184,25 @@ def evaluate(
         multiclass_f1_score,
     )
 
-    labelled, labels = _labelled(classifier, files), classifier.settings.data.answers
-    answers = classifier.classify([text for text, _ in labelled], progress)
-    right = torch.tensor([labels.index(label) for _, label in labelled])
+    labeled, labels = _labelled(classifier, files), classifier.settings.data.answers
+    answers = classifier.classify([text for text, _ in labeled], progress)
+    right = torch.tensor([labels.index(label) for _, label in labeled])
     given = torch.tensor([labels.index(answer.label) for answer in answers])
     shares = torch.tensor(
-        [answer.shares[label] for answer, (_, label) in zip(answers, labelled, strict=True)]
+        [answer.shares[label] for answer, (_, label) in zip(answers, labeled, strict=True)]
     )
     count = len(labels)
     return LabelEvaluation(
         accuracy=float(multiclass_accuracy(given, right, count, average="micro")),
         f1=float(multiclass_f1_score(given, right, count, average="macro")),
         loss=float(-shares.clamp(min=1e-30).log().mean()),
-        texts=len(labelled),
+        texts=len(labeled),
         labels=labels,
         confusion=multiclass_confusion_matrix(given, right, count).tolist(),
     )
 
 
-def _labelled(classifier: TextClassifier, files: Sequence[str]) -> list[Labelled]:
+def _labelled(classifier: TextClassifier, files: Sequence[str]) -> list[Labeled]:
     data = classifier.settings.data
     if files:
         check_columns(files, {"text": data.text, "label": data.label}, settable=False)

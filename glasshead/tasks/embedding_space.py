@@ -1,4 +1,4 @@
-"""Token embeddings: nearest neighbours, and a projection to the plane."""
+"""Token embeddings: nearest neighbors, and a projection to the plane."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Neighbor:
-    """A nearest neighbour of a token.
+    """A nearest neighbor of a token.
 
     Attributes:
         number: Token id.
@@ -56,9 +56,9 @@ class EmbeddingSpace:
         self._known = [number for number in range(len(vectors)) if number not in special]
 
     def near(self, word: str, count: int = 10) -> list[Neighbor]:
-        """Return the nearest neighbours of a word by cosine similarity, without itself.
+        """Return the nearest neighbors of a word by cosine similarity, without itself.
 
-        Errors: a ValueError where the word is not a single token.
+        Errors: a ValueError if the word is not a single token.
         """
         number = self.number(word)
         similar = self.vectors @ self.vectors[number]
@@ -79,8 +79,8 @@ class EmbeddingSpace:
                 return tokens[0]
         pieces = " ".join(repr(self.tokenizer.token(i)) for i in self.tokenizer.encode(word))
         raise ValueError(
-            f"{word!r} is not a token of this run, but {pieces or 'nothing'}. Choose one that the "
-            "text has often."
+            f"{word!r} must be a token of this run, but is cut into {pieces or 'nothing'}. Choose "
+            "a word that occurs often in the text."
         )
 
     def flat(self) -> Float[Tensor, "known 2"]:
@@ -96,7 +96,7 @@ class EmbeddingSpace:
         return centered @ (axes[:2] * signs).T
 
     def picture(self, word: str, near: Sequence[Neighbor]) -> bytes:
-        """Draw the projection as PNG, labelling the word and its neighbours."""
+        """Draw the projection as PNG, labeling the word and its neighbors."""
         from matplotlib.figure import Figure
 
         points = dict(zip(self._known, self.flat().tolist(), strict=True))

@@ -44,7 +44,7 @@ def made_tokenizer(
         lowercase: Whether texts are lowercased.
         composed: As of `train_bpe`; words and their pieces are always composed.
 
-    Errors: a ValueError where there is no text, or the vocabulary is too small.
+    Errors: a ValueError if there is no text, or the vocabulary is too small.
 
     >>> made_tokenizer("words", ["The sun and the sea"], 7).vocab_size
     7
@@ -208,7 +208,7 @@ class Job(Generic[S]):
 
         The README of the folder names `command`, in the language `lang`.
 
-        Errors: an OSError or ValueError where the folder has a run, a file cannot be read, or there
+        Errors: an OSError or ValueError if the folder has a run, a file cannot be read, or there
         are too few examples or too little memory. Then no new folder is left behind.
         """
         settings.check_memory()
@@ -240,7 +240,7 @@ class Job(Generic[S]):
                 only the length of training and the intervals of validating, saving and logging
                 may differ, and where files with the same content are.
 
-        Errors: an OSError or ValueError where there is no run, a file cannot be read, the examples
+        Errors: an OSError or ValueError if there is no run, a file cannot be read, the examples
         have changed, or other settings differ.
         """
         with folder.refusable():
@@ -274,15 +274,15 @@ class Job(Generic[S]):
             folder.write_config(settings.to_json(prepared.config))
         return prepared
 
-    def held_out(self, data: Any, remedy: str = "name a FILE") -> Any:
+    def held_out(self, data: Any, remedy: str = "Name a FILE") -> Any:
         """Read the held-out examples of a run; `remedy` is the advice of error messages.
 
-        Errors: an OSError or ValueError where a file cannot be read, or the examples have changed.
+        Errors: an OSError or ValueError if a file cannot be read, or the examples have changed.
         """
         examples = self.read(data)
         if examples.found["sha256"] != data.sha256:
             raise ValueError(
-                f"the texts must be those that the run was trained on, got others: {remedy} to "
+                f"the texts must be those that the run was trained on, got others. {remedy} to "
                 "evaluate on."
             )
         return examples.held_out
@@ -290,7 +290,7 @@ class Job(Generic[S]):
     def load(self, path: str | Path) -> tuple[Any, Tokenizer, S]:
         """Load the best model of a run folder, its tokenizer and its settings.
 
-        Errors: an OSError where the folder is missing or incomplete; a ValueError where it is of
+        Errors: an OSError if the folder is missing or incomplete; a ValueError if it is of
         another task, or its parts do not fit each other.
         """
         run = RunFolder(path)

@@ -18,7 +18,7 @@ from glasshead.files import check_regular, read_object, whole_file
 from glasshead.message import Message
 
 VALIDATION = "validation_"
-"""What the names of validation metrics begin with in log.csv."""
+"""Prefix of the names of validation metrics in log.csv."""
 
 # Files that precede `config.json`, whose presence makes a folder a run.
 _BEFORE = {"README.md", "tokenizer.json"}
@@ -112,7 +112,7 @@ class RunFolder:
     def keep_checkpoint(self) -> None:
         """Keep the checkpoint as the previous one, before it is replaced.
 
-        Errors: an OSError where that cannot be written.
+        Errors: an OSError if that cannot be written.
         """
         if not self.checkpoint.exists():
             return
@@ -136,7 +136,7 @@ class RunFolder:
             resume: Whether the folder has to exist; else it is created, and removed again if it
                 stays empty.
 
-        Errors: a BlockingIOError where another process trains in the folder.
+        Errors: a BlockingIOError if another process trains in the folder.
         """
         place = Path(os.path.realpath(self.path))
         made = [path for path in (place, *place.parents) if not path.exists()]
@@ -166,7 +166,7 @@ class RunFolder:
     def create(self, *, resume: bool = False) -> None:
         """Create the folder of a new run, or check that there is a run to resume.
 
-        Errors: an OSError where the path is a file, has a run already, or has none to resume.
+        Errors: an OSError if the path is a file, has a run already, or has none to resume.
         """
         if not leads():
             return
@@ -214,7 +214,7 @@ class RunFolder:
     def check_untrained(self) -> None:
         """Check that training has not begun.
 
-        Errors: a FileExistsError where there is a checkpoint or a log.
+        Errors: a FileExistsError if there is a checkpoint or a log.
         """
         if leads() and (self.checkpoint.exists() or self.log.exists()):
             raise self._taken()
@@ -226,7 +226,7 @@ class RunFolder:
     def read_config(self) -> dict[str, Any]:
         """Read config.json.
 
-        Errors: an OSError where there is no folder or no run; a ValueError for malformed JSON.
+        Errors: an OSError if there is no folder or no run; a ValueError for malformed JSON.
         """
         self._check_folder()
         if not self.config.exists():
@@ -275,7 +275,7 @@ class RunFolder:
             command: The command.
             lang: Its language.
 
-        Errors: as of `write_text`, and a ValueError where there is no such language.
+        Errors: as of `write_text`, and a ValueError if there is no such language.
         """
         from glasshead.explanation.translations import Say
 
@@ -307,7 +307,7 @@ class RunFolder:
     def write_text(self, file: Path, text: str) -> None:
         """Write a text, replacing an older file atomically.
 
-        Errors: an OSError where it cannot be written; nothing is left behind.
+        Errors: an OSError if it cannot be written; nothing is left behind.
         """
         self.write_bytes(file, text.encode())
 
@@ -321,7 +321,7 @@ class RunFolder:
     def append(self, file: Path, text: str) -> None:
         """Append to a file; a killed process may leave the last line incomplete.
 
-        Errors: an OSError where it cannot be written.
+        Errors: an OSError if it cannot be written.
         """
         if leads():
             with _write_errors(file):
@@ -334,10 +334,16 @@ class RunFolder:
     def _taken(self) -> FileExistsError:
         if self.failure.exists():
             return FileExistsError(
-                f"{self.path} has the logs of a run that failed. Name another folder."
+                Message(
+                    "{path} has the logs of a run that failed. Name another folder.",
+                    path=self.path,
+                )
             )
         return FileExistsError(
-            f"{self.path} already has a run. Resume it with --resume, or name another folder."
+            Message(
+                "{path} already has a run. Resume it with --resume, or name another folder.",
+                path=self.path,
+            )
         )
 
     def _check_folder(self) -> None:
@@ -463,8 +469,11 @@ def _lock(folder: Path, file: Path) -> int | None:
         except BlockingIOError:
             os.close(descriptor)
             raise BlockingIOError(
-                f"another process is training in {folder}. Wait until it has ended and use "
-                "--resume, or name another folder."
+                Message(
+                    "another process is training in {folder}. Wait until it has ended and use "
+                    "--resume, or name another folder.",
+                    folder=folder,
+                )
             ) from None
         except FileNotFoundError:
             pass

@@ -35,7 +35,7 @@ def assigned(
         assignments: Overrides as typed. Numbers, true, false, none and JSON are parsed; other
             values are strings.
 
-    Errors: a ValueError where one has no "=", or an unknown key.
+    Errors: a ValueError if one has no "=", or an unknown key.
 
     >>> assigned({"model": {"d_model": 8}}, {"model": ["d_model", "norm"]}, ["norm=rms"])
     {'model': {'d_model': 8, 'norm': 'rms'}}
@@ -203,7 +203,7 @@ class RunSettings:
     def from_run(cls, folder: RunFolder) -> Self:
         """Read the settings of a run folder.
 
-        Errors: an OSError where there is no run; a ValueError where it is of another task, or
+        Errors: an OSError if there is no run; a ValueError if it is of another task, or
         incomplete.
         """
         config = folder.read_config()
@@ -279,7 +279,7 @@ class RunSettings:
         Args:
             found: As for `model_config`.
 
-        Errors: a ValueError where it does not suffice.
+        Errors: a ValueError if it does not suffice.
         """
         count = self.model_config(**found).least_parameters
         # Training on a GPU takes no host memory for gradients and optimizer state.

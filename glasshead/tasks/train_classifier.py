@@ -1,4 +1,4 @@
-"""Train a classifier: its labelled texts and their batches, settings, objective and job."""
+"""Train a classifier: its labeled texts and their batches, settings, objective and job."""
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
@@ -64,8 +64,8 @@ class ClassifyData(RunData):
         first: Tokens read from the beginning of a text.
         last: Tokens read from the end of a longer text.
         batch_tokens: Maximum tokens of a batch, including padding.
-        blocks: Number of runs of neighbouring texts that make up the held-out share, for files
-            whose neighbours are related, as reviews of one film; 0: texts are drawn one by one.
+        blocks: Number of runs of neighboring texts that make up the held-out share, for files
+            whose neighbors are related, as reviews of one film; 0: texts are drawn one by one.
         made_up: Number of generated reviews, at most 10⁶.
         answers: The labels.
         texts: Number of training texts.
@@ -93,7 +93,7 @@ class ClassifyData(RunData):
 
 
 # A text and its label.
-Labelled = tuple[str, str]
+Labeled = tuple[str, str]
 
 
 def read_labelled(
@@ -101,8 +101,8 @@ def read_labelled(
     text: str = "text",
     label: str = "label",
     known: Collection[str] | None = None,
-) -> list[Labelled]:
-    r"""Read labelled texts from tables (.jsonl, .csv, .tsv; also .gz and .xz).
+) -> list[Labeled]:
+    r"""Read labeled texts from tables (.jsonl, .csv, .tsv; also .gz and .xz).
 
     Args:
         files: File names.
@@ -110,7 +110,7 @@ def read_labelled(
         label: The column that holds the label; a number is read as text.
         known: The allowed labels; None: any.
 
-    Errors: an OSError where a file does not exist or cannot be read; a ValueError that names the
+    Errors: an OSError if a file does not exist or cannot be read; a ValueError that names the
     file, and the line of a row that is malformed or has another label.
 
     >>> import tempfile
@@ -120,17 +120,17 @@ def read_labelled(
     ...     read_labelled([str(file)])
     [('Not bad at all.', 'good')]
     """
-    labelled, allowance = [], Allowance()
+    labeled, allowance = [], Allowance()
     for file in files:
-        rows: list[Labelled] = read_rows(file, [text, label], allowance)  # type: ignore[assignment]
+        rows: list[Labeled] = read_rows(file, [text, label], allowance)  # type: ignore[assignment]
         if known is not None:
             _check_known(file, rows, (text, label), known)
-        labelled += rows
-    return labelled
+        labeled += rows
+    return labeled
 
 
 def _check_known(
-    file: str, rows: Sequence[Labelled], columns: tuple[str, str], known: Collection[str]
+    file: str, rows: Sequence[Labeled], columns: tuple[str, str], known: Collection[str]
 ) -> None:
     for place, (_, label) in enumerate(rows):
         if label not in known:
@@ -147,11 +147,11 @@ def _spoken(column: str) -> str:
 
 
 class LabelledBatches:
-    """Tokenized labelled texts in batches of similar length, regrouped each epoch.
+    """Tokenized labeled texts in batches of similar length, regrouped each epoch.
 
     Args:
         tokenizer: The tokenizer.
-        labelled: Texts with their labels.
+        labeled: Texts with their labels.
         data: The labels, and how texts are truncated.
         seed: Random seed of the batches.
     """
@@ -159,14 +159,14 @@ class LabelledBatches:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        labelled: Sequence[Labelled],
+        labeled: Sequence[Labeled],
         data: ClassifyData,
         seed: int = 0,
     ) -> None:
         self._pad, self._tokens, self._seed = tokenizer.pad_id, data.batch_tokens, seed
-        self.texts = encoded(tokenizer, [text for text, _ in labelled], data)
+        self.texts = encoded(tokenizer, [text for text, _ in labeled], data)
         numbers = {answer: number for number, answer in enumerate(data.answers)}
-        self.labels = [numbers[label] for _, label in labelled]
+        self.labels = [numbers[label] for _, label in labeled]
         self._lengths = [max(1, len(text)) for text in self.texts]
 
     def batches(self, epoch: int) -> list[list[int]]:
@@ -213,7 +213,7 @@ _HELD_OUT = 1000
 
 @dataclass(frozen=True, eq=False)
 class LabelledCorpus:
-    """Labelled texts split into a training and a held-out part.
+    """Labeled texts split into a training and a held-out part.
 
     Attributes:
         training: Texts to train on.
@@ -222,8 +222,8 @@ class LabelledCorpus:
         tokenizer: The tokenizer that was chosen for the texts.
     """
 
-    training: list[Labelled]
-    held_out: list[Labelled]
+    training: list[Labeled]
+    held_out: list[Labeled]
     columns: Columns = _USUAL
     tokenizer: TokenizerChoice | None = None
 
@@ -249,12 +249,12 @@ class LabelledCorpus:
 
 
 def read_corpus(data: ClassifyData) -> LabelledCorpus:
-    """Read the labelled texts of the files, or generate reviews, split them, choose a tokenizer.
+    """Read the labeled texts of the files, or generate reviews, split them, choose a tokenizer.
 
     Without held-out files, a share of the texts is held out: drawn at random with a fixed seed, or
     taken from the end of each of `blocks` blocks.
 
-    Errors: an OSError or ValueError where a file cannot be read, there is only one label, or a
+    Errors: an OSError or ValueError if a file cannot be read, there is only one label, or a
     held-out label does not occur in training.
     """
     corpus = _of_files(data) if data.files else _generated(data)
@@ -390,7 +390,7 @@ def prepare(
 ) -> Prepared[ClassifySettings]:
     """Build the untrained model and the batches of texts.
 
-    Errors: a ValueError where truncated texts are longer than a batch or the model's context.
+    Errors: a ValueError if truncated texts are longer than a batch or the model's context.
     """
     data = settings.data
     config = settings.model_config(vocab_size=tokenizer.vocab_size, num_answers=len(data.answers))
@@ -407,7 +407,7 @@ def prepare(
     seed = settings.training.seed
     about: list[str] = [
         Message(
-            "{count:,} texts to train on, {held_out:,} held out, labelled {labels}",
+            "{count:,} texts to train on, {held_out:,} held out, labeled {labels}",
             count=len(corpus.training),
             held_out=len(corpus.held_out),
             labels=Message.joined(" or ", data.answers),

@@ -75,8 +75,8 @@ def read_pairs(files: Sequence[str], source: str = "source", target: str = "targ
         source: The column of tables that holds the source text.
         target: The column that holds its translation.
 
-    Errors: an OSError where a file does not exist or cannot be read; a ValueError that names the
-    file and the line where it does not hold pairs.
+    Errors: an OSError if a file does not exist or cannot be read; a ValueError that names the
+    file and the line if it does not hold pairs.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -226,7 +226,7 @@ def read_corpus(data: TranslateData) -> ParallelCorpus:
 
     Without held-out files, a share of the pairs is held out, drawn at random with a fixed seed.
 
-    Errors: an OSError or ValueError where a file cannot be read, or there are too few pairs.
+    Errors: an OSError or ValueError if a file cannot be read, or there are too few pairs.
     """
     if not data.files:
         return _generated(data)
@@ -351,7 +351,7 @@ def prepare(
 ) -> Prepared[TranslateSettings]:
     """Build the untrained model and the batches of pairs.
 
-    Errors: a ValueError where a text is longer than the model's context, or than a batch.
+    Errors: a ValueError if a text is longer than the model's context, or than a batch.
     """
     config = settings.model_config(vocab_size=tokenizer.vocab_size)
     tokens, seed = settings.data.batch_tokens, settings.training.seed

@@ -169,7 +169,7 @@ def read_corpus(data: WriteData) -> TextCorpus:
 
     Without held-out files, a single text is cut in two, and of several the last ones are held out.
 
-    Errors: an OSError or ValueError where a file cannot be read, or there is too little text.
+    Errors: an OSError or ValueError if a file cannot be read, or there is too little text.
     """
     if not data.files:
         from glasshead.tasks.data.stories import held_out, stories
@@ -320,7 +320,7 @@ def prepare(
 ) -> Prepared[WriteSettings]:
     """Build the untrained model and the windows of text.
 
-    Errors: a ValueError where the text is shorter than the model's context.
+    Errors: a ValueError if the text is shorter than the model's context.
     """
     config = settings.model_config(vocab_size=tokenizer.vocab_size)
     length = config.context_length

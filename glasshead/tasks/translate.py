@@ -108,7 +108,7 @@ class TextTranslator:
     def load(cls, folder: str | Path) -> Self:
         """Load the model of a run folder.
 
-        Errors: an OSError where the folder is missing or incomplete; a ValueError where it is of
+        Errors: an OSError if the folder is missing or incomplete; a ValueError if it is of
         another task, or its parts do not fit each other.
         """
         return cls(*TRANSLATE.load(folder))
@@ -130,7 +130,7 @@ class TextTranslator:
             progress: Called with the number of texts done and in all.
             name: Returns the name of a text in error messages, given its number from 1.
 
-        Errors: a ValueError where a text is longer than the model's context.
+        Errors: a ValueError if a text is longer than the model's context.
         """
         return [
             found[0].translation if found else Translation(text, "")
@@ -296,8 +296,8 @@ def evaluate(
         strategy: Decoding strategy.
         progress: Called with the number of texts done and in all.
 
-    Errors: an OSError or ValueError where a file cannot be read, or a text is longer than the
-    model's context; a ValueError where the held-out data has changed.
+    Errors: an OSError or ValueError if a file cannot be read, or a text is longer than the
+    model's context; a ValueError if the held-out data has changed.
 
     Source: Papineni et al. 2002 (BLEU); Popović 2015 (chrF); Post 2018 (a call for clarity in
     reporting BLEU scores), section 3, for the signatures.
@@ -350,7 +350,7 @@ def _pairs(translator: TextTranslator, files: Sequence[str]) -> Pairs:
     if files:
         check_columns(files, {"source": data.source, "target": data.target}, settable=False)
         return read_pairs(files, data.source, data.target)
-    return TRANSLATE.held_out(data, remedy="name files")
+    return TRANSLATE.held_out(data, remedy="Name files")
 
 
 _NO_WORDS = WholeWords((), torch.zeros(0, dtype=torch.long))
@@ -450,7 +450,7 @@ def align(
         layer: Decoder layer, counted from 0; by default the last.
         head: Head, counted from 0; by default the mean of all.
 
-    Errors: a ValueError where there is no such layer or head.
+    Errors: a ValueError if there is no such layer or head.
     """
     check_choice(translator, layer, head)
     if not translation.source_tokens or not translation.tokens:
@@ -461,7 +461,7 @@ def align(
 def check_choice(translator: TextTranslator, layer: int | None, head: int | None) -> None:
     """Check the indices of a decoder layer and a head.
 
-    Errors: a ValueError where one is out of range.
+    Errors: a ValueError if one is out of range.
     """
     model = translator.model
     for name, number, count in (

@@ -21,7 +21,7 @@ Place = int | tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class ImageTokens:
-    """Which keys of an attention are the patches of a picture.
+    """The keys of an attention that are the patches of a picture.
 
     Attributes:
         places: The number of the key of each patch. Within windows the keys of a picture are
@@ -199,7 +199,7 @@ def tokens_of(
 
 @dataclass(frozen=True)
 class MapChoice:
-    """Which weights a map shows.
+    """The weights that a map shows.
 
     Attributes:
         query: A query, several, whose rows are averaged, or None for all.

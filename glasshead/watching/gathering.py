@@ -123,7 +123,7 @@ def _joined_heads(own: Call, parts: Sequence[_Part]) -> Call:
     return own.moved(
         values,
         (*own.shape[:-2], len(order), own.shape[-1]),
-        _weights_of([call.weights for call in calls if call.has_weights]),  # type: ignore[misc]
+        weights_of([call.weights for call in calls if call.has_weights]),  # type: ignore[misc]
         torch.cat(contexts, -3) if contexts else None,
         _gradients_of(gradients),
         heads=shard.requested,
@@ -141,7 +141,7 @@ def _concatenated(values: Sequence[Any], axis: int, order: list[int]) -> Any:
     return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
 
 
-def _weights_of(parts: Sequence[Weights]) -> Weights | None:
+def weights_of(parts: Sequence[Weights]) -> Weights | None:
     """Return the lazy weights of the heads of all ranks."""
     if not parts:
         return None

@@ -228,7 +228,7 @@ def _feature_map(pixels: Tensor, keys: int) -> Images | str:
             grid = -(-pixels.shape[-2] // stride), -(-pixels.shape[-1] // stride)
             if prod(grid) == keys:
                 return [[ImageTokens.raster(grid)]]
-    return f"its {keys} keys are no feature map of a picture of {list(pixels.shape[-2:])} pixels"
+    return f"its {keys} keys are not a feature map of a picture of {list(pixels.shape[-2:])} pixels"
 
 
 def _windows(module: nn.Module, dimensions: Any, keys: int, rows: int) -> Images | str:
@@ -236,7 +236,7 @@ def _windows(module: nn.Module, dimensions: Any, keys: int, rows: int) -> Images
     height, width = _sides(dimensions)
     (size, across), (shift, _) = _sides(module.window_size), _sides(module.shift_size)
     if size != across or size * size != keys:
-        return f"its {keys} keys are no window of {size} × {across} patches"
+        return f"its {keys} keys are not a window of {size} × {across} patches"
     high, wide = -(-height // size), -(-width // size)
     if rows % (high * wide):
         return f"its {rows} rows are not pictures of {high * wide} windows"

@@ -34,7 +34,7 @@ class AttentionChange:
 
     Attributes:
         name: Name of the module.
-        scales: Whether the queries are changed.
+        scales, rekeys: Whether the queries are changed, and the keys.
         hides: Whether the mask is changed.
     """
 
@@ -46,6 +46,7 @@ class AttentionChange:
         self._parts, self._capture = parts, capture
         self.name = parts[0][0].name
         self.scales = any(one.scales for _, one in parts)
+        self.rekeys = any(one.rekeys for _, one in parts)
         self.hides = any(one.hides for _, one in parts)
 
     @cached_property
@@ -60,6 +61,14 @@ class AttentionChange:
         for call, one in self._parts:
             query = one.change_query(query, call)
         return query
+
+    def key(
+        self, key: Float[Tensor, "*batch kv_heads keys dim"]
+    ) -> Float[Tensor, "*batch kv_heads keys dim"]:
+        """Return the changed keys."""
+        for call, one in self._parts:
+            key = one.change_key(key, call)
+        return key
 
     def factors(self, heads: int, like: Tensor) -> Float[Tensor, " heads"]:
         """Return the factor of the queries of each head.
@@ -114,6 +123,8 @@ class AttentionChange:
         problem = self.captured.problem
         if self.scales:
             problem = replace(problem, query=self.query(problem.query))
+        if self.rekeys:
+            problem = replace(problem, key=self.key(problem.key))
         if self.hides:
             problem = replace(problem, mask=dense(self._visible[1]))
         return replace(self.captured, problem=problem, logsumexp=logsumexp)
@@ -125,7 +136,7 @@ class AttentionChange:
 
     @cached_property
     def _visible(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Which keys are visible before and after, and which rows were emptied."""
+        """The visible keys before and after, and the rows that were emptied."""
         problem = self.captured.problem
         _, before = problem.bias_and_visible(problem.mask, problem.tile())
         queries, keys = problem.scores_shape[-2:]
@@ -243,8 +254,8 @@ class Intervener:
             return head_shard(modules, capture().problem)
         except ShardError as error:
             raise ValueError(
-                f"{self._verb} needs heads of projections that are sharded by heads, but those of "
-                f"{self._names[own.module]!r} are sharded in another way. Omit heads."
+                f"{self._verb} needs heads of projections that are sharded by heads, but the "
+                f"heads of {self._names[own.module]!r} are sharded in another way. Omit heads."
             ) from error
 
     def _check_heads(self, name: str, one: Intervention, count: int | None) -> None:
@@ -278,7 +289,7 @@ class Intervener:
         if place.places is not None or place.unplaced is not None:
             raise ValueError(
                 f"{self._verb} needs positions of a text whose keys are all in its cache, but "
-                f"from that of {name!r} some were removed. Name heads alone."
+                f"some were removed from the cache of {name!r}. Name heads alone."
             )
         keys = place.first_key + captured.problem.scores_shape[-1]
         self._reached[name] = max(self._reached[name], keys, place.position + captured.queries)
@@ -314,8 +325,8 @@ class Intervener:
         if self.compiled:
             what = "removes heads" if verb == "ablate" else "changes attention"
             raise RuntimeError(
-                f"{verb} {what} of what is not compiled, and a part of what ran was compiled "
-                "on the way: run it as it was before torch.compile, and give generate "
+                f"{verb} {what} of what is not compiled, and a part of what ran was compiled on "
+                "the way. Run it as it was before torch.compile, and give generate "
                 "disable_compile=True."
             )
         for name, done in self._followed.items():

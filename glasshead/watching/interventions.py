@@ -72,7 +72,7 @@ def _at(places: Sequence[int], count: int, like: Tensor) -> Bool[Tensor, " count
 
 @dataclass(frozen=True, eq=False)
 class Intervention:
-    """Base class of the changes to an attention: of its queries, of its mask, or of its context.
+    """Base class of the changes to an attention: of its queries, keys, mask or context.
 
     Attributes:
         heads: Query heads that are changed, counted from 0; None: all.
@@ -109,6 +109,11 @@ class Intervention:
         return type(self).change_query is not Intervention.change_query
 
     @property
+    def rekeys(self) -> bool:
+        """Whether it changes the keys."""
+        return type(self).change_key is not Intervention.change_key
+
+    @property
     def positions(self) -> list[tuple[str, tuple[int, ...]]]:
         """The positions in the text that it names, by the name of the argument."""
         named = ((name, getattr(self, name, None)) for name in ("queries", "keys"))
@@ -120,6 +125,13 @@ class Intervention:
         """Return the queries to score the keys with."""
         del call
         return query
+
+    def change_key(
+        self, key: Float[Tensor, "*batch kv_heads keys dim"], call: ChangedCall
+    ) -> Float[Tensor, "*batch kv_heads keys dim"]:
+        """Return the keys that the queries are scored with."""
+        del call
+        return key
 
     def change_visible(
         self, visible: Bool[Tensor, "*#batch #heads queries keys"], call: ChangedCall

@@ -1,4 +1,4 @@
-"""What a watch keeps of each call beside its statistics, within a budget of memory."""
+"""Keep tensors of each call in addition to its statistics, within a budget of memory."""
 
 import copy
 from collections.abc import Callable
@@ -23,19 +23,21 @@ from glasshead.watching.mask_rows import MaskRows
 
 
 class Keeper:
-    """Keeper of weights, their gradients, contexts or steps.
+    """Keeper of weights, their gradients, contexts, steps or parts.
 
     Args:
-        keep: "weights", "gradients", "context" or "trace", as of `watch`.
+        keep: "weights", "gradients", "context", "trace" or "parts", as of `watch`.
         budget: The most bytes that it takes.
 
     Attributes:
         spent: Why nothing more is kept; None while the budget suffices.
+        split: Follows the parts of a call.
     """
 
     def __init__(self, keep: str, budget: int) -> None:
         self.keep, self._budget, self._bytes = keep, budget, 0
         self.spent: str | None = None
+        self.split: Callable[..., Any] = _nothing_split
         self._snapshots = Snapshots()
         self._stores: dict[tuple[str, int], KeyStore] = {}
 
@@ -64,6 +66,8 @@ class Keeper:
         if keep == "context":
             return {keep: self._context(name, captured)}
         kept: dict[str, Any] = {"weights": self._weights(call, problem)}
+        if keep == "parts":
+            kept["parts"] = self._parts(name, captured)
         if keep == "gradients":
             kept["arrived"] = self._gradients(name, captured, problem)
         return kept
@@ -76,7 +80,7 @@ class Keeper:
                 f"keep='weights' needs attention with a softmax, but {name!r} has "
                 f"{type(problem.normalizer).__name__}. Omit it with layers=."
             )
-        charge = partial(self._charge, name)
+        charge = partial(self.charge, name)
         store = self._stores.setdefault((name, run.repeat), KeyStore())
         shared = self._snapshots.of(problem, charge)
         return store.weights(shared, _logsumexp(captured, problem), charge)
@@ -91,9 +95,9 @@ class Keeper:
         source = captured.gradient
         if source is None:
             raise UnfitError(
-                "keep='gradients' needs attention whose output autograd shows, but that of "
-                f"{name!r} it does not. Call F.scaled_dot_product_attention there, or omit it "
-                "with layers=."
+                "keep='gradients' needs attention whose output autograd shows, but it does not "
+                f"show the output of {name!r}. Call F.scaled_dot_product_attention there, or omit "
+                "it with layers=."
             )
         if source.drops:
             raise UnfitError(
@@ -109,7 +113,7 @@ class Keeper:
             )
         values = source.values().detach()
         output = source.output
-        self._charge(name, values.numel() * values.itemsize + output.numel() * output.itemsize)
+        self.charge(name, values.numel() * values.itemsize + output.numel() * output.itemsize)
         # A cache may be written to.
         values = problem.as_given(values).clone(memory_format=torch.contiguous_format)
         # The output would not be freed while its own hook knows it.
@@ -124,15 +128,24 @@ class Keeper:
         output.register_hook(receive)
         return lambda: WeightGradients(values, arrived[0]) if arrived else None
 
+    def _parts(self, name: str, captured: CapturedCall) -> Any:
+        """Follow the queries, the keys and the output of the heads, within the budget."""
+        if captured.context is None:
+            raise UnfitError(
+                "keep='parts' needs attention whose output shows before it is projected, but "
+                f"that of {name!r} does not. Omit it with layers=."
+            )
+        return self.split(name, captured, captured.context)
+
     def _context(self, name: str, captured: CapturedCall) -> Tensor:
         """Copy the output of the heads, within the budget."""
         if captured.context is None:
             raise UnfitError(
                 "keep='context' needs attention whose output shows before it is projected, but "
-                f"that of {name!r} does not. Omit it with layers=."
+                f"the output of {name!r} does not. Omit it with layers=."
             )
         context = captured.context().detach()
-        self._charge(name, context.numel() * context.itemsize)
+        self.charge(name, context.numel() * context.itemsize)
         # The model may write to it.
         return context.clone(memory_format=torch.contiguous_format)
 
@@ -145,21 +158,21 @@ class Keeper:
         explicit, source = captured.trace, captured.gradient
         if explicit is None and source is not None and source.drops:
             raise UnfitError(
-                f"keep='trace' needs attention without dropout, and {name or 'the model'!r} drops "
-                f"weights; call model.eval() first."
+                f"keep='trace' needs attention without dropout, but {name or 'the model'!r} drops "
+                "weights. Call model.eval() first."
             )
         if explicit is None and (captured.by_hand or source is None):
             raise UnfitError(
                 "keep='trace' needs attention whose queries, keys, values and output show, "
-                f"without dropout, but those of {name!r} do not. Write it as a product, a softmax "
-                "and a product, call F.scaled_dot_product_attention, use keep='weights', or "
-                "narrow layers=."
+                f"without dropout, but those tensors of {name!r} do not. Write it as a product, a "
+                "softmax and a product, call F.scaled_dot_product_attention, use keep='weights', "
+                "or narrow layers=."
             )
         # Steps from the scores to what dropout leaves, and the vectors around them.
         numbers = 6 * prod(problem.scores_shape) + 4 * problem.value.numel()
         if explicit is None:
             numbers += problem.query.numel() + problem.key.numel()
-        self._charge(name, numbers * problem.dtype.itemsize)
+        self.charge(name, numbers * problem.dtype.itemsize)
         if explicit is None:
             return steps_of(captured, self._snapshots.of(problem, lambda _: None), name)
         try:
@@ -170,7 +183,18 @@ class Keeper:
                 f"added, but {name!r} {error}. Use keep='weights', or narrow layers=."
             ) from error
 
-    def _charge(self, name: str, needed: int) -> None:
+    def charge_or_stop(self, name: str, needed: int) -> None:
+        """Charge bytes that are kept between calls; nothing more is kept if they are too many.
+
+        Errors: a `BudgetError` if the total exceeds the budget.
+        """
+        try:
+            self.charge(name, needed)
+        except BudgetError as error:
+            self.spent = str(error)
+            raise
+
+    def charge(self, name: str, needed: int) -> None:
         """Charge bytes of kept weights or steps to the budget.
 
         Errors: a `BudgetError` if the total exceeds it.
@@ -181,6 +205,10 @@ class Keeper:
                 f"keep={self.keep!r} may use at most budget={self._budget} bytes, but needs "
                 f"{self._bytes} with {name!r}. Raise budget=, or narrow layers=."
             )
+
+
+def _nothing_split(*_: Any) -> None:
+    return None
 
 
 @torch.no_grad()
@@ -200,7 +228,7 @@ def steps_of(captured: CapturedCall, problem: Problem, name: str) -> Trace:
     if trace is None:
         raise UnfitError(
             "keep='trace' needs attention that follows from its queries, keys and values, but "
-            f"that of {name!r} does not. Use keep='weights', or narrow layers=."
+            f"{name!r} computes it otherwise. Use keep='weights', or narrow layers=."
         )
     steps = {each: problem.as_given(step) for each, step in trace.steps()}
     return Trace(*(steps[each] for each in STEPS), problem=problem)

@@ -308,7 +308,7 @@ class Watched(Sequence[Call]):
         calls = self.last_text
         if len(calls) > 1:
             raise ValueError(
-                f"gradients are those of one call, and the last text of {self.name!r} has "
+                f"gradients are gradients of one call, but the last text of {self.name!r} has "
                 f"{len(calls)}. Use seen[{self.name!r}][i].gradients, or run the text at once."
             )
         return calls[0].gradients
@@ -329,7 +329,7 @@ class Watched(Sequence[Call]):
 
     @property
     def real(self) -> Bool[Tensor, "batch tokens"] | None:
-        """Which tokens of the last text are real; None if all are, or the padding is unknown.
+        """The real tokens of the last text; None if all are, or the padding is unknown.
 
         Errors: a ValueError if the module runs several times in a forward pass.
         """
@@ -372,9 +372,9 @@ class Watched(Sequence[Call]):
         text = self.texts[-1]
         if (len(text) > 1 or text[-1].apart) and any(call.merged for call in text):
             raise ValueError(
-                f"the calls of {self.name!r} cannot be joined: its last keys are those of another "
-                f"text, before which each call has more keys of its own. Take one call by its "
-                f"number."
+                f"the calls of {self.name!r} cannot be joined: its last keys are keys of another "
+                "text, before which each call has more keys of its own. Take one call by its "
+                "number."
             )
         return text
 
@@ -469,8 +469,8 @@ def check_whole(name: str, calls: Sequence[Call], what: str) -> None:
     shard = next((one for call in calls for one in call.shards), None)
     if shard is not None:
         raise UnfitError(
-            f"{what} needs all {shard.axis} of an attention, but this rank computes a part of "
-            f"those of {name!r}. Give it seen.gather(), which all ranks call."
+            f"{what} needs all {shard.axis} of an attention, but this rank computes only a part "
+            f"of them for {name!r}. Give it seen.gather(), which all ranks call."
         )
 
 

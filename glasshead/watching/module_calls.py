@@ -218,7 +218,7 @@ def names_of(model: nn.Module) -> dict[nn.Module, str]:
     if not {"self", "args", "kwargs"} <= set(getattr(_CALL, "co_varnames", ())):
         raise UnseenError(
             lacking(
-                "watch and ablate cannot tell which module runs",
+                "watch and ablate cannot determine which module runs",
                 "torch.nn.Module._wrapped_call_impl(self, *args, **kwargs)",
                 "Install PyTorch 2.8 to 2.15 instead",
             )

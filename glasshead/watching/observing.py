@@ -12,6 +12,8 @@ from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import UnfitError
 from glasshead.statistics import Statistic
 from glasshead.statistics.reductions import StatisticRequest
+from glasshead.watching.captured_call import CapturedCall
+from glasshead.watching.one_pass import OnePass
 from glasshead.watching.padding import PaddingFinder, of_real, without_padding
 from glasshead.watching.placing import PlacedCall
 from glasshead.watching.recorded_call import names_keys
@@ -81,7 +83,7 @@ class Observer:
         values: dict[str, Any] = {}
         rule = self.singles.add(whole, real, values) if waits else None
         if rule is None:
-            values = self._values(whole, real, captured.logsumexp)
+            values = self._values(whole, real, captured)
         if untold is not None:
             lost = names_keys if place.unplaced else _reads_positions
             values = {n: one for n, one in values.items() if not lost(self._statistics[n])}
@@ -106,21 +108,21 @@ class Observer:
                 )
 
     def _values(
-        self, problem: Problem, real: Tensor | None, logsumexp: Tensor | None
+        self, problem: Problem, real: Tensor | None, captured: CapturedCall
     ) -> dict[str, Any]:
         """Compute the statistics; sums over queries leave out padding.
 
         Args:
-            problem: The call.
+            problem: The call, with keys numbered as in the text.
             real: Which queries are no padding; None: all.
-            logsumexp: Of each row, where the call's kernel returned it.
+            captured: The call as it was captured, maybe with what its kernel returned.
         """
-        statistics = self._statistics
+        statistics, logsumexp = self._statistics, captured.logsumexp
         if real is None:
-            return _computed(problem, statistics, logsumexp)
+            return _computed(problem, statistics, logsumexp, captured.one_pass)
         own = {n: one for n, one in statistics.items() if one.axes[:1] == ("query",)}
         sums = {n: of_real(one, real) for n, one in statistics.items() if n not in own}
-        found = _computed(problem, own, logsumexp)
+        found = _computed(problem, own, logsumexp, captured.one_pass)
         if logsumexp is not None:
             *batch, _, queries = logsumexp.shape
             logsumexp = logsumexp.masked_fill(~real.reshape(*batch, 1, queries), -torch.inf)
@@ -156,11 +158,17 @@ class Observer:
 
 
 def _computed(
-    problem: Problem, statistics: dict[str, Statistic], logsumexp: Tensor | None
+    problem: Problem,
+    statistics: dict[str, Statistic],
+    logsumexp: Tensor | None,
+    one_pass: OnePass | None = None,
 ) -> dict[str, Any]:
-    """Compute the statistics of a problem, by name."""
+    """Compute the statistics of a problem, by name, unless one pass has."""
     if not statistics:
         return {}
+    found = None if one_pass is None else one_pass.of(problem, statistics)
+    if found is not None:
+        return found
     if problem.scores_shape[-2] == 1:
         found = single_query(problem, statistics)
         if found is not None:

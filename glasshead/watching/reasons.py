@@ -63,7 +63,7 @@ def not_run(model: nn.Module, *, elsewhere: bool) -> str:
     """
     last = ", and not in another, as it was" if elsewhere else ""
     return (
-        f"watch saw no attention of {type(model).__name__}: run the model inside the block and in "
+        f"watch saw no attention of {type(model).__name__}. Run the model inside the block and in "
         f"the thread that opened it{last}."
     )
 

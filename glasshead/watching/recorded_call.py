@@ -62,6 +62,8 @@ class CallInfo(NamedTuple):
         apart: Why the calls of its text cannot be joined, a clause; None: they can.
         untold: Why some of its statistics have no value, a clause; None: all have one.
         stop: The number of tokens of the text that were kept after it; None: all.
+        kernel: The engine that computed it in the model's place, as `same_bits=False` allows; None:
+            the model's own kernel ran.
     """
 
     position: int = 0
@@ -84,6 +86,7 @@ class CallInfo(NamedTuple):
     apart: str | None = None
     untold: str | None = None
     stop: int | None = None
+    kernel: str | None = None
 
 
 def names_keys(statistic: Statistic) -> bool:
@@ -97,11 +100,11 @@ class Call(StatisticResults):
     Attributes:
         position, first_key, keys, crossing, compressed, heads, real: See `CallInfo`.
         forward, run, interleaved, beside, merged: See `CallInfo`.
-        by_hand, images, shards, text, rows, apart, untold, stop: See `CallInfo`.
+        by_hand, images, shards, text, rows, apart, untold, stop, kernel: See `CallInfo`.
         missing: Why what was to be kept is not; None if it is, or nothing was asked for.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what is kept, each by its name
         self,
         shape: tuple[int, ...],
         statistics: dict[str, Statistic],
@@ -112,10 +115,11 @@ class Call(StatisticResults):
         context: Float[Tensor, "*batch heads queries value_dim"] | None = None,
         arrived: Callable[[], WeightGradients | None] | None = None,
         missing: str | None = None,
+        parts: Any = None,
     ) -> None:
         self.shape, self.statistics, self.values = shape, statistics, values
         self._info, self._weights, self._trace, self._context = info, weights, trace, context
-        self._arrived, self.missing = arrived, missing
+        self._arrived, self.missing, self._parts = arrived, missing, parts
         self.position, self.first_key, self.keys = info.position, info.first_key, info.keys
         self.crossing, self.compressed = info.crossing, info.compressed
         self.heads, self.real = info.heads, info.real
@@ -124,6 +128,7 @@ class Call(StatisticResults):
         self.images, self.shards = info.images, info.shards
         self.text, self.rows = info.text, info.rows
         self.apart, self.untold, self.stop = info.apart, info.untold, info.stop
+        self.kernel = info.kernel
 
     @property
     def weights(self) -> Weights | None:
@@ -153,6 +158,14 @@ class Call(StatisticResults):
         Errors: a `BudgetError` if the budget was exhausted before.
         """
         return self._kept(self._context)
+
+    @property
+    def parts(self) -> Any:
+        """What is followed of its queries and keys, for `score_parts`; None: not asked for.
+
+        Errors: a `BudgetError` if the budget was exhausted before.
+        """
+        return self._kept(self._parts)
 
     def _kept(self, value: Any) -> Any:
         if value is None and self.missing is not None:
@@ -190,7 +203,7 @@ class Call(StatisticResults):
         found = self.arrived
         if found is None:
             raise ValueError(
-                "no gradient has reached the output of this attention: call backward() on a loss "
+                "no gradient has reached the output of this attention. Call backward() on a loss "
                 "that depends on it."
             )
         return found
@@ -363,9 +376,10 @@ class Call(StatisticResults):
         stands = f" at {self.position}" if self.position else ""
         queries = "1 query" if self.queries == 1 else f"{self.queries} queries"
         about = f"Call of {queries}{stands} on {self.keys} keys"
-        written = [] if self.by_hand is None else [f"by hand: {self.by_hand}"]
+        written = [] if self.by_hand is None else [f"explicit attention: {self.by_hand}"]
+        ran = [] if self.kernel is None else [f"computed by the {self.kernel} engine"]
         kept = [] if self._weights is None else [repr(self._weights)]
-        return "\n".join([about, *written, *self._lines(), *kept])
+        return "\n".join([about, *written, *ran, *self._lines(), *kept])
 
     def _repr_html_(self) -> str:
         from glasshead.drawing import Document

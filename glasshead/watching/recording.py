@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from glasshead.engines import STREAMING
 from glasshead.statistics import Statistic
 from glasshead.watching.attention_map import Images
 from glasshead.watching.captured_call import AttentionCall
@@ -71,6 +72,7 @@ class Recorder:
             rows=place.rows,
             apart=place.apart,
             untold=observed.untold,
+            kernel=None if captured.one_pass is None else STREAMING.name,
         )
 
     def _images(self, call: AttentionCall) -> Images | str | None:

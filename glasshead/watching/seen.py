@@ -220,12 +220,14 @@ class Seen(Mapping[str, Watched]):
     ) -> None:
         self._watched, self._other_mixers = watched, unobserved
         self._unexpected = {} if unexpected is None else unexpected
+        # What is followed of the logits of the last pass, for `logit_parts`.
+        self.logits: Callable[[], Any] = _nothing
 
     def __getitem__(self, name: str) -> Watched:
         if name not in self._watched and name in (layers := self.layers):
             return layers[name]
         if name not in self._watched:
-            raise KeyError(f"{name!r} was not seen; there is {_some(list(self))}.")
+            raise KeyError(f"{name!r} was not observed. Use one of {_some(list(self))}.")
         return self._watched[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -409,6 +411,10 @@ class Seen(Mapping[str, Watched]):
         blocks = [*map(Paragraph, self._unobserved_lines()), *blocks]
         title = f"Seen: {counted(len(self), 'attention')}"
         return Document(blocks, title=title)._repr_html_()
+
+
+def _nothing() -> None:
+    return None
 
 
 def named(unobserved: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from glasshead.watching.layer_record import Watched
 from glasshead.watching.other_mixers import Unobserved
 from glasshead.watching.recorded_call import Call, CallInfo
 
-_KIND = "watch"
+KIND = "watch"
 # Key of the padding mask; names of statistics are identifiers.
 _REAL = "#real"
 
@@ -25,6 +25,13 @@ def save(
     unobserved: Mapping[str, Unobserved],
 ) -> None:
     """Write every call to a file."""
+    write(file, KIND, *contents(watched, unobserved))
+
+
+def contents(
+    watched: Mapping[str, Watched], unobserved: Mapping[str, Unobserved]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the description and the tensors of every call."""
     tensors: dict[str, Tensor] = {}
     for name, calls in watched.items():
         for place, call in enumerate(calls):
@@ -32,7 +39,7 @@ def save(
             tensors |= {f"{name}/{place}/{value}": tensor for value, tensor in own.items()}
     layers = {name: [_described(call) for call in calls] for name, calls in watched.items()}
     others = {name: [*one] for name, one in unobserved.items()}
-    write(file, _KIND, {"layers": layers, "unobserved": others}, tensors)
+    return {"layers": layers, "unobserved": others}, tensors
 
 
 def _described(call: Call) -> dict[str, Any]:
@@ -53,6 +60,7 @@ def _described(call: Call) -> dict[str, Any]:
         "apart": call.apart,
         "untold": call.untold,
         "stop": call.stop,
+        "kernel": call.kernel,
         "statistics": describe_values(valued, call.values),
     }
 
@@ -61,18 +69,22 @@ def load(
     file: str | os.PathLike[str],
 ) -> tuple[dict[str, Watched], dict[str, Unobserved]]:
     """Read every call from a file, by layer name, and which layers were not observed."""
-    description, tensors = read(file, _KIND)
-    with understood(file, _KIND):
-        own: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
-        for name, tensor in tensors.items():
-            call, _, value = name.rpartition("/")
-            own[call][value] = tensor
-        layers = description["layers"].items()
+    description, tensors = read(file, KIND)
+    with understood(file, KIND):
         others = description.get("unobserved", {}).items()
-        return (
-            {name: _watched(name, calls, own) for name, calls in layers},
-            {name: _unobserved(*one) for name, one in others},
-        )
+        return of_contents(description, tensors), {name: _unobserved(*one) for name, one in others}
+
+
+def of_contents(
+    description: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> dict[str, Watched]:
+    """Rebuild what `contents` has described, without the layers that were not observed."""
+    own: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
+    for name, tensor in tensors.items():
+        call, _, value = name.rpartition("/")
+        own[call][value] = tensor
+    layers = description["layers"].items()
+    return {name: _watched(name, calls, own) for name, calls in layers}
 
 
 def _unobserved(kind: Any, selected: Any) -> Unobserved:
@@ -104,23 +116,23 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor], place: int) -
     statistics, values = found(described["statistics"], own)
     shape = tuple(whole_number(length, "shape") for length in described["shape"])
     if not shape:
-        raise ValueError("a call has one axis at least")
+        raise ValueError("a call must have at least one axis")
     heads, crossing = described["heads"], described.get("crossing", False)
     if crossing not in (True, False):
-        raise ValueError("a call crosses or does not")
+        raise ValueError("a call must cross or not")
     # Older files do not say whether a call is beside another, or merged.
     known = (*described.get("pass", (0, 0, False)), False, False)
     forward, run, interleaved, beside, merged = known[:5]
     if any(one not in (True, False) for one in (interleaved, beside, merged)):
-        raise ValueError("a call is interleaved, beside another and merged, or not")
+        raise ValueError("a call must be interleaved, beside another and merged, or not")
     by_hand = described.get("by_hand")
     if not isinstance(by_hand, str | None):
-        raise ValueError("the steps of a call by hand are words")  # noqa: TRY004 - of a file
+        raise ValueError("the steps of explicit attention in a call must be words")  # noqa: TRY004 - of a file
     rows, position = described.get("rows"), whole_number(described["position"], "position")
     apart = described.get("apart", _APART if position and place else None)
-    untold = described.get("untold")
-    if not isinstance(apart, str | None) or not isinstance(untold, str | None):
-        raise ValueError("what is not known of a call is said in words")  # noqa: TRY004 - of a file
+    untold, kernel = described.get("untold"), described.get("kernel")
+    if not all(isinstance(one, str | None) for one in (apart, untold, kernel)):
+        raise ValueError("what is not known of a call must be stated in words")
     info = CallInfo(
         position=position,
         first_key=whole_number(described["first_key"], "first_key"),
@@ -140,6 +152,7 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor], place: int) -
         apart=apart,
         untold=untold,
         stop=None if (stop := described.get("stop")) is None else whole_number(stop, "stop"),
+        kernel=kernel,
     )
     return Call(shape, statistics, values, info)
 

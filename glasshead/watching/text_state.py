@@ -1,4 +1,4 @@
-"""What is known of a text after a call, and where the keys of the next call are among its own.
+"""The state of a text after a call, and the places of the next call's keys among its own.
 
 The content of keys is compared call by call, to follow them as a text grows.
 """
@@ -199,7 +199,7 @@ def nearly_same(state: TextState, call: NewCall, position: int, moved: list[int]
 
 
 class Memory(Enum):
-    """Where keys that are no tokens of a text stand, such as learned ones."""
+    """The places of keys that are not tokens of a text, such as learned ones."""
 
     BEFORE = auto()
     AFTER = auto()

@@ -64,9 +64,9 @@ def check_rows(name: str, calls: Sequence[Call]) -> None:
     """
     if any(call.rows is not None for call in calls):
         raise ValueError(
-            f"rows of a text of {name!r} changed places, as those of beams do. Use "
-            f"seen.follow(output.beam_indices) for the texts that generate returned, or "
-            f"seen.follow() for those that its last call has read."
+            f"rows of a text of {name!r} changed places, as rows of beams do. Use "
+            "seen.follow(output.beam_indices) for the texts that generate returned, or "
+            "seen.follow() for the texts that its last call has read."
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,12 +32,15 @@ from glasshead.watching.interventions import Intervention, ZeroAblation
 from glasshead.watching.layer_record import close
 from glasshead.watching.module_calls import compiled_parts
 from glasshead.watching.padding import check_mask
+from glasshead.watching.residual.call_parts import parts_of
+from glasshead.watching.residual.following import following
+from glasshead.watching.residual.tape import Tape
 from glasshead.watching.seen import Seen, end
 from glasshead.watching.watcher import WatchChoices, Watcher
 
 
 @contextmanager
-def watch(
+def watch(  # noqa: PLR0913 - each is an option of its own
     model: nn.Module,
     statistics: Statistics = (),
     *,
@@ -47,6 +51,7 @@ def watch(
     keep: str | None = None,
     budget: int = 2**31,
     expect: Mapping[str, Mask | None] | None = None,
+    same_bits: bool = True,
 ) -> Iterator[Seen]:
     """Observe every attention of a model while the block lasts.
 
@@ -92,7 +97,8 @@ def watch(
             "context" the output of its heads before the output projection, for `MeanAblation` and
             `ActivationPatch`; "trace" every step, as a `Trace` for `gh.explain`, with all of its
             matrices: of explicit attention, or of a function's queries, keys and values if they
-            give the output that it gave.
+            give the output that it gave; "parts" the weights, and what each module added to the
+            residual stream, for `score_parts`, `logit_parts` and `trace_back`.
         budget: Memory for these in bytes, over all calls. When it is spent, nothing more is kept; a
             warning at the end of the block says so, and reading what is missing raises a
             `BudgetError`, which is a ValueError.
@@ -100,6 +106,11 @@ def watch(
             which the first that names a layer counts; None states that nothing is hidden. A warning
             at the end of the block names the layers that ran by another mask, and
             `seen.unexpected` says how. Padding is not compared.
+        same_bits: False allows the streaming engine to compute calls of
+            `F.scaled_dot_product_attention` on the CPU in the model's place, with the statistics in
+            one pass. Outputs and gradients then round otherwise, and `call.kernel` is "streaming".
+            Compiled code, dropout, gradient checkpointing, interventions, a second watch and calls
+            of fewer than 256 queries keep the model's kernel.
 
     Yields: the `Watched` of each attention, its statistics `[batch, heads, …]`, by the dotted name
     of its module.
@@ -139,7 +150,13 @@ def watch(
         check_mask(attention_mask),
         expect,
         check_ends(ended),
+        _flag(same_bits, "same_bits"),
     )
+    if choice.keep == "parts" and compiled_parts(model):
+        raise ValueError(
+            "keep='parts' needs a model that is not compiled, as it follows operators. Give it the "
+            "model as it was before torch.compile."
+        )
     if not requested and not choice.keep:
         raise ValueError(
             "watch needs statistics such as [gh.Entropy()], or keep='weights', got neither."
@@ -147,7 +164,7 @@ def watch(
     watcher = Watcher(model, layers, choice)
     seen = Seen(watcher.watched, watcher.unobserved, watcher.recorder.masks.unexpected)
     try:
-        with observing(watcher):
+        with observing(watcher), _splitting(watcher, seen):
             yield seen
     finally:
         end(seen)
@@ -164,6 +181,16 @@ def observing(watcher: Watcher) -> AbstractContextManager[None]:
     return watching(THREADS.session, watcher, patches, observing_operators())
 
 
+def _splitting(watcher: Watcher, seen: Seen) -> AbstractContextManager[None]:
+    """Return the block in which the residual stream is followed, if its parts are asked for."""
+    keeper = watcher.recorder.keeper
+    if keeper is None or keeper.keep != "parts":
+        return nullcontext()
+    tape = Tape(watcher.names, partial(keeper.charge_or_stop, "the residual stream"))
+    keeper.split, seen.logits = partial(parts_of, tape), lambda: tape.output
+    return following(tape, watcher.model, watcher.names)
+
+
 def _patches() -> list[Patch]:
     return [*functions(), *interface(), *banded_attention(), *scripting(), *cache_rows()]
 
@@ -176,10 +203,17 @@ def _heads(heads: Any) -> tuple[int, ...] | None:
     return tuple(whole_number(head, "heads") for head in heads)
 
 
+def _flag(given: Any, name: str) -> bool:
+    if not isinstance(given, bool):
+        raise TypeError(f"{name} must be True or False, got {given!r}.")
+    return given
+
+
 def _keeps(keep: Any) -> str | None:
-    if keep not in (None, "weights", "gradients", "context", "trace"):
+    if keep not in (None, "weights", "gradients", "context", "trace", "parts"):
         raise ValueError(
-            f"keep must be 'weights', 'gradients', 'context', 'trace' or nothing, got {keep!r}."
+            "keep must be 'weights', 'gradients', 'context', 'trace', 'parts' or nothing, got "
+            f"{keep!r}."
         )
     return keep
 
@@ -244,6 +278,8 @@ def intervene(
       before the output projection. `run` is what `gh.watch(model, keep="context")` has seen.
     - `ScaleBeta(factor)` scales β, the inverse temperature of the softmax.
     - `ForbidKeys(keys)` (attention knockout) and `ForceKeys(keys)` change which keys are visible.
+    - `PatchPart(run, component)` (path patching) changes what one component of the residual stream
+      adds to the queries and keys. `run` is what `gh.watch(model, keep="parts")` has seen.
 
     Several interventions on one attention apply in their order, the outer block's first. A key is
     visible if all of them show it. All else is computed by the model's own functions, and gradients

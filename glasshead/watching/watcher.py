@@ -77,6 +77,7 @@ class WatchChoices:
         attention_mask: True for real tokens; None: the mask given to the model.
         expect: Masks that are stated, by patterns of module names.
         ended: What ends a text; None: the model's own ids.
+        same_bits: Whether the model runs on its own kernels, and on no faster ones.
     """
 
     statistics: dict[str, Statistic]
@@ -86,10 +87,11 @@ class WatchChoices:
     attention_mask: Bool[Tensor, "batch tokens"] | None = None
     expect: Mapping[str, Mask | None] | None = None
     ended: Ends | None = None
+    same_bits: bool = True
 
 
 class Watcher:
-    """What one `watch` does with the attention calls of a model.
+    """The work of one `watch` on the attention calls of a model.
 
     Attributes:
         model, choice, names, layers: The model, the options, the modules of the model by name, and
@@ -165,7 +167,7 @@ class Watcher:
         first = name not in self.watched
         if first and (other := output_mismatch(captured)):
             raise UnseenError(
-                "watch needs attention that follows from its queries, keys and mask, but that of "
+                "watch needs attention that follows from its queries, keys and mask, but "
                 f"{name!r} gave {other}. Omit it with layers=."
             )
         placed = self.placer.place(call)
@@ -206,6 +208,11 @@ class Watcher:
         self.observer.singles.add_row(row, info.real, values)
         self.record(name, self.recorder.made(first.shape, values, info))
         return True
+
+    def selects(self) -> bool:
+        """Return whether the attention in progress belongs to a selected layer."""
+        calls = calls_in_progress(self.names)
+        return bool(calls) and attention_name(self.names, calls[0].module) in self._selected
 
     def record(self, name: str, make: Callable[[], Call]) -> None:
         """Record a call of an attention; a watcher of another kind uses it up instead."""

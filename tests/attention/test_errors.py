@@ -55,7 +55,7 @@ def test_dtypes_and_kinds_that_do_not_meet():
 @pytest.mark.parametrize(
     ("mask", "error", "match"),
     [
-        (torch.ones(5, 11), TypeError, "boolean tensor, got torch.float32. A float mask is"),
+        (torch.ones(5, 11), TypeError, "boolean tensor, got torch.float32. Pass a float mask"),
         (torch.ones(5, 11).int(), TypeError, r"boolean tensor.*torch\.int32\. Convert it with"),
         ("causal", TypeError, r"mask= must be a mask such as causal\(\).*got str"),
         (

@@ -101,7 +101,7 @@ def test_numbers_of_half_precision_and_gradients_become_a_table():
         ),
         (("top_k", "entropy"), ValueError, "the statistics of to_frame must have the same axes"),
         (("max_score", "entropy"), ValueError, "of the whole.*. Convert each on its own"),
-        (("entrop",), KeyError, "'entrop' was not observed. There is arg_max, entropy"),
+        (("entrop",), KeyError, "'entrop' was not observed. Use one of arg_max, entropy"),
         ((gh.TopK(3),), KeyError, "k=3. was not observed"),
         ((3,), KeyError, "3 was not observed"),
     ],
@@ -131,7 +131,7 @@ def test_an_own_statistic_whose_axes_are_not_said_is_left_out_or_refused():
 
 def test_a_missing_pandas_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="to_frame needs pandas.*: pip install pandas"):
+    with pytest.raises(ImportError, match="to_frame needs pandas.*Run pip install pandas"):
         observed(ALL).to_frame()
 
 
@@ -139,9 +139,9 @@ def test_values_are_had_by_name_and_by_statistic():
     seen = observed({"sink": gh.MassOn([0]), "sure": gh.MaxWeight()}, 2, 3)
     assert seen.sink is seen["sink"] is seen[gh.MassOn([0])]
     assert {"sink", "sure", "to_frame", "context"} <= set(dir(seen))
-    with pytest.raises(AttributeError, match=r"'entropy' was not observed\. There is sink, sure"):
+    with pytest.raises(AttributeError, match=r"'entropy' was not observed\. Use one of sink, sure"):
         seen.entropy  # noqa: B018
-    with pytest.raises(KeyError, match=r"was not observed\. There is sink, sure"):
+    with pytest.raises(KeyError, match=r"was not observed\. Use one of sink, sure"):
         seen[gh.Entropy()]
     with pytest.raises(ValueError, match="got sink, sure and entropy"):
         seen + observed([gh.Entropy()], 2, 3)

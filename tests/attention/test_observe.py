@@ -214,7 +214,7 @@ def test_a_need_beyond_the_budget_is_refused_before_any_work():
         match=r"observe needs \d+ bytes on the reference engine, more than budget=2147483648\.",
     ):
         sparse.observe(x, x, x, [gh.Entropy()])
-    with pytest.raises(ValueError, match=r"meta device\. Use plan\(\)"):
+    with pytest.raises(ValueError, match=r"meta device\. Call plan\(\) instead"):
         gh.Attention().observe(*(x.to("meta") for _ in range(3)), [gh.Entropy()])
     small = torch.zeros(1, 1, 71, 3)
     with pytest.raises(ValueError, match=r"more than budget=100\."):

@@ -63,7 +63,8 @@ def talking(*arguments, start=forked.Process):
 def noted(errors):
     """The words that notes on standard error call unknown, in order; nothing else stands there."""
     note = (
-        "unknown words?: (.+), for which the model has no token, so that it reads them all alike.\n"
+        r"unknown words?: (.+)\. The model has no tokens? for (?:it|them), so it reads all unknown "
+        "words alike.\n"
     )
     counted = r"\d+ of \d+ words are unknown to this model: .+\n"
     assert not re.sub(f"{note}|{counted}", "", errors)

@@ -44,14 +44,14 @@ CASES = [
     (["explain", ""], "TEXT must be a sentence, got '', which has no word. Write one"),
     (["explain", " \n "], "TEXT must be a sentence, got ' \\n ', which has no word"),
     (["explain", "a\udcff"], "TEXT must be UTF-8, got other bytes"),
-    (["explain", SENTENCE, "--query", "sum"], "'sum' is not in the sentence: did you mean 'sun'?"),
+    (["explain", SENTENCE, "--query", "sum"], "'sum' is not in the sentence. Did you mean 'sun'?"),
     (["explain", SENTENCE, "--query", "the"], "'the' stands 2 times in the sentence, at #1, #5"),
-    (["explain", SENTENCE, "--query", "#7"], "positions go from #1 to #6, and --query got #7"),
+    (["explain", SENTENCE, "--query", "#7"], "--query must be from #1 to #6, got #7"),
     (
         ["explain", "--query", "2"],
-        "'2' is not in the sentence: for a position, write --query '#2'.",
+        "'2' is not in the sentence. For a position, write --query '#2'.",
     ),
-    (["explain", "--query", "moon"], "'moon' is not in the sentence: it takes one of 'Hello', 'sh"),
+    (["explain", "--query", "moon"], "'moon' is not in the sentence. Choose one of 'Hello', 'sh"),
     (
         ["explain", SENTENCE, "--seed", "-1"],
         "--seed must be from 0 to 9223372036854775807, got -",
@@ -63,17 +63,17 @@ CASES = [
     (["explain", "--dim", "4"], "--dim is the width of random vectors, but these are not random"),
     (["explain", "a", "--dim", "4", "--vectors", "good.csv"], "--dim is the width of random"),
     (["explain", "two", "texts"], "Got unexpected extra argument"),
-    (["explain", "a " * 4097, "--dim", "4096"], "are too many: give at most 4,096 tokens, or a"),
+    (["explain", "a " * 4097, "--dim", "4096"], "are too many. Give at most 4,096 tokens, or a"),
     # Files of vectors
-    (["explain", "--vectors", "none.csv"], "there is no file none.csv: check its name."),
-    (["explain", "--vectors", "no/none.csv"], "no file no/none.csv: there is no folder no either."),
+    (["explain", "--vectors", "none.csv"], "there is no file none.csv. Check its name."),
+    (["explain", "--vectors", "no/none.csv"], "no file no/none.csv. There is no folder no either."),
     (["explain", "--vectors", "folder"], "folder is a folder. Name a file in it."),
     (["explain", "--vectors", "good.csv/x"], "good.csv/x cannot be read: Not a directory."),
     (
         ["explain", "--vectors", "ragged.csv"],
         "ragged.csv, line 2: expected a vector of dimension 2 as on line 1",
     ),
-    (["explain", "--vectors", "empty.csv"], "empty.csv has no vectors: give it a token and its"),
+    (["explain", "--vectors", "empty.csv"], "empty.csv has no vectors. Give it a token and its"),
     (["explain", "--vectors", "nan.csv"], "nan.csv, line 2: expected finite numbers, got nan"),
     (["explain", "--vectors", "words.csv"], "words.csv, line 2: expected a number for 'sun'"),
     (["explain", "--vectors", "bytes.csv"], "bytes.csv, line 2: expected UTF-8 text, got the"),
@@ -81,20 +81,20 @@ CASES = [
     (["explain", "--vectors", "huge.csv"], "the scores overflow to infinity. Use smaller"),
     (
         ["explain", "Hello moon", "--vectors", "good.csv"],
-        "good.csv has no vector for 'moon': add a",
+        "good.csv has no vector for 'moon'. Add a",
     ),
-    (["explain", "hello x", "--vectors", "good.csv"], "for 'hello', 'x': did you mean 'Hello'? Or"),
+    (["explain", "hello x", "--vectors", "good.csv"], "for 'hello', 'x'. Did you mean 'Hello'? Or"),
     (
         ["explain", "the sun", "--vectors", "twice.csv"],
-        "twice.csv: 'the' has 2 rows with different",
+        "twice.csv: 'the' must have one vector, got 2 rows with different",
     ),
     # The attention
     (["explain", "--mask", "casual"], "mask must be none, causal, window:BEFORE or window:BEFORE:"),
-    (["explain", "--mask", "casual"], "got 'casual': did you mean causal?"),
-    (["explain", "--mask", "window"], "write how many tokens before its own a word sees, as in"),
-    (["explain", "--mask", "window:-1"], "got 'window:-1': write how many"),
-    (["explain", "--mask", "causal+none"], "got 'causal+none': none stands alone."),
-    (["explain", "--mask", ""], "got '': try causal."),
+    (["explain", "--mask", "casual"], "got 'casual'. Did you mean causal?"),
+    (["explain", "--mask", "window"], "Write how many tokens before its own a word sees, as in"),
+    (["explain", "--mask", "window:-1"], "got 'window:-1'. Write how many"),
+    (["explain", "--mask", "causal+none"], "got 'causal+none'. Write none alone."),
+    (["explain", "--mask", ""], "got ''. Try causal."),
     (
         ["explain", "--beta", "0"],
         "--beta must be a number above 0, auto for 1/√d, or inf for hard",
@@ -111,7 +111,7 @@ CASES = [
         ["explain", "--score", "dott"],
         "--score must be one of scaled-dot, dot, cosine, gaussian, addi",
     ),
-    (["explain", "--score", "dott"], "got 'dott': did you mean 'dot'?"),
+    (["explain", "--score", "dott"], "got 'dott'. Did you mean 'dot'?"),
     (
         ["explain", "--normalizer", "x"],
         "softmax-one, hardmax, sparsemax, entmax15, sigmoid, got",
@@ -127,7 +127,7 @@ CASES = [
     ),
     (["explain", "--weights", "none.safetensors"], "there is no file none.safetensors"),
     (["explain", "--weights", "folder"], "folder is a folder. Name a file in it."),
-    (["explain", "--weights", "good.csv"], "good.csv is no safetensors file"),
+    (["explain", "--weights", "good.csv"], "good.csv is not a safetensors file"),
     (
         ["explain", "--weights", "w3.safetensors", "--vectors", "good.csv"],
         "w3.safetensors: W_query must be [2, d_out] for vectors of 2 numbers, got [3, 2]",
@@ -142,7 +142,7 @@ CASES = [
         ["explain", "--html", "folder"],
         "--html must be a file to write, got the folder folder. Name",
     ),
-    (["explain", "--html", "good.csv/page.html"], "good.csv is a file and no folder."),
+    (["explain", "--html", "good.csv/page.html"], "good.csv is a file. Name another place."),
     (["explain", "--html", os.devnull], f"--html must be a file to write, got {os.devnull}, which"),
     (["explain", "--html", "x" * 300], "the page cannot be written to xxx"),
     # The program
@@ -170,10 +170,10 @@ def runs(tmp_path_factory):
 
 
 LOOK = {
-    "classify": "holds a classifier: look into that by glasshead classify {} TEXT --attention",
-    "translate": "holds a translator: look into that by glasshead translate {} TEXT --attention",
-    "write": "holds a language model: look into that by glasshead write {} --prompt TEXT",
-    "other": "holds a model of Hugging Face: look into that by glasshead observe {} --text FILE",
+    "classify": "holds a classifier. Look into that with glasshead classify {} TEXT --attention",
+    "translate": "holds a translator. Look into that with glasshead translate {} TEXT --attention",
+    "write": "holds a language model. Look into that with glasshead write {} --prompt TEXT",
+    "other": "holds a Hugging Face model. Look into that with glasshead observe {} --text FILE",
 }
 NEEDS = {"classify": "a classifier", "translate": "a translator", "write": "a language model"}
 
@@ -277,7 +277,7 @@ def test_what_may_not_be_read_or_written(command, place):
     reading = command("explain", "--vectors", "good.csv")
     writing = command("explain", "--html", "folder/page.html")
     assert (reading.code, writing.code) == (2, 2)
-    assert "good.csv may not be read by this user: change its permissions." in reading.err
+    assert "good.csv may not be read by this user. Change its permissions." in reading.err
     assert "cannot be written to folder/page.html (Permission denied)" in writing.err
 
 
@@ -289,7 +289,7 @@ def test_a_refused_permission_is_told(command, place, monkeypatch):
     outcome = command("explain", "--vectors", "good.csv")
     assert outcome.code == 2
     assert outcome.err == (
-        "glasshead: error: good.csv may not be read by this user: change its permissions.\n"
+        "glasshead: error: good.csv may not be read by this user. Change its permissions.\n"
     )
 
 
@@ -316,15 +316,15 @@ def test_too_many_tokens_are_refused_before_they_take_memory(command, monkeypatc
     outcome = command("explain", text)
     assert outcome.code == 2
     assert "25 tokens are too many to explain in full" in outcome.err
-    assert "with these options): give at most 24." in outcome.err
-    assert "give at most 10." in command("explain", text, "--json").err
+    assert "with these options). Give at most 24." in outcome.err
+    assert "Give at most 10." in command("explain", text, "--json").err
 
 
 def test_the_tokens_that_are_too_many_depend_on_heads_and_score():
     recipe = tracing.RecipeOptions(score="gaussian", heads=2)
     with pytest.raises(ValueError, match=re.escape("9,000 tokens are too many")) as caught:
         tracing._check_size(9000, recipe, dim=64, json=False)
-    assert "(about 171.1 GiB with these options): give at most 973." in str(caught.value)
+    assert "(about 171.1 GiB with these options). Give at most 973." in str(caught.value)
     assert tracing._check_size(973, recipe, dim=64, json=False) is None
 
 

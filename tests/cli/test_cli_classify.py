@@ -45,7 +45,7 @@ def test_a_run_is_trained_used_and_evaluated(command, tmp_path):
     assert re.search(r"^step +\d\nloss +\d\.\d{4} nats", made.out)
     assert "\naccuracy " in made.out
     assert f"glasshead classify {folder} TEXT" in made.out
-    assert "53 texts to train on, 7 held out, labelled bad or good" in made.err
+    assert "53 texts to train on, 7 held out, labeled bad or good" in made.err
     assert f"--held-out {apart} --run" in (folder / "README.md").read_text()
     best = json.loads((folder / "metrics.json").read_text())["best"]
     for files in ([], [apart]):
@@ -147,14 +147,14 @@ def test_bad_files_are_told_by_name_and_line(command, tmp_path, name, content, s
     ("options", "said"),
     [
         (["--held-out", "FILE"], "--held-out needs files to train on"),
-        (["FILE", "--held-out", "nowhere.csv"], "nowhere.csv: check its name."),
+        (["FILE", "--held-out", "nowhere.csv"], "nowhere.csv. Check its name."),
         (["FILE", "--held-out", "OTHER"], "other.jsonl, line 2: expected a label of the training"),
         (
             ["FILE", "--set", "text=review"],
             "but 'text', 'label'. Choose columns, as in --set te",
         ),
         (["FILE", "--set", "text=text", "label=mark"], "as in --set label=label.\n"),
-        (["FILE", "--set", "steps=4", "stepz=3"], "--set has no 'stepz': did you mean 'steps'?"),
+        (["FILE", "--set", "steps=4", "stepz=3"], "--set has no 'stepz'. Did you mean 'steps'?"),
         (["FILE", "label=mark"], "there is no file"),
         (
             ["FILE", "--set", "label_smoothing=1"],
@@ -168,7 +168,7 @@ def test_bad_files_are_told_by_name_and_line(command, tmp_path, name, content, s
         (["FILE", "--set", "lowercase=maybe"], "lowercase must be true or false, got 'maybe'"),
         (["FILE", "--set", "vocabulary=4"], "must be a whole number of at least 5, got 4"),
         (["FILE", "--set", "context_length=9"], "context_length must be at least first + last"),
-        (["FILE", "--preset", "corse"], "--preset has no 'corse': did you mean 'course'?"),
+        (["FILE", "--preset", "corse"], "--preset has no 'corse'. Did you mean 'course'?"),
     ],
 )
 def test_bad_options_are_one_sentence(command, tmp_path, options, said):
@@ -203,7 +203,7 @@ def test_other_columns_are_found_and_told_with_the_settings_that_take_them(
     assert (found.code, said in found.err) == (0, True)
     made = command(*begin, "--run", tmp_path / "set", "--set", *shlex.split(settings))
     assert (made.code, "Columns:" in made.err) == (0, False)
-    assert ", labelled bad or good" in made.err
+    assert ", labeled bad or good" in made.err
     configs = [(tmp_path / run / "config.json").read_text() for run in ("found", "set")]
     assert configs[0] == configs[1]
     # A run knows its columns, also where it goes on or is evaluated.
@@ -234,11 +234,11 @@ def expected_of(run, some):
 def test_every_text_has_a_line_and_an_empty_one_an_empty_line(command, run):
     outcome = command("classify", run, *TEXTS)
     assert (outcome.code, noted(outcome.err)) == (0, UNKNOWN)
-    assert outcome.err.startswith("unknown words: 'at', 'all', '.', ',', '☀', 'All', for which the")
+    assert outcome.err.startswith("unknown words: 'at', 'all', '.', ',', '☀', 'All'. The")
     assert outcome.out.split("\n") == [*expected_of(run, TEXTS), ""]
     assert command("classify", run, "").out == "\n"
     assert command("classify", run, "good bad").err == ""
-    assert command("classify", run, "a well", "well").err.startswith("unknown word: 'well', for")
+    assert command("classify", run, "a well", "well").err.startswith("unknown word: 'well'. The")
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -306,7 +306,7 @@ def test_runs_that_are_none(command, run, tmp_path):
     for place, said in [
         (
             other,
-            f"glasshead classify needs a classifier, and {other} holds a translator: look into",
+            f"glasshead classify needs a classifier, and {other} holds a translator. Look into",
         ),
         (tmp_path, f"{tmp_path} has no run: there is no config.json in it"),
         ("nowhere", "there is no folder nowhere. Check its name."),

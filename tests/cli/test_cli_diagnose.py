@@ -146,20 +146,26 @@ def test_the_conventions_are_those_of_the_library():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["none.csv"], "there is no file none.csv: check its name."),
+        (["none.csv"], "there is no file none.csv. Check its name."),
         (["."], ". is a folder. Name a file in it."),
-        (["mask.pt"], "mask.pt may be a pickle, which could run anything, and is not read"),
-        (["objects.npy"], "objects.npy holds pickled Python objects, which could run anything"),
-        (["objects.npz"], "objects.npz holds pickled Python objects, which could run anything"),
+        (["mask.pt"], "mask.pt must not be a pickle, which could run anything. Save"),
+        (
+            ["objects.npy"],
+            "objects.npy must not hold pickled Python objects, which could run anything",
+        ),
+        (
+            ["objects.npz"],
+            "objects.npz must not hold pickled Python objects, which could run anything",
+        ),
         (["cut.npy"], "cut.npy is malformed or cut off"),
         (["header.npy"], "header.npy is malformed or cut off"),
-        (["text.npy"], "text.npy is no .npy file: write it by numpy.save."),
-        (["text.npz"], "text.npz is no .npz file"),
-        (["two.npz"], "two.npz: expected one array, and it has first, second"),
-        (["text.safetensors"], "text.safetensors is no safetensors file"),
-        (["two.safetensors"], "expected one tensor, and two.safetensors has"),
-        (["two.safetensors", "--tensor", "casual"], "has no tensor casual, it has"),
-        (["two.safetensors", "--tensor", "casual"], "did you mean causal?"),
+        (["text.npy"], "text.npy is not a .npy file. Write it with numpy.save."),
+        (["text.npz"], "text.npz is not a .npz file"),
+        (["two.npz"], "two.npz must have one array, got first, second"),
+        (["text.safetensors"], "text.safetensors is not a safetensors file"),
+        (["two.safetensors"], "two.safetensors must have one tensor, got"),
+        (["two.safetensors", "--tensor", "casual"], "has no tensor casual, but"),
+        (["two.safetensors", "--tensor", "casual"], "Did you mean causal?"),
         (["two.safetensors:leaking", "--tensor", "causal"], "Omit one of them"),
         (["causal.csv", "--tensor", "mask"], "--tensor needs a safetensors file, got"),
         (["ragged.csv"], "ragged.csv, line 2: expected 2 numbers as on line 1, got 1"),
@@ -168,7 +174,7 @@ def test_the_conventions_are_those_of_the_library():
             "letters.csv, line 2: expected a number, true, false or -inf, got 'x'",
         ),
         (["gap.csv"], "gap.csv, line 1: expected a number, true, false or -inf, got an empty"),
-        (["empty.csv"], "empty.csv has no mask: give it a row of numbers a query."),
+        (["empty.csv"], "empty.csv has no mask. Give it one row of numbers per query."),
         (["zero.csv"], "zero.csv, line 1: expected UTF-8 text, got the byte 0x00"),
         (["broken.json"], "broken.json, line 2: malformed JSON"),
         (["object.json"], "object.json: expected nested lists of numbers"),
@@ -183,7 +189,7 @@ def test_the_conventions_are_those_of_the_library():
         (["causal.npy", "--keys", "x"], "it must be a whole number, got 'x'"),
         (["causal.npy", "--offset", str(2**40)], "--offset must be a whole number of at most 2^31"),
         (["causal.npy", "--convention", "atend"], "--convention must be one of attend, hidden,"),
-        (["causal.npy", "--convention", "atend"], "did you mean 'attend'?"),
+        (["causal.npy", "--convention", "atend"], "Did you mean 'attend'?"),
         (["causal.npy", "--width", "3"], "--width must be 20 to 1000 columns"),
         (["causal.npy", "--html", "."], "--html must be a file to write, got the folder ."),
         (["causal.npy", "--html", "causal.npy"], "--html must be another file than causal.npy"),
@@ -250,7 +256,7 @@ def test_a_header_that_is_none_is_told(place, command, header, packed):
     outcome = command("diagnose", file.name)
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.count("\n") == 1
-    assert re.search(rf"error: {file.name}(: .* \|V0\.| is malformed or cut off: )", outcome.err)
+    assert re.search(rf"error: {file.name}(: .* \|V0\.| is malformed or cut off. )", outcome.err)
 
 
 def test_an_archive_is_read_as_far_as_its_header_and_its_list_agree(place, command):
@@ -287,7 +293,7 @@ def test_an_archive_whose_list_says_too_much_is_refused(place, command):
     with zipfile.ZipFile(place / "many.npz", "w") as archive:
         for number in range(1009):
             archive.writestr(f"{number}.npy", b"")
-    assert "expected one array, and it has many" in command("diagnose", "many.npz").err
+    assert "have one array, got many. Save" in command("diagnose", "many.npz").err
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

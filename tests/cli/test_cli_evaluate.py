@@ -181,10 +181,10 @@ def test_runs_that_are_none_or_anothers(
         ),
         (["translate", write_run], f"needs a translator, and {write_run} holds a language model"),
         (["write", classify_run], f"needs a language model, and {classify_run} holds a classifier"),
-        (["cook"], "its task is 'cook', and expected is one of classify, translate, write"),
+        (["cook"], "must be one of classify, translate, write, got 'cook'"),
         (
             ["clasify", classify_run],
-            "there is no task or folder 'clasify': did you mean 'classify'?",
+            "there is no task or folder 'clasify'. Did you mean 'classify'?",
         ),
         (["nowhere"], "there is no folder nowhere. Check its name."),
         (["empty"], "empty has no run: there is no config.json in it. Check its name."),

@@ -64,7 +64,7 @@ def test_alone_it_explains_the_worked_example_beside_the_printed_numbers(command
     assert "[0.3990, 0.3854, 0.8610]" in outcome.out
     assert "0.3992" in outcome.out
     assert "0.3858" in outcome.out
-    assert "made up" not in outcome.out
+    assert "random" not in outcome.out
 
 
 @pytest.mark.parametrize(
@@ -296,20 +296,20 @@ def test_a_token_that_looks_like_a_place_is_asked_for_by_its_place():
     [
         (
             "shinny",
-            "'shinny' is not in the sentence: did you mean 'shiny'? It takes one of 'the', ",
+            "'shinny' is not in the sentence. Did you mean 'shiny'? Choose one of 'the', ",
         ),
-        ("Sun", "did you mean 'sun'?"),
+        ("Sun", "Did you mean 'sun'?"),
         (
             "xyz",
-            "'xyz' is not in the sentence: it takes one of 'the', 'shiny', 'sun', 'and', 'moon'",
+            "'xyz' is not in the sentence. Choose one of 'the', 'shiny', 'sun', 'and', 'moon'",
         ),
-        ("the", "'the' stands 2 times in the sentence, at #1, #5: ask for one of them"),
-        ("shiny sun", "it is 2 tokens here, so ask for one of 'shiny', 'sun'."),
-        ("#0", "positions go from #1 to #7, and --query got #0: the sentence is 'the', "),
-        ("#8", "positions go from #1 to #7, and --query got #8"),
-        ("#-1", "positions go from #1 to #7, and --query got #-1"),
-        ("#1.5", "positions go from #1 to #7, and --query got #1.5"),
-        ("#99999999999", "positions go from #1 to #7, and --query got #99999999999"),
+        ("the", "'the' stands 2 times in the sentence, at #1, #5. Ask for one of them"),
+        ("shiny sun", "It is 2 tokens here, so ask for one of 'shiny', 'sun'."),
+        ("#0", "--query must be from #1 to #7, got #0. The sentence is 'the', "),
+        ("#8", "--query must be from #1 to #7, got #8"),
+        ("#-1", "--query must be from #1 to #7, got #-1"),
+        ("#1.5", "--query must be from #1 to #7, got #1.5"),
+        ("#99999999999", "--query must be from #1 to #7, got #99999999999"),
         ("", "'' is not in the sentence"),
     ],
 )
@@ -441,7 +441,9 @@ def test_look_up_names_what_is_missing_and_what_is_twice():
     known = Embeddings(("a", "b", "b"), torch.tensor([[1.0], [2.0], [3.0]]))
     with pytest.raises(ValueError, match="there is no vector for 'x', 'y' among 3 tokens"):
         known.look_up(["a", "x", "y", "x"])
-    with pytest.raises(ValueError, match="'b' has 2 rows with different vectors"):
+    with pytest.raises(
+        ValueError, match="'b' must have one vector, got 2 rows with different ones"
+    ):
         known.look_up(["a", "b"])
     assert known.look_up(["a"]).vectors.tolist() == [[1.0]]
 

@@ -164,7 +164,7 @@ class TestColumns:
     [
         (
             ["--example", "jorney"],
-            "--example must be one of shiny, journey, .* did you mean 'journ",
+            "--example must be one of shiny, journey, .* Did you mean 'journ",
         ),
         (["--tutorial", "F"], "--tutorial must be one of A, B, C, D, E, got 'F'"),
         (
@@ -201,7 +201,7 @@ class TestTheEarlierName:
     def test_both_at_once_are_refused(self, command):
         outcome = command("explain", "--text", "C", "--tutorial", "C")
         assert outcome.code == 2
-        assert "--tutorial and --text are the same option; omit --text." in outcome.err
+        assert "--tutorial and --text are the same option. Omit --text." in outcome.err
 
     def test_the_help_does_not_show_it(self, command):
         out = command("explain", "--help").out

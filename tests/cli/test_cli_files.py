@@ -60,7 +60,7 @@ def place(tmp_path, monkeypatch):
         (["--html", "new/"], "--html must be a file to write, got the folder new/. Name a file"),
         (["--html", "other/"], "got the folder other/. Name a file in it."),
         (["--html", "-"], "got -, standard output, which has the text. Name a file, as in"),
-        (["--vectors", "pipe"], "expected a file, got pipe, a pipe into which nobody writes"),
+        (["--vectors", "pipe"], "pipe must be a file, got a pipe into which nobody writes"),
         (["--vectors", "./-"], "there is no file "),
         (
             ["--score", ""],
@@ -108,7 +108,7 @@ def test_a_file_that_may_not_be_read_is_told_in_our_words(command, place, monkey
     monkeypatch.setattr("os.open", refuse)
     outcome = command("explain", option, "good.csv")
     assert outcome.err == (
-        "glasshead: error: good.csv may not be read by this user: change its permissions.\n"
+        "glasshead: error: good.csv may not be read by this user. Change its permissions.\n"
     )
 
 
@@ -138,7 +138,7 @@ def test_too_many_rows_are_refused_early_unless_a_text_selects_among_them(comman
     (place / "many.csv").write_text(rows)
     outcome = command("explain", "--vectors", "many.csv")
     assert outcome.code == 2
-    assert "many.csv: more than 4,418 tokens are too many to explain in full" in outcome.err
+    assert "many.csv has more than 4,418 tokens, too many to explain in full" in outcome.err
     assert command("explain", "w1 w8999", "--vectors", "many.csv").code == 0
 
 

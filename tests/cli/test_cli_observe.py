@@ -24,7 +24,7 @@ TEXT = "the quick brown fox jumps"
 E8 = "e8.safetensors " + (
     "has numbers of a type that torch cannot"
     if Version("0.6") <= Version(version("safetensors"))
-    else "is no safetensors file ("
+    else "is not a safetensors file ("
 )
 
 
@@ -280,8 +280,8 @@ def bad(name, **others):
 
 
 BAD = [
-    ({"query": None}, "expected query, key and perhaps value; missing: query (the file has"),
-    ({"query": None, "key": None}, "value; missing: query, key (the file has value)"),
+    ({"query": None}, "the file must have query, key and perhaps value, got key"),
+    ({"query": None, "key": None}, "perhaps value, got value. Rename or add query, key."),
     ({"mask": torch.ones(3)}, "got mask as well. Remove what is neither."),
     ({"key": torch.ones(4, 17, 5, dtype=torch.int64)}, "key must be float16, bfloat16, float32 or"),
     (
@@ -319,7 +319,7 @@ REFUSED = [
         ["--stat", "entropi"],
         "--stat must be one of entropy, max-weight, mean-distance, received, ma",
     ),
-    (["--stat", "entropi"], "got 'entropi': did you mean 'entropy'?"),
+    (["--stat", "entropi"], "got 'entropi'. Did you mean 'entropy'?"),
     (["--stat", ""], "--stat must be one of entropy"),
     (["--stat", "entropy:3"], "--stat entropy must have nothing after its name, got 'entropy:3'."),
     (["--stat", "top-k:x"], "--stat top-k must have numbers as in top-k:3, got 'top-k:x'."),
@@ -331,17 +331,17 @@ REFUSED = [
     (["--stat", "received:14"], "Received(last=14) needs at least 14 queries, got 13"),
     (["--stat", "distance-histogram:3,1"], "must be two numbers or more, each above the one"),
     (["--stat", "top-k", "--stat", "top-k:3"], "--stat must have each statistic once, got top-k:3"),
-    (["--head", "4"], "--head must be from 0 to 3, got 4: there are 4 heads."),
+    (["--head", "4"], "--head must be from 0 to 3, as there are 4 heads, got 4."),
     (["--head", "-1"], "--head must be a head, counted from 0, got -1."),
     (["--head", "x"], "'--head': it must be a whole number, got 'x'; see"),
     (["--engine", "flash"], "--engine must be one of auto, fused, streaming, reference, got 'fl"),
-    (["--mask", "casual"], "did you mean causal?"),
+    (["--mask", "casual"], "Did you mean causal?"),
     (["--width", "3"], "--width must be 20 to 1000 columns, got 3"),
     (
         ["--save", "."],
         "--save must be a file to write, got the folder .. Name a file in it, as in s",
     ),
-    (["--save", "words.csv/x"], "--save cannot be words.csv/x: "),
+    (["--save", "words.csv/x"], "--save must be in a folder, got words.csv/x, "),
     (["--save", "heads.safetensors"], "--save must be another file than heads.safetensors, which"),
     (
         ["--html", "seen.PDF"],
@@ -374,12 +374,12 @@ def test_what_does_not_fit_is_refused_in_one_sentence(command, place, arguments,
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--vectors", "none.safetensors"], "there is no file none.safetensors: check its name."),
-        (["--vectors", "none.csv"], "there is no file none.csv: check its name."),
-        (["--vectors", "broken.safetensors"], "broken.safetensors is no safetensors file ("),
+        (["--vectors", "none.safetensors"], "there is no file none.safetensors. Check its name."),
+        (["--vectors", "none.csv"], "there is no file none.csv. Check its name."),
+        (["--vectors", "broken.safetensors"], "broken.safetensors is not a safetensors file ("),
         (["--vectors", "nan.csv"], "nan.csv, line 2: expected finite numbers, got nan"),
-        (["--vectors", "words.csv", "--head", "1"], "must be 0, got 1: there is one head."),
-        (["moon", "--vectors", "words.csv"], "words.csv has no vector for 'moon': add a row"),
+        (["--vectors", "words.csv", "--head", "1"], "must be 0, as there is one head, got 1."),
+        (["moon", "--vectors", "words.csv"], "words.csv has no vector for 'moon'. Add a row"),
         ([""], "TEXT must be a sentence, got '', which has no word. Write one, as in \"Hello"),
         (["--vectors", "."], ". is a folder. Name a file in it."),
         (["--vectors", "huge.csv"], "the scores overflow to infinity. Use smaller vectors."),
@@ -402,7 +402,9 @@ def test_an_engine_that_would_take_too_much_is_refused(command, place):
     save_file(tensors(2, queries=30_011, keys=30_011), "long.safetensors")
     outcome = command("observe", "--vectors", "long.safetensors", "--engine", "reference")
     assert outcome.code == 2
-    assert re.search(r"the reference engine would take [\d.]+ GiB for this, but may", outcome.err)
+    assert re.search(
+        r"the reference engine may take .* here, but would take [\d.]+ GiB", outcome.err
+    )
 
 
 def test_what_is_refused_by_itself_needs_no_torch():

@@ -606,12 +606,12 @@ def refused(command, sentence, *arguments):
     ("arguments", "sentence"),
     [
         (["--text", "empty.txt"], "empty.txt is empty. Name a file with text in it."),
-        (["--text", "nothing.jsonl"], "nothing.jsonl has no text in it: name a file that has some"),
+        (["--text", "nothing.jsonl"], "nothing.jsonl has no text in it. Name a file that has some"),
         (["--text", "none"], "none has no texts in it. Name a folder with files that end in .txt"),
-        (["--text", "text.txt", "--layer", "2"], "--layer must be from 0 to 1, got 2"),
+        (["--text", "text.txt", "--layer", "2"], "--layer must be from 0 to 1, as"),
         (
             ["--text", "text.txt", "--layer", "1", "--head", "3"],
-            "--head must be from 0 to 2, got 3: there are 3 heads.",
+            "--head must be from 0 to 2, as there are 3 heads, got 3.",
         ),
         (
             ["--text", "text.txt", "--length", "0"],
@@ -623,7 +623,7 @@ def refused(command, sentence, *arguments):
         ),
         (
             ["--text", "text.txt", "--length", "1"],
-            "--length must be at least 2, as 1 stand ar",
+            "--length must be at least 2, as tokens are added ar",
         ),
         (
             ["--text", "text.txt", "--length", "12"],
@@ -676,7 +676,9 @@ def test_a_missing_library_is_named(command, place, monkeypatch):
     from glasshead import extras
 
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "transformers" else 1)
-    sentence = "glasshead observe MODEL takes transformers, not installed here: pip install 'glass"
+    sentence = (
+        "glasshead observe MODEL needs transformers, not installed here. Run pip install 'glass"
+    )
     refused(command, sentence, "llama", "--text", "text.txt")
 
 
@@ -759,7 +761,7 @@ class TestResuming:
         """What goes on after three batches ends with the same bits as what was not ended."""
         observe(command, *options[:-1], "whole.safetensors")
         outcome = observe(command, *options, "--resume")
-        assert "Going on after 66 tokens that were read before." in outcome.err
+        assert "Continuing after 66 tokens, read by an earlier run." in outcome.err
         assert (place / "made" / "seen.safetensors").read_bytes() == (
             place / "whole.safetensors"
         ).read_bytes()
@@ -782,7 +784,7 @@ class TestResuming:
         kept = partial.read_bytes()
         outcome = command("observe", *interrupted)
         assert outcome.code == 2
-        assert "add --resume to go on with it, or delete it to begin again" in outcome.err
+        assert "Add --resume to continue that run, or delete the file" in outcome.err
         (place / "text.txt").write_text(TEXT * 5)
         outcome = command("observe", *interrupted, "--resume")
         assert outcome.code == 2

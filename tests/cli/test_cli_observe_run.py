@@ -291,7 +291,7 @@ def test_the_default_is_that_of_one_attention_but_for_what_names_keys(command, p
 
 REFUSED = [
     (["run", "--stat", "top-k:2"], "--stat top-k:2 names keys of one text, but a model reads"),
-    (["run", "--stat", "entropi"], "got 'entropi': did you mean 'entropy'?"),
+    (["run", "--stat", "entropi"], "got 'entropi'. Did you mean 'entropy'?"),
     (["run", "--stat", "mass-on:11"], "MassOn(keys) must be keys from 0 to 10, got 11"),
     (["run", "--stat", "received:12"], "Received(last=12) needs at least 12 queries, got 11"),
     (
@@ -304,9 +304,9 @@ REFUSED = [
         "--engine cannot be combined with --text, because the model chooses",
     ),
     (["run", "--head", "1"], "--head needs --layer. Add --layer N, or omit"),
-    (["run", "--layer", "2"], "--layer must be from 0 to 1, got 2: there are 2 layers."),
+    (["run", "--layer", "2"], "--layer must be from 0 to 1, as there are 2 layers, got 2."),
     (["run", "--layer", "-1"], "--layer must be a layer, counted from 0, got -1."),
-    (["run", "--layer", "1", "--head", "3"], "--head must be from 0 to 2, got 3: there"),
+    (["run", "--layer", "1", "--head", "3"], "--head must be from 0 to 2, as there"),
     (["run", "--layer", "1", "--head", "-1"], "--head must be a head, counted from 0, got -1."),
     (["run", "--width", "3"], "--width must be 20 to 1000 columns, got 3"),
     (
@@ -336,9 +336,9 @@ def test_what_does_not_fit_is_refused_in_one_sentence(command, place, arguments,
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("none.txt", "there is no file none.txt: check its name."),
+        ("none.txt", "there is no file none.txt. Check its name."),
         ("empty.txt", "empty.txt is empty. Name a file with text in it."),
-        ("-", "standard input is not read, name a file."),
+        ("-", "Standard input is not read, so name a file."),
         ("", "--text must be a file, got an empty name. Name one, or omit it."),
         (
             "text.bin",
@@ -414,7 +414,7 @@ def test_a_list_of_files_comes_from_another_command(command, place, typed):
             ["--files-from", "names"],
             "--files-from must name a file with one file name per line, got none in names",
         ),
-        (["--files-from", "none"], "there is no file none: check its name."),
+        (["--files-from", "none"], "there is no file none. Check its name."),
         (
             ["--files-from", ""],
             "--files-from must be a file, got an empty name. Name one, or omit it",

@@ -89,7 +89,7 @@ def test_where_what_was_held_out_is_gone_it_says_so(command, place):
     assert outcome.code == 0
     assert (
         f"This is a built-in text, because the held-out data of this training run cannot be read: "
-        f"there is no file {place / 'data.txt'}: check its name.\n"
+        f"there is no file {place / 'data.txt'}. Check its name.\n"
     ) in outcome.err
     assert " tokens of the text.\n" in outcome.err
 
@@ -141,7 +141,7 @@ CASES = [
     (["", "--text", "text.txt"], "RUN_OR_HF_DIR must be the folder of a model, got an"),
     (["text.txt", "--text", "text.txt"], "got 'text.txt'. Check its name."),
     (["folder", "--text", "text.txt"], "folder"),
-    (["writer", "--text", "none.txt"], "there is no file none.txt: check its name."),
+    (["writer", "--text", "none.txt"], "there is no file none.txt. Check its name."),
     (["writer", "--text", "folder"], "folder is a folder. Name a file in it."),
     (["writer", "--text", "empty.txt"], "needs a text of at least one word, got none in empty.txt"),
     (["writer", "--text", "bytes.txt"], "bytes.txt, line 1: expected UTF-8 text, got the"),

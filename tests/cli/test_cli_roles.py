@@ -211,13 +211,13 @@ REFUSED = [
     (["text.txt"], "a run must be a folder, got the file text.txt. Name the folder of the run."),
     (["."], ". has no run: there is no config.json in it. Check its name."),
     (["run", "--period", "1"], "--period must be a number of tokens from 2, got 1."),
-    (["run", "--period", "7"], "--period must be at most 6, got 7: run knows"),
-    (["llama", "--period", "16"], "--period must be at most 15, got 16: llama knows 51 tokens"),
-    (["bert", "--period", "15"], "--period must be at most 14, got 15: bert knows"),
+    (["run", "--period", "7"], "--period must be at most 6, as run knows"),
+    (["llama", "--period", "16"], "--period must be at most 15, as llama knows 51 tokens"),
+    (["bert", "--period", "15"], "--period must be at most 14, as bert knows"),
     (["run", "--period", "many"], "it must be a whole number, got 'many'"),
     (["run", "--seed", "-1"], "--seed must be a number from 0 to 2^32, got -1."),
     (["run", "--text", "empty.txt"], "empty.txt is empty. Name a file with text in it."),
-    (["run", "--text", "none.txt"], "there is no file none.txt: check its name."),
+    (["run", "--text", "none.txt"], "there is no file none.txt. Check its name."),
     (
         ["run", "--text", "short.txt"],
         "a text must have at least 3 tokens to find roles, got 1 in short.txt",
@@ -227,7 +227,7 @@ REFUSED = [
         "least 3 tokens to find roles, got 2 in short.txt. Name a long",
     ),
     (["run", "--text", ""], "--text must be a file, got an empty name. Name one, or omit it."),
-    (["run", "--png", "text.txt/a.png"], "text.txt is a file and no folder."),
+    (["run", "--png", "text.txt/a.png"], "text.txt is a file. Name another place."),
     (["run", "--png", "run"], "--png must be a file to write, got the folder run. Name a file in"),
     (
         ["run", "--png", "locked.png"],
@@ -269,7 +269,7 @@ def test_a_model_that_reads_too_little_is_refused(command, place):
     SMALL.save("llama", place / "tiny", max_position_embeddings=4)
     outcome = command("roles", "tiny")
     assert (outcome.code, outcome.out) == (2, "")
-    assert "the test repeats at least two tokens, and tiny knows 51 and reads 4 at" in outcome.err
+    assert "at least two tokens, but tiny knows 51 and reads 4 at" in outcome.err
 
 
 def test_numbers_that_overflow_are_refused(command, place):

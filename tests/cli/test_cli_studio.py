@@ -49,7 +49,7 @@ def taken():
         ),
         (["--port", "x"], "--port"),
         (["--host", " "], "--host must be an address of this machine, got none"),
-        (["no/such"], "glasshead studio needs the folder of a run or a model, a .bin file"),
+        (["no/such"], "RUN_OR_HF_DIR must be the folder of a run or a model, a .bin"),
         (["--host", "no.such.host.invalid"], "the studio cannot listen on no.such.host.invalid"),
         (["--host", "192.0.2.1"], "the studio cannot listen on 192.0.2.1, port 0 ("),
         (["--host", "a" * 70], "the studio cannot listen on aaaa"),
@@ -107,8 +107,8 @@ def test_several_models_all_read_texts(command, tmp_path):
         outcome = command("studio", "--no-open", *given)
         assert (outcome.code, outcome.out) == (2, "")
         assert outcome.err == (
-            f"glasshead: error: several models are compared on a text, and {file} holds stored "
-            f"weights alone: name it alone.\n"
+            f"glasshead: error: models to compare must read a text, got {file}, which holds stored "
+            f"weights alone. Name it alone.\n"
         )
     outcome = command("studio", "--no-open", run, tmp_path / "nowhere")
     assert outcome.code == 2
@@ -119,7 +119,7 @@ def test_what_is_not_installed_is_named(command, monkeypatch):
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     outcome = command("studio")
     assert outcome.code == 2
-    assert "takes fastapi, uvicorn, not installed here: pip install 'glasshead[studio]'" in (
+    assert "needs fastapi, uvicorn, not installed here. Run pip install 'glasshead[studio]'" in (
         outcome.err
     )
 
@@ -140,8 +140,8 @@ def test_what_opens_the_model_is_named_before_a_page_opens(
         outcome = command("studio", "--no-open", *given)
         assert outcome.code == 2
         assert outcome.err == (
-            f"glasshead: error: glasshead studio RUN_OR_HF_DIR takes {library}, not installed "
-            f"here: pip install 'glasshead[{extra}]'.\n"
+            f"glasshead: error: glasshead studio RUN_OR_HF_DIR needs {library}, not installed "
+            f"here. Run pip install 'glasshead[{extra}]'.\n"
         )
 
 

@@ -78,7 +78,7 @@ def test_a_run_is_trained_used_evaluated_and_explored(command, tmp_path):
     assert again.code == 2
     assert "already has a run. Resume it with --resume" in again.err
     over = command("train", "write", "--run", folder, "--resume")
-    assert "has finished, with 4 steps of 4. To continue, ask for more" in over.err
+    assert "got 4. To continue, ask for more" in over.err
 
 
 def test_a_watched_run_says_what_its_heads_did(command, tmp_path):
@@ -164,7 +164,7 @@ def test_neighbours_are_listed_and_drawn(command, run, tmp_path):
     ("options", "said"),
     [
         (["--preset", "huge"], "--preset has no 'huge'"),
-        (["--set", "stepz=3"], "--set has no 'stepz': did you mean 'steps'?"),
+        (["--set", "stepz=3"], "--set has no 'stepz'. Did you mean 'steps'?"),
         (["--devices", "0"], "devices must be a whole number of at least 1, got 0."),
         (["--devices", "9" * 31], "devices must be a whole number of at most 1024, got 9999"),
         (["--devices", "+1021", "--accelerator", "cpu"], "on this CPU, a process for each core"),
@@ -253,7 +253,7 @@ def test_one_machine_does_not_wait_for_others_that_nobody_starts(command, tmp_pa
         monkeypatch.delenv(name, raising=False)
     refused = command("train", "write", "--run", tmp_path / "run", "--nodes", 2)
     assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
-    assert "--nodes 2 takes a command that torchrun starts on each machine: start" in refused.err
+    assert "--nodes 2 needs torchrun on each machine. Start" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_one_machine_does_not_wait_for_others_that_nobody_starts(command, tmp_pa
         (["write", "RUN", "--length-penalty", "1"], "--length-penalty needs --beam"),
         (["write", "RUN", "--temperature", "0", "--top-k", "2"], "--top-k would change nothing"),
         (["write", "nowhere"], "there is no folder nowhere"),
-        (["near", "RUN", "zyx"], "'zyx' is not a token of this run, but"),
+        (["near", "RUN", "zyx"], "'zyx' must be a token of this run, but is cut into"),
         (["near", "RUN", ""], "a word must have at least one letter, got ''"),
         (["near", "RUN", "e", "--count", "0"], "--count must be a number from 1"),
         (["near", "RUN", "e", "--png", os.devnull], "--png must be a file to write"),
@@ -484,7 +484,7 @@ def test_the_demo_is_resumed_as_it_says_and_as_the_readme_says(command, tmp_path
     run = tmp_path / "the demo" / "translator"
     nothing = command(*begin, "--resume")
     assert (nothing.code, nothing.out) == (2, "")
-    assert f"{run} has no run to resume: leave --resume out to begin one." in nothing.err
+    assert f"{run} has no run to resume. Omit --resume to begin one." in nothing.err
     with monkeypatch.context() as patch:
         # As if Ctrl-C were pressed during the first step.
         patch.setattr(loop, "any_of", lambda fabric, own: True)

@@ -154,7 +154,7 @@ def test_bad_files_are_told_by_name_and_line(command, tmp_path, files, said):
             ["DE", "EN", "--held-out", "DE"],
             "text files must come in pairs, of texts and of their translation",
         ),
-        (["DE", "EN", "--held-out", "nowhere.csv"], "nowhere.csv: check its name."),
+        (["DE", "EN", "--held-out", "nowhere.csv"], "nowhere.csv. Check its name."),
         (["DE", "EN", "--set", "label_smoothing=1"], "label_smoothing must be a share from 0"),
         (["DE", "EN", "--set", "held_out=2"], "held_out must be a share between 0 and 1"),
         (["DE", "EN", "--set", "tokenizer=xyz"], "tokenizer must be one of bpe, wordpiece, words"),
@@ -242,8 +242,8 @@ def test_attention_is_a_page_that_holds_the_words(command, run, translator, tmp_
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--layer", 0], "--layer and --head say what --attention shows: add it."),
-        (["--head", 0], "--layer and --head say what --attention shows: add it."),
+        (["--layer", 0], "--layer and --head need --attention. Add it, or omit them."),
+        (["--head", 0], "--layer and --head need --attention. Add it, or omit them."),
         (["--attention", "--layer", 2], "layer must be from 0 to 1, got 2."),
         (["--attention", "--layer", -1], "layer must be from 0 to 1, got -1."),
         (["--attention", "--head", 3], "head must be from 0 to 2, got 3."),
@@ -286,7 +286,7 @@ def test_bytes_that_are_no_text_are_told_by_line(command, run, typed):
 def test_runs_that_are_none(command, run, tmp_path):
     other = classified(tmp_path / "other").path
     for place, said in [
-        (other, f"glasshead translate needs a translator, and {other} holds a classifier: look"),
+        (other, f"glasshead translate needs a translator, and {other} holds a classifier. Look"),
         (tmp_path, f"{tmp_path} has no run: there is no config.json in it"),
         ("nowhere", "there is no folder nowhere. Check its name."),
     ]:

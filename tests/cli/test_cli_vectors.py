@@ -99,7 +99,7 @@ def test_a_large_table_is_read_whole(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("v.csv", "", "v.csv has no vectors: give it"),
+        ("v.csv", "", "v.csv has no vectors. Give it"),
         ("v.csv", "\n  \n", "v.csv has no vectors"),
         ("v.csv", "token,x,y\n", "v.csv has no vectors"),
         (
@@ -211,7 +211,7 @@ def test_a_fault_is_named_with_its_file_and_line(tmp_path, name, content, senten
 
 def test_a_file_that_never_ends_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr("glasshead.cli.inputs.files._MOST_BYTES", 10)
-    with pytest.raises(ValueError, match="v.csv is larger, or never ends. Keep only what you need"):
+    with pytest.raises(ValueError, match="it is larger, or never ends. Keep only what you need"):
         read_vectors(written(tmp_path, "v.csv", "a,1,2,3,4,5\n"))
 
 
@@ -224,7 +224,7 @@ def test_a_header_that_counts_columns_is_remarked_upon(capsys, tmp_path):
 
 def test_no_more_rows_are_read_than_can_be_used(tmp_path):
     path = written(tmp_path, "v.csv", "a,1\nb,2\nc,3\nd,broken\n")
-    with pytest.raises(ValueError, match="v.csv: more than 2 tokens are too many to explain in fu"):
+    with pytest.raises(ValueError, match="v.csv has more than 2 tokens, too many to explain in fu"):
         read_vectors(path, most=2)
     path = written(tmp_path, "v.csv", "a,1\nb,2\n")
     assert read_vectors(path, most=2).tokens == ("a", "b")
@@ -270,10 +270,10 @@ def test_half_precision_is_read_and_the_value_may_be_of_another_width(tmp_path):
 @pytest.mark.parametrize(
     ("tensors", "sentence"),
     [
-        ({"W_query": torch.ones(3, 2)}, "; missing: W_key, W_value (the file has W_query)"),
+        ({"W_query": torch.ones(3, 2)}, "W_value, got W_query. Rename or add W_key, W_value."),
         (
             {"W_q": torch.ones(3, 2)},
-            "expected W_query, W_key, W_value; missing: W_query, W_key, W_value",
+            "the file must have W_query, W_key, W_value, got W_q. Rename or add W_query, W_key, ",
         ),
         (
             matrices(out_proj=torch.ones(2, 2)),

@@ -67,7 +67,10 @@ def test_a_line_may_be_what_it_ends_before(command, data_folder):
         (["--top-k", 0], "error: --top-k must be a whole number of at least 1, got 0."),
         (["--top-p", 3], "error: --top-p must be above 0 and at most 1, got 3.0."),
         (["--beam", 0], "error: --beam must be a whole number of at least 1, got 0."),
-        (["One", "day"], "--prompt takes the text to go on with: write --prompt 'One day'."),
+        (
+            ["One", "day"],
+            "the text to continue must come after --prompt. Write --prompt 'One day'.",
+        ),
         (["--tokens", 0], "--tokens must be a number from 1 to 1000000000, got 0"),
     ],
 )

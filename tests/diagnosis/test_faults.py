@@ -61,7 +61,7 @@ def test_an_additive_mask_that_hides_the_past_is_inverted(diagonal, stated, low)
     shown = CAUSAL.new_ones(7, 7).triu(diagonal)
     finding = found(additive(shown, low), "polarity", convention=stated)
     assert finding.severity == "error"
-    assert "queries see only later positions: hide those instead" in finding.sentence
+    assert "queries see only later positions. Hide those instead" in finding.sentence
 
 
 @pytest.mark.parametrize("shown", [CAUSAL.mT, CAUSAL.mT & ~CAUSAL.triu(3).mT])
@@ -75,7 +75,7 @@ def test_the_batch_rows_and_heads_that_are_inverted_are_named():
     shown = CAUSAL.expand(2, 3, 7, 7).clone()
     shown[1, 2] = CAUSAL.mT & (torch.arange(7) < 5)
     finding = found(additive(shown), "polarity")
-    assert "only later positions (batch row 1, head 2):" in finding.sentence
+    assert "only later positions (batch row 1, head 2)." in finding.sentence
     assert finding.where == ((1, 2, 0, 0),)
 
 
@@ -92,7 +92,7 @@ def test_a_causal_mask_at_the_top_left_of_a_cache_is_found():
     mask = torch.ones(3, 7, dtype=torch.bool).tril()
     finding = found(mask, "alignment")
     assert "begins at the top left: the last query sees 3 keys" in finding.sentence
-    assert "should see all 7: use gh.causal()" in finding.sentence
+    assert "should see all 7. Use gh.causal()" in finding.sentence
     assert gh.diagnose(mask, offset=0).healthy
 
 
@@ -105,7 +105,7 @@ def test_a_causal_mask_at_the_bottom_right_is_found_where_nothing_is_cached():
 
 def test_a_causal_mask_at_another_position_is_found():
     finding = found(torch.ones(3, 11, dtype=torch.bool).tril(5), "alignment")
-    assert "stands at position 5 among the keys, and keys - queries says 8" in finding.sentence
+    assert "stands at position 5 among the keys, but keys - queries says 8" in finding.sentence
 
 
 # Emptiness
@@ -176,13 +176,13 @@ def test_a_mask_that_is_keys_by_queries_is_turned():
 def test_a_wrong_length_is_found(sizes):
     diagnosis = gh.diagnose(CAUSAL, **sizes)
     assert diagnosis.findings[0].kind == "length"
-    assert "The mask has 7 queries and 7 keys" in diagnosis.findings[0].sentence
+    assert "as the attention has, got 7 and 7." in diagnosis.findings[0].sentence
     assert (diagnosis.mask, diagnosis.conversion) == (None, None)
 
 
 def test_a_tokenizers_mask_of_a_wrong_length_is_found():
     assert (
-        "has 3 keys, and the attention 5"
+        "must have 5 keys, as the attention has"
         in found([[1, 1, 0], [1, 1, 1]], "length", keys=5).sentence
     )
 
@@ -219,7 +219,7 @@ def test_an_inverted_tokenizers_mask_is_found():
 def test_what_may_be_read_in_two_ways_asks_for_the_convention(mask):
     diagnosis = gh.diagnose(mask)
     assert (diagnosis.convention, diagnosis.mask, diagnosis.conversion) == (None, None, None)
-    assert 'state it: convention="attend"' in diagnosis.findings[0].sentence
+    assert 'State convention="attend"' in diagnosis.findings[0].sentence
     for stated in ("attend", "hidden"):
         diagnosis = gh.diagnose(mask, convention=stated)
         assert diagnosis.convention == stated

@@ -10,7 +10,7 @@ import torch
 import glasshead as gh
 from glasshead.cli.demo import _plan
 from glasshead.explanation.translations import LANGUAGES, Say
-from scripts import ROOT
+from scripts import ROOT, script
 
 
 def prose(name):
@@ -53,67 +53,63 @@ def test_the_demo_takes_as_long_as_the_readme_says(lang):
     assert not re.search(r"by hand|elle |a mano|手算", plan)
 
 
+def stored(name):
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text("utf-8"))
+
+
+def test_the_page_states_the_costs_that_are_stored(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    page = (ROOT / "docs" / "concepts" / "performance.md").read_text("utf-8")
+    assert script("benchmarks/processor.py").tables() in page
+
+
 @pytest.mark.parametrize(
-    ("key", "measured"),
+    ("work", "measured"),
     [
-        ("call-4096", "call, streaming"),
-        ("six-4096", "observe SIX, streaming"),
-        ("beside-4096", "observe SIX, fused"),
+        ("call, 4096 tokens", "call, streaming"),
+        ("call and six statistics in one pass, 4096 tokens", "observe SIX, streaming"),
+        ("six statistics in addition to the fused kernel, 4096 tokens", "observe SIX, fused"),
     ],
 )
-def test_the_cost_of_statistics_is_the_one_that_was_measured(key, measured):
+def test_the_cost_of_statistics_is_the_one_that_was_measured(work, measured):
     results = (ROOT / "benchmarks" / "results" / "observe.md").read_text("utf-8")
     columns, row = (
         next(line.split("|") for line in results.splitlines() if line.startswith(f"| {start}"))
         for start in ("| 1024 tokens", f"{measured} |")
     )
-    (stated,) = (one for one in stored("zen5")["figures"] if one["key"] == key)
-    assert row[columns.index(" 4096 tokens ")].split() == [f"{stated['value']:.2f}", "×"]
+    (ratio,) = next(cost["ratio"] for cost in stored("zen5")["costs"] if cost["work"] == work)
+    assert row[columns.index(" 4096 tokens ")].split() == [f"{ratio:.2f}", "×"]
 
 
-RESULTS = ROOT / "benchmarks" / "results"
-NAMES = sorted(file.stem for file in RESULTS.glob("*.json"))
-
-
-def stored(name):
-    return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_processor_has_one_table_of_its_stored_figures(name):
-    """`make bench-page` writes it."""
-    found = stored(name)
-    assert re.fullmatch(r"20\d\d-\d\d-\d\d", found["date"])
-    page = (ROOT / "docs" / "concepts" / "performance.md").read_text("utf-8")
-    head = f"\n{found['processor']}, {found['date']}, torch {found['torch']}, "
-    assert page.count(f"{head}{found['threads']} threads:\n") == 1
-    rows = page.partition(head)[2].split("\n\n")[1].splitlines()[2:]
-    assert len(rows) == len(found["figures"]) == len({one["key"] for one in found["figures"]})
-    for one, row in zip(found["figures"], rows, strict=True):
-        _, work, figure, command, _ = (cell.strip() for cell in row.split("|"))
-        values = one["value"] if isinstance(one["value"], list) else [one["value"]]
-        numbers, unit = figure.removesuffix(one["unit"]).split(" to "), one["unit"]
-        assert figure.endswith(unit)
-        assert [float(number) for number in numbers] == pytest.approx(values, rel=5e-3)
-        assert (work, command) == (one["work"], f"`{one['command']}`")
+@pytest.mark.parametrize("width", [80, 100])
+def test_benchmarks_print_whole_numbers_in_a_narrow_terminal(width, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    pairs = script("benchmarks/pairs.py")
+    rows = [
+        pairs.judged("a long name of what is compared, T=1024", [(0.123456, 0.0987)], ratio=1.25),
+        pairs.figure("T=4096, watched against eager", 0.04321, "×", about="of these", at_most=0.1),
+    ]
+    pairs.show("a title", rows, width=width)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= width
+    for number in ("123.46 ms", "98.70 ms", "1.251", "0.04321 ×"):
+        assert number in printed
 
 
 @pytest.mark.parametrize("readme", sorted(ROOT.glob("README*.md")), ids=lambda file: file.name)
-def test_the_table_of_the_readme_has_the_figures_of_one_processor(readme):
+def test_the_table_of_the_readme_has_the_stored_figures_of_one_processor(readme):
+    """The English caption names the processor, by which its results are found."""
+    names = [file.stem for file in (ROOT / "benchmarks" / "results").glob("*.json")]
     english = (ROOT / "README.md").read_text("utf-8")
-    (found,) = (one for one in map(stored, NAMES) if one["processor"] in english)
-    figures = {one["key"]: one["value"] for one in found["figures"]}
-    lines = readme.read_text("utf-8").replace(",", ".").replace("（", " (").splitlines()
-    for key, label in {
-        "watch": "`gh.watch`**",
-        "eager": "BertViz",
-        "lens": "TransformerLens",
-    }.items():
-        (row,) = (line for line in lines if line.startswith("|") and label in line)
-        _, _, time, memory, *_ = row.split("|")
-        spent = figures[f"{key}-1024"]
-        values = spent if isinstance(spent, list) else [spent]
-        assert [float(number) for number in re.findall(r"\d+\.\d+", time)] == values
-        assert float(re.findall(r"\d+\.\d+", memory)[0]) == figures[f"{key}-memory-4096"]
-    alone = next(line for line in lines if line.startswith("|") and "`sdpa`" in line)
-    assert str(figures["plain-1024"]) in alone
+    (found,) = (one for one in map(stored, names) if one["processor"] in english)
+    lines = readme.read_text("utf-8").replace(",", ".").splitlines()
+    rows = [line.split("|") for line in lines if line.startswith("|")]
+    labels = {"watched": "`gh.watch`**", "eager": "BertViz", "lens": "TransformerLens"}
+    for kind, label in labels.items():
+        (row,) = (row for row in rows if label in row[1])
+        ratio, memory = (re.findall(r"\d+\.\d+", cell) for cell in row[2:4])
+        cost = found["model"]["kinds"][kind]
+        ratios = cost["ratio"] if isinstance(cost["ratio"], list) else [cost["ratio"]]
+        assert ([*map(float, ratio)], [*map(float, memory)]) == (ratios, [cost["gib"]])
+    alone = next(row for row in rows if "`sdpa`" in row[1])
+    assert re.findall(r"\d+\.\d+", alone[2]) == [str(found["model"]["seconds"])]

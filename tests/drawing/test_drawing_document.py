@@ -204,9 +204,9 @@ def test_words_are_translated_one_by_one():
 @pytest.mark.parametrize(
     ("phrase", "error", "message"),
     [
-        ("Kolonnen", ValueError, r"expects the names \['count'\] in braces, got 'Kolonnen'"),
-        ("{number}", ValueError, r"expects the names \['count'\]"),
-        ("{count", ValueError, r"expects the names \['count'\]"),
+        ("Kolonnen", ValueError, r"must have the names \['count'\] in braces, got 'Kolonnen'"),
+        ("{number}", ValueError, r"must have the names \['count'\]"),
+        ("{count", ValueError, r"must have the names \['count'\]"),
         (1, TypeError, "columns_left_out=...\\) expects a string, got int"),
     ],
 )
@@ -218,7 +218,7 @@ def test_templates_are_checked(phrase, error, message):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"blocks": ["text"]}, TypeError, r"blocks\[0\] must be a Block, got str; wrap text"),
+        ({"blocks": ["text"]}, TypeError, r"blocks\[0\] must be a Block, got str\. Wrap text"),
         ({"blocks": "text"}, TypeError, "blocks must be a sequence, got str"),
         ({"title": 1}, TypeError, "Document title must be a string, got int"),
         ({"language": "zh_TW"}, ValueError, "must be a tag such as .* got 'zh_TW'"),

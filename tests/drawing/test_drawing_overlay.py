@@ -64,7 +64,7 @@ def test_a_page_holds_the_picture_and_its_scale():
     page = Overlay([[0.25, 0.75]], caption="a < b").html()
     assert 'src="data:image/png;base64,' in page
     assert "a &lt; b" in page
-    assert "Colours from 0 to 0.75" in page
+    assert "Colors from 0 to 0.75" in page
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_page_holds_the_picture_and_its_scale():
         (np.zeros((2, 3, 4, 3)), ValueError, r"shape \[H, W\], \[H, W, 3\] or \[3, H, W\], got"),
         (np.zeros((0, 3)), ValueError, "got \\[0, 3\\]"),
         (np.array([["a"]]), TypeError, "must be numbers, got ndarray"),
-        (np.array([[np.nan]]), ValueError, "finite numbers"),
+        (np.array([[np.nan]]), ValueError, "finite numbers, got nan"),
         ([[1], [1, 2]], ValueError, "rows of one length, got ragged ones"),
     ],
 )
@@ -85,7 +85,7 @@ def test_what_is_no_picture_is_refused(picture, error, told):
 @pytest.mark.parametrize(
     ("weights", "error", "told"),
     [
-        (3, TypeError, "must be a matrix, got int; pass a list of rows"),
+        (3, TypeError, "must be a matrix, got int. Pass a list of rows"),
         ([0.25, 0.75], TypeError, "row"),
         ([], ValueError, "at least one row and one column"),
         ([[0.25], [0.5, 0.25]], ValueError, "rows of one length"),

@@ -244,7 +244,7 @@ def test_headings_have_levels():
 
 @pytest.mark.parametrize("block", [Heading, Paragraph, Formula, Note])
 def test_text_must_be_text(block):
-    with pytest.raises(TypeError, match=r"text must be a string, got float; .* number\(\)"):
+    with pytest.raises(TypeError, match=r"text must be a string, got float\. .* number\(\)"):
         block(0.5)
 
 

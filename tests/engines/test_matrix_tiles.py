@@ -1,6 +1,7 @@
 """bfloat16 on matrix tiles (AMX): statistics of float32, a context within its rounding."""
 
 import errno
+import math
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,48 @@ def test_gradients_of_lengths_around_the_rows_of_tiles_and_blocks(length):
     check_gradients(inputs_of(length, length, 64, 64), upstream, **MASKS["causal"])
 
 
+GROWING: dict[str, dict[str, Any]] = {
+    "none": {},
+    "causal": {"mask": gh.causal()},
+    "window": {"mask": gh.window(before=701)},
+    "a small sink": {"normalizer": gh.SoftmaxOne()},
+    "a large sink": {"normalizer": gh.SoftmaxOne(torch.tensor(11.0))},
+}
+
+
+def growing(length, last):
+    """Inputs whose scores grow with the keys, which pass by in parts."""
+    query, key, value = inputs_of(67, length, 64, 64)
+    return query, key * torch.linspace(0, last, length).bfloat16()[:, None], value
+
+
+@needs_tiles
+@pytest.mark.parametrize("last", [3, 17])
+@pytest.mark.parametrize("name", GROWING)
+def test_scores_that_grow_from_part_to_part(name, last):
+    check(growing(1171, last), **GROWING[name])
+
+
+@needs_tiles
+@pytest.mark.parametrize("name", GROWING)
+def test_gradients_of_scores_that_grow(name):
+    upstream = torch.randn(2, 4, 67, 64).bfloat16()
+    check_gradients(growing(1171, 2), upstream, **GROWING[name])
+
+
+@needs_tiles
+@pytest.mark.parametrize("place", [3, 701])
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_a_key_that_is_not_finite_is_found_in_any_part(place, number):
+    query, key, value = inputs_of(37, 1171, 32, 32)
+    query, key = query.abs() + 1, key / 8
+    key[:, :, place] = number
+    seen = gh.Attention(engine="streaming").observe(query, key, value, [gh.ArgMax(), gh.MaxScore()])
+    assert seen.context.isnan().all()
+    assert (seen.arg_max == place).all()
+    assert seen.max_score.isnan().all() if math.isnan(number) else (seen.max_score == number).all()
+
+
 @needs_tiles
 @pytest.mark.parametrize("tiny", [1e-30, 1e-39])
 @pytest.mark.parametrize("place", range(4))
@@ -269,16 +312,18 @@ def test_the_plan_states_why_no_tiles_are_taken():
 
 
 def test_pairs_of_vectors_hold_the_earlier_below():
-    vectors = torch.tensor([[1.0, 2.0, -0.5], [3.0, -4.0, 0.25], [8.0, 9.0, 10.0]]).bfloat16()
-    # Rows of five words, of 32 vectors, and one number beyond.
-    rows = np.full(16 * 5 + 1, 7, np.int32)
-    halves = HalfMatrix(vectors.view(torch.int16).numpy().reshape(-1), 3, 3)
-    kernel("pair_rows", np.dtype(np.float32))(halves, 3, 5, rows[:-1])
-    bits = rows.view(np.uint32)
-    assert bits[:5].tolist() == [0x40403F80, 0xC0804000, 0x3E80BF00, 0, 0]
-    assert bits[5:10].tolist() == [0x4100, 0x4110, 0x4120, 0, 0]
-    assert not bits[10:-1].any()
-    assert bits[-1] == 7
+    torch.manual_seed(3)
+    # Two rows of two tiles, of which the last has one row and three columns: 17 pairs of vectors.
+    vectors = torch.randn(33, 19).bfloat16()
+    words = np.full(2 * 2 * 16 * 16 + 1, 7, np.int32)
+    halves = HalfMatrix(vectors.view(torch.int16).numpy().reshape(-1), 19, 19)
+    kernel("pair_rows", np.dtype(np.float32))(halves, 33, 32, words[:-1])
+    tiles = words[:-1].view(np.int16).reshape(2, 2, 16, 16, 2)
+    found = tiles.transpose(0, 2, 4, 1, 3).reshape(64, 32)
+    expected = np.zeros((64, 32), np.int16)
+    expected[:33, :19] = vectors.view(torch.int16).numpy()
+    assert np.array_equal(found, expected)
+    assert words[-1] == 7
 
 
 @needs_tiles

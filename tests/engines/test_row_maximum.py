@@ -6,12 +6,13 @@ import numba
 import numpy as np
 import pytest
 
-from glasshead.engines.streaming.kernels.weigh import exponential, largest_of, place_of
+from glasshead.engines.streaming.kernels.exponential import exponential
+from glasshead.engines.streaming.kernels.weigh import largest_of, place_of
 
 
 @numba.njit
 def largest(numbers, first, count):
-    return largest_of(numbers[first : first + count])
+    return largest_of(numbers, first, count)
 
 
 @numba.njit

@@ -385,7 +385,7 @@ def test_layouts_in_memory_make_no_difference():
     ("make", "match"),
     [
         (lambda: gh.Attention(score=gh.Gaussian()), "Gaussian is not an inner product"),
-        (lambda: gh.Attention(normalizer=gh.Sparsemax()), "Sparsemax are no exponentials"),
+        (lambda: gh.Attention(normalizer=gh.Sparsemax()), "Sparsemax are not exponentials"),
         (lambda: gh.Attention(dropout=0.5), "no weights that could be dropped"),
     ],
 )

@@ -202,7 +202,7 @@ def paired(vectors):
     rows = np.full(-(-length // tile) * tile * -(-dim // 2), 7, np.int32)
     least = np.zeros(2, np.int32)
     halves = HalfMatrix(vectors.view(torch.int16).numpy().reshape(-1), dim, dim)
-    kernel("pair_up", REAL)(halves, length, -(-dim // 2), rows, least[:1])
+    kernel("pair_up", REAL)(halves, length, -(-dim // 2), 1, rows, least[:1])
     return rows, least
 
 

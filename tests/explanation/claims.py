@@ -250,7 +250,7 @@ def _(told, before, after):
 
 @claim(
     r"The mask has an offset: each query sees the key at its own place \+ \(NUM\), and "
-    r"neighbours of that key \(before it: all; after it: NUM\)\."
+    r"neighbors of that key \(before it: all; after it: NUM\)\."
 )
 def _(told, offset, after):
     near = distances(told) <= int(offset) + int(after)

@@ -18,7 +18,7 @@ TRACE = traced()
         ({"tokens": "a b c d e"}, TypeError, r"must be a list of words.*\.split\(\)"),
         ({"tokens": [1, 2, 3, 4, 5]}, TypeError, "words as strings, got 1 among them"),
         ({"query": "dog"}, ValueError, "one of the words 'The', 'cat'.*got 'dog'"),
-        ({"query": "Cat "}, ValueError, "did you mean 'cat'"),
+        ({"query": "Cat "}, ValueError, "Did you mean 'cat'"),
         ({"query": 5}, ValueError, "a position from 0 to 4, or a negative.*got 5"),
         ({"query": -6}, ValueError, "got -6"),
         ({"query": 1.5}, TypeError, "a word or its position, got 1.5"),

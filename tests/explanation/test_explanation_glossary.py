@@ -68,7 +68,7 @@ REQUIRED = {
         "tümevarım (induction)",
         "Dikkat başları",
         "gradyan kaybolur",
-        "Keskinlik β: yumuşaktan keskine",
+        "Ters sıcaklık β",
     ),
     "es": (
         "autoatención (self-attention)",

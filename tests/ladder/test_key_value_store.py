@@ -143,14 +143,14 @@ class TestErrors:
 
     def test_keys_that_are_no_vectors(self):
         with pytest.raises(
-            ValueError, match=r"keys must be \[n, d\], got \[3\]; give each key one"
+            ValueError, match=r"keys must be \[n, d\], got \[3\]\. Give each key one"
         ):
             KeyValueStore(torch.ones(3), RECIPES)
 
     def test_strings_without_an_embed(self, store):
-        with pytest.raises(TypeError, match="must be a tensor, got str; give the store"):
+        with pytest.raises(TypeError, match=r"must be a tensor, got str\. Give the store"):
             KeyValueStore(["a"], ["b"])
-        with pytest.raises(TypeError, match="must be a tensor, got str; give the store"):
+        with pytest.raises(TypeError, match=r"must be a tensor, got str\. Give the store"):
             store.ask("lasagna")
 
     @pytest.mark.parametrize("shape", [(3,), (1, 2), ()])
@@ -174,7 +174,7 @@ class TestErrors:
             store.ask(question, beta=beta)
 
     def test_no_answers_wanted(self, store):
-        with pytest.raises(ValueError, match="top must be at least 1, got 0; omit it"):
+        with pytest.raises(ValueError, match=r"top must be at least 1, got 0\. Omit it"):
             store.ask(QUESTION, top=0)
 
 

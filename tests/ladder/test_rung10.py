@@ -185,7 +185,7 @@ class TestSentencesToReverse:
         assert torch.equal(torch.get_rng_state(), state)
 
     def test_have_a_word_at_all(self):
-        with pytest.raises(ValueError, match="vocab_size must be at least 2, got 1; word 0 is"):
+        with pytest.raises(ValueError, match=r"vocab_size must be at least 2, got 1\. Word 0 is"):
             sentences_to_reverse(BATCH, TOKENS, 1, seed=1)
 
 
@@ -194,26 +194,26 @@ class TestErrors:
     def test_batch_of_other_shape(self, shape):
         got = ", ".join(map(str, shape))
         model, odd, right = a_model("fixed"), torch.ones(shape, dtype=torch.long), words(3, 7)
-        with pytest.raises(ValueError, match=rf"source must be .*, got \[{got}\]; pass one"):
+        with pytest.raises(ValueError, match=rf"source must be .*, got \[{got}\]\. Pass one"):
             model(odd, right)
-        with pytest.raises(ValueError, match=rf"source must be .*, got \[{got}\]; pass one"):
+        with pytest.raises(ValueError, match=rf"source must be .*, got \[{got}\]\. Pass one"):
             model.answer(odd, LENGTH)
-        with pytest.raises(ValueError, match=rf"target must be .*, got \[{got}\]; pass one"):
+        with pytest.raises(ValueError, match=rf"target must be .*, got \[{got}\]\. Pass one"):
             model.alignment(right, odd)
 
     def test_targets_of_other_sources(self):
-        with pytest.raises(ValueError, match=r"got \[2, 5\] for \[3, 7\]; give each source"):
+        with pytest.raises(ValueError, match=r"got \[2, 5\] for \[3, 7\]\. Give each source"):
             a_model("fixed")(words(3, 7), words(2, 5))
 
     @pytest.mark.parametrize("word", [-1, WORDS])
     def test_word_that_the_vocabulary_lacks(self, word):
-        with pytest.raises(ValueError, match=f"source must hold words from 0 to 10, got {word};"):
+        with pytest.raises(ValueError, match=rf"source must hold words from 0 to 10, got {word}\."):
             a_model("fixed").answer(torch.tensor([[3, word]]), LENGTH)
-        with pytest.raises(ValueError, match=f"target must hold words from 0 to 10, got {word};"):
+        with pytest.raises(ValueError, match=rf"target must hold words from 0 to 10, got {word}\."):
             a_model("fixed")(words(1, 7), torch.tensor([[3, word]]))
 
     def test_no_words_wanted(self):
-        with pytest.raises(ValueError, match="length must be at least 1, got 0; say how long"):
+        with pytest.raises(ValueError, match=r"length must be at least 1, got 0\. Say how long"):
             a_model("fixed").answer(words(BATCH, TOKENS), 0)
 
     @pytest.mark.parametrize(

@@ -378,11 +378,11 @@ class TestErrors:
             an_encoder(num_layers=0)
 
     def test_no_word_beside_the_padding(self):
-        with pytest.raises(ValueError, match="vocab_size must be at least 2, got 1; word 1 is"):
+        with pytest.raises(ValueError, match=r"vocab_size must be at least 2, got 1\. Word 1 is"):
             Embeddings(D_MODEL, 1, LONGEST, 0.0)
 
     def test_heads_that_do_not_divide_the_width(self):
-        with pytest.raises(ValueError, match="got d_model=10 and num_heads=3; choose"):
+        with pytest.raises(ValueError, match=r"got d_model=10 and num_heads=3\. Choose"):
             EncoderLayer(10, 3, HIDDEN)
 
     @pytest.mark.parametrize("build", [lambda p: CNN(2, 3, p), lambda p: Embeddings(2, 3, 5, p)])
@@ -397,23 +397,23 @@ class TestErrors:
     @pytest.mark.parametrize("shape", [(TOKENS,), (BATCH, 0), (BATCH, 12), (1, BATCH, TOKENS)])
     def test_batch_of_other_shape(self, shape):
         got = ", ".join(map(str, shape))
-        with pytest.raises(ValueError, match=rf"with 1 to 11 tokens, got \[{got}\]; pass one"):
+        with pytest.raises(ValueError, match=rf"with 1 to 11 tokens, got \[{got}\]\. Pass one"):
             an_encoder()(torch.full(shape, 3))
 
     @pytest.mark.parametrize("word", [-1, WORDS])
     def test_word_that_the_vocabulary_lacks(self, word):
-        with pytest.raises(ValueError, match=f"must be from 0 to 16, got {word}; build with the"):
+        with pytest.raises(ValueError, match=rf"must be from 0 to 16, got {word}\. Build with the"):
             an_encoder()(torch.tensor([[3, word]]))
 
     def test_not_one_length_for_each_sentence(self):
-        with pytest.raises(ValueError, match=r"got \[3, 7\] and \[2\]; give one length for each"):
+        with pytest.raises(ValueError, match=r"got \[3, 7\] and \[2\]\. Give one length for each"):
             a_classifier()(words(BATCH, TOKENS), torch.tensor([5, 5]))
-        with pytest.raises(ValueError, match=r"got \[7\] and \[7\]; give one length for each"):
+        with pytest.raises(ValueError, match=r"got \[7\] and \[7\]\. Give one length for each"):
             a_classifier()(words(TOKENS), torch.ones(TOKENS))
 
     @pytest.mark.parametrize("length", [0, TOKENS + 1])
     def test_length_that_no_row_has(self, length):
-        expected = rf"from 1 to the 7 tokens of a row, got \[2, {length}, 5\]; count the words"
+        expected = rf"from 1 to the 7 tokens of a row, got \[2, {length}, 5\]\. Count the words"
         with pytest.raises(ValueError, match=expected):
             a_classifier()(words(BATCH, TOKENS), torch.tensor([2, length, 5]))
 

@@ -232,7 +232,9 @@ def test_the_mask_is_saved_and_moves_with_the_module():
 
 class TestErrors:
     def test_words_as_integers(self):
-        with pytest.raises(TypeError, match=r"floating-point numbers, got torch.int64; pass x\."):
+        with pytest.raises(
+            TypeError, match=r"floating-point numbers, got torch.int64\. Pass x\.float\(\)\."
+        ):
             simple_self_attention(torch.eye(3, dtype=torch.int64))
 
     def test_one_word_instead_of_a_sentence(self):
@@ -243,7 +245,7 @@ class TestErrors:
     @pytest.mark.parametrize("shape", [(6, 4), (1, 6, 3), (3,)])
     def test_one_sentence_of_other_shape(self, rung, shape):
         got = ", ".join(map(str, shape))
-        with pytest.raises(ValueError, match=rf"x must be \[tokens, 3\], got \[{got}\]; pass one"):
+        with pytest.raises(ValueError, match=rf"x must be \[tokens, 3\], got \[{got}\]\. Pass one"):
             rung(torch.ones(shape))
 
     @pytest.mark.parametrize(
@@ -253,20 +255,20 @@ class TestErrors:
         @pytest.mark.parametrize("shape", [(5, 3), (1, 5, 4), (1, 1, 5, 3)])
         def test_batch_of_other_shape(self, rung, shape):
             got = ", ".join(map(str, shape))
-            expected = rf"x must be \[batch, tokens, 3\], got \[{got}\]; pass one sentence as x"
+            expected = rf"x must be \[batch, tokens, 3\], got \[{got}\]\. Pass one sentence as x"
             with pytest.raises(ValueError, match=expected):
                 rung(torch.ones(shape))
 
         def test_sentence_longer_than_the_context(self, rung):
-            expected = r"at most context_length=5 tokens, got 7; shorten x, .* context_length=7"
+            expected = r"at most context_length=5 tokens, got 7\. Shorten x, .* context_length=7"
             with pytest.raises(ValueError, match=expected):
                 rung(torch.ones(1, 7, 3))
 
     @pytest.mark.parametrize("num_heads", [0, -2, 3])
     def test_heads_that_do_not_divide_the_width(self, num_heads):
-        with pytest.raises(ValueError, match=rf"got d_out=8 and num_heads={num_heads}; choose"):
+        with pytest.raises(ValueError, match=rf"got d_out=8 and num_heads={num_heads}\. Choose"):
             MultiHeadAttention(3, 8, 5, 0.0, num_heads)
-        with pytest.raises(ValueError, match=rf"got d_model=8 and num_heads={num_heads}; choose"):
+        with pytest.raises(ValueError, match=rf"got d_model=8 and num_heads={num_heads}\. Choose"):
             EncoderMultiHeadAttention(8, num_heads, 0.0)
 
     def test_no_heads_at_all(self):
@@ -287,7 +289,7 @@ class TestErrors:
 
     def test_two_widths_for_three_inputs(self):
         with pytest.raises(
-            ValueError, match=r"one width or three, got \(3, 4\); name those of X_q"
+            ValueError, match=r"one width or three, got \(3, 4\)\. Name the widths of X_q"
         ):
             EncoderMultiHeadAttention(4, 2, 0.0, d_input=(3, 4))
 

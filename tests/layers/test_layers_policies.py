@@ -314,7 +314,7 @@ class TestErrors:
     def test_a_rule_that_does_not_show_the_last_keys(self, rule):
         layer = gh.MultiHeadAttention(D_MODEL, HEADS, attention=rule)
         with pytest.raises(
-            ValueError, match=r"^The attention of a cache that evicts must .*\. Pass others with"
+            ValueError, match=r"^the attention of a cache that evicts must .*\. Pass others with"
         ):
             layer(torch.randn(1, 5, D_MODEL), cache=EvictingCache(gh.TOVA(3)))
 

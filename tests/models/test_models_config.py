@@ -106,9 +106,9 @@ class TestEveryConfig:
             ValueError, match=f"{kind.__name__} must have vocab_size, which is missing"
         ):
             kind.from_json({})
-        with pytest.raises(ValueError, match=r"has no 'd_modle': did you mean 'd_model'\?"):
+        with pytest.raises(ValueError, match=r"has no 'd_modle'\. Did you mean 'd_model'\?"):
             kind.from_json({"vocab_size": 11, "d_modle": 12})
-        with pytest.raises(ValueError, match="has no 'zzz': use one of vocab_size, context_length"):
+        with pytest.raises(ValueError, match="has no 'zzz'. Use one of vocab_size, context_length"):
             kind.from_json({"vocab_size": 11, "zzz": 12})
 
     @pytest.mark.parametrize("values", [[], None, "vocab_size", 11])

@@ -319,11 +319,11 @@ class TestRefusals:
 
     def test_an_unknown_architecture(self, llama):
         changed(llama, architectures=["MambaForCausalLM"])
-        with pytest.raises(ValueError, match="MambaForCausalLM, and glasshead has LlamaForCausalL"):
+        with pytest.raises(ValueError, match="MambaForCausalLM, but glasshead has LlamaForCausalL"):
             gh.load_pretrained(llama)
         changed(llama, model_type="mamba")
         with pytest.raises(
-            ValueError, match="and glasshead loads models of the types gpt2, opt, g"
+            ValueError, match="but glasshead loads models of the types gpt2, opt, g"
         ):
             gh.load_pretrained(llama)
 
@@ -340,7 +340,7 @@ class TestRefusals:
             ),
             (
                 {"state_size": 16},
-                r"needs state-space layers \(its config has state_size\), and glasshead",
+                r"needs state-space layers \(its config has state_size\), but glasshead",
             ),
         ],
     )

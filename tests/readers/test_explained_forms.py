@@ -290,7 +290,7 @@ def test_the_steps_of_a_cache_and_of_latent_keys():
 )
 def test_a_module_in_training_that_drops_weights_is_asked_for_evaluation(module):
     module, x = module(), batch()
-    with pytest.raises(ValueError, match=r"call .eval\(\) on the module first"):
+    with pytest.raises(ValueError, match=r"Call .eval\(\) on the module first"):
         gh.explain(module, x)
     assert module.training
     assert gh.explain(module.eval(), x)

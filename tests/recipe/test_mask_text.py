@@ -53,17 +53,17 @@ def test_a_mask_that_no_text_names_has_none(mask):
 @pytest.mark.parametrize(
     ("text", "ends"),
     [
-        ("casual", "got 'casual': did you mean causal?"),
-        ("", "got '': try causal."),
-        ("causal+", "got 'causal+': try causal."),
-        ("none+causal", "got 'none+causal': none stands alone."),
-        ("window", "got 'window': write how many tokens before its own a word sees, as in window"),
+        ("casual", "got 'casual'. Did you mean causal?"),
+        ("", "got ''. Try causal."),
+        ("causal+", "got 'causal+'. Try causal."),
+        ("none+causal", "got 'none+causal'. Write none alone."),
+        ("window", "got 'window'. Write how many tokens before its own a word sees, as in window"),
         ("window:-1", "as in window:3."),
         ("window:1:2:3", "as in window:3."),
         ("window:1.5", "as in window:3."),
         ("window:1234567890", "as in window:3."),
-        ("causal:1", "did you mean causal?"),
-        ("causal, window:3", "try causal."),
+        ("causal:1", "Did you mean causal?"),
+        ("causal, window:3", "Try causal."),
     ],
 )
 def test_a_text_that_names_no_mask_is_refused(text, ends):

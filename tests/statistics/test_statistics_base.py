@@ -216,7 +216,7 @@ def test_a_subclass_that_normalizes_otherwise_has_no_logsumexp():
 
     x = torch.ones(3, 2)
     trace = gh.Attention(normalizer=Halved()).trace(x, x, x)
-    with pytest.raises(ValueError, match=r"got those of Halved"):
+    with pytest.raises(ValueError, match="got the weights of Halved"):
         LogSumExp().check(trace.problem)
 
 

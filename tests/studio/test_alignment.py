@@ -103,8 +103,8 @@ LONG = "ja " * (LIMITS.words + 1)
     [
         ("", Refusal, "Enter at least one word"),
         (" \n\t", Refusal, "at least one word"),
-        (LONG, TooMuch, "The limit is 24 words, and this sentence has 25"),
-        ("a" * 501, TooMuch, "The limit is 500 characters, and this sentence has 501"),
+        (LONG, TooMuch, "A sentence must have at most 24 words, but this one has 25"),
+        ("a" * 501, TooMuch, "A sentence must have at most 500 characters, but this one has 501"),
     ],
 )
 def test_sentences_that_are_refused(translator, sentence, kind, said):
@@ -127,7 +127,7 @@ def test_a_sentence_that_the_model_cannot_read(translator):
 @pytest.mark.parametrize(
     ("tokens", "kind", "said"),
     [
-        ([3, 99_999], Refusal, r"tokens must be in 0\.\.\d+, got 99999\. Use those"),
+        ([3, 99_999], Refusal, r"tokens must be in 0\.\.\d+, got 99999\. Use the tokens"),
         ([3] * 65, TooMuch, "a translation must have at most 64 tokens, got 65. Use one of"),
     ],
 )
@@ -181,7 +181,7 @@ def test_another_model_has_no_alignment(tmp_path):
     answer = client.get("/api/alignment", params={"sentence": "ja"})
     assert answer.status_code == 404
     assert answer.json()["detail"] == (
-        f"an alignment needs a translation model, and {folder} holds a language model: start the "
+        f"an alignment needs a translation model, got a language model in {folder}. Start the "
         f"studio with the folder of one."
     )
 

@@ -146,7 +146,7 @@ def test_nothing_stays_taken_by_those_who_leave_at_once(doing, way):
         (ValueError(Message("beta must be a number.")), 400, "beta must be a number."),
         (TooMuch("cut it."), 413, "cut it."),
         (Forgotten("send it again."), 410, "send it again."),
-        (MemoryError(), 413, "this takes more memory than there is: choose a shorter text."),
+        (MemoryError(), 413, "this takes more memory than there is. Choose a shorter text."),
         (FileNotFoundError(2, "No such file", "run/x"), 404, "run/x: No such file."),
         (FileNotFoundError("there is no run."), 404, "there is no run."),
     ],
@@ -187,7 +187,7 @@ def test_a_text_too_many_is_refused_until_one_is_done(doing):
     status, body = got(served, "streamed")
     assert status == 429
     assert json.loads(body)["detail"] == (
-        "as much work is under way already as is allowed at once (2): wait for some of it."
+        "the limit of concurrent tasks is 2, and it is reached. Wait for one of them to end."
     )
     first.close()
     jobs.may_end.set()

@@ -97,13 +97,13 @@ def test_where_the_data_are_gone_or_others_a_text_of_its_own_stands_in(text, tmp
     assert changed.origin == "unreadable"
     assert changed.text.startswith("Once upon a time")
     assert changed.why == (
-        f"the texts of {text} are not those any more that the run was trained on: put them back, "
-        f"or choose a text."
+        f"the texts of {text} must be those that the run was trained on, got others. Put them "
+        "back, or choose a text."
     )
     text.unlink()
     gone = sample_of(run.path, "write")
     assert (gone.text, gone.origin) == (changed.text, "unreadable")
-    assert gone.why == f"there is no file {text}: check its name."
+    assert gone.why == f"there is no file {text}. Check its name."
 
 
 def test_a_model_alone_takes_a_text_of_the_studios_own(tmp_path):
@@ -162,5 +162,5 @@ def test_a_long_text_is_cut_after_a_sentence_or_a_word(texts, expected):
 
 
 def test_texts_without_a_word_are_refused():
-    with pytest.raises(ValueError, match=r"^the held-out texts of the run have no word: choose"):
+    with pytest.raises(ValueError, match=r"^the held-out texts of the run have no word\. Choose"):
         beginning(["", "\n"])

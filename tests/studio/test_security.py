@@ -44,7 +44,7 @@ def test_the_studio_answers_to_its_own_names(app, host):
 def test_another_name_is_refused(app, host):
     answer = ask(app, "/api/health", headers=(("host", host),))
     assert answer.status == 421
-    assert answer.detail == "the studio answers under its own address alone: open that one."
+    assert answer.detail == "the studio answers only under its own address. Open that one."
 
 
 @pytest.mark.parametrize("hosts", [(), (OWN, OWN), (OWN, ("host", "evil.com"))])
@@ -67,7 +67,7 @@ def test_a_page_from_elsewhere_is_refused(app, origin):
     for method in ("GET", "POST", "OPTIONS"):
         answer = ask(app, "/api/texts", method=method, headers=(OWN, ("origin", origin)))
         assert answer.status == 403
-        assert answer.detail == "the studio answers its own page alone: open the page itself."
+        assert answer.detail == "the studio answers only its own page. Open the page itself."
 
 
 def test_the_own_page_is_answered(app):
@@ -169,7 +169,10 @@ def test_without_the_token_nothing_is_answered(guarded, path):
     for given in ("", "token=", "token=wrong", f"token={TOKEN}x", "token=%C3%A9", "token=%ff"):
         answer = ask(guarded, path, query=given)
         assert answer.status == 401
-        assert answer.detail == "the address lacks the studio's token: open the one it printed."
+        assert (
+            answer.detail
+            == "the address lacks the studio's token. Open the address that the studio printed."
+        )
         assert "set-cookie" not in answer.headers
     for given in (f"{name}=", f"{name}=wrong", f"x{cookie}", f"glasshead={TOKEN}", "é", ";=;"):
         answer = ask(guarded, path, headers=(OWN, ("cookie", given)))

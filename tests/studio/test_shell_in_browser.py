@@ -254,7 +254,7 @@ def test_an_address_that_is_due_is_not_written_over_where_a_link_leads(looking, 
     page = looking(serving().url).open("#steps")
     address(page)
     page.evaluate("() => { window.setTimeout = (call) => { window.due = call; }; }")
-    page.get_by_label("Sharpness").press("ArrowRight")
+    page.get_by_label("Inverse temperature").press("ArrowRight")
     page.wait_for_function("() => window.due")
     # The event of the link comes after what is due.
     page.evaluate("() => { location.hash = '#heads'; window.due(); }")
@@ -319,7 +319,9 @@ def test_a_studio_that_comes_back_with_another_token_says_which_address_to_open(
     page.locator("nav a", has_text="Steps").click()
     page.get_by_text(GONE).wait_for()
     serves(Studio(), first.port, token="second")
-    page.get_by_text("the address lacks the studio's token: open the one it printed.").wait_for()
+    page.get_by_text(
+        "the address lacks the studio's token. Open the address that the studio printed."
+    ).wait_for()
     assert page.get_by_text(GONE).count() == 0
 
 
@@ -349,7 +351,7 @@ def test_a_folder_that_vanishes_is_told_of_and_read_again_when_it_is_back(
     page = seen.open("#heads")
     told = page.locator(".refused p")
     assert told.inner_text().endswith(
-        "is no folder: name one of a run, or of a model of Hugging Face or llama2.c."
+        "is not a folder. Name one of a run, or of a Hugging Face or llama2.c model."
     )
     assert not seen.violations()
     page.get_by_role("button", name="Try again").click()

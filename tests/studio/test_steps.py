@@ -243,11 +243,11 @@ def test_the_query_is_told_of_and_changes_no_matrix():
         ({"text": " "}, "Enter at least one word"),
         (
             {"text": "a" * 501},
-            "limit is 500 characters, and this sentence has 501: choose a shorter",
+            "at most 500 characters, but this one has 501. Choose a shorter",
         ),
         (
             {"text": "a " * 25},
-            "limit is 24 words and marks, and this sentence has 25: choose a shorter",
+            "at most 24 words and marks, but this one has 25. Choose a shorter",
         ),
         ({"text": "a\ud800"}, "whole characters, got halves of some"),
         (
@@ -258,7 +258,7 @@ def test_the_query_is_told_of_and_changes_no_matrix():
         ({"query": 3}, "query must be a position from 0 to 2, got 3. Words in the sentence: 3."),
         (
             {"beta": "inf", "normalizer": "sigmoid"},
-            "the normalizer sigmoid never reaches; omit one",
+            "the normalizer sigmoid never reaches. Omit one",
         ),
     ],
 )
@@ -309,7 +309,7 @@ def test_a_report_offers_much_where_there_is_room():
 
 
 def test_a_report_refuses_a_sentence_that_is_too_long():
-    with pytest.raises(Refusal, match="limit is 12 words and marks, and this sentence has 13"):
+    with pytest.raises(Refusal, match="at most 12 words and marks, but this one has 13"):
         next(iter(steps_stored("a " * 13, "en", LIMITS)))
 
 

@@ -151,7 +151,9 @@ def test_a_sentence_of_ones_own(looking, serving):
     page.get_by_role("button", name="Show").click()
     alert = page.locator(".refused")
     alert.wait_for()
-    assert "The limit is 24 words and marks, and this sentence has 30" in alert.inner_text()
+    assert (
+        "A sentence must have at most 24 words and marks, but this one has 30" in alert.inner_text()
+    )
     assert_shows(page, text=SENTENCE, mask="window")
     page.get_by_role("button", name="Hello shiny sun!").click()
     page.wait_for_selector("table[data-matrix=queries] tbody tr:nth-child(4)", state="detached")
@@ -165,7 +167,7 @@ def test_a_link_to_a_sentence_that_is_too_long_keeps_all_else(looking, serving):
     long = "a " * 29 + "a"
     link = f"#steps?beta=5&mask=causal&normalizer=sparsemax&heads=3&query=2&text={quote(long)}"
     page = look.open(link)
-    assert "this sentence has 30" in page.locator(".refused").inner_text()
+    assert "this one has 30" in page.locator(".refused").inner_text()
     assert_shows(page, beta="5", mask="causal", normalizer="sparsemax", heads=3)
     assert page.get_by_label("A sentence of your own").input_value() == long
     assert page.get_by_label("Normalizer").input_value() == "sparsemax"

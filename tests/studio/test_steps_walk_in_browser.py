@@ -341,3 +341,20 @@ def test_twelve_heads_are_chosen_from(looking, serving, tmp_path):
     assert page.get_by_label("Head, from 0").input_value() == "11"
     assert page.get_by_label("Head, from 0").locator("option").count() == 12
     assert look.overflow() == 0
+
+
+@pytest.mark.slow
+def test_a_weight_has_one_color_on_the_stage_and_in_the_table(looking, serving):
+    page = looking(serving().url).open("#steps")
+    seen, cells = page.evaluate("""() => {
+      const canvas = document.querySelector("canvas.stage");
+      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      const seen = new Set();
+      for (let at = 0; at < data.length; at += 4) {
+        seen.add(`rgb(${data[at]}, ${data[at + 1]}, ${data[at + 2]})`);
+      }
+      const row = document.querySelectorAll("table[data-matrix=weights] tr.here td[data-cell]");
+      return [[...seen], [...row].map((cell) => getComputedStyle(cell).backgroundColor)];
+    }""")
+    assert len(set(cells)) == 3
+    assert set(cells) <= set(seen)

@@ -383,7 +383,9 @@ class TestKeptContexts:
 
     def test_are_not_those_of_dropped_weights_that_stay_within(self):
         layer = nn.MultiheadAttention(WIDTH, HEADS, dropout=0.1, batch_first=True).train()
-        sentence = "output shows before it is projected, but that of '' does not. Omit it with"
+        sentence = (
+            "output shows before it is projected, but the output of '' does not. Omit it with"
+        )
         with pytest.raises(ValueError, match=sentence), gh.watch(layer, keep="context"):
             layer(text(), text(), text())
 

@@ -192,9 +192,7 @@ class TestErrors:
                 model(text())
 
     def test_a_watch_of_other_layers(self):
-        sentence = (
-            "watch follows explicit attention .*, but that of '0' it did not follow as one of"
-        )
+        sentence = "explicit attention .*, but it did not follow the attention of '0' as one of"
         self.refused(made(plain), {"0": gh.ZeroAblation()}, sentence, layers="1")
 
     def test_beta(self):
@@ -217,7 +215,7 @@ class TestErrors:
         def features(query, key, value):
             return ((query.mT @ key).softmax(-1) @ value.mT).mT
 
-        sentence = "but that of '0' it did not follow as one of tokens to tokens. Omit it"
+        sentence = "but it did not follow the attention of '0' as one of tokens to tokens. Omit it"
         self.refused(made(features), {"0": gh.ZeroAblation()}, sentence)
 
     @pytest.mark.parametrize("reentrant", [True, False])

@@ -42,14 +42,20 @@ from watching.torch.explicit import check, undisturbed
             [gh.Entropy()],
             {"keep": "all"},
             ValueError,
-            "keep must be 'weights', 'gradients', 'context', 'trace' or nothing, got 'all'.",
+            (
+                "keep must be 'weights', 'gradients', 'context', 'trace', 'parts' or nothing, "
+                "got 'all'."
+            ),
         ),
         (
             Model(),
             [gh.Entropy()],
             {"keep": True},
             ValueError,
-            "keep must be 'weights', 'gradients', 'context', 'trace' or nothing, got True.",
+            (
+                "keep must be 'weights', 'gradients', 'context', 'trace', 'parts' or nothing, "
+                "got True."
+            ),
         ),
         (Model(), [gh.Entropy()], {"budget": -1}, ValueError, "budget"),
         (Model(), [gh.Entropy()], {"budget": 0.5}, TypeError, "budget"),
@@ -71,7 +77,7 @@ def test_statistics_may_be_a_list_a_tuple_or_a_dict():
 
 def test_a_block_without_a_run_says_what_to_do():
     sentence = (
-        "^watch saw no attention of Linear: run the model inside the block and in the thread that "
+        "^watch saw no attention of Linear. Run the model inside the block and in the thread that "
         "opened it.$"
     )
     with pytest.raises(RuntimeError, match=sentence), gh.watch(nn.Linear(2, 2), [gh.Entropy()]):
@@ -80,11 +86,13 @@ def test_a_block_without_a_run_says_what_to_do():
 
 def test_what_is_asked_of_what_was_not_seen():
     seen, _ = watched()
-    with pytest.raises(KeyError, match="'layers.7' was not seen; there is 'layers.0', 'layers.1'"):
+    with pytest.raises(
+        KeyError, match=r"'layers.7' was not observed\. Use one of 'layers.0', 'layers.1'"
+    ):
         seen["layers.7"]
-    with pytest.raises(AttributeError, match=r"'received' was not observed\. There is ent"):
+    with pytest.raises(AttributeError, match=r"'received' was not observed\. Use one of ent"):
         _ = seen["layers.0"].received
-    with pytest.raises(KeyError, match=r"was not observed\. There is entropy"):
+    with pytest.raises(KeyError, match=r"was not observed\. Use one of entropy"):
         seen["layers.0"][gh.Received()]
     assert seen["layers.0"][gh.Entropy()] is seen["layers.0"]["entropy"]
     assert "entropy" in dir(seen["layers.0"])

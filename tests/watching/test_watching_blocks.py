@@ -153,7 +153,9 @@ def in_threads(*jobs):
 
 def test_what_another_thread_runs_is_not_seen_and_the_error_says_so():
     model = Model()
-    sentence = "watch saw no attention of Model: run .* in the thread that opened it, and not in an"
+    sentence = (
+        r"watch saw no attention of Model\. Run .* in the thread that opened it, and not in an"
+    )
     with pytest.raises(RuntimeError, match=sentence), gh.watch(model, [gh.Entropy()]) as seen:
         in_threads(lambda: model(text()))
     assert not len(seen)

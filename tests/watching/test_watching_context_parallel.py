@@ -245,8 +245,8 @@ def test_each_rank_tells_where_its_queries_stand(ranks, case):
 def test_what_takes_all_queries_refuses_a_part(ranks):
     for rank in ranks:
         assert rank["causal"]["refused"]["rollout"] == (
-            "rollout needs all queries of an attention, but this rank computes a part "
-            "of those of '0'. Give it seen.gather(), which all ranks call."
+            "rollout needs all queries of an attention, but this rank computes only a part of "
+            "them for '0'. Give it seen.gather(), which all ranks call."
         )
 
 
@@ -254,8 +254,8 @@ def test_interventions_and_other_texts_are_refused(ranks):
     for rank in ranks:
         said = rank["all keys"]["refused"]
         assert said["intervene"] == (
-            "intervene changes attention whose inputs are plain tensors, and these are spread over "
-            "ranks, as by context parallel: run the model without it."
+            "intervene changes attention whose inputs are plain tensors, but these are spread over "
+            "ranks, as by context parallel. Run the model without it."
         )
         assert said["mask"] == (
             "watch observes only self-attention without a mask if the length is sharded, but "
@@ -273,6 +273,6 @@ def test_tensors_that_are_sharded_by_heads_are_gathered(ranks):
         assert_close(found, told(seen[""]))
         assert refused == (
             "watch observes attention of DTensors whose queries, keys and values are sharded "
-            "alike, by batch, heads or length in equal parts, but those of Attention at 'the "
-            "model' are not. Redistribute them so, or omit it with layers=."
+            "alike, by batch, heads or length in equal parts, but the tensors of Attention at "
+            "'the model' are not. Redistribute them so, or omit it with layers=."
         )

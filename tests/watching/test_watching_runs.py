@@ -174,7 +174,7 @@ def test_several_texts_in_one_call_are_records_of_their_own(tmp_path):
         ):
             asks(seen)
     assert gh.rollout(seen, layers="#0").shape == (1, 1, 5)
-    with pytest.raises(KeyError, match="'#2' was not seen"):
+    with pytest.raises(KeyError, match="'#2' was not observed"):
         seen["#2"]
     seen.save(tmp_path / "seen.safetensors")
     loaded = gh.Seen.load(tmp_path / "seen.safetensors")
@@ -384,7 +384,7 @@ def test_keys_of_another_text_after_its_own_are_not_joined(tmp_path):
             (4, 1, 12),
         ]
         for ask in ("entropy", "received", "weights", "joined"):
-            with pytest.raises(ValueError, match="'0' cannot be joined: its last keys are those"):
+            with pytest.raises(ValueError, match="'0' cannot be joined: its last keys are keys"):
                 getattr(one["0"], ask)
     own, other = (x.unflatten(-1, (2, 3)).transpose(1, 2) for x in (torch.cat(parts, 1), text))
     last = explicit(own[..., -1:, :], torch.cat([own, other], -2))

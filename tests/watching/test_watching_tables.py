@@ -77,7 +77,7 @@ def test_what_names_keys_has_no_mean_anywhere():
 
 def test_what_was_not_asked_of_the_model_is_no_column():
     seen, _ = watched({"received": gh.Received(), "entropy": gh.Entropy()})
-    with pytest.raises(KeyError, match=r"'sink' was not observed\. There is received, entropy"):
+    with pytest.raises(KeyError, match=r"'sink' was not observed\. Use one of received, entropy"):
         seen.to_frame("sink")
     with pytest.raises(ValueError, match="the statistics of to_frame must have the same axes"):
         seen.to_frame("received", "entropy")

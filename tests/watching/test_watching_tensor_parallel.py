@@ -357,8 +357,8 @@ def test_an_intervention_changes_the_heads_that_it_names(ranks, model, change):
 def test_what_takes_all_heads_refuses_a_part(ranks, function):
     for rank in ranks:
         assert rank["refused"][function] == (
-            f"{function} needs all heads of an attention, but this rank computes a part of those "
-            f"of 'model.layers.{1 if function == 'image' else 0}.self_attn'. Give it "
+            f"{function} needs all heads of an attention, but this rank computes only a part of "
+            f"them for 'model.layers.{1 if function == 'image' else 0}.self_attn'. Give it "
             f"seen.gather(), which all ranks call."
         )
 

@@ -70,7 +70,7 @@ def test_an_explanation_shows_the_nan_of_the_model_and_the_step_that_it_is_from(
     assert "NaN" in told["weights"].numbers[-1]
     assert told.notes[0] == (
         "The context of “Hello”, “shiny”, “sun” is NaN. The first step that holds NaN is "
-        "`masked`. What is added to the scores holds NaN, as the product 0 · (−∞) does: hide "
+        "`masked`. What is added to the scores holds NaN, as the product 0 · (−∞) does. Hide "
         "scores with masked_fill(mask, −∞)."
     )
     # The output is the context.
@@ -202,7 +202,9 @@ def test_heads_that_are_nan_are_no_heads_that_go_elsewhere():
     model = gh.LanguageModel(config).eval()
     nn.init.constant_(next(model.parameters()), math.nan)
     with (
-        pytest.raises(RuntimeError, match="but those of 'blocks.0.attention' hold NaN or infinity"),
+        pytest.raises(
+            RuntimeError, match="but the heads of 'blocks.0.attention' hold NaN or infinity"
+        ),
         gh.head_writes(model),
     ):
         model(torch.tensor([[3, 1, 4, 1, 5]]))

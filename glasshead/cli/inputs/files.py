@@ -42,9 +42,9 @@ STANDARD_INPUT = Path("-")
 
 
 def input_file(written: str | None, option: str) -> Path | None:
-    """Return the file that an option reads: `STANDARD_INPUT` for -, None where none is given.
+    """Return the file that an option reads: `STANDARD_INPUT` for -, None if none is given.
 
-    Errors: a ValueError where the name is empty.
+    Errors: a ValueError if the name is empty.
 
     >>> input_file("-", "--vectors") == STANDARD_INPUT
     True
@@ -60,7 +60,7 @@ def input_file(written: str | None, option: str) -> Path | None:
 def output_folder(written: str, option: str) -> Path:
     """Return the folder that an option writes into; it need not exist.
 
-    Errors: a ValueError where the name is empty; an OSError where it is a file.
+    Errors: a ValueError if the name is empty; an OSError if it is a file.
 
     >>> output_folder("", "--folder")
     Traceback (most recent call last):
@@ -86,9 +86,9 @@ def output_folder(written: str, option: str) -> Path:
 
 
 def output_file(written: str | None, option: str) -> Path | None:
-    """Return the file that an option writes; None where none is given.
+    """Return the file that an option writes; None if none is given.
 
-    Errors: a ValueError where the name is empty, that of a folder, or stands for standard output.
+    Errors: a ValueError if the name is empty, that of a folder, or stands for standard output.
 
     >>> output_file("new/", "--html")
     Traceback (most recent call last):
@@ -117,7 +117,7 @@ def output_file(written: str | None, option: str) -> Path | None:
 
 
 def check_sentence(text: str | None) -> None:
-    """Raise a ValueError where a sentence is the name of a file or a folder.
+    """Raise a ValueError if a sentence is the name of a file or a folder.
 
     >>> check_sentence("he/she")
     """
@@ -187,7 +187,7 @@ def read_bytes(path: Path) -> bytes:
     """Read the bytes of a file, or of standard input.
 
     Errors: an OSError, worded for the user, if it is not there, is a folder or a device, or
-    cannot be read; a ValueError where it is larger than 1 GiB, or a pipe that nobody fills.
+    cannot be read; a ValueError if it is larger than 1 GiB, or a pipe that nobody fills.
     """
     try:
         with _opened(path) as file:
@@ -204,7 +204,7 @@ def read_bytes(path: Path) -> bytes:
     except PermissionError as error:
         raise PermissionError(
             Message(
-                "{path} may not be read by this user: change its permissions.", path=shown(path)
+                "{path} may not be read by this user. Change its permissions.", path=shown(path)
             )
         ) from error
     except OSError as error:
@@ -214,15 +214,15 @@ def read_bytes(path: Path) -> bytes:
     if too_large or len(content) > _MOST_BYTES:
         raise ValueError(
             Message(
-                "expected at most 1 GiB, but {path} is larger, or never ends. Keep only what you "
-                "need of it.",
+                "{path} must have at most 1 GiB, but it is larger, or never ends. Keep only what "
+                "you need of it.",
                 path=shown(path),
             )
         )
     if is_pipe and not content:
         raise ValueError(
             Message(
-                "expected a file, got {path}, a pipe into which nobody writes. Fill it first, or "
+                "{path} must be a file, got a pipe into which nobody writes. Fill it first, or "
                 "name a file.",
                 path=shown(path),
             )
@@ -257,7 +257,7 @@ def read_text(path: Path) -> str:
     """Read a UTF-8 file, with or without a byte order mark; .gz and .xz are unpacked.
 
     Errors: as for `read_bytes`, and a ValueError that names the line if it is not UTF-8, or
-    where a file is not packed as its name says.
+    if a file is not packed as its name says.
     """
     if path != STANDARD_INPUT and files.packing(path):
         return files.read_text(files.existing(path))
@@ -293,8 +293,8 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
     As many lines as are there are given at once, and a single one does not wait for another: so a
     file is read fast, and whoever types is answered line by line.
 
-    Errors: a ValueError where a line is not UTF-8, or an argument is the name of a file; an OSError
-    where standard input is closed, or cannot be read.
+    Errors: a ValueError if a line is not UTF-8, or an argument is the name of a file; an OSError
+    if standard input is closed, or cannot be read.
 
     >>> list(texts_of(["Guten Morgen", "Danke"]))
     [Lines(texts=['Guten Morgen', 'Danke'], names=['text 1', 'text 2'])]
@@ -305,7 +305,7 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
         return
     if sys.stdin is None:
         raise OSError(
-            Message("standard input is closed: give a TEXT, or the file that has them by <FILE.")
+            Message("standard input is closed. Give a TEXT, or the file that has them by <FILE.")
         )
     if os.isatty(0):
         end = "Ctrl-Z and Enter" if sys.platform == "win32" else "Ctrl-D"
@@ -323,7 +323,7 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
             if isinstance(line, OSError):
                 raise OSError(
                     Message(
-                        "{name} cannot be read ({strerror}): give it a file.",
+                        "{name} cannot be read ({strerror}). Give it a file.",
                         name=name,
                         strerror=line.strerror,
                     )
@@ -344,7 +344,7 @@ def texts_of(arguments: Sequence[str] | None) -> Iterator[Lines]:
 
 
 def _check_no_files(texts: Sequence[str]) -> None:
-    """Raise a ValueError where a text is the name of a file, such as texts.txt."""
+    """Raise a ValueError if a text is the name of a file, such as texts.txt."""
     for path in map(Path, texts):
         try:
             is_file = bool(path.suffix) and path.is_file()

@@ -27,13 +27,13 @@ _RATIO = 1032
 # What begins the entry of a member in the list of a .zip file, and how many entries are read.
 _ENTRY, _MOST_ENTRIES = b"PK\x01\x02", 1000
 _HEADERS = {b"\1\0": npy.read_array_header_1_0, b"\2\0": npy.read_array_header_2_0}
-_CUT_OFF = Message(" is malformed or cut off: write it again by numpy.save.")
+_CUT_OFF = Message(" is malformed or cut off. Write it again with numpy.save.")
 
 
 def read_npy(content: bytes) -> np.ndarray:
     """Read the array of a .npy file.
 
-    Errors: a ParseError where it is none, holds Python objects, or is cut off.
+    Errors: a ParseError if it is none, holds Python objects, or is cut off.
     """
     file = io.BytesIO(content)
     shape, fortran_order, dtype, size = _header(file, len(content))
@@ -47,11 +47,11 @@ def read_npz(content: bytes) -> np.ndarray:
     Its header says how large the array is, and is checked against what the archive says; of neither
     is memory taken before the numbers are there.
 
-    Errors: a ParseError where it is none, has another number of arrays, holds Python objects, would
+    Errors: a ParseError if it is none, has another number of arrays, holds Python objects, would
     unpack to more than 1 GiB, or its header describes another array than it holds.
     """
     if content.count(_ENTRY) > _MOST_ENTRIES:
-        raise ParseError(Message(": expected one array, and it has many: save one by numpy.save."))
+        raise ParseError(Message(" must have one array, got many. Save one with numpy.save."))
     try:
         with (
             zipfile.ZipFile(io.BytesIO(content)) as archive,
@@ -63,7 +63,7 @@ def read_npz(content: bytes) -> np.ndarray:
         raise
     except Exception as error:
         # Of the archive, and of each way to pack a member.
-        raise ParseError(Message(" is no .npz file: write it by numpy.savez.")) from error
+        raise ParseError(Message(" is not a .npz file. Write it with numpy.savez.")) from error
     return _array(numbers, shape, fortran_order, dtype)
 
 
@@ -74,13 +74,13 @@ def _only_member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
         names = [member.filename.removesuffix(".npy") for member in members]
         raise ParseError(
             Message(
-                ": expected one array, and it has {names}: save one by numpy.save.",
+                " must have one array, got {names}. Save one with numpy.save.",
                 names=listed(names) or Message("nothing"),
             )
         )
     (member,) = members
     if member.file_size > _MOST_BYTES:
-        raise ParseError(Message(" unpacks to more than 1 GiB: keep only what you need of it."))
+        raise ParseError(Message(" unpacks to more than 1 GiB. Keep only what you need of it."))
     most = _RATIO * (member.compress_size + 1)
     if member.compress_type == zipfile.ZIP_DEFLATED and member.file_size > most:
         raise ParseError(_CUT_OFF)
@@ -98,7 +98,7 @@ def _header(
         exact: Whether nothing may follow the numbers.
     """
     if file.read(len(_OPENING)) != _OPENING:
-        raise ParseError(Message(" is no .npy file: write it by numpy.save."))
+        raise ParseError(Message(" is not a .npy file. Write it with numpy.save."))
     try:
         read = _HEADERS[file.read(2)]
         with warnings.catch_warnings():
@@ -113,8 +113,8 @@ def _header(
     if dtype.hasobject:
         raise ParseError(
             Message(
-                " holds pickled Python objects, which could run anything, and is not "
-                "read: save an array of numbers."
+                " must not hold pickled Python objects, which could run anything. Save an array "
+                "of numbers."
             )
         )
     if min(shape, default=0) < 0 or size > rest or (exact and size != rest):
@@ -152,7 +152,7 @@ def table_mask(text: str) -> list[np.ndarray]:
 
     Blank lines, and what follows a #, are left out.
 
-    Errors: a ParseError that opens with the line, where a cell is no number or a row is shorter or
+    Errors: a ParseError that opens with the line, if a cell is no number or a row is shorter or
     longer than the first.
 
     >>> [row.tolist() for row in table_mask("1,0\n1,1\n")]
@@ -179,7 +179,7 @@ def table_mask(text: str) -> list[np.ndarray]:
         first = first or number
         rows.append(row)
     if not rows:
-        raise ParseError(Message(" has no mask: give it a row of numbers a query."))
+        raise ParseError(Message(" has no mask. Give it one row of numbers per query."))
     return rows
 
 
@@ -241,8 +241,8 @@ def _number(cell: str, line: int | None) -> float | bool:
     got = quoted(cell) if cell else Message("an empty cell")
     raise ParseError(
         Message(
-            "{where}: expected a number, true, false or -inf, got {got}. Write a row of them a "
-            "query.",
+            "{where}: expected a number, true, false or -inf, got {got}. Write one row of them "
+            "per query.",
             where=where,
             got=got,
         )
@@ -260,7 +260,7 @@ def read_mask(path: Path, name: str | None = None) -> Any:
             is JSON, and any other is a table.
         name: Which tensor of a safetensors file is meant.
 
-    Errors: an OSError where the file cannot be read; a ValueError with the file, and the line where
+    Errors: an OSError if the file cannot be read; a ValueError with the file, and the line where
     there are some, where it is malformed, has several arrays, or is pickled.
     """
     suffix = path.suffix.lower()
@@ -276,8 +276,8 @@ def read_mask(path: Path, name: str | None = None) -> Any:
     if suffix in _PICKLED:
         raise ValueError(
             Message(
-                "{path} may be a pickle, which could run anything, and is not read: "
-                "save the mask by safetensors.torch.save_file or numpy.save.",
+                "{path} must not be a pickle, which could run anything. Save the mask with "
+                "safetensors.torch.save_file or numpy.save.",
                 path=shown(path),
             )
         )
@@ -303,18 +303,18 @@ def _tensor(path: Path, name: str | None) -> Any:
     if name is None:
         raise ValueError(
             Message(
-                "expected one tensor, and {path} has {has}: name one by --tensor NAME.",
+                "{path} must have one tensor, got {has}. Name one with --tensor NAME.",
                 path=shown(path),
                 has=has,
             )
         )
     alike = nearest(name, tensors)
-    hint = Message("name one of them.")
+    hint = Message("Name one of them.")
     if alike:
-        hint = Message("did you mean {name}?", name=alike)
+        hint = Message("Did you mean {name}?", name=alike)
     raise ValueError(
         Message(
-            "{path} has no tensor {name}, it has {has}: {hint}",
+            "{path} has no tensor {name}, but {has}. {hint}",
             path=shown(path),
             name=name,
             has=has,

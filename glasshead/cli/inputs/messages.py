@@ -24,7 +24,7 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
 def malformed_json(error: JSONDecodeError) -> Message:
     """Return the rest of a sentence that opens with the file: where its JSON is malformed."""
     return Message(
-        ", line {lineno}: malformed JSON ({msg}, column {colno}): check brackets, commas and "
+        ", line {lineno}: malformed JSON ({msg}, column {colno}). Check brackets, commas and "
         "quotes there.",
         lineno=error.lineno,
         msg=error.msg,
@@ -35,7 +35,7 @@ def malformed_json(error: JSONDecodeError) -> Message:
 def whole_number(written: str | int) -> int:
     """Parse the whole number of an option.
 
-    Errors: a usage error where it is none; typer adds which option it was.
+    Errors: a usage error if it is none; typer adds which option it was.
 
     >>> whole_number("12")
     12
@@ -50,7 +50,7 @@ def whole_number(written: str | int) -> int:
 def number(written: str | float) -> float:
     """Parse the number of an option.
 
-    Errors: a usage error where it is none; typer adds which option it was.
+    Errors: a usage error if it is none; typer adds which option it was.
 
     >>> number("0.8")
     0.8
@@ -124,7 +124,7 @@ _TASKS = {
 
 
 def check_task(folder: Path, task: str, command: str) -> None:
-    """Raise a ValueError where a folder holds a model of another task than a command needs.
+    """Raise a ValueError if a folder holds a model of another task than a command needs.
 
     Args:
         folder: Of a run, or of a model of Hugging Face, which goes on with texts.
@@ -141,11 +141,11 @@ def check_task(folder: Path, task: str, command: str) -> None:
         return
     holds, used = _TASKS[own]
     if of_others:
-        holds, used = "a model of Hugging Face", "glasshead observe {} --text FILE"
+        holds, used = "a Hugging Face model", "glasshead observe {} --text FILE"
     name = as_command([str(folder)])
     raise ValueError(
         Message(
-            "glasshead {command} needs {value}, and {folder} holds {holds}: look into that by "
+            "glasshead {command} needs {value}, and {folder} holds {holds}. Look into that with "
             "{format} or glasshead studio {name}, or name a run of glasshead train {task}.",
             command=command,
             value=_TASKS[task][0],
@@ -167,7 +167,7 @@ def print_unknown(
         tokenizer: The tokenizer; one of bytes knows every text.
         texts: The texts.
         printed: Those that were printed before; new ones are added.
-        say: The translator of the sentence, where the command speaks languages.
+        say: The translator of the sentence if the command speaks languages.
     """
     found = tokenizer.unknown_words(texts)
     unknown = [word for word in found.words if word not in printed]
@@ -175,14 +175,14 @@ def print_unknown(
         printed.update(unknown)
         words = listed(map(quoted, unknown))
         sentence = Message(
-            "unknown word: {words}, for which the model has no token, so that it reads them all "
+            "unknown word: {words}. The model has no token for it, so it reads all unknown words "
             "alike.",
             words=words,
         )
         if len(unknown) > 1:
             sentence = Message(
-                "unknown words: {words}, for which the model has no token, so that it reads them "
-                "all alike.",
+                "unknown words: {words}. The model has no tokens for them, so it reads all "
+                "unknown words alike.",
                 words=words,
             )
         print_stderr(sentence if say is None else say.translated(sentence))
@@ -208,16 +208,16 @@ def _cause(tokenizer: "Tokenizer", words: Iterable[str]) -> Message:
     foreign = [letter for letter in letters if script_of(letter) not in scripts]
     if 2 * len(foreign) > len(letters):
         return Message(
-            "its training texts are in another script, without letters like {letters}; use a "
-            "model of this language.",
+            "its training texts are in another script, without letters like {letters}. Use a model "
+            "of this language.",
             letters=listed(map(quoted, foreign), most=5),
         )
     if not tokenizer.unknown_words(word.lower() for word in words).words:
-        return Message("it distinguishes capital letters, and knows them in small letters.")
-    return Message("its training texts have few or none of them; use a model of texts like these.")
+        return Message("it distinguishes capital letters, and knows these words in small letters.")
+    return Message("its training texts have few or none of them. Use a model of texts like these.")
 
 
 def print_stderr(text: str) -> None:
-    """Print a line beside the output, where a pipe does not take it."""
+    """Print a line beside the output, if a pipe does not take it."""
     if sys.stderr is not None:
         sys.stderr.write(f"{text}\n")

@@ -21,10 +21,10 @@ def sentence_of(settings: CommandSettings, *, most: int | None = None) -> Senten
 
     Args:
         settings: Its text, or the file of its vectors, or its worked example.
-        most: Maximum number of tokens, where it is known before the file is read.
+        most: Maximum number of tokens, if it is known before the file is read.
 
-    Errors: a ValueError where the text is empty, a word has no vector, or the file is malformed or
-    has more rows than can be explained; an OSError where it cannot be read.
+    Errors: a ValueError if the text is empty, a word has no vector, or the file is malformed or
+    has more rows than can be explained; an OSError if it cannot be read.
     """
     if settings.worked is not None:
         return Sentence.of_the_texts(settings.worked)
@@ -57,7 +57,7 @@ def _generated(words: list[str], dim: int, seed: int) -> Embeddings:
     if len(words) * dim > _MAX_NUMBERS:
         raise ValueError(
             Message(
-                "{count:,} tokens with {dim:,} made-up numbers each are too many: give at most "
+                "{count:,} tokens with {dim:,} random numbers each are too many. Give at most "
                 "{value:,} tokens, or a smaller --dim.",
                 count=len(words),
                 dim=dim,
@@ -72,12 +72,12 @@ def _looked_up(known: Embeddings, words: list[str], path: Path) -> Embeddings:
     missing = [word for word in dict.fromkeys(words) if word not in have]
     if missing:
         alike = nearest(missing[0], known.tokens)
-        hint = Message("add a row for each.")
+        hint = Message("Add a row for each.")
         if alike:
-            hint = Message("did you mean {name}? Or add a row for each.", name=quoted(alike))
+            hint = Message("Did you mean {name}? Or add a row for each.", name=quoted(alike))
         raise ValueError(
             Message(
-                "{path} has no vector for {choices}: {hint}",
+                "{path} has no vector for {choices}. {hint}",
                 path=shown(path),
                 choices=listed(map(quoted, missing)),
                 hint=hint,
@@ -101,7 +101,7 @@ def query_position(tokens: Sequence[str], asked: str) -> int:
         tokens: The sentence.
         asked: A token, or "#2" for the second one.
 
-    Errors: a ValueError where the token is not there or stands more than once, or the position is
+    Errors: a ValueError if the token is not there or stands more than once, or the position is
     outside the sentence.
 
     >>> sentence = ["the", "sun", "and", "the", "moon", "!"]
@@ -118,7 +118,7 @@ def query_position(tokens: Sequence[str], asked: str) -> int:
     if not places:
         raise ValueError(
             Message(
-                "{asked} is not in the sentence: {hint}.",
+                "{asked} is not in the sentence. {hint}.",
                 asked=quoted(asked),
                 hint=_hint(tokens, asked),
             )
@@ -127,7 +127,7 @@ def query_position(tokens: Sequence[str], asked: str) -> int:
         named = listed(f"#{place + 1}" for place in places)
         raise ValueError(
             Message(
-                "{asked} stands {count} times in the sentence, at {named}: ask for one of them, "
+                "{asked} stands {count} times in the sentence, at {named}. Ask for one of them, "
                 "as in --query '#{value}'.",
                 asked=quoted(asked),
                 count=len(places),
@@ -147,7 +147,7 @@ def _at(tokens: Sequence[str], position: int) -> int:
 def _outside(tokens: Sequence[str], asked: str) -> ValueError:
     return ValueError(
         Message(
-            "positions go from #1 to #{most}, and --query got {asked}: the sentence is {words}.",
+            "--query must be from #1 to #{most}, got {asked}. The sentence is {words}.",
             most=len(tokens),
             asked=asked,
             words=listed(map(quoted, tokens)),
@@ -159,15 +159,15 @@ def _hint(tokens: Sequence[str], asked: str) -> str:
     parts = split(asked)
     if len(parts) > 1 and all(part in tokens for part in parts):
         return Message(
-            "it is {count} tokens here, so ask for one of {words}",
+            "It is {count} tokens here, so ask for one of {words}",
             count=len(parts),
             words=listed(map(quoted, parts)),
         )
     if asked.isdecimal():
-        return Message("for a position, write --query '#{asked}'", asked=asked)
+        return Message("For a position, write --query '#{asked}'", asked=asked)
     alike, words = nearest(asked, tokens), listed(map(quoted, dict.fromkeys(tokens)))
     if alike:
         return Message(
-            "did you mean {name}? It takes one of {words}", name=quoted(alike), words=words
+            "Did you mean {name}? Choose one of {words}", name=quoted(alike), words=words
         )
-    return Message("it takes one of {words}", words=words)
+    return Message("Choose one of {words}", words=words)

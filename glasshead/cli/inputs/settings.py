@@ -26,7 +26,7 @@ class CommandSettings(ExplanationSettings):
     def file(self, name: str) -> Path | None:
         """Return the file that a setting names, if any.
 
-        Errors: a ValueError where the name is empty.
+        Errors: a ValueError if the name is empty.
         """
         return input_file(getattr(self, name), self.named(name))
 
@@ -94,7 +94,7 @@ def _earlier_name(each: "Field[Any]") -> str:
 def _take_earlier(each: "Field[Any]", given: dict[str, Any]) -> None:
     """Move the value of an option's earlier name to the option.
 
-    Errors: a ValueError where both are given.
+    Errors: a ValueError if both are given.
     """
     value = given.pop(_earlier_name(each))
     if value is None:
@@ -102,7 +102,7 @@ def _take_earlier(each: "Field[Any]", given: dict[str, Any]) -> None:
     if given[each.name] is not None:
         raise ValueError(
             Message(
-                "{option} and {earlier} are the same option; omit {earlier}.",
+                "{option} and {earlier} are the same option. Omit {earlier}.",
                 option=_OPTIONS[each.name],
                 earlier=Setting.of(each).earlier,
             )

@@ -41,7 +41,7 @@ def is_tensors_file(path: Path) -> bool:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read the tensors of a safetensors file.
 
-    Errors: an OSError where the file cannot be read; a ValueError where it is no safetensors, or
+    Errors: an OSError if the file cannot be read; a ValueError if it is no safetensors, or
     has numbers of a type that torch lacks.
     """
     content = read_bytes(path)
@@ -51,7 +51,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         # What types of numbers end in that torch does not know.
         raise ValueError(
             Message(
-                "{path} has numbers of a type that torch cannot read ({error}): save it as "
+                "{path} has numbers of a type that torch cannot read ({error}). Save it as "
                 "float32.",
                 path=shown(path),
                 error=error,
@@ -60,7 +60,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except SafetensorError as error:
         raise ValueError(
             Message(
-                "{path} is no safetensors file ({error}): write it by safetensors.torch.save_file.",
+                "{path} is not a safetensors file ({error}). Write it with "
+                "safetensors.torch.save_file.",
                 path=shown(path),
                 error=error,
             )
@@ -87,8 +88,8 @@ class AttentionInputs:
 def read_attention(path: Path) -> AttentionInputs:
     """Read `query`, `key` and an optional `value`, with axes for batch and heads.
 
-    Errors: an OSError where the file cannot be read; a ValueError with the file and the tensor
-    where it is no safetensors, or a tensor is missing, unknown, of a wrong shape or not finite.
+    Errors: an OSError if the file cannot be read; a ValueError with the file and the tensor
+    if it is no safetensors, or a tensor is missing, unknown, of a wrong shape or not finite.
     """
     tensors = read_tensors(path)
     try:
@@ -109,8 +110,8 @@ def _check_input_names(tensors: dict[str, Tensor]) -> None:
     if missing:
         raise ValueError(
             Message(
-                "expected query, key and perhaps value; missing: {missing} (the file has "
-                "{found}): rename or add what it takes.",
+                "the file must have query, key and perhaps value, got {found}. Rename or add "
+                "{missing}.",
                 missing=listed(missing),
                 found=listed(tensors) or Message("nothing"),
             )
@@ -201,8 +202,8 @@ def read_weights(path: Path) -> Matrices:
     the state of `nn.Linear`s, as step 3: `W_query.weight`, which is the transpose, and perhaps
     `W_query.bias`.
 
-    Errors: an OSError where the file cannot be read; a ValueError with the file and the tensor
-    where it is no safetensors, or a tensor is missing, unknown, of a wrong shape or not finite.
+    Errors: an OSError if the file cannot be read; a ValueError with the file and the tensor
+    if it is no safetensors, or a tensor is missing, unknown, of a wrong shape or not finite.
     """
     tensors = read_tensors(path)
     try:
@@ -231,8 +232,7 @@ def _check_names(tensors: dict[str, Tensor]) -> None:
     if missing:
         raise ValueError(
             Message(
-                "expected {needed}; missing: {missing} (the file has {found}): rename or add what "
-                "is missing.",
+                "the file must have {needed}, got {found}. Rename or add {missing}.",
                 needed=listed(needed),
                 missing=listed(missing),
                 found=found,

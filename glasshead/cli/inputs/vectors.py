@@ -63,7 +63,7 @@ def _of_object(text: str) -> Iterator[Row]:
         if token in seen:
             raise ValueError(
                 Message(
-                    ", line {line}: {token} stands twice, and an object has each name once: write "
+                    ", line {line}: {token} stands twice, but an object has each name once. Write "
                     'a list of pairs, as in [["sun", [0.1, 0.2]], …].',
                     line=line,
                     token=quoted(token),
@@ -147,7 +147,7 @@ def table_rows(text: str) -> Iterator[Row]:
     number of rows and of columns. Cells may be quoted. Where commas do not part the cells, a number
     may have one for its point.
 
-    Errors: a ValueError that opens with the line, where a cell is no number or a quote is open.
+    Errors: a ValueError that opens with the line, if a cell is no number or a quote is open.
 
     >>> [(row.token, row.numbers) for row in table_rows('token,x,y\n",",0.5,2\n')]
     [(',', [0.5, 2.0])]
@@ -186,7 +186,7 @@ def _records(text: str, delimiter: str) -> Iterator[Record]:
             ) from error
         raise ValueError(
             Message(
-                ", line {line_num}: the row cannot be read ({error}): check its quotes.",
+                ", line {line_num}: the row cannot be read ({error}). Check its quotes.",
                 line_num=reader.line_num,
                 error=error,
             )
@@ -223,7 +223,7 @@ def _is_header(cells: list[str], following: list[Record], delimiter: str) -> boo
     counted = names == [str(place) for place in range(len(names))]
     if counted and not cells[0].strip() and token.strip():
         print_stderr(
-            "Line 1 of the vectors has no token and counts the columns: it is taken as header."
+            "Line 1 of the vectors has no token and counts the columns: it is read as the header."
         )
         return True
     return False
@@ -296,7 +296,7 @@ def read_vectors(path: Path, *, most: int | None = None) -> Embeddings:
         path: The file.
         most: How many rows there may be; None: any number.
 
-    Errors: an OSError where the file cannot be read; a ValueError with the file and the line where
+    Errors: an OSError if the file cannot be read; a ValueError with the file and the line where
     it is malformed, ragged, empty, too long, or has what is no finite number.
     """
     text = read_text(path)
@@ -364,7 +364,7 @@ def _embeddings(rows: Iterable[Row], most: int | None) -> Embeddings:
         if len(tokens) == most:
             raise ValueError(
                 Message(
-                    ": more than {most:,} tokens are too many to explain in full: give at most "
+                    " has more than {most:,} tokens, too many to explain in full. Give at most "
                     "{most:,}, or a TEXT whose words are looked up there.",
                     most=most,
                 )
@@ -372,6 +372,6 @@ def _embeddings(rows: Iterable[Row], most: int | None) -> Embeddings:
         tokens.append(composed(row.token))
         numbers.extend(row.numbers)
     if not tokens:
-        raise ValueError(Message(" has no vectors: give it a token and its numbers a row."))
+        raise ValueError(Message(" has no vectors. Give it a token and its numbers per row."))
     vectors = torch.frombuffer(numbers, dtype=torch.float64).reshape(len(tokens), -1)
     return Embeddings(tuple(tokens), vectors)

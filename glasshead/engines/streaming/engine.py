@@ -40,6 +40,7 @@ from glasshead.recipe.problem import (
     bias_values,
     clear_hidden,
     sees_and_seen,
+    split,
     visible_pairs,
 )
 from glasshead.recipe.tile import Intervals, Tile, four_axes
@@ -65,7 +66,7 @@ class Streaming:
         if not problem.score.is_inner_product:
             return f"the score {type(problem.score).__name__} is not an inner product"
         if not problem.normalizer.exponential:
-            return f"the weights of {type(problem.normalizer).__name__} are no exponentials"
+            return f"the weights of {type(problem.normalizer).__name__} are not exponentials"
         if problem.dropout:
             return "it keeps no weights that could be dropped"
         if problem.query.device.type not in ("cpu", "meta"):
@@ -213,13 +214,18 @@ def _is_readable(lengths: Tensor) -> bool:
 
 def _plain_bounds(problem: Problem, positions: Mask) -> Tensor | None:
     """Return the bounds of a mask of positions; None if others hide pairs, or rows see none."""
-    alone = replace(problem, mask=positions)
-    return problem._once("plain bounds", lambda: _bounds_that_show_all(alone))  # noqa: SLF001
+    return problem._once(  # noqa: SLF001
+        "plain bounds", lambda: _bounds_that_show_all(problem, positions)
+    )
 
 
-def _bounds_that_show_all(problem: Problem) -> Tensor | None:
-    on_meta = problem.query.device.type == "meta"
-    intervals, rest = problem.key_ranges(torch.device("cpu") if on_meta else None)
+def _bounds_that_show_all(problem: Problem, positions: Mask) -> Tensor | None:
+    device = torch.device("cpu") if problem.query.device.type == "meta" else None
+    if positions is problem.simplified_mask():
+        intervals, rest = problem.key_ranges(device)
+    else:
+        tile = problem.tile() if device is None else replace(problem.tile(), device=device)
+        intervals, rest = split(positions, tile, problem.scores_shape[:-3])
     if rest is not None or intervals is None:
         return None
     queries, keys = problem.scores_shape[-2:]

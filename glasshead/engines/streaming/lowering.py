@@ -21,7 +21,7 @@ from glasshead.engines.streaming.kernels.arguments import (
     VisibleGrid,
     Workspace,
 )
-from glasshead.engines.streaming.kernels.processor import SQUARE, at_hand
+from glasshead.engines.streaming.kernels.processor import AT_A_TIME, SIDE, SQUARE, at_hand
 from glasshead.engines.streaming.kernels.streamed import (
     ARRAYS,
     ASKED,
@@ -64,7 +64,7 @@ class _Vectors(NamedTuple):
 
     @property
     def number(self) -> Any:
-        """How many of them there are: for keys, as many as their batch row has."""
+        """Number of them: for keys, as many as their batch row has."""
         return _KEYS if self.shared else self.length
 
     @classmethod
@@ -121,10 +121,10 @@ class Builder:
         self.calls.append(Call(entry, given, x.shared and when is ALWAYS, when))
         return Matrix(made, across, across)
 
-    def panels(self, rows: Matrix, x: _Vectors, when: When = ALWAYS) -> Any:
-        """Return the vectors of a key head in panels."""
+    def panels(self, rows: Matrix, x: _Vectors, when: When = ALWAYS, width: int = 0) -> Any:
+        """Return the vectors of a key head in panels, as wide as the schedule's if not given."""
         made = self.take(self.cut.padded(x.length) * rows.width)
-        given = rows, x.number, self.cut.width, made
+        given = rows, x.number, width or self.cut.width, made
         self.calls.append(Call("pack", given, when is ALWAYS, when))
         return made
 
@@ -135,7 +135,9 @@ class Builder:
         size = self.take(1, itemsize=8)
         self.least[least] = size.offset
         half = HalfMatrix(x.place, x.row, x.dim)
-        self.calls.append(Call("pair_up", (half, x.number, deep, rows, size), x.shared))
+        # The order of a pair matters where its products are added one after the other.
+        given = half, x.number, deep, int(not self.cut.tiled), rows, size
+        self.calls.append(Call("pair_up", given, x.shared))
         return rows
 
     def deep(self, x: _Vectors) -> int:
@@ -172,7 +174,7 @@ class Builder:
         deep = self.deep(right)
         exactly, otherwise = (ALWAYS._replace(**{When._fields[place]: exact}) for exact in (1, 0))
         # Words are moved as numbers are.
-        packed = self.panels(Matrix(others, deep, deep), right)
+        packed = self.panels(Matrix(others, deep, deep), right, width=SIDE * self.cut.tiled)
         yield exactly, Panels(None, packed, deep, int(self.cut.tiled)), rows
         numbers = numbers or self.numbers(right, otherwise)
         yield otherwise, Panels(self.panels(numbers, right, otherwise), None), None
@@ -258,10 +260,11 @@ def forward_program(problem: LoweredProblem, cut: Schedule, spec: OutputSpec) ->
         else:
             values = builder.numbers(builder.value, padded=True)
     sizes = sizes_of(spec, cut.queries, cut.keys, width)
+    block = cut.height * max(cut.across, AT_A_TIME if cut.tiled else 0)
     workspace = Workspace(
         query=builder.take(cut.height * builder.query.dim),
-        scores=builder.take(cut.height * cut.across),
-        rounded=builder.take(cut.height * cut.across if pairs is not None else 0, itemsize=2),
+        scores=builder.take(block),
+        rounded=builder.take(block if pairs is not None else 0, itemsize=2),
         product=builder.take(cut.height * values.width),
         top_groups=builder.take(max(64, min(4 * spec.top, cut.keys))),
         order=builder.take(spec.top),

@@ -298,11 +298,11 @@ def check_backward(
         )
     for (name, tensor), is_wanted in zip(learned, wanted, strict=True):
         if is_wanted and tensor is None:
-            raise ValueError(f"{name} must be given where its gradient is wanted, got None.")
+            raise ValueError(f"{name} must be given if its gradient is wanted, got None.")
     _check("row_stats", row_stats, (batch, heads, 2, queries), (real,))
     context = gradients.context
     if context is not None and problem.value is None:
-        raise ValueError("value must be given where the context has a gradient, got None.")
+        raise ValueError("value must be given if the context has a gradient, got None.")
     if context is not None and problem.value is not None:
         width = problem.value.shape[3]
         _check("the gradient of the context", context, (*rows, width), _LIKE[problem.query.dtype])
@@ -312,7 +312,7 @@ def check_backward(
     _check("per_key", right, (batch, heads, _ANY, problem.key.shape[2]), (real,), broadcast=2)
     if gradients.by_key is not None:
         if right is None:
-            raise ValueError("per_key must be given where P·R has a gradient, got None.")
+            raise ValueError("per_key must be given if P·R has a gradient, got None.")
         shape = (batch, heads, right.shape[2], queries)
         _check("the gradient of P·R", gradients.by_key, shape, (real,))
 

@@ -166,8 +166,8 @@ class Schedule:
         operations = 4 * int(seen.sum()) * (batch // len(bounds)) * heads * dim
         threads = 1 if operations < _FEW else torch.get_num_threads()
         most = int(seen.max()) + _HEIGHT + 2 * width if seen.numel() else 1
-        height = min(_HEIGHT, max(8, numbers // most), queries)
         rows = SQUARE if tiled else at_hand().tile.rows
+        height = min(rows if tiled and shares > 1 else _HEIGHT, max(8, numbers // most), queries)
         height = -(-height // rows) * rows
         sets, stripes = batch * kv_heads, 1
         if threads > 1:
@@ -182,7 +182,7 @@ class Schedule:
             width=width,
             height=height,
             rows=rows,
-            across=_across(bounds.numpy(), keys, height) + 2 * width,
+            across=_across(bounds.numpy(), keys, height) + (3 if tiled else 2) * width,
             stripes=stripes,
             threads=min(threads, sets * stripes),
             tiled=tiled,

@@ -55,7 +55,7 @@ class Triton:
     """
 
     name = "triton"
-    about = "one kernel beside the context's, over blocks of q·kᵀ on the GPU"
+    about = "one kernel in addition to the context's, over blocks of q·kᵀ on the GPU"
 
     def __init__(self) -> None:
         self._failure: str | None = None
@@ -66,7 +66,7 @@ class Triton:
         if not problem.score.is_inner_product:
             return f"the score {type(problem.score).__name__} is not an inner product"
         if not problem.normalizer.exponential:
-            return f"the weights of {type(problem.normalizer).__name__} are no exponentials"
+            return f"the weights of {type(problem.normalizer).__name__} are not exponentials"
         if device.type != "cuda" and not (device.type == "cpu" and _is_interpreted()):
             return f"it runs on CUDA devices, and the inputs are on {device.type}"
         if problem.dtype == torch.float64:
@@ -84,7 +84,7 @@ class Triton:
     def _unavailable(self, device: torch.device) -> str | None:
         """Return why the kernel cannot run on this device, or None if it can."""
         if find_spec("triton") is None:
-            return "Triton is not installed: pip install 'glasshead[gpu]'"
+            return "Triton is not installed; run pip install 'glasshead[gpu]'"
         if device.type == "cuda" and torch.version.hip is not None:
             return "it is for NVIDIA's GPUs"
         if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):

@@ -160,11 +160,11 @@ def _why_root(subject: Subject, width: int) -> str:
 def _why_beta(subject: Subject) -> str:
     if not sharpens(subject):
         return subject.say(
-            "Why β: it sets how sharply scores are told apart. The larger it is, the farther apart "
+            "Why β: it sets how sharply scores are separated. The larger it is, the farther apart "
             "they lie; with 0 all of them are 0."
         )
     return subject.say(
-        "Why β: it sets how sharply scores are told apart. With a large β nearly all weight goes "
+        "Why β: it sets how sharply scores are separated. With a large β nearly all weight goes "
         "to the best key; with a small one the weights become more and more alike; with 0 all "
         "keys that may be seen weigh the same."
     )

@@ -159,7 +159,7 @@ class Beam(Strategy):
     Args:
         width: Beam width, 1024 at most.
         length_penalty: Exponent of the length penalty, from 0, ln p alone, to 10; larger values
-            favour longer texts.
+            favor longer texts.
         candidates: Number of texts to return per row, in `Generated.alternatives`.
 
     Errors: a TypeError or ValueError for numbers out of these ranges.

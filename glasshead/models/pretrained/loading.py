@@ -202,11 +202,11 @@ def _architecture(values: Mapping[str, Any], folder: Path) -> str:
     absent = {name: part for name, part in _ABSENT.items() if values.get(name)}
     if absent:
         name, part = next(iter(absent.items()))
-        missing = f"which needs {part} (its config has {name}), and glasshead has none"
+        missing = f"which needs {part} (its config has {name}), but glasshead has none"
     elif of_type:
-        missing = f"and glasshead has {' and '.join(of_type)} of {kind}"
+        missing = f"but glasshead has {' and '.join(of_type)} of {kind}"
     else:
-        missing = f"and glasshead loads models of the types {', '.join(_OF_TYPES)}"
+        missing = f"but glasshead loads models of the types {', '.join(_OF_TYPES)}"
     raise ValueError(
         f"{printable(str(folder))} has the architecture {printable(str(first))}, {missing}. Load "
         "the model with transformers and use gh.watch(model, …)."

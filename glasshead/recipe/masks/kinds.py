@@ -134,7 +134,7 @@ class Band(Mask):
         if isinstance(self.offset, int) and self.offset:
             return Description(
                 "The mask has an offset: each query sees the key at its own place + ({offset}), "
-                "and neighbours of that key (before it: {before}; after it: {after}).",
+                "and neighbors of that key (before it: {before}; after it: {after}).",
                 offset=self.offset,
                 **sides,
             )
@@ -145,7 +145,7 @@ class Band(Mask):
                 "not exist yet, and in training it must not peek at them."
             )
         return Description(
-            "The mask is a window: a word sees itself and its neighbours (before it: {before}; "
+            "The mask is a window: a word sees itself and its neighbors (before it: {before}; "
             "after it: {after}). What matters is often near, and a long text then takes much less "
             "work.",
             **sides,
@@ -185,7 +185,7 @@ def causal(offset: int | Tensor | None = None) -> Mask:
 def window(
     before: int | None = None, after: int | None = 0, offset: int | Tensor | None = None
 ) -> Mask:
-    """Sliding window: each query sees its own position and some neighbours.
+    """Sliding window: each query sees its own position and some neighbors.
 
     Args:
         before: The number of keys before its own that a query sees; None: all of them.
@@ -301,8 +301,8 @@ def _boolean(tensor: Any) -> Tensor:
         raise TypeError(f"dense(tensor) must be a boolean tensor, got {type(tensor).__name__}.")
     if tensor.is_floating_point():
         raise TypeError(
-            f"dense(tensor) must be a boolean tensor, got {tensor.dtype}. A float mask is a bias: "
-            "pass it as bias=, or convert it with from_additive(tensor)."
+            f"dense(tensor) must be a boolean tensor, got {tensor.dtype}. Pass a float mask as "
+            "bias=, or convert it with from_additive(tensor)."
         )
     if tensor.dtype != torch.bool:
         raise TypeError(
@@ -392,8 +392,8 @@ class LengthMask(Mask):
     def describe(self) -> Description:
         if self.name == "prefix":
             return Description(
-                "The mask is a prefix: every word sees the first words, those of the prefix. They "
-                "are known from the start, as a question is known before its answer."
+                "The mask is a prefix: every word sees the first words, which form the prefix. "
+                "They are known from the start, as a question is known before its answer."
             )
         return Description(
             "The mask hides padding: the sentences of one batch are filled up to the same length, "

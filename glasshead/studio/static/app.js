@@ -427,7 +427,7 @@ export class Page {
     if (!this.drawing) return;
     const { name, draw } = this.drawing;
     const figure = { title: document.title, ...draw() };
-    save(kind === "png" ? await asPng(figure) : asSvg(figure), `glasshead-${name}.${kind}`);
+    save(kind === "png" ? await asPng(figure) : await asSvg(figure), `glasshead-${name}.${kind}`);
   }
 }
 
@@ -444,8 +444,8 @@ function selectionOf(view, state) {
   if (view === "atlas") return { layer, head, query: state.i, key: state.j, text, said };
   if (view === "model") return { layer, head, query, key, said: text };
   if (view !== "prompt") return null;
-  const [first] = headsOf(state.heads);
-  return { layer: first?.[0], head: first?.[1], query, said: text };
+  const last = headsOf(state.heads).at(-1);
+  return { layer: last?.[0], head: last?.[1], query, said: text };
 }
 
 /**

@@ -1,13 +1,13 @@
 // A text with the attention between its tokens as arcs: from a query to its keys above the words,
 // and below them from the queries that look at it.
 import { element, fill, moveOf } from "./dom.js";
-import { stacked, svgNode, swatches, textWidth } from "./figure.js";
+import { stacked, svgNode, swatches } from "./figure.js";
 import { range, weight, within } from "./numbers.js";
 
 /** @import { Figure } from "./figure.js" */
 
 /**
- * A head whose arcs are shown: its colour, and its weights by rows.
+ * A head whose arcs are shown: its color, and its weights by rows.
  * @typedef {{name: string, color: string, values: Float32Array}} ArcHead
  */
 
@@ -26,13 +26,16 @@ const ALL_OF = 96;
 export class Arcs {
   /**
    * @param {string} label
-   * @param {(query: number) => void} moved
+   * @param {(query: number, isPinned: boolean) => void} moved  A token is the query: it is pinned,
+   *   or shown until the pointer leaves it
    * @param {string} colon
    */
   constructor(label, moved, colon) {
     this.moved = moved;
     this.colon = colon;
+    // The query that is shown, and the one that the pointer goes back to.
     this.query = 0;
+    this.pinned = 0;
     /** @type {string[]} */
     this.words = [];
     /** @type {ArcHead[]} */
@@ -43,9 +46,11 @@ export class Arcs {
     this.text = element("p.words", {
       role: "group",
       "aria-label": label,
-      onpointerover: (/** @type {Event} */ event) => this.point(event),
-      onclick: (/** @type {Event} */ event) => this.point(event),
-      onfocusin: (/** @type {Event} */ event) => this.point(event),
+      // What comes under a pointer that rests is not pointed at.
+      onpointermove: (/** @type {PointerEvent} */ event) => this.point(event, false),
+      onpointerleave: () => this.turn(this.pinned, false),
+      onclick: (/** @type {Event} */ event) => this.point(event, true),
+      onfocusin: (/** @type {Event} */ event) => this.point(event, true),
       onkeydown: (/** @type {KeyboardEvent} */ event) => this.walk(event),
     });
     this.element = element("div.arcs", this.over, this.text);
@@ -62,7 +67,7 @@ export class Arcs {
 
   /**
    * @param {string[]} words
-   * @param {ArcHead[]} heads  The first one is told of
+   * @param {ArcHead[]} heads  The last one is told of
    * @param {number | null} query  None: the most telling one
    */
   show(words, heads, query) {
@@ -79,7 +84,7 @@ export class Arcs {
     }
     this.query = -1;
     for (const token of this.tokens) press(token, false);
-    this.go(query ?? tellingQuery(heads[0].values, words.length), false);
+    this.turn(query ?? tellingQuery(heads.at(-1).values, words.length), true, false);
   }
 
   /** The tokens in frames that no line breaks: one for each word. */
@@ -93,10 +98,10 @@ export class Arcs {
     return frames.flatMap((frame) => [frame, element("wbr")]);
   }
 
-  /** @param {Event} event */
-  point(event) {
+  /** @param {Event} event @param {boolean} pins */
+  point(event, pins) {
     const { at } = /** @type {HTMLElement} */ (event.target).dataset;
-    if (at !== undefined) this.go(Number(at));
+    if (at !== undefined) this.turn(Number(at), pins);
   }
 
   /** @param {KeyboardEvent} event */
@@ -104,28 +109,34 @@ export class Arcs {
     const move = moveOf(event);
     if (!move || !move[1]) return;
     event.preventDefault();
-    this.go(this.query + move[1]);
+    this.turn(this.query + move[1], true);
     this.tokens[this.query].focus();
   }
 
   /**
    * Make a token the query.
    * @param {number} to
+   * @param {boolean} pins  Whether it stays so
    * @param {boolean} tells
    */
-  go(to, tells = true) {
+  turn(to, pins, tells = true) {
     const query = within(to, this.words.length);
-    if (query === this.query) return;
+    const isNew = pins && query !== this.pinned;
+    if (pins) this.pinned = query;
+    if (query === this.query) {
+      if (isNew && tells) this.moved(query, true);
+      return;
+    }
     if (this.query >= 0) press(this.tokens[this.query], false);
     press(this.tokens[query], true);
     this.query = query;
     this.draw();
-    if (tells) this.moved(query);
+    if (tells) this.moved(query, pins);
   }
 
-  /** The key to which the query gives most by the first head, and its weight. */
+  /** The key to which the query gives most by the last head, and its weight. */
   strongest() {
-    const row = this.row(this.heads[0]);
+    const row = this.row(this.heads.at(-1));
     const key = row.indexOf(Math.max(...row));
     return { key, weight: row[key] };
   }
@@ -181,19 +192,20 @@ export class Arcs {
     const { heads, words, query } = this;
     const places = this.places();
     const { length } = words;
+    const width = this.element.clientWidth;
     const faint = length <= ALL_OF ? heads.flatMap((head) => this.telling(head, places)) : [];
     const own = heads.flatMap((head, number) => {
       const shift = (number - (heads.length - 1) / 2) * 3;
       const row = this.row(head);
       const from = range(length).flatMap((key) => {
         if (!(row[key] >= LEAST)) return [];
-        const d = arc(places[query], places[key], shift, true);
+        const d = arc(places[query], places[key], shift, true, width);
         return [this.path(head, d, row[key], query, key, "row")];
       });
       const to = range(length).flatMap((other) => {
         const value = head.values[other * length + query];
         if (other === query || !(value >= LEAST)) return [];
-        const d = arc(places[other], places[query], shift, false);
+        const d = arc(places[other], places[query], shift, false, width);
         return [this.path(head, d, value, other, query, "column")];
       });
       return [...to, ...from];
@@ -212,7 +224,7 @@ export class Arcs {
       const row = head.values.subarray(query * length, (query + 1) * length);
       const key = row.indexOf(Math.max(...row));
       if (query === this.query || key === query || row[key] < TELLING) return [];
-      const d = arc(places[query], places[key], 0, true);
+      const d = arc(places[query], places[key], 0, true, this.element.clientWidth);
       return [{ ...this.path(head, d, row[key], query, key, "other"), "stroke-opacity": 0.16 }];
     });
   }
@@ -247,11 +259,8 @@ export class Arcs {
    * @returns {Figure}
    */
   figure() {
-    const { clientHeight } = this.element;
-    const widths = this.tokens.map(({ offsetWidth }) => offsetWidth);
-    const all = textWidth(this.words.join(""), 100);
-    // The letters of a picture are others than those of the page, and as wide together.
-    const size = (100 * widths.reduce((sum, each) => sum + each, 0)) / all;
+    const { clientHeight, clientWidth } = this.element;
+    const size = parseFloat(getComputedStyle(this.text).fontSize);
     const arcs = this.paths().map((path) => ({
       d: path.d,
       stroke: path.stroke,
@@ -259,13 +268,15 @@ export class Arcs {
       opacity: path["stroke-opacity"],
       dash: path["stroke-dasharray"],
     }));
-    const words = this.places().map(({ left, bottom }, at) => {
-      const look = { anchor: "middle", size, weight: at === this.query ? 700 : 400 };
-      return { ...look, x: left, y: bottom - 8, text: this.words[at].trim() };
+    const words = this.places().map(({ bottom }, at) => {
+      const look = { size, fill: at === this.query ? "accent" : "ink" };
+      return { ...look, x: this.tokens[at].offsetLeft, y: bottom - 8, text: this.words[at] };
     });
     const text = { x: 20, y: 0, marks: [...arcs, ...words] };
-    const ends = this.places().map(({ left }, at) => left + widths[at]);
-    const drawn = { width: Math.max(...ends) + 40, height: clientHeight, marks: [text] };
+    const ends = this.tokens.map(({ offsetLeft, offsetWidth }) => offsetLeft + offsetWidth);
+    // Arcs between lines go to the margins.
+    const width = this.places().at(-1).line ? clientWidth : Math.max(...ends);
+    const drawn = { width: width + 40, height: clientHeight, marks: [text] };
     return stacked([drawn, swatches(this.heads)]);
   }
 }
@@ -298,19 +309,25 @@ export function tellingQuery(values, length) {
 }
 
 /**
- * A curve between two tokens, above the words of a line or below them, or from line to line.
+ * A curve between two tokens, above the words of a line or below them. Between lines, it leaves the
+ * upper line by the right margin, and comes into the lower line by the left one.
  * @param {Place} from
  * @param {Place} to
  * @param {number} shift  Pixels to the right
  * @param {boolean} isAbove
+ * @param {number} width  Of the text
  */
-function arc(from, to, shift, isAbove) {
+function arc(from, to, shift, isAbove, width) {
   const start = from.left + shift;
   const end = to.left + shift;
+  /** @param {Place} place @param {number} across @param {number} most */
+  const bowOf = ({ top, bottom, line }, across, most) => {
+    const high = Math.min(isAbove && !line ? 96 : most, 16 + 0.42 * Math.abs(across));
+    return isAbove ? top - high : bottom + high;
+  };
   if (from.line === to.line) {
     const edge = isAbove ? from.top : from.bottom;
-    const high = Math.min(isAbove && !from.line ? 96 : 30, 16 + 0.42 * Math.abs(end - start));
-    const bow = edge + (isAbove ? -high : high);
+    const bow = bowOf(from, end - start, 30);
     // A token that looks at itself has a loop.
     if (from === to) {
       const loop = `${start - 14} ${bow} ${start + 14} ${bow} ${start + 4} ${edge}`;
@@ -318,7 +335,13 @@ function arc(from, to, shift, isAbove) {
     }
     return `M${start} ${edge}C${start} ${bow} ${end} ${bow} ${end} ${edge}`;
   }
-  const [leaves, comes] = from.line > to.line ? [from.top, to.bottom] : [from.bottom, to.top];
-  const middle = (leaves + comes) / 2;
-  return `M${start} ${leaves}C${start} ${middle} ${end} ${middle} ${end} ${comes}`;
+  const [upper, lower] = from.line < to.line ? [from, to] : [to, from];
+  /** @param {Place} place @param {number} margin */
+  const half = (place, margin) => {
+    const x = place.left + shift;
+    const bow = bowOf(place, margin - x, 22) + shift;
+    const edge = isAbove ? place.top : place.bottom;
+    return `M${x} ${edge}C${x} ${bow} ${x} ${bow} ${margin} ${bow}`;
+  };
+  return half(upper, width) + half(lower, 0);
 }

@@ -1,8 +1,8 @@
-// Colours of weights: the library's own map, on light and on dark paper, linear or logarithmic.
+// Colors of weights: the library's own map, on light and on dark paper, linear or logarithmic.
 import { within } from "./numbers.js";
 
 /**
- * The colours of a map, from 0 to the largest weight, as "#rrggbb".
+ * The colors of a map, from 0 to the largest weight, as "#rrggbb".
  * @typedef {{light: string[], dark: string[]}} Palettes
  */
 
@@ -28,7 +28,7 @@ export function onPaper(changed) {
   darkPaper.addEventListener("change", changed);
 }
 
-// Colours that are told apart whatever one's colour vision, those of Okabe and Ito: dark enough for
+// Colors that are told apart whatever one's color vision, those of Okabe and Ito: dark enough for
 // lines on light paper, and light enough on dark.
 const CATEGORIES = {
   light: ["#0072b2", "#d55e00", "#009e73", "#b0528a", "#8a6500", "#3a3f46"],
@@ -36,7 +36,7 @@ const CATEGORIES = {
 };
 export const MOST_COLORS = CATEGORIES.light.length;
 
-/** Colours of things that stand side by side, such as heads. */
+/** Colors of things that stand side by side, such as heads. */
 export function categories() {
   return darkPaper.matches ? CATEGORIES.dark : CATEGORIES.light;
 }
@@ -46,7 +46,7 @@ export function ramp() {
 }
 
 /**
- * A colour by its name in CSS: paper, sunk, ink, quiet, rule, accent, alarm; "" of another name.
+ * A color by its name in CSS: paper, sunk, ink, quiet, rule, accent, alarm; "" of another name.
  * @param {string} name
  */
 export function paperColor(name) {
@@ -54,11 +54,28 @@ export function paperColor(name) {
 }
 
 /**
+ * A color of paper that another one covers in part, as "#rrggbb": without transparency, what is drawn
+ * twice is not darker.
+ * @param {string} name
+ * @param {number} part
+ */
+export function faint(name, part) {
+  const [over, under] = [name, "paper"].map((each) => channels(paperColor(each)));
+  const mixed = over.map((each, at) => Math.round(part * each + (1 - part) * under[at]));
+  return `#${mixed.map((each) => each.toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** @param {string} color  As "#rrggbb" */
+function channels(color) {
+  return [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
+}
+
+/**
  * A scale from a weight to its place in the map.
  * @param {object} [ends]
- * @param {number} [ends.top]  Weight of the last colour
+ * @param {number} [ends.top]  Weight of the last color
  * @param {boolean} [ends.logarithmic]
- * @param {number} [ends.floor]  Share of `top` that has the first colour, where it is logarithmic
+ * @param {number} [ends.floor]  Share of `top` that has the first color, where it is logarithmic
  * @returns {ColorScale}
  */
 export function scale({ top = 1, logarithmic = false, floor = 1e-4 } = {}) {
@@ -73,7 +90,7 @@ export function scale({ top = 1, logarithmic = false, floor = 1e-4 } = {}) {
 }
 
 /**
- * Colour each pixel of a canvas.
+ * Color each pixel of a canvas.
  * @param {HTMLCanvasElement} canvas
  * @param {(pixel: number) => number | null} placeOf  Its place in the map; null leaves it clear
  */
@@ -90,11 +107,10 @@ export function paint(canvas, placeOf) {
   return pen;
 }
 
-/** The map with a number for each colour, as its four bytes in a picture are read. */
+/** The map with a number for each color, as its four bytes in a picture are read. */
 function packedColors() {
   const bytes = ramp().flatMap((color) => {
-    const [red, green, blue] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
-    return [red, green, blue, 255];
+    return [...channels(color), 255];
   });
   return new Uint32Array(new Uint8Array(bytes).buffer);
 }

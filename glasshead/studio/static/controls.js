@@ -23,7 +23,7 @@ const MOST_IN_ADDRESS = 1500;
  * @param {string} label
  * @param {...Children} held
  */
-function labelled(id, label, ...held) {
+function labeled(id, label, ...held) {
   return element("div.control", element("label", { for: id }, label), held);
 }
 
@@ -46,7 +46,7 @@ export function menu(label, options, value, chosen) {
     select.value = String(each);
   };
   set(value);
-  return Object.assign(labelled(id, label, select), { set });
+  return Object.assign(labeled(id, label, select), { set });
 }
 
 /**
@@ -100,12 +100,12 @@ export function slider(label, count, place, textOf, moved) {
     input.ariaValueText = text;
   };
   set(place);
-  const made = labelled(id, label, element("div.slider", input, output));
+  const made = labeled(id, label, element("div.slider", input, output));
   return Object.assign(made, { set });
 }
 
 /**
- * The scales of colours that a map has.
+ * The scales of colors that a map has.
  * @param {Translate} t
  * @param {boolean} isLogarithmic
  * @param {(isLogarithmic: boolean) => void} chosen
@@ -235,8 +235,8 @@ export class TextPicker {
       element(
         "form",
         { onsubmit },
-        labelled(field.id, t("shell.text"), field),
-        element("div.row", send, labelled(file.id, t("shell.file"), file)),
+        labeled(field.id, t("shell.text"), field),
+        element("div.row", send, labeled(file.id, t("shell.file"), file)),
         this.refusal,
       ),
     );

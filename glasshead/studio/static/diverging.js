@@ -1,19 +1,19 @@
 // Numbers on both sides of 0, such as scores and differences of weights: what is above and what is
-// below have two colours, told apart whatever one's colour vision, and 0 has that of the paper.
+// below have two colors, told apart whatever one's color vision, and 0 has that of the paper.
 import { categories, paperColor } from "./colors.js";
 import { decimal, range, term, within } from "./numbers.js";
 
-// Colours on each side of 0.
+// Colors on each side of 0.
 const STEPS = 48;
-// A paler colour has black letters on it.
+// A paler color has black letters on it.
 const PALE = 0.18;
 
-/** @typedef {{fill: string, ink: string}} Tone  A colour, and that of letters on it */
+/** @typedef {{fill: string, ink: string}} Tone  A color, and that of letters on it */
 
 /** @type {Record<string, Tone[]>} */
 const known = {};
 
-/** All colours, from the lowest on; the middle one is that of 0. */
+/** All colors, from the lowest on; the middle one is that of 0. */
 export function tones() {
   const [more, less] = categories();
   const none = paperColor("paper");
@@ -26,19 +26,19 @@ export function tones() {
 }
 
 /**
- * The colour of a number.
+ * The color of a number.
  * @param {number} share  Of the largest, from −1 to 1
  */
 export function toneOf(share) {
   return tones()[within(Math.round((share + 1) * STEPS), 2 * STEPS + 1)];
 }
 
-/** The colours without those of letters. */
+/** The colors without those of letters. */
 export function divergingColors() {
   return tones().map(({ fill }) => fill);
 }
 
-/** All colours side by side, as CSS draws them. */
+/** All colors side by side, as CSS draws them. */
 export function divergingGradient() {
   return `linear-gradient(to right, ${divergingColors().join(", ")})`;
 }

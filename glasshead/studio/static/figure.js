@@ -4,7 +4,7 @@ import { element, setAttributes } from "./dom.js";
 
 /**
  * A part of a picture. One with `marks` is a figure within it, at `x` and `y`; with a `text`, a text;
- * with a `d`, a path; with an `href`, a data: URL, an image; any other is a rectangle. A colour may have its name on the page (paperColor).
+ * with a `d`, a path; with an `href`, a data: URL, an image; any other is a rectangle. A color may have its name on the page (paperColor).
  * @typedef {object} Mark
  * @property {number} [x]
  * @property {number} [y]
@@ -19,16 +19,17 @@ import { element, setAttributes } from "./dom.js";
  * @property {number | string} [width]  Of a line, or of a rectangle or an image
  * @property {number} [height]
  * @property {string} [href]
+ * @property {boolean} [smooth]  Of an image whose pixels are no cells
  * @property {string} [fill]
  * @property {number | string} [opacity]
  * @property {string} [transform]
  * @property {Mark[]} [marks]
+ * @property {boolean} [clips]  Whether what is beyond the figure within is cut off
  */
 
 /** @typedef {{width: number, height: number, marks: Mark[], title?: string}} Figure */
 
 const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
-const FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', 'Noto Sans', Arial, sans-serif";
 // A browser's canvas is no wider or higher, and has no more pixels.
 const LONGEST_SIDE = 16384;
 const MOST_PIXELS = 2 ** 26;
@@ -42,16 +43,33 @@ const SAVED_AFTER = 1000;
 export function svgElement(figure) {
   const { width, height } = wholePixels(figure);
   const viewBox = `0 0 ${width} ${height}`;
-  const root = svgNode("svg", { width, height, viewBox, role: "img", "font-family": FONTS });
+  const look = { role: "img", "font-family": paperColor("plain") };
+  const root = svgNode("svg", { width, height, viewBox, ...look });
   if (figure.title) root.append(textNode("title", {}, figure.title));
   root.append(...[{ width, height, fill: "paper" }, ...figure.marks].map(markNode));
   return root;
 }
 
 /** @param {Figure} figure */
-export function asSvg(figure) {
-  const written = new XMLSerializer().serializeToString(svgElement(figure));
+export async function asSvg(figure) {
+  const root = svgElement(figure);
+  const fonts = await ownFonts();
+  if (fonts) root.append(textNode("style", {}, fonts));
+  const written = new XMLSerializer().serializeToString(root);
   return new Blob([written], { type: "image/svg+xml" });
+}
+
+/** The typefaces of the page as rules of CSS that hold them; "" where the page has none. */
+async function ownFonts() {
+  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
+  const faces = rules.filter((rule) => rule instanceof CSSFontFaceRule);
+  const held = faces.map(async ({ cssText, parentStyleSheet }) => {
+    const [, path] = /url\("([^"]+)"\)/.exec(cssText);
+    const content = await (await fetch(new URL(path, parentStyleSheet.href))).bytes();
+    return cssText.replace(path, `data:font/woff2;base64,${btoa(String.fromCharCode(...content))}`);
+  });
+  // A studio that has ended gives no letters.
+  return (await Promise.all(held).catch(() => [""])).join("");
 }
 
 /**
@@ -62,7 +80,7 @@ export async function asPng(figure) {
   const { width, height } = wholePixels(figure);
   const finest = Math.min(LONGEST_SIDE / width, LONGEST_SIDE / height);
   const fine = Math.min(2, finest, Math.sqrt(MOST_PIXELS / (width * height)));
-  const url = URL.createObjectURL(asSvg(figure));
+  const url = URL.createObjectURL(await asSvg(figure));
   try {
     const image = new Image();
     image.src = url;
@@ -101,7 +119,7 @@ export function save(content, download) {
 }
 
 /**
- * A bar of colours with a label before it, its colon included, and the numbers of its ends: 0, and the last colour's.
+ * A bar of colors with a label before it, its colon included, and the numbers of its ends: 0, and the last color's.
  * @param {number} x
  * @param {number} y  Of the letters
  * @param {string} label
@@ -129,7 +147,7 @@ export function colorBar(x, y, label, end, begin = "0", colors = ramp()) {
  */
 export function textWidth(text, size = 12) {
   const pen = element("canvas").getContext("2d");
-  pen.font = `${size}px ${FONTS}`;
+  pen.font = `${size}px ${paperColor("plain")}`;
   return pen.measureText(text).width;
 }
 
@@ -167,7 +185,7 @@ export function sideBySide(figures) {
 }
 
 /**
- * What colours stand for, one below the other.
+ * What colors stand for, one below the other.
  * @param {{name: string, color: string}[]} keys
  * @returns {Figure}
  */
@@ -196,7 +214,10 @@ function colorOf(name) {
  */
 export function markNode(mark) {
   if (mark.marks) {
-    const group = svgNode("g", { transform: `translate(${mark.x} ${mark.y})` });
+    const { x, y, width, height } = mark;
+    const group = mark.clips
+      ? svgNode("svg", { x, y, width, height })
+      : svgNode("g", { transform: `translate(${x} ${y})` });
     group.append(...mark.marks.map(markNode));
     return group;
   }
@@ -205,7 +226,8 @@ export function markNode(mark) {
   if (!mark.href) return svgNode("rect", { ...mark, fill: colorOf(mark.fill) });
   return svgNode("image", {
     ...mark,
-    "image-rendering": "pixelated",
+    "image-rendering": mark.smooth ? null : "pixelated",
+    smooth: null,
     preserveAspectRatio: "none",
   });
 }
@@ -218,6 +240,7 @@ function textMark({ text, size = 13, fill = "ink", anchor = "start", rotate, wei
     "font-weight": weight,
     fill: colorOf(fill),
     transform: rotate && `rotate(${rotate} ${rest.x} ${rest.y})`,
+    "xml:space": "preserve",
   };
   return textNode("text", { ...rest, ...look }, text);
 }

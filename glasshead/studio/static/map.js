@@ -4,10 +4,10 @@ import { drawDifference } from "./diverging.js";
 import { range } from "./numbers.js";
 
 /**
- * How weights are coloured.
+ * How weights are colored.
  * @typedef {object} Look
  * @property {boolean} logarithmic
- * @property {number} skip  First columns that are greyed, and have no share in the scale
+ * @property {number} skip  First columns that are grayed, and have no share in the scale
  * @property {boolean} [diverging]  Whether the values are differences
  */
 
@@ -18,7 +18,7 @@ import { range } from "./numbers.js";
  * @param {number} count
  * @param {Look} look
  * @param {number} most  Pixels along a side; of more cells, a pixel shows the largest of several
- * @returns {number}  The largest weight that has a colour
+ * @returns {number}  The largest weight that has a color
  */
 export function drawMap(canvas, values, count, look, most = Infinity) {
   const { logarithmic, skip } = look;

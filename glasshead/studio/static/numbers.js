@@ -51,11 +51,11 @@ export function significant(value, digits = 4) {
 }
 
 /**
- * A count with spaces between thousands.
+ * A count with spaces between thousands, at which no line breaks.
  * @param {number | string} value
  */
 export function grouped(value) {
-  return String(value).replace(/\B(?=(\d{3})+$)/g, " ");
+  return String(value).replace(/\B(?=(\d{3})+$)/g, "\u00a0");
 }
 
 /**

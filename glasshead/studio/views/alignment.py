@@ -96,10 +96,10 @@ def translations(
     decoder; `length_penalty` of the beam; and the `candidates`, best first: each with its `text`,
     the positions of its `own` words, which the best candidate lacks, its `target` words and
     `tokens`, `log_probability`, ln p, in nats, `score`, which is ln p divided by
-    ((5 + tokens) / 6)^length_penalty, counting the end token, and `ended`, False where it was
+    ((5 + tokens) / 6)^length_penalty, counting the end token, and `ended`, False if it was
     truncated.
 
-    Errors: a `Refusal` where the sentence has no word or is too long, and a ValueError where it has
+    Errors: a `Refusal` if the sentence has no word or is too long, and a ValueError if it has
     more tokens than the model reads.
     """
     from glasshead.models.decoding import Beam
@@ -137,7 +137,7 @@ def weights(
         tokens: Token ids of the translation, as in `candidates`.
         limits: Limits on the sentence's length.
 
-    Errors: as of `translations`, and a `Refusal` where a token id is out of range.
+    Errors: as of `translations`, and a `Refusal` if a token id is out of range.
     """
     from glasshead.tasks.translate import Translation, cross_attention
 
@@ -169,7 +169,7 @@ def stored_alignment(
     They cover the first sentences of a text that can be translated. `alignment/stored` lists
     these, and the beam width.
 
-    Errors: a `Refusal` where there is no such sentence.
+    Errors: a `Refusal` if there is no such sentence.
     """
     translated: list[str] = []
     for sentence in sentences_of(text):
@@ -207,20 +207,21 @@ def sentences_of(text: str) -> list[str]:
 def check_sentence(sentence: str, limits: Limits) -> None:
     """Check that a sentence has a word and keeps within the limits.
 
-    Errors: a `Refusal` where it has no word, `TooMuch` where it is too long.
+    Errors: a `Refusal` if it has no word, `TooMuch` if it is too long.
     """
     if not sentence.strip():
         raise Refusal(_WORDLESS)
     if len(sentence) > limits.sentence:
         raise TooMuch(
-            "The limit is {most:,} characters, and this sentence has {count:,}: choose a "
-            "shorter one.",
+            "A sentence must have at most {most:,} characters, but this one has {count:,}. Choose "
+            "a shorter one.",
             most=limits.sentence,
             count=len(sentence),
         )
     if (count := len(sentence.split())) > limits.words:
         raise TooMuch(
-            "The limit is {most:,} words, and this sentence has {count:,}: choose a shorter one.",
+            "A sentence must have at most {most:,} words, but this one has {count:,}. Choose a "
+            "shorter one.",
             most=limits.words,
             count=count,
         )
@@ -238,7 +239,7 @@ def _check_tokens(translator: "TextTranslator", tokens: Sequence[int]) -> None:
     unknown = [token for token in tokens if not 0 <= token < config.vocab_size]
     if unknown:
         raise Refusal(
-            "tokens must be in 0..{most}, got {token}. Use those of one of the candidates.",
+            "tokens must be in 0..{most}, got {token}. Use the tokens of one of the candidates.",
             most=config.vocab_size - 1,
             token=unknown[0],
         )
@@ -281,7 +282,7 @@ _SENTENCES = 5
 def export_alignment(answers: StoredAnswers, content: ReportContent) -> list[str]:
     """Export the translations of the first sentences, with their cross-attention weights.
 
-    Errors: a `Refusal` where there is no sentence that can be translated.
+    Errors: a `Refusal` if there is no sentence that can be translated.
     """
     subject, limits = content.studio.subject, content.studio.limits
     found = stored_alignment(subject.translator(), content.text, limits, _SENTENCES)
@@ -310,7 +311,7 @@ def _add_routes(routes: "Routes") -> None:
     ) -> dict[str, Any]:
         """Return a sentence's words, and its translations by beam search, best first.
 
-        400 or 413 where it has more tokens than the model reads, 404 where there is no translator.
+        400 or 413 if it has more tokens than the model reads, 404 if there is no translator.
         """
         return translations(subject.translator(), sentence, limits, beam, work)
 
@@ -318,7 +319,7 @@ def _add_routes(routes: "Routes") -> None:
     def cross_attention_weights(sentence: Annotated[str, some_words], tokens: _Tokens) -> Tensor:
         """Return the cross-attention weights [layers, heads, target, source] of a translation.
 
-        400 where a token is out of range, 404 where there is no translator, 413 where there
+        400 if a token is out of range, 404 if there is no translator, 413 if there
         are more tokens than the model reads.
         """
         target = [int(token) for token in tokens.split(",") if token]

@@ -43,7 +43,7 @@ WORDS = {
     "atlas.head": _("Head"),
     "atlas.whose": _("layer {layer}, head {head}"),
     "atlas.whose_stored": _("matrix {layer}, head {head}"),
-    "atlas.top": _("Top of the colour scale"),
+    "atlas.top": _("Top of the color scale"),
     "atlas.legend": _("mean weight of one key"),
     "atlas.map": _(
         "Attention map: queries from top to bottom ({queries}), keys from left to right ({keys})"
@@ -65,7 +65,7 @@ WORDS = {
 
 
 def tops(keys: int) -> list[float]:
-    """Return the upper ends of colour scales: 1, 0.5, 0.2, 0.1 …, down to below 1 / keys.
+    """Return the upper ends of color scales: 1, 0.5, 0.2, 0.1 …, down to below 1 / keys.
 
     >>> tops(4)
     [1.0, 0.5, 0.2, 0.1, 0.05, 0.02]
@@ -75,7 +75,7 @@ def tops(keys: int) -> list[float]:
 
 
 def floor(keys: int) -> float:
-    """Return the lower end of logarithmic colour scales, well below uniform weights, 1 / keys.
+    """Return the lower end of logarithmic color scales, well below uniform weights, 1 / keys.
 
     >>> floor(1000)
     0.0001
@@ -153,7 +153,7 @@ class Atlases:
             work: Receives progress.
 
         Returns:
-            `length`: number of known tokens, and `of`, of the whole text; None where none are.
+            `length`: number of known tokens, and `of`, of the whole text; None if none are.
             `layers`: their names, with the number of heads of each; `heads`: the available head
             indices, by layer. `glued`: whether tokens contain their own spaces. `trouble`: why the
             tokens beside stored weights could not be read.
@@ -179,15 +179,15 @@ class Atlases:
         }
 
     def map(self, text: str | None, layer: int, head: int, work: Work) -> dict[str, Any]:
-        """Describe a head's map: its size, levels and colour scales.
+        """Describe a head's map: its size, levels and color scales.
 
         Returns:
             `queries`, `keys`; `levels`, of blocks of 2^level; `coarse`: the first level whose
             tiles come from the overview; `ready`: whether that has been computed; `finest`: the
-            first level; `tops`, `floor`: upper ends and lower end of colour scales; `most`: the
+            first level; `tops`, `floor`: upper ends and lower end of color scales; `most`: the
             largest mean weight per key in a block of the coarsest level, None before the overview.
 
-        Errors: as of `read`, and a `Refusal` where there is no such layer or head.
+        Errors: as of `read`, and a `Refusal` if there is no such layer or head.
         """
         atlas = self.atlas(text, layer, head, work)
         return {
@@ -223,14 +223,14 @@ class Atlases:
     ) -> Float[Tensor, "row_blocks column_blocks"]:
         """Return the tile at (level, row, column), as `Atlas.tile` does.
 
-        Errors: as of `map`; a ValueError where there is no such tile; `NotYet` where it needs the
+        Errors: as of `map`; a ValueError if there is no such tile; `NotYet` if it needs the
         overview.
         """
         atlas = self.atlas(text, layer, head, work)
         try:
             return atlas.tile(*place, lambda: work.cancelled)
         except NotYetError as error:
-            raise NotYet("this part of the map takes an overview: have it made first.") from error
+            raise NotYet("this part of the map needs an overview. Compute it first.") from error
 
     def tokens(self, text: str | None, start: int, stop: int, work: Work) -> dict[str, Any]:
         """Return the text of the tokens in [start, stop), as far as they are known.
@@ -259,7 +259,7 @@ class Atlases:
         if self._studio.subject.kind == "weights":
             return self._studio.subject.weights()
         if text is None:
-            raise Refusal("an atlas takes the name of a text: send one.")
+            raise Refusal("an atlas needs the name of a text, got none. Send one.")
         return read(self._studio, text, work, self._studio.limits.atlas)
 
 
@@ -350,7 +350,7 @@ _SIDE = 256
 def export_atlas(answers: StoredAnswers, content: ReportContent) -> list[str]:
     """Export the atlases of the heads that have a role, and of others as far as there is room.
 
-    Errors: a `Refusal` where the text cannot be read, or its attention cannot be observed.
+    Errors: a `Refusal` if the text cannot be read, or its attention cannot be observed.
     """
     atlases = Atlases(content.studio)
     opened = atlases.opened(content.name, content.work)
@@ -400,7 +400,7 @@ def _add_routes(routes: "Routes") -> None:
     def size(work: Work, text: Annotated[str | None, name], of: HeadPlace) -> dict[str, Any]:
         """Return the size and the levels of a head's map.
 
-        400 where there is no such layer or head, 413 where the text takes too much memory.
+        400 if there is no such layer or head, 413 if the text takes too much memory.
         """
         return atlases.map(text, of.layer, of.head, work)
 
@@ -413,7 +413,7 @@ def _add_routes(routes: "Routes") -> None:
     def tile(work: Work, text: Annotated[str | None, name], of: _TilePlace) -> Tensor:
         """Return up to 256 × 256 blocks: sums over a block's keys, means over its queries.
 
-        400 where there is no such layer, head or tile, 409 where it needs the overview, 413 where
+        400 if there is no such layer, head or tile, 409 if it needs the overview, 413 where
         the text takes too much memory.
         """
         return atlases.tile(text, of.layer, of.head, (of.level, of.row, of.column), work)

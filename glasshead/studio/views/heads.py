@@ -145,11 +145,11 @@ def is_there(studio: Studio, text: str, model: int = 0) -> bool:
 def summary(reading: ModelPass, work: Work | None = None) -> dict[str, Any]:
     """Summarize a reading: tokens, layers, and roles, scores and mean entropy of each head.
 
-    The role of a head without one is None. `scores` are those of `head_roles`, None where no query
+    The role of a head without one is None. `scores` are those of `head_roles`, None if no query
     counts. `running` are the tokens as running text. `first` is the layer and the head to open
     first.
 
-    Errors: a `Refusal` where weights are not finite; `Cancelled` where the work was cancelled.
+    Errors: a `Refusal` if weights are not finite; `Cancelled` if the work was cancelled.
     """
     return reading.once("heads.summary", lambda: _summary(reading, work or Work()))
 
@@ -248,7 +248,7 @@ def _small_maps(reading: ModelPass) -> Float[Tensor, "all_heads side wider"]:
 def whole_map(reading: ModelPass, layer: int, head: int) -> Float[Tensor, "length length"]:
     """Return the exact weights of one head; a pair that is hidden has −0.
 
-    Errors: a `Refusal` where there is no such layer or head.
+    Errors: a `Refusal` if there is no such layer or head.
     """
     weights, every = reading.head(layer, head), range(reading.length)
     return mark_hidden(weights.dense(), weights, every, every)
@@ -259,7 +259,7 @@ def along(reading: ModelPass, layer: int, head: int) -> Float[Tensor, "3 length"
 
     Entropy is in nats, distance in tokens; the mass that keys receive sums to 1 per query.
 
-    Errors: a `Refusal` where there is no such layer or head.
+    Errors: a `Refusal` if there is no such layer or head.
     """
     names = ("entropy", "mean_distance", "received")
     return torch.stack([reading.statistic(layer, head, name).float() for name in names])
@@ -319,14 +319,14 @@ def _at(values: list[list[Any]], index: tuple[int, int]) -> Any:
 
 
 def number(value: float) -> float | None:
-    """Return a score as JSON has it: None where no query counts."""
+    """Return a score as JSON has it: None if no query counts."""
     return None if math.isnan(value) else value
 
 
 def export_heads(answers: StoredAnswers, content: ReportContent) -> list[str]:
     """Export the maps of as much of the text as the model reads and a file has room for.
 
-    Errors: a `Refusal` where the text cannot be read, or its attention cannot be observed.
+    Errors: a `Refusal` if the text cannot be read, or its attention cannot be observed.
     """
     answers.hold_all(stored_heads(content.studio, content.name, content.work), content.work)
     summary = answers.by_key[key_of("heads/reading", {"text": content.name})]

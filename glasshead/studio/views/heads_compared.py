@@ -57,7 +57,7 @@ _MODELS = 8
 
 
 def no_difference(one: ModelPass, other: ModelPass) -> Message | None:
-    """Return why the weights of two readings have no difference; None where they have one."""
+    """Return why the weights of two readings have no difference; None if they have one."""
     if one.length != other.length:
         return Message(
             "a difference needs two texts of as many tokens, got {count} and {other}. Add words "
@@ -84,7 +84,7 @@ def compared(one: ModelPass, other: ModelPass) -> dict[str, Any]:
     """Compare the heads of two readings of any length.
 
     Returns: the differences of mean `entropy` and of the `scores` of each role, by layer and head
-    of the first reading, None where one of them has no such number.
+    of the first reading, None if one of them has no such number.
 
     Errors: as of `summary`.
     """
@@ -130,7 +130,7 @@ def difference(
 def check_difference(one: ModelPass, other: ModelPass) -> None:
     """Check that the weights of two readings have a difference.
 
-    Errors: a `Refusal` where they have none.
+    Errors: a `Refusal` if they have none.
     """
     if (why := no_difference(one, other)) is not None:
         raise Refusal(why)
@@ -139,7 +139,7 @@ def check_difference(one: ModelPass, other: ModelPass) -> None:
 def of_both(readings: Sequence[ModelPass], select: Callable[[ModelPass], Tensor]) -> Tensor:
     """Return numbers of a reading; of two, the first's less the second's.
 
-    Errors: a `Refusal` where two readings have no difference.
+    Errors: a `Refusal` if two readings have no difference.
     """
     if len(readings) == 1:
         return select(readings[0])
@@ -169,8 +169,8 @@ class InductionTests:
         of the test its `rows` and `length` in tokens, its `period`, and how many `times` that is
         repeated.
 
-        Errors: a ValueError where two periods do not fit into the model's context; a `Refusal`
-        where there is no such model, or its attention cannot be seen; `Cancelled`.
+        Errors: a ValueError if two periods do not fit into the model's context; a `Refusal`
+        if there is no such model, or its attention cannot be seen; `Cancelled`.
         """
         subject = self._studio.model(model)
         key = subject, subject.version
@@ -244,7 +244,7 @@ def _add_routes(routes: "Routes") -> None:
     def maps(work: Work, of: _Compared) -> Tensor:
         """Return pooled maps of all heads, and the weight of the first token in a last column.
 
-        400 where two readings have no difference, 413 where the text takes too much memory.
+        400 if two readings have no difference, 413 if the text takes too much memory.
         """
         return shown(of, work, small_maps)
 
@@ -252,7 +252,7 @@ def _add_routes(routes: "Routes") -> None:
     def weights(work: Work, of: _ComparedHead) -> Tensor:
         """Return the weights of one head; rows are queries, columns are keys.
 
-        400 where there is no such layer or head, or two readings have no difference; 413 where the
+        400 if there is no such layer or head, or two readings have no difference; 413 if the
         text takes too much memory.
         """
         return shown(of, work, lambda one: whole_map(one, of.layer, of.head))
@@ -261,7 +261,7 @@ def _add_routes(routes: "Routes") -> None:
     def along_the_text(work: Work, of: _ComparedHead) -> Tensor:
         """Return entropy and mean distance of each query of a head, and mass received per key.
 
-        400 where there is no such layer or head, or two readings have no difference; 413 where the
+        400 if there is no such layer or head, or two readings have no difference; 413 if the
         text takes too much memory.
         """
         return shown(of, work, lambda one: along(one, of.layer, of.head))
@@ -270,7 +270,7 @@ def _add_routes(routes: "Routes") -> None:
     def compared_heads(work: Work, say: Say, of: _Compared) -> dict[str, Any]:
         """Return differences of entropy and scores, and why the weights have none: `refused`.
 
-        400 where no text to subtract is named.
+        400 if no text to subtract is named.
         """
         if of.minus is None:
             raise Refusal("a comparison needs two texts, got one. Name `minus`, too.")

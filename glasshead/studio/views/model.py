@@ -97,7 +97,7 @@ class WholeModel:
             text; `layers` and `heads`; `first`, the head to open first; `lit`, as of `ModelWrites`;
             `projections`, and `mlps`, the names of the modules beside each attention in its block.
 
-        Errors: a `Refusal` where the text has no word or the model does not read it; `Cancelled`.
+        Errors: a `Refusal` if the text has no word or the model does not read it; `Cancelled`.
         """
         reading, writes = self._pass(text, work)
         model = self._studio.subject.reader().model
@@ -121,7 +121,7 @@ class WholeModel:
     def reads(self, text: str, query: int, work: Work) -> Float[Tensor, "all_heads length"]:
         """Return the weights of one query in each head of each layer.
 
-        Errors: as of `summary`, and a `Refusal` where there is no such query.
+        Errors: as of `summary`, and a `Refusal` if there is no such query.
         """
         reading, _ = self._pass(text, work)
         check_place("query", query, reading.length)
@@ -130,9 +130,9 @@ class WholeModel:
         return torch.cat([tile.flatten(0, -3)[:, 0] for tile in tiles]).float()
 
     def map(self, text: str, layer: int, head: int, work: Work) -> Tensor:
-        """Return the weights of one head; −0 where the mask hides.
+        """Return the weights of one head; −0 if the mask hides.
 
-        Errors: as of `summary`, and a `Refusal` where there is no such layer or head.
+        Errors: as of `summary`, and a `Refusal` if there is no such layer or head.
         """
         return heads.whole_map(self._pass(text, work)[0], layer, head)
 
@@ -231,7 +231,7 @@ def _add_routes(routes: "Routes") -> None:
     def summary(work: Work, text: Prompt) -> dict[str, Any]:
         """Return the layers, heads and tokens of a text, and what its heads are lit by.
 
-        404 where there is no model.
+        404 if there is no model.
         """
         return whole.summary(text, work)
 
@@ -247,9 +247,9 @@ def _add_routes(routes: "Routes") -> None:
 
     @routes.numbers("/map")
     def map_of_head(work: Work, text: Prompt, layer: Place, head: Place) -> Tensor:
-        """Return the weights of one head; −0 where the mask hides.
+        """Return the weights of one head; −0 if the mask hides.
 
-        400 where there is no such layer or head.
+        400 if there is no such layer or head.
         """
         return whole.map(text, layer, head, work)
 

@@ -35,7 +35,7 @@ WORDS = {
     ),
     "picture.file": _("Your picture (it stays on this machine)"),
     "picture.large": _(
-        "The limit is {most} bytes, and this picture has {size}: choose a smaller one."
+        "A picture must have at most {most} bytes, but this one has {size}. Choose a smaller one."
     ),
     "picture.query": _("Query"),
     "picture.patch": _("Patch at row {row}, column {column}"),
@@ -96,12 +96,12 @@ class Pictures:
     def add(self, content: bytes) -> str:
         """Open a picture and return its name, the first digits of the SHA-256 of its file.
 
-        Errors: a `Refusal` where it is none that can be opened, or too large.
+        Errors: a `Refusal` if it is none that can be opened, or too large.
         """
         most = self._studio.limits.text
         if len(content) > most:
             raise TooMuch(
-                "The limit is {most:,} bytes, and this picture has {count:,}: choose a "
+                "A picture must have at most {most:,} bytes, but this one has {count:,}. Choose a "
                 "smaller one.",
                 most=most,
                 count=len(content),
@@ -121,7 +121,7 @@ class Pictures:
             the number of the token of the first patch; `others`, the numbers of other tokens by
             what they are; `keys`, the number of tokens.
 
-        Errors: a `Refusal` where there is no such picture, or the model's patches are not known.
+        Errors: a `Refusal` if there is no such picture, or the model's patches are not known.
         """
         seen = self._pass(image, work)
         return {
@@ -142,7 +142,7 @@ class Pictures:
     ) -> Float[Tensor, "all_heads_and_one rows columns"]:
         """Return the weight of each patch for a query, in each head; last is the rollout's.
 
-        Errors: as of `summary`, and a `Refusal` where there is no such query.
+        Errors: as of `summary`, and a `Refusal` if there is no such query.
         """
         return torch.stack([each.weights.float() for each in self._all(image, query, work)])
 
@@ -163,7 +163,7 @@ class Pictures:
     def _pass(self, image: str | None, work: Work) -> PicturePass:
         picture = example() if image is None else self._pictures.find(image)
         if picture is None:
-            raise Forgotten("this picture is no longer here: choose it again.")
+            raise Forgotten("this picture is no longer here. Choose it again.")
         key = self._studio.subject.version, image
         return self._passes.get(key, lambda: self._run(picture, work), work.follow, work)
 
@@ -189,8 +189,8 @@ class Pictures:
         }
         if not found:
             raise Refusal(
-                "the patches of a picture are not known in this model's attention: watch it "
-                "in Python, by gh.watch(model, keep='weights')."
+                "the patches of a picture are not known in this model's attention. Watch it in "
+                "Python, with gh.watch(model, keep='weights')."
             )
         calls = [watched[0] for watched in found.values()]
         (tokens,) = calls[0].images[0]  # type: ignore[index, misc] - checked above
@@ -212,10 +212,10 @@ def _maps(one: PicturePass, query: int) -> list[AttentionMap]:
 def opened(content: bytes) -> "Image":
     """Open the file of a picture, upright and in RGB.
 
-    Errors: a `Refusal` where it is none that can be opened, or has too many pixels.
+    Errors: a `Refusal` if it is none that can be opened, or has too many pixels.
     """
     if find_spec("PIL") is None:
-        raise Refusal("Pictures take Pillow, not installed here: pip install pillow.")
+        raise Refusal("Pictures need Pillow, which is not installed. Run pip install pillow.")
     from PIL import Image, ImageOps
 
     try:
@@ -226,11 +226,12 @@ def opened(content: bytes) -> "Image":
     # What Pillow raises of a broken file is of many kinds.
     except Exception as error:
         raise Refusal(
-            "This file is no picture that can be opened: choose one in the format PNG, JPEG, "
+            "This file must be a picture that can be opened. Choose one in the format PNG, JPEG, "
             "WebP, GIF or BMP."
         ) from error
     raise TooMuch(
-        "The limit is {most:,} pixels, and this picture has {count:,}: choose a smaller one.",
+        "A picture must have at most {most:,} pixels, but this one has {count:,}. Choose a "
+        "smaller one.",
         most=_MOST_PIXELS,
         count=pixels,
     )
@@ -280,13 +281,13 @@ def _add_routes(routes: "Routes") -> None:
     def add(content: bytes) -> dict[str, str]:
         """Store the picture of a file and return its name.
 
-        400 where it is none that can be opened, 413 where it is too large.
+        400 if it is none that can be opened, 413 if it is too large.
         """
         return {"id": pictures.add(content)}
 
     @routes.json()
     def summary(work: Work, image: _Image = None) -> dict[str, Any]:
-        """Return the layers, heads and patches of a picture; 404 where there is no vision model."""
+        """Return the layers, heads and patches of a picture; 404 if there is no vision model."""
         return pictures.summary(image, work)
 
     @routes.numbers("/pixels")
@@ -298,7 +299,7 @@ def _add_routes(routes: "Routes") -> None:
     def maps(work: Work, query: Place, image: _Image = None) -> Tensor:
         """Return the weights of the patches in each head and, last, in the rollout.
 
-        400 where there is no such query.
+        400 if there is no such query.
         """
         return pictures.maps(image, query, work)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
@@ -22,7 +23,7 @@ from glasshead.studio.subject import ModelPass, check_place
 from glasshead.studio.views import heads
 from glasshead.studio.views.alignment import translations
 from glasshead.studio.views.reading import observed, tokens_of
-from glasshead.tasks.run_folder import RunFolder
+from glasshead.tasks.readers.reader import Predicts
 
 if TYPE_CHECKING:
     from glasshead.studio.routes import Routes
@@ -50,10 +51,15 @@ WORDS = {
     "prompt.predicts.tokens": _("Next token"),
     "prompt.predicts.labels": _("Label"),
     "prompt.predicts.translations": _("Translations"),
+    "prompt.predicts.blanks": _("Candidates for {blank}"),
+    "prompt.predicts.token_labels": _("Labels of the tokens"),
     "prompt.predicts.nothing": _(
-        "This model makes no predictions: it has no output layer for them."
+        "The studio shows predictions of language models, masked language models, classifiers and "
+        "translation models. This model is none of these."
     ),
+    "prompt.blank": _("Write {blank} in place of a word to see what the model puts there."),
     "prompt.follow": _("Append it to the text"),
+    "prompt.fill": _("Put it into the text"),
     "prompt.loss": _("Loss on this text: {loss} nats per token"),
     "prompt.losses": _("Loss on this text: {loss} nats per token, {before} with all heads"),
     "prompt.click": _("A click on a head"),
@@ -67,7 +73,7 @@ WORDS = {
 }
 
 
-Predicts = Literal["tokens", "labels", "translations", "nothing"]
+Shown = Literal[Predicts, "translations", "nothing"]
 Head = tuple[int, int]
 
 # Passes that are remembered: that of a text with and without heads, and some before.
@@ -82,8 +88,8 @@ class PromptPass:
 
     Attributes:
         reading: The tokens, and the attention of each layer.
-        logits: Of the next token after each token, `[length, vocabulary]`, or of each label,
-            `[1, labels]`; None where the model predicts neither.
+        logits: Of tokens, `[length, vocabulary]`, or of labels, `[length, labels]` or
+            `[1, labels]`; None if the model has no head.
     """
 
     reading: ModelPass
@@ -115,19 +121,20 @@ class Prompts:
 
         Returns: `tokens` and `running`, the tokens as running text; `layers` and `heads`; `of`,
             the tokens of the whole prompt; `first`, the head to show first; `predicts`, one of
-            `Predicts`; `likely`, the most likely predictions, each with its `text`, its probability
-            `p` and that with all heads, `before`; and `loss`, the mean of −ln p of each token but
-            the first, in nats, with `loss_before`, that with all heads; None where the model
-            predicts no tokens.
+            `Shown`; `blank`, the mask token if it predicts masked tokens; `likely`, the most likely
+            predictions, each with its `text`, its probability `p` and that with all heads,
+            `before`; and `loss`, the mean of −ln p of each token but the first, in nats, with
+            `loss_before`, that with all heads; None if the model predicts no tokens.
 
-        Errors: a `Refusal` where the text has no word or too many bytes, there is no such head, or
+        Errors: a `Refusal` if the text has no word or too many bytes, there is no such head, or
         the model does not read it; `Cancelled`.
         """
         own, whole = self.pass_of(text, without, work), self.pass_of(text, (), work)
-        reading = own.reading
+        reading, reader = own.reading, self._studio.subject.reader()
         kind = self._predicts(own)
         answer = tokens_and_heads(reading) | {
             "predicts": kind,
+            "blank": None if reader.blank is None else reader.token(reader.blank),
             "likely": [],
             "loss": None,
             "loss_before": None,
@@ -136,13 +143,18 @@ class Prompts:
             return answer | {"likely": self._translations(text, reading, without, work)}
         if own.logits is None or whole.logits is None:
             return answer
-        heat = temperature if kind == "tokens" else 1.0
-        now, before = (likely(each.logits[-1], heat) for each in (own, whole))  # type: ignore[index] - checked above
-        names = self._names(kind)
-        answer["likely"] = [
-            {"text": names(at), "p": now[at].item(), "before": before[at].item()}
-            for at in now.topk(min(top, len(now))).indices.tolist()
-        ]
+        now, before = (
+            shares_of(reader, reading.tokens, logits, temperature)
+            for logits in (own.logits, whole.logits)
+        )
+        if kind == "token_labels":
+            answer["likely"] = _labelled(reader, answer["tokens"], now, before)[:top]
+        elif len(now):
+            named = reader.labels.__getitem__ if kind == "labels" else partial(_written, reader)
+            answer["likely"] = [
+                {"text": named(at), "p": now[0, at].item(), "before": before[0, at].item()}
+                for at in now[0].topk(min(top, now.shape[1])).indices.tolist()
+            ]
         if kind == "tokens" and reading.length > 1:
             answer["loss"], answer["loss_before"] = (
                 loss_of(each.logits, reading.tokens)  # type: ignore[arg-type] - checked above
@@ -159,7 +171,7 @@ class Prompts:
     ) -> Float[Tensor, "shown length length"]:
         """Return the weights of some heads.
 
-        Errors: a `Refusal` where there is no such head, and as of `predictions`.
+        Errors: a `Refusal` if there is no such head, and as of `predictions`.
         """
         reading = self.pass_of(text, without, work).reading
         return torch.stack([heads.whole_map(reading, *head) for head in shown])
@@ -192,24 +204,12 @@ class Prompts:
         words = tuple(written[number] for number in numbers)
         return PromptPass(ModelPass(tokens, words, of, seen, 0), logits[0])
 
-    def _predicts(self, one: PromptPass) -> Predicts:
-        kind = self._studio.subject.kind
-        if kind == "translate":
+    def _predicts(self, one: PromptPass) -> Shown:
+        if self._studio.subject.kind == "translate":
             return "translations"
         if one.logits is None:
             return "nothing"
-        return "labels" if kind == "classify" else "tokens"
-
-    def _names(self, kind: Predicts) -> Any:
-        """Return what names a prediction by its index."""
-        if kind == "tokens":
-            reader = self._studio.subject.reader()
-            return lambda at: _shown(reader.token(at))
-        from glasshead.tasks.classify import CLASSIFY
-
-        folder = self._studio.subject.folder
-        answers = CLASSIFY.settings.from_run(RunFolder(folder)).data.answers  # type: ignore[arg-type] - a classifier has one
-        return lambda at: answers[at]
+        return self._studio.subject.reader().predicts or "nothing"
 
     def _translations(
         self, text: str, reading: ModelPass, without: Sequence[Head], work: Work
@@ -237,9 +237,45 @@ class Prompts:
         ]
 
 
-def _shown(token: str) -> str:
+def _written(reader: "Reader", token: int) -> str:
     """Return a token with what is invisible in it made visible, a line break of bytes too."""
-    return visible(token.replace("<0x0A>", "\n"))
+    return visible(reader.token(token).replace("<0x0A>", "\n"))
+
+
+def shares_of(
+    reader: "Reader", tokens: Int[Tensor, " length"], logits: Tensor, temperature: float
+) -> Float[Tensor, "rows outputs"]:
+    """Return the probabilities that a head gives: of a text, of each token, or of the first blank.
+
+    Labels of which several may hold have a sigmoid each, and a single output is a score. Without a
+    blank, a masked language model has no row.
+    """
+    if reader.predicts == "tokens":
+        return likely(logits[-1:], temperature)
+    if reader.predicts == "blanks":
+        return likely(logits[tokens == reader.blank][:1], temperature)
+    if logits.shape[-1] == 1:
+        return logits.float()
+    config = getattr(reader.model, "config", None)
+    if getattr(config, "problem_type", None) == "multi_label_classification":
+        return logits.float().sigmoid()
+    return likely(logits, 1.0)
+
+
+def _labelled(
+    reader: "Reader", tokens: Sequence[str], now: Tensor, before: Tensor
+) -> list[dict[str, Any]]:
+    """Return each token of the text with its most likely label."""
+    first, last = len(reader.around[0]), len(tokens) - len(reader.around[1])
+    return [
+        {
+            "text": f"{tokens[row].strip('␣')} → {reader.labels[label]}",
+            "p": now[row, label].item(),
+            "before": before[row, label].item(),
+        }
+        for row, label in enumerate(now.argmax(-1).tolist())
+        if first <= row < last
+    ]
 
 
 def tokens_and_heads(reading: ModelPass) -> dict[str, Any]:
@@ -278,7 +314,7 @@ def telling_head(reading: ModelPass) -> list[int]:
 def logits_of(reader: "Reader", tokens: Int[Tensor, " length"]) -> Tensor | None:
     """Run a reader's model with its head: logits after each token, or of each label.
 
-    None where the model has no head; it has run all the same.
+    None if the model has no head; it has run all the same.
     """
     model = reader.model
     if isinstance(model, LanguageModel):
@@ -287,20 +323,24 @@ def logits_of(reader: "Reader", tokens: Int[Tensor, " length"]) -> Tensor | None
         options = {"use_cache": False} if hasattr(model.config, "use_cache") else {}
         batch: Any = {"input_ids": tokens[None], "attention_mask": torch.ones_like(tokens[None])}
         output = model(**batch, **options)  # pyright: ignore[reportCallIssue] - a module's own
-        return getattr(output, "logits", [None])[0]
+        logits = getattr(output, "logits", None)
+        # Labels of a text have no axis of tokens.
+        return logits[0] if logits is not None and logits.ndim == 3 else logits
     output = reader.read(tokens[None])
     is_of_labels = isinstance(output, Tensor) and output.ndim == 2
     return output if is_of_labels else None
 
 
-def likely(logits: Float[Tensor, " outputs"], temperature: float) -> Float[Tensor, " outputs"]:
+def likely(
+    logits: Float[Tensor, "*rows outputs"], temperature: float
+) -> Float[Tensor, "*rows outputs"]:
     """Compute softmax(logits / temperature) in float32; at 0 all goes to the largest.
 
     >>> likely(torch.tensor([0.0, 2.0]), 0.0)
     tensor([0., 1.])
     """
     if temperature == 0:
-        return F.one_hot(logits.argmax(), len(logits)).float()
+        return F.one_hot(logits.argmax(-1), logits.shape[-1]).float()
     return (logits.float() / temperature).softmax(-1)
 
 
@@ -312,7 +352,7 @@ def loss_of(logits: Float[Tensor, "length vocabulary"], tokens: Int[Tensor, " le
 def ablated_heads(reading: ModelPass, without: Sequence[Head]) -> Mapping[str, list[int]]:
     """Return heads by the name of their module, as `gh.ablate` takes them.
 
-    Errors: a `Refusal` where there is no such layer or head.
+    Errors: a `Refusal` if there is no such layer or head.
     """
     found: dict[str, list[int]] = {}
     for layer, head in without:
@@ -329,7 +369,7 @@ def described(studio: Studio) -> dict[str, Any] | None:
     """Return what a studio's model is: its `name`, `layers`, `heads` and `parameters`.
 
     The name is None for a model of this library's own, which the page names by its task. Numbers
-    of layers and heads are None where the model does not tell, or its layers differ. None where it
+    of layers and heads are None if the model does not tell, or its layers differ. None if it
     cannot be opened, which the views report.
     """
     try:
@@ -401,7 +441,7 @@ def _add_routes(routes: "Routes") -> None:
     ) -> dict[str, Any]:
         """Return what the model predicts after a prompt, with heads taken away and with all.
 
-        400 where there is no such head, 404 where there is no model.
+        400 if there is no such head, 404 if there is no model.
         """
         return prompts.predictions(text, _heads(without), top, temperature, work)
 
@@ -415,9 +455,9 @@ def _add_routes(routes: "Routes") -> None:
 
     @routes.numbers("/weights")
     def weights(work: Work, text: Prompt, heads: _Shown, without: _Heads = "") -> Tensor:
-        """Return the weights of some heads, [heads, queries, keys]; −0 where the mask hides.
+        """Return the weights of some heads, [heads, queries, keys]; −0 if the mask hides.
 
-        400 where there is no such head.
+        400 if there is no such head.
         """
         return prompts.weights(text, _heads(without), _heads(heads), work)
 

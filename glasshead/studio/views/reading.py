@@ -45,7 +45,7 @@ def run(
         like: The record of a shorter text, whose layers are used to report progress.
         work: Receives progress before each layer, and is checked for cancellation there.
 
-    Errors: `TooMuch` beyond the budget; a ValueError where the attention cannot be seen;
+    Errors: `TooMuch` beyond the budget; a ValueError if the attention cannot be seen;
     `Cancelled`.
     """
     progress = None if like is None or work is None else _LayerProgress(work, len(like))
@@ -87,8 +87,8 @@ def observed(
             forward()
             if seen.missing:
                 raise TooMuch(
-                    "queries, keys and masks of this text would take more memory than is "
-                    "allowed: choose a shorter text."
+                    "queries, keys and masks of this text would take more memory than is allowed. "
+                    "Choose a shorter text."
                 )
     except UnseenError as error:
         raise Refusal.of(error) from error
@@ -145,16 +145,20 @@ def _before_each(
 
 
 def _one_call_each(seen: gh.Seen, length: int) -> gh.Seen:
-    """Split each layer into its calls, as some models run one attention module in every layer.
+    """Return each call that is self-attention over the text as a layer of its own.
 
-    Errors: a `Refusal` where none of them is a self-attention over the text.
+    A module that runs several times, as if layers share weights, is a layer per run; its runs are
+    named as by `gh.Seen.layers`.
+
+    Errors: a `Refusal` if none of them is a self-attention over the text.
     """
-    layers = {
-        f"{name}{_CALL_MARK}{number}" if number else name: Watched(name, [call])
+    named = (
+        (f"{name}{_CALL_MARK}{number}" if len(watched) > 1 else name, call)
         for name, watched in seen.items()
         for number, call in enumerate(watched)
         if (call.queries, call.keys) == (length, length)
-    }
+    )
+    layers = {name: Watched(name, [call]) for name, call in named}
     if not layers:
         raise Refusal("the model has no self-attention over a text. Name another.")
     return gh.Seen(layers)
@@ -183,8 +187,8 @@ def read(
         statistics: Statistics of each layer.
         model: Number of the model, as of `Studio.model`.
 
-    Errors: a `Refusal` or a subclass where there is no such text or model, it has no token, or
-    takes more memory than is allowed; a ValueError where the attention cannot be seen; `Cancelled`.
+    Errors: a `Refusal` or a subclass if there is no such text or model, it has no token, or
+    takes more memory than is allowed; a ValueError if the attention cannot be seen; `Cancelled`.
     """
     subject = studio.model(model)
     key = _key(subject, text, most_tokens, statistics)
@@ -241,7 +245,7 @@ def _read(
 def tokens_of(reader: "Reader", text: str, most_tokens: int) -> tuple[list[int], int]:
     """Tokenize and truncate a text; return the ids to read and how many the text has in all.
 
-    Errors: a `Refusal` where it has none.
+    Errors: a `Refusal` if it has none.
     """
     # Tokenizers refuse lone surrogates.
     (own,) = reader.encode([text.encode(errors="surrogatepass").decode(errors="replace")])
@@ -249,6 +253,6 @@ def tokens_of(reader: "Reader", text: str, most_tokens: int) -> tuple[list[int],
     around = len(before) + len(after)
     room = min(most_tokens, reader.context or most_tokens) - around
     if not own or room < 1:
-        raise Refusal("the model finds no token in this text that it reads: choose another text.")
+        raise Refusal("the model finds no token in this text that it reads. Choose another text.")
     kept = own if len(own) <= room or reader.shorten is None else reader.shorten(own)
     return [*before, *kept[:room], *after], len(own) + around

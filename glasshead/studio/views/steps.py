@@ -74,7 +74,7 @@ WORDS = {
         "Point at a cell, or move with Tab and the arrow keys. Enter explains the word of the row."
     ),
     "steps.words": _("In words"),
-    "steps.legend": _("Meaning of the colours"),
+    "steps.legend": _("Meaning of the colors"),
     "steps.hidden": _("hatched: hidden"),
     "steps.made": _("framed: inputs of the cell"),
 }
@@ -110,7 +110,7 @@ class Computed:
 def computed(request: StepsRequest, limits: Limits) -> Computed:
     """Compute the self-attention of a sentence.
 
-    Errors: a `Refusal` where the sentence has no word or too many; a ValueError where a setting is
+    Errors: a `Refusal` if the sentence has no word or too many; a ValueError if a setting is
     beyond its limits or does not go with another.
     """
     request.check()
@@ -122,7 +122,7 @@ def steps_data(request: StepsRequest, limits: Limits) -> dict[str, Any]:
     """Return the matrices of a sentence's attention as JSON, and the available settings.
 
     A masked score is None. `sums` has the formulas of each matrix (see `sums`), and `scales` the
-    matrices that share a colour scale. `projection` has the embeddings x and the matrices that make
+    matrices that share a color scale. `projection` has the embeddings x and the matrices that make
     queries, keys and values of them, or is None. `thresholds` has the threshold τ of each row for
     sparsemax and 1.5-entmax, and is None for the others.
 
@@ -229,7 +229,7 @@ def steps_words(request: StepsRequest, lang: str, limits: Limits) -> dict[str, A
     Formulas and numbers are lines of runs, as from `runs`; `printed` are tables and sentences of
     what a text prints at a step.
 
-    Errors: a `Refusal` as of `steps_data`, or where there is no such word; a ValueError where the
+    Errors: a `Refusal` as of `steps_data`, or if there is no such word; a ValueError if the
     language is unknown.
 
     >>> told = steps_words(StepsRequest(), "en", Limits())
@@ -307,7 +307,7 @@ def steps_stored(
         limits: Limits of the studio.
         most: Maximum bytes of the answers as JSON in UTF-8.
 
-    Errors: a `Refusal` where the sentence has no word, or too many, as of `steps_data`.
+    Errors: a `Refusal` if the sentence has no word, or too many, as of `steps_data`.
 
     >>> answers = list(steps_stored(None, "en", Limits(), most=50_000))
     >>> answers[0][:2], answers[1][:2]
@@ -318,8 +318,8 @@ def steps_stored(
     words = data["words"]
     if len(words) > MOST_WORDS:
         raise TooMuch(
-            "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
-            "shorter one.",
+            "A sentence must have at most {most:,} words and marks, but this one has {count:,}. "
+            "Choose a shorter one.",
             most=MOST_WORDS,
             count=len(words),
         )
@@ -382,11 +382,11 @@ _STEPS_BYTES = 1_000_000
 def export_steps(answers: StoredAnswers, content: ReportContent) -> list[str]:
     """Export the matrices and explanations of the first sentence, for most settings.
 
-    Errors: a `Refusal` where the text has no word.
+    Errors: a `Refusal` if the text has no word.
     """
     whole = [part for part in sentences_of(composed(content.text)) if split(part)]
     if not whole:
-        raise Refusal("Enter at least one word: a report takes a text.")
+        raise Refusal("Enter at least one word, as a report needs a text.")
     sentence = beginning(whole[0], MOST_WORDS)
     limits = content.studio.limits
     answers.hold_all(steps_stored(sentence, content.lang, limits, most=_STEPS_BYTES), content.work)
@@ -433,9 +433,9 @@ def _add_routes(routes: "Routes") -> None:
     def matrices(asked: Asked) -> dict[str, Any]:
         """Return the matrices of a sentence's attention at full precision, and the options.
 
-        400 where parameters do not fit each other: a text that does not work the example, heads
+        400 if parameters do not fit each other: a text that does not work the example, heads
         that do not divide the dimension, a head index out of range, or β = ∞ with a normalizer that
-        has no hard limit. 413 where the sentence has too many words and punctuation marks.
+        has no hard limit. 413 if the sentence has too many words and punctuation marks.
         """
         return steps_data(StepsRequest(**asdict(asked)), limits)
 
@@ -443,7 +443,7 @@ def _add_routes(routes: "Routes") -> None:
     def explanation(asked: Asked, lang: Language = "en") -> dict[str, Any]:
         """Explain one word's attention step by step, in one of five languages.
 
-        400 and 413 as for the matrices, and 400 where the sentence has no word at `query`.
+        400 and 413 as for the matrices, and 400 if the sentence has no word at `query`.
         """
         return steps_words(StepsRequest(**asdict(asked)), lang, limits)
 

@@ -50,10 +50,9 @@ WORDS = {
         "Each score becomes e to the power of the score: all are positive now, and large "
         "ones stand out."
     ),
-    "walk.weights": _("Divided by their sum, they become weights, which together fill one vessel."),
+    "walk.weights": _("Divided by their sum, they become weights, which add up to 1."),
     "walk.sunk": _(
-        "Divided by their sum, the sink included, they become weights, which fill a part of "
-        "the vessel."
+        "Divided by their sum, the sink included, they become weights, which add up to less than 1."
     ),
     "walk.normalized": _("{normalizer} turns the scores into weights."),
     "walk.mix": _("The values mix: each adds its share, value times weight, to the context."),
@@ -93,13 +92,13 @@ class HeadTrace:
 
     Attributes:
         steps: The steps by the names of `Trace`, `[queries or keys, …]`.
-        bias: What is added to the scores, 0 where a key is hidden; None where nothing is.
+        bias: What is added to the scores, 0 if a key is hidden; None if nothing is.
         beta: The factor of the scores.
         softcap: See `Problem`.
         normalizer: "softmax", "softmax-one", or the class of another.
         sink: The score of the sink of this head, where it has one.
         is_product: Whether a raw score is the product q · k.
-        mask: The mask as the library writes it; None where nothing is hidden.
+        mask: The mask as the library writes it; None if nothing is hidden.
         key_head: The key head that this head reads, and how many there are.
     """
 
@@ -137,7 +136,7 @@ class Cells:
             key: A key to show beside those with the largest weights; None: none.
             work: Receives progress.
 
-        Errors: a `Refusal` where there is no such text, layer, head, query or key, or where the
+        Errors: a `Refusal` if there is no such text, layer, head, query or key, or where the
         steps of this attention do not follow from its inputs; `TooMuch` beyond the memory.
         """
         reading = heads.reading_of(self._studio, text, work)
@@ -175,7 +174,7 @@ class Cells:
 def traced(reader: "Reader", reading: ModelPass, name: str, number: int, budget: int) -> Trace:
     """Run a model over a text that it has read before, and return every step of one layer.
 
-    Errors: a `Refusal` where these are not to be had, `TooMuch` beyond the budget.
+    Errors: a `Refusal` if these are not to be had, `TooMuch` beyond the budget.
     """
     # In a pattern of names, brackets and stars stand for others.
     layers = re.sub(r"([*?\[])", r"[\1]", name) or None
@@ -187,13 +186,13 @@ def traced(reader: "Reader", reading: ModelPass, name: str, number: int, budget:
             reader.read(reading.tokens[None])
             if seen.missing:
                 raise TooMuch(
-                    "the steps of this layer would take more memory than is allowed: choose a "
+                    "the steps of this layer would take more memory than is allowed. Choose a "
                     "shorter text."
                 )
     except (UnseenError, ValueError) as error:
         raise Refusal(
-            "the steps of {layer} do not follow from queries, keys and values that it shows: "
-            "choose another layer.",
+            "the steps of {layer} do not follow from queries, keys and values that it shows. "
+            "Choose another layer.",
             layer=name,
         ) from error
     return seen[name][number].trace  # type: ignore[return-value] - it is kept, or refused above
@@ -253,7 +252,7 @@ def row_of(trace: HeadTrace, words: list[str], query: int, key: int | None) -> d
     Returns: `q` and `context`, the vectors; `keys`, each with `place`, `word`, `k`, `v`, `score`,
         `scaled`, `capped`, `bias`, `masked` (None where hidden) and `weight`; `rest`, the keys that
         are not shown: `count`, how many of them are `hidden`, their `weight`, and `mean`, the mean
-        of their values by weight, None where they are none; `weights`, those of all keys;
+        of their values by weight, None if they are none; `weights`, those of all keys;
         `largest`, the largest score of all, and `total`, Σ exp(s - largest) over all keys and the
         sink, with the part of the `rest` in it; and of the recipe `beta`, `softcap`,
         `normalizer`, `sink`, `mask`, `key_head`, `is_product` and `hidden`, the hidden keys of all.
@@ -357,8 +356,8 @@ def _add_routes(routes: "Routes") -> None:
     ) -> dict[str, Any]:
         """Return q, k, v, scores, weights and context of one query of a head of the model.
 
-        400 where there is no such layer, head, query or key, or the model does not show its
-        steps, 404 where there is no model, 413 where the text takes too much memory.
+        400 if there is no such layer, head, query or key, or the model does not show its
+        steps, 404 if there is no model, 413 if the text takes too much memory.
         """
         return cells.row(text, layer, head, query, key, work)
 

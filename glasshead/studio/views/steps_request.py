@@ -25,10 +25,10 @@ WORDS = {
     "steps.of.queries": _("Number {number} of the query of “{word}”"),
     "steps.of.keys": _("Number {number} of the key of “{word}”"),
     "steps.of.values": _("Number {number} of the value of “{word}”"),
-    "steps.of.scores": _("Score: how well the key of “{key}” fits the query of “{query}”"),
+    "steps.of.scores": _("Score of “{query}” and “{key}”"),
     "steps.of.scaled": _("Scaled score of “{query}” and “{key}”"),
     "steps.of.masked": _("Score of “{query}” and “{key}” after masking"),
-    "steps.of.weights": _("Weight: how much “{query}” takes of “{key}”"),
+    "steps.of.weights": _("Weight that “{query}” gives to “{key}”"),
     "steps.of.context": _("Number {number} of the context of “{word}”"),
     "steps.embedding": _("It is number {number} of the embedding x of the word, as it is."),
     "steps.projected": _("It is the embedding x of the word times column {number} of the matrix."),
@@ -118,7 +118,7 @@ _DEFAULTS = {each.name: each.default for each in fields(StepsRequest)}
 def sentence_of(request: StepsRequest, limits: Limits) -> Sentence:
     """Return the words and their embeddings: the worked example's, or made-up ones.
 
-    Errors: a `Refusal` where there is no word, or there are too many.
+    Errors: a `Refusal` if there is no word, or there are too many.
 
     >>> sentence_of(StepsRequest(text="Hello, sun!"), Limits()).embeddings.tokens
     ('Hello', ',', 'sun', '!')
@@ -132,7 +132,7 @@ def sentence_of(request: StepsRequest, limits: Limits) -> Sentence:
 def query_of(request: StepsRequest, sentence: Sentence) -> int:
     """Return the position of the explained word.
 
-    Errors: a `Refusal` where the sentence has no such position.
+    Errors: a `Refusal` if the sentence has no such position.
     """
     if request.query is None:
         return sentence.default_query
@@ -151,8 +151,8 @@ def query_of(request: StepsRequest, sentence: Sentence) -> int:
 def _words(text: str, limits: Limits) -> list[str]:
     if len(text) > limits.sentence:
         raise TooMuch(
-            "The limit is {most:,} characters, and this sentence has {count:,}: choose a "
-            "shorter one.",
+            "A sentence must have at most {most:,} characters, but this one has {count:,}. Choose "
+            "a shorter one.",
             most=limits.sentence,
             count=len(text),
         )
@@ -163,8 +163,8 @@ def _words(text: str, limits: Limits) -> list[str]:
         raise Refusal("Enter at least one word.")
     if len(words) > limits.words:
         raise TooMuch(
-            "The limit is {most:,} words and marks, and this sentence has {count:,}: choose a "
-            "shorter one.",
+            "A sentence must have at most {most:,} words and marks, but this one has {count:,}. "
+            "Choose a shorter one.",
             most=limits.words,
             count=len(words),
         )
@@ -270,9 +270,9 @@ def sums(
 
 
 def scales(matrices: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the matrices that share a colour scale, and the upper end of each scale.
+    """Return the matrices that share a color scale, and the upper end of each scale.
 
-    No number is above the end of its scale, so that equal colours are equal numbers.
+    No number is above the end of its scale, so that equal colors are equal numbers.
 
     >>> vectors = {"queries": [[0.5, -2.0]], "keys": [[1.0]], "values": [[3.0]], "context": [[0]]}
     >>> scores = {"scores": [[4.25]], "scaled": [[8.5]], "masked": [[None]]}

@@ -171,7 +171,7 @@ def notes_of(
 
     Args:
         rows: Rows of the log.
-        heads: As from `heads_of`; None where the run was not watched.
+        heads: As from `heads_of`; None if the run was not watched.
         alarms: The alarms shown.
         raised: Number of alarms raised.
 
@@ -350,7 +350,7 @@ class TrainingLog:
             span: The part of the curves to return; None: all.
             others: Runs whose curves are returned too, by name; one that is not there is left out.
 
-        Errors: `NotThere` where there is no run at the moment.
+        Errors: `NotThere` if there is no run at the moment.
         """
         states = {name: other.state() for name, other in (others or {}).items()}
         with self._lock:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 WORDS = {
     "training.checkpoints": _("Compare two checkpoints"),
     "training.checkpoints.told": _(
-        "Two checkpoints of a training run, the best validation and the last step, read the "
-        "same text. The deeper a head's colour, the more its attention differs between them: "
-        "0 means the same weights, 1 means that no key is shared."
+        "Two checkpoints of a training run, the best validation and the last step, read the same "
+        "text. The deeper a head's color, the more its attention differs between them: 0 means "
+        "the same weights, 1 means that no key is shared."
     ),
     "training.checkpoints.none": _(
         "The comparison needs two checkpoints, and this training run has not validated yet."
@@ -75,7 +75,7 @@ class Checkpoint:
     def open(self) -> "Reader":
         """Load its model for reading texts.
 
-        Errors: an OSError or ValueError in one sentence where it cannot be loaded.
+        Errors: an OSError or ValueError in one sentence if it cannot be loaded.
         """
         from glasshead.tasks.readers.open_reader import open_any_reader
         from glasshead.tasks.training import checkpoints
@@ -87,7 +87,7 @@ class Checkpoint:
                 reader.model.load_state_dict(weights)
             except RuntimeError as error:
                 raise Refusal(
-                    "{file} is of another model than its run: train it again.",
+                    "{file} is of another model than its run. Train it again.",
                     file=self.file.name,
                 ) from error
         return reader
@@ -122,7 +122,7 @@ class Comparisons:
             d = Σ_i ½ Σ_j |p_ij − q_ij| / n
 
         `distance` is the total variation distance d of a head's weights p and q, in the mean over
-        the n queries: 0 where both attend alike, 1 where they share no key.
+        the n queries: 0 if both attend alike, 1 if they share no key.
 
         Args:
             text: The name of a text that was sent, of which the first 64 tokens are read.
@@ -130,8 +130,8 @@ class Comparisons:
             second: Name of the checkpoint that has q.
             work: Receives progress.
 
-        Errors: a `Refusal` where there is no such checkpoint or text, or the two do not read the
-        same tokens by the same heads; a ValueError where one cannot be loaded; `Cancelled`.
+        Errors: a `Refusal` if there is no such checkpoint or text, or the two do not read the
+        same tokens by the same heads; a ValueError if one cannot be loaded; `Cancelled`.
         """
         one, other = self._both(text, first, second, work)
         pairs = [(_dense(one, layer), _dense(other, layer)) for layer in range(len(one.layers))]
@@ -150,7 +150,7 @@ class Comparisons:
 
         Hidden pairs have −0 in all three.
 
-        Errors: as of `summary`, and a `Refusal` where there is no such layer or head.
+        Errors: as of `summary`, and a `Refusal` if there is no such layer or head.
         """
         one, other = self._both(text, first, second, work)
         weights, every = one.head(layer, head), range(one.length)
@@ -161,7 +161,7 @@ class Comparisons:
         one, other = (self._read(text, name, work) for name in (first, second))
         if one.words != other.words or one.layers != other.layers or one.heads != other.heads:
             raise Refusal(
-                "{first} and {second} do not read the same tokens by the same heads: compare "
+                "{first} and {second} must read the same tokens with the same heads. Compare "
                 "checkpoints of one model.",
                 first=first,
                 second=second,
@@ -211,7 +211,7 @@ def _add_routes(routes: "Routes") -> None:
     def comparison(work: Work, text: TextName, first: _Name, second: _Name) -> dict[str, Any]:
         """Return how far each head's attention has moved between two checkpoints.
 
-        400 where there is no such checkpoint, or the two are of models of other shapes.
+        400 if there is no such checkpoint, or the two are of models of other shapes.
         """
         return comparisons.summary(text, first, second, work)
 
@@ -221,7 +221,7 @@ def _add_routes(routes: "Routes") -> None:
     ) -> Tensor:
         """Return a head's weights in two checkpoints and their difference, [3, queries, keys].
 
-        400 as for the comparison, and where there is no such head.
+        400 as for the comparison, and if there is no such head.
         """
         return comparisons.maps(text, first, second, layer, head, work)
 

@@ -13,7 +13,7 @@ from glasshead.watching.alarms import Alarm, AlarmRule, HeadReading
 WORDS = {
     "training.alarm": _("alarm"),
     "training.thinned.heads": _(
-        "The chart groups neighbouring steps and shows their smallest and largest number. "
+        "The chart groups neighboring steps and shows their smallest and largest number. "
         "attention.csv contains all {count} readings of each head."
     ),
     "training.heads.left_out": _("{shown} of {count} heads are shown."),
@@ -33,11 +33,11 @@ WORDS = {
     "training.sentence": _("Message"),
     "training.said.entropy_collapse": _(
         "step {step}: the entropy of head {head} in {layer} is {value} of its maximum, below "
-        "{threshold}: lower the learning rate, warm up for longer, or normalise queries and keys."
+        "{threshold}. Lower the learning rate, warm up for longer, or normalize queries and keys."
     ),
     "training.said.maximum_logit": _(
-        "step {step}: the maximum score of head {head} in {layer} is {value}, above {threshold}: "
-        "lower the learning rate, warm up for longer, or normalise queries and keys."
+        "step {step}: the maximum score of head {head} in {layer} is {value}, above {threshold}. "
+        "Lower the learning rate, warm up for longer, or normalize queries and keys."
     ),
     "training.alarms.raised": _("Alarms: {count}, the first at step {step}"),
     "training.messages": _("Meaning of the alarms"),
@@ -69,7 +69,7 @@ def heads_of(readings: Sequence[HeadReading]) -> dict[str, Any]:
 
     A bucket has the smallest entropy and the largest score of its steps; the last step has its own
     bucket. Missing readings are None. `extreme` is that of all heads, those that are not shown
-    among them, `range` the range of the colour scale, and `threshold` what alarms are raised
+    among them, `range` the range of the color scale, and `threshold` what alarms are raised
     beyond.
 
     >>> first = HeadReading(1, "a", 0, 2.0, 0.5, 3.0)

@@ -105,7 +105,7 @@ class FileCache(Generic[_T]):
     Args:
         files: All files that are read, which may come and go; without the first there is nothing.
         read: Parses them.
-        nothing: The value where the first is missing, or one cannot be read.
+        nothing: The value if the first is missing, or one cannot be read.
 
     Attributes:
         value: The content when last read.
@@ -153,7 +153,7 @@ class FileCache(Generic[_T]):
 def mark_of(file: Path) -> Mark | None:
     """Return modification time, size and inode of a file, by which a change is noticed.
 
-    None where there is no such file.
+    None if there is no such file.
     """
     try:
         known = file.stat()
@@ -209,7 +209,7 @@ def read_rows(file: Path) -> LogRows:
     A last line without a line break is still being written, and skipped. Where training resumed at
     an earlier step, the old rows from there on are dropped. Cells that are not numbers are None.
 
-    Errors: an OSError where it cannot be read.
+    Errors: an OSError if it cannot be read.
 
     >>> import tempfile
     >>> log = Path(tempfile.mkdtemp()) / "log.csv"

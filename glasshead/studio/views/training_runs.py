@@ -25,7 +25,7 @@ WORDS = {
 
 
 MOST_OVER = 5
-"""Runs that are drawn over another; more are not told apart by their colours."""
+"""Runs that are drawn over another; more are not told apart by their colors."""
 
 SEPARATOR = "/"
 """Stands between the names of runs, and in none of them."""
@@ -81,7 +81,7 @@ class TrainingRuns:
             span: The part of the curves to return; None: all.
             chosen: Names of other runs; None: those that were given.
 
-        Errors: `NotThere` where there is no run at the moment; a `Refusal` for too many runs. A
+        Errors: `NotThere` if there is no run at the moment; a `Refusal` for too many runs. A
         name that is not offered is left out, as a run may be taken away.
         """
         offered = self.offered()
@@ -91,7 +91,7 @@ class TrainingRuns:
             names = [name for name, folder in offered.items() if folder.resolve() in given]
         if chosen is not None and len(names) > MOST_OVER:
             raise Refusal(
-                "at most {most} other runs are drawn over one, got {count}. Omit some.",
+                "at most {most} other runs can be drawn over one, got {count}. Omit some.",
                 most=MOST_OVER,
                 count=len(names),
             )
@@ -171,7 +171,7 @@ def _add_routes(routes: "Routes") -> None:
         `over` names other runs, with "/" between them, whose curves are returned too; if not given,
         those that the studio was started with. `first` and `last` are the steps of the part of the
         curves that is returned. Where nothing has changed since `version`, `changed` is false and
-        the data is left out. 400 where there are too many runs.
+        the data is left out. 400 if there are too many runs.
         """
         studio.subject.check_run()
         span = None if first is None or last is None else (first, last)
@@ -184,7 +184,7 @@ def _add_routes(routes: "Routes") -> None:
     ) -> dict[str, int] | None:
         """Return the place of a layer in the view of heads, by the name that it has in the log.
 
-        Null where the view has no such layer, as of a decoder.
+        Null if the view has no such layer, as of a decoder.
         """
         layers = heads.summary(heads.reading_of(studio, text, work), work)["layers"]
         return {"layer": layers.index(layer)} if layer in layers else None

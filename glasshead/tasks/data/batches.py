@@ -24,7 +24,7 @@ def pad(
         value: Padding value.
         side: Padding side, "right" or "left".
 
-    Errors: a ValueError where there is no row, or for another side.
+    Errors: a ValueError if there is no row, or for another side.
 
     >>> pad([[5, 6, 7], [8]], value=0, side="left")
     tensor([[5, 6, 7],
@@ -87,7 +87,7 @@ def generator(seed: int, epoch: int) -> np.random.Generator:
     return np.random.default_rng([whole_number(seed, "seed"), whole_number(epoch, "epoch")])
 
 
-# Relative noise on lengths, so that neighbours change from epoch to epoch.
+# Relative noise on lengths, so that neighbors change from epoch to epoch.
 _JITTER = 0.05
 
 

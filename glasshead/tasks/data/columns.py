@@ -122,7 +122,7 @@ def _refusal(
     missing = named([columns[name] for name in lacking])
     opening = f"{shown(path)} has no column{'s' * (len(lacking) > 1)} {missing}, but {named(there)}"
     if not settable:
-        return ValueError(f"{opening}. Name its columns as those of the training files.")
+        return ValueError(f"{opening}. Name its columns as in the training files.")
     free = [column for column in there if column not in columns.values()]
     taken = {**columns, **_guessed(rows, lacking, free)}
     settings = [

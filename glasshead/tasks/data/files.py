@@ -46,7 +46,7 @@ class Allowance:
         default: The budget where the environment variable is not set; `math.inf` for texts that
             are not held in memory.
 
-    Errors: a ValueError where the environment variable is no whole number.
+    Errors: a ValueError if the environment variable is no whole number.
     """
 
     def __init__(self, most: int | None = None, *, default: float = _MOST) -> None:
@@ -57,15 +57,14 @@ class Allowance:
     def spend(self, count: int, path: Path) -> None:
         """Subtract bytes that were read.
 
-        Errors: a ValueError where the budget is exceeded.
+        Errors: a ValueError if the budget is exceeded.
         """
         self._left -= count
         if self._left < 0:
             raise ValueError(
                 Message(
-                    "{path} holds too much text: at most {most:,} bytes are read of all files "
-                    "together, unpacked. Give less, or allow more by the environment variable "
-                    "{variable}.",
+                    "{path} must fit into at most {most:,} bytes of all files together, unpacked. "
+                    "Give less, or allow more with the environment variable {variable}.",
                     path=shown(path),
                     most=self.most,
                     variable=SETTING,
@@ -75,13 +74,14 @@ class Allowance:
     def check_packed(self, count: int, size: int, path: Path) -> None:
         """Check the compression ratio of a file of `size` bytes.
 
-        Errors: a ValueError where it has unpacked to too many bytes.
+        Errors: a ValueError if it has unpacked to too many bytes.
         """
         if self._times is not None and count > (most := max(_SMALL, self._times * size)):
             raise ValueError(
                 Message(
-                    "{path} unpacks to more than {most:,} bytes, though it has {size:,}. Unpack "
-                    "it first, or allow its size by the environment variable {variable}.",
+                    "{path} may unpack to at most {most:,} bytes, but its {size:,} bytes unpack "
+                    "to more. Unpack it first, or allow its size with the environment variable "
+                    "{variable}.",
                     path=shown(path),
                     most=most,
                     size=size,
@@ -92,7 +92,7 @@ class Allowance:
     def check(self, count: int, path: Path) -> None:
         """Check that the budget suffices for a number of bytes, before reading them.
 
-        Errors: a ValueError where it does not.
+        Errors: a ValueError if it does not.
         """
         if count > self._left:
             self.spend(count, path)
@@ -122,11 +122,11 @@ def shown(path: Path) -> str:
 
 def no_such_file(path: Path) -> FileNotFoundError:
     """Return the error for a file that is not there, or not even its folder."""
-    hint = Message("check its name")
+    hint = Message("Check its name")
     if not path.parent.is_dir():
-        hint = Message("there is no folder {name} either", name=shown(path.parent))
+        hint = Message("There is no folder {name} either", name=shown(path.parent))
     return FileNotFoundError(
-        Message("there is no file {path}: {hint}.", path=shown(path), hint=hint)
+        Message("there is no file {path}. {hint}.", path=shown(path), hint=hint)
     )
 
 
@@ -138,20 +138,20 @@ def is_a_folder(path: Path) -> IsADirectoryError:
 def existing(name: FileName) -> Path:
     """Check that a file exists and return its path.
 
-    Errors: an OSError where it does not exist or is not a regular file; a ValueError for an empty
+    Errors: an OSError if it does not exist or is not a regular file; a ValueError for an empty
     name and for -, which would be standard input.
 
     >>> existing("-")
     Traceback (most recent call last):
-    ValueError: expected the name of a file, got '-': standard input is not read, name a file.
+    ValueError: expected the name of a file, got '-'. Standard input is not read, so name a file.
     """
     if os.fspath(name) in {"", "-"}:
-        hint = Message("name one.")
+        hint = Message("Name one.")
         if name:
-            hint = Message("standard input is not read, name a file.")
+            hint = Message("Standard input is not read, so name a file.")
         raise ValueError(
             Message(
-                "expected the name of a file, got {name}: {hint}",
+                "expected the name of a file, got {name}. {hint}",
                 name=repr(os.fspath(name)),
                 hint=hint,
             )
@@ -198,8 +198,8 @@ def read_text(path: Path, allowance: Allowance | None = None, most: int | None =
         allowance: Budget shared with other files; None: one for this file.
         most: Maximum size of the file in bytes; None: any.
 
-    Errors: a ValueError where it is empty, exceeds the budget, is not packed as its name says, or
-    is not UTF-8, with the line; an OSError where it cannot be read.
+    Errors: a ValueError if it is empty, exceeds the budget, is not packed as its name says, or
+    is not UTF-8, with the line; an OSError if it cannot be read.
     """
     count = _measured(path, allowance or Allowance(most), most=most)
     content = bytearray()

@@ -36,7 +36,7 @@ def has_header(rows: Sequence[Sequence[str]], asked: Collection[str] = ()) -> bo
 
     Args:
         rows: The first rows.
-        asked: Columns that are asked for: names, or numbers from 1 where there is no header.
+        asked: Columns that are asked for: names, or numbers from 1 if there is no header.
 
     >>> has_header([["review", "mark"], ["a fine film", "good"]])
     True

@@ -53,7 +53,7 @@ def read_rows(
             or .tsv without a header.
         allowance: Budget shared with other files; None: one for this file.
 
-    Errors: an OSError where the file does not exist or cannot be read; a ValueError that names the
+    Errors: an OSError if the file does not exist or cannot be read; a ValueError that names the
     file, and the line of a row that is malformed or lacks a column.
 
     >>> import tempfile
@@ -138,7 +138,7 @@ def rows_of(
         asked: Columns that are asked for, by which a header is known; none: by its look.
             Without a header, columns are numbered from 1.
 
-    Errors: a ValueError that names the line of a malformed row, or where there is no row.
+    Errors: a ValueError that names the line of a malformed row, or if there is no row.
     """
     allowance = allowance or Allowance()
     is_json = ending(path) == ".jsonl"
@@ -152,12 +152,12 @@ def rows_of(
 
 
 def check_is_table(path: Path, endings: Iterable[str]) -> None:
-    """Raise a ValueError where a file is no table, with the endings that it may have instead."""
+    """Raise a ValueError if a file is no table, with the endings that it may have instead."""
     if ending(path) not in TABLES:
         raise ValueError(
             Message(
                 "{path} must have a name that ends in one of {endings}, with .gz or .xz if it is "
-                "packed. Rename it to what it is.",
+                "packed. Rename it to match its format.",
                 path=shown(path),
                 endings=", ".join(endings),
             )

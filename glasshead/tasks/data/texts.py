@@ -32,8 +32,8 @@ def read_texts(paths: FileName | Sequence[FileName], field: str | None = None) -
         paths: One file or several.
         field: The column of tables that holds the text; by default "text", or the only one.
 
-    Errors: an OSError where a file does not exist or cannot be read; a ValueError that names the
-    file, and the line, where it does not hold texts.
+    Errors: an OSError if a file does not exist or cannot be read; a ValueError that names the
+    file, and the line, if it does not hold texts.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +78,7 @@ def text_parts(path: Path, field: str | None, allowance: Allowance) -> Iterator[
 def text_files(source: Path) -> list[Path]:
     """List a file itself, or every text file below a folder, sorted by name.
 
-    Errors: a ValueError where a folder has none.
+    Errors: a ValueError if a folder has none.
     """
     if not source.is_dir():
         return [source]

@@ -31,7 +31,7 @@ class ChunkSums:
         uneven: Whether the chunks are whole texts of different lengths.
         device: Where the sums are.
 
-    Errors: a ValueError where a statistic does not fit a full chunk, or does not add up.
+    Errors: a ValueError if a statistic does not fit a full chunk, or does not add up.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class ChunkSums:
         }
 
     def read(self, chunks: Int[Tensor, "chunks length"]) -> Seen | dict[str, Any]:
-        """Observe the model on chunks, and add what was seen; nothing where none is full.
+        """Observe the model on chunks, and add what was seen; nothing if none is full.
 
-        Errors: a ValueError where a statistic does not fit, an `UnseenError` where an attention
+        Errors: a ValueError if a statistic does not fit, an `UnseenError` if an attention
         cannot be seen.
         """
         full = chunks.shape[1] == self._length
@@ -95,7 +95,7 @@ class ChunkSums:
     def values(self) -> dict[str, dict[str, Tensor]]:
         """Return the statistics by layer and name, reduced over all ranks.
 
-        Errors: a ValueError where there were no chunks, or numbers overflow.
+        Errors: a ValueError if there were no chunks, or numbers overflow.
         """
         results = [corpus.compute() for corpus in self._corpora.values()]
         values = {

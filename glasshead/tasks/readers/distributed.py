@@ -18,7 +18,7 @@ _LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def world_size() -> int:
-    """Return the number of processes that torchrun started; 0 where it started none.
+    """Return the number of processes that torchrun started; 0 if it started none.
 
     >>> world_size()
     0
@@ -32,7 +32,7 @@ def world_size() -> int:
 def _from_environment(name: str, default: str = "") -> int:
     """Read a whole number from a variable that the launcher sets.
 
-    Errors: a ValueError where it is none.
+    Errors: a ValueError if it is none.
     """
     value = os.environ.get(name, default)
     if not value.isdecimal():
@@ -101,7 +101,7 @@ def connected_ranks() -> Iterator[Ranks]:
 
     A process group that is there already is used, and left open.
 
-    Errors: an OSError where another process has ended; a ValueError where the launcher's variables
+    Errors: an OSError if another process has ended; a ValueError if the launcher's variables
     are no numbers.
     """
     import torch
@@ -160,7 +160,7 @@ def _output_kept_clean() -> Iterator[None]:
 
 @contextmanager
 def _others() -> Iterator[None]:
-    """Raise an OSError in one sentence where another process is gone."""
+    """Raise an OSError in one sentence if another process is gone."""
     from torch import distributed
 
     try:

@@ -78,8 +78,8 @@ def repeated(
             reads = Message(" and reads {context} at once", context=reader.context)
         raise ValueError(
             Message(
-                "the test repeats at least two tokens, and {name} knows {known}{reads}. Name "
-                "another model.",
+                "the test needs a model that knows and reads at least two tokens, but {name} "
+                "knows {known}{reads}. Name another model.",
                 name=reader.name,
                 known=known,
                 reads=reads,
@@ -88,8 +88,8 @@ def repeated(
     if asked is not None and asked > most:
         raise ValueError(
             Message(
-                "{option} must be at most {most}, got {asked}: {name} knows {known:,} tokens, and "
-                "must read two periods at once.",
+                "{option} must be at most {most}, as {name} knows {known:,} tokens and must read "
+                "two periods at once, got {asked}.",
                 option=spell("period"),
                 most=most,
                 asked=asked,

@@ -19,7 +19,7 @@ from glasshead.models.pretrained.folder import AGAIN, PICKLED, StoredTensors, ch
 from glasshead.models.saving import TooLargeError, built_on_meta
 from glasshead.tasks.data.files import shown
 from glasshead.tasks.readers.named_elsewhere import attention_of, check_names, hide_kernels
-from glasshead.tasks.readers.reader import Reader
+from glasshead.tasks.readers.reader import Predicts, Reader
 from glasshead.tasks.tokenizers.bounds import check_rules, check_sentencepiece, rules_of
 from glasshead.tasks.tokenizers.chunks import (
     affixes,
@@ -53,7 +53,7 @@ _NO_LIMIT = 2**30
 def reader_of_huggingface(folder: Path, device: torch.device) -> Reader:
     """Load a text-only decoder or encoder and its tokenizer.
 
-    Errors: a ValueError or an OSError in one sentence where it is another kind of model, is
+    Errors: a ValueError or an OSError in one sentence if it is another kind of model, is
     incomplete, has pickled weights, or needs remote code.
     """
     shapes = checked_shapes(folder)
@@ -94,7 +94,7 @@ def reader_of_transformers(name: str, model: nn.Module, tokenizer: Any, file: st
         read = partial(
             _read_base, model, {"use_cache": False} if hasattr(config, "use_cache") else {}
         )
-    inner = _inner(tokenizer)
+    inner, predicts = _inner(tokenizer), _predicts(model)
     cut, trial = _cutting(inner), None if inner is None else trial_of(inner, file)
     return Reader(
         name=name,
@@ -109,7 +109,34 @@ def reader_of_transformers(name: str, model: nn.Module, tokenizer: Any, file: st
         around=_around(tokenizer),
         context=_context(model, tokenizer),
         unknown=_unknown(tokenizer),
+        predicts=predicts,
+        labels=_labels(model) if predicts in ("labels", "token_labels") else (),
+        blank=tokenizer.mask_token_id if predicts == "blanks" else None,
     )
+
+
+def _predicts(model: nn.Module) -> Predicts | None:
+    """Return what the head of a model predicts, which its class states."""
+    if not hasattr(model, "base_model"):
+        return None
+    from transformers.models.auto import modeling_auto as known
+
+    heads: dict[Predicts, Any] = {
+        "tokens": known.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        "blanks": known.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+        "labels": known.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+        "token_labels": known.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+    }
+    kind: Any = model.config
+    return next(
+        (one for one, names in heads.items() if names.get(kind.model_type) == type(model).__name__),
+        None,
+    )
+
+
+def _labels(model: Any) -> tuple[str, ...]:
+    names = model.config.id2label
+    return tuple(str(names[number]) for number in sorted(names))
 
 
 def _read_base(model: Any, options: dict[str, Any], tokens: Int[Tensor, "texts length"]) -> Any:
@@ -132,7 +159,7 @@ def _read_base(model: Any, options: dict[str, Any], tokens: Int[Tensor, "texts l
 
 
 def _vocabulary_size(model: Any) -> int | None:
-    """Return the number of token embeddings; None where the model does not tell."""
+    """Return the number of token embeddings; None if the model does not tell."""
     try:
         return getattr(model.get_input_embeddings(), "num_embeddings", None)
     except (AttributeError, NotImplementedError):
@@ -143,7 +170,7 @@ def checked_shapes(folder: Path) -> dict[str, Sequence[int]]:
     """Check the files in a folder of transformers, and return the shapes of its weights by name.
 
     Errors: a MissingLibraryError without transformers; a ValueError or an OSError in one sentence
-    where files are no regular ones or too large, or name code or files elsewhere, or weights are
+    if files are no regular ones or too large, or name code or files elsewhere, or weights are
     missing, pickled or damaged.
     """
     require(f"opening {shown(folder)}", "transformers")
@@ -183,7 +210,7 @@ def _check_files(folder: Path) -> None:
 def _check_weights(folder: Path) -> None:
     """Check that there are weights that can be read without unpickling.
 
-    Errors: a ValueError where they are pickled, a FileNotFoundError where there are none.
+    Errors: a ValueError if they are pickled, a FileNotFoundError if there are none.
     """
     if any(folder.glob("*.safetensors")):
         return
@@ -208,20 +235,33 @@ def _check_weights(folder: Path) -> None:
 def _kind(folder: Path) -> tuple[Any, Any, str]:
     """Return the class that loads the model, its config, and the name of its attention.
 
-    Errors: a ValueError where the model does not read text alone.
+    Errors: a ValueError if the model does not read text alone.
     """
-    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
+    from transformers import (
+        AutoConfig,
+        AutoModel,
+        AutoModelForCausalLM,
+        AutoModelForMaskedLM,
+        AutoModelForSequenceClassification,
+        AutoModelForTokenClassification,
+    )
+    from transformers.models.auto import modeling_auto as known
 
     with errors_in_a_sentence(folder, "config.json"):
         config = AutoConfig.from_pretrained(folder, **LOCAL)
     named = config.architectures
     wanted = named[0] if isinstance(named, list) and named else None
-    causal: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    if causal is not None and causal.__name__ == wanted:
-        kind, built = AutoModelForCausalLM, causal
-    else:
-        kind, built = AutoModel, MODEL_MAPPING.get(type(config), None)
+    heads: dict[Any, Any] = {
+        AutoModelForCausalLM: known.MODEL_FOR_CAUSAL_LM_MAPPING,
+        AutoModelForMaskedLM: known.MODEL_FOR_MASKED_LM_MAPPING,
+        AutoModelForSequenceClassification: known.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+        AutoModelForTokenClassification: known.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+    }
+    named_classes = ((kind, mapping.get(type(config), None)) for kind, mapping in heads.items())
+    kind, built = next(
+        ((kind, one) for kind, one in named_classes if getattr(one, "__name__", "") == wanted),
+        (AutoModel, known.MODEL_MAPPING.get(type(config), None)),
+    )
     # Of several classes for one config, the first is the plain model.
     built = built[0] if isinstance(built, tuple | list) else built
     if config.is_encoder_decoder or built is None or not _reads_text_alone(built):
@@ -319,7 +359,9 @@ def loaded_model(
                 name=name,
             )
         )
-    return model
+    # A classifier's head without weights in the file would predict at random.
+    is_random = any(not key.startswith(prefix) for key in (*loading["missing_keys"], *mismatched))
+    return model.base_model if is_random and _predicts(model) != "tokens" else model
 
 
 def check_buffers(model: nn.Module, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the JSON files of a Hugging Face folder may name: no file, code or model outside it.
+"""Check that the JSON files of a Hugging Face folder name no file, code or model outside it.
 
 Transformers follows such names, with `local_files_only` too: it imports kernels and quantizers,
 loads adapters and backbones, and opens other files than those that were checked.

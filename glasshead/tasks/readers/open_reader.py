@@ -38,6 +38,8 @@ def reader_of_classifier(folder: Path, device: torch.device) -> Reader:
         reader_of(shown(folder), tokenizer, model, read, context),
         field=data.text,
         shorten=lambda tokens: shortened(list(tokens), data),
+        predicts="labels",
+        labels=tuple(data.answers),
     )
 
 
@@ -61,6 +63,7 @@ def _of_language_model(reader: Reader, model: LanguageModel) -> Reader:
         read=model.hidden,
         context=model.config.context_length,
         mask=next(attentions).attention.mask,
+        predicts="tokens",
     )
 
 
@@ -119,7 +122,7 @@ def reader_of_model(
         tokenizer: One of transformers, or of this library; None for a folder, which has its own.
         device: For the model of a folder.
 
-    Errors: a TypeError or ValueError where they do not go together; those of `open_reader`.
+    Errors: a TypeError or ValueError if they do not go together; those of `open_reader`.
     """
     if not isinstance(model, nn.Module):
         if not isinstance(model, str | os.PathLike):

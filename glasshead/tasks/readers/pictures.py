@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _PREPARATION = "preprocessor_config.json"
-# What many vision transformers are given, where a folder does not tell.
+# What many vision transformers are given, if a folder does not tell.
 _MEAN = _STD = (0.5, 0.5, 0.5)
 
 
@@ -35,7 +35,7 @@ class PictureReader:
     Attributes:
         model: The model, which takes `pixel_values`.
         prepare: Returns the numbers that the model takes of a picture in RGB.
-        mean, std: By which these are normalized, per colour.
+        mean, std: By which these are normalized, per color.
     """
 
     model: nn.Module
@@ -56,7 +56,7 @@ class PictureReader:
 def reader_of_pictures(folder: Path) -> PictureReader:
     """Load a vision model, and the preparation of its pictures where the folder has one.
 
-    Errors: a ValueError or an OSError in one sentence where it is another kind of model, is
+    Errors: a ValueError or an OSError in one sentence if it is another kind of model, is
     incomplete, has pickled weights, or needs remote code.
     """
     shapes = checked_shapes(folder)
@@ -77,7 +77,7 @@ def reader_of_pictures(folder: Path) -> PictureReader:
 def _config(folder: Path) -> tuple[Any, str]:
     """Return the config of a vision model, and the name of its attention.
 
-    Errors: a ValueError where the model takes something besides a picture.
+    Errors: a ValueError if the model takes something besides a picture.
     """
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_MAPPING

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from glasshead import Mask
 
 Kind = Literal["run", "model"]
+Predicts = Literal["tokens", "blanks", "labels", "token_labels"]
+"""What a head predicts: the next token, masked tokens, or labels of a text or of each token."""
 
 
 def _uncut(text: str) -> list[str]:
@@ -35,12 +37,15 @@ class Reader:
         ordinary: Token ids of texts, without special tokens.
         ending: Token ids that end each of several concatenated texts.
         around: Special tokens before and after the model's input.
-        context: Context length in tokens; None where it is unknown.
+        context: Context length in tokens; None if it is unknown.
         unknown: The unknown token; None where every text can be encoded.
         field: The column of a table that holds the text; None: "text", or the only one.
-        mask: The attention mask; None where it is unknown.
-        cut: Splits a text where no token spans the cut; one piece where no place is known.
+        mask: The attention mask; None if it is unknown.
+        cut: Splits a text where no token spans the cut; one piece if no place is known.
         shorten: Truncates a text longer than the context; None: the first tokens are taken.
+        predicts: What the model's head predicts; None where it has none of these heads.
+        labels: Names of the labels, in the order of their logits.
+        blank: The mask token, in whose place a masked language model predicts a token.
     """
 
     name: str
@@ -58,6 +63,9 @@ class Reader:
     field: str | None = None
     mask: "Mask | None" = None
     shorten: Callable[[Sequence[int]], list[int]] | None = None
+    predicts: Predicts | None = None
+    labels: tuple[str, ...] = ()
+    blank: int | None = None
 
     @property
     def device(self) -> torch.device:

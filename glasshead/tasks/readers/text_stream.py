@@ -134,7 +134,7 @@ class TextStream:
         rank, world_size: Of the process that reads a share of the chunks.
         spell: Spells an option and its value, for errors.
 
-    Errors: a TypeError or ValueError where the length is none, the model does not read as many at
+    Errors: a TypeError or ValueError if the length is none, the model does not read as many at
     once, or an iterator is to be read in whole texts.
     """
 
@@ -152,7 +152,7 @@ class TextStream:
         if truncate and length != WHOLE:
             raise ValueError(
                 Message(
-                    "{truncate} cuts texts that are read whole. Add {length}, or omit it.",
+                    "{truncate} needs texts that are read whole. Add {length}, or omit it.",
                     truncate=spell("truncate", True),
                     length=spell("length", WHOLE),
                 )
@@ -195,8 +195,8 @@ class TextStream:
         Args:
             progress: Called with the number of characters tokenized, and the total, if it is known.
 
-        Errors: a ValueError where there is no token, or the model does not read a text at once; an
-        OSError where a file cannot be read.
+        Errors: a ValueError if there is no token, or the model does not read a text at once; an
+        OSError if a file cannot be read.
         """
         counts = self.new_counts()
         for _ in self._ordered(counts, progress):
@@ -207,7 +207,7 @@ class TextStream:
     def check(self, counts: ChunkCounts) -> None:
         """Check the counts of the whole stream.
 
-        Errors: a ValueError where there is no token, or the model does not read a text at once.
+        Errors: a ValueError if there is no token, or the model does not read a text at once.
         """
         if counts.too_long and not (self._truncate and counts.count):
             reader, room = self._reader, self._room or 0
@@ -228,7 +228,7 @@ class TextStream:
         if not counts.count:
             raise ValueError(
                 Message(
-                    "{name} has no text in it: {remedy}.", name=self.name, remedy=self._texts.remedy
+                    "{name} has no text in it. {remedy}.", name=self.name, remedy=self._texts.remedy
                 )
             )
 
@@ -292,7 +292,7 @@ class TextStream:
     def _split(
         self, encoded: Iterator[tuple[list[int], bool]], counts: ChunkCounts
     ) -> Iterator[list[int]]:
-        """Split all texts, each ended by the end token where there are several."""
+        """Split all texts, each ended by the end token if there are several."""
         length, ending = (self._length or 0) - self._around, self._reader.ending
         waiting: list[int] = []
         begun = tokens_there = False
@@ -393,7 +393,7 @@ def chunk_length(
 ) -> int:
     """Return the number of tokens per chunk, with the special tokens around it.
 
-    Errors: a TypeError or ValueError where the model does not read as many at once.
+    Errors: a TypeError or ValueError if the model does not read as many at once.
     """
     if asked is None:
         length = min(reader.context or _MAX_LENGTH, _MAX_LENGTH)
@@ -414,8 +414,8 @@ def chunk_length(
     if length < least:
         raise ValueError(
             Message(
-                "{option} must be at least {least}, as {around} stand around each piece, got "
-                "{asked}.",
+                "{option} must be at least {least}, as tokens are added around each piece "
+                "({around}), got {asked}.",
                 option=spell("length"),
                 least=least,
                 around=least - 1,

@@ -26,9 +26,9 @@ class Texts:
     Attributes:
         parts: Iterates over the texts, part by part.
         name: Their name in errors and results.
-        remedy: What to do where there is none in them.
+        remedy: What to do if there is none in them.
         lasting: Whether they can be iterated over again.
-        size: Number of their characters, roughly; None where it is unknown.
+        size: Number of their characters, roughly; None if it is unknown.
     """
 
     parts: Callable[[], Iterator[TextPart]]
@@ -46,7 +46,7 @@ def texts_of_rows(rows: list[str]) -> Texts:
     """
     name = "1 text" if len(rows) == 1 else f"{len(rows)} texts"
     size = sum(map(len, rows))
-    return Texts(lambda: map(_whole, rows), name, Message("give some with a word in it"), size=size)
+    return Texts(lambda: map(_whole, rows), name, Message("Give some with a word in it"), size=size)
 
 
 def _whole(text: str) -> TextPart:
@@ -63,7 +63,7 @@ def load_texts(source: FileName | Iterable[FileName], column: str | None = None)
         column: The column of tables that holds the text; None: "text", or the only one.
 
     Errors: a TypeError for anything else; a ValueError for a string that names a file, or a pattern
-    that none matches. While the texts are read, an OSError or ValueError where a file cannot be.
+    that none matches. While the texts are read, an OSError or ValueError if a file cannot be.
 
     >>> load_texts(["One text.", "Another."]).name
     '2 texts'
@@ -86,7 +86,7 @@ def load_texts(source: FileName | Iterable[FileName], column: str | None = None)
     if len(first) < 2 or isinstance(first[0], os.PathLike):
         return _lasting([*first, *source], column)
     given = chain(first, source)
-    name, remedy = "the texts of an iterator", Message("give some with a word in it")
+    name, remedy = "the texts of an iterator", Message("Give some with a word in it")
     return Texts(lambda: _parts(given, column), name, remedy, lasting=False)
 
 
@@ -123,14 +123,14 @@ def _lasting(given: list[FileName], column: str | None) -> Texts:
     # A folder that gets another file while it is read is noticed.
     size = _size([one if isinstance(one, str) else files_of(Path(one)) for one in given])
     return Texts(
-        lambda: _parts(given, column), name, Message("name a file that has some"), size=size
+        lambda: _parts(given, column), name, Message("Name a file that has some"), size=size
     )
 
 
 def files_of(path: Path) -> list[Path]:
     """List a file itself, the text files below a folder, or those that a pattern matches.
 
-    Errors: a ValueError where a folder has none, or nothing matches the pattern.
+    Errors: a ValueError if a folder has none, or nothing matches the pattern.
     """
     if not glob.has_magic(str(path)) or path.exists():
         return text_files(path)

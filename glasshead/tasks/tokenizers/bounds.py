@@ -19,7 +19,7 @@ from glasshead.tasks.tokenizers.words_and_letters import ALONE, FINAL_SIGMA
 
 # The most characters that rules of replacement may make of one.
 _GROWTH = 16
-# Rules, beyond which they are not analysed.
+# Rules, beyond which they are not analyzed.
 _RULES = 1000
 # The longest replacement of a character by Unicode's compatibility forms has 33 bytes.
 _BYTES = 64
@@ -66,7 +66,7 @@ def check_bounds(description: Any, where: str) -> dict[str, Any]:
         description: Its content.
         where: Its name, for errors.
 
-    Errors: a ValueError where a text could grow without bound, take too long, or has other tokens
+    Errors: a ValueError if a text could grow without bound, take too long, or has other tokens
     each time; any of `tokenizers` for rules that it does not take.
     """
     description = description if isinstance(description, dict) else {}
@@ -74,7 +74,8 @@ def check_bounds(description: Any, where: str) -> dict[str, Any]:
     model = model if isinstance(model, dict) else {}
     if dropout := model.get("dropout"):
         raise ValueError(
-            f"dropout in {where} must be null, got {dropout!r}: a text has other tokens each time."
+            f"dropout in {where} must be null, got {dropout!r}. With dropout, a text has other "
+            "tokens each time."
         )
     if (longest := _longest_word(model)) > _LONGEST:
         raise ValueError(
@@ -98,7 +99,7 @@ def rules_of(inner: Inner) -> dict[str, Any]:
 
 
 def check_rules(rules: dict[str, Any], where: str) -> None:
-    """Raise a ValueError where rules lengthen a text without bound, or take any time to decode."""
+    """Raise a ValueError if rules lengthen a text without bound, or take any time to decode."""
     if not LINEAR.issuperset(patterns(rules["decoder"])):
         raise ValueError(
             f"{where} has a regular expression in its decoder, which may take any time. Use a "
@@ -252,7 +253,7 @@ _SPECS, _CHARSMAP = (3, 5), 2
 def check_sentencepiece(path: Path, where: str) -> None:
     """Check the maps of characters in a file of SentencePiece, if it is one.
 
-    Errors: a ValueError where a text could grow without bound; an OSError where it cannot be read.
+    Errors: a ValueError if a text could grow without bound; an OSError if it cannot be read.
     """
     content = read_regular(path, TOKENIZER_BYTES)
     for spec in _fields(content, _SPECS):

@@ -209,7 +209,7 @@ def affixes(bare: Sequence[int], whole: Sequence[int]) -> tuple[tuple[int, ...],
 def check_length(pieces: list[str]) -> list[str]:
     """Check the length of the pieces and return them unchanged.
 
-    Errors: a ValueError where one is too long to encode.
+    Errors: a ValueError if one is too long to encode.
     """
     longest = max(map(len, pieces))
     if longest > _MOST:

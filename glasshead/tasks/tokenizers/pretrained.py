@@ -32,7 +32,7 @@ def gpt2(encoder_json: FileName, vocab_bpe: FileName) -> Tokenizer:
         encoder_json: JSON of token ids by token.
         vocab_bpe: The merges, one pair per line, in order of priority.
 
-    Errors: an OSError where a file does not exist or cannot be read; a ValueError that names the
+    Errors: an OSError if a file does not exist or cannot be read; a ValueError that names the
     file where it is malformed, or the two do not fit each other.
 
     Source: Radford et al. 2019, section 2.2.
@@ -98,7 +98,7 @@ def huggingface_tokenizer(folder: FileName) -> Tokenizer:
     tokenizer_config.json and special_tokens_map.json. For end tokens the ids take precedence, as in
     generation by transformers; for the others the strings do.
 
-    Errors: an OSError where there is no tokenizer, or it cannot be read; a ValueError where a file
+    Errors: an OSError if there is no tokenizer, or it cannot be read; a ValueError if a file
     is malformed, or there is neither a start nor an end token.
     """
     path = Path(folder)
@@ -227,7 +227,7 @@ def llama2c_tokenizer(name: FileName) -> Tokenizer:
         name: The file: an unused int32; then for each token a float32 score, an int32 length, and
             its bytes.
 
-    Errors: an OSError where the file cannot be read; a ValueError where it has another format.
+    Errors: an OSError if the file cannot be read; a ValueError if it has another format.
 
     Source: Sennrich et al. 2016, section 3.2; Kudo and Richardson 2018 (SentencePiece).
     """

@@ -87,7 +87,7 @@ class Tokenizer:
         vocab_size: Vocabulary size, including special tokens.
         byte_of: The byte of each byte fallback token.
 
-    Errors: a ValueError where special tokens are neither given nor in the vocabulary.
+    Errors: a ValueError if special tokens are neither given nor in the vocabulary.
 
     >>> from glasshead.tasks.tokenizers import characters
     >>> tokenizer = characters(["hello"])
@@ -138,7 +138,7 @@ class Tokenizer:
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         """Encode several texts in parallel, without special tokens.
 
-        Errors: a TypeError where one is no text; a ValueError where one has a lone surrogate, more
+        Errors: a TypeError if one is no text; a ValueError if one has a lone surrogate, more
         than 2²⁴ characters without a place to split it, makes the tokenizer fail, or takes
         too long.
         """
@@ -204,7 +204,7 @@ class Tokenizer:
     def check(self, tokens: Sequence[int]) -> None:
         """Check that token ids are in range.
 
-        Errors: a ValueError where one is not.
+        Errors: a ValueError if one is not.
         """
         if len(tokens) and not 0 <= min(tokens) <= max(tokens) < self.vocab_size:
             wrong = next(number for number in tokens if not 0 <= number < self.vocab_size)
@@ -216,7 +216,7 @@ class Tokenizer:
     def save(self, name: FileName) -> None:
         """Write a tokenizer.json in the format of `tokenizers`, atomically.
 
-        Errors: an OSError where it cannot be written; nothing is left behind.
+        Errors: an OSError if it cannot be written; nothing is left behind.
         """
         path = Path(name)
         try:
@@ -231,7 +231,7 @@ class Tokenizer:
     def load(cls, name: FileName) -> Self:
         """Read a tokenizer.json.
 
-        Errors: an OSError where it does not exist or cannot be read; a ValueError where it holds no
+        Errors: an OSError if it does not exist or cannot be read; a ValueError if it holds no
         tokenizer, or one without special tokens.
         """
         path = existing(name)
@@ -249,7 +249,7 @@ class Tokenizer:
 def read_inner(path: Path) -> Inner:
     """Parse a tokenizer.json by `tokenizers`.
 
-    Errors: an OSError where it cannot be read or is no regular file; a ValueError where it holds no
+    Errors: an OSError if it cannot be read or is no regular file; a ValueError if it holds no
     tokenizer, or one of which `check_bounds` disapproves.
     """
     text = read_checked(path)

@@ -25,7 +25,7 @@ _BETWEEN = (r"[^\s!-/:-@\[-`{-~]",)
 def characters(texts: Iterable[str]) -> Tokenizer:
     """Create a character tokenizer; tokens are sorted by code point, after the special ones.
 
-    Errors: a ValueError where there is no character.
+    Errors: a ValueError if there is no character.
 
     >>> tokenizer = characters(["hello"])
     >>> tokenizer.vocab_size, tokenizer.encode("hole!")
@@ -50,7 +50,7 @@ def train_bpe(
         composed: Whether a letter and its marks are composed to one character (NFC), as they are
             where texts are lowercased. Then a text comes back composed.
 
-    Errors: a ValueError where there is no text, or vocab_size is too small.
+    Errors: a ValueError if there is no text, or vocab_size is too small.
 
     Source: Sennrich et al. 2016, section 3.2; over bytes, Radford et al. 2019, section 2.2.
 
@@ -84,7 +84,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, *, lowercase: bool = 
         vocab_size: Maximum vocabulary size; every character of the texts takes one or two tokens.
         lowercase: Whether texts are lowercased, as their language does it.
 
-    Errors: a ValueError where there is no text, or vocab_size is too small.
+    Errors: a ValueError if there is no text, or vocab_size is too small.
 
     Source: Wu et al. 2016, section 4.1; "##" as in Devlin et al. 2019, section 3.
 
@@ -123,7 +123,7 @@ def words(texts: Iterable[str], vocab_size: int, *, lowercase: bool = True) -> T
         vocab_size: Maximum vocabulary size, including the special tokens.
         lowercase: Whether texts are lowercased, as their language does it.
 
-    Errors: a ValueError where there is no text, or vocab_size is too small.
+    Errors: a ValueError if there is no text, or vocab_size is too small.
 
     >>> tokenizer = words(["The sun, the sea, the sand."], vocab_size=6)
     >>> tokenizer.decode(tokenizer.encode("The sea, the sun"))

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from glasshead.attention import io as files
 from glasshead.attention.io import from_json, to_json
+from glasshead.message import Message
 from glasshead.recipe.validation import whole_number
 from glasshead.tasks.run_folder import RunFolder
 from glasshead.tasks.training.processes import check_weights, on_rank_zero
@@ -74,7 +75,7 @@ class Checkpoints:
         Each process has its own random state. A checkpoint has that of rank 0; the other ranks are
         seeded from the step. Call it last, as setting up models draws random numbers.
 
-        Errors: a ValueError where a part is malformed.
+        Errors: a ValueError if a part is malformed.
         """
         rank, step = self._fabric.global_rank, 0
         if checkpoint is not None:
@@ -94,7 +95,7 @@ class Checkpoints:
     def save(self, step: int, rate: float) -> None:
         """Write the checkpoint of a step, in place of the one before.
 
-        Errors: an OSError where it cannot be written; a ValueError where a weight is not finite.
+        Errors: an OSError if it cannot be written; a ValueError if a weight is not finite.
         """
         with self._whole() as model:
             checkpoint = {
@@ -156,7 +157,7 @@ class Checkpoints:
 def _check_shapes(optimizer: Optimizer) -> None:
     """Check that the state of each parameter fits it, as fused kernels read beyond smaller ones.
 
-    Errors: a ValueError where it does not.
+    Errors: a ValueError if it does not.
     """
     for parameter, state in optimizer.state.items():
         for name, own in state.items():
@@ -204,7 +205,7 @@ def read_last(folder: RunFolder) -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """Read a checkpoint.
 
-    Errors: an OSError where it cannot be read; a ValueError where it is malformed or damaged.
+    Errors: an OSError if it cannot be read; a ValueError if it is malformed or damaged.
     """
     description, tensors = files.read(path, _KIND)
     # Checkpoints of 0.1.0 have no sum.
@@ -221,7 +222,7 @@ def read(path: Path) -> dict[str, Any]:
 def _check_parts(checkpoint: dict[str, Any]) -> None:
     """Check the parts of a checkpoint that are used before a module or an optimizer takes them.
 
-    Errors: any, where one is missing or of another kind.
+    Errors: any, if one is missing or of another kind.
     """
     whole_number(checkpoint["step"], "step", least=1)
     whole_number(checkpoint["best"]["worse"], "worse")
@@ -390,13 +391,19 @@ def check_unfinished(
 ) -> None:
     """Check that there are steps left to train.
 
-    Errors: a ValueError where the run has finished, by its steps or its patience.
+    Errors: a ValueError if the run has finished, by its steps or its patience.
     """
     done, worse = checkpoint["step"], checkpoint["best"]["worse"]
     if done >= settings.steps:
         raise ValueError(
-            f"the run in {folder.path} has finished, with {done} steps of {settings.steps}. To "
-            f"continue, ask for more, as in --set steps={2 * done}."
+            Message(
+                "steps must be above {done}, the last step of the run in {path}, got {steps}. To "
+                "continue, ask for more, as in --set steps={more}.",
+                path=folder.path,
+                done=done,
+                steps=settings.steps,
+                more=2 * done,
+            )
         )
     if settings.patience is not None and worse >= settings.patience:
         raise ValueError(

@@ -314,7 +314,7 @@ def read_attention_log(folder: str | os.PathLike[str]) -> AttentionLog:
 
     The run may still be training: an incomplete last line is skipped.
 
-    Errors: a FileNotFoundError where the run was not watched; another OSError where a file cannot
+    Errors: a FileNotFoundError if the run was not watched; another OSError if a file cannot
     be read; a ValueError that names the file and the line where it is malformed.
 
     >>> import tempfile
@@ -467,7 +467,7 @@ def _alarms(file: Path) -> list[Alarm]:
 def _alarm(fields: dict[str, Any]) -> Alarm:
     """Return the alarm of a line.
 
-    Errors: any, where a value is missing or of another type.
+    Errors: any, if a value is missing or of another type.
     """
     layer, kind, numbers = fields["layer"], fields["kind"], (fields["value"], fields["threshold"])
     if not isinstance(layer, str) or kind not in get_args(Kind):

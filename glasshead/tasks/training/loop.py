@@ -86,9 +86,9 @@ def train(
     Returns: the content of metrics.json: `steps`; `monitor`; `best` and `last`, each the step and
     the metrics of a validation.
 
-    Errors: a ValueError where there are no examples, the hardware is not available, the folder's
+    Errors: a ValueError if there are no examples, the hardware is not available, the folder's
     run is another or has finished, or a loss, a gradient or weights are not finite; an OSError
-    where the folder already has a run, another process trains in it, or it cannot be written to;
+    if the folder already has a run, another process trains in it, or it cannot be written to;
     `Interrupted` after Ctrl-C or SIGTERM, once saved; KeyboardInterrupt at a second one.
     """
     check_batches(source, "what is to be trained on")
@@ -263,7 +263,7 @@ def _print_resuming(
         )
     if failure:
         failed = say(
-            "It failed at step {step}, and may fail there again: {remedy}.",
+            "It failed at step {step}, and may fail there again. {remedy}.",
             step=failure["step"],
             remedy=say.translated(_lower(run)),
         )
@@ -306,7 +306,7 @@ def _print_jump(
 def _cannot_resume(failure: Mapping[str, Any], run: _Run) -> str:
     return (
         f"the run in {run.folder.path} failed at step {failure['step']} and has no checkpoint, so "
-        f"that it would fail again: {_lower(run)}."
+        f"it would fail again. {_lower(run)}."
     )
 
 
@@ -314,7 +314,7 @@ def _lower(run: _Run) -> Message:
     rate, warmup = run.settings.learning_rate / 10, 2 * run.settings.warmup
     longer = f" warmup={warmup}" if 0 < warmup < run.settings.steps else ""
     return Message(
-        "train again in another folder, as in {options}",
+        "Train again in another folder, as in {options}",
         options=f"--set learning_rate={rate:g}{longer}",
     )
 

@@ -17,6 +17,7 @@ from pydantic import Field
 from torch import Tensor, distributed
 
 from glasshead.explanation.translations import Say
+from glasshead.message import Message
 from glasshead.tasks.validated import Whole, validated
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ def check_hardware(hardware: Hardware, optimizer: str, *, resume: bool) -> None:
     there["gpu"] = any(there.values())
     if not there.get(hardware.accelerator, True):
         raise ValueError(
-            f"accelerator {hardware.accelerator} is not available here. Use auto, or cpu."
+            Message(
+                "accelerator {name} is not available here. Use auto, or cpu.",
+                name=hardware.accelerator,
+            )
         )
     cores = max(2, os.cpu_count() or 1)
     if hardware.devices > cores and (hardware.accelerator == "cpu" or not there["gpu"]):
@@ -102,7 +106,7 @@ def launch(
 
     Processes that were not launched already, as by torchrun, run the command of this one.
 
-    Errors: a ValueError where the hardware is not available, and what the function raises.
+    Errors: a ValueError if the hardware is not available, and what the function raises.
     """
     from lightning.fabric import Fabric
     from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -199,7 +203,7 @@ class Interruption:
 
 
 def on_rank_zero(fabric: "Fabric", work: Callable[..., object], *arguments: Any) -> None:
-    """Call a function in rank 0; where it fails, training ends in all ranks.
+    """Call a function in rank 0; if it fails, training ends in all ranks.
 
     Errors: an OSError or ValueError of the function in rank 0, SystemExit in the others.
     """
@@ -251,7 +255,7 @@ class Diverged(ValueError):  # noqa: N818 - the cause
 def check_numbers(fabric: "Fabric", step: int, rate: float, numbers: Mapping[str, float]) -> None:
     """Check numbers, the same in all ranks, by what they are of a step.
 
-    Errors: a ValueError where one is NaN or infinite; SystemExit in all ranks but the first.
+    Errors: a ValueError if one is NaN or infinite; SystemExit in all ranks but the first.
     """
     for what, number in numbers.items():
         if not math.isfinite(number):
@@ -261,7 +265,7 @@ def check_numbers(fabric: "Fabric", step: int, rate: float, numbers: Mapping[str
 def check_weights(weights: Mapping[str, Tensor], step: int, rate: float) -> None:
     """Check that weights are finite before they are saved.
 
-    Errors: a ValueError where one is NaN or infinite.
+    Errors: a ValueError if one is NaN or infinite.
     """
     for tensor in weights.values():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():

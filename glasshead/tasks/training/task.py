@@ -140,7 +140,7 @@ def _part(source: ExampleSource, batch: Sequence[int], own: slice, share: float)
 def check_batches(source: ExampleSource, name: str) -> None:
     """Check that there are batches, and that none is empty.
 
-    Errors: a ValueError where there are none, or one is empty.
+    Errors: a ValueError if there are none, or one is empty.
     """
     batches: Sequence[Any] = source.batches(0)
     if not len(batches) or not all(len(batch) for batch in batches):
@@ -164,7 +164,7 @@ def cross_entropy(
 
     Args:
         logits: Unnormalized scores of the classes.
-        answers: Target classes; `IGNORED` where there is none.
+        answers: Target classes; `IGNORED` if there is none.
         smoothing: Label smoothing ε.
 
     Source: Szegedy et al. 2016 (Rethinking the inception architecture), section 7.
@@ -291,7 +291,7 @@ class Best:
     ) -> None:
         """Take the metrics of a validation, and write what is new.
 
-        Errors: a ValueError where a metric or a weight is not finite; an OSError where a file
+        Errors: a ValueError if a metric or a weight is not finite; an OSError if a file
         cannot be written.
         """
         if not all(map(math.isfinite, metrics.values())):

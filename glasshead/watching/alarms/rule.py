@@ -154,11 +154,11 @@ Kind = Literal["entropy_collapse", "maximum_logit"]
 _SENTENCES = {
     "entropy_collapse": _(
         "step {step}: the entropy of head {head} in {layer} is {value} of its maximum, below "
-        "{threshold}: lower the learning rate, warm up for longer, or normalise queries and keys."
+        "{threshold}. Lower the learning rate, warm up for longer, or normalize queries and keys."
     ),
     "maximum_logit": _(
-        "step {step}: the maximum score of head {head} in {layer} is {value}, above {threshold}: "
-        "lower the learning rate, warm up for longer, or normalise queries and keys."
+        "step {step}: the maximum score of head {head} in {layer} is {value}, above {threshold}. "
+        "Lower the learning rate, warm up for longer, or normalize queries and keys."
     ),
 }
 
@@ -176,8 +176,8 @@ class Alarm:
         threshold: The threshold that the value crossed.
 
     >>> print(Alarm(40, "blocks.0.attention", 2, "maximum_logit", 131.2, 100.0).sentence)
-    step 40: the maximum score of head 2 in blocks.0.attention is 131, above 100: lower the learning
-    rate, warm up for longer, or normalise queries and keys.
+    step 40: the maximum score of head 2 in blocks.0.attention is 131, above 100. Lower the learning
+    rate, warm up for longer, or normalize queries and keys.
     """
 
     step: int

@@ -105,8 +105,8 @@ def head_writes(
     if watcher.lost is not None:
         name, why = watcher.lost
         raise UnseenError(
-            "head_writes needs attention whose heads go to a linear projection alone, but those "
-            f"of {name!r} {why}. Omit it with layers=."
+            "head_writes needs attention whose heads go to a linear projection alone, but the "
+            f"heads of {name!r} {why}. Omit it with layers=."
         )
 
 

@@ -88,7 +88,9 @@ class PromptMaps(Mapping[str, AttentionMap]):
         Errors: a KeyError for another word, a TypeError or ValueError if nothing is chosen.
         """
         if word not in self._words:
-            raise KeyError(f"{word!r} is no word of the maps; there is {', '.join(self._words)}.")
+            raise KeyError(
+                f"{word!r} is not a word of the maps. Use one of {', '.join(self._words)}."
+            )
         chosen = Layers(layers, with_enclosing(self.layers))
         numbers = None if steps is None else {whole_number(step, "steps") for step in steps}
         place = self._words.index(word)
@@ -265,7 +267,7 @@ class _PromptWatcher(Watcher):
 
 
 class _Place(NamedTuple):
-    """Where the patches and the prompt are in an attention.
+    """The places of the patches and the prompt in an attention.
 
     Attributes:
         grid: Rows and columns of patches.
@@ -292,10 +294,10 @@ def _prompt_of(call: Call, calls: Sequence[ModuleCall]) -> _Place | str | None:
     if call.crossing or isinstance(own.get("encoder_hidden_states"), Tensor):
         latents = _latents(whole)
         grid = _level(latents, call.queries)
-        refusal = f"{call.queries} queries are no level of latents of {latents}"
+        refusal = f"{call.queries} queries are not a level of latents of {latents}"
         return refusal if grid is None else _Place(grid, 0, 0, tokens)
     compiled = calls[0].compiled
-    return "compiled code does not tell whether its keys are a prompt" if compiled else None
+    return "compiled code does not show whether its keys are a prompt" if compiled else None
 
 
 def _joint(call: Call, calls: Sequence[ModuleCall], tokens: int) -> _Place | str | None:
@@ -307,7 +309,7 @@ def _joint(call: Call, calls: Sequence[ModuleCall], tokens: int) -> _Place | str
     processor = type(getattr(calls[0].module, "processor", None)).__name__
     first = next((one for name, one in _TEXT_FIRST.items() if processor.startswith(name)), None)
     if first is None:
-        return f"{processor} does not tell whether the prompt comes before the picture"
+        return f"{processor} does not show whether the prompt comes before the picture"
     return _Place(grid, tokens, 0, tokens) if first else _Place(grid, 0, patches, tokens)
 
 

@@ -15,7 +15,7 @@ from glasshead.watching.seen import Seen
 
 
 class AlignmentHead(NamedTuple):
-    """How far a head of cross-attention follows the sound as the text goes on.
+    """The degree to which a head of cross-attention follows the sound as the text goes on.
 
     Attributes:
         layer: The number of its layer, among those with cross-attention.

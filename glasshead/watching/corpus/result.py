@@ -154,7 +154,7 @@ class LayerStatistics(dict[str, Tensor]):
     def __getattr__(self, name: str) -> Tensor:
         if name in self:
             return self[name]
-        raise AttributeError(f"nothing named {name!r} was asked; there is {', '.join(self)}.")
+        raise AttributeError(f"{name!r} was not requested. Use one of {', '.join(self)}.")
 
     def __dir__(self) -> list[str]:
         return sorted([*super().__dir__(), *self])
@@ -198,7 +198,7 @@ class CorpusResult:
 
     def __getitem__(self, layer: str) -> LayerStatistics:
         if layer not in self._values:
-            raise KeyError(f"{layer!r} was not seen; there is {', '.join(self._values)}.")
+            raise KeyError(f"{layer!r} was not observed. Use one of {', '.join(self._values)}.")
         return self._values[layer]
 
     def __iter__(self) -> Iterator[str]:
@@ -348,7 +348,7 @@ def _name_of(asked: "str | Statistic", statistics: Mapping[str, Statistic]) -> s
     if not isinstance(asked, str):
         name = next((n for n, one in statistics.items() if one == asked), None)
     if not isinstance(name, str) or name not in statistics:
-        raise KeyError(f"{asked!r} was not asked; there is {', '.join(statistics)}.")
+        raise KeyError(f"{asked!r} was not requested. Use one of {', '.join(statistics)}.")
     return name
 
 

@@ -135,7 +135,7 @@ def _row_major(shape: Sequence[int]) -> list[int]:
 
 
 def merged(parts: Iterable[AxisPart]) -> Axis:
-    """Join the neighbouring parts of one axis, outermost first.
+    """Join the neighboring parts of one axis, outermost first.
 
     >>> merged([AxisPart(0, 3, 2), AxisPart(0, 1, 3), AxisPart(1, 1, 5)])
     (AxisPart(axis=0, inner=1, size=6), AxisPart(axis=1, inner=1, size=5))

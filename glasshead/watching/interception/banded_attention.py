@@ -33,7 +33,7 @@ _CLASSES = {
     "transformers.models.longformer.modeling_longformer": "LongformerSelfAttention",
     "transformers.models.led.modeling_led": "LEDEncoderSelfAttention",
 }
-_OTHERWISE = "lays its band out otherwise than is known of transformers"
+_OTHERWISE = "lays its band out differently from what is known of transformers"
 _BY_HEADS = "multiplies its weights by a head_mask"
 
 
@@ -83,7 +83,7 @@ def _forward(
         return original(module, *inputs, **named)
     session.check_unchanged(
         f"intervene changes attention whose weights are a matrix, but {type(module).__name__} has "
-        "those of a band. Omit it."
+        "the weights of a band. Omit it."
     )
     run = RecordedBand()
     with session.in_band(run):
@@ -208,7 +208,7 @@ def _capture(
     drops = module.training and module.dropout > 0
     words = [
         "queries · keys",
-        f"a band of {2 * width + 1} keys" + (" beside global tokens" if count else ""),
+        f"a band of {2 * width + 1} keys" + (" next to global tokens" if count else ""),
         "softmax",
         *(["a dropout"] if drops else []),
         "· values",

@@ -45,23 +45,24 @@ def unsupported_reason(output: Any, modes: Sequence[Any]) -> str | None:
         return UNDER_VMAP if under_vmap else NUMBERLESS
     if under_vmap is None:
         return lacking(
-            "watch cannot tell torch.vmap from other transforms of torch.func",
+            "watch cannot distinguish torch.vmap from other transforms of torch.func",
             _TRANSFORMS if private(_TRANSFORMS) is None else _VMAP,
             "Run {module} without them, or omit it with layers=",
         )
     if numberless is None:
         return lacking(
-            "watch cannot tell which subclasses of Tensor have numbers",
+            "watch cannot determine which subclasses of Tensor have numbers",
             _IS_FAKE,
             "Give {module} plain tensors, or omit it with layers=",
         )
     if private(_BACKWARD) is None and runs_code_of(*_RECOMPUTING):
         return lacking(
-            "watch cannot tell a forward pass from one that gradient checkpointing runs again",
+            "watch cannot distinguish a forward pass from one that gradient checkpointing runs "
+            "again",
             _BACKWARD,
             "Run {module} without it, or omit it with layers=",
         )
-    if private(_HIDE) is None and _others_open(modes):
+    if private(_HIDE) is None and others_open(modes):
         return lacking(
             "watch cannot hide what it computes from other modes, such as an operator counter,",
             _HIDE,
@@ -89,7 +90,7 @@ def _has_no_numbers(output: Any) -> bool | None:
     return False if plain else None
 
 
-def _others_open(modes: Sequence[Any]) -> bool:
+def others_open(modes: Sequence[Any]) -> bool:
     """Return whether other modes are open in this thread, or may be."""
     opened = private(_MODES)
     return opened is None or any(one not in modes for one in opened())
@@ -133,8 +134,8 @@ def intervention_elsewhere() -> str | None:
     if private(_BACKWARD) is not None:
         return None
     return lacking(
-        "intervene cannot tell whether what ran in another thread belongs to its model's backward "
-        "pass",
+        "intervene cannot determine whether what ran in another thread belongs to its model's "
+        "backward pass",
         _BACKWARD,
         "Run the model in the thread of the block only, without gradient checkpointing",
     )

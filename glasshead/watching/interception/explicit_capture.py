@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from glasshead.recipe.masks import dense
@@ -14,7 +14,7 @@ from glasshead.watching.captured_call import (
     MaskReader,
     agrees,
     first_keys,
-    hidden_scores,
+    hiding_limit,
     position_among,
     problem_from_inputs,
 )
@@ -115,13 +115,10 @@ def capture_scores(
         value: The values, where known.
         lowest: The type of which the lowest number hides a key, too, as that of a mask.
     """
-    scores = scores.detach()
-    scores = scores.unsqueeze(-3) if scores.ndim == 3 else scores
+    scores = headed(scores.detach(), None)
     queries, keys = scores.shape[-2:]
-    hidden = scores.isneginf() if lowest is None else hidden_scores(scores, lowest)
-    hides = bool(hidden.any())
-    hidden = _once(hidden)
-    visible = ~hidden if hides else None
+    hidden = _hidden(scores, lowest)
+    visible = ~hidden if bool(hidden.any()) else None
     offset = position_among(queries, keys, visible)
     other = context.crosses() or crosses_by_arguments(queries, keys)
     crossing = other and same_for_all(visible)
@@ -133,7 +130,7 @@ def capture_scores(
         scale=1.0,
         offset=offset,
         mask=None if visible is None else dense(visible),
-        bias=scores if visible is None else scores.masked_fill(hidden, 0.0),
+        bias=scores,
     )
     if not crossing:
         problem = first_keys(problem, offset + queries)
@@ -141,9 +138,26 @@ def capture_scores(
     return CapturedCall(problem, crossing=crossing, output=output)
 
 
-def _once(hidden: Tensor) -> Tensor:
-    """Return a mask with one index for axes before the queries along which it is the same."""
-    for axis in range(hidden.ndim - 2):
+# As many scores fit a core's cache, in which they are read twice.
+_CACHED = 2**18
+
+
+def _hidden(
+    scores: Float[Tensor, "*batch heads queries keys"], lowest: torch.dtype | None
+) -> Bool[Tensor, "*#batch #heads queries keys"]:
+    """Return which scores hide a key, with one index for axes along which it is the same."""
+    limit = -torch.inf if lowest is None else hiding_limit(lowest)
+    queries = scores.shape[-2]
+    blocks = []
+    for some in scores.split(max(1, _CACHED * queries // max(scores.numel(), 1)), -2):
+        # Extremes over the heads are faster than a boolean of each. A NaN makes them differ.
+        blocks.append(~(some.amax(-3, keepdim=True) > limit))
+        if not torch.equal(blocks[-1], some.amin(-3, keepdim=True) <= limit):
+            hidden = scores <= limit
+            break
+    else:
+        hidden = torch.cat(blocks, -2)
+    for axis in range(hidden.ndim - 3):
         first = hidden.narrow(axis, 0, 1)
         if hidden.shape[axis] > 1 and bool((hidden == first).all()):
             hidden = first
@@ -265,14 +279,15 @@ def _described_by_numbers(step: Change) -> str | None:
     other = step.other()
     if other is None or not other.is_floating_point() or not other.numel():
         return None
-    lowest, highest = (float(one) for one in other.detach().aminmax())
+    other = other.detach()
+    lowest, highest = (float(one) for one in other.aminmax())
     if lowest == highest == 0:
         return ""
     if lowest > _HIDING:
         return "a bias added"
-    rest = other.detach().masked_fill(other <= _HIDING, 0.0)
     named = "a mask" if lowest <= torch.finfo(other.dtype).min / 2 else f"a mask of {lowest:.4g}"
-    return f"{named} and a bias added" if bool(rest.any()) else f"{named} added"
+    biased = highest > 0 or float(torch.where(other > _HIDING, other, 0.0).amin()) != 0
+    return f"{named} and a bias added" if biased else f"{named} added"
 
 
 # Numbers below this are taken for a mask in what is told, and in nothing else.

@@ -139,6 +139,11 @@ class InterveneMode(ThreadMode, TorchFunctionMode):
         change = session.change(None, apart.shape[-3], capture)
         if change is None:
             return func(*args, **kwargs)
+        if change.rekeys:
+            raise ValueError(
+                "PatchPart needs attention whose queries and keys are given to a function, but "
+                f"{change.name!r} is explicit. Load the model with attn_implementation='sdpa'."
+            )
         if change.scales:
             raise ValueError(
                 "ScaleBeta needs attention whose queries are given to a function, but "
@@ -177,8 +182,8 @@ class InterveneMode(ThreadMode, TorchFunctionMode):
         order = _order(args[0]) if func is torch.einsum else list(range(output.ndim))
         if order is None or session.followed != shape[:-1]:
             raise ValueError(
-                f"{EXPLICIT}, but that of {change.name!r} it did not follow as one of tokens to "
-                "tokens. Omit it, or let layers= of the watch name it."
+                f"{EXPLICIT}, but it did not follow the attention of {change.name!r} as one of "
+                "tokens to tokens. Omit it, or let layers= of the watch name it."
             )
         _record(session, change.name, done=True)
         ordered = output.permute(order)

@@ -1,4 +1,4 @@
-"""What operators make of tensors of attention written by hand: their role, axes and steps.
+"""Derive the role, axes and steps of tensors that operators compute in explicit attention.
 
 First products: whether one takes weights to values, or mixes heads. Then all other operators.
 """
@@ -27,10 +27,8 @@ from glasshead.watching.interception.explicit_records import (
 )
 
 TOGETHER = "combines the weights of several softmaxes"
-_LOST = "passes its weights on through {}, after which nothing tells which key one belongs to"
-_OTHER_AXIS = (
-    "multiplies its weights along another axis than that of its softmax, axis {axis} of {shape}"
-)
+_LOST = "passes its weights on through {}, after which nothing shows which key one belongs to"
+_OTHER_AXIS = "multiplies its weights along another axis than its softmax, axis {axis} of {shape}"
 _PARTLY = "takes only a part of the weights of its softmax"
 _OWN_VALUES = "gives each query keys of its own, or has heads that look so"
 
@@ -185,7 +183,7 @@ def are_heads(weights: HandWeights, axis: Axis) -> bool:
 def convolved_heads(
     args: Sequence[Any], named: Mapping[str, Any], output: Tensor
 ) -> HeadMixing | None:
-    """Return how a convolution mixes channels; None if it mixes neighbours, or makes others.
+    """Return how a convolution mixes channels; None if it mixes neighbors, or makes others.
 
     Args:
         args, named: Its arguments.

@@ -1,4 +1,4 @@
-"""What is known of the tensors of attention written by hand: records, and what they come from.
+"""Records of the tensors of explicit attention, and their origins.
 
 A tensor has no name, and a view of it is another object: so a record is found by the memory that
 holds the numbers, `TensorRecords`. It says three things.

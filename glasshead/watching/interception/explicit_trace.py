@@ -10,12 +10,12 @@ from glasshead.attention import Attention
 from glasshead.recipe.masks import Mask, causal, dense
 from glasshead.recipe.problem import Trace
 from glasshead.recipe.scores import Dot, ScaledDot, Score
-from glasshead.watching.captured_call import hidden_scores, with_own_context, within
+from glasshead.watching.captured_call import hiding_limit, with_own_context, within
 from glasshead.watching.errors import UnfollowedError
 from glasshead.watching.interception.explicit_records import HandWeights, TakenWeights
 
-_NOT_FOLLOWED = "made its scores of queries and keys in a way that is not to be told"
-_OTHERWISE = "changes its scores otherwise"
+_NOT_FOLLOWED = "made its scores of queries and keys in a way that watch does not recognize"
+_OTHERWISE = "changes its scores in another way"
 _FEATURES = "weighs features by its softmax, and not tokens"
 _ANOTHER_OUTPUT = "gave another output than its weights do with its values"
 _MIXES = "mixes the weights of its heads after the softmax"
@@ -63,7 +63,7 @@ def trace_of_scores(
         beta: The scale of the products.
         product: The type in which the products were computed.
     """
-    hidden = hidden_scores(scores, product)
+    hidden = scores <= hiding_limit(product)
     dtype = torch.promote_types(scores.dtype, torch.float32)
     query, key, value, scores = (one.to(dtype) for one in (query, key, value, scores))
     scores = scores.masked_fill(hidden, 0.0)

@@ -86,6 +86,7 @@ def _open(
         one.step_back(late=running)
     THREADS.opened[entry] = session
     blocks.add(entry)
+    _note_bits(session)
     PATCHES.install(patches)
     if blocks.mode is None:
         blocks.mode = mode
@@ -95,6 +96,7 @@ def _open(
 def _close(session: Session, blocks: OpenBlocks[Any], entry: Any) -> None:
     """Close a block, in this thread or in another; one that is closed stays so."""
     blocks.remove(entry)
+    _note_bits(session)
     THREADS.opened.pop(entry, None)
     PATCHES.restore()
     mode = blocks.mode
@@ -108,6 +110,11 @@ def _close(session: Session, blocks: OpenBlocks[Any], entry: Any) -> None:
     if THREADS.session is session and not (session.watches or session.interventions):
         session.forget_calls()
         session.leave_modes()
+
+
+def _note_bits(session: Session) -> None:
+    every = session.watches.every
+    session.allows_other_bits = any(not one.choice.same_bits for one in every)
 
 
 class _Patches:

@@ -21,6 +21,7 @@ from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.errors import COMPILED, IN_COMPILED_CODE, UnseenError
 from glasshead.watching.foreign import attribute
 from glasshead.watching.interception.explicit_changes import InterveneMode
+from glasshead.watching.interception.faster_kernel import run_sdpa
 from glasshead.watching.interception.opening import PATCHES
 from glasshead.watching.interception.session import Patch, Session, intercepted
 from glasshead.watching.interception.sharded_attention import is_sharded, run_sharded
@@ -55,7 +56,7 @@ def functions() -> list[Patch]:
     softmax: with dropout, three axes, or unequal widths.
     """
     replaced = [
-        Patch(F, "scaled_dot_product_attention", _sdpa, kernels=True),
+        Patch(F, "scaled_dot_product_attention", _sdpa, kernels=True, run=run_sdpa),
         Patch(F, "multi_head_attention_forward", _multi_head),
         Patch(Attention, "forward", _attention),
         *(Patch(layer, "forward", _layer) for layer in LAYERS),
@@ -92,8 +93,7 @@ def check_compiled_code_is_seen() -> None:
 
     Errors: an `UnseenError` if the compiler is loaded, and its graphs cannot be intercepted.
     """
-    loaded = any(name.endswith("inductor.compile_fx") for name in sys.modules)
-    if loaded and private(_COMPILED_GRAPH) is None:
+    if "torch._inductor.compile_fx" in sys.modules and private(_COMPILED_GRAPH) is None:
         raise UnseenError(
             lacking(
                 "watch cannot see whether compiled code attends",
@@ -238,6 +238,7 @@ def _changed(
                 f"{change.name!r} has {type(rule.score).__name__}. Set the beta of that score."
             )
         query = change.query(query)
+    key = change.key(key)
     if change.hides:
         visible = change.visible(key.shape[-2])
         visible = visible.squeeze(-3) if query.ndim < 4 else visible

@@ -3,7 +3,8 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial, wraps
 from typing import Any, ClassVar
 
 import torch
@@ -33,6 +34,7 @@ from glasshead.watching.interception.replaced_functions import ReplacedFunction
 from glasshead.watching.interception.selected_operators import end, hidden
 from glasshead.watching.intervener import AttentionChange
 from glasshead.watching.missed import HandSoftmax
+from glasshead.watching.one_pass import OnePass
 from glasshead.watching.watcher import Watcher
 
 # Operators without any module of a watched model after which nobody looks for it any more.
@@ -78,6 +80,8 @@ class Session:
         pending: Number of operators for which to check whether a watched model runs.
         begun: Number of calls of the model's own functions that replacements have begun.
         inside: Whether interception is suspended, so that kernels belong to the call in progress.
+        allows_other_bits: Whether an open watch allows faster kernels than the model's own.
+        one_pass: The statistics that were computed with the output of the attention in progress.
     """
 
     def __init__(self) -> None:
@@ -90,13 +94,15 @@ class Session:
         self.band: BandRun | None = None
         self.graph: GraphRun | None = None
         self.pending = self.begun = 0
-        self.inside = False
+        self.inside = self.allows_other_bits = False
+        self.one_pass: OnePass | None = None
         self._retraces = 0
         self._logsumexps: list[Tensor] = []
 
     def forget_calls(self) -> None:
         """Forget the calls in progress, which an interrupt may have ended at any line."""
         self.inside, self._retraces, self._logsumexps = False, 0, []
+        self.one_pass = None
         self.crosses, self.band, self.graph = _never, None, None
 
     def leave_modes(self) -> None:
@@ -291,8 +297,11 @@ class Session:
 
         Errors: those of `Watcher.observe` that are meant for its caller.
         """
+        one_pass, self.one_pass = self.one_pass, None
         if not self.watchers or in_backward():
             return
+        if one_pass is not None:
+            capture = partial(_with_pass, capture, one_pass)
         try:
             if why := TRACED if traced() else unsupported_reason(output, self.modes):
                 self.record_unobserved(why, module)
@@ -431,6 +440,10 @@ class Session:
         return AttentionChange(parts, quiet) if parts else None
 
 
+def _with_pass(capture: Callable[[], CapturedCall], one_pass: OnePass) -> CapturedCall:
+    return replace(capture(), one_pass=one_pass)
+
+
 class Patch(ReplacedFunction):
     """A monkey patch of a function in a module or class.
 
@@ -439,16 +452,25 @@ class Patch(ReplacedFunction):
         name: The name of the function.
         stand_in: The replacement, called with the session and the original before the arguments.
         kernels: Whether compiled code is observed through the kernels that it runs.
+        run: Runs the original, which it is given before the arguments, if a watch allows other
+            bits; None: it runs as it is.
     """
 
     def __init__(
-        self, home: Any, name: str, stand_in: Callable[..., Any], *, kernels: bool = False
+        self,
+        home: Any,
+        name: str,
+        stand_in: Callable[..., Any],
+        *,
+        kernels: bool = False,
+        run: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__(home, name)
-        self.stand_in, self.kernels = stand_in, kernels
+        self.stand_in, self.kernels, self.run = stand_in, kernels, run
 
     def standing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         stand_in, kernels = self.stand_in, self.kernels
+        other = original if self.run is None else wraps(original)(partial(self.run, original))
 
         def standing(*inputs: Any, **named: Any) -> Any:
             if torch.compiler.is_compiling():
@@ -456,7 +478,8 @@ class Patch(ReplacedFunction):
                 return original(*inputs, **named)
             if not THREADS.opened:
                 self.close()
-            return intercepted(stand_in, original, *inputs, **named)
+            running = other if THREADS.session.allows_other_bits else original
+            return intercepted(stand_in, running, *inputs, **named)
 
         return standing
 

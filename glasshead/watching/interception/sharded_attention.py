@@ -22,8 +22,8 @@ from glasshead.watching.sharding import Shard
 _Function = Callable[..., Any]
 _PLACES = (
     "watch observes attention of DTensors whose queries, keys and values are sharded alike, by "
-    "batch, heads or length in equal parts, but those of {module} are not. Redistribute them so, "
-    "or omit it with layers=."
+    "batch, heads or length in equal parts, but the tensors of {module} are not. Redistribute "
+    "them so, or omit it with layers=."
 )
 _CROSSES = (
     "watch observes only self-attention without a mask if the length is sharded, but {module} has "
@@ -77,8 +77,8 @@ def run_sharded(session: Session, original: _Function, *inputs: Any, **named: An
     Errors: a ValueError if it has interventions.
     """
     session.check_unchanged(
-        "intervene changes attention whose inputs are plain tensors, and these are spread over "
-        "ranks, as by context parallel: run the model without it."
+        "intervene changes attention whose inputs are plain tensors, but these are spread over "
+        "ranks, as by context parallel. Run the model without it."
     )
     with session.suspended(), _Arguments() as arguments:
         output = original(*inputs, **named)
@@ -137,7 +137,7 @@ class _Part(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """How queries, keys and values are sharded.
+    """The sharding of queries, keys and values.
 
     Attributes:
         heads: Which heads this rank has, of each axis of the mesh that shards them.
@@ -254,7 +254,7 @@ def _is_balanced(*, is_causal: bool) -> bool:
     if handlers is None or options is None:
         raise _UnplacedError(
             lacking(
-                "watch cannot tell how context parallel orders its text",
+                "watch cannot determine how context parallel orders its text",
                 _HANDLERS if handlers is None else _OPTIONS[0],
                 "Run {module} on one rank, or omit it with layers=",
             )

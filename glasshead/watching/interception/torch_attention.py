@@ -250,5 +250,6 @@ def changed_sdpa(
         attn_mask, is_causal = hide(attn_mask, visible), False
     if change.scales:
         query = change.query(query)
+    key = change.key(key)
     given = {"query": query, "key": key, "value": value, "attn_mask": attn_mask}
     return {**given, "dropout_p": dropout_p, "is_causal": is_causal, **named}

@@ -74,6 +74,11 @@ def changed_multi_head(
     Returns: what it returns, and the output of its heads before their context is changed.
     """
     changed = dict(given)
+    if change.rekeys:
+        raise ValueError(
+            "PatchPart needs attention whose queries and keys are given to a function, but "
+            f"{change.name!r} projects them itself. Call it with need_weights=False."
+        )
     if change.scales:
         changed |= _scaled(given, change)
     if change.hides:

@@ -152,6 +152,8 @@ def _run_changed(
         given = {**given, "attention_mask": mask}
     if change.scales:
         given = {**given, "query": change.query(given["query"])}
+    if change.rekeys:
+        given = {**given, "key": change.key(given["key"])}
     with session.suspended() as logsumexps:
         output = function(**given)
     heads = given["query"].shape[-3]

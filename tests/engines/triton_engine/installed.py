@@ -16,4 +16,4 @@ def require_triton() -> None:
         return
     must = os.environ.get("CI") and os.environ.get("GLASSHEAD_CELL") == "vllm"
     left_out = pytest.fail if must else pytest.skip
-    left_out("Triton is not installed: pip install 'glasshead[gpu]'")
+    left_out("Triton is not installed; run pip install 'glasshead[gpu]'")

@@ -82,7 +82,7 @@ def test_plans_on_the_cpu_are_as_they_were():
     [
         ({}, "the inputs are on cpu"),
         ({"score": gh.Gaussian()}, "Gaussian is not an inner product"),
-        ({"normalizer": gh.Sparsemax()}, "the weights of Sparsemax are no exponentials"),
+        ({"normalizer": gh.Sparsemax()}, "the weights of Sparsemax are not exponentials"),
     ],
 )
 def test_refusals(options, reason, monkeypatch):
@@ -137,5 +137,7 @@ def test_without_triton_its_tests_are_left_out_and_fail_where_ci_has_it(
     monkeypatch.setattr(installed, "find_spec", lambda name: None)
     monkeypatch.setenv("CI", ci)
     monkeypatch.setenv("GLASSHEAD_CELL", cell)
-    with pytest.raises(outcome, match=r"^Triton is not installed: pip install 'glasshead\[gpu\]'$"):
+    with pytest.raises(
+        outcome, match=r"^Triton is not installed; run pip install 'glasshead\[gpu\]'$"
+    ):
         installed.require_triton()

@@ -238,7 +238,7 @@ def test_hostile_words_are_words(url, looking):
 def test_what_is_refused_is_told_and_can_be_mended(url, looking):
     look = looking(url, expected=("413",))
     page = look.open(f"#alignment?sentence={'ja+' * 30}")
-    assert "The limit is 24 words" in page.locator(".refused").text_content()
+    assert "A sentence must have at most 24 words" in page.locator(".refused").text_content()
     assert not page.locator(".saving").is_visible()
     assert look.violations() == []
     page.get_by_label("A sentence to translate").fill(GERMAN)

@@ -317,6 +317,10 @@ def test_pointer_and_wheel_move_the_map(looking, stored, square):
     drawn(page)
     query, key = (500 + math.floor(60.5 / 2**0.5), 500 + math.floor(-40.5 / 2**0.5))
     assert value(page) == pytest.approx(square[0, 0, query, key].item(), rel=1e-5)
+    # A cell that is pointed at is shown, and one that is clicked stays.
+    remembered(page, i="3", j="2")
+    page.mouse.down()
+    page.mouse.up()
     page.mouse.down()
     page.mouse.move(middle[0], middle[1] + 60.5, steps=4)
     page.mouse.up()
@@ -340,7 +344,7 @@ def test_the_wheel_keeps_the_key_under_it_from_the_whole_map_on(looking, stored,
     left, up = box["x"] + LEFT + wide / 2, box["y"] + high / 2
     # A browser tells the place of a pointer in whole pixels.
     at = [round(middle + (share - 0.5) * length * cell) for middle in (left, up)]
-    page.mouse.move(*at)
+    page.mouse.click(*at)
     drawn(page)
     column, row = ((at[0] - left) / cell + length / 2, (at[1] - up) / cell + length / 2)
     state = remembered(page, zoom=None)
@@ -380,7 +384,7 @@ def test_each_control_changes_what_is_seen(looking, stored, square):
     most = of_blocks(square[0, 1], 2).max().item() / 4
     top = next(one for one in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1) if one >= most)
     assert legend.inner_text().split()[2] == f"{top:.4f}"
-    slider = page.get_by_label("Top of the colour scale")
+    slider = page.get_by_label("Top of the color scale")
     slider.focus()
     slider.press("Home")
     drawn(page)

@@ -108,7 +108,7 @@ def test_there_is_no_such_head(atlases, layer, head):
 
 def test_a_tile_that_takes_the_overview_waits_for_it(atlases, monkeypatch):
     monkeypatch.setattr("glasshead.studio.atlas._AT_ONCE", 0)
-    with pytest.raises(NotYet, match="takes an overview: have it made first"):
+    with pytest.raises(NotYet, match=r"needs an overview\. Compute it first"):
         atlases.tile(None, 0, 0, (2, 0, 0), Work())
     atlases.overview(None, 0, 0, Work())
     assert atlases.tile(None, 0, 0, (2, 0, 0), Work()).shape == (131, 254)

@@ -178,7 +178,7 @@ def test_a_coarse_tile_of_many_weights_waits_for_the_overview(monkeypatch):
     monkeypatch.setattr("glasshead.studio.atlas._AT_ONCE", 2**18)
     W = gh.Attention(mask=gh.causal()).weights(*inputs()).head(0, 0)
     atlas = Atlas(W)
-    with pytest.raises(NotYetError, match="a tile of level 2 takes the overview, which is not"):
+    with pytest.raises(NotYetError, match="a tile of level 2 needs the overview, which is not"):
         atlas.tile(2, 0, 0)
     atlas.tile(0, 2, 1)
     atlas.tile(1, 1, 1)  # at the edge, few enough

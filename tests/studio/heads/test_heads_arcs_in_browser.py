@@ -72,6 +72,14 @@ def test_arcs_are_the_weights_of_the_row_and_the_column(opened, reading):
     page.wait_for_function("() => document.querySelector('.arcs path[data-query=\"7\"]')")
     assert (arcs(page, "row"), arcs(page, "column")) == row_and_column(P, 7)
     assert here(page, "query") == 7
+    assert "query=5" in address(page)
+    page.locator("h1").hover()
+    page.wait_for_function("() => document.querySelector('.arcs path[data-query=\"5\"]')")
+    assert here(page, "query") == 5
+    page.locator(".arcs .token").nth(7).click()
+    page.locator("h1").hover()
+    assert "query=7" in address(page)
+    assert here(page, "query") == 7
     page.locator(".map canvas").focus()
     page.keyboard.press("ArrowUp")
     expect(page.locator(".arcs .token").nth(6)).to_have_attribute("aria-pressed", "true")

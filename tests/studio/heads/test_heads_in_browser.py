@@ -201,7 +201,7 @@ def test_another_text_is_read_or_refused_beside_it(looking, place, folder, tmp_p
     (tmp_path / "large.txt").write_bytes(b"a" * (2**23 + 1))
     page.locator('.text:not(.compare) input[type="file"]').set_input_files(tmp_path / "large.txt")
     expect(page.locator(".text:not(.compare) .wrong")).to_contain_text(
-        "The limit is 8 388 608 bytes, and this file has 8 388 609"
+        "A text must have at most 8 388 608 bytes, but this file has 8 388 609"
     )
 
 

@@ -3,6 +3,8 @@
 A BERT as wide as MiniLM has heads, in a browser.
 """
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -92,6 +94,19 @@ def test_a_model_of_others_reads_with_what_stands_around_a_text(tmp_path):
     assert reading.words[0] == "<s>"
     assert "".join(reading.words[1:]).strip() == "ab abc a c b"
     torch.testing.assert_close(heads.whole_map(reading, 1, 2).sum(-1), torch.ones(reading.length))
+
+
+def test_layers_that_share_weights_have_roles_and_maps_of_their_own(tmp_path):
+    studio = Studio(bert_folder(tmp_path / "albert", "AlbertModel", num_hidden_layers=5))
+    reading = heads.reading_of(studio, studio.texts.add("tom saw a big red dog"), Work())
+    told = heads.summary(reading)
+    assert (len(set(told["layers"])), told["heads"]) == (5, [3] * 5)
+    assert [len(roles) for roles in told["roles"]] == told["heads"]
+    # The same weights read what the run before wrote: no two maps or scores are the same.
+    maps = [heads.whole_map(reading, layer, 0) for layer in range(5)]
+    assert not any(one.allclose(other) for one, other in pairwise(maps))
+    roles = gh.head_roles(reading.seen, reading.tokens)
+    assert told["scores"]["previous"] == pytest.approx(roles.scores["previous"].numpy())
 
 
 def test_a_text_is_cut_to_what_is_drawn(folder):

@@ -145,8 +145,8 @@ def test_mlps_of_bert_stand_beside_its_attention():
 
 
 def test_layers_that_share_a_module_are_told_apart():
-    reading = type("Reading", (), {"layers": ("a.b", "a.b#1", "a.b#11")})
-    assert view._calls(reading) == [("a.b", 0), ("a.b", 1), ("a.b", 11)]  # type: ignore[arg-type]
+    reading = type("Reading", (), {"layers": ("a.b", "a.c#0", "a.c#11")})
+    assert view._calls(reading) == [("a.b", 0), ("a.c", 0), ("a.c", 11)]  # type: ignore[arg-type]
 
 
 def test_what_is_not_to_be_had_is_refused_in_a_sentence(whole, folder):

@@ -1,7 +1,9 @@
 """The page of a whole model in a browser: its numbers, its keys, its selection, its picture."""
 
 import math
+import re
 from urllib.parse import parse_qs, urlsplit
+from xml.etree import ElementTree as ET
 
 import pytest
 from playwright.sync_api import expect
@@ -196,8 +198,8 @@ def test_the_address_has_what_a_view_was_gone_to_with(looking, serving, folder, 
 @pytest.mark.slow
 def test_a_page_without_a_view_says_which_it_opens(looking, serving, folder):
     look = looking(serving(folder).url)
-    assert address(look.open()).endswith("/#prompt")
-    assert address(look.open("#nothing?x=1")).endswith("/#prompt")
+    for place in ("", "#nothing?x=1"):
+        assert re.search(r"/#prompt\?heads=\d\.\d$", address(look.open(place)))
 
 
 @pytest.mark.slow
@@ -254,3 +256,54 @@ def test_dark_paper_has_no_violation_either(looking, serving, folder):
     look = looking(serving(folder).url, dark=True)
     look.open(PLACE)
     assert look.violations() == []
+
+
+@pytest.mark.slow
+def test_a_head_that_is_near_has_its_name_and_tokens_above_its_columns(
+    looking, serving, folder, tmp_path
+):
+    page = looking(serving(folder).url, height=1100).open("#model?text=a+dog")
+    page.locator("button.node").press("Enter")
+    page.wait_for_function("() => Number(document.querySelector('.whole').dataset.zoom) > 84")
+    page.wait_for_timeout(500)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="SVG").click()
+    download.value.save_as(tmp_path / "model.svg")
+    root = ET.parse(tmp_path / "model.svg").getroot()
+    selected = page.locator("button.node").get_attribute("aria-label").split(".")[0]
+    texts = root.findall(".//{*}text")
+    maps = [each for each in root.findall(".//{*}image") if each.get("width") == each.get("height")]
+    named = [each for each in texts if "".join(each.itertext()) == selected]
+    (own,) = [one for one in maps if any(above(name, one) for name in named)]
+    left, side = float(own.attrib["x"]), float(own.attrib["width"])
+    words = [each for each in texts if "rotate(-50" in (each.get("transform") or "")]
+    tokens = page.locator(".arcs .token").count()
+    columns = [(float(each.attrib["x"]) - 3 - left) / side * tokens - 0.5 for each in words]
+    assert len(columns) > 2
+    assert all(abs(column - round(column)) < 1e-3 for column in columns)
+    assert {round(column) for column in columns} <= set(range(tokens))
+
+
+def above(name, image):
+    """Whether a name stands right above an image."""
+    is_column = name.get("x") == image.get("x")
+    return is_column and 0 < float(image.get("y")) - float(name.get("y")) < 0.1 * float(
+        image.get("height")
+    )
+
+
+@pytest.mark.slow
+def test_a_picture_has_the_letters_of_the_page_and_keeps_spaces(looking, serving, folder, tmp_path):
+    page = looking(serving(folder).url).open(PLACE)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="SVG").click()
+    download.value.save_as(tmp_path / "model.svg")
+    root = ET.parse(tmp_path / "model.svg").getroot()
+    assert root.attrib["font-family"].startswith('"Source Sans 3"')
+    texts = [each for each in root.findall(".//{*}text") if "".join(each.itertext())[:1] == " "]
+    assert len(texts) == TEXT.count(" ")
+    space = "{http://www.w3.org/XML/1998/namespace}space"
+    assert all(each.get(space) == "preserve" for each in texts)
+    style = root.findtext("{*}style", "")
+    assert style.count("data:font/woff2;base64,") == style.count("@font-face") == 3
+    assert "static/" not in style

@@ -123,7 +123,9 @@ def test_a_picture_of_the_user_is_shown_and_a_bad_file_refused(looking, serving,
     assert table(page) == pictures.maps(name, 0, Work())[2].tolist()
     bad = {"name": "bad.png", "mimeType": "image/png", "buffer": b"no picture"}
     page.locator("input[type=file]").set_input_files(bad)
-    expect(page.locator(".refused")).to_contain_text("This file is no picture that can be opened")
+    expect(page.locator(".refused")).to_contain_text(
+        "This file must be a picture that can be opened"
+    )
     # What was shown stays.
     assert table(page) == pictures.maps(name, 0, Work())[2].tolist()
 
@@ -132,7 +134,7 @@ def test_a_picture_that_is_forgotten_is_told_of(looking, serving, folder):
     look = looking(serving(folder).url, expected=SAID)
     page = look.open(f"#picture?image={'0' * 16}")
     expect(page.locator(".refused")).to_have_text(
-        "This picture is no longer here: choose it again.", ignore_case=True
+        "This picture is no longer here. Choose it again.", ignore_case=True
     )
     page.locator("input[type=file]").set_input_files(png((30, 30, 200)))
     expect(page.locator(".refused")).to_have_count(0)

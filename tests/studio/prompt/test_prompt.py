@@ -18,7 +18,7 @@ from glasshead.tasks.classify import TextClassifier
 from glasshead.tasks.tokenizers import trial
 from glasshead.tasks.translate import TextTranslator
 from glasshead.tasks.write import Writer
-from pretrained_folders import llama_folder
+from pretrained_folders import bert_folder, llama_folder
 from translated import translated
 
 TEXT = "a big red dog saw a ball"
@@ -161,6 +161,76 @@ def test_a_classifier_tells_its_labels(tmp_path):
     assert told["loss"] is None
     changed = ask(prompts, "good film", [(0, 0)])
     assert [one["before"] for one in changed["likely"]] != [one["p"] for one in changed["likely"]]
+
+
+def of_a_bert(folder, head, text, **config):
+    """What the studio answers for a BERT with a head, the model's own logits, and the tokens."""
+    import transformers
+
+    kind = f"BertFor{head}"
+    prompts = Prompts(Studio(bert_folder(folder, kind, **config)))
+    tokens = prompts.pass_of(text, (), Work()).reading.tokens
+    with torch.inference_mode():
+        model = getattr(transformers, kind).from_pretrained(folder).eval()
+        return prompts, model(tokens[None]).logits.squeeze(0), tokens
+
+
+LABELS = {"id2label": {0: "bad", 1: "good", 2: "odd", 3: "even", 4: "new"}}
+
+
+def test_a_sequence_classifier_of_hugging_face_tells_its_labels(tmp_path):
+    prompts, logits, _ = of_a_bert(tmp_path, "SequenceClassification", "a big dog", **LABELS)
+    told = ask(prompts, "a big dog", top=7)
+    shares = dict(zip(LABELS["id2label"].values(), logits.softmax(-1).tolist(), strict=True))
+    assert (told["predicts"], told["loss"]) == ("labels", None)
+    assert {one["text"]: one["p"] for one in told["likely"]} == pytest.approx(shares, rel=1e-4)
+    away = ask(prompts, "a big dog", [(0, 1)], top=7)["likely"]
+    assert {one["text"]: one["before"] for one in away} == pytest.approx(shares, rel=1e-4)
+    assert any(one["before"] != one["p"] for one in away)
+
+
+def test_labels_of_which_several_hold_have_a_sigmoid_each(tmp_path):
+    several = {"problem_type": "multi_label_classification", **LABELS}
+    prompts, logits, _ = of_a_bert(tmp_path, "SequenceClassification", "a dog", **several)
+    shares = sorted(logits.sigmoid().tolist(), reverse=True)
+    assert [one["p"] for one in ask(prompts, "a dog")["likely"]] == pytest.approx(shares, rel=1e-4)
+
+
+def test_a_token_classifier_tells_the_label_of_each_token_of_the_text(tmp_path):
+    prompts, logits, _ = of_a_bert(tmp_path, "TokenClassification", "tom saw a dog", **LABELS)
+    told = ask(prompts, "tom saw a dog", top=7)
+    shares, labels = logits.softmax(-1)[1:-1].max(-1)
+    named = [LABELS["id2label"][label] for label in labels.tolist()]
+    words = zip(["tom", "saw", "a", "dog"], named, strict=True)
+    assert told["predicts"] == "token_labels"
+    assert [one["text"] for one in told["likely"]] == [f"{word} → {label}" for word, label in words]
+    assert [one["p"] for one in told["likely"]] == pytest.approx(shares.tolist(), rel=1e-4)
+
+
+def test_a_masked_language_model_tells_candidates_for_its_first_blank(tmp_path):
+    text = "tom saw a [MASK] dog and a [MASK]"
+    prompts, logits, tokens = of_a_bert(tmp_path, "MaskedLM", text)
+    told = ask(prompts, text)
+    expected = logits[tokens.tolist().index(4)].softmax(-1).topk(5).values
+    assert (told["predicts"], told["blank"], told["loss"]) == ("blanks", "[MASK]", None)
+    assert [one["p"] for one in told["likely"]] == pytest.approx(expected.tolist(), rel=1e-4)
+    assert ask(prompts, "tom saw a dog")["likely"] == []
+
+
+def test_a_head_without_weights_in_the_file_predicts_nothing(tmp_path):
+    folder = bert_folder(tmp_path, "BertModel")
+    config = json.loads((folder / "config.json").read_text())
+    named = {"architectures": ["BertForSequenceClassification"]}
+    (folder / "config.json").write_text(json.dumps(config | named))
+    told = ask(Prompts(Studio(folder)), "a big dog")
+    assert (told["predicts"], told["likely"]) == ("nothing", [])
+
+
+def test_layers_that_share_weights_lose_no_head_alone(tmp_path):
+    prompts = Prompts(Studio(bert_folder(tmp_path, "AlbertForMaskedLM")))
+    for layer in range(2):
+        with pytest.raises(Refusal, match=r"layers that share one attention"):
+            ask(prompts, "a big dog", [(layer, 0)])
 
 
 def test_a_translator_tells_its_candidates(tmp_path):

@@ -12,6 +12,7 @@ from glasshead.studio.studio import Studio
 from glasshead.studio.views.prompt import Prompts
 from glasshead.studio.views.steps import steps_data
 from glasshead.studio.views.steps_request import StepsRequest
+from pretrained_folders import bert_folder
 from studio.conftest import LANGUAGES, address, quickly, together
 from studio.small_runs import SmallRun
 
@@ -68,6 +69,13 @@ def test_arcs_have_the_weights_of_the_heads_that_are_shown(looking, serving, fol
     page.locator(".arcs .token").nth(2).hover()
     column = {(row, 2): P[row, 2].item() for row in range(len(P)) if row != 2 and P[row, 2] >= 0.02}
     assert arcs(page, "column") == column
+    # A token that is pointed at is shown, and one that is clicked stays.
+    assert "query=5" in address(page)
+    page.locator(".grid").first.hover()
+    assert arcs(page, "row") == expected
+    page.locator(".arcs .token").nth(2).click()
+    page.locator(".grid").first.hover()
+    assert arcs(page, "column") == column
     assert "query=2" in address(page)
     # A second head joins, in a colour of its own.
     page.locator('.grid [data-layer="0"][data-head="1"]').click()
@@ -78,6 +86,49 @@ def test_arcs_have_the_weights_of_the_heads_that_are_shown(looking, serving, fol
     )
     assert len(set(strokes)) == 2
     assert page.locator(".legend .key").all_inner_texts() == ["Layer 1, head 2", "Layer 0, head 1"]
+
+
+@pytest.mark.slow
+def test_the_bars_are_of_the_query_and_the_head_stays_while_one_types(looking, serving, folder):
+    look = looking(serving(folder).url)
+    page = look.open(PLACE)
+    tokens = page.locator(".arcs .token")
+    expect(tokens.last).to_have_attribute("aria-pressed", "true")
+    shown = address(page).split("heads=")[1].split("&")[0]
+    page.locator("textarea").fill("the dog saw the ball and the cat")
+    page.wait_for_function("() => document.querySelectorAll('.arcs .token').length > 7")
+    drawn(page)
+    expect(tokens.last).to_have_attribute("aria-pressed", "true")
+    assert f"heads={shown}" in address(page)
+    # The last head that was clicked is told of, and opened in the other views.
+    page.locator('.grid [data-layer="0"][data-head="1"]').click()
+    drawn(page)
+    assert page.locator(".why").inner_text().startswith("In layer 0, head 1,")
+    address(page)
+    page.get_by_role("link", name="Steps", exact=True).click()
+    page.locator(".steps.view h2", has_text="Layer 0, head 1").wait_for()
+
+
+@pytest.mark.slow
+def test_an_arc_to_another_line_leaves_by_a_margin(looking, serving, folder):
+    page = looking(serving(folder).url, width=390, height=844).open(
+        PLACE + 8 * "+and+a+cat" + "&heads=1.2"
+    )
+    lines, paths, width = page.evaluate("""() => {
+      const all = [...document.querySelectorAll(".arcs .token")];
+      const paths = [...document.querySelectorAll(".arcs path[data-kind=row]")];
+      return [
+        all.map(({ offsetTop }) => offsetTop),
+        paths.map((one) => [+one.dataset.query, +one.dataset.key, one.getAttribute("d")]),
+        document.querySelector(".arcs").clientWidth,
+      ];
+    }""")
+    between = [d for query, key, d in paths if lines[query] != lines[key]]
+    assert between
+    assert all(d.count("M") == 1 for query, key, d in paths if lines[query] == lines[key])
+    for d in between:
+        ends = {float(half.split()[-2]) for half in d.split("M")[1:]}
+        assert ends == {0.0, float(width)}
 
 
 @pytest.mark.slow
@@ -275,3 +326,18 @@ def test_a_run_without_a_model_is_refused_once(looking, serves, tmp_path):
         told = page.locator(".refused, .wrong:not(:empty)").first.inner_text()
         assert "config.json is not what training wrote" in told
         assert len(refused) <= 1, view
+
+
+@pytest.mark.slow
+def test_a_masked_language_model_fills_a_blank(looking, serving, tmp_path):
+    folder = bert_folder(tmp_path / "bert", "BertForMaskedLM")
+    page = looking(serving(folder).url).open("#prompt?text=tom+saw+a+[MASK]+dog")
+    expect(page.locator(".likely h2")).to_have_text("Candidates for [MASK]")
+    # The query is the blank, which the bars are about: it is the fifth token, after [CLS].
+    expect(page.locator(".arcs .token").nth(4)).to_have_attribute("aria-pressed", "true")
+    word = page.locator(".bars button").first.inner_text()
+    page.locator(".bars button").first.click()
+    expect(page.locator("textarea")).to_have_value(f"tom saw a {word} dog")
+    expect(page.locator(".loss")).to_have_text(
+        "Write [MASK] in place of a word to see what the model puts there."
+    )

@@ -115,12 +115,30 @@ def held(report) -> Held:
     return held_in(report.html())
 
 
+@pytest.fixture(scope="package")
+def alone() -> gh.Report:
+    """A report without a model, which shows the steps of a sentence."""
+    return gh.Report(None, TEXT)
+
+
+@pytest.fixture(scope="package")
+def steps_held(alone) -> Held:
+    return held_in(alone.html())
+
+
+@pytest.fixture(scope="package")
+def steps_page(alone, tmp_path_factory) -> Path:
+    file = tmp_path_factory.mktemp("shared") / "steps.html"
+    alone.save(file)
+    return file
+
+
 @pytest.fixture
 def offline(looking, page):
     """Opens the report as a file, where every request but that of the file itself is a fault."""
 
-    def offline(**options):
-        look = looking(page.as_uri(), **options)
+    def offline(file=page, **options):
+        look = looking(file.as_uri(), **options)
         look.page.context.set_offline(True)
         look.asked = []
         look.on("request", lambda asked: look.asked.append(asked.url.split("#")[0]))

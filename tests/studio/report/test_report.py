@@ -65,16 +65,21 @@ def test_every_tile_of_the_atlas_is_the_watched_one(held, seen):
     assert len(tokens["tokens"]) == TOKENS
 
 
-def test_every_step_is_the_librarys(held):
+def test_every_step_is_the_librarys(steps_held):
     sentence = re.split(r"(?<=[.!?])\s", TEXT)[0]
-    asked = keys_of(held.told, "steps")
+    asked = keys_of(steps_held.told, "steps")
     assert len(asked) > 10
     for each in asked:
-        answer = held.told[key_of("steps", each)]
+        answer = steps_held.told[key_of("steps", each)]
         expected = steps_data(StepsRequest(text=sentence, **each), Limits())
         assert answer["matrices"] == expected["matrices"]
-    told = held.told["steps/words|lang=en"]
+    told = steps_held.told["steps/words|lang=en"]
     assert told == plain(steps_words(StepsRequest(text=sentence), "en", Limits()))
+
+
+def test_next_to_the_maps_of_a_model_there_are_no_generated_vectors(held):
+    assert "steps" not in held.told["about"]["views"]
+    assert not [key for key in held.told if key.startswith("steps")]
 
 
 def test_every_alignment_is_the_translators(held, run):
@@ -98,7 +103,7 @@ def test_the_page_tells_what_it_is_of_and_not_where_it_lay(report, run, held):
         "kind": "translate",
         "problem": None,
     }
-    assert about["views"] == dict.fromkeys(("steps", "heads", "alignment", "atlas"))
+    assert about["views"] == dict.fromkeys(("heads", "alignment", "atlas"))
     assert about["languages"] == {"en": "English"}
     assert [key for key in held.told if key.startswith("words")] == ["words|lang=en"]
     html = report.html()
@@ -108,10 +113,10 @@ def test_the_page_tells_what_it_is_of_and_not_where_it_lay(report, run, held):
     assert repr(report) == f"Report of {TEXT[:40] + '…'!r} in en"
 
 
-def test_what_is_left_out_is_told(held):
+def test_what_is_left_out_is_told(held, steps_held):
     notes = held.told["about"]["notes"]
     beginning = r"This is the beginning of the text \(words and marks: \d+\)\. .*"
-    assert re.fullmatch(beginning, notes["steps"][0])
+    assert re.fullmatch(beginning, steps_held.told["about"]["notes"]["steps"][0])
     assert notes["alignment"] == [
         "This is the beginning of the text (sentences: 2). The studio accepts any sentence."
     ]
@@ -185,7 +190,7 @@ def test_errors(run, tmp_path):
         gh.Report(run, " \n")
     with pytest.raises(ValueError, match="lang must be one of en, tr, es, zh-Hant, zh-Hans"):
         gh.Report(run, "text", lang="de")
-    with pytest.raises(Refusal, match="none is no folder: name one of a run"):
+    with pytest.raises(Refusal, match=r"none is not a folder\. Name one of a run"):
         gh.Report(tmp_path / "none", "text")
     x = torch.eye(3)
     gh.Attention().weights(x, x).save(tmp_path / "kept.safetensors")

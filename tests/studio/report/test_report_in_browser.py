@@ -20,7 +20,7 @@ from glasshead.studio.views.steps_request import StepsRequest
 from studio.conftest import LANGUAGES, WIDTHS, address, quickly
 from studio.report.conftest import HOSTILE, TEXT
 
-VIEWS = ("steps", "heads", "alignment", "atlas")
+VIEWS = ("heads", "alignment", "atlas")
 
 
 CELLS = """() => [...document.querySelectorAll("table[data-matrix] td[data-cell]")].map(
@@ -37,20 +37,15 @@ def test_every_view_opens_without_a_request(offline, view):
     page = look.open(f"#{view}")
     assert page.locator("h1").inner_text().lower().endswith(view)
     assert page.locator(".refused").count() == 0
-    assert page.locator("nav a").all_inner_texts() == [
-        "Steps",
-        "Attention heads",
-        "Alignment",
-        "Atlas",
-    ]
+    assert page.locator("nav a").all_inner_texts() == ["Attention heads", "Alignment", "Atlas"]
     assert page.get_by_label("Language").count() == 0
     assert page.locator("textarea, form, input[type=file]").count() == 0
     assert look.violations() == []
     assert set(look.asked) <= {look.url, "about:blank"}
     # By links, too.
-    page.get_by_role("link", name="Steps").click()
-    page.wait_for_selector("section.steps .body[data-drawn]")
-    assert address(page).startswith(f"{look.url}#steps")
+    page.get_by_role("link", name="Atlas").click()
+    page.wait_for_selector("section.atlas .body[data-drawn]")
+    assert address(page).startswith(f"{look.url}#atlas")
 
 
 @pytest.mark.slow
@@ -70,7 +65,7 @@ def test_nothing_of_the_text_or_the_name_becomes_markup(looking, studio, tmp_pat
     file = tmp_path / "report.html"
     gh.Report(studio, text).save(file)
     look = looking(file.as_uri())
-    look.open("#steps")
+    look.open("#atlas")
     for view in VIEWS:
         page = look.go(f"#{view}?")
         assert page.locator("img:not(header img), script, iframe").count() == 0
@@ -92,18 +87,18 @@ def assert_steps(page, sentence, **given):
 
 
 @pytest.mark.slow
-def test_steps_are_the_librarys_at_every_stop(offline, held):
-    sentence = held.told["steps"]["text"]
-    options = held.told["steps"]["options"]
+def test_steps_are_the_librarys_at_every_stop(offline, steps_page, steps_held):
+    sentence = steps_held.told["steps"]["text"]
+    options = steps_held.told["steps"]["options"]
     assert len(options["beta"]) > 3
     assert len(options["normalizer"]) > 1
-    page = offline().open("#steps")
+    page = offline(steps_page).open("#steps")
     assert_steps(page, sentence)
-    page.get_by_label("Sharpness").press("Home")
+    page.get_by_label("Inverse temperature").press("Home")
     betas = [stop["name"] for stop in options["beta"]]
     for beta in betas:
         assert_steps(page, sentence, beta=beta)
-        page.get_by_label("Sharpness").press("ArrowRight")
+        page.get_by_label("Inverse temperature").press("ArrowRight")
     for normalizer in options["normalizer"]:
         page.get_by_label("Normalizer").select_option(normalizer["name"])
         page.wait_for_selector(".view .body[data-drawn]")
@@ -112,7 +107,7 @@ def test_steps_are_the_librarys_at_every_stop(offline, held):
     for mask in masks:
         page.get_by_role("group", name="Mask").get_by_text(mask, exact=True).click()
     last = {"mask": masks[-1], "normalizer": options["normalizer"][-1]["name"]}
-    page.get_by_label("Sharpness").press("Home")
+    page.get_by_label("Inverse temperature").press("Home")
     assert_steps(page, sentence, beta=betas[0], **last)
     # What is not to be chosen is not offered.
     assert page.get_by_label("Explained word").count() == (len(options["query"]) > 1)
@@ -177,7 +172,7 @@ def test_atlas_is_the_librarys_under_the_cross_hair(offline, held):
 @pytest.mark.slow
 def test_every_width(offline):
     look = offline(dark=True)
-    look.open("#steps")
+    look.open("#atlas")
     for view in VIEWS:
         look.go(f"#{view}?")
         for width in WIDTHS:
@@ -196,7 +191,7 @@ def test_it_speaks_its_own_language_whatever_the_browsers(looking, tmp_path, lan
     assert page.evaluate("document.documentElement.lang") == language
     assert page.locator("h1").inner_text() == words(language)["steps.title"]
     assert page.get_by_role("combobox", name="Language").count() == 0
-    for view in VIEWS:
+    for view in ("steps", *VIEWS):
         assert f"{view}." not in look.go(f"#{view}?").inner_text("body")
 
 
@@ -219,11 +214,11 @@ def test_a_notebook_shows_it_in_a_frame(looking, report, tmp_path):
     page = look.page
     page.goto(look.url)
     frame = page.frame_locator("iframe")
-    for view in ("Atlas", "Alignment", "Attention heads", "Steps"):
+    for view in ("Atlas", "Alignment", "Attention heads"):
         frame.get_by_role("link", name=view, exact=True).click()
         frame.locator(f"section.{view.lower().split()[-1]} .body[data-drawn]").wait_for()
         assert frame.locator("[aria-current=page]").inner_text() == view
-    frame.get_by_label("Sharpness").press("Home")
+    frame.get_by_text("logarithmic", exact=True).click()
     frame.locator(".body[data-drawn]").wait_for()
     assert address(page) == look.url
     assert page.locator("#own").inner_text() == "x"
@@ -236,13 +231,13 @@ def test_a_notebook_shows_it_in_a_frame(looking, report, tmp_path):
     )
     with page.expect_download() as saved:
         frame.get_by_role("button", name="PNG").click()
-    assert saved.value.suggested_filename == "glasshead-steps.png"
+    assert saved.value.suggested_filename == "glasshead-heads.png"
     assert min(Image.open(io.BytesIO(saved.value.path().read_bytes())).size) > 300
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("place", "dark"), [("file", False), ("studio", True)])
-def test_pictures_of_every_view(offline, looking, serving, run, held, dark, place):
+def test_pictures_of_every_view(offline, looking, serving, run, dark, place):
     look, text = offline(dark=dark), None
     if place == "studio":
         served = serving(run)

@@ -123,7 +123,7 @@ def test_what_cannot_be_compared_is_refused(client, text, trained):
     made = WRITE.begin(other, folder, "glasshead train write")
     train(made.task, made.source, made.held_out, made.settings.training, folder)
     answer = compared(client, text, "own/best", "shallow/best")
-    assert "do not read the same tokens by the same heads" in answer.json()["detail"]
+    assert "must read the same tokens with the same heads" in answer.json()["detail"]
 
 
 def test_a_head_of_the_log_is_found_among_those_of_the_view(client, text, trained):

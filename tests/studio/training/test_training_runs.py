@@ -66,7 +66,7 @@ def test_a_change_of_any_of_them_is_told(runs):
 
 def test_too_many_runs_are_refused_and_a_run_that_is_gone_is_told_of(runs):
     over = TrainingRuns(runs["own"].folder.path)
-    with pytest.raises(Refusal, match="at most 5 other runs are drawn over one, got 6"):
+    with pytest.raises(Refusal, match="at most 5 other runs can be drawn over one, got 6"):
         over.summary(chosen=[str(at) for at in range(MOST_OVER + 1)])
     runs["own"].folder.config.unlink()
     with pytest.raises(NotThere, match="there is no run"):

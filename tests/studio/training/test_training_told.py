@@ -167,7 +167,7 @@ def test_without_a_run_there_is_none():
     client = TestClient(application(Studio()), base_url="http://127.0.0.1")
     answer = client.get("/api/training")
     assert answer.status_code == 404
-    assert "start the studio with the folder of one" in answer.json()["detail"]
+    assert "Start the studio with the folder of one" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("kind", ["none", "weights", "model"])
@@ -179,12 +179,12 @@ def test_what_is_no_run_has_no_learning_curve(tmp_path, kind):
     }[kind]()
     (tmp_path / "kept.safetensors").write_bytes(b"")
     holds = {
-        "none": "there is none here",
-        "model": f"{place} holds a model without its training",
-        "weights": f"{place} holds stored weights alone",
+        "none": "no model",
+        "model": f"a model without its training in {place}",
+        "weights": f"stored weights alone in {place}",
     }[kind]
     answer = ask(application(Studio(place)), "/api/training")
     assert (answer.status, json.loads(answer.body)["detail"]) == (
         404,
-        f"a learning curve needs a run, and {holds}: start the studio with the folder of one.",
+        f"a learning curve needs a run, got {holds}. Start the studio with the folder of one.",
     )

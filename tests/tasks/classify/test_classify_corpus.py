@@ -216,7 +216,7 @@ def test_a_label_that_training_never_saw_is_told_by_file_and_line(
     with pytest.raises(ValueError) as caught:
         read_labelled([str(path)], known=("bad", "good"))
     assert str(caught.value) == (
-        f"{path}, line {line}: expected a label of the training texts, got 'godo': did "
+        f"{path}, line {line}: expected a label of the training texts, got 'godo'. Did "
         "you mean 'good'?"
     )
 

@@ -321,7 +321,7 @@ def test_a_file_without_a_tokenizer_is_named(tmp_path, content, match):
 
 
 def test_files_that_cannot_be_written_or_found(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no file .*a\.json: check"):
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*a\.json\. Check"):
         Tokenizer.load(tmp_path / "a.json")
     with pytest.raises(FileNotFoundError, match=r"cannot be written \(No such file"):
         KINDS["bpe"].save(tmp_path / "none" / "a.json")

@@ -171,7 +171,7 @@ def test_a_folder_that_is_taken_away_is_told(tmp_path):
             shutil.rmtree(tmp_path)
             return super().metrics(sums)
 
-    with pytest.raises(OSError, match=r"model.safetensors cannot be written|there is no folder"):
+    with pytest.raises(OSError, match="model.safetensors cannot be written|there is no folder"):
         run(tmp_path, task=Removing())
 
 

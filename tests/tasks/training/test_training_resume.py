@@ -155,7 +155,7 @@ def test_more_steps_go_on_from_the_last_checkpoint(tmp_path):
 def test_a_finished_run_says_so(tmp_path):
     run(tmp_path)
     with pytest.raises(
-        ValueError, match=r"has finished, with 13 steps of 13\. To continue, ask for mo"
+        ValueError, match=r"steps must be above 13, .*, got 13\. To continue, ask for mo"
     ):
         run(tmp_path, resume=True)
 
@@ -294,7 +294,9 @@ def test_a_file_system_without_links_keeps_the_checkpoint_before(tmp_path, monke
 def test_a_finished_run_says_how_many_steps_go_on(tmp_path):
     run(tmp_path)
     shorter = dataclasses.replace(SETTINGS, steps=6)
-    with pytest.raises(ValueError, match=r"13 steps of 6\. To continue, ask for more, as in .*=26"):
+    with pytest.raises(
+        ValueError, match=r"above 13, .*, got 6\. To continue, ask for more, as in .*=26"
+    ):
         run(tmp_path, shorter, resume=True)
 
 

@@ -215,7 +215,7 @@ def test_early_stopping_ends_after_validations_that_are_no_better(tmp_path):
         ({"clip": float("inf")}, "clip must be a norm above 0, or None .*, got inf"),
         ({"betas": (True, 0.9)}, r"betas must be two numbers .* got \(True, 0.9\)"),
         ({"learning_rate": "0.1"}, "learning_rate must be a number from 0, got '0.1'"),
-        ({"optimiser": "sgd"}, "TrainingSettings has no 'optimiser': did you mean 'optimizer'"),
+        ({"optimiser": "sgd"}, "TrainingSettings has no 'optimiser'. Did you mean 'optimizer'"),
         ({"warmup": 1000}, "warmup must be fewer steps than there are, 1000, got 1000"),
     ],
 )

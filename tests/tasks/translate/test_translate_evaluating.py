@@ -138,7 +138,7 @@ def test_without_files_what_was_held_out_is_evaluated(tmp_path):
     assert (found.texts, len(sources)) == (3, 3)
     assert {*sources} < {pair.german for pair in pairs(31, seed=3)}
     (tmp_path / "train.de").write_text("anders\n" * 31)
-    with pytest.raises(ValueError, match="the texts must be those .*: name files to evaluate on"):
+    with pytest.raises(ValueError, match="the texts must be those .*Name files to evaluate on"):
         evaluate(translator, strategy=Greedy())
 
 

@@ -50,7 +50,7 @@ def test_assignments_go_where_their_key_belongs():
     [
         ("steps", "--set must be key=value, as in --set steps=500, got 'steps'. Add the value."),
         ("=5", "--set must be key=value"),
-        ("stepz=5", "--set has no 'stepz': did you mean 'steps'?"),
+        ("stepz=5", "--set has no 'stepz'. Did you mean 'steps'?"),
         ("sha256=5", "--set has no 'sha256'"),
         ("vocab_size=5", "--set has no 'vocab_size'"),
         ("steps=many", "steps must be a whole number of at least 1, got 'many'"),
@@ -71,7 +71,7 @@ def test_bad_assignments_are_told(assignment, said):
 
 
 def test_an_unknown_preset_is_told():
-    with pytest.raises(ValueError, match="--preset has no 'nanno': did you mean 'nano'?"):
+    with pytest.raises(ValueError, match="--preset has no 'nanno'. Did you mean 'nano'?"):
         WriteSettings.from_preset("nanno")
 
 
@@ -97,7 +97,7 @@ def test_they_are_what_a_run_is_evaluated_on(files, tmp_path):
     writer = Writer.load(written(tmp_path / "run", files=(train,), held_out=(valid,)).path)
     assert evaluate(writer) == evaluate(writer, [valid])
     (tmp_path / "valid.txt").write_text("Her red ball. " * 7)
-    with pytest.raises(ValueError, match="the texts must be those .*: name a FILE to evaluate on"):
+    with pytest.raises(ValueError, match="the texts must be those .*. Name a FILE to evaluate on"):
         evaluate(writer)
 
 

@@ -189,7 +189,7 @@ def test_a_run_goes_on_with_the_same_texts_alone(tmp_path):
         ValueError, match="the texts must be those that the run in .* began with, got others"
     ):
         WRITE.go_on(folder)
-    with pytest.raises(ValueError, match="the texts must be those .*: name a FILE to evaluate on"):
+    with pytest.raises(ValueError, match="the texts must be those .*. Name a FILE to evaluate on"):
         evaluate(Writer.load(folder.path))
 
 

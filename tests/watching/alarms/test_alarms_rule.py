@@ -72,9 +72,9 @@ def test_the_alarm_says_what_it_saw():
         Alarm(7, "a", 2, "maximum_logit", 123.5, 100.0),
     ]
     assert told[0].sentence.startswith(
-        "step 7: the entropy of head 2 in a is 0.05 of its maximum, below 0.1: lower the learn"
+        "step 7: the entropy of head 2 in a is 0.05 of its maximum, below 0.1. Lower the learn"
     )
-    assert "the maximum score of head 2 in a is 124, above 100: lower" in told[1].sentence
+    assert "the maximum score of head 2 in a is 124, above 100. Lower" in told[1].sentence
     assert "in the model is" in Alarm(1, "", 0, "maximum_logit", 2.0, 1.0).sentence
 
 

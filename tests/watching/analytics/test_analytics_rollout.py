@@ -362,6 +362,6 @@ def test_without_networkx_it_says_how_to_get_it(monkeypatch):
     seen, _ = watched([], keep="weights")
     monkeypatch.setitem(sys.modules, "networkx", None)
     with pytest.raises(
-        ImportError, match=r"^flow takes networkx, .*: pip install 'glasshead\[flow\]'.$"
+        ImportError, match=r"^flow needs networkx, .*Run pip install 'glasshead\[flow\]'.$"
     ):
         gh.flow(seen)

@@ -200,7 +200,7 @@ class Squared(nn.Module):
 def test_heads_that_go_elsewhere_are_refused(build):
     layer = build()
     with (
-        pytest.raises(UnseenError, match=r"go to a linear projection alone, but those of ''"),
+        pytest.raises(UnseenError, match=r"go to a linear projection alone, but the heads of ''"),
         gh.head_writes(layer),
     ):
         layer(torch.rand(1, 5, 2))

@@ -207,7 +207,9 @@ def test_a_layer_and_a_row_are_chosen():
     other = negative.of("cat", layers="mid_block").weights
     assert not torch.equal(middle["cat"].weights, other)
     assert list(middle) == ["cat", "red hat"]
-    with pytest.raises(KeyError, match="'dog' is no word of the maps; there is cat, red hat"):
+    with pytest.raises(
+        KeyError, match=r"'dog' is not a word of the maps\. Use one of cat, red hat"
+    ):
         middle["dog"]
     with pytest.raises(ValueError, match="of 1 layers and 1 steps, counted from 0"):
         middle.of("cat", steps=[3])
@@ -279,7 +281,9 @@ def test_what_has_no_prompt_is_refused():
         painter.above, x[:, :20], encoder_hidden_states
     )
     with (
-        pytest.raises(gh.watching.UnseenError, match="'above', where 20 queries are no level of"),
+        pytest.raises(
+            gh.watching.UnseenError, match="'above', where 20 queries are not a level of"
+        ),
         gh.prompt_maps(painter, WORDS),
     ):
         painter(sample, text)
@@ -303,7 +307,7 @@ def test_an_unknown_order_of_prompt_and_picture_is_refused():
     model.set_attn_processor(Custom())
     with (
         pytest.raises(
-            gh.watching.UnseenError, match=r"Custom does not tell whether .* picture\. Omit it with"
+            gh.watching.UnseenError, match=r"Custom does not show whether .* picture\. Omit it with"
         ),
         torch.no_grad(),
         gh.prompt_maps(model, WORDS),

@@ -230,9 +230,9 @@ def test_a_result_is_had_by_name_as_a_table_and_from_a_file(tmp_path):
     again = type(result).load(tmp_path / "corpus.safetensors")
     assert_equal(again, {layer: result[layer] for layer in result}, atol=0, rtol=0)
     assert (again.statistics, again.documents) == (result.statistics, 2)
-    with pytest.raises(KeyError, match="'third' was not seen; there is first, second"):
+    with pytest.raises(KeyError, match=r"'third' was not observed\. Use one of first, second"):
         result["third"]
-    with pytest.raises(KeyError, match="'top' was not asked; there is entropy"):
+    with pytest.raises(KeyError, match=r"'top' was not requested\. Use one of entropy"):
         result.to_frame("top")
     with pytest.raises(ValueError, match="needs statistics of the same axes, got ent"):
         result.to_frame("entropy", "received")

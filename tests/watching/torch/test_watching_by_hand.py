@@ -626,7 +626,7 @@ class TestFeatures:
         ):
             model(x)
         with (
-            pytest.raises(ValueError, match="that of '' it did not follow as one of tokens to tok"),
+            pytest.raises(ValueError, match="it did not follow the attention of '' as one of tok"),
             gh.watch(model, [gh.Entropy()]),
             gh.intervene(model, {"": [gh.ZeroAblation(heads=[0])]}),
         ):
@@ -709,8 +709,8 @@ WAYS = {over_the_scores: "Write them to a tensor of their own, or omit"}
     [
         (differential, "combines the weights of several softmaxes"),
         (landmarks, "combines the weights of several softmaxes"),
-        (mixed_queries, "multiplies its weights along another axis than that of its softmax"),
-        (more_heads, "multiplies its weights along another axis than that of its softmax"),
+        (mixed_queries, "multiplies its weights along another axis than its softmax"),
+        (more_heads, "multiplies its weights along another axis than its softmax"),
         (with_a_sink, "takes only a part of the weights of its softmax"),
         (over_the_scores, "writes its weights over its scores"),
         (banded, "passes its weights on through aten::.*pad"),
@@ -933,7 +933,7 @@ class TestTheWatch:
         with gh.watch(model, [gh.Entropy()]) as seen:
             model(x)
         words = f"queries · keys, times {SCALE:.4g}, softmax, · values"
-        assert f"by hand: {words}" in repr(seen[""][0])
+        assert f"explicit attention: {words}" in repr(seen[""][0])
         seen.save(tmp_path / "seen.safetensors")
         assert gh.Seen.load(tmp_path / "seen.safetensors")[""][0].by_hand == words
 
@@ -1076,7 +1076,7 @@ class TestTheTrace:
             ),
             (
                 lambda q, k, v: F.scaled_dot_product_attention(q, k, v, dropout_p=0.5),
-                "keep='trace' needs attention without dropout, and 'the model' drops weights",
+                "keep='trace' needs attention without dropout, but 'the model' drops weights",
             ),
         ],
         ids=["softcap", "dropout"],

@@ -164,7 +164,7 @@ def test_without_modes_a_watch_is_refused_and_ablation_is_not(monkeypatch):
 def test_transforms_that_may_be_vmap_are_refused(name, take_away):
     take_away(name)
     model, x = Attention(causal), torch.randn(BATCH, LENGTH, WIDTH)
-    sentence = "cannot tell torch.vmap from other transforms"
+    sentence = "cannot distinguish torch.vmap from other transforms"
     for transform in (torch.vmap, lambda run: torch.func.vjp(run, x)[1]):
         with pytest.raises(RuntimeError, match=sentence), gh.watch(model, [gh.Entropy()]):
             transform(model)(x)
@@ -198,7 +198,7 @@ def test_subclasses_that_may_have_no_numbers_are_refused(take_away):
     take_away("torch._subclasses.fake_tensor.is_fake")
     with FakeTensorMode():
         model, x = Attention(causal), torch.randn(BATCH, LENGTH, WIDTH)
-        sentence = "cannot tell which subclasses of Tensor have numbers on PyTorch"
+        sentence = "cannot determine which subclasses of Tensor have numbers on PyTorch"
         with pytest.raises(RuntimeError, match=sentence), gh.watch(model, [gh.Entropy()]):
             model(x)
 
@@ -223,7 +223,7 @@ def test_a_forward_pass_that_may_be_run_anew_is_refused(reentrant, take_away):
     inner, x = Attention(causal), torch.randn(BATCH, LENGTH, WIDTH, requires_grad=True)
     model = nn.Sequential(inner)
     model.forward = partial(checkpoint, inner, use_reentrant=reentrant)
-    sentence = "cannot tell a forward pass from one that gradient checkpointing runs again"
+    sentence = "cannot distinguish a forward pass from one that gradient checkpointing runs again"
     with pytest.raises(RuntimeError, match=sentence), gh.watch(model, [gh.Entropy()]):
         model(x).sum().backward()
 
@@ -232,7 +232,7 @@ def test_heads_are_not_left_in_a_backward_pass_of_another_thread(take_away):
     take_away("torch._C._current_graph_task_id")
     model, x = Attention(causal), torch.randn(BATCH, LENGTH, WIDTH)
     with (
-        pytest.raises(RuntimeError, match="cannot tell whether what ran in another thread"),
+        pytest.raises(RuntimeError, match="cannot determine whether what ran in another thread"),
         gh.ablate(model, {"": [1]}),
         ThreadPoolExecutor(1) as pool,
     ):
@@ -311,7 +311,7 @@ def test_modules_that_cannot_be_told_apart_are_refused(monkeypatch):
     assert nn.Module.__call__.__code__ is module_calls._CALL
     monkeypatch.setattr(module_calls, "_CALL", None)
     for block in (lambda: gh.watch(model, [gh.Entropy()]), lambda: gh.ablate(model, {"": [1]})):
-        with pytest.raises(RuntimeError, match="cannot tell which module runs on PyTorch"):
+        with pytest.raises(RuntimeError, match="cannot determine which module runs on PyTorch"):
             block().__enter__()
 
 

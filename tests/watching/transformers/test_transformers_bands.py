@@ -118,7 +118,7 @@ def test_what_is_seen_is_what_the_model_returns(name, on_all, padded, mode):
             call = watched[-1]
             expected = weights_of(name, model, given, layer).detach()
             check(call, expected)
-            beside = " beside global tokens" if on_all else ""
+            beside = " next to global tokens" if on_all else ""
             assert call.by_hand == (
                 f"queries · keys, a band of {WINDOWS[layer] + 1} keys{beside}, softmax, · values"
             )
@@ -251,7 +251,7 @@ class TestWhatIsKept:
         [
             (
                 "trace",
-                "keep='trace' needs attention whose queries, .* but those of 'encoder",
+                "keep='trace' needs attention whose queries, .* but the heads of 'encoder",
             ),
             ("gradients", "keep='gradients' needs attention whose output .* 'encoder.layer.0"),
         ],
@@ -286,7 +286,7 @@ class TestWhatIsRefused:
 
         monkeypatch.setattr(kind, method, doubled)
         told = self.refused(model, given)
-        assert "that of 'encoder.layer.0.attention.self' gave another output. Omit it with" in told
+        assert "'encoder.layer.0.attention.self' gave another output. Omit it with" in told
 
     def test_one_more_softmax(self, monkeypatch):
         model, given = built("longformer"), given_to("longformer")
@@ -299,7 +299,9 @@ class TestWhatIsRefused:
         monkeypatch.setattr(kind, "_sliding_chunks_matmul_attn_probs_value", again)
         told = self.refused(model, given)
         assert "LongformerSelfAttention at 'encoder.layer.0.attention.self' lays its band" in told
-        assert told.endswith("otherwise than is known of transformers. Omit it with layers=.")
+        assert told.endswith(
+            "differently from what is known of transformers. Omit it with layers=."
+        )
 
     def test_interventions(self):
         model, given = built("longformer"), given_to("longformer")
@@ -307,7 +309,7 @@ class TestWhatIsRefused:
         told = self.refused(model, given, ValueError, changes)
         assert told == (
             "intervene changes attention whose weights are a matrix, but LongformerSelfAttention "
-            "has those of a band. Omit it."
+            "has the weights of a band. Omit it."
         )
 
 

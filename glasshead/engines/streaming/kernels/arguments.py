@@ -193,6 +193,68 @@ class HeadCalls(NamedTuple):
     room: int
 
 
+class PagedTask(NamedTuple):
+    """Queries of requests, and the paged cache that has their keys; see `kernels.paged`.
+
+    Attributes:
+        requests: A row each, by the columns of `kernels.paged`.
+        caches: The address of the first key of each layer.
+        blocks: The blocks of all requests, one request after the other.
+        rows: Of each query the address in the first layer, and the step to the next layer.
+        order: The places of a token's numbers in a block of a key head, `[tokens, dim]`.
+        per_key, per_query: R and L, as of an `OutputSpec` of one head.
+        sinks, slopes: Of each layer and head; -inf is no sink. Of no size where there is no slope.
+        reals, places, sums: The results.
+        scratch, whole: Memory of each thread.
+        no_pairs, no_halves, no_booleans, no_maps: Arrays of no numbers.
+        block_bytes, head_bytes: The steps to the next block, and to the next key head.
+        halves: 0 for real numbers, 1 for bfloat16, 2 for float16.
+        in_rows: Whether a feature of the tokens of a panel lies in a block token by token.
+        itemsize: The bytes of a number of the queries.
+        before: How many keys before its own a query sees; -1: all.
+        keyed, far, top: As of an `OutputSpec`.
+        groups: As many maxima as `top` searches.
+    """
+
+    requests: WholeMatrix
+    caches: Whole
+    blocks: Whole
+    rows: WholeMatrix
+    order: WholeMatrix
+    per_key: RealMatrix
+    per_query: RealMatrix
+    sinks: RealMatrix
+    slopes: RealMatrix
+    reals: Reals
+    places: Whole
+    sums: Doubles
+    scratch: RealMatrix
+    whole: WholeMatrix
+    no_pairs: HalfPairs
+    no_halves: Halves
+    no_booleans: Booleans
+    no_maps: WholeMatrix
+    scale: float
+    softcap: float
+    kv_heads: int
+    group: int
+    dim: int
+    size: int
+    block_bytes: int
+    head_bytes: int
+    halves: int
+    in_rows: int
+    itemsize: int
+    before: int
+    keyed: int
+    far: int
+    top: int
+    groups: int
+    width: int
+    height: int
+    tile_rows: int
+
+
 # The words that one call of `share_heads` has of its own, by their places: 0 as the base of what is
 # no address, counters, the unit that is taken no more, the status of a kernel that failed, the
 # address of the memory of all threads, each of which takes its own; the first row of the call, the
@@ -213,7 +275,7 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
     "widen": (HalfMatrix, int, int, int, Reals),
     "copy_rows": (Matrix, int, int, int, Reals),
     "pack": (Matrix, int, int, Reals),
-    "pair_up": (HalfMatrix, int, int, HalfPairs, HalfPairs),
+    "pair_up": (HalfMatrix, int, int, int, HalfPairs, HalfPairs),
     "pair_rows": (HalfMatrix, int, int, HalfPairs),
     "forward_blocks": (KernelRecipe, Matrix, HalfPairs, OutputSpec, Results, Workspace, *_BLOCKS),
     "backward_blocks": (
@@ -221,4 +283,5 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
         *(BackwardWorkspace, *_BLOCKS),
     ),
     "share_heads": (HeadCalls, int),
+    "paged_units": (PagedTask, int),
 }

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from glasshead.engines.streaming.kernels.exponential import exponential
 from glasshead.engines.streaming.kernels.forward import hull, score
 from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel
 from glasshead.engines.streaming.kernels.packing import copy_rows
@@ -13,7 +14,6 @@ from glasshead.engines.streaming.kernels.products import (
 )
 from glasshead.engines.streaming.kernels.sums import add_diagonals
 from glasshead.engines.streaming.kernels.tiles import open_tiles, release_tiles
-from glasshead.engines.streaming.kernels.weigh import exponential
 
 
 @kernel
@@ -62,6 +62,7 @@ def backward_blocks(
             last,
             start,
             keys,
+            keys,
             width,
             across,
             workspace.query,
@@ -86,6 +87,7 @@ def backward_blocks(
                 width,
                 real(1),
                 flat,
+                keys,
             )
         else:
             fill(flat, 0)

@@ -23,6 +23,7 @@ from glasshead.engines.streaming.kernels.packing import (
     pair_up,
     widen,
 )
+from glasshead.engines.streaming.kernels.paged import paged_units
 from glasshead.engines.streaming.kernels.processor import Processor, at_hand
 from glasshead.engines.streaming.kernels.sharing import share_heads
 
@@ -35,7 +36,10 @@ _FUNCTIONS = {
     "forward_blocks": forward_blocks,
     "backward_blocks": backward_blocks,
     "share_heads": share_heads,
+    "paged_units": paged_units,
 }
+# Those that each thread calls with nothing but its arguments.
+_IN_THREADS = ("share_heads", "paged_units")
 
 
 def symbol_of(entry: str) -> str:
@@ -47,8 +51,8 @@ def compiled(entry: str, real: np.dtype, processor: Processor) -> bytes:
     """Compile one kernel for one dtype, and return its object file.
 
     It holds a function `int32 f(void *unused, void *unused, int64 address)`, Numba's own calling
-    convention, which takes the arguments as `Packer` packs them and returns 0; and of `share_heads`
-    `void f_in_thread(void *address)`, as OpenMP calls it.
+    convention, which takes the arguments as `Packer` packs them and returns 0; and of those that
+    threads share `void f_in_thread(void *address)`, as OpenMP calls it.
     """
     if processor != at_hand():
         raise ValueError("the kernels of another processor are compiled in a process for it.")
@@ -67,7 +71,7 @@ def compiled(entry: str, real: np.dtype, processor: Processor) -> bytes:
                     function.name = symbol_of(entry)
                 elif not function.is_declaration:
                     function.linkage = "internal"
-            if entry == "share_heads":
+            if entry in _IN_THREADS:
                 module.link_in(_in_thread(entry, module))
             return generator.emit(module)
         finally:

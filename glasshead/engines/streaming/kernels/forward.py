@@ -4,6 +4,7 @@ import numpy as np
 
 from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel, together
 from glasshead.engines.streaming.kernels.packing import copy_rows
+from glasshead.engines.streaming.kernels.parts import attend_in_parts, settle
 from glasshead.engines.streaming.kernels.products import times_matrix, times_panels
 from glasshead.engines.streaming.kernels.streamed import (
     FACTOR,
@@ -41,20 +42,26 @@ def hull(bounds, first, last, width):
     return start // width * width, (stop + width - 1) // width * width
 
 
+# The rows of a tile must not be a multiple of so many numbers apart: an odd number of the cache's
+# lines, or pairs of them, share no set of it.
+_APART = 64
+
+
 @together
-def score(recipe, scale, first, last, first_key, keys, width, across, query, scores, capped):
+def score(recipe, scale, first, last, first_key, keys, row, width, across, query, scores, capped):
     """Compute the scores of a block up to the normalizer; hidden pairs within bounds are -inf.
 
     q is copied to `query`, in rows of `across` numbers, where the recipe has its numbers; the
     capped scores are kept in `capped`, if that is not empty. `scale` multiplies the products.
-    Returns the scores as a matrix, of which the rows beyond the last query hold anything.
+    Returns the scores as a matrix with rows of `row` numbers, of which those beyond the keys and
+    the rows beyond the last query hold anything.
     """
     count = last - first
     rows = (count + recipe.rows - 1) // recipe.rows * recipe.rows
     dim = recipe.query.width
     if len(recipe.query.numbers):
         copy_rows(recipe.query, first, count, across, query[: rows * across])
-    flat = scores[: rows * keys]
+    flat = scores[: rows * row]
     times_panels(
         query,
         recipe.half_query,
@@ -68,12 +75,13 @@ def score(recipe, scale, first, last, first_key, keys, width, across, query, sco
         width,
         scale,
         flat,
+        row,
     )
     if recipe.softcap > 0:
         cap(flat, recipe.softcap)
         for j in range(min(len(flat), len(capped))):
             capped[j] = flat[j]
-    matrix = as_matrix(flat, rows, keys)
+    matrix = as_matrix(flat, rows, row)
     seen = matrix[:count]
     if len(recipe.table):
         add_table(seen, recipe.table, recipe.bounds.shape[1] - last + first_key)
@@ -113,7 +121,7 @@ def forward_blocks(
         and not len(recipe.table)
         and not len(recipe.bias.numbers)
     )
-    kept = not len(pairs) or reduces(spec, results)
+    kept = not (recipe.panels.tiled or len(pairs)) or reduces(spec, results)
     for first in range(first_row, last_row, step):
         last = min(first + height, last_row)
         start, stop = hull(recipe.bounds, first, last, width)
@@ -123,13 +131,39 @@ def forward_blocks(
             fill(results.rows[KEY, first:last], MANY - 1)
             fill(results.rows[MANY_KEYS, first:last], -1)
             continue
+        keys = row = stop - start
+        if recipe.panels.tiled and row % _APART == 0:
+            row += width
+        if late and not len(recipe.visible.numbers):
+            weights = attend_in_parts(
+                recipe,
+                pairs,
+                value.width,
+                spec.keyed,
+                kept,
+                workspace,
+                width,
+                first,
+                last,
+                start,
+                stop,
+                row,
+                results.rows,
+            )
+            factors = results.rows[FACTOR, first:last]
+            _scale_rows(workspace.product, value.width, factors, results.context[first:last])
+            if kept:
+                reduce_block(recipe, spec, results, workspace, weights, first, last, start)
+            settle(results.rows, first, last, weights.dtype.type(recipe.sink))
+            continue
         scores = score(
             recipe,
             one if late else scale,
             first,
             last,
             start,
-            stop - start,
+            keys,
+            row,
             width,
             recipe.query.width,
             workspace.query,
@@ -157,9 +191,11 @@ def forward_blocks(
                 rows,
                 across,
                 start,
+                keys,
                 pairs,
                 value.width,
                 workspace.product,
+                False,
             )
         elif len(value.numbers):
             rows, across = scores.shape

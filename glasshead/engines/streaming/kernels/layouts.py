@@ -1,4 +1,4 @@
-"""How the kernels' arguments lie in memory: arrays and numbers, as fields of named tuples.
+"""Memory layout of the kernels' arguments: arrays and numbers, as fields of named tuples.
 
 A kernel is called with the address of a block of 8 bytes a number: an integer, a float, or of an
 array its address and its sizes. Both sides read the layout from the annotations of the fields.

@@ -8,7 +8,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from glasshead.engines.streaming.kernels.options import fill, kernel
-from glasshead.engines.streaming.kernels.processor import SQUARE
+from glasshead.engines.streaming.kernels.processor import SIDE, SQUARE
 
 
 @intrinsic
@@ -84,12 +84,13 @@ def pack(matrix, count, width, panels):
 
 
 @kernel
-def pair_up(vectors, count, deep, pairs, least):
-    """Make rows of pairs of bfloat16, two in a word, the earlier one above, filled up with 0.
+def pair_up(vectors, count, deep, above, pairs, least):
+    """Make rows of pairs of bfloat16, two in a word, filled up with 0.
 
     Args:
         vectors, count: What is paired.
         deep: The pairs of a row.
+        above: Whether the earlier number of a pair is the one above; else words are copied.
         pairs: The result.
         least: Of one number: the bits of the smallest size other than 0, or of infinity.
     """
@@ -99,11 +100,15 @@ def pair_up(vectors, count, deep, pairs, least):
         place = i * vectors.row
         vector = vectors.numbers[place : place + dim]
         row = pairs[i * deep : (i + 1) * deep]
-        for d in range(whole):
-            row[d] = (np.int32(vector[2 * d]) << 16) | (np.int32(vector[2 * d + 1]) & 0xFFFF)
+        if above:
+            for d in range(whole):
+                row[d] = (np.int32(vector[2 * d]) << 16) | (np.int32(vector[2 * d + 1]) & 0xFFFF)
+        else:
+            for d in range(whole):
+                row[d] = (np.int32(vector[2 * d]) & 0xFFFF) | (np.int32(vector[2 * d + 1]) << 16)
         fill(row[whole:], 0)
         if dim % 2:
-            row[whole] = np.int32(vector[dim - 1]) << 16
+            row[whole] = np.int32(vector[dim - 1]) << 16 if above else vector[dim - 1] & 0xFFFF
     fill(pairs[count * deep :], 0)
     # One minimum for each half makes vector code. Less 1, 0 is the largest.
     upper = lower = np.uint32(0x7F7F)
@@ -113,6 +118,32 @@ def pair_up(vectors, count, deep, pairs, least):
     least[0] = min(upper, lower) + 1
 
 
+@intrinsic
+def _pair_vectors(typing_context: Any, low: Any, high: Any, first: Any, words: Any) -> Any:  # noqa: ARG001 - Numba's protocol
+    """Make 16 words of halves from a place on; no compiler makes one vector of so short a loop."""
+    signature = types.void(low, high, first, words)
+
+    def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        halves, whole = (ir.VectorType(ir.IntType(bits), SIDE) for bits in (16, 32))
+        below, above, into = (
+            context.make_array(sig.args[n])(context, builder, arguments[n]).data for n in (0, 1, 3)
+        )
+        below, above = (
+            builder.zext(
+                builder.load(
+                    builder.bitcast(builder.gep(x, [arguments[2]]), halves.as_pointer()), align=2
+                ),
+                whole,
+            )
+            for x in (below, above)
+        )
+        made = builder.or_(builder.shl(above, ir.Constant(whole, [16] * SIDE)), below)
+        builder.store(made, builder.bitcast(into, whole.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return signature, code
+
+
 @kernel
 def pair_rows(vectors, count, across, pairs):
     """Pair each two vectors of bfloat16, number by number, the earlier one below.
@@ -120,25 +151,25 @@ def pair_rows(vectors, count, across, pairs):
     Args:
         vectors, count: What is paired.
         across: The words of a row, of which those beyond the vectors' width are 0.
-        pairs: The result, with rows of 0 up to a whole step of a product on matrix tiles.
+        pairs: The result, as tiles of 16 rows and words, row of tiles by row of tiles, with rows of
+            0 up to a whole step of a product on matrix tiles.
     """
     dim = vectors.width
-    rows = (count + SQUARE - 1) // SQUARE * SQUARE // 2
-    for i in range(rows):
-        row = pairs[i * across : (i + 1) * across]
-        place = 2 * i * vectors.row
-        if 2 * i + 1 < count:
-            low = vectors.numbers[place : place + dim]
-            high = vectors.numbers[place + vectors.row : place + vectors.row + dim]
-            for d in range(dim):
-                row[d] = (np.int32(high[d]) << 16) | (np.int32(low[d]) & 0xFFFF)
-            fill(row[dim:], 0)
-        else:
+    for i in range((count + SQUARE - 1) // SQUARE * SIDE):
+        place, tiles = 2 * i * vectors.row, (i // SIDE * across + i % SIDE) * SIDE
+        low = vectors.numbers[place : place + (dim if 2 * i < count else 0)]
+        place += vectors.row
+        high = vectors.numbers[place : place + (dim if 2 * i + 1 < count else 0)]
+        for first in range(0, across, SIDE):
+            row = pairs[tiles + first * SIDE : tiles + (first + 1) * SIDE]
+            if first + SIDE <= len(high):
+                _pair_vectors(low, high, first, row)
+                continue
             fill(row, 0)
-            if 2 * i < count:
-                low = vectors.numbers[place : place + dim]
-                for d in range(dim):
-                    row[d] = np.int32(low[d]) & 0xFFFF
+            for d in range(min(SIDE, len(low) - first)):
+                row[d] = np.int32(low[first + d]) & 0xFFFF
+            for d in range(min(SIDE, len(high) - first)):
+                row[d] |= np.int32(high[first + d]) << 16
 
 
 @kernel

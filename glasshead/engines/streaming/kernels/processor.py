@@ -50,8 +50,12 @@ _AVX512_TILE, _AVX_TILE = RegisterTile(8, 2, 64), RegisterTile(4, 2, 32)
 # Arm has twice the registers of x86 without AVX.
 _ARM_TILE, _SSE_TILE = RegisterTile(4, 4, 16), RegisterTile(4, 2, 16)
 TILES = (_AVX512_TILE, _AVX_TILE, _ARM_TILE, _SSE_TILE)
-# What products on matrix tiles need, and the rows and columns of one.
-MATRIX_TILES, SQUARE = ("amx-tile", "amx-bf16"), 32
+# What products on matrix tiles need; the rows of a tile, and the words of a row; the rows and
+# columns of a product on two by two of them.
+MATRIX_TILES, SIDE, SQUARE = ("amx-tile", "amx-bf16"), 16, 32
+# How far apart the rows of a block's scores of some keys are: an odd number of pairs of the cache's
+# lines, as lines that are a power of two apart have few places in it.
+AT_A_TIME = 544
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 
 # Those whose machine code a wheel holds, the best first.

@@ -164,11 +164,12 @@ def _add_pairs(builder: Any, total: Any, left: Any, right: Any) -> Any:
 
 @together
 def times_panels(
-    block, pairs, first, rows, across, dim, panels, first_key, keys, width, scale, product
+    block, pairs, first, rows, across, dim, panels, first_key, keys, width, scale, product, row
 ):
     """Compute scale · block · vectorsᵀ, `[rows, keys]`; vectors are packed, rows fill tiles.
 
-    Where the vectors are pairs, the block is that from row `first` of `pairs` on.
+    Where the vectors are pairs, the block is that from row `first` of `pairs` on. The product has
+    rows of `row` numbers.
     """
     if panels.tiled:
         times_paired_panels(
@@ -179,9 +180,9 @@ def times_panels(
             panels.pairs,
             first_key,
             keys,
-            width,
             scale,
             product,
+            row,
         )
     elif len(panels.pairs):
         _times(
@@ -195,13 +196,16 @@ def times_panels(
             width,
             scale,
             product,
+            row,
         )
     else:
-        _times(block, rows, across, dim, panels.numbers, first_key, keys, width, scale, product)
+        _times(
+            block, rows, across, dim, panels.numbers, first_key, keys, width, scale, product, row
+        )
 
 
 @together
-def _times(block, rows, across, dim, panels, first_key, keys, width, scale, product):
+def _times(block, rows, across, dim, panels, first_key, keys, width, scale, product, row):
     for j in range(0, keys, width):
         panel = (first_key + j) * dim
         for i in range(0, rows, ROWS):
@@ -215,8 +219,8 @@ def _times(block, rows, across, dim, panels, first_key, keys, width, scale, prod
                 width,
                 dim,
                 product,
-                i * keys + j,
-                keys,
+                i * row + j,
+                row,
                 False,
                 scale,
             )

@@ -41,7 +41,7 @@ def _words_at(typing_context: Any, address: Any) -> Any:  # noqa: ARG001 - Numba
 
 
 @intrinsic
-def _next_of(typing_context: Any, address: Any) -> Any:  # noqa: ARG001 - Numba's protocol
+def next_of(typing_context: Any, address: Any) -> Any:  # noqa: ARG001 - Numba's protocol
     """Return the number in memory, and add 1 to it, as one step for all threads."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
@@ -95,14 +95,14 @@ def share_heads(task, given):
         given: The address of the words that a call of its own has: counters and addresses.
     """
     bases = _words_at(given)
-    thread = _next_of(given + 8 * NEXT_THREAD)
+    thread = next_of(given + 8 * NEXT_THREAD)
     if thread >= task.threads:
         return
     scratch = bases[SCRATCH] + thread * task.room
     block = _words_at(scratch)
     last = -1
     while True:
-        unit = _next_of(given + 8 * NEXT_UNIT)
+        unit = next_of(given + 8 * NEXT_UNIT)
         if unit >= bases[STOP]:
             return
         place, stripe = unit // task.stripes, unit % task.stripes

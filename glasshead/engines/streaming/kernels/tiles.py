@@ -12,11 +12,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glasshead.engines.streaming.kernels.options import together
-from glasshead.engines.streaming.kernels.processor import SQUARE, at_hand
+from glasshead.engines.streaming.kernels.processor import SIDE, SQUARE, at_hand
 
 MATRIX_TILES = at_hand().matrix_tiles
-# A tile: its rows, and the words of a row.
-_SIDE = 16
 # How many vectors pass by at a time: they and the numbers of a square stay in the L1 cache.
 _DEPTH = 256
 _WORD, _BYTE = ir.IntType(64), ir.IntType(8)
@@ -67,7 +65,8 @@ def _multiply_square(
     a_step: Any,
     b: Any,
     b_first: Any,
-    b_row: Any,
+    b_right: Any,
+    b_step: Any,
     steps: Any,
     c: Any,
     c_first: Any,
@@ -76,12 +75,12 @@ def _multiply_square(
 ) -> Any:
     """Compute C = A B, or C = C + A B, for 32 rows and columns of C.
 
-    A and B are flat arrays, A of pairs or of their halves, given with the place of what is first
-    and the stride of their rows. A step takes 16 pairs of A's rows, which are `a_step` apart, and
-    16 rows of B.
+    A and B are flat arrays, given with the place of what is first. A, of pairs or of their halves,
+    has rows; a step takes 16 pairs of each, which are `a_step` apart. B has tiles, each contiguous:
+    the next one on the right is `b_right` away, that of the next step `b_step`.
     """
     signature = types.void(
-        a, a_first, a_row, a_step, b, b_first, b_row, steps, c, c_first, c_row, add
+        a, a_first, a_row, a_step, b, b_first, b_right, b_step, steps, c, c_first, c_row, add
     )
 
     def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
@@ -96,7 +95,7 @@ def _multiply_square(
             else context.cast(builder, value, kind, types.int64)
             for kind, value in zip(sig.args, arguments, strict=True)
         ]
-        pa, fa, ra, sa, pb, fb, rb, count, pc, fc, rc, more = values
+        pa, fa, ra, sa, pb, fb, right_b, sb, count, pc, fc, rc, more = values
 
         def number(tile: int) -> ir.Constant:
             return ir.Constant(_BYTE, tile)
@@ -108,7 +107,7 @@ def _multiply_square(
             return builder.mul(row, _WORD(size))
 
         def below(place: Any, row: Any) -> Any:
-            return builder.add(place, builder.mul(row, _WORD(_SIDE)))
+            return builder.add(place, builder.mul(row, _WORD(SIDE)))
 
         # Tiles 0 to 3 are C's, row by row.
         corners = [first for one in (fc, below(fc, rc)) for first in (one, _right_of(builder, one))]
@@ -122,12 +121,12 @@ def _multiply_square(
         upper, lower, left, right = 4, 5, 6, 7
         with cgutils.for_range(builder, count) as loop:
             first = builder.add(fa, builder.mul(loop.index, sa))
-            row = builder.add(fb, builder.mul(loop.index, builder.mul(rb, _WORD(_SIDE))))
-            of_a, of_b = stride(ra, a.dtype.bitwidth // 8), stride(rb)
+            square = builder.add(fb, builder.mul(loop.index, sb))
+            of_a, of_b = stride(ra, a.dtype.bitwidth // 8), _WORD(4 * SIDE)
             for tile, pointer, place, step in (
                 (upper, pa, first, of_a),
-                (left, pb, row, of_b),
-                (right, pb, _right_of(builder, row), of_b),
+                (left, pb, square, of_b),
+                (right, pb, builder.add(square, right_b), of_b),
                 (lower, pa, below(first, ra), of_a),
             ):
                 _call(builder, "tileloadd64", number(tile), at(pointer, place), step)
@@ -144,12 +143,12 @@ def _multiply_square(
 
 def _right_of(builder: Any, place: Any) -> Any:
     """Return the place of the tile on the right of another."""
-    return builder.add(place, _WORD(_SIDE))
+    return builder.add(place, _WORD(SIDE))
 
 
 def _two_vectors(builder: Any, numbers: Any, place: Any) -> list[Any]:
     """Return pointers to the two vectors that 32 numbers of float32 from a place on are."""
-    kind = ir.VectorType(ir.FloatType(), _SIDE).as_pointer()
+    kind = ir.VectorType(ir.FloatType(), SIDE).as_pointer()
     return [
         builder.bitcast(builder.gep(numbers, [one]), kind)
         for one in (place, _right_of(builder, place))
@@ -166,8 +165,8 @@ def _scale(typing_context: Any, numbers: Any, place: Any, factor: Any) -> Any:  
             data = context.make_array(sig.args[0])(context, builder, arguments[0]).data
             start = context.cast(builder, arguments[1], sig.args[1], types.int64)
             one = context.cast(builder, arguments[2], sig.args[2], types.float32)
-            kind = ir.VectorType(ir.FloatType(), _SIDE)
-            splat = ir.Constant(ir.VectorType(ir.IntType(32), _SIDE), [0] * _SIDE)
+            kind = ir.VectorType(ir.FloatType(), SIDE)
+            splat = ir.Constant(ir.VectorType(ir.IntType(32), SIDE), [0] * SIDE)
             undefined = ir.Constant(kind, ir.Undefined)
             factors = builder.insert_element(undefined, one, ir.IntType(32)(0))
             factors = builder.shuffle_vector(factors, undefined, splat)
@@ -181,44 +180,56 @@ def _scale(typing_context: Any, numbers: Any, place: Any, factor: Any) -> Any:  
 def rounded(builder: Any, vector: Any) -> Any:
     """Return 16 numbers of float32 rounded to bfloat16, by their bits."""
     # Integers, as LLVM before version 16 takes no bfloat16 here, and later ones convert them.
-    kind = ir.FunctionType(ir.VectorType(ir.IntType(16), _SIDE), [vector.type])
+    kind = ir.FunctionType(ir.VectorType(ir.IntType(16), SIDE), [vector.type])
     name = "llvm.x86.avx512bf16.cvtneps2bf16.512"
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [vector])
 
 
+def rounded_pair(builder: Any, low: Any, high: Any) -> Any:
+    """Return 32 numbers of float32 rounded to bfloat16, by their bits, those of `low` first."""
+    kind = ir.FunctionType(ir.VectorType(ir.IntType(16), 2 * SIDE), [high.type, low.type])
+    name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [high, low])
+
+
 @together
-def times_paired_panels(block, first, rows, deep, panels, first_key, keys, width, scale, product):
-    """Compute scale · block · vectorsᵀ, `[rows, keys]`, for rows of `deep` pairs from the first."""
-    for j in range(0, keys, width):
+def times_paired_panels(block, first, rows, deep, panels, first_key, keys, scale, product, across):
+    """Compute scale · block · vectorsᵀ, `[rows, keys]`, for rows of `deep` pairs from the first.
+
+    The vectors are packed in panels of a tile's width. The product has rows of `across` numbers.
+    """
+    for j in range(0, keys, SQUARE):
         panel = (first_key + j) * deep
         for i in range(0, rows, SQUARE):
             _multiply_square(
                 block,
                 (first + i) * deep,
                 deep,
-                _SIDE,
+                SIDE,
                 panels,
                 panel,
-                width,
-                deep // _SIDE,
+                SIDE * deep,
+                SIDE * SIDE,
+                deep // SIDE,
                 product,
-                i * keys + j,
-                keys,
+                i * across + j,
+                across,
                 False,
             )
             if scale != 1:
                 for r in range(i, i + SQUARE):
-                    _scale(product, r * keys + j, scale)
+                    _scale(product, r * across + j, scale)
 
 
 @together
-def times_paired_rows(block, rows, across, first, pairs, width, product):
-    """Compute block · vectors, `[rows, width]`, for a block of bfloat16.
+def times_paired_rows(block, rows, across, first, keys, pairs, width, product, add):
+    """Compute block · vectors, `[rows, width]`, for a block of bfloat16 in rows of `across`.
 
-    The vectors from the first one on are given in pairs of rows.
+    The vectors, as many as `keys` from the first one on, are given as `pair_rows` makes them. `add`
+    says whether the result is added to the product.
     """
-    for k in range(0, across, _DEPTH):
-        depth = min(_DEPTH, across - k)
+    for k in range(0, keys, _DEPTH):
+        depth = min(_DEPTH, keys - k)
         for i in range(0, rows, SQUARE):
             for d in range(0, width, SQUARE):
                 _multiply_square(
@@ -227,11 +238,12 @@ def times_paired_rows(block, rows, across, first, pairs, width, product):
                     across,
                     SQUARE,
                     pairs,
-                    (first + k) // 2 * width + d,
-                    width,
+                    (first + k) // 2 * width + SIDE * d,
+                    SIDE * SIDE,
+                    SIDE * width,
                     depth // SQUARE,
                     product,
                     i * width + d,
                     width,
-                    k > 0,
+                    add or k > 0,
                 )

@@ -2,13 +2,21 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from glasshead.engines.streaming.kernels.exponential import (
+    DOUBLE,
+    SINGLE,
+    STRICT,
+    constant,
+    exponential,
+    exponential_of,
+)
 from glasshead.engines.streaming.kernels.options import fill, kernel
 from glasshead.engines.streaming.kernels.products import TILE
 from glasshead.engines.streaming.kernels.streamed import (
@@ -23,113 +31,9 @@ from glasshead.engines.streaming.kernels.streamed import (
     ROW_STATS,
     SCORES,
 )
-from glasshead.engines.streaming.kernels.tiles import MATRIX_TILES, rounded
+from glasshead.engines.streaming.kernels.tiles import MATRIX_TILES, rounded, rounded_pair
 
-
-class _Format(NamedTuple):
-    """Constants of a floating-point format that the exponential needs.
-
-    Attributes:
-        real, whole: The type, and the integer as wide.
-        mantissa, bias: The bits of the fraction, and of 2⁰ in the exponent's field.
-        log2_high, log2_low: ln 2 in two parts, of which the first times a small integer is exact.
-        series: Of the polynomial of e^r with the least relative error on |r| <= ln(2)/2, by
-            Remez' exchange, the constant 1 first: 3e-9, and 6e-20.
-        least: Below it, the result is 0.
-    """
-
-    real: ir.Type
-    whole: ir.IntType
-    mantissa: int
-    bias: int
-    log2_high: float
-    log2_low: float
-    series: tuple[float, ...]
-    least: float
-
-
-_SINGLE = _Format(
-    ir.FloatType(),
-    ir.IntType(32),
-    23,
-    127,
-    0.693359375,
-    -2.12194440054690583e-4,
-    (
-        *(1.0, 1.0, 0.50000004357462656294, 0.16666364808738956911, 0.041664773315148213547),
-        *(0.0083790590356911787929, 0.0014061422676135338258),
-    ),
-    -87.3,
-)
-_DOUBLE = _Format(
-    ir.DoubleType(),
-    ir.IntType(64),
-    52,
-    1023,
-    6.93147180369123816490e-01,
-    1.90821492927058770002e-10,
-    (
-        *(1.0, 1.0, 0.49999999999999999805, 0.16666666666666713087, 0.041666666666667032792),
-        *(0.0083333333333040228239, 0.001388888888869895936, 0.00019841269920585434309),
-        *(2.4801587703064168462e-05, 2.7557214829795848557e-06, 2.7556940385556964264e-07),
-        *(2.5118115489641349194e-08, 2.1020651066039177489e-09),
-    ),
-    -708.0,
-)
 _PLACE = ir.IntType(64)
-# No reassociation: it would remove the addition that rounds to an integer.
-_STRICT = ("contract",)
-
-
-@intrinsic
-def exponential(typing_context: Any, x: Any) -> Any:  # noqa: ARG001 - Numba's protocol
-    """Compute e^x for x <= 0, to about an ulp; 0 where it would be subnormal, NaN where x is.
-
-    x = n ln 2 + r, so that e^x = 2ⁿ e^r; e^r is a polynomial, 2ⁿ an exponent's field. The
-    C library's function is a call, which no compiler turns into vector code.
-    """
-    if x not in (types.float32, types.float64):
-        return None
-    of = _SINGLE if x == types.float32 else _DOUBLE
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        return _exponential(builder, of, *arguments)
-
-    return x(x), code
-
-
-def _constant(kind: ir.Type, number: float) -> ir.Constant:
-    """Return a constant, or a vector of it."""
-    lanes = kind.count if isinstance(kind, ir.VectorType) else 0
-    return ir.Constant(kind, [number] * lanes if lanes else number)
-
-
-def _exponential(builder: Any, of: _Format, value: Any) -> Any:
-    """Return e^x of a number, or of each number of a vector."""
-    as_float = np.float32 if of is _SINGLE else np.float64
-    whole: ir.Type = of.whole
-    if isinstance(value.type, ir.VectorType):
-        whole = ir.VectorType(whole, value.type.count)
-
-    def number(constant: float) -> ir.Constant:
-        return _constant(value.type, float(as_float(constant)))
-
-    def times_plus(a: Any, b: Any, c: Any) -> Any:
-        return builder.fadd(builder.fmul(a, b, flags=_STRICT), c, flags=_STRICT)
-
-    # Adding 1.5 · 2^mantissa leaves the nearest integer in the last bits.
-    magic = number(1.5 * 2.0**of.mantissa)
-    rounded = times_plus(value, number(1 / math.log(2)), magic)
-    n = builder.fsub(rounded, magic, flags=_STRICT)
-    r = times_plus(n, number(-of.log2_high), value)
-    r = times_plus(n, number(-of.log2_low), r)
-    result = number(of.series[-1])
-    for factor in reversed(of.series[:-1]):
-        result = times_plus(result, r, number(factor))
-    exponent = builder.add(builder.bitcast(rounded, whole), _constant(whole, of.bias))
-    two_to_n = builder.bitcast(builder.shl(exponent, _constant(whole, of.mantissa)), value.type)
-    result = builder.fmul(result, two_to_n, flags=_STRICT)
-    return builder.select(builder.fcmp_ordered("<", value, number(of.least)), number(0.0), result)
 
 
 def _steps(
@@ -163,15 +67,12 @@ def _steps(
 
 
 class _Row:
-    """Numbers of a flat array in memory, as vectors of the processor."""
+    """Numbers of a flat array in memory from a place on, as vectors of the processor."""
 
-    def __init__(self, context: Any, builder: Any, kind: Any, array: Any) -> None:
+    def __init__(self, context: Any, builder: Any, kind: Any, array: Any, first: Any) -> None:
         made = context.make_array(kind)(context, builder, array)
-        self.builder, self.data, self.count = (
-            builder,
-            made.data,
-            builder.extract_value(made.shape, 0),
-        )
+        self.builder, self.data = builder, builder.gep(made.data, [first])
+        self.is_empty = builder.icmp_signed("==", builder.extract_value(made.shape, 0), _PLACE(0))
         self.bytes = kind.dtype.bitwidth // 8
         self.lanes = TILE.bytes // self.bytes
         self.real = ir.FloatType() if kind.dtype == types.float32 else ir.DoubleType()
@@ -202,15 +103,16 @@ class _Row:
 
 
 @intrinsic
-def largest_of(typing_context: Any, numbers: Any) -> Any:  # noqa: ARG001 - Numba's protocol
-    """Return the largest number of a flat array; -inf of none or NaN.
+def largest_of(typing_context: Any, numbers: Any, first: Any, count: Any) -> Any:  # noqa: ARG001 - Numba's protocol
+    """Return the largest of `count` numbers of a flat array from a place on; -inf of none or NaN.
 
     No compiler makes vector code of a maximum that ignores NaN, nor keeps the maxima of groups in
     registers.
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        row = _Row(context, builder, signature.args[0], arguments[0])
+        start, many = _places(context, builder, signature, arguments, (1, 2))
+        row = _Row(context, builder, signature.args[0], arguments[0], start)
 
         def larger(x: Any, known: Any) -> Any:
             return builder.select(builder.fcmp_ordered(">", x, known), x, known)
@@ -224,66 +126,83 @@ def largest_of(typing_context: Any, numbers: Any) -> Any:  # noqa: ARG001 - Numb
         def single(at: Any, known: list[Any]) -> list[Any]:
             return [larger(row.load(at, row.real), known[0])]
 
-        nothing = _constant(row.vector, -math.inf)
-        is_wide = builder.icmp_signed(">=", row.count, _PLACE(row.lanes))
+        nothing = constant(row.vector, -math.inf)
+        is_wide = builder.icmp_signed(">=", many, _PLACE(row.lanes))
         with builder.if_else(is_wide) as (wide, narrow):
             with wide:
                 place, maxima = _steps(
-                    builder, _PLACE(0), row.count, 4 * row.lanes, [nothing] * 4, vectors
+                    builder, _PLACE(0), many, 4 * row.lanes, [nothing] * 4, vectors
                 )
                 one = larger(larger(maxima[0], maxima[1]), larger(maxima[2], maxima[3]))
-                _, (one,) = _steps(builder, place, row.count, row.lanes, [one], vectors)
+                _, (one,) = _steps(builder, place, many, row.lanes, [one], vectors)
                 # The last vector overlaps the one before.
-                last = builder.sub(row.count, _PLACE(row.lanes))
+                last = builder.sub(many, _PLACE(row.lanes))
                 most = row.reduced(larger(row.load(last, row.vector), one), larger)
                 from_wide = builder.block
             with narrow:
                 lowest = ir.Constant(row.real, -math.inf)
-                _, (few,) = _steps(builder, _PLACE(0), row.count, 1, [lowest], single)
+                _, (few,) = _steps(builder, _PLACE(0), many, 1, [lowest], single)
                 from_narrow = builder.block
         result = builder.phi(row.real)
         result.add_incoming(most, from_wide)
         result.add_incoming(few, from_narrow)
         return result
 
-    return numbers.dtype(numbers), code
+    return numbers.dtype(numbers, first, count), code
+
+
+def _places(
+    context: Any, builder: Any, signature: Any, arguments: Any, which: tuple[int, ...]
+) -> list[Any]:
+    """Return integers among arguments, in 64 bits."""
+    return [context.cast(builder, arguments[n], signature.args[n], types.int64) for n in which]
 
 
 @intrinsic
 def weights_of(
     typing_context: Any,  # noqa: ARG001 - Numba's protocol
     numbers: Any,
+    first: Any,
+    count: Any,
     factor: Any,
     top: Any,
     least: Any,
     kept: Any,
     halves: Any,
+    first_half: Any,
 ) -> Any:
     """Replace each x by e^y for y = factor · x - top, and return the sums of e^y and of y e^y.
 
     A y below `least` counts as `least`. A row takes the same additions wherever it begins, and none
-    of them one by one if it fills a vector. The results go to `halves`, rounded to bfloat16, if
-    that is not empty; x itself is replaced if it is to be `kept`.
+    of them one by one if it fills a vector. The x are `count` numbers of a flat array from a place
+    on. The results go to `halves`, rounded to bfloat16, if that is not empty; x itself is replaced
+    if it is to be `kept`.
     """
-    of = _SINGLE if numbers.dtype == types.float32 else _DOUBLE
-    signature = types.UniTuple(numbers.dtype, 2)(numbers, factor, top, least, kept, halves)
+    of = SINGLE if numbers.dtype == types.float32 else DOUBLE
+    signature = types.UniTuple(numbers.dtype, 2)(
+        numbers, first, count, factor, top, least, kept, halves, first_half
+    )
 
     def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        row = _Row(context, builder, sig.args[0], arguments[0])
+        start, many, start_half = _places(context, builder, sig, arguments, (1, 2, 8))
+        row = _Row(context, builder, sig.args[0], arguments[0], start)
         parts = [
             context.cast(builder, value, kind, numbers.dtype)
-            for value, kind in zip(arguments[1:4], sig.args[1:4], strict=True)
+            for value, kind in zip(arguments[3:6], sig.args[3:6], strict=True)
         ]
-        half = _Row(context, builder, sig.args[5], arguments[5])
-        is_rounded = builder.icmp_signed(">", half.count, _PLACE(0))
+        half = _Row(context, builder, sig.args[7], arguments[7], start_half)
+        is_rounded = builder.not_(half.is_empty)
 
         def store(weights: list[tuple[Any, Any]]) -> None:
-            with builder.if_then(arguments[4]):
+            with builder.if_then(arguments[6]):
                 for p, place in weights:
                     row.store(p, place)
             if not MATRIX_TILES or numbers.dtype != types.float32:
                 return
             with builder.if_then(is_rounded):
+                while len(weights) > 1:
+                    (low, place), (high, _), *weights = weights
+                    half.store(rounded_pair(builder, low, high), place)
                 for p, place in weights:
                     bits = rounded(builder, p if p.type == row.vector else splat(p))
                     if p.type != row.vector:
@@ -299,14 +218,14 @@ def weights_of(
         wide_parts = [splat(one) for one in parts]
 
         def plus(a: Any, b: Any) -> Any:
-            return builder.fadd(a, b, flags=_STRICT)
+            return builder.fadd(a, b, flags=STRICT)
 
         def weight(x: Any) -> tuple[Any, Any]:
             factor, top, least = wide_parts if x.type == row.vector else parts
-            y = builder.fsub(builder.fmul(x, factor, flags=_STRICT), top, flags=_STRICT)
+            y = builder.fsub(builder.fmul(x, factor, flags=STRICT), top, flags=STRICT)
             y = builder.select(builder.fcmp_ordered("<", y, least), least, y)
-            p = _exponential(builder, of, y)
-            return p, builder.fmul(p, y, flags=_STRICT)
+            p = exponential_of(builder, of, y)
+            return p, builder.fmul(p, y, flags=STRICT)
 
         def step(kind: ir.Type) -> Callable[[Any, list[Any]], list[Any]]:
             def body(at: Any, sums: list[Any]) -> list[Any]:
@@ -321,26 +240,24 @@ def weights_of(
 
             return body
 
-        zero, zeros = ir.Constant(row.real, 0.0), _constant(row.vector, 0.0)
-        is_wide = builder.icmp_signed(">=", row.count, _PLACE(row.lanes))
+        zero, zeros = ir.Constant(row.real, 0.0), constant(row.vector, 0.0)
+        is_wide = builder.icmp_signed(">=", many, _PLACE(row.lanes))
         with builder.if_else(is_wide) as (wide, narrow):
             with wide:
                 # The last vector overlaps the one before, whose numbers are replaced by then.
-                last = builder.sub(row.count, _PLACE(row.lanes))
+                last = builder.sub(many, _PLACE(row.lanes))
                 left = row.load(last, row.vector)
                 vectors = step(row.vector)
-                place, sums = _steps(
-                    builder, _PLACE(0), row.count, 4 * row.lanes, [zeros] * 8, vectors
-                )
+                place, sums = _steps(builder, _PLACE(0), many, 4 * row.lanes, [zeros] * 8, vectors)
                 sums = [plus(plus(*sums[n::4]), plus(*sums[n + 2 :: 4])) for n in (0, 1)]
-                place, sums = _steps(builder, place, row.count, row.lanes, sums, vectors)
+                place, sums = _steps(builder, place, many, row.lanes, sums, vectors)
                 p, by_log = weight(left)
                 store([(p, last)])
                 kind = ir.VectorType(ir.IntType(32), row.lanes)
                 done = builder.trunc(builder.sub(place, last), ir.IntType(32))
                 undefined = ir.Constant(kind, ir.Undefined)
                 first = builder.insert_element(undefined, done, ir.IntType(32)(0))
-                done = builder.shuffle_vector(first, undefined, _constant(kind, 0))
+                done = builder.shuffle_vector(first, undefined, constant(kind, 0))
                 lanes = ir.Constant(kind, list(range(row.lanes)))
                 is_new = builder.icmp_signed(">=", lanes, done)
                 of_wide = [
@@ -349,9 +266,7 @@ def weights_of(
                 ]
                 from_wide = builder.block
             with narrow:
-                _, of_narrow = _steps(
-                    builder, _PLACE(0), row.count, 1, [zero, zero], step(row.real)
-                )
+                _, of_narrow = _steps(builder, _PLACE(0), many, 1, [zero, zero], step(row.real))
                 from_narrow = builder.block
         results = []
         for one, other in zip(of_wide, of_narrow, strict=True):
@@ -494,7 +409,7 @@ def hide(scores, first, first_key, visible, bounds):
 
 # A fused product less the largest score, which was rounded, is off by half of the last bit of that:
 # too much for scores beyond this size.
-_SMALL = 64.0
+SMALL = 64.0
 
 
 @kernel
@@ -529,7 +444,7 @@ def weigh(scores, scale, first, first_key, bounds, sink, keyed, kept, halves, ro
         fill(half[stop:], 0)
         half = half[start:stop]
 
-        largest = largest_of(row)
+        largest = largest_of(row, 0, len(row))
 
         broken = False
         if largest == -np.inf:
@@ -557,12 +472,12 @@ def weigh(scores, scale, first, first_key, bounds, sink, keyed, kept, halves, ro
 
         largest *= scale
         factor = scale
-        if scale != one and not abs(largest) <= _SMALL:
+        if scale != one and not abs(largest) <= SMALL:
             factor = one
             for j in range(len(row)):
                 row[j] *= scale
         top = max(largest, sink)
-        total, by_log = weights_of(row, factor, top, least, kept, half)
+        total, by_log = weights_of(row, 0, len(row), factor, top, least, kept, half, 0)
         whole = total
         if sink != -np.inf:
             whole += real(np.exp(sink - top))

@@ -18,7 +18,7 @@ import { NAMED } from "./atlas-viewport.js";
 const CROSSED = 5;
 const LINED = 9;
 const NUMBERED = 54;
-// The place in the colours from which letters on them are light.
+// The place in the colors from which letters on them are light.
 const DARK = 32;
 // Of a letter of a token, and of a space between two numbers on an axis.
 const LETTER = 7;
@@ -42,10 +42,11 @@ export function drawAtlas(pen, map) {
   pen.save();
   pen.translate(gutter.left, 0);
   clip(pen, 0, 0, viewport.width, viewport.height);
-  pen.fillStyle = ink.sunk;
-  pen.fillRect(0, 0, viewport.width, viewport.height);
   const { zoom } = viewport;
   clip(pen, viewport.left(0), viewport.top(0), info.keys * zoom, info.queries * zoom);
+  // What is hidden is darker than what is beyond the map.
+  pen.fillStyle = ink.sunk;
+  pen.fillRect(0, 0, viewport.width, viewport.height);
   const isWhole = viewport
     .tiles(SIDE)
     .map((at) => drawTile(pen, map, at))
@@ -172,7 +173,7 @@ function drawCross(pen, map) {
     right - left + 2 * around,
     bottom - top + 2 * around,
   );
-  // A dark line on a light one is seen on every colour.
+  // A dark line on a light one is seen on every color.
   strokeFrame(pen, frame, ink.paper, 4);
   strokeFrame(pen, frame, ink.ink, 1.5);
 }

@@ -25,7 +25,7 @@ import { Viewport } from "./atlas-viewport.js";
  */
 
 /**
- * The ends of the colours, and the place of a weight among them.
+ * The ends of the colors, and the place of a weight among them.
  * @typedef {{floor: number, top: number, place: ColorScale}} Scale
  */
 
@@ -79,7 +79,9 @@ export class AtlasMap {
     this.moved = moved;
     this.drawn = drawn;
     this.signal = signal;
+    // Where the cross-hair is, and where it goes back to when the pointer leaves.
     this.cross = { queries: Math.floor(info.queries / 2), keys: Math.floor(info.keys / 4) };
+    this.pinned = this.cross;
     this.viewport = new Viewport(info);
     this.tiles = new Tiles({ ask, signal, info, failed, came: () => this.draw() });
     /** @type {Scale} */
@@ -114,6 +116,8 @@ export class AtlasMap {
     const { canvas, signal } = this;
     canvas.addEventListener("pointerdown", (event) => this.pressed(event), { signal });
     canvas.addEventListener("pointermove", (event) => this.pointed(event), { signal });
+    const leave = () => this.point(this.pinned.queries, this.pinned.keys, false);
+    canvas.addEventListener("pointerleave", leave, { signal });
     canvas.addEventListener("pointerup", () => this.released(), { signal });
     canvas.addEventListener("pointercancel", () => this.cancelled(), { signal });
     canvas.addEventListener("keydown", (event) => this.key(event), { signal });
@@ -165,12 +169,16 @@ export class AtlasMap {
    * Move the cross-hair to the nearest place there is.
    * @param {number} query
    * @param {number} key
+   * @param {boolean} pins  Whether it stays there
    */
-  point(query, key) {
+  point(query, key, pins = true) {
     const { info, cross } = this;
     const queries = within(Math.floor(query), info.queries);
     const keys = within(Math.floor(key), info.keys);
-    if (queries === cross.queries && keys === cross.keys) return;
+    const isThere = queries === cross.queries && keys === cross.keys;
+    const isPinned = queries === this.pinned.queries && keys === this.pinned.keys;
+    if (pins) this.pinned = { queries, keys };
+    if (isThere && (isPinned || !pins)) return;
     this.cross = { queries, keys };
     this.moved();
     this.draw();
@@ -229,7 +237,7 @@ export class AtlasMap {
   pointed(event) {
     const at = this.pointOf(event);
     const { press } = this;
-    if (!press && event.pointerType === "mouse" && event.buttons === 0) this.pointAt(at);
+    if (!press && event.pointerType === "mouse" && event.buttons === 0) this.pointAt(at, false);
     if (press?.pointer !== event.pointerId) return;
     const moved = Math.hypot(at.left - press.from.left, at.top - press.from.top);
     press.still &&= moved < STILL;
@@ -241,7 +249,7 @@ export class AtlasMap {
 
   released() {
     // A press that has not moved the map was a click.
-    if (this.press?.still) this.pointAt(this.press);
+    if (this.press?.still) this.pointAt(this.press, true);
     this.press = null;
   }
 
@@ -330,11 +338,11 @@ export class AtlasMap {
     return within(Math.floor(this.cross[side] / block) + by, count) * block;
   }
 
-  /** @param {Point} point */
-  pointAt({ left, top }) {
+  /** @param {Point} point @param {boolean} pins */
+  pointAt({ left, top }, pins) {
     const { viewport } = this;
     if (left < 0 || top >= viewport.height) return;
-    this.point(viewport.query(top), viewport.key(left));
+    this.point(viewport.query(top), viewport.key(left), pins);
   }
 
   /**
@@ -347,7 +355,7 @@ export class AtlasMap {
   }
 }
 
-/** The page's colours, which a canvas does not know by name. */
+/** The page's colors, which a canvas does not know by name. */
 function inks() {
   const names = ["paper", "sunk", "ink", "quiet", "accent"];
   return Object.fromEntries(names.map((name) => [name, paperColor(name)]));

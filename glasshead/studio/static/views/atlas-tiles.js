@@ -22,7 +22,7 @@ import { range } from "../numbers.js";
 
 // Blocks along a side of a tile.
 export const SIDE = 256;
-// Each takes 256 kB as numbers and as much as colours.
+// Each takes 256 kB as numbers and as much as colors.
 const MOST_KEPT = 160;
 
 /**
@@ -151,8 +151,8 @@ export class Tiles {
   }
 
   /**
-   * A canvas of one pixel a block, coloured by the mean weight of a single key in it: so a region
-   * keeps its colour while it is zoomed into. It is clear where all is hidden (−0).
+   * A canvas of one pixel a block, colored by the mean weight of a single key in it: so a region
+   * keeps its color while it is zoomed into. It is clear where all is hidden (−0).
    * @param {Tile} tile
    * @param {ColorScale} place
    */

@@ -9,7 +9,7 @@
  * @property {number} finest  The first level that there is
  * @property {number} coarse  The first level whose tiles come from the overview
  * @property {boolean} ready  Whether the overview has been computed
- * @property {number[]} tops  Upper ends of colour scales
+ * @property {number[]} tops  Upper ends of color scales
  * @property {number} floor  Lower end of logarithmic ones
  * @property {number | null} most  The largest mean weight in a block of the coarsest level
  */

@@ -64,7 +64,7 @@ class Atlas {
     this.source = source;
     this.isStored = about.subject.kind === "weights";
     this.isLogarithmic = state.scale !== "linear";
-    // The weight of the last colour, where one was chosen.
+    // The weight of the last color, where one was chosen.
     this.top = Number(state.top) || null;
     this.newOpening = newest(context.signal);
     /** @type {string | null} */
@@ -336,7 +336,7 @@ class Atlas {
     }
   }
 
-  /** Offer the ends of the scale, and colour by one of them. */
+  /** Offer the ends of the scale, and color by one of them. */
   rescale() {
     const { isLogarithmic } = this;
     const { tops, most } = this.info;
@@ -437,7 +437,7 @@ class Atlas {
   /** Put into the address what is open, and where one looks unless all is seen. */
   remember() {
     const { text, layer, head, isLogarithmic, top } = this;
-    const { viewport, cross } = this.map;
+    const { viewport, pinned } = this.map;
     const { isWhole, y, x, zoom } = viewport;
     /**
      * @param {number} value
@@ -451,8 +451,8 @@ class Atlas {
       y: rounded(y, 2),
       x: rounded(x, 2),
       zoom: rounded(Math.log2(zoom), 4),
-      i: cross.queries,
-      j: cross.keys,
+      i: pinned.queries,
+      j: pinned.keys,
       scale: isLogarithmic ? null : "linear",
       top,
     });

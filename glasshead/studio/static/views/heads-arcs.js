@@ -17,7 +17,7 @@ const LONG = 96;
 export class HeadArcs {
   /**
    * @param {Context} context
-   * @param {(query: number) => void} moved
+   * @param {(query: number, isPinned: boolean) => void} moved
    * @param {() => void} changed  Other heads are kept
    */
   constructor({ t, state, remember }, moved, changed) {
@@ -38,7 +38,7 @@ export class HeadArcs {
     );
   }
 
-  /** The heads that are kept, in the order of their colours. */
+  /** The heads that are kept, in the order of their colors. */
   get kept() {
     return headsOf(this.state.arcs).slice(0, MOST_COLORS - 1);
   }
@@ -90,12 +90,12 @@ export class HeadArcs {
     return made;
   }
 
-  /** Show the arcs of another query, once a frame. @param {number} query */
-  go(query) {
+  /** Show the arcs of another query, once a frame. @param {number} query @param {boolean} isPinned */
+  turn(query, isPinned) {
     cancelAnimationFrame(this.waiting);
     this.waiting = requestAnimationFrame(() => {
       const { frame, arcs } = this;
-      arcs.go(query, false);
+      arcs.turn(query, isPinned, false);
       // Where all of the text is seen, nothing is measured.
       const place = frame.matches(".long") && arcs.places()?.[query];
       if (!place) return;

@@ -242,11 +242,11 @@ export class HeadsGrid {
   /** @param {Look} look */
   show({ logarithmic, skip, diverging }) {
     const [, side] = this.maps.shape;
-    // A block of the first token alone is greyed.
-    const greyed = side === this.summary.tokens.length ? skip : 0;
+    // A block of the first token alone is grayed.
+    const grayed = side === this.summary.tokens.length ? skip : 0;
     this.buttons.flat().forEach((button, at) => {
       const values = this.smallMap(at, skip > 0);
-      drawMap(canvasOf(button), values, side, { logarithmic, skip: greyed, diverging });
+      drawMap(canvasOf(button), values, side, { logarithmic, skip: grayed, diverging });
     });
   }
 

@@ -55,14 +55,16 @@ export class HeadMap {
   /**
    * @param {string[]} words
    * @param {Translate} t
-   * @param {(query: number, key: number) => void} moved
+   * @param {(query: number, key: number, isPinned: boolean) => void} moved
    */
   constructor(words, t, moved) {
     this.words = words;
     this.t = t;
     this.moved = moved;
+    // The cell that is shown, and the one that the pointer goes back to.
     this.query = 0;
     this.key = 0;
+    this.pinned = { query: 0, key: 0 };
     // Whether the cross-hair stays where it is while the pointer moves.
     this.held = false;
     this.largest = 0;
@@ -99,14 +101,15 @@ export class HeadMap {
         const move = moveOf(event, PAGE);
         if (!move) return;
         event.preventDefault();
-        this.go(this.query + move[0], this.key + move[1]);
+        this.turn(this.query + move[0], this.key + move[1], true);
       },
       onpointermove: (event) => {
-        if (!this.held) this.point(event);
+        if (!this.held) this.point(event, false);
       },
+      onpointerleave: () => this.leave(),
       onclick: (event) => {
         this.held = !this.held;
-        this.point(event);
+        this.point(event, true);
       },
     });
   }
@@ -310,25 +313,32 @@ export class HeadMap {
     cross.cell.classList.toggle("held", this.held);
   }
 
-  /** @param {MouseEvent} event */
-  point(event) {
+  /** @param {MouseEvent} event @param {boolean} pins */
+  point(event, pins) {
     const { cell } = this.layout;
-    this.go(Math.floor(event.offsetY / cell), Math.floor(event.offsetX / cell));
+    this.turn(Math.floor(event.offsetY / cell), Math.floor(event.offsetX / cell), pins);
+  }
+
+  /** Go back to the cell that is pinned. */
+  leave() {
+    this.turn(this.pinned.query, this.pinned.key, false);
   }
 
   /**
    * Move the cross-hair to the nearest cell there is.
    * @param {number} row
    * @param {number} column
+   * @param {boolean} pins  Whether it stays there
    */
-  go(row, column) {
+  turn(row, column, pins) {
     const query = within(row, this.words.length);
     const key = within(column, this.words.length);
+    const { pinned } = this;
+    const isNew = pins && (query !== pinned.query || key !== pinned.key);
     const hasMoved = query !== this.query || key !== this.key;
-    this.query = query;
-    this.key = key;
+    Object.assign(this, { query, key }, pins && { pinned: { query, key } });
     this.placeCross();
-    if (hasMoved) this.moved(query, key);
+    if (hasMoved || isNew) this.moved(query, key, pins);
   }
 
   /**

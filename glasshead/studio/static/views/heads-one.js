@@ -23,7 +23,7 @@ export class OneHead {
   /**
    * @param {Summary} summary
    * @param {Translate} t
-   * @param {(query: number, key: number) => void} moved
+   * @param {(query: number, key: number, isPinned: boolean) => void} moved
    * @param {boolean} hasSteps  Whether its cells can be opened in the view "steps"
    */
   constructor(summary, t, moved, hasSteps) {
@@ -33,16 +33,16 @@ export class OneHead {
     this.whole = null;
     /** @type {Look} */
     this.look = null;
-    // The head and its role, and the ends of its colours.
+    // The head and its role, and the ends of its colors.
     this.name = "";
     /** @type {string[]} */
     this.ends = [];
     // The query by whose weights the text is shaded.
     /** @type {number} */
     this.shadedQuery = null;
-    this.map = new HeadMap(summary.tokens, t, (query, key) => {
+    this.map = new HeadMap(summary.tokens, t, (query, key, isPinned) => {
       this.tell();
-      moved(query, key);
+      moved(query, key, isPinned);
     });
     this.title = element("h2");
     this.key = element("p.key");
@@ -80,11 +80,12 @@ export class OneHead {
   /** The text, in which each token can be made the query. */
   text() {
     /** @param {Event} event */
-    const hovered = ({ target }) => {
+    const turn = ({ target, type }) => {
       const { at } = /** @type {HTMLElement} */ (target).dataset;
-      if (at) this.map.go(Number(at), this.map.key);
+      if (at) this.map.turn(Number(at), this.map.key, type === "click");
     };
-    return element("p.tokens", { onpointerover: hovered, onclick: hovered }, this.tokens);
+    const onpointerleave = () => this.map.leave();
+    return element("p.tokens", { onpointermove: turn, onclick: turn, onpointerleave }, this.tokens);
   }
 
   roleTable() {
@@ -117,8 +118,7 @@ export class OneHead {
     const role = ownRole && t(`heads.role.${ownRole}`);
     this.name = [t("heads.named", { layer, head }), role].filter(Boolean).join(" · ");
     this.whole = whole;
-    this.map.query = at.query;
-    this.map.key = at.key;
+    Object.assign(this.map, at, { pinned: at });
     fill(
       this.title,
       t("heads.named", { layer, head }),

@@ -133,7 +133,8 @@ export class RoleBar {
     const chips = names.map((role) => {
       const count = all.filter((one) => one === role).length;
       const isOn = this.chosen.includes(role);
-      const chip = button([t(`heads.role.${role}`), element("b", count)], () => this.toggle(role));
+      const name = [t(`heads.role.${role}`), " ", element("b", count)];
+      const chip = button(name, () => this.toggle(role));
       chip.className = "chip";
       chip.dataset.role = role;
       chip.ariaPressed = String(isOn);

@@ -56,7 +56,7 @@ class Heads {
     this.roles = new RoleBar(context, () => this.arrange(), turned);
     this.arcs = new HeadArcs(
       context,
-      (query) => this.one.map.go(query, this.one.map.key),
+      (query, isPinned) => this.one.map.turn(query, this.one.map.key, isPinned),
       () => this.showArcs().catch((error) => this.failed(error)),
     );
   }
@@ -84,6 +84,7 @@ class Heads {
   failed(error) {
     if (error instanceof Refused) {
       fill(this.shown);
+      this.shown.style.minHeight = "";
       this.frame.dataset.drawn = "";
     }
     (this.picker ?? this.context).failed(error);
@@ -125,6 +126,8 @@ class Heads {
     this.newOpening();
     const signal = this.newReading();
     const bar = progress(t("heads.opening"));
+    // Nothing moves under the pointer meanwhile.
+    this.shown.style.minHeight = `${this.shown.offsetHeight}px`;
     fill(this.shown, bar);
     /** @param {Progress} reached */
     const onProgress = ({ stage, done, of }) => bar.show(of > 1 ? done / of : null, t(stage));
@@ -163,7 +166,8 @@ class Heads {
     this.grid = new HeadsGrid(summary, maps, t, (layer, head) => this.choose(layer, head));
     // The other models and texts are not those of the view "steps".
     const hasSteps = !context.source.offline && compare.side === "a" && !compare.model;
-    this.one = new OneHead(summary, t, (query, key) => this.moved(query, key), hasSteps);
+    const moved = this.moved.bind(this);
+    this.one = new OneHead(summary, t, moved, hasSteps);
     roles.show(summary, compare.modelShown(this.text));
     const scores = element(
       "section.roles",
@@ -175,6 +179,7 @@ class Heads {
     const all = element("div.all", roles.element, this.grid.element, under);
     const one = element("div.open", compare.thumbs, this.one.element);
     fill(this.shown, compare.bar, this.arcs.element, element("div.beside", all, one, scores));
+    this.shown.style.minHeight = "";
     this.arrange();
     this.grid.show(this.look);
     picture(() => this.figure());
@@ -188,10 +193,11 @@ class Heads {
   /**
    * @param {number} query
    * @param {number} key
+   * @param {boolean} isPinned
    */
-  moved(query, key) {
-    this.context.remember({ query, key });
-    this.arcs.go(query);
+  moved(query, key, isPinned) {
+    if (isPinned) this.context.remember({ query, key });
+    this.arcs.turn(query, isPinned);
     this.compare.mark(query, key);
   }
 
@@ -306,7 +312,7 @@ class Heads {
   }
 
   /**
-   * What is seen: the arcs, all heads, and the open one with its colours, beside the other side.
+   * What is seen: the arcs, all heads, and the open one with its colors, beside the other side.
    * @returns {Omit<Figure, "title">}
    */
   figure() {

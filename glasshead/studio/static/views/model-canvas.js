@@ -274,7 +274,7 @@ export class ModelCanvas {
     event.preventDefault();
   }
 
-  /** Select a neighbour. @param {[number, number]} move */
+  /** Select a neighbor. @param {[number, number]} move */
   step([down, right]) {
     const { counts } = this.scene;
     const [layer, head] = this.place;
@@ -336,6 +336,7 @@ export class ModelCanvas {
     const marks = marksOf(this.scene, this.view).map(({ image, ...mark }) => {
       return image ? { ...mark, href: image.toDataURL() } : mark;
     });
-    return { width, height: height + ROW, marks };
+    const size = { width, height: height + ROW };
+    return { ...size, marks: [{ x: 0, y: 0, ...size, clips: true, marks }] };
   }
 }

@@ -1,5 +1,5 @@
 // The whole model as marks: tokens above, heads in columns of layers, the residual stream below.
-import { ramp, scale } from "../colors.js";
+import { faint, ramp, scale } from "../colors.js";
 import { range } from "../numbers.js";
 
 /**
@@ -11,6 +11,7 @@ import { range } from "../numbers.js";
  * A model over a text at one query. Numbers of heads are one after the other, layer by layer.
  * @typedef {object} Scene
  * @property {number[]} counts  Heads of each layer
+ * @property {(layer: number, head: number) => string} named
  * @property {number} column  Units from a layer to the next
  * @property {string[]} words
  * @property {number} query
@@ -36,6 +37,11 @@ const THICKEST = 0.42;
 const SHOWS_ROW = 16;
 const NUMBERED = 24;
 export const SHOWS_MAP = 84;
+// A map in a head, in units: its side, and its left upper corner. Its name stands above it.
+const SIDE = 0.74;
+const INSET = { x: 0.13, y: 0.12 };
+// Tokens stand above the columns of the map of the head that is selected, where these are so wide.
+const MATCHED = 8;
 // Weights that have a line: of the head that is selected, and of the others.
 const LEAST = 0.01;
 const TELLING = 0.35;
@@ -103,7 +109,13 @@ class Drawing {
 
   /** @param {number} at */
   tokenX(at) {
-    const { view, scene } = this;
+    const { view, scene, unit } = this;
+    const { length } = scene.words;
+    const [layer, head] = this.heads()[scene.head];
+    const left = view.left(this.cornerOf(layer, head).x + INSET.x);
+    const side = SIDE * unit;
+    const isSeen = left >= 0 && left + side <= view.width;
+    if (isSeen && side >= MATCHED * length) return left + ((at + 0.5) / length) * side;
     return 18 + ((at + 0.3) / scene.words.length) * (view.width - 44);
   }
 
@@ -170,13 +182,13 @@ class Drawing {
         const y = this.top(top + 0.5);
         const share = Math.abs(part) / all;
         sum += share;
-        const stroke = part < 0 ? "alarm" : "accent";
-        const opacity = first + head === scene.head ? 1 : 0.5;
+        const color = part < 0 ? "alarm" : "accent";
+        const stroke = first + head === scene.head ? color : faint(color, 0.5);
         const width = Math.max(0.6, THICKEST * unit * share);
-        marks.push({ d: `M${view.left(left + 1)} ${y}H${x}`, stroke, width, opacity });
+        marks.push({ d: `M${view.left(left + 1)} ${y}H${x}`, stroke, width });
         const end = head + 1 < count ? this.top(top + 0.5 + STEP) : stream;
         const down = Math.max(0.6, THICKEST * unit * sum);
-        marks.push({ d: `M${x} ${y}V${end}`, stroke: "accent", width: down, opacity: 0.5 });
+        marks.push({ d: `M${x} ${y}V${end}`, stroke: faint("accent", 0.5), width: down });
       });
       const dot = Math.max(2, 0.16 * unit);
       marks.push({ d: circle(x, stream, dot), stroke: "accent", fill: "paper", width: 1.5 });
@@ -238,29 +250,38 @@ class Drawing {
       const around = { width: unit + 2 * edge, height: unit + 2 * edge };
       marks.push({ x: x - edge, y: y - edge, ...around, fill: isSelected ? "ink" : "rule" });
       marks.push({ x, y, ...size, fill: colors[level(scene.norms[at])] });
-      const map = unit >= SHOWS_MAP ? scene.maps.get(at) : null;
-      if (map) {
-        const inner = {
-          x: x + 0.1 * unit,
-          y: y + 0.05 * unit,
-          width: 0.8 * unit,
-          height: 0.8 * unit,
-        };
-        marks.push({ ...inner, fill: "sunk" }, { ...inner, image: map });
-      }
-      if (unit >= SHOWS_ROW) {
-        const strip = {
-          x: x + 0.1 * unit,
-          y: y + 0.88 * unit,
-          width: 0.8 * unit,
-          height: 0.08 * unit,
-        };
-        marks.push({ ...strip, fill: "sunk" }, { ...strip, image: scene.strips[at] });
-      }
+      if (unit >= SHOWS_ROW) this.drawInside(at, x, y);
       if (unit < NUMBERED) return;
+      if (unit >= SHOWS_MAP) {
+        const isDark = level(scene.norms[at]) > colors.length / 2;
+        const place = {
+          x: x + INSET.x * unit,
+          y: y + 0.09 * unit,
+          size: Math.min(14, 0.08 * unit),
+        };
+        marks.push({ ...place, text: scene.named(layer, head), fill: isDark ? "paper" : "ink" });
+        return;
+      }
       const place = { x: x - 4, y: y + 0.2 * unit + 4, anchor: "end" };
       marks.push({ ...place, text: head, size: Math.min(13, 0.3 * unit), fill: "quiet" });
     });
+  }
+
+  /**
+   * The row of a head, and its whole map where there is room for it.
+   * @param {number} at  The head
+   * @param {number} x
+   * @param {number} y
+   */
+  drawInside(at, x, y) {
+    const { marks, scene, unit } = this;
+    const left = { x: x + INSET.x * unit, width: SIDE * unit };
+    const strip = { ...left, y: y + 0.88 * unit, height: 0.08 * unit };
+    marks.push({ ...strip, fill: "sunk" }, { ...strip, image: scene.strips[at] });
+    const map = unit >= SHOWS_MAP ? scene.maps.get(at) : null;
+    if (!map) return;
+    const square = { ...left, y: y + INSET.y * unit, height: SIDE * unit };
+    marks.push({ ...square, fill: "sunk" }, { ...square, image: map });
   }
 
   /** The tokens, as many as there is room for: the query, those that are read most, and others. */

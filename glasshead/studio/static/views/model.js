@@ -56,13 +56,17 @@ class Model {
       t,
       {
         chosen: (layer, head) => this.select(layer, head),
-        asked: (query) => this.arcs.go(query),
+        asked: (query) => this.arcs.turn(query, true),
         wanted: (heads) => this.fetchMaps(heads),
         moved: () => this.rememberView(remember),
       },
       signal,
     );
-    this.arcs = new Arcs(t("prompt.words"), (query) => this.ask(query), t("shell.colon"));
+    this.arcs = new Arcs(
+      t("prompt.words"),
+      (query, isPinned) => this.ask(query, isPinned),
+      t("shell.colon"),
+    );
     this.one = element("aside");
     this.legend = element("p.legend");
     this.note = element("p.quiet");
@@ -126,6 +130,7 @@ class Model {
     fill(this.note, told.lit === "context" ? t("model.context_why") : null);
     this.scene = {
       counts: told.heads,
+      named: (at, number) => t("heads.named", { layer: at, head: number }),
       column: 0,
       words: told.running,
       query: 0,

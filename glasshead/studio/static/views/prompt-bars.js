@@ -22,7 +22,8 @@ const BAR = 200;
  * @property {string[]} layers
  * @property {number[]} heads
  * @property {[number, number]} first  The head to show first
- * @property {"tokens" | "labels" | "translations" | "nothing"} predicts
+ * @property {"tokens" | "blanks" | "labels" | "token_labels" | "translations" | "nothing"} predicts
+ * @property {string | null} blank  The mask token that stands for a word to be predicted
  * @property {Likely[]} likely
  * @property {number | null} loss
  * @property {number | null} loss_before
@@ -31,13 +32,15 @@ const BAR = 200;
 export class Bars {
   /**
    * @param {Translate} t
-   * @param {(text: string) => void} taken  Called with a token that is to follow
+   * @param {(text: string) => void} taken  Called with a token that is to follow, or to fill a blank
    */
   constructor(t, taken) {
     this.t = t;
     this.taken = taken;
     /** @type {{likely: Likely[], isWhole: boolean, isLong: boolean}} */
     this.told = null;
+    // What a click on a token does.
+    this.hint = "";
     this.title = element("h2");
     this.body = element("tbody");
     this.loss = element("p.loss", { role: "status" });
@@ -49,21 +52,26 @@ export class Bars {
    * @param {Told} told
    * @param {boolean} isWhole  Whether no head is taken away
    */
-  show({ predicts, likely, loss, loss_before: before }, isWhole) {
+  show({ predicts, likely, blank, loss, loss_before: before }, isWhole) {
     const { t } = this;
-    this.told = { likely, isWhole, isLong: predicts !== "tokens" };
-    fill(this.title, t(`prompt.predicts.${predicts}`));
-    this.table.ariaLabel = t(`prompt.predicts.${predicts}`);
+    const isBlank = predicts === "blanks";
+    const isToken = isBlank || predicts === "tokens";
+    const title = t(`prompt.predicts.${predicts}`, { blank });
+    this.told = { likely, isWhole, isLong: !isToken };
+    fill(this.title, title);
+    this.table.ariaLabel = title;
     this.table.hidden = !likely.length;
-    this.table.classList.toggle("long", predicts !== "tokens");
+    this.table.classList.toggle("long", !isToken);
+    this.hint = t(isBlank ? "prompt.fill" : "prompt.follow");
     const longest = longestOf(likely);
     fill(
       this.body,
-      likely.map((each) => this.row(each, predicts === "tokens", isWhole, longest)),
+      likely.map((each) => this.row(each, isToken, isWhole, longest)),
     );
     const places = { loss: decimal(loss), before: decimal(before) };
     const name = isWhole ? "prompt.loss" : "prompt.losses";
-    fill(this.loss, loss === null ? null : t(name, places));
+    const isEmpty = isBlank && !likely.length;
+    fill(this.loss, isEmpty ? t("prompt.blank", { blank }) : loss !== null && t(name, places));
     this.loss.dataset.value = String(loss ?? "");
     this.loss.dataset.before = String(before ?? "");
   }
@@ -76,8 +84,8 @@ export class Bars {
    */
   row({ text, p, before }, isToken, isWhole, longest) {
     const onclick = () => this.taken(text);
-    const title = this.t("prompt.follow");
-    const name = isToken ? element("button.token", { type: "button", onclick, title }, text) : text;
+    const look = { type: "button", onclick, title: this.hint };
+    const name = isToken ? element("button.token", look, text) : text;
     const bar = element("span.bar", { "aria-hidden": "true" });
     bar.style.setProperty("--now", String(p / longest));
     bar.style.setProperty("--before", String(before / longest));

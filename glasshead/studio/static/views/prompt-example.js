@@ -32,7 +32,11 @@ export class Example {
     this.context = context;
     this.t = t;
     this.text = new TypedText(frame, context, 2, () => this.typed());
-    this.arcs = new Arcs(t("prompt.words"), (query) => this.pointed(query), t("shell.colon"));
+    this.arcs = new Arcs(
+      t("prompt.words"),
+      (query, isPinned) => this.pointed(query, isPinned),
+      t("shell.colon"),
+    );
     this.why = element("p.why", { role: "status" });
     this.title = element("h2");
     this.body = element("tbody");
@@ -102,22 +106,23 @@ export class Example {
     const rows = words.map((word, query) => [
       headingCell("row", word),
       matrices.weights[query].map((weight, key) => {
-        const onclick = () => this.arcs.go(query);
+        const onclick = () => this.arcs.turn(query, true);
         const place = { "data-query": query, "data-key": key, onclick };
         return element("td", { class: `w${level(weight)}`, ...place }, decimal(weight, 2));
       }),
     ]);
     const headings = [element("td"), words.map((word) => headingCell("col", word))];
     fill(this.whole, table("table.every", t("prompt.every"), headings, rows));
-    this.whole.onpointerover = ({ target }) => {
+    this.whole.onpointermove = ({ target }) => {
       const { query } = /** @type {HTMLElement} */ (target).dataset;
-      if (query) this.arcs.go(Number(query));
+      if (query) this.arcs.turn(Number(query), false);
     };
+    this.whole.onpointerleave = () => this.arcs.turn(this.arcs.pinned, false);
   }
 
-  /** @param {number} query */
-  pointed(query) {
-    this.context.remember({ query });
+  /** @param {number} query @param {boolean} isPinned */
+  pointed(query, isPinned) {
+    if (isPinned) this.context.remember({ query });
     this.tell();
   }
 

@@ -118,7 +118,7 @@ export class PromptHeads {
   }
 
   /**
-   * Mark the heads whose arcs are shown, each by its colour, and those that are taken away.
+   * Mark the heads whose arcs are shown, each by its color, and those that are taken away.
    * @param {Head[]} shown
    * @param {string[]} colors
    * @param {Head[]} away

@@ -43,7 +43,11 @@ class Prompt {
     this.takes = false;
     this.text = new TypedText(frame, context, 2, () => this.typed());
     this.why = element("p.why", { role: "status" });
-    this.arcs = new Arcs(t("prompt.words"), (query) => this.pointed(query), t("shell.colon"));
+    this.arcs = new Arcs(
+      t("prompt.words"),
+      (query, isPinned) => this.pointed(query, isPinned),
+      t("shell.colon"),
+    );
     this.heads = new PromptHeads(
       t,
       (layer, head) => this.chosen(layer, head),
@@ -110,10 +114,14 @@ class Prompt {
     this.ask();
   }
 
-  /** @param {string} token */
+  /** Append a token to the text, or put it in the place of a blank. @param {string} token */
   follow(token) {
-    this.text.field.value += token.replaceAll("␣", " ").replaceAll("\\n", "\n");
-    this.text.field.focus();
+    const { field } = this.text;
+    const { predicts, blank } = this.told;
+    const written = token.replaceAll("␣", " ").replaceAll("\\n", "\n");
+    if (predicts === "blanks") field.value = field.value.replace(blank, () => written.trim());
+    else field.value += written;
+    field.focus();
     this.typed();
   }
 
@@ -129,6 +137,8 @@ class Prompt {
       const params = { text: this.text.words, without };
       const told = await source.json("prompt", { ...params, top, temperature }, { signal });
       this.told = told;
+      // The head stays the same while one types, and other views open it.
+      this.context.remember({ heads: listed(this.shown) });
       this.text.tell(null);
       this.bars.show(told, !this.without.length);
       this.drawUndoing();
@@ -178,7 +188,11 @@ class Prompt {
   /** Draw the arcs of heads. @param {ArcHead[]} heads */
   draw(heads) {
     this.heads.mark(this.shown, categories(), this.without);
-    this.arcs.show(this.told.running, heads, numberOr(this.state.query, null));
+    const { predicts, running, tokens, blank } = this.told;
+    // The token that the bars are about.
+    const about = predicts === "tokens" ? running.length - 1 : tokens.indexOf(blank);
+    const query = about < 0 ? null : about;
+    this.arcs.show(running, heads, numberOr(this.state.query, query));
     fill(
       this.legend,
       heads.map(({ name, color }) => {
@@ -192,14 +206,14 @@ class Prompt {
     this.frame.dataset.drawn = "";
   }
 
-  /** @param {number} query */
-  pointed(query) {
-    this.context.remember({ query });
+  /** @param {number} query @param {boolean} isPinned */
+  pointed(query, isPinned) {
+    if (isPinned) this.context.remember({ query });
     this.tell();
   }
 
   tell() {
-    const [[layer, head]] = this.shown;
+    const [layer, head] = this.shown.at(-1);
     const { key, weight } = this.arcs.strongest();
     const { words, query } = this.arcs;
     const places = {

@@ -1,4 +1,4 @@
-// A matrix as a table of coloured cells, which the arrow keys walk; and all of them as a picture.
+// A matrix as a table of colored cells, which the arrow keys walk; and all of them as a picture.
 import { scale } from "../colors.js";
 import { element, moveOf } from "../dom.js";
 import { colorBar } from "../figure.js";
@@ -14,7 +14,7 @@ import { subscript } from "./steps-sums.js";
 
 /**
  * The class of a table by the decimals of its cells. Where there is no room for decimals, cells
- * have their colour alone.
+ * have their color alone.
  * @type {Record<number, string>}
  */
 const SIZES = { 3: "wide", 2: "close", 1: "close", 0: "dense" };
@@ -23,7 +23,7 @@ const VECTORS = ["queries", "keys", "values", "context"];
 
 /** @typedef {{x: number, y: number, width: number, height: number}} Box */
 /**
- * A scale of colours: its label, the numbers at its ends, and its colours where it has a middle.
+ * A scale of colors: its label, the numbers at its ends, and its colors where it has a middle.
  * @typedef {{label: string, begin: string, end: string, tones?: string[]}} Scale
  */
 
@@ -32,7 +32,7 @@ const VECTORS = ["queries", "keys", "values", "context"];
  * @typedef {object} Cell
  * @property {HTMLTableCellElement} element
  * @property {string} [kind]  Its classes
- * @property {Tone | null} [tone]  Its colour, where this has two ends
+ * @property {Tone | null} [tone]  Its color, where this has two ends
  * @property {number | null} [value]
  */
 
@@ -99,7 +99,7 @@ export class Matrix {
 
   /**
    * @param {(number | null)[][]} values
-   * @param {number} top  Number of the darkest colour
+   * @param {number} top  Number of the darkest color
    * @param {(number | null)[][]} seen  Null where the cell is hidden
    */
   draw(values, top, seen) {
@@ -119,7 +119,7 @@ export class Matrix {
    * @param {Cell} cell
    * @param {string} kind
    * @param {number | null} value
-   * @param {number} [share]  Of the number at the end of the scale, where colours have two ends
+   * @param {number} [share]  Of the number at the end of the scale, where colors have two ends
    */
   drawCell(cell, kind, value, share) {
     if (cell.kind !== kind) {

@@ -96,7 +96,7 @@ function drawPour(stage, lane, y, part) {
   const before = others.reduce((all, { weight }) => all + weight, 0);
   const to = x + (before + lane.weight / 2) * room;
   const from = x + stage.barOf(stage.weightNow(lane));
-  const color = weightColor(0.2 + 0.8 * stage.shareOf(lane));
+  const color = weightColor(lane.weight);
   for (const at of range(DROPS)) {
     const own = ease((part - at * 0.1) / 0.5);
     const fall = own * own;
@@ -119,7 +119,7 @@ function drawMix(stage, lane, y, part) {
   const start = weights.x + weights.width + 4;
   const half = 1 + (layout.lane / 2 - 5) * Math.sqrt(lane.weight);
   pen.globalAlpha = 0.5 * shown(part * 1.6);
-  pen.fillStyle = weightColor(stage.shareOf(lane));
+  pen.fillStyle = weightColor(lane.weight);
   pen.fillRect(start, y + layout.lane / 2 - half, Math.max(0, values.x - start - 4), 2 * half);
   const fall = ease((part - 0.25) / 0.65);
   pen.globalAlpha = 0.9 * shown(between(0.25, 1, fall));

@@ -398,11 +398,6 @@ export class Stage {
     return between(before, weight / this.most, this.phase("weights"));
   }
 
-  /** @param {Lane} lane */
-  shareOf({ weight }) {
-    return weight / this.most;
-  }
-
   /** @param {number} weight */
   barOf(weight) {
     const { number, columns } = this.layout;
@@ -419,7 +414,7 @@ export class Stage {
     if (this.time <= (begins.power ?? begins.weights) - 1) return;
     const now = this.weightNow(lane);
     const inset = Math.min(7, layout.lane * 0.22);
-    pen.fillStyle = weightColor(now);
+    pen.fillStyle = weightColor(lane.weight);
     pen.fillRect(x, y + inset, Math.max(1, this.barOf(now)), layout.lane - 2 * inset);
     const isWeight = this.phase("weights") > 0.5;
     if (!isWeight && this.phase("power") < 0.5) return;
@@ -438,7 +433,7 @@ export class Stage {
   drawValue(lane, y) {
     const { pen, layout } = this;
     // Of a value as much is seen as it has weight.
-    pen.globalAlpha = between(1, 0.12 + 0.88 * this.shareOf(lane), this.phase("weights"));
+    pen.globalAlpha = between(1, 0.12 + (0.88 * lane.weight) / this.most, this.phase("weights"));
     this.drawVector(lane.v, layout.columns.values, y + 4, layout.lane - 8, this.valueSize);
     pen.globalAlpha = 1;
   }
@@ -491,7 +486,7 @@ export class Stage {
       let x = weights.x;
       for (const lane of lanes) {
         const { weight } = lane;
-        pen.fillStyle = weightColor(this.shareOf(lane));
+        pen.fillStyle = weightColor(weight);
         pen.fillRect(x, y + VECTOR * (1 - poured), Math.max(0, weight * room - 1), VECTOR * poured);
         x += weight * room;
       }

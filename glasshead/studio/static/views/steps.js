@@ -1,5 +1,6 @@
 // The view "steps": every matrix of a small attention, and the sum behind each of its numbers.
 import { element, fill, given } from "../dom.js";
+import { stacked } from "../figure.js";
 import { decimal } from "../numbers.js";
 import { Refused } from "../source.js";
 import { CellOfModel } from "./steps-cell.js";
@@ -266,7 +267,7 @@ class Steps {
   }
 
   /**
-   * The scales of colours: their labels, with a colon, the numbers at their ends, and the colours of
+   * The scales of colors: their labels, with a colon, the numbers at their ends, and the colors of
    * those on both sides of 0.
    * @returns {Scale[]}
    */
@@ -283,7 +284,8 @@ class Steps {
 
   figure() {
     const notes = [this.t("steps.hidden")];
-    return pictureOf(this.pipeline, this.explained.title, this.scales(), notes);
+    const matrices = pictureOf(this.pipeline, this.explained.title, this.scales(), notes);
+    return stacked([matrices, this.walk.figure()]);
   }
 
   /** The largest weight of the word that is explained. */
@@ -326,7 +328,7 @@ class Steps {
   }
 }
 
-/** The colours from the lowest number over 0 to the highest. */
+/** The colors from the lowest number over 0 to the highest. */
 function divergingRamp() {
   const made = element("span.ramp.both");
   made.style.background = divergingGradient();

@@ -82,11 +82,12 @@ export class CheckpointComparison {
   layOut(names) {
     const { t, context } = this;
     const { state, source } = context;
-    const [first, second] = names;
-    /** @type {Record<string, string>} */
-    const usual = { first, second };
-    for (const which of ["first", "second"]) {
-      if (!names.includes(state[which])) context.remember({ [which]: usual[which] });
+    for (const [which, other] of [
+      ["first", "second"],
+      ["second", "first"],
+    ]) {
+      if (names.includes(state[which])) continue;
+      context.remember({ [which]: names.find((name) => name !== state[other]) });
     }
     const options = names.map((name) => /** @type {[string, string]} */ ([name, this.named(name)]));
     /** @param {string} which */
@@ -310,7 +311,7 @@ function sequential(top) {
 }
 
 /**
- * Paint differences: one colour for less, another for more, and paper for none.
+ * Paint differences: one color for less, another for more, and paper for none.
  * @param {number} most  The largest difference
  */
 function diverging(most) {

@@ -146,7 +146,7 @@ class MapPlot {
   }
 
   /**
-   * The cells, as one path for each colour.
+   * The cells, as one path for each color.
    * @param {[number, number]} ends
    * @returns {Mark[]}
    */
@@ -255,7 +255,7 @@ export function asNumber(value) {
 }
 
 /**
- * The colours, and the numbers at their ends.
+ * The colors, and the numbers at their ends.
  * @param {[number, number]} ends
  * @param {number} x
  * @param {number} y
@@ -275,7 +275,7 @@ function colorKey([low, high], x, y) {
 }
 
 /**
- * Where in the colours the threshold of the alarms is; nothing where it is beyond them.
+ * Where in the colors the threshold of the alarms is; nothing where it is beyond them.
  * @param {[number, number]} ends
  * @param {number} threshold
  * @param {number} x

@@ -55,7 +55,7 @@ export class OtherRuns {
       this.chosen = (isOn ? others : [...others, name]).join(SEPARATOR);
       this.changed(this.chosen);
     };
-    // More are not told apart by their colours.
+    // More are not told apart by their colors.
     const disabled = !isOn && drawn.length >= MOST_COLORS - 1;
     const input = element("input", { type: "checkbox", id, disabled, onchange });
     input.checked = isOn;

@@ -344,7 +344,7 @@ class Training {
   }
 
   /**
-   * The curves of a chart with those of the other runs, a colour for each run.
+   * The curves of a chart with those of the other runs, a color for each run.
    * @param {string} chart
    * @param {Curve[]} own
    * @returns {Curve[]}

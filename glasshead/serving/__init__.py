@@ -1,0 +1,1 @@
+"""Serving: exact statistics of attention of every request inside a running vLLM engine."""
