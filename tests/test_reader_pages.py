@@ -100,7 +100,7 @@ def test_the_readme_leads_to_every_language_at_its_top():
 
 
 def test_the_readme_says_which_page_names_the_tutorials():
-    assert "[tutorials A to E](docs/tutorials/readers/index.md)" in (ROOT / "README.md").read_text(
+    assert "[Tutorials A to E](docs/tutorials/readers/index.md)" in (ROOT / "README.md").read_text(
         "utf-8"
     )
     index = (ROOT / "docs" / "tutorials" / "readers" / "index.md").read_text("utf-8")

@@ -50,6 +50,7 @@ OF_OTHERS = {
     ("translate", "nowhere", "ich"): ("nowhere",),
     ("translate", "run", "ich", "--head", "1"): ("--layer", "--head", "--attention"),
 }
+ENGLISH_HELP = r"\b(?:Default|Show|Print|Number of|Missing folders|Also|Options)\b"
 ENGLISH_WORDS = r"\b(takes|there is|did you|expected|and got|leave|see|such|check)\b"
 
 
@@ -197,3 +198,30 @@ def test_an_alignment_is_told_in_the_language(command, word_translator, lang, tm
     assert "each word" not in told.out
     assert "cross-attention" in told.out
     assert f'<html lang="{lang}">' in page.read_text("utf-8")
+
+
+COMMANDS = ["demo", "explain", "observe", "roles", "diagnose", "studio", "report", "classify"]
+COMMANDS += ["translate", "write", "near", "train write", "evaluate"]
+
+
+def options_of(page):
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page))
+
+
+@pytest.mark.parametrize("lang", OTHERS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_is_in_the_language_of_the_environment(name, lang, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    english = command(*name.split(), "--help").out
+    monkeypatch.setenv("LC_ALL", f"{lang.replace('-', '_')}.UTF-8")
+    told = command(*name.split(), "--help").out
+    assert options_of(told) >= options_of(english)
+    assert not set(re.findall(ENGLISH_HELP, told))
+    monkeypatch.delenv("LC_ALL")
+    assert command(*name.split(), "--help").out == english
+
+
+def test_the_language_of_the_help_is_the_one_asked_for(command, monkeypatch):
+    monkeypatch.setenv("LC_ALL", "tr_TR.UTF-8")
+    assert "Opciones" in command("explain", "--lang", "es", "--help").out
+    assert "Seçenekler" in command("explain", "--help").out
