@@ -13,7 +13,7 @@ NEWER := 'pip>=25.1'
 # Some containers forbid Python to store bytecode; each process would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-all test-rest lint matrix bench bench-page docs pictures recording notebooks \
+.PHONY: setup demo test test-all test-rest lint matrix bench bench-json bench-page docs pictures recording notebooks \
     translations kernels catalogues release-check clean
 
 # What `make demo` needs, and then the rest.
@@ -93,8 +93,11 @@ bench: setup
 	$(BIN)/python benchmarks/atlas.py
 	$(BIN)/python benchmarks/studio.py
 
-# The costs on each processor, from benchmarks/results/*.json into the site; measured by
-# python benchmarks/processor.py NAME PROCESSOR.
+# The costs on this processor: make bench-json NAME=zen5 PROCESSOR="AMD EPYC Zen 5 (AVX512-BF16)".
+bench-json: setup
+	$(BIN)/python benchmarks/processor.py '$(NAME)' '$(PROCESSOR)'
+
+# The costs on each processor, from benchmarks/results/*.json into the site.
 bench-page: setup
 	$(BIN)/python benchmarks/processor.py --page
 

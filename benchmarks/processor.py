@@ -1,6 +1,7 @@
 """What attention, its statistics and a watch cost on one processor, for the site and the README.
 
     python benchmarks/processor.py NAME PROCESSOR    measures, some six minutes; results/NAME.json
+    make bench-json NAME=zen5 PROCESSOR="AMD EPYC Zen 5 (AVX512-BF16)"        the same
     python benchmarks/processor.py --page            writes the tables of the site, from results
 
 NAME is the file's name, and PROCESSOR its name in prose, such as "AMD EPYC Zen 5 (AVX512-BF16)".
@@ -102,6 +103,8 @@ def tables() -> str:
     lines = []
     for file in sorted(RESULTS.glob("*.json")):
         found = json.loads(file.read_text(encoding="utf-8"))
+        if not found["costs"]:
+            continue
         measured = f"torch {found['torch']}, {found['threads']} threads, {found['date']}"
         lines += [f"{found['processor']}, {measured}:", ""]
         lines += ["| work | × SDPA | command in `benchmarks/` |", "|---|---|---|"]

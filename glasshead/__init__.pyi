@@ -4,6 +4,8 @@ from glasshead.attention import Observation as Observation
 from glasshead.attention import Plan as Plan
 from glasshead.attention import WeightGradients as WeightGradients
 from glasshead.attention import Weights as Weights
+from glasshead.attention.tuning import Tuned as Tuned
+from glasshead.attention.tuning import tune as tune
 from glasshead.diagnosis import Diagnoses as Diagnoses
 from glasshead.diagnosis import Diagnosis as Diagnosis
 from glasshead.diagnosis import diagnose as diagnose

@@ -353,12 +353,7 @@ def _signature_of(  # noqa: PLR0911 - a doubt each
         query, key, value, mask, offset: Of the call, which has no bias of its own. The lengths of a
             mask are read in each call.
     """
-    if mask is not None and (
-        type(mask) is not LengthMask
-        or type(mask.lengths) is not Tensor
-        # With a mask of the attention's own, a tensor is made of both.
-        or settings.get("mask") is not None
-    ):
+    if mask is not None and (type(mask) is not LengthMask or type(mask.lengths) is not Tensor):
         return None
     if type(query) not in ORDINARY or type(key) not in ORDINARY or type(value) not in ORDINARY:
         return None
@@ -402,7 +397,9 @@ def _signature_of(  # noqa: PLR0911 - a doubt each
 def _remember(signature: Signature, problem: Problem, engine: Engine) -> None:
     """Remember how a call was computed, where a kernel alone computes it."""
     mask, direct = problem.mask, None
-    fixed = mask is None or mask.of_positions or type(mask) is LengthMask
+    fixed = mask is None or all(
+        one.of_positions or type(one) is LengthMask for one in mask.conjuncts or (mask,)
+    )
     if fixed and problem.axes == 4 and engine is FUSED:
         direct = FUSED.direct(problem)
     elif fixed and problem.axes == 4 and engine is STREAMING:

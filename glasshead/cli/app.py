@@ -20,6 +20,7 @@ from glasshead.cli.roles import roles
 from glasshead.cli.studio import studio
 from glasshead.cli.train import train
 from glasshead.cli.translate import translate
+from glasshead.cli.tune import tune
 from glasshead.cli.write import write
 from glasshead.explanation.translations import catalogue
 
@@ -44,6 +45,7 @@ app.command()(translate)
 # Arguments beside the model are refused with what to write instead.
 app.command(context_settings={"allow_extra_args": True})(write)
 app.command()(near)
+app.command()(tune)
 
 
 def _show_version(asked: bool) -> None:

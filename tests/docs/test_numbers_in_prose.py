@@ -94,3 +94,22 @@ def test_benchmarks_print_whole_numbers_in_a_narrow_terminal(width, monkeypatch,
     assert max(map(len, printed.splitlines())) <= width
     for number in ("123.46 ms", "98.70 ms", "1.251", "0.04321 ×"):
         assert number in printed
+
+
+@pytest.mark.parametrize("readme", sorted(ROOT.glob("README*.md")), ids=lambda file: file.name)
+def test_the_table_of_the_readme_has_the_stored_figures_of_one_processor(readme):
+    """The English caption names the processor, by which its results are found."""
+    names = [file.stem for file in (ROOT / "benchmarks" / "results").glob("*.json")]
+    english = (ROOT / "README.md").read_text("utf-8")
+    (found,) = (one for one in map(stored, names) if one["processor"] in english)
+    lines = readme.read_text("utf-8").replace(",", ".").splitlines()
+    rows = [line.split("|") for line in lines if line.startswith("|")]
+    labels = {"watched": "`gh.watch`**", "eager": "BertViz", "lens": "TransformerLens"}
+    for kind, label in labels.items():
+        (row,) = (row for row in rows if label in row[1])
+        ratio, memory = (re.findall(r"\d+\.\d+", cell) for cell in row[2:4])
+        cost = found["model"]["kinds"][kind]
+        ratios = cost["ratio"] if isinstance(cost["ratio"], list) else [cost["ratio"]]
+        assert ([*map(float, ratio)], [*map(float, memory)]) == (ratios, [cost["gib"]])
+    alone = next(row for row in rows if "`sdpa`" in row[1])
+    assert re.findall(r"\d+\.\d+", alone[2]) == [str(found["model"]["seconds"])]

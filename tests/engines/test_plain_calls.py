@@ -100,6 +100,22 @@ CALLS = {
     "beta below 0": ({"score": gh.ScaledDot(beta=-0.3)}, {}, (1, 2, 2, 37, 41, 32, 32)),
     "one query": ({}, {}, (2, 3, 3, 1, 71, 32, 32)),
     "padded": ({}, {"mask": gh.padding([53, 53])}, (2, 2, 2, 67, 71, 64, 64)),
+    "causal, ragged": (
+        {"mask": gh.causal()},
+        {"mask": gh.padding([71, 13, 40])},
+        (3, 4, 2, 71, 71, 32, 32),
+    ),
+    "window, ragged": (
+        {"mask": gh.causal() & gh.window(before=37)},
+        {"mask": gh.padding([71, 53])},
+        (2, 2, 1, 71, 71, 96, 64),
+    ),
+    "head_dim 48": ({"mask": gh.causal()}, {}, (2, 3, 3, 67, 71, 48, 48)),
+    "head_dim 80": ({}, {"mask": gh.padding([71, 13])}, (2, 4, 2, 67, 71, 80, 80)),
+    "head_dim 112": ({"mask": gh.causal()}, {}, (1, 2, 2, 131, 131, 112, 112)),
+    "head_dim 192": ({"softcap": 3.0}, {}, (1, 2, 2, 67, 71, 192, 128)),
+    "head_dim 256": ({"mask": gh.causal()}, {}, (1, 2, 1, 67, 67, 256, 256)),
+    "head_dim 37": ({}, {}, (1, 2, 1, 67, 71, 37, 23)),
     "ragged": ({}, {"mask": gh.padding([71, 13, 40])}, (3, 4, 2, 67, 71, 32, 32)),
 }
 
@@ -509,17 +525,30 @@ def test_statistics_have_the_context_of_the_plain_call():
     assert torch.equal(attention.observe(*inputs, [gh.Entropy()]).context, context)
 
 
-@pytest.mark.parametrize("dim", [31, 33, 40])
-def test_widths_that_fill_no_tile_take_the_operator(dim):
-    attention = gh.Attention(engine="streaming")
-    inputs = inputs_of(1, 2, 2, 37, 41, dim, dim)
+@pytest.mark.parametrize("lengths", [[71, 0], [71, 11]])
+def test_rows_that_see_no_key_within_their_window_take_the_operator(lengths):
+    attention = gh.Attention(mask=gh.causal() & gh.window(before=13), engine="streaming")
+    inputs = inputs_of(2, 2, 2, 71, 71, 48, 48)
+    plainly(attention, *inputs, mask=gh.padding([71, 61]))
     with Names() as seen:
-        expected = with_gradients(attention, inputs)
+        expected = with_gradients(attention, inputs, mask=gh.padding(lengths))
     assert "glasshead::streaming" in seen.names
-    assert_same(with_gradients(attention, inputs), expected)
-    for _ in range(2):
-        with pytest.raises(AssertionError, match="the operator was called"):
-            plainly(attention, *inputs)
+    assert_same(with_gradients(attention, inputs, mask=gh.padding(lengths)), expected)
+    with pytest.raises(AssertionError, match="the operator was called"):
+        plainly(attention, *inputs, mask=gh.padding(lengths))
+
+
+@pytest.mark.parametrize("engine", ["auto", "fused", "streaming"])
+def test_a_remembered_causal_call_reads_the_lengths_of_each_call(engine):
+    """With the attention's own mask, the lengths of one call are not those of the next."""
+    attention = gh.Attention(mask=gh.causal(), engine=engine)
+    inputs = [x.detach() for x in inputs_of(2, 3, 3, 131, 131, 64, 64)]
+    exact = [x.double() for x in inputs]
+    for lengths in ([131, 131], [7, 131], [131, 53], [131, 131]):
+        mask = gh.padding(lengths)
+        found = attention(*inputs, mask=mask)
+        expected = gh.Attention(mask=gh.causal(), engine="reference")(*exact, mask=mask)
+        torch.testing.assert_close(found.double(), expected, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("number", [1, 3, 5])

@@ -33,13 +33,14 @@ from glasshead.engines.streaming.operands import (
 )
 from glasshead.engines.streaming.operator import run
 from glasshead.recipe.biases import Bias, by_diagonal
-from glasshead.recipe.masks.base import Mask
+from glasshead.recipe.masks.base import Mask, combined
 from glasshead.recipe.masks.kinds import LengthMask
 from glasshead.recipe.problem import (
     Problem,
     bias_values,
     clear_hidden,
     sees_and_seen,
+    split,
     visible_pairs,
 )
 from glasshead.recipe.tile import Intervals, Tile, four_axes
@@ -104,28 +105,30 @@ class Streaming:
     def is_plain(self, problem: Problem) -> bool:
         """Return whether the context of all heads is one call of machine code, without Python.
 
-        That is where scores are products, a number and a softcap, what a query sees is one range of
-        keys, the same in all batch rows, or by their lengths, and vectors fill a product's tiles.
+        That is where scores are products, a number and a softcap, and what a query sees is one
+        range of keys, the same in all batch rows, or cut off by their lengths.
         """
-        mask = problem.simplified_mask()
         if (
             self.refusal(problem) is not None
             or not is_softmax_of_products(problem)
             or not problem.normalizer.is_softmax
             or problem.dtype != torch.float32
-            or not (mask is None or mask.of_positions or type(mask) is LengthMask)
             or isinstance(problem.offset, Tensor)
-            or (type(mask) is LengthMask and not _is_readable(mask.lengths))
             # Longer calls are to end at Ctrl-C.
             or math.prod(problem.scores_shape) * problem.query.shape[-1] > LONGEST
         ):
             return False
         # llvmlite, which loads machine code, is slow to import.
-        from glasshead.engines.streaming.plain_calls import serves
+        from glasshead.engines.streaming.plain_calls import are_there
 
-        if not serves(problem.query.shape[-1], problem.value.shape[-1]):
+        if not are_there():
             return False
-        return mask is None or type(mask) is LengthMask or _plain_bounds(problem) is not None
+        lengths, positions = _lengths_and_positions(problem)
+        if not all(map(_is_readable, lengths)) or len(lengths) > 1:
+            return False
+        return positions is None or (
+            positions.of_positions and _plain_bounds(problem, positions) is not None
+        )
 
     def direct(self, problem: Problem) -> Direct | None:
         """Return what computes the problem in machine code alone, from its inputs as they are.
@@ -137,14 +140,13 @@ class Streaming:
             return None
         from glasshead.engines.streaming.plain_calls import PlainCall
 
-        mask = problem.simplified_mask()
         scale, softcap = float(cast("float", problem.scale)), problem.softcap or 0.0
-        if mask is None:
-            return PlainCall(None, None, scale, softcap)
-        if type(mask) is LengthMask:
-            return PlainCall("lengths", None, scale, softcap)
-        bounds = cast("Tensor", _plain_bounds(problem))
-        return PlainCall(blake2b(bounds.numpy().tobytes()).digest(), bounds, scale, softcap)
+        lengths, positions = _lengths_and_positions(problem)
+        name = bounds = None
+        if positions is not None:
+            bounds = cast("Tensor", _plain_bounds(problem, positions))
+            name = blake2b(bounds.numpy().tobytes()).digest()
+        return PlainCall(name, bounds, scale, softcap, by_lengths=bool(lengths))
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Compute the context, differentiably."""
@@ -197,19 +199,33 @@ def is_differentiated_otherwise(problem: Problem) -> bool:
     return any(tangent is not None for tangent in tangents) or is_transformed()
 
 
+def _lengths_and_positions(problem: Problem) -> tuple[list[Tensor], Mask | None]:
+    """Split a mask into the lengths of batch rows, and what is left."""
+    mask = problem.simplified_mask()
+    parts = () if mask is None else mask.conjuncts or (mask,)
+    lengths = [part.lengths for part in parts if type(part) is LengthMask]
+    return lengths, combined([part for part in parts if type(part) is not LengthMask])
+
+
 def _is_readable(lengths: Tensor) -> bool:
     """Return whether the lengths of each call can be read, as no transform wraps them."""
     return type(lengths) is Tensor and lengths.device.type == "cpu"
 
 
-def _plain_bounds(problem: Problem) -> Tensor | None:
+def _plain_bounds(problem: Problem, positions: Mask) -> Tensor | None:
     """Return the bounds of a mask of positions; None if others hide pairs, or rows see none."""
-    return problem._once("plain bounds", lambda: _bounds_that_show_all(problem))  # noqa: SLF001
+    return problem._once(  # noqa: SLF001
+        "plain bounds", lambda: _bounds_that_show_all(problem, positions)
+    )
 
 
-def _bounds_that_show_all(problem: Problem) -> Tensor | None:
-    on_meta = problem.query.device.type == "meta"
-    intervals, rest = problem.key_ranges(torch.device("cpu") if on_meta else None)
+def _bounds_that_show_all(problem: Problem, positions: Mask) -> Tensor | None:
+    device = torch.device("cpu") if problem.query.device.type == "meta" else None
+    if positions is problem.simplified_mask():
+        intervals, rest = problem.key_ranges(device)
+    else:
+        tile = problem.tile() if device is None else replace(problem.tile(), device=device)
+        intervals, rest = split(positions, tile, problem.scores_shape[:-3])
     if rest is not None or intervals is None:
         return None
     queries, keys = problem.scores_shape[-2:]

@@ -14,7 +14,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from glasshead.engines.streaming.kernels.processor import columns_of
 from glasshead.engines.streaming.kernels.streamed import FACTOR, MAX_SCORE, ROW_STATS, OutputSpec
 from glasshead.engines.streaming.lowering import backward_program, forward_program
 from glasshead.engines.streaming.operands import (
@@ -27,6 +26,7 @@ from glasshead.engines.streaming.operands import (
 from glasshead.engines.streaming.operator import no_second_gradient, streaming_backward
 from glasshead.engines.streaming.programs import Program, Schedule, kept
 from glasshead.private_names import private
+from glasshead.recipe.masks.kinds import LengthMask
 from glasshead.recipe.validation import check_memory, extent
 
 _CPU = torch.device("cpu")
@@ -43,19 +43,27 @@ class PlainCall:
     It holds no tensor of a caller.
 
     Args:
-        name: Of what the queries see: `PlainCall`s of one name have the same bounds; "lengths"
-            where the mask of each call tells the keys of each batch row.
+        name: Of what the queries see: `PlainCall`s of one name have the same bounds.
         bounds: The first key that each query sees, and the one after the last, `[1, 2, queries]`;
-            None if each sees all, or as many as lengths say. Every query sees a key, and every
-            key within the lengths is seen.
+            None if each sees all. Every query sees a key, and every key is seen.
         scale: The number that multiplies the products.
         softcap: 0 for none.
+        by_lengths: Whether the mask of each call has the number of keys of each batch row, which
+            hide the keys from there on.
     """
 
-    def __init__(self, name: object, bounds: Tensor | None, scale: float, softcap: float) -> None:
+    def __init__(
+        self,
+        name: object,
+        bounds: Tensor | None,
+        scale: float,
+        softcap: float,
+        *,
+        by_lengths: bool = False,
+    ) -> None:
         self.bounds, self.scale, self.softcap = bounds, scale, softcap
-        self._by_lengths = name == "lengths"
-        self._name = name, scale, softcap
+        self._by_lengths = by_lengths
+        self._name = name, scale, softcap, by_lengths
         self._by_strides: dict[tuple[object, ...], tuple[Program, KeySpans, tuple[int, ...]]] = {}
 
     def __call__(
@@ -93,7 +101,7 @@ class PlainCall:
             query, key, value = in_rows(query), in_rows(key), in_rows(value)
             program, rows = self._forward(layout, extents, query, key, value)
         if self._by_lengths:
-            found = _rows_of(mask, query, key)
+            found = self._rows_of(mask, query, key)
             if found is None:
                 return None
             rows = found
@@ -120,6 +128,30 @@ class PlainCall:
             self._by_strides[layout] = program, rows, extents
         return program, rows
 
+    def _rows_of(self, mask: Any, query: Tensor, key: Tensor) -> "KeySpans | None":
+        """Return the keys of each batch row by the lengths of a mask; None if a query sees none."""
+        parts = mask.conjuncts or (mask,)
+        given = next(part for part in parts if type(part) is LengthMask)
+        lengths, (batch, _, queries, _), keys = given.lengths.tolist(), query.shape, key.size(2)
+        lengths = lengths if isinstance(lengths, list) else [lengths] * batch
+        kind = self._name[0], queries, keys, *lengths
+        rows = _ROWS.get(kind)
+        if rows is not None:
+            return rows
+        stops = np.minimum(lengths, keys).astype(np.int64)
+        bounds = np.zeros((batch, 2, queries), np.int64)
+        bounds[:, 1] = keys
+        if self.bounds is not None:
+            bounds[:] = self.bounds.numpy()
+        bounds[:, 1] = np.minimum(bounds[:, 1], stops[:, None])
+        if (bounds[:, 0] >= bounds[:, 1]).any():
+            return None
+        if len(_ROWS) >= _MOST_ROWS:
+            _ROWS.clear()
+        of_batch = torch.from_numpy(np.broadcast_to(stops, batch).copy())
+        _ROWS[kind] = rows = KeySpans(of_batch, torch.from_numpy(bounds))
+        return rows
+
     def backward(self, gradient: Tensor, *inputs: Tensor) -> Program:
         """Return the program of the backward pass, for the gradient of the context."""
         return kept(
@@ -133,9 +165,9 @@ class PlainCall:
         """Return the problem as the passes take it, with the bounds of a call if it has some."""
         bounds = self.bounds if bounds is None else bounds
         if bounds is None:
-            rows = query.shape[0] if self._by_lengths else 1
-            ends = torch.tensor([[0], [key.shape[2]]], device=_CPU)
-            bounds = ends.expand(rows, 2, query.shape[2])
+            bounds = torch.tensor([[[0], [key.shape[2]]]], device=_CPU)
+        rows = query.shape[0] if self._by_lengths else len(bounds)
+        bounds = bounds.expand(rows, 2, query.shape[2])
         recipe = RecipeTensors(
             bounds.contiguous(),
             _OFFSETS,
@@ -150,10 +182,9 @@ def _extents(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
     return extent(query), extent(key), extent(value), query.itemsize
 
 
-def serves(dim: int, value_dim: int) -> bool:
-    """Return whether vectors of such widths, which fill a product's tiles, have plain calls."""
-    width = columns_of(torch.float32.itemsize)
-    return _modes is not None and dim % width == value_dim % width == 0
+def are_there() -> bool:
+    """Return whether there are plain calls: none may pass by a mode that is to see operators."""
+    return _modes is not None
 
 
 # Counts the modes that see the operators of this thread.
@@ -195,28 +226,8 @@ class KeySpans:
 
 
 # Layers of a model are padded alike: what was made for the last few lengths is kept.
-_ROWS: dict[tuple[int, ...], KeySpans] = {}
+_ROWS: dict[tuple[object, ...], KeySpans] = {}
 _MOST_ROWS = 8
-
-
-def _rows_of(mask: Any, query: Tensor, key: Tensor) -> KeySpans | None:
-    """Return the keys of each batch row by the lengths of a mask; None if one sees none."""
-    lengths, (batch, _, queries, _), keys = mask.lengths.tolist(), query.shape, key.size(2)
-    lengths = lengths if isinstance(lengths, list) else [lengths] * batch
-    kind = queries, keys, *lengths
-    rows = _ROWS.get(kind)
-    if rows is not None:
-        return rows
-    if min(lengths, default=0) < 1:
-        return None
-    stops = np.minimum(lengths, keys).astype(np.int64)
-    bounds = np.zeros((batch, 2, queries), np.int64)
-    bounds[:, 1] = stops[:, None]
-    if len(_ROWS) >= _MOST_ROWS:
-        _ROWS.clear()
-    of_batch = torch.from_numpy(np.broadcast_to(stops, batch).copy())
-    _ROWS[kind] = rows = KeySpans(of_batch, torch.from_numpy(bounds))
-    return rows
 
 
 # What a backward pass reads.
@@ -308,7 +319,7 @@ def _gradients(
     # Sums over the queries: of each stripe by itself, and with the rows that fill up a panel.
     of_key, of_value = (
         torch.zeros(
-            (program.stripes, *x.shape[:2], program.padded, x.shape[3]),
+            (program.stripes, *x.shape[:2], *map(program.padded, x.shape[2:])),
             dtype=torch.float32,
             device=_CPU,
         )
@@ -330,7 +341,11 @@ def _gradients(
         }
     )
     sums = (x[0] if program.stripes == 1 else x.sum(0) for x in (of_key, of_value))
-    return of_query, *(x[:, :, : key.shape[2]].contiguous() for x in sums)
+    # They have the width of their vectors in whole panels.
+    return of_query, *(
+        x[:, :, : key.shape[2], : given.shape[3]].contiguous()
+        for x, given in zip(sums, (key, value), strict=True)
+    )
 
 
 def _forward_program(problem: LoweredProblem) -> Program:

@@ -265,7 +265,7 @@ class Program:
     Attributes:
         shape: Of the context.
         stripes: How many results of their own there are of sums over the queries.
-        padded: The keys in whole panels.
+        padded: Rounds a length up to whole panels.
         calls: The calls.
     """
 
@@ -280,7 +280,7 @@ class Program:
         rows: int = 0,
     ) -> None:
         self.shape = cut.batch, cut.heads, cut.queries, width
-        self.stripes, self.padded = cut.stripes, cut.padded(cut.keys)
+        self.stripes, self.padded = cut.stripes, cut.padded
         # They hold the arrays whose addresses are among the words.
         self.calls = calls
         self._rows, self._room, self._threads = rows, room, cut.threads
