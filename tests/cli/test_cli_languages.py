@@ -201,7 +201,7 @@ def test_an_alignment_is_told_in_the_language(command, word_translator, lang, tm
 
 
 COMMANDS = ["demo", "explain", "observe", "roles", "diagnose", "studio", "report", "classify"]
-COMMANDS += ["translate", "write", "near", "train write", "evaluate"]
+COMMANDS += ["translate", "write", "near", "train write", "evaluate", "tune"]
 
 
 def options_of(page):
