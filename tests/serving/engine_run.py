@@ -128,9 +128,11 @@ def main() -> None:  # noqa: C901, PLR0915 - a script
                 got = call[what].weights if what == "top_k" else call[what]
                 assert got[0].shape == wanted.shape, (what, got.shape, wanted.shape)
                 worst[what] = max(worst[what], float((got[0].double() - wanted).abs().max()))
-    of_transformers = None
+    of_transformers = {}
     if family == "Llama" and not on & {"prefix", "bfloat16"}:
-        of_transformers = beside_transformers(path, prompts[3], seen[watched[3].request_id])
+        text = prompts[3] + tokens(watched)[3][:-1]
+        request = seen[watched[3].request_id]
+        of_transformers = beside_transformers(path, prompts[3], text, request)
     found = {
         "equal": tokens(watched) == plain == tokens(run()),
         "requests": len(seen),
@@ -152,8 +154,8 @@ def main() -> None:  # noqa: C901, PLR0915 - a script
     sys.stdout.write("\n" + json.dumps(found) + "\n")
 
 
-def beside_transformers(path, prompt, request) -> float:
-    """Return the largest difference from what `gh.watch` sees of the model in transformers."""
+def beside_transformers(path, prompt, text, request) -> dict[str, float]:
+    """Return the largest differences from what `gh` sees of the model in transformers."""
     import transformers
 
     import glasshead as gh
@@ -168,11 +170,19 @@ def beside_transformers(path, prompt, request) -> float:
             eos_token_id=None,
         )
     assert [*seen] == [*request]
-    return max(
-        float((seen[name][one] - request[name][one]).abs().max())
-        for name in seen
-        for one in ("entropy", "received")
-    )
+    tokens = torch.tensor([text])
+    roles, wanted = gh.head_roles(request, tokens), gh.head_roles(model, tokens)
+    return {
+        "records": max(
+            float((seen[name][one] - request[name][one]).abs().max())
+            for name in seen
+            for one in ("entropy", "received")
+        ),
+        "roles": max(
+            float((roles.scores[role] - scores).nan_to_num().abs().max())
+            for role, scores in wanted.scores.items()
+        ),
+    }
 
 
 def wrapped(llm) -> list[str]:

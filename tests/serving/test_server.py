@@ -44,6 +44,7 @@ def server(tmp_path_factory) -> Iterator[Path]:
         *("--served-model-name", "small", "--dtype", "float32", "--max-model-len", "256"),
         *("--enforce-eager", "--host", "127.0.0.1", "--port", str(PORT), "--api-key", KEY),
         *("--block-size", "32"),
+        *("--chat-template", "{% for one in messages %}{{ one['content'] }} {% endfor %}"),
     ]
     environment = {
         **os.environ,
@@ -98,7 +99,16 @@ class TestServer:
         }
         assert sum(layer["received"][0]) == pytest.approx(11, abs=1e-4)
 
-    def test_chat_and_samples_have_one_for_each(self, server):
+    def test_a_chat_has_the_field_too(self, server):
+        said = [{"role": "user", "content": "w3 w5 w7 w11 w13"}]
+        body = {key: value for key, value in PROMPT.items() if key != "prompt"}
+        found = json.loads(ask("/v1/chat/completions", body | ASK | {"messages": said})[1])
+        (request,) = found["glasshead"]
+        usage = found["usage"]
+        queries = usage["prompt_tokens"] + usage["completion_tokens"] - 1
+        assert len(request["layers"][LAYERS[0]]["entropy"][0]) == queries
+
+    def test_prompts_and_samples_have_one_for_each(self, server):
         body = PROMPT | ASK | {"n": 2, "temperature": 1.0, "seed": 3}
         found = json.loads(ask("/v1/completions", body)[1])["glasshead"]
         assert [one["request"].partition("_")[0] for one in found] == ["0", "1"]

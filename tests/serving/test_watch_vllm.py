@@ -72,7 +72,12 @@ def test_tokens_are_the_same_and_statistics_are_those_of_float64(found, mode):
 
 @pytest.mark.slow
 def test_records_are_those_of_watch(found):
-    assert found("Llama eager")["of_transformers"] < 2e-4
+    assert found("Llama eager")["of_transformers"]["records"] < 2e-4
+
+
+@pytest.mark.slow
+def test_heads_have_the_roles_of_the_model_in_transformers(found):
+    assert found("Llama eager")["of_transformers"]["roles"] < 1e-5
 
 
 @pytest.mark.slow
