@@ -60,7 +60,7 @@ class Speed(NamedTuple):
     def seconds(self, work: Work) -> float:
         """Predict the time of some work."""
         pairs = work.pairs * (self.whole if work.whole else 1.0)
-        longer = max(1 + self.growth * math.log2(max(work.keys, 1) / _KEYS), 0.5)
+        longer = max(1 + self.growth * math.log2(max(work.keys / _KEYS, 1.0)), 0.5)
         return 1e-6 * self.call + 1e-12 * pairs * (self.pair + self.width * work.width) * longer
 
 

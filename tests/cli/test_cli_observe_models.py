@@ -93,7 +93,7 @@ def saved(file, layers):
 def layers_of(kind):
     if kind == "llama":
         return [f"model.layers.{layer}.self_attn" for layer in range(LAYERS)]
-    return [f"encoder.layer.{layer}.attention.self" for layer in range(LAYERS)]
+    return [f"bert.encoder.layer.{layer}.attention.self" for layer in range(LAYERS)]
 
 
 @pytest.mark.parametrize("kind", ["llama", "bert"])
@@ -394,8 +394,8 @@ def test_python_has_the_numbers_of_the_command_in_one_call(command, place, kind)
     options = ("--text", "text.txt", "--save", "seen.safetensors", *asked(*STATISTICS))
     observe(command, kind, *options)
     saved = gh.load("seen.safetensors")
-    auto = transformers.AutoModelForCausalLM if kind == "llama" else transformers.AutoModel
-    model = auto.from_pretrained(kind).eval()
+    auto = f"AutoModelFor{'CausalLM' if kind == 'llama' else 'MaskedLM'}"
+    model = getattr(transformers, auto).from_pretrained(kind).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(kind)
     for found in (
         gh.observe_texts(kind, place / "text.txt", IN_PYTHON),

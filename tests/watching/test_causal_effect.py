@@ -78,9 +78,7 @@ def test_of_transformers_the_loss_is_the_model_s_own():
 class TestErrors:
     def test_without_a_loss(self):
         effect = gh.causal_effect(Classifies().eval(), {"": []}, X)
-        with pytest.raises(
-            ValueError, match=r"needs a loss, but the model gave none\. Pass lab"
-        ):
+        with pytest.raises(ValueError, match=r"needs a loss, but the model gave none\. Pass lab"):
             effect.loss_change  # noqa: B018
 
     def test_without_logits(self):
