@@ -207,7 +207,7 @@ def test_words_are_translated_one_by_one():
         ("Kolonnen", ValueError, r"must have the names \['count'\] in braces, got 'Kolonnen'"),
         ("{number}", ValueError, r"must have the names \['count'\]"),
         ("{count", ValueError, r"must have the names \['count'\]"),
-        (1, TypeError, "columns_left_out=...\\) expects a string, got int"),
+        (1, TypeError, "columns_left_out=...\\) must be a string, got int"),
     ],
 )
 def test_templates_are_checked(phrase, error, message):
