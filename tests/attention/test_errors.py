@@ -123,7 +123,7 @@ def test_masks_that_do_not_fit(mask, error, match):
         (lambda: gh.Attention(softcap=1e-31), ValueError, "softcap.*least 1e-30, got 1e-31"),
         (lambda: gh.Attention(softcap="x"), TypeError, "softcap must be.*'x'"),
         (lambda: gh.Attention(softcap=float("nan")), ValueError, "softcap.*finite"),
-        (lambda: gh.Attention(dropout=1.0), ValueError, "dropout.*below 1, got 1.0"),
+        (lambda: gh.Attention(dropout=1.0), ValueError, "dropout.*less than 1, got 1.0"),
         (lambda: gh.Attention(dropout=-0.1), ValueError, "dropout.*got -0.1"),
         (lambda: gh.Attention(dropout=None), TypeError, "dropout must be a number, got NoneType"),
         (

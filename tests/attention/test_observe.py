@@ -202,7 +202,7 @@ def test_a_normalizer_without_a_logsumexp():
     attention = gh.Attention(normalizer=gh.Sparsemax())
     with pytest.raises(ValueError, match="Sparsemax"):
         attention.observe(x, x, x, [gh.LogSumExp()])
-    with pytest.raises(ValueError, match=r"logsumexp.*Sparsemax.*trace"):
+    with pytest.raises(ValueError, match=r"SoftmaxOne.*, got Sparsemax.*trace"):
         attention.weights(x, x)
 
 

@@ -98,7 +98,7 @@ def test_a_run_goes_on_with_what_it_began_with_alone(command, tmp_path):
     assert "the texts must be those that the run in" in other.err
     # A run of another task is none to go on with.
     other = command("train", "translate", "--run", folder, "--resume")
-    assert f"train translate --resume needs a translator, and {folder} holds a class" in other.err
+    assert f"train translate --resume needs a translator, but {folder} holds a class" in other.err
 
 
 def test_what_was_wrong_leaves_nothing_in_the_way(command, tmp_path):
@@ -306,7 +306,7 @@ def test_runs_that_are_none(command, run, tmp_path):
     for place, said in [
         (
             other,
-            f"glasshead classify needs a classifier, and {other} holds a translator. Look into",
+            f"glasshead classify needs a classifier, but {other} holds a translator. Pass a run",
         ),
         (tmp_path, f"{tmp_path} has no run: there is no config.json in it"),
         ("nowhere", "there is no folder nowhere. Check its name."),

@@ -177,10 +177,10 @@ def test_runs_that_are_none_or_anothers(
     for arguments, said in [
         (
             ["classify", translate_run],
-            f"needs a classifier, and {translate_run} holds a translator",
+            f"needs a classifier, but {translate_run} holds a translator",
         ),
-        (["translate", write_run], f"needs a translator, and {write_run} holds a language model"),
-        (["write", classify_run], f"needs a language model, and {classify_run} holds a classifier"),
+        (["translate", write_run], f"needs a translator, but {write_run} holds a language model"),
+        (["write", classify_run], f"needs a language model, but {classify_run} holds a classifier"),
         (["cook"], "must be one of classify, translate, write, got 'cook'"),
         (
             ["clasify", classify_run],

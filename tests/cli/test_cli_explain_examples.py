@@ -177,7 +177,7 @@ class TestColumns:
             ["--example", "shiny", "--tutorial", "E"],
             "--tutorial must be one of A, B, D for this",
         ),
-        (["--example", "journey", "--dim", "4"], "--dim is the width of random vectors"),
+        (["--example", "journey", "--dim", "4"], "--dim sets the width of random vectors"),
     ],
 )
 def test_what_does_not_go_together_is_refused(command, options, sentence):

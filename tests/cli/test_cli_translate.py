@@ -286,7 +286,7 @@ def test_bytes_that_are_no_text_are_told_by_line(command, run, typed):
 def test_runs_that_are_none(command, run, tmp_path):
     other = classified(tmp_path / "other").path
     for place, said in [
-        (other, f"glasshead translate needs a translator, and {other} holds a classifier. Look"),
+        (other, f"glasshead translate needs a translator, but {other} holds a classifier. Pass"),
         (tmp_path, f"{tmp_path} has no run: there is no config.json in it"),
         ("nowhere", "there is no folder nowhere. Check its name."),
     ]:

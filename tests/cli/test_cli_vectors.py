@@ -199,7 +199,11 @@ def test_a_large_table_is_read_whole(tmp_path):
             "v.json, line 1: expected finite numbers, got inf",
         ),
         ("v.json", '{"a": [1],\n"a": [2]}', "v.json, line 2: 'a' stands twice"),
-        ("v.json", "[" * 100_000, "v.json, line 1: expected lists of numbers, got too many"),
+        (
+            "v.json",
+            "[" * 100_000,
+            "v.json, line 1: expected nested lists of numbers, got lists that are nested",
+        ),
     ],
 )
 def test_a_fault_is_named_with_its_file_and_line(tmp_path, name, content, sentence):
@@ -277,11 +281,11 @@ def test_half_precision_is_read_and_the_value_may_be_of_another_width(tmp_path):
         ),
         (
             matrices(out_proj=torch.ones(2, 2)),
-            "in a projection, got out_proj as well. Remove",
+            "in a projection, got also out_proj. Remove",
         ),
         (
             matrices(W_query__bias=torch.ones(2)),
-            "in a projection, got W_query.bias as well. Remove",
+            "in a projection, got also W_query.bias. Remove",
         ),
         (
             matrices(W_key=torch.ones(3, 4)),

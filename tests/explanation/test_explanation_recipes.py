@@ -403,7 +403,7 @@ def test_in_cross_attention_only_the_query_is_told():
 def test_a_projection_of_something_else_is_refused():
     made = projection()
     trace = gh.Attention().trace(made.queries + 1, made.keys, made.values)
-    with pytest.raises(ValueError, match="its W_query does not give the query vectors"):
+    with pytest.raises(ValueError, match="W_query does not produce the query vectors"):
         gh.explain(trace, projection=made)
 
 

@@ -257,7 +257,7 @@ def test_a_learned_bias_that_starts_at_zero_is_kept():
         (
             lambda: gh.from_huggingface(torch.full((1, 2), 2)),
             ValueError,
-            "must have 1 .real. and 0",
+            "must contain only 1 .real. and 0",
         ),
         (lambda: gh.from_torch_mha(torch.ones(4, 2, 2).bool()), ValueError, "num_heads=None"),
         (

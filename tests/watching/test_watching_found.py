@@ -121,7 +121,7 @@ def test_a_statistic_that_cannot_be_joined_hides_no_other():
         model(torch.tensor([[1]]), cache=cache)
     layer = seen["blocks.0.attention"]
     assert layer.entropy.shape == (1, 3, 4)
-    with pytest.raises(ValueError, match="does not follow from its chunks"):
+    with pytest.raises(ValueError, match="cannot be computed from chunks"):
         _ = layer.pooled_map
 
 

@@ -104,7 +104,7 @@ def test_the_heads_of_a_rank_and_of_all(heads):
 def test_what_takes_all_heads_refuses_those_of_a_rank():
     with mesh_of(1) as mesh:
         seen = watched(sharded(1, mesh), torch.randn(2, 11, 7).double())
-        with pytest.raises(ValueError, match=r"rollout needs all heads .*Give it seen\.gather\(\)"):
+        with pytest.raises(ValueError, match=r"rollout needs all heads .*Pass seen\.gather\(\)"):
             gh.rollout(seen)
 
 

@@ -189,7 +189,7 @@ def test_of_nothing_there_is_nothing_to_tell():
     assert repr(seen) == "Seen: 0 attentions"
     assert "Nothing that was asked" in str(seen.summary())
     with pytest.raises(
-        ValueError, match=r"to_frame needs what was seen, but nothing was\. Run the m"
+        ValueError, match=r"to_frame needs a watch .* but this one observed none\. Run the m"
     ):
         seen.to_frame()
 

@@ -116,7 +116,7 @@ def test_statistics_of_nan_are_nan(attend):
 
 
 def test_nan_that_the_inputs_do_not_lead_to_is_refused():
-    with pytest.raises(RuntimeError, match=r"^watch needs attention that follows .* gave NaN\. "):
+    with pytest.raises(RuntimeError, match=r"^watch cannot reproduce the output .* gave NaN\. "):
         watched(scores_mended, X)
 
 

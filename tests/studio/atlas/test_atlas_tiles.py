@@ -135,7 +135,7 @@ def test_a_text_that_has_grown_call_by_call_is_one_map():
 
 
 def test_a_normalizer_without_a_logsumexp_has_no_lazy_matrix_to_draw():
-    with pytest.raises(ValueError, match="needs a normalizer with a logsumexp.* Sparsemax"):
+    with pytest.raises(ValueError, match="needs the normalizer .*SoftmaxOne.* got Sparsemax"):
         gh.Attention(normalizer=gh.Sparsemax()).weights(*inputs())
 
 
