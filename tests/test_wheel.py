@@ -302,7 +302,7 @@ def test_without_an_address_a_wheel_is_built_without_links_and_pictures(unpacked
     assert found.get_all("Project-URL") is None
     assert found.get_all("Dynamic") is None
     written = description(found)
-    assert "watch a model in ten minutes" in written
+    assert "Watch a model in ten minutes" in written
     assert "docs/start/watch.md" not in written
     assert "![" not in written
 

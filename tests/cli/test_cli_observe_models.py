@@ -490,7 +490,7 @@ def test_what_processes_refuse_together_is_said_once(place):
     assert [rank.stdout for rank in ended] == ["", ""]
     told = "".join(rank.stderr for rank in ended)
     assert told.count("glasshead: error:") == 1
-    assert "glasshead: error: --layer must be from 0 to 1, got 2" in told
+    assert "glasshead: error: --layer must be from 0 to 1, as there are 2 layers, got 2" in told
 
 
 @pytest.fixture

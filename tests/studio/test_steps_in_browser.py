@@ -165,7 +165,7 @@ def test_a_link_to_a_sentence_that_is_too_long_keeps_all_else(looking, serving):
     long = "a " * 29 + "a"
     link = f"#steps?beta=5&mask=causal&normalizer=sparsemax&heads=3&query=2&text={quote(long)}"
     page = look.open(link)
-    assert "this one has 30" in page.locator(".refused").inner_text()
+    assert "words and marks, got 30" in page.locator(".refused").inner_text()
     assert_shows(page, beta="5", mask="causal", normalizer="sparsemax", heads=3)
     assert page.get_by_label("A sentence of your own").input_value() == long
     assert page.get_by_label("Normalizer").input_value() == "sparsemax"

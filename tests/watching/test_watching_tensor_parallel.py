@@ -358,14 +358,17 @@ def test_what_takes_all_heads_refuses_a_part(ranks, function):
     for rank in ranks:
         assert rank["refused"][function] == (
             f"{function} needs all heads of an attention, but this rank computes only a part of "
-            f"them for 'model.layers.{1 if function == 'image' else 0}.self_attn'. Give it "
-            f"seen.gather(), which all ranks call."
+            f"them for 'model.layers.{1 if function == 'image' else 0}.self_attn'. Pass "
+            f"seen.gather(), which all ranks must call."
         )
 
 
 def test_a_head_that_no_rank_has_is_refused_by_all(ranks):
     for rank in ranks:
-        assert "'model.layers.1.self_attn' has 6, counted from 0" in rank["refused"]["heads"]
+        assert (
+            "heads must be in 0..5 for 'model.layers.1.self_attn', got 6"
+            in rank["refused"]["heads"]
+        )
 
 
 def test_a_model_that_pytorch_shards_is_seen_as_well(ranks):

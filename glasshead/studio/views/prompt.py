@@ -23,7 +23,6 @@ from glasshead.studio.subject import ModelPass, check_place
 from glasshead.studio.views import heads
 from glasshead.studio.views.alignment import translations
 from glasshead.studio.views.reading import observed, tokens_of
-from glasshead.tasks.readers.reader import Predicts
 
 if TYPE_CHECKING:
     from glasshead.studio.routes import Routes
@@ -73,7 +72,7 @@ WORDS = {
 }
 
 
-Shown = Literal[Predicts, "translations", "nothing"]
+Shown = Literal["tokens", "blanks", "labels", "token_labels", "translations", "nothing"]
 Head = tuple[int, int]
 
 # Passes that are remembered: that of a text with and without heads, and some before.

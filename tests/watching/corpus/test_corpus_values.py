@@ -245,5 +245,5 @@ def test_layers_that_one_has_not_seen_are_those_of_the_other(found):
 @pytest.mark.slow
 def test_what_does_not_fit_is_refused_by_all(found):
     for _, _, (maps, empty) in found:
-        assert "'first' had one of 5 tokens and one of 7 tokens" in maps
+        assert "'first' read texts of 5 tokens and 7 tokens" in maps
         assert "document, got none. Call update first" in empty
