@@ -26,9 +26,11 @@ def share(units: Sequence[_Unit], work: Callable[[Iterator[_Unit]], None], threa
         work(iter(units))
         return
     left, errors = _Shared(units), []
+    began: list[int] = []
 
     def take() -> None:
         try:
+            began.append(threading.get_ident())
             work(left.each())
         except BaseException as error:  # noqa: BLE001 - it is raised below
             # Before anything else, as Ctrl-C may end these lines, too.
@@ -41,6 +43,9 @@ def share(units: Sequence[_Unit], work: Callable[[Iterator[_Unit]], None], threa
     finally:
         if errors:
             raise errors[0]
+    if threading.get_ident() not in began:
+        # Ctrl-C before the first line, which OpenMP's callback passes over.
+        raise KeyboardInterrupt
     if left.finished < len(units):
         raise RuntimeError(
             f"of {len(units)} units of work {left.finished} were finished: this is a bug."
