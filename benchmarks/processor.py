@@ -46,7 +46,7 @@ def ratio(ours: Callable[[], object], theirs: Callable[[], object], pairs: int) 
 
 
 def costs() -> list[dict[str, Any]]:
-    """What a call and its statistics cost, as multiples of SDPA's time."""
+    """Return the costs of a call and its statistics, as multiples of SDPA's time."""
     rows = []
     for note, dtype in TYPES.items():
         for length in LENGTHS:
@@ -68,7 +68,7 @@ def costs() -> list[dict[str, Any]]:
 
 
 def model() -> dict[str, Any]:
-    """What a watched model costs, beside what others do to see its weights."""
+    """Return the cost of a watched model, and of other ways to see its weights."""
     print("a model of GPT-2's size …", file=sys.stderr, flush=True)
     times, memory = watch_peers.times(), watch_peers.memory()
     return {

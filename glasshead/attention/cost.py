@@ -23,7 +23,7 @@ _KEYS = 1024
 
 
 class Work(NamedTuple):
-    """What an engine computes of a call.
+    """The work of an engine in a call.
 
     Attributes:
         pairs: Pairs of a query and a key, of all heads.

@@ -23,7 +23,7 @@ _MOST_BYTES = 2**16
 
 
 class Machine(NamedTuple):
-    """What a measured profile holds for: it is ignored where one of these is another."""
+    """The machine of a measured profile, which is ignored if one of these differs."""
 
     processor: str
     threads: int

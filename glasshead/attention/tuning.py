@@ -56,7 +56,7 @@ SHAPES = (
 
 
 class Tuned(NamedTuple):
-    """What `tune` measured and kept.
+    """The result of `tune`.
 
     Attributes:
         file: The file that holds the profile.

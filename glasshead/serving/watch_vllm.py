@@ -63,7 +63,7 @@ class SeenRequests(Mapping[str, SeenRequest]):
                 self._seen[external(name)] = seen_of(workers)
 
     def close(self) -> None:
-        """Take everything, and let go of the engine."""
+        """Take all results, and drop the reference to the engine."""
         self._read()
         self._call = None
 

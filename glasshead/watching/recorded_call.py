@@ -161,7 +161,7 @@ class Call(StatisticResults):
 
     @property
     def parts(self) -> Any:
-        """What is followed of its queries and keys, for `score_parts`; None: not asked for.
+        """Its queries and keys as they were followed, for `score_parts`; None: not asked for.
 
         Errors: a `BudgetError` if the budget was exhausted before.
         """

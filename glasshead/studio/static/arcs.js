@@ -67,7 +67,7 @@ export class Arcs {
 
   /**
    * @param {string[]} words
-   * @param {ArcHead[]} heads  The last one is told of
+   * @param {ArcHead[]} heads  The last one is described
    * @param {number | null} query  None: the most telling one
    */
   show(words, heads, query) {

@@ -28,7 +28,7 @@ export function onPaper(changed) {
   darkPaper.addEventListener("change", changed);
 }
 
-// Colors that are told apart whatever one's color vision, those of Okabe and Ito: dark enough for
+// Colors that everyone can tell apart, with any color vision, those of Okabe and Ito: dark enough for
 // lines on light paper, and light enough on dark.
 const CATEGORIES = {
   light: ["#0072b2", "#d55e00", "#009e73", "#b0528a", "#8a6500", "#3a3f46"],

@@ -260,7 +260,7 @@ class _Look(NamedTuple):
 
 @dataclass(frozen=True)
 class _Tracer:
-    """What makes the nodes of a tree.
+    """The maker of the nodes of a tree.
 
     Attributes:
         seen: What a watch has seen.
@@ -300,7 +300,7 @@ class _Tracer:
         return tuple(causes), left
 
     def _wrote(self, cause: Cause, written: list[float], depth: int) -> Cause:
-        """Return a cause with the tokens that its head looked at, by what it wrote of each."""
+        """Return a cause with the tokens that its head looked at, and the share of each."""
         one, children = cause.component, []
         followed, left = self._followed(written)
         for token, share in followed:

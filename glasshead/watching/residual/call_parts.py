@@ -64,7 +64,7 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class CallParts:
-    """What is followed of a call.
+    """The tensors of a call that were followed.
 
     Attributes:
         name: Name of the attention.

@@ -26,7 +26,7 @@ from glasshead.watching.residual.nodes import (
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """What a leaf adds to a product with a node.
+    """The share of a leaf in a product with a node.
 
     Attributes:
         leaf: The leaf.

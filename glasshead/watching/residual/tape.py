@@ -55,7 +55,7 @@ class Score(NamedTuple):
 
 
 class _Memory:
-    """What is known of the tensors in a piece of memory, by their layouts.
+    """The followed tensors in a piece of memory, by their layouts.
 
     Attributes:
         alive: A weak reference to it.

@@ -100,7 +100,7 @@ def test_the_bars_are_of_the_query_and_the_head_stays_while_one_types(looking, s
     drawn(page)
     expect(tokens.last).to_have_attribute("aria-pressed", "true")
     assert f"heads={shown}" in address(page)
-    # The last head that was clicked is told of, and opened in the other views.
+    # The last head that was clicked is described, and opened in the other views.
     page.locator('.grid [data-layer="0"][data-head="1"]').click()
     drawn(page)
     assert page.locator(".why").inner_text().startswith("In layer 0, head 1,")
