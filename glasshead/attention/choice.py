@@ -59,7 +59,7 @@ def choose(problem: Problem, name: str) -> EngineChoice:
             return EngineChoice(engine, reason, refused)
         refused[engine.name] = why
     raise ValueError(
-        f"engine={name!r} does not serve this call: {refused[name]}. Use engine='auto'."
+        f"engine={name!r} cannot compute this call: {refused[name]}. Use engine='auto'."
     )
 
 

@@ -243,6 +243,12 @@ def _check_layer(name: str, layer: Any) -> None:
     for why, refused in _reasons(layer):
         if refused:
             raise RefusalError(f"watch_vllm needs {why} of {name!r}. Omit it with layers=.")
+    dtype = str(getattr(layer.impl, "kv_cache_dtype", "auto"))
+    if dtype.startswith(("fp8", "int8", "nv")):
+        raise RefusalError(
+            f"watch_vllm needs a cache in the model's own dtype, got {dtype} of {name!r}. Start "
+            "the engine with kv_cache_dtype='auto'."
+        )
 
 
 def _reasons(layer: Any) -> Iterable[tuple[str, bool]]:
@@ -255,8 +261,6 @@ def _reasons(layer: Any) -> Iterable[tuple[str, bool]]:
     )
     attention = str(getattr(impl, "attn_type", "decoder")).rpartition(".")[2].lower()
     yield f"causal self-attention, got {attention} attention", attention != "decoder"
-    dtype = str(getattr(impl, "kv_cache_dtype", "auto"))
-    yield f"a cache in the model's own dtype, got {dtype}", dtype.startswith(("fp8", "int8", "nv"))
     chunked = "Chunked" in type(layer).__name__ or getattr(impl, "chunk_lookback", -1) > -1
     yield "attention to all keys or a window of them, got chunks", chunked
     yield "causal attention, got a prefix that is not", bool(getattr(layer, "use_mm_prefix", False))

@@ -120,7 +120,7 @@ def watch_vllm(
     the end of the block an `UnseenError` if a request was not observed, or none ran.
     """
     if not callable(getattr(llm, "collective_rpc", None)):
-        raise TypeError(f"watch_vllm needs a vllm.LLM, got {type(llm).__name__}. Build one.")
+        raise TypeError(f"watch_vllm needs a vllm.LLM, got {type(llm).__name__}. Pass an engine.")
     if keep not in (None, "weights"):
         raise ValueError(f"keep must be 'weights' or nothing, got {keep!r}.")
     given = [*statistics] if isinstance(statistics, tuple) else statistics
@@ -159,7 +159,9 @@ def watch_vllm(
     errors = seen.errors
     if errors:
         first = next(iter(errors.values()))
-        raise UnseenError(f"{first} So it is for {len(errors)} of {len(seen)} requests.")
+        raise UnseenError(
+            f"{len(errors)} of {len(seen)} requests were not observed. The first: {first}"
+        )
     if not len(seen) and not forgotten:
         raise UnseenError("watch_vllm saw no request. Call llm.generate in the block.")
 

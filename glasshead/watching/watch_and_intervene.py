@@ -137,7 +137,7 @@ def watch(  # noqa: PLR0913 - each is an option of its own
     torch.Size([2, 3, 5])
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"watch needs a model, got {type(model).__name__}. Build one.")
+        raise TypeError(f"watch needs a model, got {type(model).__name__}. Pass a module.")
     check_compiled(model)
     requested = normalize_statistics(
         list(statistics) if isinstance(statistics, tuple) else statistics
@@ -257,7 +257,7 @@ def ablate(model: nn.Module, heads: Mapping[str, Sequence[int]]) -> Iterator[Non
     False
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"ablate needs a model, got {type(model).__name__}. Build one.")
+        raise TypeError(f"ablate needs a model, got {type(model).__name__}. Pass a module.")
     ablations = {
         name: [ZeroAblation(heads=numbers)] if numbers else []
         for name, numbers in _check_heads(heads).items()
@@ -327,7 +327,7 @@ def intervene(
     False
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"intervene needs a model, got {type(model).__name__}. Build one.")
+        raise TypeError(f"intervene needs a model, got {type(model).__name__}. Pass a module.")
     with _intervening(model, check_interventions(interventions), "intervene"):
         yield
 

@@ -376,7 +376,7 @@ def test_what_sdpa_cannot_express_is_refused_with_the_reason(options, reason):
     plan = gh.Attention(**options).plan(x, x, x)
     assert plan.engine == "reference"
     assert reason in plan.refused["fused"]
-    with pytest.raises(ValueError, match=f"engine='fused' does not serve this call: .*{reason}"):
+    with pytest.raises(ValueError, match=f"engine='fused' cannot compute this call: .*{reason}"):
         gh.Attention(**options, engine="fused")(x, x, x)
 
 

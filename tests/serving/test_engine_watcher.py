@@ -311,7 +311,8 @@ def test_layers_of_another_kind_are_refused_unless_they_are_omitted(changed, sai
     impl = runner.layers["layers.1.self_attn.attn"].impl
     for name, value in changed.items():
         setattr(impl, name, value)
-    with pytest.raises(RefusalError, match="of 'layers.1.self_attn'. Omit it with layers=") as e:
+    remedy = "Start the engine" if "kv_cache_dtype" in changed else "Omit it with layers="
+    with pytest.raises(RefusalError, match=f"of 'layers.1.self_attn'. {remedy}") as e:
         EngineWatcher(runner, ServedChoices({"entropy": gh.Entropy()}))
     assert said in str(e.value)
     watcher = EngineWatcher(runner, ServedChoices({"entropy": gh.Entropy()}, layers="layers.[02]"))
@@ -345,7 +346,7 @@ def test_statistics_that_do_not_follow_from_chunks_are_refused(one):
 
 
 def test_what_is_no_engine_is_refused():
-    with pytest.raises(TypeError, match="watch_vllm needs a vllm.LLM, got int. Build one."):
+    with pytest.raises(TypeError, match="watch_vllm needs a vllm.LLM, got int. Pass an engine."):
         watch_vllm(7, [gh.Entropy()]).__enter__()
 
 

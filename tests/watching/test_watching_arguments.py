@@ -17,8 +17,8 @@ from watching.torch.explicit import check, undisturbed
 @pytest.mark.parametrize(
     ("model", "statistics", "asked", "error", "sentence"),
     [
-        ("gpt2", [gh.Entropy()], {}, TypeError, "watch needs a model, got str. Build one."),
-        (nn.Linear, [gh.Entropy()], {}, TypeError, "watch needs a model, got type. Build one."),
+        ("gpt2", [gh.Entropy()], {}, TypeError, "watch needs a model, got str. Pass a module."),
+        (nn.Linear, [gh.Entropy()], {}, TypeError, "watch needs a model, got type. Pass a module."),
         (
             Model(),
             (),

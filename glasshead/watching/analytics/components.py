@@ -134,8 +134,8 @@ def check_split(
     if not wrong <= tolerance(eps):
         last = max(found.components, key=lambda one: one.place)
         raise UnseenError(
-            f"the parts of {name!r} differ from it by {wrong:.2g} of their size: a module after "
-            f"{str(last)!r} adds something unknown. Omit it with layers=."
+            f"the parts of {name!r} must sum to it, but differ by {wrong:.2g} of their size, after "
+            f"{str(last)!r}. Exclude {name!r} with layers=."
         )
 
 
@@ -212,7 +212,7 @@ def place_in(value: Any, count: int, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{what} must be a whole number, got {value!r}.")
     if not -count <= value < count:
-        raise ValueError(f"{what} must be in 0..{count - 1}, got {value}.")
+        raise ValueError(f"{what} must be in {-count}..{count - 1}, got {value}.")
     return value % count
 
 

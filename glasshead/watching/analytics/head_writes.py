@@ -88,7 +88,7 @@ def head_writes(
     True
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"head_writes needs a model, got {type(model).__name__}. Build one.")
+        raise TypeError(f"head_writes needs a model, got {type(model).__name__}. Pass a module.")
     if compiled_parts(model):
         raise ValueError(
             "head_writes needs an uncompiled model, because it finds the projections by the "

@@ -186,6 +186,6 @@ def _check_logits(output: Output, ours: Float[Tensor, " vocab"], batch: int) -> 
     wrong = float((theirs - ours).abs().amax() / theirs.abs().amax().clamp(min=1e-30))
     if not wrong <= tolerance(output.node.eps):
         raise UnseenError(
-            f"the parts of the logits differ from them by {wrong:.2g} of their size: a module adds "
-            "something unknown."
+            f"the parts must sum to the logits, but differ by {wrong:.2g} of their size. A module "
+            "may add what operators do not show."
         )

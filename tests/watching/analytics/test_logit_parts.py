@@ -127,9 +127,9 @@ def test_a_watch_without_parts_is_named():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"token": 11}, r"token must be in 0\.\.10, got 11\."),
+        ({"token": 11}, r"token must be in -11\.\.10, got 11\."),
         ({"against": "a"}, r"against must be a whole number, got 'a'\."),
-        ({"query": 7}, r"query must be in 0\.\.6, got 7\."),
+        ({"query": 7}, r"query must be in -7\.\.6, got 7\."),
     ],
 )
 def test_arguments_that_do_not_fit(given, message):
