@@ -18,7 +18,15 @@ from accessibility import violations
 from glasshead.studio.app import Server, application, configured, listening_on
 from glasshead.studio.studio import Studio
 from pretrained_folders import llama_folder
+from scripts import ROOT, script
 from written import written
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _bundled(once):
+    """Bundles scripts that were edited: a test must never look at an old page."""
+    once("bundles", lambda _folder: script("hatch_build.py").bundle_scripts(ROOT))
+
 
 # As many tokens as the model of `folder` reads.
 CONTEXT = 47

@@ -4,10 +4,10 @@ import { onPaper, usePalettes } from "./colors.js";
 import { menu } from "./controls.js";
 import { button, element, fill, given, scrolling, withCode } from "./dom.js";
 import { asPng, asSvg, save } from "./figure.js";
-import { later } from "./later.js";
 import { Reconnect } from "./reconnect.js";
 import { Refused, Unreachable, sourceOfPage } from "./source.js";
 import { headsOf } from "./views/prompt-heads.js";
+import { viewOf } from "./views/table.js";
 
 /**
  * @import { Figure } from "./figure.js"
@@ -73,8 +73,7 @@ import { headsOf } from "./views/prompt-heads.js";
  * @param {Context} context
  */
 async function open(name, frame, context) {
-  /** @type {View} */
-  const view = (await later(`views/${name}.js`))[name];
+  const view = await viewOf(name);
   if (!context.signal.aborted) await view.open(frame, context);
 }
 
