@@ -42,6 +42,14 @@ def widths_of(language: str, widths: Sequence[int] = WIDTHS) -> Sequence[int]:
     return sorted({widths[0], widths[at % len(widths)]}) if at else widths
 
 
+def share(page: Any, kind: str, *, close: bool = True) -> None:
+    """Open the menu to share, and choose one."""
+    page.locator("details.share:not([open]) > summary").click()
+    page.get_by_role("button", name=kind).click()
+    if close:
+        page.locator("details.share > summary").click()
+
+
 # Empties what the page keeps in the browser; pages without an address can keep nothing.
 FORGET = "() => { try { localStorage.clear(); sessionStorage.clear(); } catch {} }"
 
