@@ -15,8 +15,8 @@ class SlidingWindowAttention(GroupedQueryAttention):
 
         a_ij = exp(s_ij) / (exp(b_h) + Σ_k exp(s_ik)),  j and k from i - window + 1 to i
 
-    The rest is step 11. With a window, time and memory grow with the length of a text and not with
-    its square, and layers on one another still reach farther than one window. Without a sink the
+    The rest is step 11. With a window, time grows with the length of a text and not with its
+    square, and layers on one another still reach farther than one window. Without a sink the
     weights of the visible words sum to 1, even if none of them is of use; models then learn to
     leave their weight on the first word, which a window would hide.
 
