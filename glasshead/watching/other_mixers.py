@@ -1,7 +1,7 @@
 """Layers that mix tokens by other means than attention, in stacks of which other layers attend."""
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -124,3 +124,10 @@ def interrupts(mixer: str, attending: Iterable[str]) -> bool:
         apart = own.isdigit() and other.isdigit()
         sides.add(int(own) > int(other) if apart else None)
     return None in sides or len(sides) > 1
+
+
+def named(unobserved: Mapping[str, str]) -> str:
+    """Return the name and the class of the first of some layers, and the number of the others."""
+    name, kind = next(iter(unobserved.items()))
+    others = f" and {len(unobserved) - 1} more" if len(unobserved) > 1 else ""
+    return f"{kind} at {name!r}{others}"

@@ -17,7 +17,7 @@ from glasshead.statistics import MaxScore, Statistic
 from glasshead.watching.foreign import answer
 from glasshead.watching.gathering import gathered
 from glasshead.watching.layer_record import Watched
-from glasshead.watching.other_mixers import Unobserved
+from glasshead.watching.other_mixers import Unobserved, named
 from glasshead.watching.recorded_call import Call
 from glasshead.watching.seen_file import load, save
 from glasshead.watching.texts import rows_of_beams
@@ -418,13 +418,6 @@ class Seen(Mapping[str, Watched]):
 
 def _nothing() -> None:
     return None
-
-
-def named(unobserved: Mapping[str, str]) -> str:
-    """Return the name and the class of the first of some layers, and the number of the others."""
-    name, kind = next(iter(unobserved.items()))
-    others = f" and {len(unobserved) - 1} more" if len(unobserved) > 1 else ""
-    return f"{kind} at {name!r}{others}"
 
 
 def end(seen: Seen) -> None:

@@ -12,8 +12,8 @@ from glasshead.attention import JoinedWeights, Weights
 from glasshead.recipe.validation import whole_number
 from glasshead.watching.layer_patterns import Layers
 from glasshead.watching.layer_record import Watched, check_of_tokens, check_whole
-from glasshead.watching.other_mixers import interrupts
-from glasshead.watching.seen import Seen, named
+from glasshead.watching.other_mixers import interrupts, named
+from glasshead.watching.seen import Seen
 
 LazyWeights = Weights | JoinedWeights
 
