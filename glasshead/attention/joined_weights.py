@@ -175,9 +175,7 @@ class JoinedWeights(LazyMatrix):
         recipes, tensors = [], {}
         for number, (part, _, _) in enumerate(self._calls):
             if not isinstance(part, Weights):
-                raise TypeError(
-                    f"save needs the Weights of attention, got {type(part).__name__}."
-                )
+                raise TypeError(f"save needs the Weights of attention, got {type(part).__name__}.")
             recipe, own = part._serialize()
             recipes.append(recipe)
             tensors |= {f"{number}.{name}": tensor for name, tensor in own.items()}

@@ -110,7 +110,7 @@ class Call(StatisticResults):
         position, first_key, keys, crossing, compressed, heads, real: See `CallInfo`.
         forward, run, interleaved, beside, merged: See `CallInfo`.
         by_hand, images, shards, text, rows, apart, untold, stop, kernel: See `CallInfo`.
-        kind, channels: See `CallInfo`.
+        kind, channels, refused: See `CallInfo`.
         missing: Why what was to be kept is not; None if it is, or nothing was asked for.
     """
 
@@ -139,6 +139,7 @@ class Call(StatisticResults):
         self.text, self.rows = info.text, info.rows
         self.apart, self.untold, self.stop = info.apart, info.untold, info.stop
         self.kernel, self.kind, self.channels = info.kernel, info.kind, info.channels
+        self.refused = info.refused
 
     @property
     def weights(self) -> Weights | None:
@@ -227,19 +228,30 @@ class Call(StatisticResults):
             for name, one in self.statistics.items():
                 if statistic in (name, one) and name not in self.values:
                     raise ValueError(f"{one!r} has no value, as {self.untold}.")
-        for name, one in self._info.refused.items():
+        for name, one in self.refused.items():
             if statistic in (name, one):
                 raise ValueError(
-                    f"{one!r} needs weights that are shares of 1, but the implied weights of "
-                    f"{self.kind} are signed. Use Received, MeanDistance or MassOn."
+                    f"{one!r} needs weights that are shares of 1, but implied weights, as of "
+                    f"{self.kind}, may be signed. Use Received, MeanDistance or MassOn."
                 )
         return super().name_of(statistic)
 
     def __getattr__(self, name: str) -> Any:
-        own = self.__dict__
-        if name in own.get("statistics", {}) or ("_info" in own and name in own["_info"].refused):
+        if any(name in self.__dict__.get(known, {}) for known in ("statistics", "refused")):
             return self[name]
         return super().__getattr__(name)
+
+    def has(self, names: Sequence["str | Statistic"]) -> bool:
+        """Return whether it has some statistics, or without names any with a number a query.
+
+        Attention has what was requested, or says why not when it is read.
+        """
+        if self.kind == ATTENTION:
+            return True
+        if not names:
+            return any(one.axes == ("query",) for one in self.statistics.values())
+        known = [*self.statistics, *self.statistics.values()]
+        return all(one in known for one in names)
 
     def alone(self, name: str) -> "Call":
         """Return the call with one of its statistics only."""
