@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from glasshead import __version__
+from glasshead.cli.cards import cards
 from glasshead.cli.classify import classify
 from glasshead.cli.demo import demo
 from glasshead.cli.diagnose import diagnose
@@ -37,6 +38,7 @@ app.command()(demo)
 app.command()(explain)
 app.command()(observe)
 app.command()(roles)
+app.command()(cards)
 app.command()(diagnose)
 app.command()(studio)
 app.command()(report)

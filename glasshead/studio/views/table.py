@@ -10,6 +10,7 @@ from glasshead.studio.views import (
     atlas,
     heads,
     heads_compared,
+    heads_why,
     model,
     picture,
     prompt,
@@ -36,7 +37,7 @@ VIEWS = (
     View(
         "heads",
         _MODELS,
-        (heads.PANEL, heads_compared.PANEL),
+        (heads.PANEL, heads_compared.PANEL, heads_why.PANEL),
         export=heads.export_heads,
     ),
     View("alignment", ("translate",), (alignment.PANEL,), export=alignment.export_alignment),

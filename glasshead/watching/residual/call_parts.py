@@ -3,12 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.watching.captured_call import CapturedCall
 from glasshead.watching.residual.nodes import HEADS, Axes, Batch, Held, Leaf, Node, Rows, Text
 from glasshead.watching.residual.tape import Tape
+
+# A head, or one for each row.
+Head = int | Int[Tensor, " rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,16 +50,17 @@ class Side:
     def _place(self) -> int:
         return next(i for i, axis in enumerate(self.axes) if any(type(a) is Text for a in axis))
 
-    def vectors(self, rows: Rows, head: int) -> Float[Tensor, "rows width"]:
+    def vectors(self, rows: Rows, head: Head) -> Float[Tensor, "rows width"]:
         """Return the queries or keys of a head at some rows, as the model computed them."""
         shape = rows.shape(self.axes)
         found = rows.of(self.held.tensor, self.axes).expand(shape)
-        return self._apart(found).reshape(self.heads, -1, self.width)[head]
+        apart = self._apart(found).reshape(self.heads, -1, self.width)
+        return apart[head, torch.arange(apart.shape[1])]
 
-    def pulling(self, rows: Rows, head: int, g: Float[Tensor, "rows width"]) -> Tensor:
+    def pulling(self, rows: Rows, head: Head, g: Float[Tensor, "rows width"]) -> Tensor:
         """Return g for a head, and 0 for the others, in the layout of the node."""
         made = g.new_zeros(self.heads, len(rows.tokens), self.width)
-        made[head] = g
+        made[head, torch.arange(len(g))] = g
         return self._apart(made).reshape(rows.shape(self.axes))
 
     def _apart(self, tensor: Tensor) -> Tensor:
