@@ -14,7 +14,7 @@ NEWER := 'pip>=25.1'
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test test-all test-rest lint matrix bench bench-json bench-page docs pictures recording notebooks \
-    translations kernels catalogues scripts release-check clean
+    translations kernels catalogues scripts story-model release-check clean
 
 # What `make demo` needs, and then the rest.
 .venv/base: pyproject.toml constraints.txt hatch_build.py
@@ -140,6 +140,10 @@ translations: setup
 	    --output-dir=$(LOCALES)
 	$(BIN)/python hatch_build.py
 	$(BIN)/python docs/build_site.py --translations
+
+# The story model of the package, trained again; OMP_NUM_THREADS=1, as sums of more threads differ.
+story-model: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m glasshead.tasks.story_model
 
 # Builds the wheel and the sdist, installs each into an empty environment, and tries it.
 release-check: setup
