@@ -11,7 +11,7 @@ const shared = { minify: true, charset: "utf8", target: "es2022", logLevel: "war
 const script = { ...shared, entryPoints: [`${STATIC}/app.js`], bundle: true, tsconfigRaw: strict };
 
 await rm(BUNDLES, { recursive: true, force: true });
-// For a server: the code of a view that is rarely opened is a file of its own.
+// For a server: the code of each view is a file of its own.
 await build({
   ...script,
   format: "esm",

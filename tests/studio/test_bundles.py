@@ -37,16 +37,19 @@ def test_every_module_is_in_a_bundle_and_its_source_map():
 
 def test_every_view_has_its_code():
     table = STUDIO.joinpath("static", "views", "table.js").read_text(encoding="utf-8")
-    named = re.findall(r"^  (\w+): (?:async )?\(\) =>", table, re.MULTILINE)
+    named = re.findall(r"^  (\w+): \(\) => import", table, re.MULTILINE)
     assert named == [view.name for view in VIEWS]
 
 
 def test_a_browser_receives_little():
-    first = [page(), style_sheet(), *(bundles()[name] for name in imported("app.js"))]
-    every = [text for name, text in bundles().items() if name.endswith(".js")]
-    every.remove(bundles()["report.js"])
-    assert 20_000 < compressed(*first) <= 45_000
-    assert compressed(page(), style_sheet(), *every) <= 98_000
+    every = {name: text for name, text in bundles().items() if name.endswith(".js")}
+    del every["report.js"]
+    for view in VIEWS:
+        (own,) = (name for name in every if re.fullmatch(rf"{view.name}-\w+\.js", name))
+        first = imported("app.js") | imported(own)
+        code = [every[name] for name in first]
+        assert 20_000 < compressed(page(), style_sheet(), *code) <= 46_000
+    assert compressed(page(), style_sheet(), *every.values()) <= 105_000
 
 
 @pytest.mark.parametrize("markup", ["</script", "<script", "<!--"])

@@ -1,15 +1,13 @@
-/** The views by name. The code of the less used ones arrives when they are first opened. */
+/** The views by name, whose code arrives when they are first opened. */
 import { Unreachable } from "../source.js";
-import { heads } from "./heads.js";
-import { prompt } from "./prompt.js";
 
 /** @import { View } from "../app.js" */
 
 /** @type {Record<string, () => Promise<Record<string, View>>>} */
 const VIEWS = {
-  prompt: async () => ({ prompt }),
+  prompt: () => import("./prompt.js"),
   steps: () => import("./steps.js"),
-  heads: async () => ({ heads }),
+  heads: () => import("./heads.js"),
   alignment: () => import("./alignment.js"),
   atlas: () => import("./atlas.js"),
   model: () => import("./model.js"),
