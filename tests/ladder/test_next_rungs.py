@@ -16,6 +16,7 @@ from glasshead.ladder import (
     delta_rule,
     rotated,
 )
+from glasshead.watching.errors import UnseenError
 
 BATCH, TOKENS, D_IN, HEADS, KV_HEADS, HEAD_DIM = 2, 13, 11, 6, 2, 5
 ALIKE = {"rtol": 1e-5, "atol": 1e-5}
@@ -215,3 +216,35 @@ class TestErrors:
     def test_sizes_that_do_not_fit(self, build, message):
         with pytest.raises(ValueError, match=message):
             build()
+
+
+class TestWatched:
+    @pytest.mark.parametrize(
+        ("rung", "heads"),
+        [
+            (GroupedQueryAttention(3, 2, 4, 2), 4),
+            (LatentAttention(3, 2, 2, 2, 2), 2),
+            (SparseAttention(3, 2, 2, 2, 2, 2, 2, 2, top_k=3), 2),
+            (GatedAttention(3, 2, 4, 2), 4),
+        ],
+        ids=lambda part: type(part).__name__,
+    )
+    @pytest.mark.filterwarnings("ignore:watch saw keys")
+    def test_their_attention_is_seen(self, rung, heads):
+        x = torch.randn(1, 7, 3)
+        with gh.watch(rung, keep="weights") as seen:
+            rung(x)
+        (watched,) = seen.values()
+        weights = watched.weights[0, :, :, :]
+        torch.testing.assert_close(weights.sum(-1), torch.ones(heads, 7))
+        assert not weights.triu(1).any()
+
+    @pytest.mark.parametrize(
+        "rung",
+        [SlidingWindowAttention(3, 2, 4, 2, window=3), GatedDeltaNet(3, 1, 2, 2)],
+        ids=lambda rung: type(rung).__name__,
+    )
+    def test_what_is_no_plain_softmax_is_refused(self, rung):
+        x = torch.randn(1, 7, 3)
+        with pytest.raises(UnseenError), gh.watch(rung, [gh.Entropy()]):
+            rung(x)
