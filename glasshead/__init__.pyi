@@ -94,6 +94,7 @@ from glasshead.tasks.readers.observe_dataset import observe_dataset as observe_d
 from glasshead.tasks.readers.observe_texts import observe_texts as observe_texts
 from glasshead.tasks.write import Writer as Writer
 from glasshead.watching import AttentionMap as AttentionMap
+from glasshead.watching import ImpliedWeights as ImpliedWeights
 from glasshead.watching import Seen as Seen
 from glasshead.watching import ablate as ablate
 from glasshead.watching import intervene as intervene
@@ -124,6 +125,7 @@ from glasshead.watching.analytics import prompt_maps as prompt_maps
 from glasshead.watching.analytics import prompt_tokens as prompt_tokens
 from glasshead.watching.analytics import repeated_random_tokens as repeated_random_tokens
 from glasshead.watching.analytics import rollout as rollout
+from glasshead.watching.analytics import rollout_factors as rollout_factors
 from glasshead.watching.analytics import score_parts as score_parts
 from glasshead.watching.analytics import token_timestamps as token_timestamps
 from glasshead.watching.analytics import trace_back as trace_back

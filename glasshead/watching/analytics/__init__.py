@@ -15,6 +15,7 @@ from glasshead.watching.analytics.rollout import (
     flow,
     gradient_rollout,
     rollout,
+    rollout_factors,
 )
 from glasshead.watching.analytics.score_parts import ScoreParts, score_parts
 from glasshead.watching.analytics.sparse_patterns import Pattern, Patterns, patterns

@@ -1,6 +1,6 @@
 // The view "heads": a text with the arcs of some heads, the small maps of all heads, and one of them
 // whole; and all of it beside another text or model.
-import { tellingQuery } from "../arcs.js";
+import { tellingQuery, whereItLooks } from "../arcs.js";
 import { TextPicker, firstText, progress, scaleChoice, toggle } from "../controls.js";
 import { divergingColors } from "../diverging.js";
 import { element, fill } from "../dom.js";
@@ -358,8 +358,12 @@ class Heads {
     const note = { x: 40 + bar.width, y: 12, size: 12, fill: "quiet", text };
     const legend = { width: bar.width + 260, height: 20, marks: [...bar.marks, note] };
     const open = stacked([compare.figure(), one.map.figure(one.name), legend]);
-    const figure = stacked([this.arcs.arcs.figure(), sideBySide([grid.figure(), open])]);
-    return { ...figure, height: figure.height + 16 };
+    const arcs = this.arcs.arcs.figure();
+    const sentence = look.diverging
+      ? undefined
+      : whereItLooks(this.context.t, this.opened, this.arcs.arcs);
+    const figure = stacked([arcs, sideBySide([grid.figure(), open])]);
+    return { ...figure, height: figure.height + 16, card: sideBySide([arcs, open]), sentence };
   }
 }
 
