@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.watching.captured_call import CapturedCall
-from glasshead.watching.residual.nodes import HEADS, Axes, Batch, Held, Leaf, Node, Rows, Text
-from glasshead.watching.residual.tape import Tape
+from glasshead.watching.residual.nodes import Axes, Batch, Held, Leaf, Node, Rows, Text
+from glasshead.watching.residual.tape import Tape, Written
 
 # A head, or one for each row.
 Head = int | Int[Tensor, " rows"]
@@ -76,6 +76,7 @@ class CallParts:
         query, key: Its queries and keys, before the scale; None: they are not found.
         scale: The scale of the scores.
         context: The leaf of the output of its heads.
+        written: What these wrote together.
         value: Its values, `[batch, kv_heads, keys, value_dim]`.
         why: Why nothing is followed; None: it is.
     """
@@ -85,6 +86,7 @@ class CallParts:
     key: Side | None
     scale: Tensor | float
     context: Leaf
+    written: Written
     value: Held
     why: str | None
 
@@ -102,7 +104,7 @@ def parts_of(
     """
     problem = captured.problem
     made = context().detach()
-    leaf = tape.leaf(made, HEADS, kind="heads", name=name)
+    leaf, written = tape.heads(made, name)
     tape.follow(made, leaf)
     # Some functions return it with the tokens before the heads.
     order = [*range(made.ndim - 3), made.ndim - 2, made.ndim - 3, made.ndim - 1]
@@ -113,9 +115,9 @@ def parts_of(
     held, why = tape.kept(value), tape.spent
     if captured.by_hand is None:
         query, key = (_side(tape, x) for x in (problem.query, problem.key))
-        return CallParts(name, query, key, problem.scale, leaf, held, why)
+        return CallParts(name, query, key, problem.scale, leaf, written, held, why)
     if tape.scores is None:
-        return CallParts(name, None, None, 1.0, leaf, held, why)
+        return CallParts(name, None, None, 1.0, leaf, written, held, why)
     scores, batch = tape.scores, made.shape[-4] if made.ndim > 3 else 1
     query, key = (
         _joined_side(node, of, batch, transposed=transposed)
@@ -123,7 +125,7 @@ def parts_of(
             scores.nodes, (scores.query, scores.key), (False, True), strict=True
         )
     )
-    return CallParts(name, query, key, scores.scale, leaf, held, why)
+    return CallParts(name, query, key, scores.scale, leaf, written, held, why)
 
 
 def _side(tape: Tape, tensor: Tensor) -> Side:
