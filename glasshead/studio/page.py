@@ -47,7 +47,15 @@ def static(name: str) -> str:
     return files("glasshead.studio").joinpath("static", name).read_text(encoding="utf-8")
 
 
-def document(answers: str, title: str, language: str, without_script: str) -> str:
+def document(
+    answers: str,
+    title: str,
+    language: str,
+    without_script: str,
+    *,
+    scripts: Sequence[str] | None = None,
+    story: str = "",
+) -> str:
     """Assemble the page as one HTML file with a content security policy that allows no other code.
 
     Args:
@@ -55,8 +63,11 @@ def document(answers: str, title: str, language: str, without_script: str) -> st
         title: Title of the window, as plain text.
         language: Language code of the document.
         without_script: Message shown where JavaScript is disabled.
+        scripts: Modules that run before the page starts; None: those of all views.
+        story: A model that the page runs itself, as JSON; it comes last, as the page starts before.
     """
-    whole = linked(modules(), *map(_script_of, VIEWS), "app.js")
+    scripts = [*map(_script_of, VIEWS)] if scripts is None else scripts
+    whole = linked(modules(), *scripts, "app.js")
     css, code = f"\n{style_sheet()}", f"\n{whole}"
     policy = (
         f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(css)}'; "
@@ -73,6 +84,7 @@ def document(answers: str, title: str, language: str, without_script: str) -> st
         without_script=without_script,
         answers=answers,
         code=code,
+        story=story,
     )
     return made + "\n"
 

@@ -155,7 +155,10 @@ def test_all_modules_of_the_studio_have_the_form():
     assert {"app.js", "dom.js", "views/steps.js", "views/training.js"} <= set(sources)
     for name, source in sources.items():
         read(name, source)
-    scripts = [script(), *later_scripts().values()]
+    # What runs without a server comes with no studio that has one.
+    served = [script(), *later_scripts().values()]
+    assert not any('["live' in one for one in served)
+    scripts = [*served, linked(sources, "live.js")]
     found = [
         name
         for one in scripts
