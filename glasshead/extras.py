@@ -35,9 +35,18 @@ def require(what: str, *libraries: str) -> None:
 
     >>> require("glasshead train", "lightning", "tokenizers")
     """
-    absent = [name for name in libraries if find_spec(name) is None]
+    absent = [name for name in libraries if not is_installed(name)]
     if absent:
         raise missing(what, absent)
+
+
+def is_installed(library: str) -> bool:
+    """Return whether a library is installed, without importing it.
+
+    >>> is_installed("tokenizers")
+    True
+    """
+    return find_spec(library) is not None
 
 
 def missing(what: str, libraries: Sequence[str]) -> MissingLibraryError:

@@ -16,9 +16,10 @@ from typer import Argument, Option
 from glasshead.cli.inputs.messages import whole_number
 from glasshead.cli.output import spoken
 from glasshead.explanation.choices import quoted
-from glasshead.extras import require
+from glasshead.extras import is_installed, require
 from glasshead.message import Message
 from glasshead.tasks.run_folder import require_for_model
+from glasshead.tasks.story_model import FOLDER
 
 if TYPE_CHECKING:
     from glasshead.studio.studio import Studio
@@ -35,9 +36,9 @@ def studio(
             show_default=False,
             help="A run folder; the folder of a Hugging Face or llama2.c text model; a llama2.c "
             "model file (.bin, with its tokenizer next to it); or a .safetensors file "
-            "written by Weights.save. Default: the worked example, and the translator of "
-            "glasshead demo if it exists. Further models are compared with the first, head "
-            "by head; further runs are drawn into its training curves.",
+            "written by Weights.save. Default: the translator of glasshead demo if it exists, or "
+            "else the story model that comes with glasshead. Further models are compared with the "
+            "first, head by head; further runs are drawn into its training curves.",
         ),
     ] = None,
     *,
@@ -128,7 +129,10 @@ def check_options(model: str | None, host: str, port: int) -> None:
 def _folder(model: str | None) -> Path | None:
     if model is not None:
         return Path(model)
-    return _DEMO if (_DEMO / "config.json").is_file() else None
+    if (_DEMO / "config.json").is_file():
+        return _DEMO
+    # Without the library that reads its tokenizer, the studio works the example.
+    return FOLDER if is_installed("tokenizers") else None
 
 
 def _print_address(url: str) -> None:

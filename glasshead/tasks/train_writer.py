@@ -1,7 +1,7 @@
 """Train a language model: its texts and their windows, settings, objective and job."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -22,6 +22,7 @@ from glasshead.tasks.tokenizers.tokenizer import Tokenizer
 from glasshead.tasks.tokenizers.train_tokenizer import characters
 from glasshead.tasks.training.task import IGNORED, CrossEntropyObjective
 from glasshead.tasks.validated import Column, Generated, Vocabulary, Whole, validated
+from glasshead.watching.analytics import repeated_random_tokens
 
 # Tokens of a validation batch, no more than a training step of a large model.
 _AT_ONCE = 8192
@@ -89,6 +90,87 @@ class TrainingWindows(Windows):
         return [places[i : i + size] for i in range(0, count - size + 1, size)]
 
 
+# Random tokens before the first repetition: so many, up to a part of the window.
+_SHORTEST, _LONGEST_PART = 2, 5
+
+
+class RepeatingWindows(TrainingWindows):
+    """Shuffled windows, and next to them in each batch random tokens that repeat.
+
+    Only an earlier period predicts the next random token, so that heads learn to look it up. A row
+    of random tokens is an index below 0, from which it is drawn.
+
+    Args:
+        tokens, length, seed: As for `TrainingWindows`.
+        batch_size: Rows of a batch.
+        repeats: Those of random tokens, fewer than `batch_size`.
+        vocab_size: Tokens are drawn from 0 to vocab_size - 1.
+        special: Tokens that are not drawn.
+
+    Source: Olsson et al. 2022 (In-context learning and induction heads), for the random tokens.
+
+    >>> windows = RepeatingWindows(
+    ...     torch.arange(100), 11, batch_size=3, seed=0, repeats=2, vocab_size=97, special={0}
+    ... )
+    >>> *_, last = windows.batches(epoch=0)[0]
+    >>> last < 0, windows.collate([last])["tokens"]
+    (True, tensor([[...]]))
+    """
+
+    def __init__(
+        self,
+        tokens: Int[Tensor, " tokens"],
+        length: int,
+        batch_size: int,
+        seed: int,
+        *,
+        repeats: int,
+        vocab_size: int,
+        special: Collection[int],
+    ) -> None:
+        super().__init__(tokens, length, batch_size - repeats, seed)
+        self.repeats = repeats
+        self.vocab_size = vocab_size
+        self.special = special
+
+    def batches(self, epoch: int) -> list[list[int]]:
+        """Return the positions of the windows in each batch, then the rows of random tokens."""
+        # No epoch has as many batches as there are tokens.
+        first = epoch * len(self.tokens)
+        return [
+            [*places, *(-1 - self.repeats * (first + number) - row for row in range(self.repeats))]
+            for number, places in enumerate(super().batches(epoch))
+        ]
+
+    def collate(self, indices: Sequence[int]) -> dict[str, Int[Tensor, "windows length"]]:
+        """Collate windows and rows of random tokens."""
+        texts = super().collate([max(0, index) for index in indices])
+        batch = {name: rows.clone() for name, rows in texts.items()}
+        for row, index in enumerate(indices):
+            if index < 0:
+                drawn = self._drawn(-index)
+                batch["tokens"][row], batch["targets"][row] = drawn[:-1], drawn[1:]
+        return batch
+
+    def count(self, indices: Sequence[int]) -> int:
+        """Return the number of targets."""
+        of_texts = [index for index in indices if index >= 0]
+        return super().count(of_texts) + self.length * (len(indices) - len(of_texts))
+
+    def _drawn(self, number: int) -> Int[Tensor, " longer"]:
+        """Draw a period, and repeat it over the window and its last target."""
+        seed = (self.seed * 1_000_003 + number) % 2**63
+        generator = torch.Generator().manual_seed(seed)
+        known = self.vocab_size - len(self.special)
+        most = max(_SHORTEST, min(self.length // _LONGEST_PART, known))
+        period = int(torch.randint(_SHORTEST, most + 1, (), generator=generator))
+        times = max(2, math.ceil((self.length + 1) / period))
+        (row,) = repeated_random_tokens(
+            self.vocab_size, period, seed=seed, times=times, avoid=self.special
+        )
+        return row[: self.length + 1]
+
+
 class HeldOutWindows(Windows):
     """Consecutive windows from the first token to the last.
 
@@ -122,6 +204,7 @@ class WriteData(RunData):
         gpt2: The folder with GPT-2's encoder.json and vocab.bpe.
         stories: Number of generated stories, at most 10⁶.
         batch_size: Windows of `context_length` tokens per step.
+        repeats: Those that are random tokens, repeated, which teach induction heads.
         texts: Number of training texts; several are each followed by the end token.
 
     Errors: a ValueError or TypeError that names the invalid setting.
@@ -135,10 +218,15 @@ class WriteData(RunData):
     gpt2: str | None = None
     stories: Generated = 20_000
     batch_size: Annotated[Whole, Field(ge=1, le=2**20)] = 12
+    repeats: Annotated[Whole, Field(ge=0, le=2**20)] = 0
     texts: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.repeats >= self.batch_size:
+            raise ValueError(
+                f"repeats must be less than batch_size={self.batch_size}, got {self.repeats}."
+            )
         if self.tokenizer == "gpt2" and not self.gpt2:
             raise ValueError(
                 "tokenizer=gpt2 needs the folder with encoder.json and vocab.bpe. Add --set "
@@ -268,6 +356,16 @@ PRESETS = {
         training=typed("steps=2000 learning_rate=3e-3 minimum_learning_rate=3e-4 warmup=100")
         | typed("betas=[0.9,0.99] validate_every=500 save_every=250"),
     ),
+    "story": Preset(
+        about="the model that comes with glasshead: 3 layers, 4 heads, width 128, context 128",
+        data=typed("tokenizer=bpe vocabulary=512 batch_size=12 repeats=6 held_out=0.02"),
+        # In the first layer a token sees few others, so that heads soon find the one before.
+        model=MODERN
+        | typed("context_length=128 d_model=128 d_hidden=192 num_heads=4 num_layers=3 dropout=0.0")
+        | typed('local={"layers":[0],"neighbours":3}'),
+        training=_MUON
+        | typed("steps=1200 learning_rate=5e-3 warmup=30 validate_every=200 save_every=200"),
+    ),
 }
 
 
@@ -337,15 +435,31 @@ def prepare(
         task=LanguageModelObjective(
             LanguageModel(config), held_out.characters, settings.training.label_smoothing
         ),
-        source=TrainingWindows(
-            training.ids, length, settings.data.batch_size, settings.training.seed
-        ),
+        source=_windows(settings, training.ids, length, tokenizer),
         held_out=HeldOutWindows(held_out.ids, length),
         about=Message(
             "{count:,} tokens to train on, {held_out:,} held out",
             count=len(training.ids),
             held_out=len(held_out.ids),
         ),
+    )
+
+
+def _windows(
+    settings: WriteSettings, tokens: Int[Tensor, " tokens"], length: int, tokenizer: Tokenizer
+) -> TrainingWindows:
+    data, seed = settings.data, settings.training.seed
+    if not data.repeats:
+        return TrainingWindows(tokens, length, data.batch_size, seed)
+    special = tokenizer.special
+    return RepeatingWindows(
+        tokens,
+        length,
+        data.batch_size,
+        seed,
+        repeats=data.repeats,
+        vocab_size=tokenizer.vocab_size,
+        special={special.pad, special.unknown, special.start, *special.ends, *special.before},
     )
 
 

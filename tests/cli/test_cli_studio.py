@@ -20,6 +20,7 @@ from cli.lines_of_a_process import talking
 from glasshead import extras
 from glasshead.cli.studio import studio
 from glasshead.studio import app
+from glasshead.tasks.story_model import FOLDER
 from pretrained_folders import llama2c_files, packed
 from translated import translated
 from written import written
@@ -169,6 +170,7 @@ STUCK = """
 import sys, threading, time
 from glasshead.cli import main
 from glasshead.studio import app
+from glasshead.tasks.story_model import FOLDER
 from glasshead.studio.answers import run_job
 from fastapi import Request
 
@@ -223,6 +225,10 @@ def test_without_a_folder_it_opens_the_run_of_the_demo_where_there_is_one(
 ):
     monkeypatch.chdir(tmp_path)
     studio()
+    assert served["of"].subject.folder == FOLDER
+    with monkeypatch.context() as patch:
+        patch.setattr(extras, "find_spec", lambda name: None if name == "tokenizers" else name)
+        studio()
     assert served["of"].subject.folder is None
     translated(tmp_path / "demo" / "translator")
     studio()

@@ -14,7 +14,13 @@ import torch
 from glasshead.models import LanguageModelConfig
 from glasshead.models.decoding import Beam, Greedy, Sampling
 from glasshead.models.language_model import LanguageModelSteps
-from glasshead.tasks.train_writer import HeldOutWindows, TrainingWindows, WriteData, read_corpus
+from glasshead.tasks.train_writer import (
+    HeldOutWindows,
+    RepeatingWindows,
+    TrainingWindows,
+    WriteData,
+    read_corpus,
+)
 from glasshead.tasks.training import TrainingSettings
 from glasshead.tasks.training.task import IGNORED
 from glasshead.tasks.write import PRESETS, Writer, WriteSettings, evaluate
@@ -155,6 +161,47 @@ def test_a_text_of_hardly_more_than_one_piece_has_a_batch(tokens):
         (batch,) = windows.batches(epoch)
         assert windows.collate(batch)["targets"].max() < tokens
         assert windows.count(batch) == 7
+
+
+def repeating(**changed):
+    given = {"length": 23, "batch_size": 7, "seed": 3, "repeats": 3, "vocab_size": 97}
+    return RepeatingWindows(torch.arange(211), **given | {"special": {0, 5}} | changed)
+
+
+def test_rows_of_random_tokens_stand_beside_windows_and_repeat():
+    windows, texts = repeating(), TrainingWindows(torch.arange(211), 23, batch_size=4, seed=3)
+    batches = windows.batches(epoch=2)
+    assert [[place for place in batch if place >= 0] for batch in batches] == texts.batches(2)
+    for batch in batches:
+        assert len(batch) == 7
+        assert windows.count(batch) == 7 * 23
+        collated = windows.collate(batch)
+        own = texts.collate(batch[:4])
+        for name, rows in collated.items():
+            assert torch.equal(rows[:4], own[name])
+        assert torch.equal(collated["targets"][:, :-1], collated["tokens"][:, 1:])
+        for row in collated["tokens"][4:].tolist():
+            period = next(p for p in range(2, 23) if row[p:] == row[:-p])
+            assert period <= 23 // 5
+            assert len({*row}) == period
+            assert not {0, 5} & {*row}
+
+
+def test_each_row_of_random_tokens_is_its_own_and_follows_from_seed_and_epoch():
+    def rows(epoch, **changed):
+        windows = repeating(**changed)
+        drawn = [place for batch in windows.batches(epoch) for place in batch if place < 0]
+        return {tuple(row) for row in windows.collate(drawn)["tokens"].tolist()}
+
+    assert rows(0) == rows(0)
+    assert len(rows(0)) == 3 * len(repeating().batches(0))
+    assert not rows(0) & rows(1)
+    assert not rows(0) & rows(0, seed=4)
+
+
+def test_repeats_leave_room_for_text():
+    with pytest.raises(ValueError, match=r"repeats must be less than batch_size=12, got 12\."):
+        WriteData(repeats=12)
 
 
 PROMPTS = ["One day", "", "The sun", "A", "O", "One sunny day Emma", "One d"]

@@ -1,0 +1,29 @@
+// Bundles the studio's scripts and style sheets: node bundle.mjs
+import { rm } from "node:fs/promises";
+import { build } from "esbuild";
+
+const STATIC = "glasshead/studio/static";
+const BUNDLES = "glasshead/studio/bundles";
+
+// A script that is no module is strict as well.
+const strict = { compilerOptions: { alwaysStrict: true } };
+const shared = { minify: true, charset: "utf8", target: "es2022", logLevel: "warning" };
+const script = { ...shared, entryPoints: [`${STATIC}/app.js`], bundle: true, tsconfigRaw: strict };
+
+await rm(BUNDLES, { recursive: true, force: true });
+// For a server: the code of each view is a file of its own.
+await build({
+  ...script,
+  format: "esm",
+  splitting: true,
+  sourcemap: true,
+  outdir: BUNDLES,
+  chunkNames: "[name]-[hash]",
+});
+// For a report, which is one file.
+await build({ ...script, format: "iife", outfile: `${BUNDLES}/report.js` });
+await build({
+  ...shared,
+  entryPoints: [`${STATIC}/*.css`, `${STATIC}/views/*.css`],
+  outdir: BUNDLES,
+});
