@@ -22,6 +22,15 @@ await build({
 });
 // For a report, which is one file.
 await build({ ...script, format: "iife", outfile: `${BUNDLES}/report.js` });
+// For a page that computes everything itself, which has three views.
+const others = ["alignment", "atlas", "model", "picture", "training"];
+await build({
+  ...script,
+  entryPoints: [`${STATIC}/live.js`],
+  format: "iife",
+  outfile: `${BUNDLES}/live.js`,
+  external: others.map((view) => `./${STATIC}/views/${view}.js`),
+});
 await build({
   ...shared,
   entryPoints: [`${STATIC}/*.css`, `${STATIC}/views/*.css`],

@@ -20,7 +20,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from building.links import dead_links
-from building.pages import LANDING, OTHERS, ROOT, SPHINX_LANGUAGES
+from building.pages import LANDING, LIVE, OTHERS, ROOT, SPHINX_LANGUAGES
+
+from glasshead.studio.live import live_page
 
 SITE = ROOT / "build" / "site"
 LOCALES = ROOT / "docs" / "locales"
@@ -80,6 +82,8 @@ def build(site: Path) -> None:
             shutil.move(folder / language, folder / "en" / language)
         built = folder / "en"
         (built / "index.html").write_text(ENTRY.format(landing=f"{LANDING}.html"), encoding="utf-8")
+        (built / LIVE).parent.mkdir()
+        (built / LIVE).write_text(live_page(), encoding="utf-8")
         dead = dead_links(built)
         if dead:
             raise SystemExit("\n".join(["links that lead nowhere:", *dead]))

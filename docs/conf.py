@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from building.pages import FOLDERS, LANDING, LANGUAGES, ROOT, SPHINX_LANGUAGES, pages_of
+from building.pages import FOLDERS, LANDING, LANGUAGES, LIVE, ROOT, SPHINX_LANGUAGES, pages_of
 
 import glasshead
 
@@ -76,7 +76,19 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 templates_path = ["_templates"]
-html_context = {"language": page_language, "languages": LANGUAGES}
+html_context = {
+    "language": page_language,
+    "languages": LANGUAGES,
+    "live": LIVE,
+    # What links to it, on the landing page and on the tour.
+    "try_live": {
+        "en": "Try the studio in this browser",
+        "tr": "Stüdyoyu bu tarayıcıda deneyin",
+        "es": "Pruebe el estudio en este navegador",
+        "zh-Hant": "在此瀏覽器中試用 studio",
+        "zh-Hans": "在此浏览器中试用 studio",
+    }[page_language],
+}
 html_copy_source = False
 html_show_copyright = html_show_sphinx = False
 pygments_style = "a11y-high-contrast-light"

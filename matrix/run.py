@@ -183,6 +183,9 @@ def test(
     log, counts = (BUILD / cell.name).with_suffix(".log"), (BUILD / cell.name).with_suffix(".xml")
     counts.unlink(missing_ok=True)
     command = [python, "-m", "pytest", "-q", f"--numprocesses={processes}", f"--junitxml={counts}"]
+    if cell.scope == "serving":
+        # Each engine is started once, for all tests of a file.
+        command.append("--dist=loadfile")
     cache = log.with_suffix(".cache")
     command.append(f"--override-ini=cache_dir={cache}")
     if cell.scope != "library":

@@ -6,6 +6,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 ENDINGS = (".md", ".rst", ".ipynb")
 LANDING = "docs/index"
+# The studio without a server, which no page is built of.
+LIVE = "studio/index.html"
 FOLDERS = ("docs", "notebooks")
 # The languages, as each calls itself.
 LANGUAGES = {

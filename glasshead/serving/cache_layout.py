@@ -10,12 +10,17 @@ _BASE = 128
 
 
 class Strides(NamedTuple):
-    """Places of a block that are a sum of steps: those of heads, tokens and features."""
+    """Places of a block that are a sum of steps, one of each digit of head, token and feature.
+
+    Attributes:
+        first: The place of the first number.
+        sizes, steps: Of the digits of heads, then tokens, then features: of each of these the most
+            significant first. In matrix tiles a token is a tile and a place in it.
+    """
 
     first: int
-    head: int
-    token: int
-    feature: int
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
 
 
 class CacheLayout:
@@ -51,36 +56,32 @@ class CacheLayout:
         return cache.movedim(self._axis, 0)
 
     def keys(self, cache: Tensor, blocks: Tensor, first: int, last: int) -> Tensor:
-        """Copy the keys of some tokens of a request, `[kv_heads, tokens, dim]`.
+        """Copy the keys of some tokens of requests, `[..., kv_heads, tokens, dim]`.
 
         Args:
             cache: The cache of a layer.
-            blocks: The numbers of the request's blocks, in order.
+            blocks: The numbers of each request's blocks, in order, `[..., blocks]`.
             first, last: The first token, and the one after the last.
         """
         return self._read(cache, blocks, first, last, 0)
 
     def values(self, cache: Tensor, blocks: Tensor, first: int, last: int) -> Tensor:
-        """Copy the values of some tokens of a request, `[kv_heads, tokens, dim]`."""
+        """Copy the values of some tokens of requests, `[..., kv_heads, tokens, dim]`."""
         return self._read(cache, blocks, first, last, 1)
 
     def _read(self, cache: Tensor, blocks: Tensor, first: int, last: int, which: int) -> Tensor:
         begin = first // self.size
-        blocks = blocks[begin : -(-last // self.size)].to(cache.device, torch.long)
+        blocks = blocks[..., begin : -(-last // self.size)].to(cache.device, torch.long)
         cache, strides, order = self.blocks_of(cache), self.strides[which], self.order[which]
+        numbers = blocks.flatten()
         if strides is None:
-            found = cache[blocks].flatten(1)[:, order.flatten().to(cache.device)]
-            found = found.view(-1, *order.shape)
+            found = cache[numbers].flatten(1)[:, order.flatten().to(cache.device)]
         else:
             offset = cache.storage_offset() + strides.first
-            shape = len(cache), *order.shape
-            whole = cache.as_strided(shape, (cache.stride(0), *strides[1:]), offset)
-            if len(blocks) == 1:
-                # A view, of which no more is copied than is asked for.
-                return whole[int(blocks), :, first % self.size : (last - 1) % self.size + 1]
-            found = whole[blocks]
-        found = found.transpose(0, 1).reshape(order.shape[0], -1, order.shape[2])
-        return found[:, first - begin * self.size : last - begin * self.size]
+            sizes, steps = (len(cache), *strides.sizes), (cache.stride(0), *strides.steps)
+            found = cache.as_strided(sizes, steps, offset)[numbers]
+        found = found.reshape(*blocks.shape, *order.shape).transpose(-4, -3).flatten(-3, -2)
+        return found[..., first - begin * self.size : last - begin * self.size, :]
 
 
 def _order(layer: Any, axis: int, size: int, which: int) -> Tensor:
@@ -113,11 +114,29 @@ def _order(layer: Any, axis: int, size: int, which: int) -> Tensor:
 
 def _strides(order: Tensor) -> Strides | None:
     """Return the steps by which places are a sum; None if they are not."""
-    first, steps = int(order[0, 0, 0]), []
-    for axis, count in enumerate(order.shape):
-        one = [1 if i == axis else 0 for i in range(3)]
-        steps.append(int(order[tuple(one)]) - first if count > 1 else 0)
-    grid = torch.full_like(order, first)
-    for axis, (count, step) in enumerate(zip(order.shape, steps, strict=True)):
-        grid += torch.arange(count).view([-1 if i == axis else 1 for i in range(3)]) * step
-    return Strides(first, *steps) if torch.equal(grid, order) else None
+    first = int(order[0, 0, 0])
+    lines = order[:, 0, 0], order[0, :, 0], order[0, 0, :]
+    digits = [digit for line in lines for digit in _digits(line.tolist())]
+    grid = torch.tensor(first)
+    for size, step in digits:
+        grid = grid[..., None] + torch.arange(size) * step
+    if not torch.equal(grid.view(order.shape), order):
+        return None
+    return Strides(first, tuple(size for size, _ in digits), tuple(step for _, step in digits))
+
+
+def _digits(places: list[int]) -> list[tuple[int, int]]:
+    """Return the sizes and steps of the digits of a number, by the places of all its values.
+
+    A digit is as large as one step allows: halves, and what is odd at last.
+    """
+    found, weight = list[tuple[int, int]](), 1
+    while weight < len(places):
+        size = 2 if len(places) // weight % 2 == 0 else len(places) // weight
+        step = places[weight] - places[0]
+        if found and step == found[0][0] * found[0][1]:
+            found[0] = found[0][0] * size, found[0][1]
+        else:
+            found.insert(0, (size, step))
+        weight *= size
+    return found

@@ -281,10 +281,9 @@ class EngineWatcher:
     def settle(self, requests: Iterable[WatchedRequest]) -> None:
         """Compute the statistics of all queries of some requests that wait."""
         several = [one for one in requests if one.error is None and one.waiting]
+        self._compare([(one, one.opened) for one in several if one.opened is not None])
         for one in several:
-            if one.opened is not None:
-                self._compare(one, one.opened)
-                one.opened = None
+            one.opened = None
         several = [one for one in several if one.error is None]
         if not several:
             return
@@ -296,29 +295,43 @@ class EngineWatcher:
             for one in several:
                 one.fail(_sentence(error))
 
-    def _compare(self, request: WatchedRequest, output: StepOutput) -> None:
-        """Compare the engine's own output of a query with what follows from its inputs."""
+    def _compare(self, outputs: list[tuple[WatchedRequest, StepOutput]]) -> None:
+        """Compare the engine's own outputs of queries with what follows from their inputs."""
+        alike: dict[int, list[tuple[WatchedRequest, StepOutput]]] = {}
+        for one in outputs:
+            alike.setdefault(one[1].position, []).append(one)
+        for position, several in alike.items():
+            many = self._settler.at_a_time(position)
+            for first in range(0, len(several), many):
+                self._compare_alike(several[first : first + many])
+
+    def _compare_alike(self, several: list[tuple[WatchedRequest, StepOutput]]) -> None:
+        """Compare outputs at the same position: together, and if one differs, each by itself."""
         try:
-            name = self._settler.mismatch(output, self._runner.requests[request.name])
-        except Exception as error:  # noqa: BLE001 - the engine goes on, whatever we did wrong
-            request.fail(_sentence(error))
-            return
-        if name is not None:
-            request.fail(
-                f"watch_vllm needs attention that follows from its queries, keys and values, but "
-                f"the output of {name!r} for token {output.position} does not. Omit it with "
-                "layers=."
+            states = [self._runner.requests[one.name] for one, _ in several]
+            name = self._settler.mismatch([output for _, output in several], states)
+            said = name and (
+                "watch_vllm needs attention that follows from its queries, keys and values, but "
+                f"the output of {name!r} for token {several[0][1].position} does not. Omit it "
+                "with layers=."
             )
+        except Exception as error:  # noqa: BLE001 - the engine goes on, whatever we did wrong
+            said = _sentence(error)
+        if said and len(several) > 1:
+            for one in several:
+                self._compare_alike([one])
+        elif said:
+            several[0][0].fail(said)
 
     @torch.no_grad()
     def _close(self, requests: Iterable[WatchedRequest]) -> None:
         """Settle requests, and compare their last outputs."""
-        several = [*requests]
+        several, known = [*requests], self._runner.requests
         self.settle(several)
-        for one in several:
-            if one.error is None and one.latest is not None and one.name in self._runner.requests:
-                self._compare(one, one.latest)
-                one.latest = None
+        going = [one for one in several if one.error is None and one.name in known]
+        self._compare([(one, one.latest) for one in going if one.latest is not None])
+        for one in going:
+            one.latest = None
 
     def _finish(self, requests: Iterable[WatchedRequest]) -> None:
         """Close requests that have ended, and count what they take until they are read."""

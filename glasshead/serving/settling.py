@@ -19,6 +19,9 @@ from glasshead.watching.captured_call import CapturedCall, output_mismatch
 if TYPE_CHECKING:
     from glasshead.engines.streaming.paged import PagedCache
 
+# The most keys' numbers that are read at once to compare outputs.
+_NUMBERS = 2**22
+
 
 class Settler:
     """Computes the statistics of queries that wait.
@@ -137,34 +140,54 @@ class Settler:
         )
         return whole
 
-    def mismatch(self, output: StepOutput, state: Any) -> str | None:
-        """Return the layer whose own output does not follow from its inputs; None: all do."""
+    def mismatch(self, outputs: Sequence[StepOutput], states: Sequence[Any]) -> str | None:
+        """Return a layer whose own outputs do not follow from their inputs; None: all do.
+
+        Args:
+            outputs: Outputs of requests, of queries at the same position.
+            states: What the model runner knows of these requests.
+        """
         for number, layers in enumerate(self.groups):
             several = [(layers, slice(None))]
             while several:
                 some, places = several.pop(0)
-                if not self._follows(some, places, number, output, state):
+                if not self._follows(some, places, number, outputs, states):
                     if len(some) == 1:
                         return some[0].name
                     several = [([one], slice(i, i + 1)) for i, one in enumerate(layers)]
         return None
 
+    def at_a_time(self, position: int) -> int:
+        """Return of how many requests outputs at a position are compared together."""
+        sizes = [len(one) * one[0].layer.impl.num_kv_heads * one[0].dim for one in self.groups]
+        return max(1, _NUMBERS // (max(sizes) * (position + 1)))
+
     @staticmethod
     def _follows(
-        layers: Sequence[ServedLayer], places: slice, number: int, output: StepOutput, state: Any
+        layers: Sequence[ServedLayer],
+        places: slice,
+        number: int,
+        outputs: Sequence[StepOutput],
+        states: Sequence[Any],
     ) -> bool:
-        layer, end = layers[0], output.position + 1
-        table = layer.block_table(state)
-        seen = 0 if layer.before is None else max(0, output.position - layer.before)
+        layer, position = layers[0], outputs[0].position
+        end, seen = position + 1, max(0, position - (layer.before or position))
+        blocks = -(-end // layer.layout.size)
+        tables = torch.stack([layer.block_table(state)[:blocks] for state in states])
         key, value = (
-            torch.stack([read(one.layout)(one.cache, table, seen, end) for one in layers])
+            torch.stack([read(one.layout)(one.cache, tables, seen, end) for one in layers])
             for read in (lambda x: x.keys, lambda x: x.values)
         )
         query, made = (
-            copies[number][places, row].unflatten(-1, (layer.heads, -1)).unsqueeze(-2)
-            for copies, row in ((output.queries, output.query), (output.outputs, output.row))
+            torch.stack([copies[number][places, row] for copies, row in rows], 1)
+            .unflatten(-1, (layer.heads, -1))
+            .unsqueeze(-2)
+            for rows in (
+                [(one.queries, one.query) for one in outputs],
+                [(one.outputs, one.row) for one in outputs],
+            )
         )
-        problem = layer.problem(query, key, value, output.position - seen)
+        problem = layer.problem(query, key, value, position - seen)
         return output_mismatch(CapturedCall(problem, output=made)) is None
 
 

@@ -45,7 +45,15 @@ def static(name: str) -> str:
     return files("glasshead.studio").joinpath("static", name).read_text(encoding="utf-8")
 
 
-def document(answers: str, title: str, language: str, without_script: str) -> str:
+def document(
+    answers: str,
+    title: str,
+    language: str,
+    without_script: str,
+    *,
+    script: str = "report.js",
+    story: str = "",
+) -> str:
     """Assemble the page as one HTML file with a content security policy that allows no other code.
 
     Args:
@@ -53,8 +61,10 @@ def document(answers: str, title: str, language: str, without_script: str) -> st
         title: Title of the window, as plain text.
         language: Language code of the document.
         without_script: Message shown where JavaScript is disabled.
+        script: Name of the bundle of its scripts.
+        story: A model that the page runs itself, as JSON; it comes last, as the page starts before.
     """
-    css, code = f"\n{style_sheet()}", f"\n{bundles()['report.js']}"
+    css, code = f"\n{style_sheet()}", f"\n{bundles()[script]}"
     policy = (
         f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(css)}'; "
         f"img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -70,6 +80,7 @@ def document(answers: str, title: str, language: str, without_script: str) -> st
         without_script=without_script,
         answers=answers,
         code=code,
+        story=story,
     )
     return made + "\n"
 

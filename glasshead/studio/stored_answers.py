@@ -29,6 +29,10 @@ WORDS = {
         "To keep the file small, it contains the full maps of {kept} of the {of} heads. The "
         "studio shows all of them."
     ),
+    "live.words": _(
+        "On your machine, glasshead studio explains each step of this sentence in words."
+    ),
+    "live.lengths": _("A difference needs two texts of as many tokens."),
     "report.sentences": _(
         "This is the beginning of the text (sentences: {count}). The studio accepts any sentence."
     ),
@@ -83,11 +87,12 @@ class StoredAnswers:
             work.check()
             self.hold(path, parameters, answer)
 
-    def json(self, missing: str) -> str:
+    def json(self, missing: str, **more: Any) -> str:
         """Serialize all answers to JSON that may stand in a script element.
 
         Args:
             missing: The page's message for a request without an answer.
+            more: What the page needs besides, by name.
 
         Errors: a ValueError if a number in a plain answer is not finite.
         """
@@ -98,7 +103,8 @@ class StoredAnswers:
                 "this model computes numbers that overflow to infinity. Open another model, or "
                 "train this one again."
             ) from error
-        return in_a_script({"missing": missing, "told": packed(answers), "numbers": self.numbers})
+        told = {"missing": missing, "told": packed(answers), "numbers": self.numbers}
+        return in_a_script(told | more)
 
     def _deduplicated(self, key: str, values: Float[Tensor, "*shape"]) -> dict[str, Any]:
         data, shape = packed(float32(values)), list(values.shape)

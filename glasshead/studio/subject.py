@@ -24,6 +24,7 @@ from glasshead.tasks.data.reviews import held_out as held_out_reviews
 from glasshead.tasks.data.sentences import HELD_OUT
 from glasshead.tasks.data.stories import held_out as held_out_stories
 from glasshead.tasks.run_folder import RunFolder, is_of_huggingface, reads_pictures
+from glasshead.tasks.story_model import FOLDER as STORY_MODEL
 from glasshead.watching.layer_record import Call
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ _STORY = (
     "Once upon a time there was a little girl named Lily. She loved to play outside in the park. "
     "One day she saw a big red ball. She wanted to play with it, but it was too high."
 )
+# What comes next was said before, where the story model finds it.
+_STORY_SO_FAR = "One rainy day Emma took her blue bell to the kitchen. But soon the"
 _REVIEW = "The film was not bad at all. I would watch it again, and so would my sister."
 # Characters of a text to begin with, of which no view has too many.
 _LONGEST_SAMPLE = 400
@@ -70,6 +73,8 @@ def sample_of(folder: Path, kind: str) -> Sample:
     >>> sample_of(Path("models/gpt2"), "model").text[:16]
     'Once upon a time'
     """
+    if folder == STORY_MODEL:
+        return Sample(_STORY_SO_FAR, "given")
     if kind == "model":
         return Sample(_STORY, "own")
     try:

@@ -181,7 +181,7 @@ class Watched(Sequence[Call]):
 
     @property
     def weights(self) -> Weights | JoinedWeights:
-        """The lazy matrix of the last text, over all of its calls.
+        """The lazy matrix of the last text, over all of its calls; of a mixer, `ImpliedWeights`.
 
         Errors: a ValueError if they were not kept, or the module runs several times in a
         forward pass.

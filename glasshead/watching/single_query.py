@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from glasshead.recipe.normalizers import Normalizer, Softmax, SoftmaxOne
 from glasshead.recipe.problem import Problem
@@ -134,6 +135,38 @@ class RowRule(NamedTuple):
             scores = scores.masked_fill(self.hidden, -torch.inf)
         return ScoreRow(scores, self.visible, self.normalizer)
 
+    def by_kernel(
+        self,
+        query: Float[Tensor, "batch heads 1 dim"],
+        key: Float[Tensor, "batch kv_heads keys dim"],
+        value: Float[Tensor, "batch kv_heads keys dim"],
+    ) -> Float[Tensor, "batch heads dim"] | None:
+        """Compute the context of the row by PyTorch's kernel; None if it knows no such problem.
+
+        The kernel copies no keys and values to another type, which takes several times as long as
+        the row. Its context is rounded as a model's is, so it is compared, and never recorded.
+        """
+        heads, kv_heads = query.shape[-3], key.shape[-3]
+        if (
+            query.device.type != "cpu"
+            or query.ndim != 4
+            or query.shape[-1] != value.shape[-1]
+            or not query.dtype == key.dtype == value.dtype
+            or type(self.normalizer) is not Softmax
+            or self.softcap is not None
+            or self.bias is not None
+        ):
+            return None
+        visible = self.visible
+        if visible is not None:
+            visible = visible[(None,) * (4 - visible.ndim)]
+            if heads != kv_heads and visible.shape[1] > 1:
+                return None
+        # The heads of a group read the same keys, as queries of one head would.
+        query = query.reshape(len(query), kv_heads, heads // kv_heads, -1)
+        made = F.scaled_dot_product_attention(query, key, value, visible, scale=self.scale)
+        return made.reshape(len(query), heads, -1)
+
 
 def row_of(problem: Problem, tile: Tile) -> ScoreRow | None:
     """Compute the row of scores of a query; None for a problem of another kind.
@@ -143,13 +176,16 @@ def row_of(problem: Problem, tile: Tile) -> ScoreRow | None:
         tile: The query, and the keys that it may see.
     """
     rule = RowRule.of(problem, tile)
-    if rule is None:
-        return None
-    query, key = problem.query, problem.key
+    return None if rule is None else rule.row(*operands_of(problem, tile)[:2])
+
+
+def operands_of(problem: Problem, tile: Tile) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the queries, keys and values of a tile."""
+    query, key, value = problem.query, problem.key, problem.value
     if tile is not problem.tile():
         query = query[..., tile.queries.start : tile.queries.stop, :]
-        key = key[..., tile.keys.start : tile.keys.stop, :]
-    return rule.row(query, key)
+        key, value = (x[..., tile.keys.start : tile.keys.stop, :] for x in (key, value))
+    return query, key, value
 
 
 def _mass_on(statistic: MassOn, weights: Tensor) -> Float[Tensor, "*batch heads 1"]:

@@ -55,11 +55,14 @@ def shuffled() -> torch.Tensor:
     return one + torch.arange(KV_HEADS)[:, None, None] * 2 * SIZE * DIM
 
 
-def transposed(size) -> torch.Tensor:
-    """Return the order of vLLM's blocks in float32: feature by feature, token by token."""
+def transposed(size, step) -> torch.Tensor:
+    """Return an order feature by feature, in which tokens are a step apart.
+
+    vLLM's blocks have it in float32, with a step of 1, and in bfloat16, in pairs, with one of 2.
+    """
     token, feature = torch.arange(size)[:, None], torch.arange(DIM)
     head = torch.arange(KV_HEADS)[:, None, None]
-    return head * 2 * size * DIM + feature * size + token
+    return head * 2 * size * DIM + (feature * size + token) * step
 
 
 def requests_of(keys, dtype, sizes):
@@ -136,11 +139,15 @@ def test_each_request_has_the_sums_of_the_reference(kind, dtype):
                     torch.testing.assert_close(got[layer], value[0], atol=2e-5, rtol=1e-5, msg=name)
 
 
-def test_blocks_that_hold_panels_give_the_same_bits_as_others(monkeypatch):
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_blocks_whose_tokens_are_a_step_apart_give_the_same_bits_as_others(
+    dtype, step, monkeypatch
+):
     size = 32
     monkeypatch.setitem(globals(), "SIZE", size)
-    keys, cache = cache_of(torch.float32, transposed(size))
-    requests, _ = requests_of(keys, torch.float32, [(75, 107), (1, 33)])
+    keys, cache = cache_of(dtype, transposed(size, step))
+    requests, _ = requests_of(keys, dtype, [(75, 107), (1, 33)])
     nothing = torch.empty(1)
     largest = problem_of(
         nothing.expand(LAYERS, HEADS, 75, DIM), nothing.expand(LAYERS, KV_HEADS, 107, DIM), cache, 3

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import glasshead as gh
+from glasshead.serving.cache_layout import CacheLayout
 from glasshead.serving.engine_watcher import EngineWatcher, ServedChoices
 from glasshead.serving.plugin import _is_of
 from glasshead.serving.results import SeenRequest, joined_heads, seen_of, to_bytes
@@ -246,6 +247,52 @@ def test_an_output_of_another_scale_is_refused(query, token, monkeypatch):
     runner.step({"a": 7})
     watcher.stop()
     assert f"the output of 'layers.0.self_attn' for token {token} does not" in taken(watcher, "a")
+
+
+def orders() -> dict[str, torch.Tensor]:
+    """Return places of 3 heads, 32 tokens and 10 features in a block, by the kind of layout."""
+    h, t, d = (x.long() for x in torch.meshgrid(*map(torch.arange, (3, 32, 10)), indexing="ij"))
+    return {
+        "rows": (h * 32 + t) * 10 + d,
+        "transposed": (h * 10 + d) * 32 + t,
+        # As vLLM's in bfloat16: tiles of 16 tokens, whose features are in pairs.
+        "tiles": (h * 2 + t // 16) * 160 + d // 2 * 32 + t % 16 * 2 + d % 2,
+        "shuffled": torch.randperm(960, generator=torch.Generator().manual_seed(5)).view(3, 32, 10),
+    }
+
+
+class OrderedImpl:
+    """A writer that puts keys in an order, and values in the same order after them."""
+
+    num_kv_heads, head_size = 3, 10
+
+    def __init__(self, order):
+        self.order = order
+
+    def do_kv_cache_update(self, layer, key, value, cache, slots):
+        for token, slot in enumerate(slots.tolist()):
+            block = cache[slot // 32].view(2, -1)
+            for which, given in enumerate((key, value)):
+                block[which, self.order[:, slot % 32]] = given[token]
+
+
+@pytest.mark.parametrize("kind", orders())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_cache_is_read_as_its_writer_wrote_it(kind, dtype):
+    order = orders()[kind]
+    layer = SimpleNamespace(impl=OrderedImpl(order), kv_cache=torch.zeros(7, 1920, dtype=dtype))
+    layout = CacheLayout(layer, 7)
+    assert all((strides is None) == (kind == "shuffled") for strides in layout.strides)
+    written = torch.randn(2, 43, 3, 10).to(dtype)
+    blocks = torch.tensor([5, 2])
+    slots = torch.cat([blocks[0] * 32 + torch.arange(32), blocks[1] * 32 + torch.arange(11)])
+    layer.impl.do_kv_cache_update(layer, *written, layer.kv_cache, slots)
+    for read, given in zip((layout.keys, layout.values), written, strict=True):
+        for first, last in (0, 43), (0, 1), (29, 37), (33, 41):
+            found = read(layer.kv_cache, torch.stack([blocks, blocks.flip(0)]), first, last)
+            assert found.shape == (2, 3, last - first, 10)
+            assert torch.equal(found[0], given[first:last].transpose(0, 1))
+            assert torch.equal(found[0], read(layer.kv_cache, blocks, first, last))
 
 
 def test_nothing_stays_wrapped():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +18,10 @@ pytest.importorskip("vllm", reason="vLLM is not installed: the cell vllm-cpu has
 import glasshead as gh
 from serving.small_models import small_model
 
-PORT, KEY = 8137, "a-key-of-the-test"
+KEY = "a-key-of-the-test"
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    PORT = free.getsockname()[1]
 LAYERS = ["model.layers.0.self_attn", "model.layers.1.self_attn"]
 ASK = {"vllm_xargs": {"glasshead": 1}}
 PROMPT = {"model": "small", "prompt": [3, 5, 7, 11, 13], "max_tokens": 7, "temperature": 0}

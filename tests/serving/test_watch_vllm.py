@@ -119,9 +119,10 @@ def test_an_error_of_ours_neither_changes_a_token_nor_stops_the_engine(faults, p
 def test_a_scale_that_is_misread_is_found_by_the_output(faults):
     found = faults["scale"]
     assert found["equal"]
-    assert found["said"].startswith(
-        "watch_vllm needs attention that follows from its queries, keys and values, but the output "
-        "of 'model.layers.0.self_attn' for token 56 does not. Omit it with layers=."
+    assert found["said"] == (
+        "10 of 10 requests were not observed. The first: watch_vllm needs attention that follows "
+        "from its queries, keys and values, but the output of 'model.layers.0.self_attn' for token "
+        "56 does not. Omit it with layers=."
     )
 
 

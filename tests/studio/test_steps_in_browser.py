@@ -587,3 +587,16 @@ def test_a_picture_is_taken_of_each_view(scene, shown_in_the_walk, pictures, ser
     page.screenshot(path=file)
     assert page.locator(f".view.{scene.view} .refused").count() == 0
     assert file.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])
+def test_the_stage_is_seen_without_scrolling_and_begins_at_its_first_frame(
+    looking, serving, width, height
+):
+    look = looking(serving().url, width=width)
+    look.page.set_viewport_size({"width": width, "height": height})
+    page = look.open("#steps")
+    stage = page.locator(".walk").bounding_box()
+    assert 0 < stage["y"] < stage["y"] + stage["height"] <= height
+    assert page.locator(".walk .player output").inner_text().startswith("1 / ")
+    assert page.locator(".controls").first.bounding_box()["y"] >= stage["y"] + stage["height"]

@@ -311,7 +311,7 @@ def test_the_controls_of_a_cell_choose_another(looking, serving, model):
     served = serving(model)
     look = looking(served.url, expected=("400",))
     name = served.studio.texts.add(TEXT)
-    page = look.open(f"#steps?text={name}&layer=0&head=0")
+    page = look.open(f"#steps?text={name}&layer=0&head=0&frame=99")
     page.get_by_label("Layer, from 0").select_option("1")
     page.locator("h2 code", has_text="layers.1").wait_for()
     page.get_by_label("Query", exact=True).focus()
@@ -346,7 +346,7 @@ def test_twelve_heads_are_chosen_from(looking, serving, tmp_path):
 
 @pytest.mark.slow
 def test_a_weight_has_one_color_on_the_stage_and_in_the_table(looking, serving):
-    page = looking(serving().url).open("#steps")
+    page = looking(serving().url).open("#steps?frame=10")
     seen, cells = page.evaluate("""() => {
       const canvas = document.querySelector("canvas.stage");
       const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);

@@ -10,7 +10,7 @@ from glasshead.engines.reference import by_rows
 from glasshead.statistics import normalize_statistics
 from glasshead.statistics.reductions import StatisticRequest
 from glasshead.watching.padding import of_real, without_padding
-from glasshead.watching.single_query import QueryBatch, single_query
+from glasshead.watching.single_query import QueryBatch, RowRule, single_query
 
 STATISTICS = [
     gh.Entropy(),
@@ -51,6 +51,10 @@ OTHERS = {
 }
 
 
+# What PyTorch's kernel would round, or does not know.
+NOT_OF_THE_KERNEL = {"bias", "bias and mask", "softcap", "sink", "sinks"}
+
+
 def inputs(dtype: torch.dtype = torch.float64, kv_heads: int = HEADS, queries: int = 1):
     torch.manual_seed(0)
     query = torch.randn(BATCH, HEADS, queries, DIM, dtype=dtype)
@@ -75,6 +79,20 @@ def assert_same(found, expected, **tolerance):
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_values_are_those_of_the_reference(rule: gh.Attention, kv_heads: int) -> None:
     assert_same(*both(rule, *inputs(kv_heads=kv_heads)), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("kv_heads", [HEADS, 2, 1])
+@pytest.mark.parametrize("name", RULES)
+def test_the_context_of_the_kernel_is_that_of_the_trace(name: str, kv_heads: int) -> None:
+    given = inputs(kv_heads=kv_heads)
+    problem = RULES[name].problem(*given)
+    rule = RowRule.of(problem, problem.tile())
+    made = rule.by_kernel(problem.query, problem.key, problem.value)
+    if name in NOT_OF_THE_KERNEL:
+        assert made is None
+    else:
+        expected = RULES[name].trace(*given).context[..., 0, :]
+        torch.testing.assert_close(made, expected, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

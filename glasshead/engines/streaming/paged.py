@@ -8,9 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glasshead.engines.streaming.kernels.arguments import PagedTask
+from glasshead.engines.streaming.kernels.arguments import (
+    ROW_STATISTICS,
+    Nothing,
+    PagedKeys,
+    PagedQueries,
+    PagedResults,
+    PagedRoom,
+    PagedRule,
+    PagedTask,
+)
 from glasshead.engines.streaming.kernels.processor import at_hand, columns_of
-from glasshead.engines.streaming.kernels.streamed import ROW_STATS, Results
+from glasshead.engines.streaming.kernels.streamed import ROW_STATS, OutputSpec, Results
 from glasshead.engines.streaming.machine_code import kernel
 from glasshead.engines.streaming.operands import asked_for, knows, results_of
 from glasshead.engines.streaming.threads import call_in_threads
@@ -107,123 +116,104 @@ def reduce_paged(
             for; none of its numbers is read.
         reductions: The reductions, none of which `refusal` refuses.
     """
-    first, (kv_heads, size, dim) = cache.layers[0], cache.order.shape
-    layers, heads = len(cache.layers), cache.heads
-    spec = asked_for(largest, reductions)
-    per_key, per_query = (
-        np.zeros((0, 0), np.float32) if x is None else x[0, 0].numpy()
-        for x in (spec.per_key, spec.per_query)
-    )
-    sizes = np.array([[one.queries, one.position + one.queries] for one in requests])
-    queries, keys = sizes.T
-    many = layers * heads
-    counts = np.stack(
-        [
-            many * ROW_STATS * queries,
-            many * len(per_key) * queries,
-            many * queries * spec.top,
-            many * len(per_query) * keys,
-        ]
-    )
-    ends = counts[:3].cumsum().reshape(3, -1)
-    begins = ends - counts[:3]
-    reals = np.zeros(int(counts[:3].sum()), np.float32)
-    places = np.zeros(int(counts[2].sum()), np.int64)
-    sums = np.zeros(int(counts[3].sum()))
-    blocks = [-(-int(count) // size) for count in keys]
-    rows = np.concatenate([_rows(one.rows) for one in requests])
-    table = np.stack(
-        [
-            queries.cumsum() - queries,
-            queries,
-            keys,
-            [one.position for one in requests],
-            np.cumsum(blocks) - blocks,
-            *begins,
-            counts[2].cumsum() - counts[2],
-            counts[3].cumsum() - counts[3],
-        ],
-        1,
-    ).astype(np.int64)
-    width, tile = columns_of(4), at_hand().tile.rows
-    seen = keys if cache.before is None else np.minimum(keys, queries + cache.before)
-    across = int(seen.max()) + 2 * width
-    height = min(_HEIGHT, -(-int(queries.max()) // tile) * tile)
-    high = -(-int(queries.max()) // height) * height
-    groups = max(64, min(4 * spec.top, int(keys.max())))
-    diagonals = int((queries + keys).max()) if cache.slopes is not None else 0
-    # Panels, queries, those of a block and its scores, and what is searched for the largest.
-    room = (across + high + height) * dim + height * (across + width)
-    room += groups + spec.top + height + diagonals
-    operations = many * int((queries * seen).sum()) * dim
-    threads = 1 if operations < _FEW else torch.get_num_threads()
-    threads = min(threads, len(requests) * layers * kv_heads)
+    spec, kv_heads = _of_one_head(asked_for(largest, reductions)), len(cache.order)
+    batch = _Batch(cache, requests, spec)
     task = PagedTask(
-        requests=table,
-        caches=np.array([x.data_ptr() for x in cache.layers], np.int64),
-        blocks=torch.cat(
-            [one.blocks[:count] for one, count in zip(requests, blocks, strict=True)]
-        ).numpy(),
-        rows=rows,
-        order=cache.order[0].contiguous().numpy(),
-        per_key=per_key,
-        per_query=per_query,
-        sinks=_by_head(cache.sinks, -math.inf, layers, heads),
-        slopes=np.zeros((0, 0), np.float32)
-        if cache.slopes is None
-        else _by_head(cache.slopes, 0.0, layers, heads),
-        reals=reals,
-        places=places,
-        sums=sums,
-        scratch=np.empty((threads, room), np.float32),
-        whole=np.empty((threads, 2 * high + 2 * len(per_key)), np.int64),
-        no_pairs=np.zeros(0, np.int32),
-        no_halves=np.zeros(0, np.int16),
-        no_booleans=np.zeros(0, np.bool_),
-        no_maps=np.zeros((0, 2), np.int64),
-        scale=cache.scale,
-        softcap=cache.softcap,
-        kv_heads=kv_heads,
-        group=heads // kv_heads,
-        dim=dim,
-        size=size,
-        block_bytes=first.stride(0) * first.itemsize,
-        head_bytes=_head_step(cache.order) * first.itemsize,
-        halves=_HALVES.get(first.dtype, 0),
-        in_rows=int(size % width == 0 and bool((cache.order[0].diff(dim=0) == 1).all())),
-        itemsize=first.itemsize,
-        before=-1 if cache.before is None else cache.before,
-        keyed=spec.keyed,
-        far=spec.far,
-        top=spec.top,
-        groups=groups,
-        width=width,
-        height=height,
-        tile_rows=tile,
+        queries=batch.queries,
+        keys=_keys_of(cache),
+        rule=_rule_of(cache),
+        group=cache.heads // kv_heads,
+        spec=spec,
+        results=batch.results,
+        room=_room_of(batch, cache, spec),
+        nothing=_NOTHING,
     )
-    run = kernel("paged_units", np.dtype(np.float32))
-    counters = np.zeros(2, np.int64)
+    run, counters = kernel("paged_units", np.dtype(np.float32)), np.zeros(2, np.int64)
     packed = run.pack((task, counters.ctypes.data))
-    if threads == 1:
+    if len(task.room.numbers) == 1:
         run.run(packed)
     else:
-        call_in_threads(run, packed, threads)
-    found, at = [], table[:, 5:].tolist()
-    for (count, length), begin in zip(sizes.tolist(), at, strict=True):
-        shapes = (
-            (reals, begin[0], (ROW_STATS, count)),
-            (reals, begin[1], (len(per_key), count)),
-            (reals, begin[2], (count, spec.top)),
-            (places, begin[3], (count, spec.top)),
-            (sums, begin[4], (len(per_query), length)),
-        )
-        arrays = [
-            torch.from_numpy(x[b : b + many * math.prod(shape)]).view(layers, heads, *shape)
-            for x, b, shape in shapes
+        call_in_threads(run, packed, len(task.room.numbers))
+    # What is kept of a request must not hold the results of all.
+    return [
+        [
+            tuple(part.clone() for part in parts)
+            for parts in results_of(batch.of(number), largest, reductions)
         ]
-        statistics, by_key, top, top_keys, by_query = arrays
-        nothing = statistics.new_zeros(layers, heads, 0)
-        results = Results(
+        for number in range(len(requests))
+    ]
+
+
+_NOTHING = Nothing(np.zeros(0, np.int32), np.zeros(0, np.int16), np.zeros(0, np.bool_))
+
+
+class _Batch:
+    """Requests in tables as the kernel reads them, and the arrays that it fills for them.
+
+    Args:
+        cache: The caches.
+        requests: The requests.
+        spec: Output specification of one head.
+    """
+
+    def __init__(
+        self, cache: PagedCache, requests: Sequence[PagedRequest], spec: OutputSpec
+    ) -> None:
+        self.heads = len(cache.layers), cache.heads
+        self.counts = np.array([one.queries for one in requests])
+        self.lengths = np.array([one.position + one.queries for one in requests])
+        self._spec, size = spec, cache.order.shape[1]
+        many, blocks = math.prod(self.heads), -(-self.lengths // size)
+        rows = ROW_STATS, len(spec.per_key), spec.top
+        sizes = [many * each * self.counts for each in rows]
+        columns = many * len(spec.per_query) * self.lengths
+        ends = np.cumsum(sizes).reshape(len(sizes), -1)
+        table = [
+            _begins(self.counts),
+            self.counts,
+            self.lengths,
+            [one.position for one in requests],
+            _begins(blocks),
+            *(ends - sizes),
+            _begins(sizes[-1]),
+            _begins(columns),
+        ]
+        self.queries = PagedQueries(
+            requests=np.stack(table, 1).astype(np.int64),
+            blocks=torch.cat(
+                [one.blocks[:count] for one, count in zip(requests, blocks, strict=True)]
+            ).numpy(),
+            rows=np.concatenate([_rows(one.rows) for one in requests]),
+            before=-1 if cache.before is None else cache.before,
+            itemsize=cache.layers[0].itemsize,
+        )
+        self.results = PagedResults(
+            reals=np.zeros(ends[-1, -1], np.float32),
+            places=np.zeros(sizes[-1].sum(), np.int64),
+            sums=np.zeros(columns.sum()),
+        )
+
+    def of(self, number: int) -> Results:
+        """Return the results of a request, `[layers, heads, …]`."""
+        reals, places, sums = self.results
+        begins = self.queries.requests[number, ROW_STATISTICS:].tolist()
+        queries, keys = int(self.counts[number]), int(self.lengths[number])
+        spec = self._spec
+        shapes = (
+            (reals, (ROW_STATS, queries)),
+            (reals, (len(spec.per_key), queries)),
+            (reals, (queries, spec.top)),
+            (places, (queries, spec.top)),
+            (sums, (len(spec.per_query), keys)),
+        )
+        statistics, by_key, top, top_keys, by_query = (
+            torch.from_numpy(numbers[begin : begin + math.prod((*self.heads, *shape))]).view(
+                *self.heads, *shape
+            )
+            for begin, (numbers, shape) in zip(begins, shapes, strict=True)
+        )
+        nothing = statistics.new_zeros(*self.heads, 0)
+        return Results(
             context=nothing,
             rows=statistics,
             by_key=by_key,
@@ -233,10 +223,11 @@ def reduce_paged(
             diagonals=nothing,
             maps=nothing,
         )
-        parts = results_of(results, largest, reductions)
-        # What is kept of a request must not hold the results of all.
-        found.append([tuple(x.clone() for x in several) for several in parts])
-    return found
+
+
+def _begins(counts: np.ndarray) -> np.ndarray:
+    """Return where each part begins, of so many numbers each."""
+    return np.cumsum(counts) - counts
 
 
 def _rows(steps: Sequence[tuple[Tensor, int, int]]) -> np.ndarray:
@@ -249,8 +240,69 @@ def _rows(steps: Sequence[tuple[Tensor, int, int]]) -> np.ndarray:
     return np.array(found, np.int64)
 
 
-def _by_head(numbers: Tensor | None, default: float, layers: int, heads: int) -> np.ndarray:
-    """Return a number for each layer and head."""
-    if numbers is None:
-        return np.full((layers, heads), default, np.float32)
-    return numbers.float().reshape(layers, heads).contiguous().numpy()
+def _of_one_head(spec: OutputSpec) -> OutputSpec:
+    """Return the specification as the kernel reads it: all heads ask for the same."""
+    per_key, per_query = (
+        np.zeros((0, 0), np.float32) if x is None else x[0, 0].numpy()
+        for x in (spec.per_key, spec.per_query)
+    )
+    maps = np.zeros((0, 2), np.int64)
+    return spec._replace(per_key=per_key, per_query=per_query, maps=maps)
+
+
+def _keys_of(cache: PagedCache) -> PagedKeys:
+    """Return where the keys are."""
+    first, (heads, size, dim), lanes = cache.layers[0], cache.order.shape, at_hand().tile.bytes // 4
+    order = cache.order[0].contiguous()
+    steps = order[: size // lanes * lanes].view(-1, lanes, dim).diff(dim=1)
+    is_even = size % lanes == 0 and bool((steps == steps[0, 0, 0]).all())
+    return PagedKeys(
+        caches=np.array([one.data_ptr() for one in cache.layers], np.int64),
+        order=order.numpy(),
+        block_bytes=first.stride(0) * first.itemsize,
+        head_bytes=_head_step(cache.order) * first.itemsize,
+        heads=heads,
+        halves=_HALVES.get(first.dtype, 0),
+        step=int(steps[0, 0, 0]) if is_even else 0,
+    )
+
+
+def _rule_of(cache: PagedCache) -> PagedRule:
+    """Return what turns products into weights."""
+    shape = len(cache.layers), cache.heads
+    sinks, slopes = (
+        None if one is None else one.float().reshape(shape).contiguous().numpy()
+        for one in (cache.sinks, cache.slopes)
+    )
+    return PagedRule(
+        scale=cache.scale,
+        softcap=cache.softcap,
+        sinks=np.full(shape, -math.inf, np.float32) if sinks is None else sinks,
+        slopes=np.zeros((0, 0), np.float32) if slopes is None else slopes,
+    )
+
+
+def _room_of(batch: _Batch, cache: PagedCache, spec: OutputSpec) -> PagedRoom:
+    """Return memory for each thread: as many as the work and its units deserve."""
+    (kv_heads, _, dim), width, tile = cache.order.shape, columns_of(4), at_hand().tile.rows
+    counts, lengths = batch.counts, batch.lengths
+    seen = lengths if cache.before is None else np.minimum(lengths, counts + cache.before)
+    across, queries = int(seen.max()) + 2 * width, int(counts.max())
+    height = min(_HEIGHT, -(-queries // tile) * tile)
+    high = -(-queries // height) * height
+    groups = max(64, min(4 * spec.top, int(lengths.max())))
+    diagonals = int((counts + lengths).max()) if cache.slopes is not None else 0
+    # Panels, queries, those of a block and its scores, and what is searched for the largest.
+    numbers = (across + high + height) * dim + height * (across + width)
+    numbers += groups + spec.top + height + diagonals
+    operations = math.prod(batch.heads) * int((counts * seen).sum()) * dim
+    threads = 1 if operations < _FEW else torch.get_num_threads()
+    threads = min(threads, len(counts) * len(cache.layers) * kv_heads)
+    return PagedRoom(
+        numbers=np.empty((threads, numbers), np.float32),
+        whole=np.empty((threads, 2 * high + 2 * len(spec.per_key)), np.int64),
+        groups=groups,
+        width=width,
+        height=height,
+        tile_rows=tile,
+    )

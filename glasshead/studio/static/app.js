@@ -170,7 +170,9 @@ export class Page {
       this.source.offline ? null : this.languageMenu(),
     );
     const skipLink = element("a.skip", { href: "#view", onclick: skip }, this.t("shell.skip"));
-    fill(document.body, skipLink, header, this.notice, this.frame);
+    // A model that the page holds may still be arriving.
+    const story = document.getElementById("story");
+    fill(document.body, skipLink, header, this.notice, this.frame, story);
     this.tellModel();
   }
 
@@ -180,7 +182,7 @@ export class Page {
   }
 
   brand() {
-    const src = this.source.offline ? this.about.icon : "static/icon.svg";
+    const src = this.about.icon ?? "static/icon.svg";
     return element(
       "a.brand",
       { href: `#${this.about.first}` },

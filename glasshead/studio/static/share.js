@@ -31,7 +31,7 @@ export class Share {
     this.link = element("input", { type: "text", readonly: true, hidden: true });
     this.link.ariaLabel = t("share.link");
     this.pictures = element("div.row", this.button("png"), this.button("svg"), this.button("card"));
-    const others = [this.button("link"), this.button("file")];
+    const others = [this.button("link"), source.answered ? this.button("file") : null];
     this.element = element(
       "details.share",
       { onkeydown: (/** @type {KeyboardEvent} */ event) => this.leave(event) },

@@ -1,4 +1,4 @@
-// Where the data comes from: the studio's server, or what a report holds.
+// Where the data comes from: the studio's server, what a report holds, or what a page brings.
 import { given } from "./dom.js";
 
 /** @typedef {{values: Float32Array, shape: number[]}} Tensor */
@@ -231,7 +231,7 @@ async function* jsonLines(body) {
  */
 
 /** The data that a report holds. @implements {Source} */
-class Report {
+export class Report {
   offline = true;
   /** @type {string} */
   language;
@@ -274,6 +274,7 @@ class Report {
   /**
    * @param {string} path
    * @param {Parameters} [params]
+   * @returns {Promise<Tensor>}
    */
   async numbers(path, params) {
     const held = this.found(this.tensors, path, params);
@@ -299,7 +300,7 @@ class Report {
  * @param {string} path
  * @param {Parameters} params
  */
-function keyOf(path, params) {
+export function keyOf(path, params) {
   const sorted = given(params).sort(([one], [other]) => (one < other ? -1 : 1));
   return [path, ...sorted.map(([name, value]) => `${name}=${value}`)].join("|");
 }
@@ -341,11 +342,15 @@ async function inflated(data) {
   return new Response(stream).arrayBuffer();
 }
 
+/** Sources that scripts of the page bring. @type {Source[]} */
+export const sources = [];
+
 /**
- * The data of the page: of the report that it is, or else of the studio that serves it.
+ * The data of the page: what it brings, or of the report that it is, or of the studio that serves it.
  * @returns {Source}
  */
 export function sourceOfPage() {
+  if (sources.length) return sources[0];
   const held = document.getElementById("answers");
   return held ? new Report(JSON.parse(held.textContent)) : new Server();
 }

@@ -138,6 +138,8 @@ class Prompts:
             "loss": None,
             "loss_before": None,
         }
+        if kind == "tokens":
+            answer["first"] = telling_head(reading, slice(-1, None))
         if kind == "translations":
             return answer | {"likely": self._translations(text, reading, without, work)}
         if own.logits is None or whole.logits is None:
@@ -293,16 +295,22 @@ def tokens_and_heads(reading: ModelPass) -> dict[str, Any]:
     }
 
 
-def telling_head(reading: ModelPass) -> list[int]:
+def telling_head(reading: ModelPass, queries: slice = slice(None)) -> list[int]:
     """Return the layer and head whose queries look most sharply at one token.
 
-    Neither themselves nor the first token count, at which heads look that have nothing to tell.
+    Args:
+        reading: The reading.
+        queries: Rows of the small maps that count: of a language model the last one, which the
+            next token follows.
+
+    Neither themselves, the token before nor the first token count, at which heads look that tell
+    little of a text.
     """
     maps = heads.small_maps(reading)[..., :-1]
     side = maps.shape[-1]
-    others = torch.ones(side, side).fill_diagonal_(0)
+    others = torch.ones(side, side).tril(-2) + torch.ones(side, side).triu(1)
     others[:, 0] = 0
-    best = int((maps * others).amax(-1).mean(-1).argmax())
+    best = int((maps * others)[..., queries, :].amax(-1).mean(-1).argmax())
     for layer, count in enumerate(reading.heads):
         if best < count:
             return [layer, best]

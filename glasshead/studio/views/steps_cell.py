@@ -291,7 +291,8 @@ def shown_keys(weights: Row, query: int, key: int | None) -> list[int]:
     """
     if len(weights) <= _FEW:
         return list(range(len(weights)))
-    largest = weights.topk(SHOWN).indices.tolist()
+    # Of equal weights, such as those of hidden keys, the first ones, on every machine.
+    largest = weights.sort(descending=True, stable=True).indices[:SHOWN].tolist()
     own = [query] if query < len(weights) else []
     return sorted({*largest, *own, *([] if key is None else [key])})
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glasshead.watching.errors import UnfollowedError, UnseenError
 from glasshead.watching.residual.call_parts import CallParts, Side
-from glasshead.watching.residual.nodes import Axes, Node, Rows, leaves_of
+from glasshead.watching.residual.nodes import Axes, Leaf, Node, Rows, leaves_of
 from glasshead.watching.residual.replay import Share, shares
 from glasshead.watching.seen import Seen
 
@@ -69,6 +69,13 @@ class Split:
             if one.leaf.order == component.place and one.pulled is not None:
                 return one.pulled[:, component.head or 0]
         raise ValueError(f"sources needs a head, got {str(component)!r}.")
+
+    def routed(self, component: Component) -> tuple[Leaf, Float[Tensor, "rows width"]]:
+        """Return the leaf of experts, and what their output is multiplied by."""
+        for one in self.shares:
+            if one.leaf.order == component.place and one.routed is not None:
+                return one.leaf, one.routed
+        raise ValueError(f"experts needs a component of experts, got {str(component)!r}.")
 
 
 def split(
@@ -238,6 +245,42 @@ def source_shares(
     group = max(1, weights.shape[-3] // value.shape[-3])
     own = value.reshape(-1, *value.shape[-3:])[batch, head // group].to(pulled.dtype)
     return row.to(pulled.dtype) * (own @ pulled)[: row.shape[-1]]
+
+
+def expert_shares(
+    leaf: Leaf, pulled: Float[Tensor, " width"], row: int
+) -> Float[Tensor, " experts"]:
+    """Split what experts wrote at a token by the expert: each is run alone, with its weight.
+
+    Args:
+        leaf: What they wrote.
+        pulled: What their output is multiplied by.
+        row: The token among those of all texts.
+
+    Errors: an `UnseenError` if they do not add up; a ValueError if the model was deleted.
+    """
+    routed = leaf.routed
+    assert routed is not None  # noqa: S101 - it has a share
+    experts: Any = routed.experts()
+    if experts is None:
+        raise ValueError(f"experts needs the model, but {leaf.name!r} was deleted. Keep the model.")
+    hidden, index, weights = (
+        one.tensor[row : row + 1] for one in (routed.hidden, routed.chosen, routed.weights)
+    )
+    shares = pulled.new_zeros(experts.num_experts)
+    with torch.no_grad():
+        for expert in index.unique().tolist():
+            written = experts(hidden, index, weights.masked_fill(index != expert, 0))
+            shares[expert] = written[0].to(pulled) @ pulled
+    whole = leaf.held.tensor[row].to(pulled)
+    size = (whole.norm() * pulled.norm()).clamp(min=torch.finfo(pulled.dtype).tiny)
+    wrong = float((shares.sum() - whole @ pulled).abs() / size)
+    if not wrong <= tolerance(leaf.eps):
+        raise UnseenError(
+            f"the experts of {leaf.name!r} must add up to their output, but differ by {wrong:.2g} "
+            "of its size. Read them as one component."
+        )
+    return shares
 
 
 def listed(pairs: Sequence[tuple[str, float]]) -> list[str]:

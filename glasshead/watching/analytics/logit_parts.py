@@ -13,6 +13,7 @@ from glasshead.watching.analytics.components import (
     Split,
     check_split,
     component_of,
+    expert_shares,
     listed,
     place_in,
     source_shares,
@@ -44,6 +45,7 @@ class LogitParts:
         self, seen: Seen, found: Split, query: int, batch: int, token: int, against: int | None
     ) -> None:
         self._seen, self._found, self._batch = seen, found, batch
+        self._batches = int(seen.logits().shape[0])
         self.query, self.token, self.against = query, token, against
         self.components, self.parts, self.logit = found.components, found.parts[0], found.total[0]
 
@@ -72,6 +74,15 @@ class LogitParts:
         one = component_of(self.components, component)
         pulled = self._found.pulled(one)[0]
         return source_shares(self._seen, one, pulled, self.query, self._batch)
+
+    def experts(self, component: "Component | str") -> Float[Tensor, " experts"]:
+        """Split the part of a mixture of experts by the expert; those not chosen have 0.
+
+        Errors: a ValueError if it is not of experts, or the model was deleted.
+        """
+        leaf, pulled = self._found.routed(component_of(self.components, component))
+        row = self._batch * (leaf.shape[0] // self._batches) + self.query
+        return expert_shares(leaf, pulled[0], row)
 
     def top(self, count: int = 8) -> list[tuple[Component, float]]:
         """Return the components with the largest parts, and these."""

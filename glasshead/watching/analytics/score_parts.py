@@ -15,6 +15,7 @@ from glasshead.watching.analytics.components import (
     Split,
     check_split,
     component_of,
+    expert_shares,
     listed,
     parts_of_call,
     place_in,
@@ -170,6 +171,22 @@ class ScoreParts:
             raise ValueError("sources needs one query and one key.")
         return self._sides.sources(component_of(self.components, component), _checked(side))
 
+    def experts(
+        self, component: "Component | str", *, side: str = "key"
+    ) -> Float[Tensor, " experts"]:
+        """Split the part of a mixture of experts by the expert; those not chosen have 0.
+
+        Args:
+            component: The component that experts wrote.
+            side: "key" or "query": whose part.
+
+        Errors: a ValueError if it is not of experts, the model was deleted, queries or keys are
+        several, or the side is another word.
+        """
+        if len(self.queries) > 1 or len(self.keys) > 1:
+            raise ValueError("experts needs one query and one key.")
+        return self._sides.experts(component_of(self.components, component), _checked(side))
+
     def top(self, count: int = 8) -> list[tuple[Component, Component, float]]:
         """Return the largest pairs: the components of the query and of the key, and their part.
 
@@ -285,6 +302,18 @@ class _BothSides:
             pulled = self.scale * self.key.vectors[0] @ self.query.by_unit.pulled(one)
             token = self.query.tokens[0]
         return source_shares(self.seen, one, pulled, token, self.query.batch)
+
+    def experts(self, one: Component, side: str) -> Tensor:
+        """Split the part of experts in the only score by the expert."""
+        own = self.key if side == "key" else self.query
+        if side == "key":
+            leaf, pulled = self.from_scores.routed(one)
+            pulled = pulled[0]
+        else:
+            leaf, of_units = self.query.by_unit.routed(one)
+            pulled = self.scale * self.key.vectors[0] @ of_units
+        row = own.batch * (leaf.shape[0] // own.side.batch) + own.tokens[0]
+        return expert_shares(leaf, pulled, row)
 
 
 def score_parts(

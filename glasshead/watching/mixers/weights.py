@@ -7,8 +7,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from glasshead.attention.joined_weights import JoinedWeights
 from glasshead.attention.lazy_matrix import LazyMatrix
 from glasshead.attention.plan import decimal_prefix
+from glasshead.attention.weights import Weights
 from glasshead.watching.mixers.recurrence import Operator
 
 # Numbers of a state that a scan holds at once.
@@ -187,7 +189,7 @@ class Shares(LazyMatrix):
         weights: The weights.
     """
 
-    def __init__(self, weights: LazyMatrix) -> None:
+    def __init__(self, weights: Weights | JoinedWeights | ImpliedWeights) -> None:
         self._weights = weights
 
     @property
@@ -202,6 +204,11 @@ class Shares(LazyMatrix):
     @property
     def device(self) -> torch.device:
         return self._weights.device
+
+    @property
+    def offset(self) -> int | Tensor:
+        """Return the position of the first query among the keys."""
+        return self._weights.offset
 
     @property
     def numbers_a_pair(self) -> int:

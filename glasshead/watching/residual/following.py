@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from glasshead.private_names import private
 from glasshead.watching.foreign import attribute
 from glasshead.watching.interception.circumstances import hidden_from_modes, in_backward
-from glasshead.watching.residual.nodes import HEADS, STREAM
+from glasshead.watching.residual.nodes import HEADS, STREAM, Routed
 from glasshead.watching.residual.operators import before_writing, take
 from glasshead.watching.residual.tape import Output, Tape
 
@@ -36,6 +37,9 @@ def following(tape: Tape, model: nn.Module, names: dict[nn.Module, str]) -> Iter
                 stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
             leave = _Leaving(tape, name, module, is_last=module is last or not name)
             stack.callback(module.register_forward_hook(leave).remove)
+            if isinstance(attribute(module, "num_experts"), int):
+                route = _Routing(tape, name)
+                stack.callback(module.register_forward_hook(route, with_kwargs=True).remove)
         stack.enter_context(mode)
         yield
 
@@ -146,3 +150,33 @@ class _Leaving:
         if self._passes_on and args and isinstance(args[0], Tensor):
             name = self._tape.labelled(args[0]) or name
         self._tape.label(made, name)
+
+
+class _Routing:
+    """A hook that makes the output of experts a component, with what they were given."""
+
+    def __init__(self, tape: Tape, name: str) -> None:
+        self._tape, self._name = tape, name
+
+    def __call__(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
+        given = [one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)]
+        if len(given) != 3 or not isinstance(output, Tensor) or any(one.ndim != 2 for one in given):
+            return
+        hidden, index, weights = given
+        if (
+            index.is_floating_point()
+            or index.shape != weights.shape
+            or output.shape != hidden.shape
+        ):
+            return
+        with hidden_from_modes(), torch.no_grad():
+            self._tape.guarded(self._keep, module, output, hidden, index, weights)
+
+    def _keep(self, module: nn.Module, output: Tensor, *given: Tensor) -> None:
+        tape = self._tape
+        leaf = tape.leaf(output, STREAM, kind="module", name=self._name)
+        tape.charge(sum(one.numel() * one.itemsize for one in given))
+        leaf.routed = Routed(ref(module), *map(tape.kept, given))
+        tape.follow(output, leaf)

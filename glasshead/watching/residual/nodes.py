@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
+from weakref import ReferenceType
 
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from glasshead.watching.errors import UnfollowedError
 
@@ -165,6 +166,21 @@ class Held:
         self.tensor = tensor
 
 
+class Routed(NamedTuple):
+    """What experts were given.
+
+    Attributes:
+        experts: Their module, which is not kept alive.
+        hidden: What they read, `[tokens, width]`.
+        chosen, weights: The experts of each token and their weights, `[tokens, chosen]`.
+    """
+
+    experts: ReferenceType[nn.Module]
+    hidden: Held
+    chosen: Held
+    weights: Held
+
+
 class Leaf(Node):
     """A component of the residual stream.
 
@@ -172,13 +188,15 @@ class Leaf(Node):
         name: Of the module that made it, or of the parameter.
         kind: "embedding", "heads", "module", "parameter" or "input".
         held: Its numbers in the run.
+        routed: What was given to the experts that made it; None: it is not made by experts.
     """
 
-    __slots__ = ("held", "kind", "name")
+    __slots__ = ("held", "kind", "name", "routed")
 
     def __init__(self, name: str, kind: str, held: Held, role: str, order: int) -> None:
         super().__init__((), None, held.tensor.shape, role, order, held.tensor.dtype)
         self.name, self.kind, self.held = name, kind, held
+        self.routed: Routed | None = None
 
 
 def reachable(node: Node) -> list[Node]:

@@ -32,11 +32,13 @@ class Share:
         leaf: The leaf.
         of_rows: Its share at each row, `[rows]`; of the output of heads `[rows, heads]`.
         pulled: J_cᵀ g of each head, `[rows, heads, value_dim]`; None: it is not of heads.
+        routed: J_cᵀ g of experts, `[rows, width]`; None: it is not of experts.
     """
 
     leaf: Leaf
     of_rows: Float[Tensor, "*rows_heads"]
     pulled: Float[Tensor, "rows heads value_dim"] | None = None
+    routed: Float[Tensor, "rows width"] | None = None
 
 
 def shares(
@@ -162,7 +164,8 @@ def _forward(
 def _share(leaf: Leaf, x: Tensor, gradient: Tensor, axes: Axes, rows: Rows) -> Share:
     count = len(rows.tokens)
     if leaf.kind != "heads":
-        return Share(leaf, _by_rows(x * gradient, axes, count))
+        routed = None if leaf.routed is None else gradient.reshape(count, -1)
+        return Share(leaf, _by_rows(x * gradient, axes, count), routed=routed)
     apart = [y.movedim(-2, 0).reshape(count, *_heads(y), y.shape[-1]) for y in (x, gradient)]
     return Share(leaf, (apart[0] * apart[1]).sum(-1), apart[1])
 

@@ -318,7 +318,8 @@ def test_a_file_holds_as_many_tokens_as_it_has_room_for(run, monkeypatch):
         for path, given, _ in stored_atlas(atlases, text, [(0, 0)], Work())
         if path == "atlas/tokens"
     ]
-    assert asked == [{"start": at, "stop": min(at + 11, CONTEXT)} for at in range(0, CONTEXT, 11)]
+    starts = range(0, CONTEXT, 11)
+    assert asked == [{"text": text, "start": at, "stop": min(at + 11, CONTEXT)} for at in starts]
     few = [
         answer["tokens"]
         for path, _, answer in stored_atlas(atlases, text, [(0, 0)], Work(), size=20)

@@ -114,7 +114,7 @@ def test_roles_are_tagged_where_a_head_has_one(tmp_path, serving, looking):
 def test_all_can_be_done_by_keyboard(looking, place, reading):
     url, view = place
     page = looking(url).open(view)
-    page.locator("summary").first.focus()
+    page.locator("main summary").first.focus()
     page.keyboard.press("Enter")
     name = "() => document.activeElement.className || document.activeElement.type"
     chips = page.locator(".chip:enabled").count()

@@ -244,7 +244,7 @@ def test_every_width_and_language_with_twelve_heads(looking, serving, wide, lang
     page = look.open("#model")
     for language in languages:
         look.speak(language)
-        page.locator("summary").click()
+        page.locator("main summary").click()
         for width in (390, 820, 1440):
             look.resize(width)
             assert look.overflow() == 0, (language, width)

@@ -163,7 +163,7 @@ def test_every_width_and_language(looking, serving, with_registers, languages):
     page = look.open("#picture?query=5")
     for language in languages:
         look.speak(language)
-        page.locator("summary").click()
+        page.locator("main summary").click()
         assert page.locator(".controls option").count() == 4
         for width in (390, 820, 1440):
             look.resize(width)

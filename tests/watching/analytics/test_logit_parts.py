@@ -136,3 +136,86 @@ def test_arguments_that_do_not_fit(given, message):
     seen, _ = seen_of(language_model())
     with pytest.raises((TypeError, ValueError), match=message):
         gh.logit_parts(seen, **given)
+
+
+SMALL_MOE = {
+    "vocab_size": 31,
+    "hidden_size": 24,
+    "intermediate_size": 20,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.3,
+    "num_experts_per_tok": 2,
+}
+FIVE = {"num_experts": 5, "moe_intermediate_size": 12}
+MIXTURES = {
+    "Mixtral": {"num_local_experts": 5},
+    "Qwen2Moe": FIVE | {"shared_expert_intermediate_size": 14, "decoder_sparse_step": 1},
+    "Qwen3Moe": FIVE | {"head_dim": 6},
+    "Olmoe": {"num_experts": 5, "eos_token_id": 2},
+    "GptOss": {"num_local_experts": 5, "head_dim": 6},
+}
+
+
+def mixture(family):
+    import transformers
+
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**SMALL_MOE | MIXTURES[family])
+    return getattr(transformers, f"{family}ForCausalLM")(config).eval()
+
+
+TWO_TEXTS = torch.tensor([[3, 14, 15, 9, 2, 6, 5], [5, 3, 5, 8, 9, 7, 9]])
+
+
+@pytest.mark.parametrize("family", MIXTURES)
+def test_experts_add_up_to_their_part(family):
+    model = mixture(family)
+    with torch.no_grad(), gh.watch(model, keep="parts") as seen:
+        model(TWO_TEXTS)
+    name = "model.layers.1.mlp.experts"
+    parts = gh.logit_parts(seen, 7, query=4, batch=1)
+    shares = parts.experts(name)
+    assert shares.shape == (5,)
+    assert (shares != 0).sum() == 2
+    whole = parts.parts[parts.names.index(name)]
+    torch.testing.assert_close(shares.sum(), whole, atol=1e-5, rtol=1e-4)
+    first = "model.layers.0.mlp.experts"
+    scores = gh.score_parts(seen, list(seen)[-1], head=1, query=4, key=2, batch=1)
+    for side, of_side in (("key", scores.of_key), ("query", scores.of_query)):
+        whole = of_side[scores.names.index(first)]
+        shares = scores.experts(first, side=side)
+        torch.testing.assert_close(shares.sum(), whole, atol=1e-5, rtol=1e-4)
+
+
+def test_the_part_of_an_expert_is_what_it_computes():
+    model = mixture("Mixtral")
+    experts, given = model.model.layers[1].mlp.experts, []
+    hook = experts.register_forward_hook(lambda _, args, __: given.append(args))
+    norm, before = model.model.norm, []
+    second = norm.register_forward_pre_hook(lambda _, args: before.append(args[0]))
+    with torch.no_grad(), gh.watch(model, keep="parts") as seen:
+        model(TWO_TEXTS)
+    hook.remove()
+    second.remove()
+    shares = gh.logit_parts(seen, 7, query=4, batch=1).experts("model.layers.1.mlp.experts")
+    # The fifth token of the second text of seven tokens.
+    hidden, index, weights = (one[7 + 4] for one in given[0])
+    with torch.no_grad():
+        scale = (before[0][1, 4].square().mean() + norm.variance_epsilon).rsqrt()
+        row = model.lm_head.weight[7] * norm.weight * scale
+        for expert, weight in zip(index.tolist(), weights.tolist(), strict=True):
+            gate, up = (experts.gate_up_proj[expert] @ hidden).chunk(2)
+            written = experts.down_proj[expert] @ (nn.functional.silu(gate) * up)
+            share = weight * float(written @ row)
+            assert float(shares[expert]) == pytest.approx(share, rel=1e-4)
+
+
+def test_experts_need_a_mixture():
+    model = mixture("Mixtral")
+    with torch.no_grad(), gh.watch(model, keep="parts") as seen:
+        model(TWO_TEXTS)
+    parts = gh.logit_parts(seen, 7)
+    with pytest.raises(ValueError, match="needs a component of experts, got 'model.embed_tokens'"):
+        parts.experts("model.embed_tokens")

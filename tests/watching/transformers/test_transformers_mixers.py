@@ -1,5 +1,10 @@
 """Layers of transformers that mix tokens without attention, watched by mixers=True."""
 
+import copy
+import functools
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -12,6 +17,7 @@ import glasshead as gh
 from glasshead.watching import BudgetError, UnseenError
 from glasshead.watching.mixers import observer
 
+ROOT = Path(__file__).resolve().parents[3]
 LENGTH = 11
 # What generates in two ways that transformers itself computes differently.
 _DIFFERS = ("Bamba", "MiniMax")
@@ -80,6 +86,47 @@ def test_a_wrong_reading_of_a_kernel_raises_at_the_end_of_the_block(monkeypatch)
     monkeypatch.setattr(observer, "TOLERANCE", 0.0)
     with pytest.raises(UnseenError, match=r"cannot rebuild the output of 'model\.layers\.0"):
         watched("Qwen3Next", tokens())
+
+
+def test_another_kernel_behind_the_function_is_observed_if_it_agrees(monkeypatch):
+    from transformers.models.qwen3_next import modeling_qwen3_next as file
+
+    other = file.torch_recurrent_gated_delta_rule
+    monkeypatch.setattr(file, "torch_chunk_gated_delta_rule", other)
+    seen, _ = watched("Qwen3Next", tokens(), gh.Received())
+    assert all(one.observed for one in seen.layers.values())
+
+    @functools.wraps(other)
+    def wrong(*inputs, **named):
+        output, state = other(*inputs, **named)
+        return output * 1.001, state
+
+    monkeypatch.setattr(file, "torch_chunk_gated_delta_rule", wrong)
+    with pytest.raises(UnseenError, match="cannot rebuild the output of .* of gated delta rule"):
+        watched("Qwen3Next", tokens(), gh.Received())
+
+
+def test_a_fused_kernel_that_hides_its_scan_is_refused(monkeypatch):
+    from transformers.models.bamba import modeling_bamba as file
+
+    def fused(projected, *inputs, outproj_weight, **named):
+        return projected.new_zeros(*projected.shape[:-1], len(outproj_weight))
+
+    monkeypatch.setattr(file, "mamba2_split_conv1d_scan_combined", fused)
+    model = copy.deepcopy(built("Bamba")).train()
+    why = "BambaMixer at 'model.layers.0.mamba' and 1 more"
+    with pytest.raises(UnseenError, match=why), gh.watch(model, [gh.Received()], mixers=True):
+        model(tokens(), use_cache=False)
+
+
+def test_the_reference_names_each_family():
+    page = (ROOT / "docs/reference/watching.md").read_text(encoding="utf-8")
+    section = page.partition("### Layers without attention")[2].partition("\n## ")[0].lower()
+    words = re.sub(r"[ .-]", "", section)
+    for name, (_, _, kind) in FAMILIES.items():
+        row = next(line for line in section.splitlines() if line.startswith(f"| {kind.lower()} "))
+        assert name.removesuffix("Text").lower().replace("_", "") in re.sub(r"[ .-]", "", row)
+    assert "zamba(each" in words
 
 
 def test_values_of_the_watch_rebuild_the_output_before_the_gate():

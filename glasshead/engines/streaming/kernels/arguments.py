@@ -193,66 +193,143 @@ class HeadCalls(NamedTuple):
     room: int
 
 
-class PagedTask(NamedTuple):
-    """Queries of requests, and the paged cache that has their keys; see `kernels.paged`.
+# The columns of `PagedQueries.requests`: the first of its rows, their number, its keys, the
+# position of its first query, the first of its blocks, and where its results begin.
+(ROWS, QUERIES, KEYS, POSITION, BLOCKS) = range(5)
+(ROW_STATISTICS, BY_KEY, TOP, TOP_KEYS, BY_QUERY) = range(5, 10)
+
+
+class PagedQueries(NamedTuple):
+    """Queries of requests, and how many keys they see.
 
     Attributes:
-        requests: A row each, by the columns of `kernels.paged`.
-        caches: The address of the first key of each layer.
+        requests: A row each, with these columns.
         blocks: The blocks of all requests, one request after the other.
         rows: Of each query the address in the first layer, and the step to the next layer.
-        order: The places of a token's numbers in a block of a key head, `[tokens, dim]`.
-        per_key, per_query: R and L, as of an `OutputSpec` of one head.
-        sinks, slopes: Of each layer and head; -inf is no sink. Of no size where there is no slope.
-        reals, places, sums: The results.
-        scratch, whole: Memory of each thread.
-        no_pairs, no_halves, no_booleans, no_maps: Arrays of no numbers.
-        block_bytes, head_bytes: The steps to the next block, and to the next key head.
-        halves: 0 for real numbers, 1 for bfloat16, 2 for float16.
-        in_rows: Whether a feature of the tokens of a panel lies in a block token by token.
-        itemsize: The bytes of a number of the queries.
         before: How many keys before its own a query sees; -1: all.
-        keyed, far, top: As of an `OutputSpec`.
-        groups: As many maxima as `top` searches.
+        itemsize: The bytes of a number.
     """
 
     requests: WholeMatrix
-    caches: Whole
     blocks: Whole
     rows: WholeMatrix
+    before: int
+    itemsize: int
+
+
+class PagedKeys(NamedTuple):
+    """Keys in the blocks of a paged cache of each layer.
+
+    Attributes:
+        caches: The address of the first key of each layer.
+        order: The places of a token's numbers in a block of a key head, `[tokens, dim]`.
+        block_bytes, head_bytes: The steps to the next block, and to the next key head.
+        heads: The number of key heads.
+        halves: 0 for real numbers, 1 for bfloat16, 2 for float16.
+        step: The step from each token of a vector's lanes to the next; 0 if there is none.
+    """
+
+    caches: Whole
     order: WholeMatrix
-    per_key: RealMatrix
-    per_query: RealMatrix
+    block_bytes: int
+    head_bytes: int
+    heads: int
+    halves: int
+    step: int
+
+
+class PagedRule(NamedTuple):
+    """What turns products into weights.
+
+    Attributes:
+        scale, softcap: As of a `KernelRecipe`.
+        sinks, slopes: Of each layer and head; -inf is no sink. Of no size where there is no slope.
+    """
+
+    scale: float
+    softcap: float
     sinks: RealMatrix
     slopes: RealMatrix
+
+
+class PagedResults(NamedTuple):
+    """Arrays that hold the results of all requests, layers and heads."""
+
     reals: Reals
     places: Whole
     sums: Doubles
-    scratch: RealMatrix
+
+
+class PagedRoom(NamedTuple):
+    """Memory of each thread, and how it is divided.
+
+    Attributes:
+        numbers, whole: A row for each thread.
+        groups: As many maxima as the largest weights are searched among.
+        width, height: The keys of a panel, and the queries of a block.
+        tile_rows: Of which whole multiples a block has.
+    """
+
+    numbers: RealMatrix
     whole: WholeMatrix
-    no_pairs: HalfPairs
-    no_halves: Halves
-    no_booleans: Booleans
-    no_maps: WholeMatrix
-    scale: float
-    softcap: float
-    kv_heads: int
-    group: int
-    dim: int
-    size: int
-    block_bytes: int
-    head_bytes: int
-    halves: int
-    in_rows: int
-    itemsize: int
-    before: int
-    keyed: int
-    far: int
-    top: int
     groups: int
     width: int
     height: int
     tile_rows: int
+
+
+class Nothing(NamedTuple):
+    """Arrays of no numbers, of the types that a kernel cannot make."""
+
+    pairs: HalfPairs
+    halves: Halves
+    booleans: Booleans
+
+
+class PagedTask(NamedTuple):
+    """Queries of requests, the paged cache of their keys, and the sums that are asked for.
+
+    Attributes:
+        queries, keys, rule: What is computed.
+        group: The query heads of a key head.
+        spec: Output specification of one head, without diagonals and maps.
+        results: Where the results go.
+        room: Scratch memory.
+        nothing: Arrays of no numbers.
+    """
+
+    queries: PagedQueries
+    keys: PagedKeys
+    rule: PagedRule
+    group: int
+    spec: OutputSpec
+    results: PagedResults
+    room: PagedRoom
+    nothing: Nothing
+
+
+class PagedHead(NamedTuple):
+    """The head of a request that is computed, in the memory of a thread.
+
+    Attributes:
+        layer: The number of the layer.
+        request: A row of `PagedQueries.requests`.
+        panels: The keys, from the first that a query sees.
+        shifted: The same as of an array that begins with key 0.
+        query: The queries, in rows.
+        bounds: As of a `KernelRecipe`.
+        table: The bias of each distance, if there are slopes.
+        workspace: Memory for a block.
+    """
+
+    layer: int
+    request: Whole
+    panels: Reals
+    shifted: Reals
+    query: Reals
+    bounds: WholeMatrix
+    table: Reals
+    workspace: Workspace
 
 
 # The words that one call of `share_heads` has of its own, by their places: 0 as the base of what is

@@ -13,23 +13,33 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
 from glasshead.engines.streaming.kernels.arguments import (
+    BLOCKS,
+    BY_KEY,
+    BY_QUERY,
+    KEYS,
+    POSITION,
+    QUERIES,
+    ROW_STATISTICS,
+    ROWS,
+    TOP,
+    TOP_KEYS,
     KernelGrid,
     KernelRecipe,
     Matrix,
+    PagedHead,
     Panels,
     VisibleGrid,
     Workspace,
 )
 from glasshead.engines.streaming.kernels.forward import forward_blocks
-from glasshead.engines.streaming.kernels.options import as_matrix, kernel
+from glasshead.engines.streaming.kernels.options import as_matrix, kernel, together
 from glasshead.engines.streaming.kernels.packing import single_of
+from glasshead.engines.streaming.kernels.products import TILE
 from glasshead.engines.streaming.kernels.sharing import next_of
-from glasshead.engines.streaming.kernels.streamed import ROW_STATS, OutputSpec, Results
+from glasshead.engines.streaming.kernels.streamed import ROW_STATS, Results
 
-# The columns of `PagedTask.requests`: the first of its rows, their number, its keys, the position
-# of its first query, the first of its blocks, and where its results begin.
-(ROWS, QUERIES, KEYS, POSITION, BLOCKS) = range(5)
-(ROW_STATISTICS, BY_KEY, TOP, TOP_KEYS, BY_QUERY) = range(5, 10)
+# The keys that are packed at once: as many float32 as a vector holds.
+LANES = TILE.bytes // 4
 
 
 @intrinsic
@@ -62,175 +72,206 @@ def _pack_pages(task, cache, request, first, panels):
     Args:
         task: The task.
         cache: The address of the first number of the key head, in block 0.
-        request: The request, as of `PagedTask.requests`.
+        request: The request, as of `PagedQueries.requests`.
         first: The first key.
         panels: The result, beginning with that key.
     """
-    width, dim, size = task.width, task.dim, task.size
-    last, table = request[KEYS], request[BLOCKS]
-    start = first
-    if task.in_rows and not task.halves:
-        # A panel lies in a block as it is needed, feature by feature.
-        while start + width <= last:
-            places = task.order[start % size]
-            block = cache + task.blocks[table + start // size] * task.block_bytes
-            numbers = _numbers_at(block, task.block_bytes, panels)
-            panel = panels[(start - first) * dim : (start - first + width) * dim]
-            for d in range(dim):
-                part = numbers[places[d] : places[d] + width]
-                row = panel[d * width : (d + 1) * width]
-                for lane in range(width):
-                    row[lane] = part[lane]
-            start += width
-    for j in range(start, (last + width - 1) // width * width):
-        lane = (j - first) % width
-        begin = (j - first - lane) * dim
-        panel = panels[begin : begin + width * dim]
-        if j >= last:
-            for d in range(dim):
-                panel[d * width + lane] = 0
+    keys, width, (size, dim) = task.keys, task.room.width, task.keys.order.shape
+    blocks = task.queries.blocks[request[BLOCKS] :]
+    for start in range(first, (request[KEYS] + width - 1) // width * width, LANES):
+        lane = (start - first) % width
+        panel = panels[(start - first - lane) * dim + lane :]
+        if keys.step and start + LANES <= request[KEYS]:
+            block = cache + blocks[start // size] * keys.block_bytes
+            _pack_run(task, block, keys.order[start % size], panel)
             continue
-        places = task.order[j % size]
-        block = cache + task.blocks[table + j // size] * task.block_bytes
-        if task.halves:
-            bits = _numbers_at(block, task.block_bytes // 2, task.no_halves)
-            for d in range(dim):
-                panel[d * width + lane] = single_of(bits[places[d]], task.halves == 1)
-        else:
-            numbers = _numbers_at(block, task.block_bytes, panels)
-            for d in range(dim):
-                panel[d * width + lane] = numbers[places[d]]
+        for j in range(start, start + LANES):
+            column = panel[j - start :]
+            if j < request[KEYS]:
+                block = cache + blocks[j // size] * keys.block_bytes
+                _pack_key(task, block, keys.order[j % size], column)
+            else:
+                for d in range(dim):
+                    column[d * width] = 0
 
 
 @kernel
-def _gather_queries(task, request, layer, head, queries):
-    """Copy the queries of a head, each from the memory of its step, into rows."""
-    dim = task.dim
-    for i in range(request[QUERIES]):
-        address, step = task.rows[request[ROWS] + i]
-        address += layer * step + head * dim * task.itemsize
-        row = queries[i * dim : (i + 1) * dim]
-        if task.halves:
-            bits = _numbers_at(address, dim, task.no_halves)
-            for d in range(dim):
-                row[d] = single_of(bits[d], task.halves == 1)
+def _pack_run(task, block, places, panel):
+    """Pack keys that are a step apart in a block, as many as a vector has lanes."""
+    keys, width = task.keys, task.room.width
+    bits = _numbers_at(block, keys.block_bytes // 2, task.nothing.halves)
+    numbers = _numbers_at(block, keys.block_bytes, panel)
+    for d in range(len(places)):
+        first, row = places[d], panel[d * width : d * width + LANES]
+        # The compiler makes a vector of each loop, as it knows the step.
+        if keys.halves == 1 and keys.step == 2:
+            pairs = bits[first : first + 2 * LANES]
+            for lane in range(LANES):
+                row[lane] = single_of(pairs[2 * lane], True)
+        elif keys.halves:
+            for lane in range(LANES):
+                row[lane] = single_of(bits[first + keys.step * lane], keys.halves == 1)
+        elif keys.step == 1:
+            part = numbers[first : first + LANES]
+            for lane in range(LANES):
+                row[lane] = part[lane]
         else:
-            numbers = _numbers_at(address, dim, queries)
+            for lane in range(LANES):
+                row[lane] = numbers[first + keys.step * lane]
+
+
+@kernel
+def _pack_key(task, block, places, column):
+    """Pack a key, whose numbers lie anywhere in a block."""
+    keys, width = task.keys, task.room.width
+    if keys.halves:
+        bits = _numbers_at(block, keys.block_bytes // 2, task.nothing.halves)
+        for d in range(len(places)):
+            column[d * width] = single_of(bits[places[d]], keys.halves == 1)
+    else:
+        numbers = _numbers_at(block, keys.block_bytes, column)
+        for d in range(len(places)):
+            column[d * width] = numbers[places[d]]
+
+
+@kernel
+def _gather_queries(task, of, head):
+    """Copy the queries of a head, each from the memory of its step, into rows."""
+    queries, dim, kind = task.queries, task.keys.order.shape[1], task.keys.halves
+    for i in range(of.request[QUERIES]):
+        address, step = queries.rows[of.request[ROWS] + i]
+        address += of.layer * step + head * dim * queries.itemsize
+        row = of.query[i * dim : (i + 1) * dim]
+        if kind:
+            bits = _numbers_at(address, dim, task.nothing.halves)
+            for d in range(dim):
+                row[d] = single_of(bits[d], kind == 1)
+        else:
+            numbers = _numbers_at(address, dim, of.query)
             for d in range(dim):
                 row[d] = numbers[d]
 
 
-@kernel
-def _one_unit(task, request, layer, kv_head, scratch, whole):
+@together
+def _laid_out(task, request, layer, scratch, whole):
+    """Divide the memory of a thread for the heads of a request, and bound what its queries see."""
     queries, keys, position = request[QUERIES], request[KEYS], request[POSITION]
-    dim, width, height = task.dim, task.width, task.height
-    real = scratch.dtype.type
+    room, before, dim = task.room, task.queries.before, task.keys.order.shape[1]
+    width, height = room.width, room.height
     bounds = as_matrix(whole[: 2 * queries], 2, queries)
     for i in range(queries):
         bounds[1, i] = position + i + 1
-        bounds[0, i] = max(0, position + i - task.before) if task.before >= 0 else 0
-    spans = as_matrix(whole[2 * queries :], len(task.per_key), 2)
-    first = bounds[0, 0] // width * width
-    stop = (keys + width - 1) // width * width
-    place = (stop - first) * dim
-    panels = scratch[:place]
-    cache = task.caches[layer] + kv_head * task.head_bytes
-    _pack_pages(task, cache, request, first, panels)
+        bounds[0, i] = max(0, position + i - before) if before >= 0 else 0
+    first, stop = bounds[0, 0] // width * width, (keys + width - 1) // width * width
+    panels, rest = scratch[: (stop - first) * dim], scratch[(stop - first) * dim :]
     # Kernels count keys from the beginning of a text: those before are never read.
-    shifted = _numbers_at(panels.ctypes.data - first * dim * panels.itemsize, stop * dim, panels)
+    start = panels.ctypes.data - first * dim * panels.itemsize
     rows = (queries + height - 1) // height * height
-    query = scratch[place : place + rows * dim]
-    place += rows * dim
-    block = scratch[place : place + height * dim]
-    place += height * dim
+    query, rest = rest[: rows * dim], rest[rows * dim :]
+    block, rest = rest[: height * dim], rest[height * dim :]
     across = stop - first + width
-    scores = scratch[place : place + height * across]
-    place += height * across
-    groups = scratch[place : place + task.groups]
-    place += task.groups
-    order = scratch[place : place + task.top]
-    place += task.top
-    factors = scratch[place : place + height]
-    place += height
-    diagonals = queries + keys - 1 if len(task.slopes) else 0
-    table = scratch[place : place + diagonals]
-    nothing = scratch[:0]
-    heads, top = task.group * task.kv_heads, task.top
+    scores, rest = rest[: height * across], rest[height * across :]
+    groups, rest = rest[: room.groups], rest[room.groups :]
+    top = task.spec.top
+    order, rest = rest[:top], rest[top:]
+    factors, rest = rest[:height], rest[height:]
+    diagonals = queries + keys - 1 if len(task.rule.slopes) else 0
+    workspace = Workspace(
+        query=block,
+        scores=scores,
+        rounded=task.nothing.halves,
+        product=scratch[:0],
+        top_groups=groups,
+        order=order,
+        columns=task.results.sums[:0],
+        factors=factors,
+        spans=as_matrix(whole[2 * queries :], len(task.spec.per_key), 2),
+    )
+    return PagedHead(
+        layer=layer,
+        request=request,
+        panels=panels,
+        shifted=_numbers_at(start, stop * dim, panels),
+        query=query,
+        bounds=bounds,
+        table=rest[:diagonals],
+        workspace=workspace,
+    )
+
+
+@together
+def _recipe_of(task, of, head):
+    """Return the inputs of a head, whose queries and keys are in place."""
+    rule, dim, nothing = task.rule, task.keys.order.shape[1], of.table[:0]
+    queries, position = of.request[QUERIES], of.request[POSITION]
+    for j in range(len(of.table)):
+        distance = of.table.dtype.type(abs(queries - 1 - j + position))
+        of.table[j] = -rule.slopes[of.layer, head] * distance
+    return KernelRecipe(
+        query=Matrix(of.query, dim, dim),
+        half_query=task.nothing.pairs,
+        panels=Panels(of.shifted, task.nothing.pairs, 0, 0),
+        keys=of.request[KEYS],
+        bounds=of.bounds,
+        bias=KernelGrid(nothing, 0, 0),
+        visible=VisibleGrid(task.nothing.booleans, 0, 0),
+        table=of.table,
+        scale=rule.scale,
+        softcap=rule.softcap,
+        sink=np.float64(rule.sinks[of.layer, head]),
+        offset=position,
+        rows=task.room.tile_rows,
+    )
+
+
+@together
+def _matrix_of(numbers, begin, number, rows, columns):
+    """View a matrix of a head, whose request's begin at a place."""
+    begin += number * rows * columns
+    return as_matrix(numbers[begin : begin + rows * columns], rows, columns)
+
+
+@together
+def _results_of(task, of, head):
+    """Return the arrays of a head."""
+    reals, places, sums = task.results
+    request, spec = of.request, task.spec
+    queries, keys = request[QUERIES], request[KEYS]
+    number = of.layer * task.group * task.keys.heads + head
+    return Results(
+        context=as_matrix(reals[:0], queries, 0),
+        rows=_matrix_of(reals, request[ROW_STATISTICS], number, ROW_STATS, queries),
+        by_key=_matrix_of(reals, request[BY_KEY], number, len(spec.per_key), queries),
+        top=_matrix_of(reals, request[TOP], number, queries, spec.top),
+        keys=_matrix_of(places, request[TOP_KEYS], number, queries, spec.top),
+        by_query=_matrix_of(sums, request[BY_QUERY], number, len(spec.per_query), keys),
+        diagonals=sums[:0],
+        maps=sums[:0],
+    )
+
+
+@kernel
+def _one_unit(task, request, layer, kv_head, scratch, whole):
+    """Compute the heads of a request's layer that read one key head."""
+    of = _laid_out(task, request, layer, scratch, whole)
+    width, height = task.room.width, task.room.height
+    cache = task.keys.caches[layer] + kv_head * task.keys.head_bytes
+    _pack_pages(task, cache, request, of.bounds[0, 0] // width * width, of.panels)
+    values = Matrix(scratch[:0], 0, 0)
     for head in range(kv_head * task.group, (kv_head + 1) * task.group):
-        _gather_queries(task, request, layer, head, query)
-        for j in range(diagonals):
-            table[j] = -task.slopes[layer, head] * real(abs(queries - 1 - j + position))
-        of_head = layer * heads + head
-        begin = request[ROW_STATISTICS] + of_head * ROW_STATS * queries
-        statistics = as_matrix(task.reals[begin : begin + ROW_STATS * queries], ROW_STATS, queries)
-        many = len(task.per_key)
-        begin = request[BY_KEY] + of_head * many * queries
-        by_key = as_matrix(task.reals[begin : begin + many * queries], many, queries)
-        begin = request[TOP] + of_head * queries * top
-        largest = as_matrix(task.reals[begin : begin + queries * top], queries, top)
-        begin = request[TOP_KEYS] + of_head * queries * top
-        places = as_matrix(task.places[begin : begin + queries * top], queries, top)
-        some = len(task.per_query)
-        begin = request[BY_QUERY] + of_head * some * keys
-        by_query = as_matrix(task.sums[begin : begin + some * keys], some, keys)
-        recipe = KernelRecipe(
-            query=Matrix(query, dim, dim),
-            half_query=task.no_pairs,
-            panels=Panels(shifted, task.no_pairs, 0, 0),
-            keys=keys,
-            bounds=bounds,
-            bias=KernelGrid(nothing, 0, 0),
-            visible=VisibleGrid(task.no_booleans, 0, 0),
-            table=table,
-            scale=task.scale,
-            softcap=task.softcap,
-            sink=np.float64(task.sinks[layer, head]),
-            offset=position,
-            rows=task.tile_rows,
-        )
-        spec = OutputSpec(
-            keyed=task.keyed,
-            far=task.far,
-            per_key=task.per_key,
-            top=top,
-            per_query=task.per_query,
-            diagonal=0,
-            maps=task.no_maps,
-        )
-        results = Results(
-            context=as_matrix(nothing, queries, 0),
-            rows=statistics,
-            by_key=by_key,
-            top=largest,
-            keys=places,
-            by_query=by_query,
-            diagonals=task.sums[:0],
-            maps=task.sums[:0],
-        )
-        workspace = Workspace(
-            query=block,
-            scores=scores,
-            rounded=task.no_halves,
-            product=nothing,
-            top_groups=groups,
-            order=order,
-            columns=task.sums[:0],
-            factors=factors,
-            spans=spans,
-        )
-        values = Matrix(nothing, 0, 0)
+        _gather_queries(task, of, head)
         forward_blocks(
-            recipe,
+            _recipe_of(task, of, head),
             values,
-            task.no_pairs,
-            spec,
-            results,
-            workspace,
+            task.nothing.pairs,
+            task.spec,
+            _results_of(task, of, head),
+            of.workspace,
             width,
             height,
             0,
             height,
-            queries,
+            request[QUERIES],
         )
 
 
@@ -243,15 +284,17 @@ def paged_units(task, given):
         given: The address of two counters: of threads, and of units.
     """
     thread = next_of(given)
-    if thread >= len(task.scratch):
+    if thread >= len(task.room.numbers):
         return
-    layers, kv_heads = len(task.caches), task.kv_heads
-    units = len(task.requests) * layers * kv_heads
-    scratch, whole = task.scratch[thread], task.whole[thread]
+    requests, heads = task.queries.requests, task.keys.heads
+    each = len(task.keys.caches) * heads
     while True:
         unit = next_of(given + 8)
-        if unit >= units:
+        if unit >= len(requests) * each:
             return
-        request = task.requests[unit // (layers * kv_heads)]
-        layer, kv_head = unit // kv_heads % layers, unit % kv_heads
-        _one_unit(task, request, layer, kv_head, scratch, whole)
+        request, layer, kv_head = (
+            requests[unit // each],
+            unit // heads % (each // heads),
+            unit % heads,
+        )
+        _one_unit(task, request, layer, kv_head, task.room.numbers[thread], task.room.whole[thread])

@@ -113,11 +113,9 @@ export class Walk {
     if (this.frames.length !== before) {
       this.plays = false;
       this.moves = false;
-      const wanted = before ? null : state.frame;
-      this.at = within(
-        wanted === undefined || wanted === null ? last : Number(wanted) || 0,
-        last + 1,
-      );
+      // Another sentence is at its end where the one before was.
+      const again = this.at === before - 1 ? last : 0;
+      this.at = before ? again : within(Number(state.frame) || 0, last + 1);
       this.time = this.at;
     }
     this.scrubber.max = String(last);

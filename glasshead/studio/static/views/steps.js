@@ -77,7 +77,7 @@ class Steps {
     const hint = element("p.quiet", t("steps.hint"));
     const { pipeline, legend } = this;
     const numbers = element("div.numbers", pipeline, this.sum.element, legend, hint);
-    const made = element("div.made", this.walk.element, numbers);
+    const made = element("div.made", this.walk.element, this.settings.frame, this.refusal, numbers);
     this.columns = element("div.columns", made, this.explanation.frame);
   }
 
@@ -221,7 +221,7 @@ class Steps {
   /** @param {string} shape */
   build(shape) {
     const { data, t, state } = this;
-    if (!this.shape) fill(this.frame, this.settings.frame, this.refusal, this.columns);
+    if (!this.shape) fill(this.frame, this.columns);
     const lines = LINES.map((line) => {
       const signs = Object.entries(line);
       return signs.map(([name, sign]) => new Matrix(name, t(`steps.${name}`), data, sign));
