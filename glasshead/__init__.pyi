@@ -94,12 +94,15 @@ from glasshead.tasks.readers.observe_dataset import observe_dataset as observe_d
 from glasshead.tasks.readers.observe_texts import observe_texts as observe_texts
 from glasshead.tasks.write import Writer as Writer
 from glasshead.watching import AttentionMap as AttentionMap
+from glasshead.watching import ImpliedWeights as ImpliedWeights
 from glasshead.watching import Seen as Seen
 from glasshead.watching import ablate as ablate
 from glasshead.watching import intervene as intervene
 from glasshead.watching import watch as watch
 from glasshead.watching.alarms import Alarm as Alarm
 from glasshead.watching.alarms import AlarmRule as AlarmRule
+from glasshead.watching.analytics import HeadCard as HeadCard
+from glasshead.watching.analytics import HeadCards as HeadCards
 from glasshead.watching.analytics import HeadRoles as HeadRoles
 from glasshead.watching.analytics import HeadWrites as HeadWrites
 from glasshead.watching.analytics import LogitParts as LogitParts
@@ -113,6 +116,7 @@ from glasshead.watching.analytics import cross_gradient_rollout as cross_gradien
 from glasshead.watching.analytics import eviction_scores as eviction_scores
 from glasshead.watching.analytics import flow as flow
 from glasshead.watching.analytics import gradient_rollout as gradient_rollout
+from glasshead.watching.analytics import head_cards as head_cards
 from glasshead.watching.analytics import head_roles as head_roles
 from glasshead.watching.analytics import head_writes as head_writes
 from glasshead.watching.analytics import logit_parts as logit_parts
@@ -121,6 +125,7 @@ from glasshead.watching.analytics import prompt_maps as prompt_maps
 from glasshead.watching.analytics import prompt_tokens as prompt_tokens
 from glasshead.watching.analytics import repeated_random_tokens as repeated_random_tokens
 from glasshead.watching.analytics import rollout as rollout
+from glasshead.watching.analytics import rollout_factors as rollout_factors
 from glasshead.watching.analytics import score_parts as score_parts
 from glasshead.watching.analytics import token_timestamps as token_timestamps
 from glasshead.watching.analytics import trace_back as trace_back

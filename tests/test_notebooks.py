@@ -40,6 +40,13 @@ HEADINGS = {
         Maske
         Baş sayısı
         çeviri modeli
+        yeni modellerin katmanları
+        gruplanmış sorgular (grouped queries)
+        çok başlı gizil dikkat (multi-head latent attention)
+        kayan pencere (sliding window) ve yutaklar (sinks)
+        seyrek seçim (sparse selection)
+        kapılı dikkat (gated attention)
+        delta kuralı (delta rule)
     """,
     "b-es": """
         Autoatención (self-attention)
@@ -53,6 +60,13 @@ HEADINGS = {
         máscara
         número de cabezas
         modelo de traducción
+        capas de modelos más nuevos
+        consultas agrupadas (grouped queries)
+        atención latente multicabeza (multi-head latent attention)
+        ventana deslizante (sliding window) y sumideros (sinks)
+        selección dispersa (sparse selection)
+        atención con compuerta (gated attention)
+        la regla delta (delta rule)
     """,
     "c-zh-Hant": """
         縮放點積注意力（scaled dot-product attention）
@@ -65,6 +79,13 @@ HEADINGS = {
         遮罩（mask）
         多個注意力頭（multi-head attention）
         訓練好的模型
+        新模型的層
+        分組查詢（grouped queries）
+        多頭潛在注意力（multi-head latent attention）
+        滑動視窗（sliding window）與匯點（sink）
+        稀疏選擇（sparse selection）
+        門控注意力（gated attention）
+        delta 法則（delta rule）
     """,
     "d-tr": """
         dönüştürücü (transformer)
@@ -94,6 +115,13 @@ HEADINGS = {
         掩码（mask）
         多个注意力头（multi-head attention）
         拿掉缩放
+        新模型的层
+        分组查询（grouped queries）
+        多头潜在注意力（multi-head latent attention）
+        滑动窗口（sliding window）与汇点（attention sink）
+        稀疏选择（sparse selection）
+        门控注意力（gated attention）
+        delta 规则（delta rule）
     """,
     "english": """
         Self-attention
@@ -107,6 +135,13 @@ HEADINGS = {
         mask
         number of heads
         learn to copy
+        layers of newer models
+        grouped queries
+        multi-head latent attention
+        sliding window and sinks
+        sparse selection
+        gated attention
+        the delta rule
     """,
 }
 # The numbers that each text prints, to four places.

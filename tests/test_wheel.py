@@ -185,6 +185,10 @@ def test_a_wheel_holds_every_file_of_the_package(built):
         for path in package.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".o"
     }
+    # Their bundles are there instead.
+    static = "glasshead/studio/static/"
+    files = {one for one in files if not (one.startswith(static) and one.endswith((".js", ".css")))}
+    assert "glasshead/studio/bundles/report.js" in files
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("glasshead/")}
     assert packed - machine_code(at_hand().name) == files
 

@@ -15,11 +15,11 @@ from glasshead.engines import FUSED, REFERENCE, STREAMING, Engine
 from glasshead.engines.direct import ORDINARY, Direct
 from glasshead.engines.streaming.engine import is_differentiated_otherwise
 from glasshead.engines.streaming.operands import result_bytes
-from glasshead.recipe.biases import Bias, as_bias
+from glasshead.recipe.biases import ALiBi, Bias, as_bias
 from glasshead.recipe.masks import Mask, as_mask, combined
 from glasshead.recipe.masks.base import AllOf
 from glasshead.recipe.masks.kinds import Band, LengthMask
-from glasshead.recipe.normalizers import Normalizer, Softmax
+from glasshead.recipe.normalizers import Normalizer, Softmax, SoftmaxOne
 from glasshead.recipe.problem import STEPS, Problem, Trace
 from glasshead.recipe.scores import ScaledDot, Score
 from glasshead.recipe.validation import (
@@ -120,7 +120,10 @@ class Attention(nn.Module):
         signature = _signature_of(vars(self), query, key, value, mask, offset) if plain else None
         direct = None if signature is None else _REMEMBERED.get(signature)
         if direct is not None:
-            context = direct(query, key, value, mask)
+            if signature is not None and type(signature[-1]) is tuple:
+                context = direct(query, key, value, mask, self.normalizer.sink)
+            else:
+                context = direct(query, key, value, mask)
             if context is not None:
                 return context
         problem = self.problem(query, key, value, mask, bias, offset)
@@ -368,22 +371,25 @@ def _signature_of(  # noqa: PLR0911 - a doubt each
     try:
         modules, own = settings["_modules"], settings["mask"]
         score, normalizer, engine = modules["score"], modules["normalizer"], settings["engine"]
-        unlike, softcap = settings["bias"] is not None, settings["softcap"]
+        bias = settings["bias"] if "bias" in settings else modules["bias"]
+        softcap = settings["softcap"]
         drops = settings["training"] and settings["dropout"]
         beta = score.__dict__["beta"]
     except (AttributeError, KeyError):
         # One that is a parameter or a buffer is kept elsewhere.
         return None
     if (
-        type(normalizer) is not Softmax
+        (bias is not None and type(bias) is not ALiBi)
         or (beta is not None and type(beta) is not float)
         or (own is not None and type(own) not in _MASKS)
         or (offset is not None and type(offset) is not int)
         or type(engine) is not str
         or (softcap is not None and type(softcap) is not float)
-        or unlike
         or drops
     ):
+        return None
+    sink = _kind_of_sink(normalizer)
+    if sink is None:
         return None
     lengths = None if mask is None else (mask.lengths.shape, mask.lengths.device)
     return (
@@ -391,7 +397,23 @@ def _signature_of(  # noqa: PLR0911 - a doubt each
         *(query.dtype, key.dtype, value.dtype),
         *(query.device, key.device, value.device),
         *(type(score), beta, softcap, own, lengths, offset, engine),
+        *(None if bias is None else bias.heads, sink),
     )
+
+
+def _kind_of_sink(normalizer: Any) -> str | float | tuple[object, ...] | None:
+    """Return "" for no sink, a number, or of a tensor, which each call reads, what it is like.
+
+    None for another normalizer.
+    """
+    if type(normalizer) is Softmax:
+        return ""
+    if type(normalizer) is not SoftmaxOne:
+        return None
+    sink = normalizer.sink
+    if type(sink) is float:
+        return sink
+    return (sink.shape, sink.dtype, sink.device) if type(sink) in ORDINARY else None
 
 
 def _remember(signature: Signature, problem: Problem, engine: Engine) -> None:

@@ -4,7 +4,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float
@@ -28,7 +28,7 @@ class JoinedWeights(LazyMatrix):
     `Weights`.
 
     Args:
-        parts: The weights of each call, in order.
+        parts: The `Weights` of each call, or others that know their `offset`, in order.
         first_keys: For each call, the position in the text of its first key.
 
     Errors: a TypeError if the parts are not `Weights` or the positions not whole numbers, a
@@ -49,7 +49,7 @@ class JoinedWeights(LazyMatrix):
     (tensor([0., 0.]), True)
     """
 
-    def __init__(self, parts: Sequence[Weights], first_keys: Sequence[int]) -> None:
+    def __init__(self, parts: Sequence[Any], first_keys: Sequence[int]) -> None:
         try:
             parts, first_keys = list(parts), list(first_keys)
         except TypeError:
@@ -58,7 +58,7 @@ class JoinedWeights(LazyMatrix):
                 f"{type(parts).__name__} and {type(first_keys).__name__}."
             ) from None
         for part in parts:
-            if not isinstance(part, Weights):
+            if not isinstance(part, LazyMatrix) or not hasattr(part, "offset"):
                 raise TypeError(
                     f"the parts of JoinedWeights must be Weights, got {type(part).__name__}."
                 )
@@ -74,7 +74,7 @@ class JoinedWeights(LazyMatrix):
                 f"got {' and '.join(sorted(kinds))}."
             )
         # Each call with its queries and its keys in the text.
-        self._calls: list[tuple[Weights, range, range]] = []
+        self._calls: list[tuple[Any, range, range]] = []
         before = 0
         for part, key in zip(parts, first_keys, strict=True):
             first, (queries, keys) = whole_number(key, "JoinedWeights(first_keys)"), part.shape[-2:]
@@ -111,7 +111,7 @@ class JoinedWeights(LazyMatrix):
         """Return ln Σ_j exp s_ij of each row, in nats; -inf if a query sees nothing."""
         return torch.cat([part.logsumexp for part, _, _ in self._calls], -1)
 
-    def _parts_of(self, rows: range) -> Iterator[tuple[Weights, range, range]]:
+    def _parts_of(self, rows: range) -> Iterator[tuple[Any, range, range]]:
         """Yield each call that has some of the rows, its own rows, and its keys in the text."""
         for part, queries, keys in self._calls:
             if own := _within(rows, queries):
@@ -160,7 +160,7 @@ class JoinedWeights(LazyMatrix):
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write the weights of every call as safetensors, to be read by `load`.
 
-        Errors: as of `Weights.save`.
+        Errors: as of `Weights.save`, and a TypeError for other weights.
 
         >>> import tempfile
         >>> from pathlib import Path
@@ -174,6 +174,8 @@ class JoinedWeights(LazyMatrix):
         """
         recipes, tensors = [], {}
         for number, (part, _, _) in enumerate(self._calls):
+            if not isinstance(part, Weights):
+                raise TypeError(f"save needs the Weights of attention, got {type(part).__name__}.")
             recipe, own = part._serialize()
             recipes.append(recipe)
             tensors |= {f"{number}.{name}": tensor for name, tensor in own.items()}

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from glasshead import __version__
+from glasshead.cli.cards import cards
 from glasshead.cli.classify import classify
 from glasshead.cli.demo import demo
 from glasshead.cli.diagnose import diagnose
 from glasshead.cli.evaluate import evaluate
 from glasshead.cli.explain import explain
-from glasshead.cli.help import texts, translated
 from glasshead.cli.near import near
 from glasshead.cli.observe import observe
 from glasshead.cli.report import report
@@ -23,6 +23,9 @@ from glasshead.cli.translate import translate
 from glasshead.cli.tune import tune
 from glasshead.cli.write import write
 from glasshead.explanation.translations import catalogue
+from glasshead.message import _
+
+_PANELS = {"option": _("Options"), "argument": _("Arguments")}
 
 app = typer.Typer(
     name="glasshead",
@@ -35,6 +38,7 @@ app.command()(demo)
 app.command()(explain)
 app.command()(observe)
 app.command()(roles)
+app.command()(cards)
 app.command()(diagnose)
 app.command()(studio)
 app.command()(report)
@@ -79,7 +83,29 @@ def program(language: str = "en") -> Any:
         language: Of the help: one of `glasshead.explanation.translations.LANGUAGES`.
     """
     english = typer.main.get_command(app)
-    return english if language == "en" else translated(english, catalogue(language).gettext)
+    return english if language == "en" else _translated(english, catalogue(language).gettext)
+
+
+def _translated(command: Any, translate: Any) -> Any:
+    """Translate the help of a command, of its options and of its subcommands, in place."""
+    for owner, name, text in _texts(command):
+        setattr(owner, name, translate(text))
+    return command
+
+
+def _texts(command: Any, parent: Any = None) -> Iterator[tuple[Any, str, str]]:
+    """Yield the owner, attribute and text of each text that the help shows."""
+    if command.help:
+        yield command, "help", command.help
+    context = command.context_class(command, parent=parent, **command.context_settings)
+    for parameter in command.get_params(context):
+        if parameter.help:
+            yield parameter, "help", parameter.help
+        panel = parameter.rich_help_panel or _PANELS[parameter.param_type_name]
+        yield parameter, "rich_help_panel", panel
+    for subcommand in getattr(command, "commands", {}).values():
+        yield subcommand, "rich_help_panel", _("Commands")
+        yield from _texts(subcommand, context)
 
 
 def extract(file: Any, keywords: Any, comments: Any, options: Any) -> Iterator[tuple]:
@@ -87,5 +113,5 @@ def extract(file: Any, keywords: Any, comments: Any, options: Any) -> Iterator[t
     from babel.messages.extract import extract_python
 
     yield from extract_python(file, keywords, comments, options)
-    for text in sorted({text for _owner, _name, text in texts(program())}):
+    for text in sorted({text for _owner, _name, text in _texts(program())}):
         yield 1, None, text, []

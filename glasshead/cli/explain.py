@@ -24,6 +24,7 @@ from glasshead.cli.output import (
     write_page,
 )
 from glasshead.explanation.choices import RecipeOptions
+from glasshead.ladder.worked_example import JOURNEY
 from glasshead.message import Message
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def explain(
 
 
 def explain_sentence(settings: CommandSettings, *, json: bool = False) -> "Explanation":
-    """Explain the self-attention of a sentence, or of a worked example with its own matrices.
+    """Explain the self-attention of a sentence, of a worked example, or a step of the ladder.
 
     Args:
         settings: The settings.
@@ -73,8 +74,16 @@ def explain_sentence(settings: CommandSettings, *, json: bool = False) -> "Expla
 
     Errors: a ValueError, TypeError or OSError in one sentence.
     """
-    recipe = settings.recipe()
     from glasshead.cli.inputs.sentences import query_position, sentence_of
+
+    if settings.step is not None:
+        from glasshead.explanation.ladder_steps import explain_ladder_step
+
+        if settings.query is not None:
+            place = query_position(JOURNEY.tokens, str(settings.query))
+            settings = replace(settings, query=place)
+        return explain_ladder_step(settings)
+    recipe = settings.recipe()
     from glasshead.cli.inputs.tensors import read_weights
     from glasshead.explanation.explain_trace import SentenceAttention
 

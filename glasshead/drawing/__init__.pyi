@@ -2,6 +2,8 @@ from .block import ENGLISH as ENGLISH
 from .block import Block as Block
 from .block import Canvas as Canvas
 from .block import Words as Words
+from .cards import Card as Card
+from .cards import Cards as Cards
 from .circuit import Circuit as Circuit
 from .circuit import CircuitEdge as CircuitEdge
 from .circuit import CircuitNode as CircuitNode

@@ -13,23 +13,22 @@ from glasshead.recipe.scores import Dot, ScaledDot
 from glasshead.recipe.tile import Span
 from glasshead.recipe.validation import is_traced, is_transformed
 
-# Computes the context from query, key, value and the mask of the call, which is read where it is
-# one of lengths; None where its numbers take another way. It holds no tensor of a caller.
-Direct = Callable[[Tensor, Tensor, Tensor, Any], Tensor | None]
+# Computes the context from query, key, value, the mask of the call, which is read where it is one
+# of lengths, and its sink, if that is a tensor; None where its numbers take another way.
+Direct = Callable[..., Tensor | None]
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor | None]
 # Types of tensors that dispatch nothing.
 ORDINARY = (Tensor, nn.Parameter)
 
 
 def is_softmax_of_products(problem: Problem) -> bool:
-    """Return whether q·kᵀ times a number, masked, is all that is weighed, of ordinary tensors."""
+    """Return whether what is weighed is q·kᵀ times a number, masked, and biases, if any."""
     query, key, value = problem.query, problem.key, problem.value
     return not (
         is_traced()
         or is_transformed()
         or type(problem.score) not in (Dot, ScaledDot)
         or isinstance(problem.scale, Tensor)
-        or problem.biases
         or problem.dropout
         or query.ndim != 4
         or not all(type(x) in ORDINARY for x in (query, key, value))

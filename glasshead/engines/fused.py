@@ -162,7 +162,9 @@ class Fused:
         if not (mask is None or is_causal or by_length or mask.of_positions):
             return None
         query = problem.query
-        if not is_softmax_of_products(problem) or query.shape[-1] != problem.value.shape[-1]:
+        if problem.biases or not is_softmax_of_products(problem):
+            return None
+        if query.shape[-1] != problem.value.shape[-1]:
             return None
         scale = cast("float", problem.scale)
         if scale <= 0:

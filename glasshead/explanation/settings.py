@@ -128,6 +128,17 @@ class ExplanationSettings:
         "A for shiny, E for journey.",
         label=_("Tutorial"),
     )
+    step: int | None = setting(
+        None,
+        panel=_SENTENCE,
+        metavar="N",
+        help='Step of the ladder to explain, on "Your journey starts with one step": 11 (grouped '
+        "queries), 12 (multi-head latent attention), 13 (sliding window and sinks), 14 (sparse "
+        "selection), 15 (gated attention) or 16 (the delta rule). It goes with --query, --seed and "
+        "--digits.",
+        least=11,
+        most=16,
+    )
     vectors: str | None = setting(
         None,
         panel=_SENTENCE,
@@ -378,6 +389,8 @@ class ExplanationSettings:
         """Raise a ValueError for a setting beyond its limits, or that does not go with another."""
         for each in fields(self):
             self._check_limits(each.name, getattr(self, each.name), Setting.of(each))
+        if self.step is not None:
+            self._check_goes_with_a_step()
         if not 0 <= self.head < self.heads:
             raise self._fault(
                 "head",
@@ -393,6 +406,19 @@ class ExplanationSettings:
                     "{option}."
                 ),
             )
+
+    def _check_goes_with_a_step(self) -> None:
+        for each in fields(self):
+            is_given = getattr(self, each.name) != each.default
+            if is_given and each.name not in ("step", "query", "seed", "decimals", "lang"):
+                raise self._fault(
+                    "step",
+                    _(
+                        "{option} has a sentence and a layer of its own, got {other} too. Omit one "
+                        "of them."
+                    ),
+                    other=self.named(each.name),
+                )
 
     def _check_limits(self, name: str, value: Any, known: Setting) -> None:
         least = -math.inf if known.least is None else known.least

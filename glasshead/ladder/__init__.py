@@ -1,4 +1,4 @@
-"""The ladder: attention in ten steps, each one idea more than the last, each one file.
+"""The ladder: attention in sixteen steps, each one idea more, each one file.
 
 Names are fetched when they are used, so that the worked example can be read without torch.
 """

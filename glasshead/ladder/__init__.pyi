@@ -26,6 +26,14 @@ from .rung10_why_attention import AttentionContext as AttentionContext
 from .rung10_why_attention import FixedContext as FixedContext
 from .rung10_why_attention import SequenceToSequence as SequenceToSequence
 from .rung10_why_attention import sentences_to_reverse as sentences_to_reverse
+from .rung11_grouped_query_attention import GroupedQueryAttention as GroupedQueryAttention
+from .rung12_latent_attention import LatentAttention as LatentAttention
+from .rung12_latent_attention import rotated as rotated
+from .rung13_sliding_window_attention import SlidingWindowAttention as SlidingWindowAttention
+from .rung14_sparse_attention import SparseAttention as SparseAttention
+from .rung15_gated_attention import GatedAttention as GatedAttention
+from .rung16_delta_rule import GatedDeltaNet as GatedDeltaNet
+from .rung16_delta_rule import delta_rule as delta_rule
 from .worked_example import HELLO_SHINY_SUN as HELLO_SHINY_SUN
 from .worked_example import JOURNEY as JOURNEY
 from .worked_example import WorkedExample as WorkedExample

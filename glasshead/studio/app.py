@@ -24,9 +24,8 @@ from glasshead.studio.answers import Faults, refusal_of, refused
 from glasshead.studio.connections import limited
 from glasshead.studio.page import (
     TYPEFACES,
-    later_scripts,
+    bundles,
     page,
-    script,
     served_style,
     static,
     typeface,
@@ -85,10 +84,11 @@ def application(
 def _add_page(app: FastAPI) -> None:
     app.get("/", include_in_schema=False)(_compressed(page, "text/html"))
     app.get("/style.css", include_in_schema=False)(_compressed(served_style, "text/css"))
-    app.get("/static/app.js", include_in_schema=False)(_compressed(script, "text/javascript"))
-    for path, later in later_scripts().items():
-        code = _compressed(partial(str, later), "text/javascript")
-        app.get(f"/static/{path}", include_in_schema=False)(code)
+    for name, code in bundles().items():
+        if not name.endswith(".css"):
+            media_type = "application/json" if name.endswith(".map") else "text/javascript"
+            script = _compressed(partial(str, code), media_type)
+            app.get(f"/static/{name}", include_in_schema=False)(script)
     icon = _compressed(lambda: static("icon.svg"), "image/svg+xml")
     app.get("/static/icon.svg", include_in_schema=False)(icon)
     for name in TYPEFACES:

@@ -59,7 +59,7 @@ def live_page(lang: str = "en") -> str:
         "glasshead",
         lang,
         spoken["report.noscript"],
-        scripts=[*(f"views/{view}.js" for view in VIEWS), "live.js"],
+        script="live.js",
         story=in_a_script(story(studio)),
     )
 

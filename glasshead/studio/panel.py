@@ -33,14 +33,13 @@ class Panel:
 class View:
     """A view of the page.
 
-    Its script is `static/views/NAME.js`, its style sheet `static/views/NAME.css`, and the string
-    `NAME.none` says why it is unavailable.
+    Its script is `static/views/NAME.js`, which `static/views/table.js` lists, its style sheet is
+    `static/views/NAME.css`, and the string `NAME.none` says why it is unavailable.
 
     Attributes:
         name: Its name in the address and under `/api/`.
         kinds: The subjects of a studio that it can show; None: no model.
         panels: Its parts.
-        is_early: Whether its script comes with the page, instead of when the view is opened.
         export: Adds what a report holds of it, and returns notes on what that leaves out; None
             if a report has no such view.
     """
@@ -48,5 +47,4 @@ class View:
     name: str
     kinds: tuple[Kind | None, ...]
     panels: tuple[Panel, ...]
-    is_early: bool = False
     export: Callable[[StoredAnswers, ReportContent], list[str]] | None = None

@@ -203,7 +203,7 @@ def _answers_of(
 def _tokens(answers: StoredAnswers, text: str) -> dict[str, tuple[int, int]]:
     """Return the number of tokens that each view shows, and of the text."""
     heads = answers.by_key.get(key_of("heads/reading", {"text": text}))
-    atlas = answers.by_key.get(key_of("atlas/read", {}))
+    atlas = answers.by_key.get(key_of("atlas/read", {"text": text}))
     shown = {} if heads is None else {"heads": (len(heads["tokens"]), heads["of"])}
     return shown if atlas is None else shown | {"atlas": (atlas["length"], atlas["of"])}
 

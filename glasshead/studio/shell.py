@@ -9,6 +9,7 @@ from glasshead.drawing.page import LEVELS, hexadecimal, paint
 from glasshead.explanation.translations import Say
 from glasshead.message import _
 from glasshead.studio import stored_answers
+from glasshead.studio.page import document, icon
 from glasshead.studio.parameters import HAS_A_WORD, Language, TextName
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import Kind, StudioSubject
@@ -18,7 +19,7 @@ from glasshead.tasks.run_folder import RunFolder
 if TYPE_CHECKING:
     from glasshead.studio.routes import Routes
 
-
+_LONGEST_TITLE = 500
 WORDS = {
     "shell.title": _("glasshead studio"),
     "shell.views": _("Views"),
@@ -41,9 +42,19 @@ WORDS = {
     "shell.nearer": _("Zoom in"),
     "shell.farther": _("Zoom out"),
     "shell.all": _("All"),
-    "shell.save": _("Save the picture"),
-    "shell.png": _("PNG"),
-    "shell.svg": _("SVG"),
+    "share.title": _("Share"),
+    "share.png": _("PNG"),
+    "share.svg": _("SVG"),
+    "share.card": _("Card"),
+    "share.link": _("Link"),
+    "share.file": _("HTML file"),
+    "share.copied": _(
+        "The link is copied. It opens this view wherever this studio can be reached."
+    ),
+    "share.copy": _("Copy the link. It opens this view wherever this studio can be reached."),
+    "share.missing": _(
+        "This file does not contain that. Start the studio with the model to see it."
+    ),
     "shell.gone": _(
         "The studio does not answer. If it was stopped, start it again; this page then "
         "continues by itself."
@@ -190,6 +201,15 @@ def shell_routes(routes: "Routes") -> None:
         Of a run: from its held-out part. 404 if there is no model.
         """
         return asdict(studio.subject.sample())
+
+    @routes.at_once("/file")
+    def file(
+        title: Annotated[str, {"max_length": _LONGEST_TITLE}], lang: Language = "en"
+    ) -> dict[str, str]:
+        """Return the page as one HTML file, whose answers `{}` are for the page to fill in."""
+        say = Say(lang)
+        without_script = say(stored_answers.WORDS["report.noscript"])
+        return {"page": document("{}", title, say.language, without_script), "icon": icon()}
 
     @routes.at_once("/health")
     def health() -> dict[str, str]:

@@ -48,6 +48,7 @@ class Watched(Sequence[Call]):
         name: Name of the module; of a run `name#run`.
         calls: Its calls, or what makes them when they are read; a watch adds to the list.
         settle: Computes the statistics that calls wait for; None: none waits.
+        kind: What a layer computes that was not observed, the name of its class.
 
     >>> import torch
     >>> import glasshead as gh
@@ -68,8 +69,9 @@ class Watched(Sequence[Call]):
         name: str,
         calls: Sequence[Call | Callable[[], Call]] = (),
         settle: Callable[[], None] | None = None,
+        kind: str | None = None,
     ) -> None:
-        self.name = name
+        self.name, self._kind = name, kind
         self._made: list[Any] = calls if isinstance(calls, list) else [*calls]
         self._known = 0
         self._settle = settle
@@ -95,6 +97,16 @@ class Watched(Sequence[Call]):
     def __getstate__(self) -> dict[str, Any]:
         # A copy has what was seen so far.
         return {**vars(self), "_made": [*self._calls], "_settle": None}
+
+    @property
+    def observed(self) -> bool:
+        """Whether it was observed; False for a layer that `Seen.layers` only lists."""
+        return bool(self._made)
+
+    @property
+    def kind(self) -> str:
+        """What it computes: "attention", the kind of a mixer, or the class of one not observed."""
+        return self._kind or self._calls[-1].kind
 
     def crop(self, text: tuple[int, ...], left: int) -> None:
         """Record that a text has lost its last tokens, and how many are left."""
@@ -404,7 +416,9 @@ class Watched(Sequence[Call]):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not self.__dict__.get("_made"):
-            raise AttributeError(name)
+            own = self.__dict__.get("_kind")
+            why = f"{self.name!r} is a {own} that was not observed. Use mixers=True." if own else ""
+            raise AttributeError(why or name)
         known = vars(self._calls[-1])["values"]
         return self[name] if name in known else getattr(self.joined, name)
 

@@ -8,7 +8,7 @@ from torch import nn
 from glasshead.watching.errors import NOT_TAKEN, NUMBERLESS, OF_A_PROJECTION, TRACED, UnseenError
 from glasshead.watching.layer_patterns import Layers
 from glasshead.watching.module_calls import attention_name, calling, calls_in_progress
-from glasshead.watching.other_mixers import OtherMixers, Unobserved
+from glasshead.watching.other_mixers import OtherMixers, Unobserved, named
 from glasshead.watching.reasons import (
     LoneSoftmax,
     attends,
@@ -194,6 +194,22 @@ class MissedAttention:
         bare = {n: one for n, one in self._without_softmax.items() if n in self._layers}
         if bare and not seen:
             raise UnseenError(without_softmax(self._model, bare))
+
+    def check_mixers(self, seen: Collection[str]) -> None:
+        """Check that no layer that mixes tokens without attention was missed.
+
+        Args:
+            seen: Names of the layers that were observed.
+
+        Errors: an `UnseenError` for one that was selected.
+        """
+        found = {name: one.kind for name, one in self.mixers(seen).items() if one.selected}
+        if found:
+            raise UnseenError(
+                f"mixers=True needs layers that call a reference kernel of transformers, but "
+                f"{named(found)} did not. Run the model without fast kernels, or exclude this "
+                "layer with layers=."
+            )
 
     def _check_softmaxes(self, seen: Collection[str]) -> None:
         """Check that no softmax by hand was missed that is attention.

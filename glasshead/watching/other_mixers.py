@@ -1,7 +1,7 @@
 """Layers that mix tokens by other means than attention, in stacks of which other layers attend."""
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -124,3 +124,29 @@ def interrupts(mixer: str, attending: Iterable[str]) -> bool:
         apart = own.isdigit() and other.isdigit()
         sides.add(int(own) > int(other) if apart else None)
     return None in sides or len(sides) > 1
+
+
+def named(unobserved: Mapping[str, str]) -> str:
+    """Return the name and the class of the first of some layers, and the number of the others."""
+    name, kind = next(iter(unobserved.items()))
+    others = f" and {len(unobserved) - 1} more" if len(unobserved) > 1 else ""
+    return f"{kind} at {name!r}{others}"
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Sort the names of layers by their numbers, where they differ in a number only so far.
+
+    >>> in_order(["layers.1.attention", "layers.10.attention", "layers.0.mamba", "layers.2.mamba"])
+    ['layers.0.mamba', 'layers.1.attention', 'layers.2.mamba', 'layers.10.attention']
+    """
+    placed: list[str] = []
+    for name in names:
+        at = next((n for n, one in enumerate(placed) if _precedes(name, one)), len(placed))
+        placed.insert(at, name)
+    return placed
+
+
+def _precedes(name: str, other: str) -> bool:
+    both = zip(name.split("."), other.split("."), strict=False)
+    own, its = next((one for one in both if one[0] != one[1]), ("", ""))
+    return own.isdigit() and its.isdigit() and int(own) < int(its)

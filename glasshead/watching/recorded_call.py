@@ -1,7 +1,8 @@
 """One recorded call of an attention: its statistics, what was kept, and its place in the text."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+# The kind of a layer that attends.
+ATTENTION = "attention"
 # The step by which `by_hand` tells that queries and keys are features of a head, and not tokens.
 OVER_FEATURES = "softmax over features"
 
@@ -64,6 +67,9 @@ class CallInfo(NamedTuple):
         stop: The number of tokens of the text that were kept after it; None: all.
         kernel: The engine that computed it in the model's place, as `same_bits=False` allows; None:
             the model's own kernel ran.
+        kind: What it computes, in words: "attention", or the kind of a mixer.
+        channels: Whether each of its heads is a single channel.
+        refused: The statistics that were requested, and that implied weights do not have, by name.
     """
 
     position: int = 0
@@ -87,6 +93,9 @@ class CallInfo(NamedTuple):
     untold: str | None = None
     stop: int | None = None
     kernel: str | None = None
+    kind: str = ATTENTION
+    channels: bool = False
+    refused: Mapping[str, Statistic] = MappingProxyType({})
 
 
 def names_keys(statistic: Statistic) -> bool:
@@ -101,6 +110,7 @@ class Call(StatisticResults):
         position, first_key, keys, crossing, compressed, heads, real: See `CallInfo`.
         forward, run, interleaved, beside, merged: See `CallInfo`.
         by_hand, images, shards, text, rows, apart, untold, stop, kernel: See `CallInfo`.
+        kind, channels, refused: See `CallInfo`.
         missing: Why what was to be kept is not; None if it is, or nothing was asked for.
     """
 
@@ -128,7 +138,8 @@ class Call(StatisticResults):
         self.images, self.shards = info.images, info.shards
         self.text, self.rows = info.text, info.rows
         self.apart, self.untold, self.stop = info.apart, info.untold, info.stop
-        self.kernel = info.kernel
+        self.kernel, self.kind, self.channels = info.kernel, info.kind, info.channels
+        self.refused = info.refused
 
     @property
     def weights(self) -> Weights | None:
@@ -217,12 +228,30 @@ class Call(StatisticResults):
             for name, one in self.statistics.items():
                 if statistic in (name, one) and name not in self.values:
                     raise ValueError(f"{one!r} has no value, as {self.untold}.")
+        for name, one in self.refused.items():
+            if statistic in (name, one):
+                raise ValueError(
+                    f"{one!r} needs weights that are shares of 1, but implied weights, as of "
+                    f"{self.kind}, may be signed. Use Received, MeanDistance or MassOn."
+                )
         return super().name_of(statistic)
 
     def __getattr__(self, name: str) -> Any:
-        if name in self.__dict__.get("statistics", {}):
+        if any(name in self.__dict__.get(known, {}) for known in ("statistics", "refused")):
             return self[name]
         return super().__getattr__(name)
+
+    def has(self, names: Sequence["str | Statistic"]) -> bool:
+        """Return whether it has some statistics, or without names any with a number a query.
+
+        Attention has what was requested, or says why not when it is read.
+        """
+        if self.kind == ATTENTION:
+            return True
+        if not names:
+            return any(one.axes == ("query",) for one in self.statistics.values())
+        known = [*self.statistics, *self.statistics.values()]
+        return all(one in known for one in names)
 
     def alone(self, name: str) -> "Call":
         """Return the call with one of its statistics only."""
@@ -267,7 +296,7 @@ class Call(StatisticResults):
                 values[name] = chosen.of_rows(value)
             elif self.statistics[name] == Received() and weights is not None:
                 # The sum over queries follows from the weights that were kept.
-                ones = weights.logsumexp.new_ones(count, 1)
+                ones = torch.ones(count, 1, dtype=weights.dtype, device=weights.device)
                 values[name] = F.pad((weights.T @ ones)[..., 0], (self.first_key, 0))
             else:
                 untold = why

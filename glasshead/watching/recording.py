@@ -93,7 +93,12 @@ class Recorder:
         return self.made(observed.shape, observed.values, info, **kept)
 
     def made(
-        self, shape: tuple[int, ...], values: dict[str, Any], info: CallInfo, **kept: Any
+        self,
+        shape: tuple[int, ...],
+        values: dict[str, Any],
+        info: CallInfo,
+        statistics: dict[str, Statistic] | None = None,
+        **kept: Any,
     ) -> Callable[[], Call]:
         """Return what makes the record of a call, once it is read.
 
@@ -101,9 +106,11 @@ class Recorder:
             shape: The axes of its statistics before those of their own.
             values: Its statistics by name.
             info: What else is known of it.
+            statistics: The statistics that it has, by name; None: all that were requested.
             kept: What is kept, by the names of `Call`.
         """
-        return partial(Call, shape, self._statistics, values, info, **kept)
+        known = self._statistics if statistics is None else statistics
+        return partial(Call, shape, known, values, info, **kept)
 
     def add(self, name: str, make: Callable[[], Call]) -> None:
         """Add a call to the record of its attention.

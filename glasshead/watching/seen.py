@@ -17,8 +17,8 @@ from glasshead.statistics import MaxScore, Statistic
 from glasshead.watching.foreign import answer
 from glasshead.watching.gathering import gathered
 from glasshead.watching.layer_record import Watched
-from glasshead.watching.other_mixers import Unobserved
-from glasshead.watching.recorded_call import Call
+from glasshead.watching.other_mixers import Unobserved, in_order, named
+from glasshead.watching.recorded_call import ATTENTION, Call
 from glasshead.watching.seen_file import load, save
 from glasshead.watching.texts import rows_of_beams
 
@@ -74,15 +74,19 @@ class Summary(Printed):
     @classmethod
     def of(cls, watched: Mapping[str, Watched]) -> "Summary":
         """Summarize all calls of each attention."""
-        statistics = next(iter(watched.values()))[0].statistics if watched else {}
+        statistics = {n: s for one in watched.values() for n, s in one[0].statistics.items()}
         values = {
-            name: [_of_heads(one, name, statistic) for one in watched.values()]
+            name: [
+                _of_heads(one, name, statistic) if name not in one[0].refused else []
+                for one in watched.values()
+            ]
             for name, statistic in statistics.items()
             if (statistic.axes == ("query",) and statistic.has_mean)
             or isinstance(statistic, MaxScore)
         }
         heads = next(iter(watched.values()))[0].heads if watched else None
-        return cls(tuple(watched), values, statistics, heads)
+        names = tuple(_labelled(name, one[0]) for name, one in watched.items())
+        return cls(names, values, statistics, heads)
 
     def document(self) -> Document:
         blocks: list[Block] = [self._table(name, rows) for name, rows in self.values.items()]
@@ -99,7 +103,8 @@ class Summary(Printed):
         statistic = self.statistics[name]
         of = "the largest" if isinstance(statistic, MaxScore) else "mean over queries"
         most = max(map(len, rows))
-        names, pattern = short(self.names)
+        names, pattern = short([n for n, row in zip(self.names, rows, strict=True) if row])
+        rows = [row for row in rows if row]
         cells = [[*(number(x) for x in row), *[""] * (most - len(row))] for row in rows]
         return Table(
             ["layer", *(f"head {head}" for head in self.heads or range(most))],
@@ -108,8 +113,13 @@ class Summary(Printed):
         )
 
 
+def _labelled(name: str, call: Call) -> str:
+    """Return the name of a layer, and how many channels its one number is the mean of."""
+    return f"{name} (mean of {call.shape[-2]} channels)" if call.channels else name
+
+
 def _of_heads(watched: Watched, name: str, statistic: Statistic) -> list[float]:
-    """Reduce a statistic over all calls to one number per head."""
+    """Reduce a statistic over all calls to one number per head; of channels, to one in all."""
     axes = len(statistic.axes)
     flat = []
     for _, call in watched.kept:
@@ -121,7 +131,8 @@ def _of_heads(watched: Watched, name: str, statistic: Statistic) -> list[float]:
     if isinstance(statistic, MaxScore):
         return every.amax(0).tolist()
     # The logsumexp of an empty row is -inf, and is left out of the mean.
-    return torch.where(every.isfinite(), every, torch.nan).nanmean(0).tolist()
+    means = torch.where(every.isfinite(), every, torch.nan).nanmean(0)
+    return [float(means.mean())] if watched[0].channels else means.tolist()
 
 
 def heads_last(value: Tensor, headed: bool, axes: int = 1) -> Float[Tensor, "numbers heads"]:
@@ -173,6 +184,8 @@ def frame(watched: Mapping[str, Watched], names: Sequence[str | Statistic]) -> "
     tables, keys = [], []
     for name, calls in watched.items():
         for place, call in calls.kept:
+            if not call.has(names):
+                continue
             table = call.to_frame(*names)
             table = _numbered(table, call)
             tables.append(table)
@@ -227,7 +240,7 @@ class Seen(Mapping[str, Watched]):
         self.logits: Callable[[], Any] = _nothing
 
     def __getitem__(self, name: str) -> Watched:
-        if name not in self._watched and name in (layers := self.layers):
+        if name not in self._watched and name in (layers := self.observed):
             return layers[name]
         if name not in self._watched:
             raise KeyError(f"{name!r} was not observed. Use one of {_some(list(self))}.")
@@ -260,7 +273,26 @@ class Seen(Mapping[str, Watched]):
 
     @property
     def layers(self) -> dict[str, Watched]:
-        """All layers by name; a module that runs several times per pass is one layer per run.
+        """All layers that mix tokens, by name, observed or not; `kind` states what each computes.
+
+        A layer that was not observed has no calls, and its `observed` is False.
+
+        >>> import torch
+        >>> import glasshead as gh
+        >>> rule, x = gh.Attention(), torch.eye(3)
+        >>> with gh.watch(rule, [gh.Entropy()]) as seen:
+        ...     context = rule(x, x, x)
+        >>> {name: (layer.kind, layer.observed) for name, layer in seen.layers.items()}
+        {'': ('attention', True)}
+        """
+        layers, found = self.observed, self._other_mixers()
+        for name, one in found.items():
+            layers[name] = Watched(name, kind=one.kind)
+        return {name: layers[name] for name in in_order(layers)} if found else layers
+
+    @property
+    def observed(self) -> dict[str, Watched]:
+        """The observed layers by name; a module that runs several times per pass is one per run.
 
         So is one that attends several times in one call. Runs are named "name#0", "name#1" and so
         on, by which `seen["name#1"]` gives them, too.
@@ -330,7 +362,7 @@ class Seen(Mapping[str, Watched]):
         sees no key counts as 0; it is omitted from the mean of a logsumexp. Statistics that name
         keys, such as `ArgMax`, have no mean, and no table: use `to_frame`.
         """
-        return Summary.of(self.layers)
+        return Summary.of(self.observed)
 
     def to_frame(self, *names: "str | Statistic") -> "pd.DataFrame":
         """Return all calls as one pandas table: a row per layer, call, batch row, head and query.
@@ -354,7 +386,7 @@ class Seen(Mapping[str, Watched]):
               0    0     0    0        0.000
                               1        0.634
         """
-        return frame(self.layers, names)
+        return frame(self.observed, names)
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write every call as safetensors: `layer/call/statistic`, with metadata as JSON.
@@ -387,7 +419,7 @@ class Seen(Mapping[str, Watched]):
         return cls(watched, lambda: unobserved)
 
     def __repr__(self) -> str:
-        lines = [f"Seen: {counted(len(self), 'attention')}"]
+        lines = [f"Seen: {self._counted()}"]
         for name, watched in self.items():
             calls, last = counted(len(watched), "call"), watched[-1]
             queries = counted(last.queries, "query", "queries")
@@ -395,6 +427,12 @@ class Seen(Mapping[str, Watched]):
             lines.append(f"{name or 'the model'}: {calls}, the last of {on}")
         lines = lines if len(lines) < 9 else [*lines[:4], "…", *lines[-3:]]
         return "\n".join([*lines, *self._unobserved_lines()])
+
+    def _counted(self) -> str:
+        """Return how many attentions and mixers were observed."""
+        attend = sum(one.kind == ATTENTION for one in self.values())
+        mixers = len(self) - attend
+        return counted(attend, "attention") + (f", {counted(mixers, 'mixer')}" if mixers else "")
 
     def _unobserved_lines(self) -> list[str]:
         """Describe the layers that mix tokens by other means, in a line."""
@@ -412,19 +450,12 @@ class Seen(Mapping[str, Watched]):
         table = Table(["layer", "calls", "queries of the last", "keys"], rows)
         blocks = [table, *self.summary().document().blocks] if rows else []
         blocks = [*map(Paragraph, self._unobserved_lines()), *blocks]
-        title = f"Seen: {counted(len(self), 'attention')}"
+        title = f"Seen: {self._counted()}"
         return Document(blocks, title=title)._repr_html_()
 
 
 def _nothing() -> None:
     return None
-
-
-def named(unobserved: Mapping[str, str]) -> str:
-    """Return the name and the class of the first of some layers, and the number of the others."""
-    name, kind = next(iter(unobserved.items()))
-    others = f" and {len(unobserved) - 1} more" if len(unobserved) > 1 else ""
-    return f"{kind} at {name!r}{others}"
 
 
 def end(seen: Seen) -> None:

@@ -12,7 +12,7 @@ from glasshead.attention.io import describe_values, found, read, tensors_of, und
 from glasshead.recipe.validation import whole_number
 from glasshead.watching.layer_record import Watched
 from glasshead.watching.other_mixers import Unobserved
-from glasshead.watching.recorded_call import Call, CallInfo
+from glasshead.watching.recorded_call import ATTENTION, Call, CallInfo
 
 KIND = "watch"
 # Key of the padding mask; names of statistics are identifiers.
@@ -61,6 +61,8 @@ def _described(call: Call) -> dict[str, Any]:
         "untold": call.untold,
         "stop": call.stop,
         "kernel": call.kernel,
+        "kind": call.kind,
+        "channels": call.channels,
         "statistics": describe_values(valued, call.values),
     }
 
@@ -131,6 +133,9 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor], place: int) -
     rows, position = described.get("rows"), whole_number(described["position"], "position")
     apart = described.get("apart", _APART if position and place else None)
     untold, kernel = described.get("untold"), described.get("kernel")
+    kind, channels = described.get("kind", ATTENTION), described.get("channels", False)
+    if not isinstance(kind, str) or channels not in (True, False):
+        raise ValueError("a call is of a kind, in words, and its heads are channels or not")
     if not all(isinstance(one, str | None) for one in (apart, untold, kernel)):
         raise ValueError("what is not known of a call must be stated in words")
     info = CallInfo(
@@ -153,6 +158,8 @@ def _call(described: Mapping[str, Any], own: Mapping[str, Tensor], place: int) -
         untold=untold,
         stop=None if (stop := described.get("stop")) is None else whole_number(stop, "stop"),
         kernel=kernel,
+        kind=kind,
+        channels=bool(channels),
     )
     return Call(shape, statistics, values, info)
 

@@ -16,6 +16,7 @@ from glasshead.statistics import normalize_statistics
 from glasshead.watching.ends import check_ends
 from glasshead.watching.interception.banded_attention import banded_attention
 from glasshead.watching.interception.cache_rows import cache_rows
+from glasshead.watching.interception.mixer_kernels import mixer_kernels
 from glasshead.watching.interception.opening import intervening, watching
 from glasshead.watching.interception.operator_mode import calling_back, observing_operators
 from glasshead.watching.interception.patches import (
@@ -52,6 +53,7 @@ def watch(  # noqa: PLR0913 - each is an option of its own
     budget: int = 2**31,
     expect: Mapping[str, Mask | None] | None = None,
     same_bits: bool = True,
+    mixers: bool = False,
 ) -> Iterator[Seen]:
     """Observe every attention of a model while the block lasts.
 
@@ -111,6 +113,12 @@ def watch(  # noqa: PLR0913 - each is an option of its own
             one pass. Outputs and gradients then round otherwise, and `call.kernel` is "streaming".
             Compiled code, dropout, gradient checkpointing, interventions, a second watch and calls
             of fewer than 256 queries keep the model's kernel.
+        mixers: Whether layers that mix tokens without attention are observed, too: linear
+            attention, delta rules, state spaces, gated recurrences and short convolutions of
+            transformers, by the `ImpliedWeights` that follow from the inputs of their kernels.
+            Each run is checked: rows times values give what the kernel gave, to 1e-5 of its
+            largest number in float32. They have `Received`, `MeanDistance`, of magnitudes, and
+            `MassOn`, and keep weights or the context.
 
     Yields: the `Watched` of each attention, its statistics `[batch, heads, …]`, by the dotted name
     of its module.
@@ -151,7 +159,9 @@ def watch(  # noqa: PLR0913 - each is an option of its own
         expect,
         check_ends(ended),
         _flag(same_bits, "same_bits"),
+        _flag(mixers, "mixers"),
     )
+    _check_mixers(model, choice)
     if choice.keep == "parts" and compiled_parts(model):
         raise ValueError(
             "keep='parts' needs a model that is not compiled, as it follows operators. Give it the "
@@ -178,6 +188,8 @@ def observing(watcher: Watcher) -> AbstractContextManager[None]:
     """Return the block in which a watcher observes its model; it checks nothing at its end."""
     # A block may be left in another thread, as in a generator, and still belongs to this one.
     patches = [*_patches(), *recompiling(), *calling_back()]
+    if watcher.mixers is not None:
+        patches += mixer_kernels(watcher.names)
     return watching(THREADS.session, watcher, patches, observing_operators())
 
 
@@ -207,6 +219,21 @@ def _flag(given: Any, name: str) -> bool:
     if not isinstance(given, bool):
         raise TypeError(f"{name} must be True or False, got {given!r}.")
     return given
+
+
+def _check_mixers(model: nn.Module, choice: WatchChoices) -> None:
+    """Raise a ValueError if mixers cannot be observed with what else was asked for."""
+    if not choice.mixers:
+        return
+    if choice.keep not in (None, "weights", "context"):
+        raise ValueError(
+            f"mixers=True keeps 'weights', 'context' or nothing, got keep={choice.keep!r}."
+        )
+    if compiled_parts(model):
+        raise ValueError(
+            "mixers=True needs a model that is not compiled, as it follows functions of "
+            "transformers. Give it the model as it was before torch.compile."
+        )
 
 
 def _keeps(keep: Any) -> str | None:

@@ -48,6 +48,7 @@ from glasshead.watching.keeping import Keeper
 from glasshead.watching.layer_patterns import Layers
 from glasshead.watching.mask_checks import MaskChecks
 from glasshead.watching.missed import MissedAttention
+from glasshead.watching.mixers.observer import MixerObserver
 from glasshead.watching.module_calls import (
     ModuleCall,
     attention_name,
@@ -78,6 +79,7 @@ class WatchChoices:
         expect: Masks that are stated, by patterns of module names.
         ended: What ends a text; None: the model's own ids.
         same_bits: Whether the model runs on its own kernels, and on no faster ones.
+        mixers: Whether layers that mix tokens without attention are observed, too.
     """
 
     statistics: dict[str, Statistic]
@@ -88,6 +90,7 @@ class WatchChoices:
     expect: Mapping[str, Mask | None] | None = None
     ended: Ends | None = None
     same_bits: bool = True
+    mixers: bool = False
 
 
 class Watcher:
@@ -99,6 +102,7 @@ class Watcher:
         placer, observer, recorder: The stages of a captured call.
         missed: What ran and was not observed.
         watched: The records of the observed attentions, by name, in order of execution.
+        mixers: Observes layers that mix tokens without attention; None: they are not observed.
     """
 
     def __init__(
@@ -120,6 +124,20 @@ class Watcher:
         self.recorder = Recorder(self.names, statistics, keeper, masks, settle)
         self.watched = self.recorder.watched
         self._alike = AlikeLayers()
+        self.mixers = (
+            MixerObserver(
+                self.names,
+                self.layers,
+                choice.heads,
+                statistics,
+                self.missed,
+                self.placer,
+                padding,
+                self.recorder,
+            )
+            if choice.mixers
+            else None
+        )
 
     def observe(self, module: nn.Module | None, capture: Callable[[], CapturedCall]) -> None:
         """Observe an attention call, if its layer is selected.
@@ -240,6 +258,8 @@ class Watcher:
         that cannot be seen.
         """
         self.missed.check(self.watched)
+        if self.mixers is not None:
+            self.missed.check_mixers(self.watched)
         why = self.missed.in_place_of_attention()
         self.layers.check_seen(self.watched, self.missed.others, why)
         self.observer.padding.check(list(self.watched))

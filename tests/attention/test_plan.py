@@ -70,11 +70,13 @@ def times(plan):
     ("engine", "reason", "length", "options"),
     [
         # 4 · 511² scores are fewer than 2^20, and 4 · 512² are as many.
-        ("reference", FEW, 511, {"softcap": 9.0, "bias": gh.ALiBi(4)}),
-        ("streaming", FIRST, 512, {"softcap": 9.0, "bias": gh.ALiBi(4)}),
+        ("reference", FEW, 511, {"softcap": 9.0, "score": gh.Cosine()}),
+        ("streaming", FIRST, 512, {"softcap": 9.0, "score": gh.Cosine()}),
         # One call of machine code pays from 128 tokens on.
         ("reference", FEW, 127, {"softcap": 9.0}),
         ("streaming", FIRST, 128, {"softcap": 9.0}),
+        ("reference", FEW, 127, {"normalizer": gh.SoftmaxOne(), "bias": gh.ALiBi(4)}),
+        ("streaming", FIRST, 128, {"normalizer": gh.SoftmaxOne(), "bias": gh.ALiBi(4)}),
         ("streaming", FIRST, 2048, {"normalizer": gh.SoftmaxOne()}),
         ("reference", FIRST, 2048, {"normalizer": gh.Sparsemax()}),
         ("reference", FIRST, 2048, {"score": gh.Gaussian()}),

@@ -6,6 +6,7 @@ Embeddings: made up from a seed, looked up, and checked.
 """
 
 import hashlib
+import json
 import math
 import re
 from statistics import NormalDist
@@ -482,3 +483,49 @@ def test_a_vector_without_numbers_cannot_be_made_up():
 def test_equal_looking_words_are_made_equal():
     assert composed("i\u0307") != "i"
     assert composed("gu\u0308nes\u0327") == "güneş"
+
+
+class TestStep:
+    """A step of the ladder, from 11 on."""
+
+    def test_is_explained_for_a_word_of_its_sentence(self, command):
+        outcome = command("explain", "--step", 13, "--query", "#5", "--width", 100)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert "“one” sees starts · with · one." in outcome.out
+        # Three words and a sink of 0, whose power is 1.
+        assert re.search(r"Σ = e\^\S+ \+ e\^\S+ \+ e\^\S+ \+ e\^0\n", outcome.out)
+
+    def test_as_json_it_has_all_numbers(self, command):
+        told = json.loads(command("explain", "--step", 16, "--json", "--seed", 7).out)
+        assert told["recipe"] == {
+            "step": 16,
+            "layer": "GatedDeltaNet(d_in=3, num_heads=1, key_dim=2, value_dim=2, kernel_size=2)",
+            "seed": 7,
+        }
+        (writing,) = (step for step in told["steps"] if step["name"] == "writing")
+        assert torch.tensor(writing["data"]["memory"]).shape == (2, 2)
+
+    def test_digits_set_its_decimals(self, command):
+        out = command("explain", "--step", 15, "--digits", 2).out
+        assert "q[0](step)  = [-1.01, -0.99]" in out
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--step", 10], "--step must be from 11 to 16, got 10."),
+            (["--step", 17], "--step must be from 11 to 16, got 17."),
+            (
+                ["--step", 11, "--mask", "causal"],
+                "--step has a sentence and a layer of its own, got --mask too. Omit one of them.",
+            ),
+            (
+                ["--step", 11, "Hello"],
+                "--step has a sentence and a layer of its own, got TEXT too.",
+            ),
+            (["--step", 11, "--query", "moon"], "'moon' is not in the sentence."),
+        ],
+    )
+    def test_that_does_not_fit(self, command, options, message):
+        outcome = command("explain", *options)
+        assert outcome.code == 2
+        assert message in outcome.err

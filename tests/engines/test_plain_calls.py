@@ -117,6 +117,21 @@ CALLS = {
     "head_dim 256": ({"mask": gh.causal()}, {}, (1, 2, 1, 67, 67, 256, 256)),
     "head_dim 37": ({}, {}, (1, 2, 1, 67, 71, 37, 23)),
     "ragged": ({}, {"mask": gh.padding([71, 13, 40])}, (3, 4, 2, 67, 71, 32, 32)),
+    "a sink": ({"normalizer": gh.SoftmaxOne(0.7)}, {}, (2, 3, 3, 67, 71, 32, 32)),
+    "sinks of heads, a window": (
+        {
+            "mask": gh.causal() & gh.window(before=23),
+            "normalizer": gh.SoftmaxOne(torch.tensor([0.3, -1.0, 2.0, 0.0])),
+        },
+        {},
+        (2, 4, 2, 131, 131, 64, 64),
+    ),
+    "distances": ({"mask": gh.causal(), "bias": gh.ALiBi(6)}, {}, (2, 6, 3, 97, 131, 64, 32)),
+    "distances, a cap, a sink, ragged": (
+        {"bias": gh.ALiBi(4), "softcap": 3.0, "normalizer": gh.SoftmaxOne()},
+        {"mask": gh.padding([71, 13, 40])},
+        (3, 4, 2, 67, 71, 32, 48),
+    ),
 }
 
 
@@ -146,6 +161,75 @@ def test_a_plain_call_is_the_reference_in_value_and_gradient(name):
     expected = with_gradients(gh.Attention(**settings, engine="reference"), exact, **call)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=2e-5, atol=2e-5)
+
+
+class Learned(gh.Bias):
+    """A bias by distance whose numbers are learned; hidden below the least distance, if any."""
+
+    by_distance = True
+
+    def __init__(self, least=None):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.linspace(-1, 1, 401).sin())
+        self.least = least
+
+    def forward(self, tile):
+        far = tile.distance()
+        values = self.table[far + 200]
+        return values if self.least is None else values.masked_fill(far < self.least, -torch.inf)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sinks_and_distances_that_learn_have_the_gradients_of_the_operator(dtype, threads):
+    sink = torch.nn.Parameter(torch.tensor([0.3, -1.0, 2.0, 0.1]))
+    normalizer = gh.SoftmaxOne(sink)
+    attention = gh.Attention(mask=gh.causal(), bias=Learned(), normalizer=normalizer)
+    attention.engine = "streaming"
+    learned = [*inputs_of(3, 4, 2, 97, 101, 32, 48, dtype), *attention.parameters()]
+    call = {"mask": gh.padding([101, 53, 7])}
+
+    def gradients():
+        context = attention(*learned[:3], **call)
+        weight = torch.linspace(-1, 1, context.numel()).sin().view_as(context).to(dtype)
+        return [context, *torch.autograd.grad(context, learned, weight)]
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert_same(plainly(gradients), by_operator(gradients))
+        # A remembered call reads the sink as it is.
+        with torch.no_grad():
+            sink.add_(1.0)
+        assert_same(plainly(gradients), by_operator(gradients))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_sink_that_learns_is_read_by_each_remembered_call():
+    sink = torch.nn.Parameter(torch.zeros(3))
+    attention = gh.Attention(normalizer=gh.SoftmaxOne(sink), engine="streaming")
+    inputs = inputs_of(1, 3, 3, 131, 137, 32, 32)
+    found = []
+    for number in (0.0, 5.0, 0.0):
+        with torch.no_grad():
+            sink.fill_(number)
+        context = attention(*inputs)
+        found.append([context, *torch.autograd.grad(context.sum(), [*inputs, sink])])
+        assert len(module._REMEMBERED) == 1
+    assert_same(found[0], found[2])
+    assert not torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][0], by_operator(attention, *inputs))
+
+
+def test_a_bias_by_distance_that_hides_takes_the_operator():
+    attention = gh.Attention(bias=Learned(least=3), engine="streaming")
+    inputs = inputs_of(1, 2, 2, 37, 41, 32, 32)
+    with pytest.raises(AssertionError, match="the operator was called"):
+        plainly(attention, *inputs)
+    exact = gh.Attention(bias=attention.bias, engine="reference")
+    expected = exact(*(x.double() for x in inputs)).float()
+    torch.testing.assert_close(attention(*inputs), expected, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("tiny", [1e-30, 1e-39])

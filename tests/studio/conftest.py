@@ -18,7 +18,15 @@ from accessibility import violations
 from glasshead.studio.app import Server, application, configured, listening_on
 from glasshead.studio.studio import Studio
 from pretrained_folders import llama_folder
+from scripts import ROOT, script
 from written import written
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _bundled(once):
+    """Bundles scripts that were edited: a test must never look at an old page."""
+    once("bundles", lambda _folder: script("hatch_build.py").bundle_scripts(ROOT))
+
 
 # As many tokens as the model of `folder` reads.
 CONTEXT = 47
@@ -32,6 +40,14 @@ def widths_of(language: str, widths: Sequence[int] = WIDTHS) -> Sequence[int]:
     """Return all widths for English; for another language the narrowest and one of the others."""
     at = LANGUAGES.index(language)
     return sorted({widths[0], widths[at % len(widths)]}) if at else widths
+
+
+def share(page: Any, kind: str, *, close: bool = True) -> None:
+    """Open the menu to share, and choose one."""
+    page.locator("details.share:not([open]) > summary").click()
+    page.get_by_role("button", name=kind).click()
+    if close:
+        page.locator("details.share > summary").click()
 
 
 # Empties what the page keeps in the browser; pages without an address can keep nothing.

@@ -25,7 +25,7 @@ from glasshead.ladder import JOURNEY
 from glasshead.studio.studio import Limits, SentTexts
 from glasshead.studio.views.steps import steps_data, steps_words
 from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
-from studio.conftest import LANGUAGES, WIDTHS, address, widths_of
+from studio.conftest import LANGUAGES, WIDTHS, address, share, widths_of
 from studio.keyboard import reached_by_tab
 from studio.pictures.vision_folders import vit_folder
 from studio.small_runs import SmallRun
@@ -388,7 +388,7 @@ def test_the_picture_has_every_number(looking, serving, tmp_path):
     saved = {}
     for kind in ("SVG", "PNG"):
         with page.expect_download() as download:
-            page.get_by_role("button", name=kind).click()
+            share(page, kind)
         saved[kind] = tmp_path / kind
         download.value.save_as(saved[kind])
     assert saved["PNG"].read_bytes().startswith(b"\x89PNG")

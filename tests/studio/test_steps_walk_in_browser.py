@@ -18,7 +18,7 @@ from glasshead.studio.views.steps import computed
 from glasshead.studio.views.steps_cell import Cells
 from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
 from pretrained_folders import llama_folder
-from studio.conftest import LANGUAGES, WIDTHS, address, quickly, widths_of
+from studio.conftest import LANGUAGES, WIDTHS, address, quickly, share, widths_of
 from written import written
 
 SENTENCE = "I do not like rain"
@@ -364,7 +364,7 @@ def test_a_weight_has_one_color_on_the_stage_and_in_the_table(looking, serving):
 def assert_saves_the_walk(page):
     """The picture has the frame that is shown and its sentences."""
     with page.expect_download() as saved:
-        page.get_by_role("button", name="SVG").click()
+        share(page, "SVG")
     svg = ET.parse(saved.value.path()).getroot()
     texts = [one.text for one in svg.iter() if one.tag.endswith("text")]
     told = page.locator(".walk .told > *").evaluate_all("all => all.map((one) => one.textContent)")

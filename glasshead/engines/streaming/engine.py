@@ -1,9 +1,9 @@
 """The streaming engine: one pass over blocks of scores, never the full matrix."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, partial, reduce
 from hashlib import blake2b
 from operator import add
 from typing import cast
@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.engines.direct import Direct, is_softmax_of_products
+from glasshead.engines.direct import ORDINARY, Direct, is_softmax_of_products
 from glasshead.engines.reference import (
     IN_FULL,
     SOFTMAX,
@@ -32,7 +32,7 @@ from glasshead.engines.streaming.operands import (
     results_of,
 )
 from glasshead.engines.streaming.operator import run
-from glasshead.recipe.biases import Bias, by_diagonal
+from glasshead.recipe.biases import ALiBi, Bias, by_diagonal
 from glasshead.recipe.masks.base import Mask, combined
 from glasshead.recipe.masks.kinds import LengthMask
 from glasshead.recipe.problem import (
@@ -105,13 +105,14 @@ class Streaming:
     def is_plain(self, problem: Problem) -> bool:
         """Return whether the context of all heads is one call of machine code, without Python.
 
-        That is where scores are products, a number and a softcap, and what a query sees is one
-        range of keys, the same in all batch rows, or cut off by their lengths.
+        That is where scores are products, a number, a softcap and biases by distance, and what a
+        query sees is one range of keys, the same in all batch rows, or cut off by their lengths.
         """
         if (
             self.refusal(problem) is not None
             or not is_softmax_of_products(problem)
-            or not problem.normalizer.is_softmax
+            or not all(isinstance(one, Bias) and one.by_distance for one in problem.biases)
+            or not _is_ordinary(_sink_of(problem))
             or problem.dtype != torch.float32
             or isinstance(problem.offset, Tensor)
             # Longer calls are to end at Ctrl-C.
@@ -134,7 +135,7 @@ class Streaming:
         """Return what computes the problem in machine code alone, from its inputs as they are.
 
         It computes all inputs of the same shapes, dtype and device, with a mask that is the same or
-        has other lengths.
+        has other lengths, and a sink that is the same or given.
         """
         if problem.query.device.type != "cpu" or not self.is_plain(problem):
             return None
@@ -146,7 +147,14 @@ class Streaming:
         if positions is not None:
             bounds = cast("Tensor", _plain_bounds(problem, positions))
             name = blake2b(bounds.numpy().tobytes()).digest()
-        return PlainCall(name, bounds, scale, softcap, by_lengths=bool(lengths))
+        table = _table(problem)
+        if isinstance(table, Tensor) and bool(table.isneginf().any()):
+            # A pair that is hidden alone may be the only one of a query or a key.
+            return None
+        by_lengths, sink = bool(lengths), _sink(problem)
+        return PlainCall(
+            name, bounds, scale, softcap, by_lengths=by_lengths, table=table, sink=sink
+        )
 
     def run(self, problem: Problem) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Compute the context, differentiably."""
@@ -197,6 +205,23 @@ def is_differentiated_otherwise(problem: Problem) -> bool:
     inputs = problem.query, problem.key, problem.value
     tangents = (torch.autograd.forward_ad.unpack_dual(x).tangent for x in inputs)
     return any(tangent is not None for tangent in tangents) or is_transformed()
+
+
+def _table(problem: Problem) -> Tensor | Callable[[], Tensor] | None:
+    """Return the biases along the diagonals; what makes them if that is all that they depend on."""
+    if not problem.biases:
+        return None
+    if all(type(bias) is ALiBi for bias in problem.biases):
+        return partial(_slopes, tuple(bias.heads for bias in problem.biases), problem.tile())
+    return _biases(problem, problem.scores_shape[:-3])[1]
+
+
+@lru_cache(maxsize=8)
+def _slopes(heads: tuple[int, ...], tile: Tile) -> Tensor:
+    """Return the biases of some `ALiBi` along the diagonals."""
+    with torch.inference_mode(mode=False):
+        rows = (four_axes(by_diagonal(ALiBi(one), tile), ())[..., 0, :] for one in heads)
+        return reduce(add, rows).contiguous()
 
 
 def _lengths_and_positions(problem: Problem) -> tuple[list[Tensor], Mask | None]:
@@ -390,8 +415,17 @@ def _offsets(problem: Problem, batch: tuple[int, ...]) -> Tensor:
     return offset.reshape(1) if not offset.ndim else offset.expand(batch).flatten()
 
 
+def _sink_of(problem: Problem) -> float | Tensor | None:
+    return None if problem.normalizer.is_softmax else problem.normalizer.sink_score()
+
+
+def _is_ordinary(sink: float | Tensor | None) -> bool:
+    """Return whether a sink is a number, or a tensor of such that dispatches nothing."""
+    return not isinstance(sink, Tensor) or (type(sink) in ORDINARY and sink.device.type == "cpu")
+
+
 def _sink(problem: Problem) -> Tensor | None:
-    sink = None if problem.normalizer.is_softmax else problem.normalizer.sink_score()
+    sink = _sink_of(problem)
     if sink is None:
         return None
     sink = torch.as_tensor(sink, device=problem.query.device).to(problem.dtype)

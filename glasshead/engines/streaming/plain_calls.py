@@ -38,9 +38,7 @@ _MOST_BY_STRIDES = 8
 
 
 class PlainCall:
-    """Attention whose scores need nothing but products, a scale, and the bounds of each query.
-
-    It holds no tensor of a caller.
+    """Attention whose scores need nothing but products, numbers, and the bounds of each query.
 
     Args:
         name: Of what the queries see: `PlainCall`s of one name have the same bounds.
@@ -50,6 +48,8 @@ class PlainCall:
         softcap: 0 for none.
         by_lengths: Whether the mask of each call has the number of keys of each batch row, which
             hide the keys from there on.
+        table: As of `RecipeTensors`, without -inf; or what makes it.
+        sink: As of `RecipeTensors`, if calls give none.
     """
 
     def __init__(
@@ -60,9 +60,11 @@ class PlainCall:
         softcap: float,
         *,
         by_lengths: bool = False,
+        table: Tensor | Callable[[], Tensor] | None = None,
+        sink: Tensor | None = None,
     ) -> None:
         self.bounds, self.scale, self.softcap = bounds, scale, softcap
-        self._by_lengths = by_lengths
+        self._by_lengths, self._table, self._sink = by_lengths, table, sink
         self._name = name, scale, softcap, by_lengths
         self._by_strides: dict[tuple[object, ...], tuple[Program, KeySpans, tuple[int, ...]]] = {}
 
@@ -72,11 +74,13 @@ class PlainCall:
         key: Float[Tensor, "batch kv_heads keys dim"],
         value: Float[Tensor, "batch kv_heads keys value_dim"],
         mask: Any = None,
+        sink: Tensor | None = None,
     ) -> Float[Tensor, "batch heads queries value_dim"] | None:
         """Compute the context, differentiably.
 
         None if others are to see an operator, a batch row sees no key, or an input has no
-        memory, or too little.
+        memory, or too little. A sink is that of the call, of any float dtype: one for all heads, or
+        one each.
         """
         if _sees_operators() or getattr(forward_ad, "_current_level", 0) >= 0:
             return None
@@ -84,6 +88,8 @@ class PlainCall:
             query, key, value = (x.resolve_neg() for x in (query, key, value))
         if not (query.data_ptr() and key.data_ptr() and value.data_ptr()):
             return None
+        table = self._table() if callable(self._table) else self._table
+        sink = self._sink if sink is None else sink.to(torch.float32).reshape(-1)
         # Calls of this attention have the same shapes.
         layout = query.stride(), key.stride(), value.stride(), torch.get_num_threads()
         program, rows, extents = self._by_strides.get(layout) or (
@@ -99,22 +105,27 @@ class PlainCall:
             return None
         if program is None or rows is None:
             query, key, value = in_rows(query), in_rows(key), in_rows(value)
-            program, rows = self._forward(layout, extents, query, key, value)
+            program, rows = self._forward(layout, extents, query, key, value, table, sink)
         if self._by_lengths:
             found = self._rows_of(mask, query, key)
             if found is None:
                 return None
             rows = found
         if torch.is_grad_enabled() and (
-            query.requires_grad or key.requires_grad or value.requires_grad
+            query.requires_grad
+            or key.requires_grad
+            or value.requires_grad
+            or (table is not None and table.requires_grad)
+            or (sink is not None and sink.requires_grad)
         ):
-            return StreamingAttention.apply(query, key, value, self, program, rows)
+            return StreamingAttention.apply(query, key, value, table, sink, self, program, rows)
         context = torch.empty(program.shape, dtype=torch.float32, device=_CPU)
-        program.run({"query": query, "key": key, "value": value, "context": context, **rows.given})
+        given = {"query": query, "key": key, "value": value, "context": context, **rows.given}
+        program.run(given if table is None and sink is None else given | _added(table, sink))
         return context if query.dtype is torch.float32 else context.to(query.dtype)
 
     def _forward(
-        self, layout: tuple[object, ...], extents: tuple[int, ...], *inputs: Tensor
+        self, layout: tuple[object, ...], extents: tuple[int, ...], *inputs: Any
     ) -> tuple[Program, "KeySpans"]:
         """Return the program of the forward pass, and keep it for inputs that take no copy."""
         problem = self.lowered(*inputs)
@@ -122,7 +133,7 @@ class PlainCall:
         rows = KeySpans(
             torch.full((len(inputs[0]),), inputs[1].shape[2], device=_CPU), problem.recipe.bounds
         )
-        if layout[:3] == tuple(x.stride() for x in inputs):
+        if layout[:3] == tuple(x.stride() for x in inputs[:3]):
             if len(self._by_strides) >= _MOST_BY_STRIDES:
                 self._by_strides.clear()
             self._by_strides[layout] = program, rows, extents
@@ -152,15 +163,21 @@ class PlainCall:
         _ROWS[kind] = rows = KeySpans(of_batch, torch.from_numpy(bounds))
         return rows
 
-    def backward(self, gradient: Tensor, *inputs: Tensor) -> Program:
+    def backward(self, gradient: Tensor, wanted: tuple[bool, ...], *inputs: Any) -> Program:
         """Return the program of the backward pass, for the gradient of the context."""
         return kept(
-            lambda: _backward_program(self.lowered(*inputs), gradient),
-            *(_backward_program, self._name, inputs, gradient),
+            lambda: _backward_program(self.lowered(*inputs), gradient, wanted),
+            *(_backward_program, self._name, inputs, gradient, wanted),
         )
 
     def lowered(
-        self, query: Tensor, key: Tensor, value: Tensor, bounds: Tensor | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        table: Tensor | None,
+        sink: Tensor | None,
+        bounds: Tensor | None = None,
     ) -> LoweredProblem:
         """Return the problem as the passes take it, with the bounds of a call if it has some."""
         bounds = self.bounds if bounds is None else bounds
@@ -171,6 +188,8 @@ class PlainCall:
         recipe = RecipeTensors(
             bounds.contiguous(),
             _OFFSETS,
+            table=table,
+            sink=sink,
             scale=self.scale,
             softcap=self.softcap,
         )
@@ -180,6 +199,11 @@ class PlainCall:
 def _extents(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
     """Return the bytes that each of the inputs extends over, and those of a number."""
     return extent(query), extent(key), extent(value), query.itemsize
+
+
+def _added(table: Tensor | None, sink: Tensor | None) -> dict[str, Tensor | None]:
+    """Return what is added to the scores, as a program takes it."""
+    return {"table": table, "sink": None if sink is None else sink.detach().double().contiguous()}
 
 
 def are_there() -> bool:
@@ -243,6 +267,8 @@ class StreamingAttention(torch.autograd.Function):
         query: Tensor,
         key: Tensor,
         value: Tensor,
+        table: Tensor | None,
+        sink: Tensor | None,
         call: PlainCall,
         program: Program,
         rows: KeySpans,
@@ -250,21 +276,21 @@ class StreamingAttention(torch.autograd.Function):
         """Compute the context, and keep two numbers of each row."""
         context = torch.empty(program.shape, dtype=torch.float32, device=_CPU)
         stats = context.new_empty((*program.shape[:2], ROW_STATS, program.shape[2]))
-        inputs = {"query": query, "key": key, "value": value}
+        inputs = {"query": query, "key": key, "value": value, **_added(table, sink)}
         program.run({**inputs, "context": context, "rows": stats, **rows.given})
         # These two are as far apart as no third one is.
         of_rows = stats[:, :, MAX_SCORE :: FACTOR - MAX_SCORE].contiguous()
         # What the operator saves, as a checkpoint may compute one and then the other.
-        ctx.save_for_backward(query, key, value, rows.bounds, _OFFSETS, of_rows)
-        ctx.call, ctx.rows, ctx.shapes = call, rows, (query.shape, key.shape, value.shape)
+        ctx.save_for_backward(query, key, value, rows.bounds, _OFFSETS, table, sink, of_rows)
+        ctx.call, ctx.rows, ctx.shapes = call, rows, _shapes(query, key, value, table, sink)
         return context if query.dtype is torch.float32 else context.to(query.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         """Compute the gradients, by the operator where others are to see it, or wrap it."""
-        query, key, value, bounds, _, of_rows = ctx.saved_tensors
+        query, key, value, bounds, _, table, sink, of_rows = ctx.saved_tensors
         if (
-            (query.shape, key.shape, value.shape) != ctx.shapes
+            _shapes(query, key, value, table, sink) != ctx.shapes
             or not (query.dtype == key.dtype == value.dtype == gradient.dtype)
             or (bounds.dtype, of_rows.dtype) != (torch.int64, torch.float32)
         ):
@@ -277,18 +303,29 @@ class StreamingAttention(torch.autograd.Function):
         # A hook may have changed their strides.
         inputs = [in_rows(x.resolve_neg()) for x in (query, key, value)]
         bounds, of_rows = bounds.contiguous(), of_rows.contiguous()
+        inputs += [None if x is None else x.contiguous() for x in (table, sink)]
+        wanted = tuple(ctx.needs_input_grad[3:5])
         if _sees_operators() or not _has_memory(gradient):
             *tensors, (*parts, _) = ctx.call.lowered(*inputs, bounds)
-            others = [False] * 3, of_rows, gradient, None, None, None, None
-            made = streaming_backward(*tensors, *parts, 0, *others)[:3]
+            others = [False, *wanted], of_rows, gradient, None, None, None, None
+            made = streaming_backward(*tensors, *parts, 0, *others)
+            made = *made[:3], *made[4:]
         else:
-            given = ctx.call, ctx.rows.lengths, in_rows(gradient.resolve_neg())
+            given = ctx.call, ctx.rows.lengths, wanted, in_rows(gradient.resolve_neg())
             # A function of autograd takes as long as a small kernel: only where it may be needed.
             again: Callable[..., tuple[Tensor, ...]] = _gradients
             if torch.is_grad_enabled():
                 again = StreamingAttentionGradient.apply
-            made = again(*given, *inputs, bounds, of_rows)
-        return *(x.to(query.dtype) for x in made), None, None, None
+            made = again(*given, bounds, of_rows, *inputs)
+        learned = (x if want else None for x, want in zip(made[3:], wanted, strict=True))
+        return *(x.to(query.dtype) for x in made[:3]), *learned, None, None, None
+
+
+def _shapes(*tensors: Tensor | None) -> tuple[object, ...]:
+    """Return the shapes of tensors, and the dtypes of those after the first three."""
+    inputs, others = tensors[:3], tensors[3:]
+    kinds = (None if x is None else (x.shape, x.dtype) for x in others)
+    return *(x.shape for x in inputs if x is not None), *kinds
 
 
 class StreamingAttentionGradient(torch.autograd.Function):
@@ -296,7 +333,7 @@ class StreamingAttentionGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> tuple[Tensor, ...]:
-        """Compute the gradients of query, key and value."""
+        """Compute the gradients of query, key, value, table and sink."""
         del ctx
         return _gradients(*given)
 
@@ -306,15 +343,15 @@ class StreamingAttentionGradient(torch.autograd.Function):
 def _gradients(
     call: PlainCall,
     lengths: Tensor,
+    wanted: tuple[bool, ...],
     gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
     bounds: Tensor,
     row_stats: Tensor,
+    *inputs: Any,
 ) -> tuple[Tensor, ...]:
-    """Compute the gradients of query, key and value, in float32."""
-    program = call.backward(gradient, query, key, value)
+    """Compute the gradients of query, key and value, in float32, and of a table and a sink."""
+    query, key, value, table, sink = inputs
+    program = call.backward(gradient, wanted, *inputs)
     of_query = torch.empty(query.shape, dtype=torch.float32, device=_CPU)
     # Sums over the queries: of each stripe by itself, and with the rows that fill up a panel.
     of_key, of_value = (
@@ -325,6 +362,11 @@ def _gradients(
         )
         for x in (key, value)
     )
+    heads = program.stripes, *query.shape[:2]
+    of_table, of_sink = (
+        torch.zeros((*heads, size if want else 0), dtype=torch.float64, device=_CPU)
+        for size, want in zip((query.shape[2] + key.shape[2] - 1, 1), wanted, strict=True)
+    )
     program.run(
         {
             "query": query,
@@ -333,28 +375,44 @@ def _gradients(
             "lengths": lengths,
             "bounds": bounds,
             "offsets": _OFFSETS,
+            **_added(table, sink),
             "of_context": gradient,
             "row_stats": row_stats,
             "grad_query": of_query,
             "grad_key": of_key,
             "grad_value": of_value,
+            "grad_table": of_table,
+            "grad_sink": of_sink,
         }
     )
     sums = (x[0] if program.stripes == 1 else x.sum(0) for x in (of_key, of_value))
+    if table is not None and wanted[0]:
+        of_table = of_table.sum(0).sum_to_size(table.shape).to(table.dtype)
+    if sink is not None and wanted[1]:
+        of_sink = of_sink[..., 0].sum((0, 1)).sum_to_size(sink.shape).to(sink.dtype)
     # They have the width of their vectors in whole panels.
-    return of_query, *(
-        x[:, :, : key.shape[2], : given.shape[3]].contiguous()
-        for x, given in zip(sums, (key, value), strict=True)
+    return (
+        of_query,
+        *(
+            x[:, :, : key.shape[2], : given.shape[3]].contiguous()
+            for x, given in zip(sums, (key, value), strict=True)
+        ),
+        of_table,
+        of_sink,
     )
 
 
 def _forward_program(problem: LoweredProblem) -> Program:
     """Return the program of the context alone."""
+    problem = problem.laid_out()
     return forward_program(problem, Schedule.forward(problem), OutputSpec())
 
 
-def _backward_program(problem: LoweredProblem, gradient: Tensor) -> Program:
+def _backward_program(
+    problem: LoweredProblem, gradient: Tensor, wanted: tuple[bool, ...]
+) -> Program:
     """Return the program of the gradients."""
+    problem = problem.laid_out()
     cut = Schedule.backward(problem)
     given = GradOutputs(gradient, None, None, None, None)
-    return backward_program(problem, cut, given, GradInputs.allocate(problem, [False] * 3))
+    return backward_program(problem, cut, given, GradInputs.allocate(problem, (False, *wanted)))

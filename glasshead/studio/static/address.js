@@ -10,6 +10,14 @@ let place = location.hash;
 let writing = null;
 
 /**
+ * Begin at a place, if the address names none.
+ * @param {string} [named]  With its "#"
+ */
+export function beginAt(named) {
+  place ||= named ?? "";
+}
+
+/**
  * The view, and what the address holds of it.
  * @returns {{view: string, state: Record<string, string>}}
  */

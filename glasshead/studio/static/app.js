@@ -1,13 +1,13 @@
 // The page: its views, its language, and what is asked for again.
-import { onGoing, readAddress, withoutToken, writeAddress } from "./address.js";
+import { beginAt, onGoing, readAddress, withoutToken, writeAddress } from "./address.js";
 import { onPaper, usePalettes } from "./colors.js";
 import { menu } from "./controls.js";
 import { button, element, fill, given, scrolling, withCode } from "./dom.js";
-import { asPng, asSvg, save } from "./figure.js";
-import { later } from "./later.js";
 import { Reconnect } from "./reconnect.js";
+import { Share } from "./share.js";
 import { Refused, Unreachable, sourceOfPage } from "./source.js";
 import { headsOf } from "./views/prompt-heads.js";
+import { viewOf } from "./views/table.js";
 
 /**
  * @import { Figure } from "./figure.js"
@@ -33,6 +33,7 @@ import { headsOf } from "./views/prompt-heads.js";
  * @property {import("./colors.js").Palettes} palette
  * @property {Record<string, string[]>} [notes]  What a report leaves out of a view
  * @property {string} [icon]
+ * @property {string} [place]  What a saved page opens with, as its address would say
  */
 
 /** @typedef {{name: string | null, layers: number | null, heads: number | null, parameters: number}} Model */
@@ -73,8 +74,7 @@ import { headsOf } from "./views/prompt-heads.js";
  * @param {Context} context
  */
 async function open(name, frame, context) {
-  /** @type {View} */
-  const view = (await later(`views/${name}.js`))[name];
+  const view = await viewOf(name);
   if (!context.signal.aborted) await view.open(frame, context);
 }
 
@@ -103,7 +103,8 @@ export class Page {
     this.drawing = null;
     /** @type {number} */
     this.noticeTimer = null;
-    this.saving = element("div.saving");
+    /** @type {Share} */
+    this.share = null;
     /** @type {Selection} */
     this.selection = {};
     // What is loaded, in words.
@@ -113,6 +114,7 @@ export class Page {
   async start() {
     this.about = await this.source.json("about");
     usePalettes(this.about.palette);
+    beginAt(this.about.place);
     await this.speak(this.chosenLanguage());
     onGoing(() => this.go());
     onPaper(() => this.open());
@@ -149,7 +151,12 @@ export class Page {
   layOut() {
     const views = Object.keys(this.about.views);
     this.links = Object.fromEntries(views.map((view) => [view, this.link(view)]));
-    this.saving = this.saveButtons();
+    this.share = new Share(this.source, this.t.bind(this), () => ({
+      view: this.shown,
+      draw: this.drawing?.draw,
+      about: this.about,
+      language: this.language,
+    }));
     /** @param {Event} event */
     const skip = (event) => {
       event.preventDefault();
@@ -159,7 +166,7 @@ export class Page {
       "header",
       this.brand(),
       element("nav", { "aria-label": this.t("shell.views") }, Object.values(this.links)),
-      this.saving,
+      this.share.element,
       this.source.offline ? null : this.languageMenu(),
     );
     const skipLink = element("a.skip", { href: "#view", onclick: skip }, this.t("shell.skip"));
@@ -211,17 +218,6 @@ export class Page {
     return this.t(sentence, { ...model, name: model.name ?? kind, parameters });
   }
 
-  saveButtons() {
-    const label = this.t("shell.save");
-    return element(
-      "div.saving",
-      { role: "group", "aria-label": label },
-      element("span", { "aria-hidden": "true" }, label),
-      button(this.t("shell.png"), () => this.save("png")),
-      button(this.t("shell.svg"), () => this.save("svg")),
-    );
-  }
-
   languageMenu() {
     /** @param {string} chosen */
     const speak = async (chosen) => {
@@ -249,6 +245,7 @@ export class Page {
   async open() {
     this.leaving.abort();
     this.leaving = new AbortController();
+    this.source.forget?.();
     const { signal } = this.leaving;
     const { name, state } = this.place();
     this.selection = selectionOf(name, state) ?? this.selection;
@@ -298,7 +295,7 @@ export class Page {
     }
     this.shown = name;
     this.drawing = null;
-    this.saving.hidden = true;
+    this.share.show(false);
   }
 
   /**
@@ -345,7 +342,7 @@ export class Page {
       picture: (draw) => {
         if (signal.aborted) return;
         this.drawing = draw && { name, draw };
-        this.saving.hidden = !draw;
+        this.share.show(Boolean(draw));
       },
       failed: (error) => this.failed(error, frame, signal),
     };
@@ -425,14 +422,6 @@ export class Page {
     // That it is back is soon known.
     if (name !== "shell.back") return;
     this.noticeTimer = setTimeout(() => fill(this.notice), NOTICE_FOR);
-  }
-
-  /** @param {"png" | "svg"} kind */
-  async save(kind) {
-    if (!this.drawing) return;
-    const { name, draw } = this.drawing;
-    const figure = { title: document.title, ...draw() };
-    save(kind === "png" ? await asPng(figure) : await asSvg(figure), `glasshead-${name}.${kind}`);
   }
 }
 

@@ -2,9 +2,12 @@
 // and below them from the queries that look at it.
 import { element, fill, moveOf } from "./dom.js";
 import { stacked, svgNode, swatches } from "./figure.js";
-import { range, weight, within } from "./numbers.js";
+import { decimal, range, weight, within } from "./numbers.js";
 
-/** @import { Figure } from "./figure.js" */
+/**
+ * @import { Translate } from "./app.js"
+ * @import { Figure } from "./figure.js"
+ */
 
 /**
  * A head whose arcs are shown: its color, and its weights by rows.
@@ -344,4 +347,17 @@ function arc(from, to, shift, isAbove, width) {
     return `M${x} ${edge}C${x} ${bow} ${x} ${bow} ${margin} ${bow}`;
   };
   return half(upper, width) + half(lower, 0);
+}
+
+/**
+ * The sentence about the key that a query looks at most.
+ * @param {Translate} t
+ * @param {number[]} head  Its layer and itself
+ * @param {Arcs} arcs
+ */
+export function whereItLooks(t, [layer, head], arcs) {
+  const { words, query } = arcs;
+  const { key, weight: most } = arcs.strongest();
+  const places = { layer, head, query: words[query].trim(), key: words[key].trim() };
+  return t("prompt.why", { ...places, weight: decimal(most) });
 }

@@ -24,10 +24,15 @@ import { element, setAttributes } from "./dom.js";
  * @property {number | string} [opacity]
  * @property {string} [transform]
  * @property {Mark[]} [marks]
+ * @property {number} [scale]  Of the figure within
  * @property {boolean} [clips]  Whether what is beyond the figure within is cut off
  */
 
-/** @typedef {{width: number, height: number, marks: Mark[], title?: string}} Figure */
+/**
+ * A picture; `card` is what of it a card shows, and `sentence` what the card says of it.
+ * @typedef {{width: number, height: number, marks: Mark[], title?: string, card?: Figure,
+ *   sentence?: string}} Figure
+ */
 
 const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 // A browser's canvas is no wider or higher, and has no more pixels.
@@ -73,13 +78,14 @@ async function ownFonts() {
 }
 
 /**
- * A figure as a PNG, twice as fine as the screen; a very large one is as fine as a canvas can be.
+ * A figure as a PNG; a very large one is as fine as a canvas can be.
  * @param {Figure} figure
+ * @param {number} [wanted]  Pixels of the PNG by one of the figure
  */
-export async function asPng(figure) {
+export async function asPng(figure, wanted = 2) {
   const { width, height } = wholePixels(figure);
   const finest = Math.min(LONGEST_SIDE / width, LONGEST_SIDE / height);
-  const fine = Math.min(2, finest, Math.sqrt(MOST_PIXELS / (width * height)));
+  const fine = Math.min(wanted, finest, Math.sqrt(MOST_PIXELS / (width * height)));
   const url = URL.createObjectURL(await asSvg(figure));
   try {
     const image = new Image();
@@ -214,10 +220,10 @@ function colorOf(name) {
  */
 export function markNode(mark) {
   if (mark.marks) {
-    const { x, y, width, height } = mark;
+    const { x, y, width, height, scale = 1 } = mark;
     const group = mark.clips
       ? svgNode("svg", { x, y, width, height })
-      : svgNode("g", { transform: `translate(${x} ${y})` });
+      : svgNode("g", { transform: `translate(${x} ${y}) scale(${scale})` });
     group.append(...mark.marks.map(markNode));
     return group;
   }

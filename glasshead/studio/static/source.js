@@ -17,6 +17,9 @@ import { given } from "./dom.js";
  * @typedef {object} Source
  * @property {boolean} offline
  * @property {string} [language]  That of refusals; the browser's until the page has one
+ * @property {Map<string, any>} [answered]  What it answered, by the names of a report
+ * @property {(path: string, params: Parameters, answer: any) => any} [recording]  Records an answer
+ * @property {(count?: number) => void} [forget]  Forgets what it answered for a view
  * @property {(text: string) => Promise<string>} send  Sends a text; gives its name
  * @property {(file: Blob) => Promise<string>} [sendPicture]  Sends a picture; gives its name
  * @property {(path: string, params?: Parameters, options?: Options) => Promise<any>} json
@@ -45,18 +48,27 @@ const NOT_FOUND = 404;
 const FORGOTTEN = 410;
 // The studio ends, and does no work any more.
 const ENDING = 499;
+// Answers that are kept for a file of what is shown, and those that all views share.
+const MOST_KEPT = 256;
+const SHARED = /^(about|words|sample|texts|prompt\/model)\b/;
 
 /** The data of a studio that runs. @implements {Source} */
 class Server {
   offline = false;
   /** @type {string} */
   language;
+  /**
+   * What it answered since a view was opened, by the names of a report.
+   * @type {Map<string, any>}
+   */
+  answered = new Map();
 
   /** @param {string} text */
   async send(text) {
     const headers = { "Content-Type": "application/json" };
     const body = JSON.stringify({ text });
     const { id } = await (await this.ask("texts", null, { method: "POST", body, headers })).json();
+    this.recording(`texts/${id}`, null, { text });
     try {
       sessionStorage.setItem(`text-${id}`, text);
     } catch {
@@ -80,7 +92,30 @@ class Server {
    * @param {Options} [options]
    */
   async json(path, params, { signal } = {}) {
-    return (await this.ask(path, params, { signal })).json();
+    return this.recording(path, params, await (await this.ask(path, params, { signal })).json());
+  }
+
+  /**
+   * Record an answer, and return it.
+   * @template Answer
+   * @param {string} path
+   * @param {Parameters} params
+   * @param {Answer} answer
+   */
+  recording(path, params, answer) {
+    if (path === "file") return answer;
+    this.answered.set(keyOf(path, params), answer);
+    if (this.answered.size > MOST_KEPT) this.forget(this.answered.size - MOST_KEPT);
+    return answer;
+  }
+
+  /**
+   * Forget the oldest answers for the view that is shown.
+   * @param {number} [count]
+   */
+  forget(count = Infinity) {
+    const own = [...this.answered.keys()].filter((key) => !SHARED.test(key));
+    for (const key of own.slice(0, count)) this.answered.delete(key);
   }
 
   /**
@@ -91,7 +126,8 @@ class Server {
   async numbers(path, params, { signal } = {}) {
     const answer = await this.ask(path, params, { signal });
     const shape = answer.headers.get("Shape").split(",").map(Number);
-    return { values: new Float32Array(await answer.arrayBuffer()), shape };
+    const values = new Float32Array(await answer.arrayBuffer());
+    return this.recording(path, params, { values, shape });
   }
 
   /**
@@ -108,7 +144,7 @@ class Server {
         return this.stream(path, params, { signal, onProgress });
       }
       if (line.error) throw new Refused(line.error, line.status);
-      if ("result" in line) return line.result;
+      if ("result" in line) return this.recording(path, params, line.result);
     }
     throw new Unreachable("the answer broke off");
   }
@@ -267,6 +303,36 @@ export class Report {
 export function keyOf(path, params) {
   const sorted = given(params).sort(([one], [other]) => (one < other ? -1 : 1));
   return [path, ...sorted.map(([name, value]) => `${name}=${value}`)].join("|");
+}
+
+/**
+ * What a server has answered for the view that is shown, as a report holds it.
+ * @param {Source} source
+ * @param {Record<string, any>} changed  Answers that take the place of recorded ones
+ * @param {string} missing  The sentence about an answer that is not in it
+ */
+export async function recorded({ answered }, changed, missing) {
+  /** @type {Answers["numbers"]} */
+  const numbers = {};
+  /** @type {Record<string, any>} */
+  const told = {};
+  for (const [key, answer] of answered) {
+    if (!(answer?.values instanceof Float32Array)) told[key] = answer;
+    else numbers[key] = { shape: answer.shape, data: await deflated(answer.values) };
+  }
+  const plain = new TextEncoder().encode(JSON.stringify({ ...told, ...changed }));
+  return JSON.stringify({ missing, told: await deflated(plain), numbers });
+}
+
+/** @param {Uint8Array<ArrayBuffer> | Float32Array<ArrayBuffer>} values */
+async function deflated(values) {
+  const stream = new Blob([values]).stream().pipeThrough(new CompressionStream("deflate"));
+  const packed = await new Response(stream).blob();
+  return new Promise((resolve) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(String(reader.result).split(",", 2)[1]);
+    reader.readAsDataURL(packed);
+  });
 }
 
 /** @param {string} data */

@@ -290,10 +290,11 @@ def stored_atlas(
     """
     opened = atlases.opened(text, work)
     held = {str(layer): [head for each, head in heads if each == layer] for layer, _ in heads}
-    yield "atlas/read", {}, {**opened, "heads": held}
+    of = {} if text is None else {"text": text}
+    yield "atlas/read", of, {**opened, "heads": held}
     for layer, head in heads:
         atlases.overview(text, layer, head, work)
-        which = {"layer": layer, "head": head}
+        which = {**of, "layer": layer, "head": head}
         atlas = atlases.atlas(text, layer, head, work)
         counts = [math.prod(atlas.size(level)) for level in range(atlas.levels)]
         fitting = [level for level in range(atlas.levels) if sum(counts[level:]) <= tiles]
@@ -310,7 +311,7 @@ def stored_atlas(
         size -= sum(len(word.encode()) for word in tokens["tokens"])
         yield (
             "atlas/tokens",
-            {"start": start, "stop": stop},
+            {**of, "start": start, "stop": stop},
             tokens if size >= 0 else {"tokens": []},
         )
 

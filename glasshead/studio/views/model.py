@@ -160,7 +160,7 @@ class WholeModel:
 def _writes(reader: "Reader", reading: ModelPass) -> ModelWrites:
     """Measure what the heads write, or else the norms of their context vectors."""
     try:
-        with torch.inference_mode(), gh.head_writes(reader.model) as found:
+        with torch.no_grad(), gh.head_writes(reader.model) as found:
             logits_of(reader, reading.tokens)
     except (UnseenError, ValueError):
         with torch.inference_mode(), gh.watch(reader.model, keep="context") as seen:

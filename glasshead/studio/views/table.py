@@ -10,6 +10,7 @@ from glasshead.studio.views import (
     atlas,
     heads,
     heads_compared,
+    heads_why,
     model,
     picture,
     prompt,
@@ -26,19 +27,17 @@ _RUNS = ("classify", "translate", "write")
 _MODELS = (*_RUNS, "model")
 
 VIEWS = (
-    View("prompt", (None, *_MODELS), (prompt.PANEL,), is_early=True),
+    View("prompt", (None, *_MODELS), (prompt.PANEL,)),
     View(
         "steps",
         (None, *_MODELS, "vision", "weights"),
         (steps.PANEL, steps_request.PANEL, steps_cell.PANEL),
-        is_early=True,
         export=steps.export_steps,
     ),
     View(
         "heads",
         _MODELS,
-        (heads.PANEL, heads_compared.PANEL),
-        is_early=True,
+        (heads.PANEL, heads_compared.PANEL, heads_why.PANEL),
         export=heads.export_heads,
     ),
     View("alignment", ("translate",), (alignment.PANEL,), export=alignment.export_alignment),

@@ -259,7 +259,7 @@ class TextObserver:
         """Return what the sums depend on, in JSON; of an iterator, without its texts."""
         counted = self._counted
         return {
-            "model": _fingerprint(self._reader.model),
+            "model": fingerprint(self._reader.model),
             _TEXT: self._stream.length if counted is None else counted.digest,
             "set of statistics": {name: repr(one) for name, one in self._statistics.items()},
             "number of processes": self._ranks.world_size,
@@ -281,7 +281,7 @@ def _later(
     progress(before + read, of)
 
 
-def _fingerprint(model: nn.Module) -> str:
+def fingerprint(model: nn.Module) -> str:
     """Return a digest of the names, the shapes and some numbers of a model's parameters."""
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():

@@ -117,7 +117,7 @@ def readings_of(watched: Mapping[str, Watched], step: int) -> list[HeadReading]:
     """
     return [
         HeadReading(step, name, head, *map(_rounded, numbers))
-        for name, one in (watched.layers if isinstance(watched, Seen) else watched).items()
+        for name, one in (watched.observed if isinstance(watched, Seen) else watched).items()
         for head, numbers in enumerate(_of_heads(one))
     ]
 

@@ -2,6 +2,8 @@
 
 from glasshead.watching.analytics.components import Component
 from glasshead.watching.analytics.eviction import eviction_scores
+from glasshead.watching.analytics.head_card import HeadCard
+from glasshead.watching.analytics.head_cards import HeadCards, head_cards
 from glasshead.watching.analytics.head_writes import HeadWrites, head_writes
 from glasshead.watching.analytics.logit_parts import LogitParts, logit_parts
 from glasshead.watching.analytics.patch_part import PatchPart
@@ -13,6 +15,7 @@ from glasshead.watching.analytics.rollout import (
     flow,
     gradient_rollout,
     rollout,
+    rollout_factors,
 )
 from glasshead.watching.analytics.score_parts import ScoreParts, score_parts
 from glasshead.watching.analytics.sparse_patterns import Pattern, Patterns, patterns

@@ -1,39 +1,41 @@
 """Head writes: what each head adds to the output of its attention, by the output projection."""
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glasshead.recipe.validation import without_autocast
-from glasshead.watching.captured_call import tolerance_of, within
-from glasshead.watching.errors import UnseenError
-from glasshead.watching.interception.patches import check_compiled_code_is_seen
-from glasshead.watching.layer_record import Watched, check_whole
+from glasshead.watching.analytics.components import split, tolerance
+from glasshead.watching.errors import UnfollowedError, UnseenError
+from glasshead.watching.layer_record import check_whole
 from glasshead.watching.module_calls import compiled_parts
 from glasshead.watching.recorded_call import Call
-from glasshead.watching.watch_and_intervene import observing
-from glasshead.watching.watcher import WatchChoices, Watcher
+from glasshead.watching.residual.nodes import (
+    Axes,
+    Batch,
+    Leaf,
+    Node,
+    Rows,
+    Text,
+    axes_of,
+    reachable,
+)
+from glasshead.watching.residual.replay import alone, value_of
+from glasshead.watching.watch_and_intervene import watch
 
-# Their parts are not called as modules, and hooks on these would turn off their fast paths.
-_FUSED = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
-# What a projection mostly is: subclasses may do something else.
-_LINEAR = (nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear)
-# What hands its input on is no projection.
-_PASSED_ON = (nn.Identity, nn.Dropout)
+# What is kept is split at the end of the block.
+_BUDGET = 2**59
 
 
 @dataclass(frozen=True, eq=False)
 class HeadWrites:
     """Norms and shares of what heads write in one call of an attention: w_h = context_h W_hᵀ.
 
-    The attention's output is o = Σ_h w_h + b. What a block does to o before it adds it to the
-    residual stream, such as a norm or a LayerScale, comes after.
+    The attention's output is o = Σ_h w_h + b, as it is added to the residual stream: a norm after
+    the projection, at its scale in this run, is a part of W_h.
 
     Attributes:
         norm: ‖w_h‖ of each head and query.
@@ -41,7 +43,7 @@ class HeadWrites:
             works against the others, and 0 if o is 0. Over heads and bias they sum to 1.
         bias_share: b·o / ‖o‖², the share of the projection's bias.
         output_norm: ‖o‖.
-        projection: The name of the output projection's module.
+        projection: The name of the module that projects first.
     """
 
     norm: Float[Tensor, "*batch heads queries"]
@@ -58,19 +60,20 @@ def head_writes(
     """Measure what each head adds to the output of its attention while the block lasts.
 
     w_h = softmax(q_h·k_h/√d) v_h W_hᵀ, where W_h are the columns of the output projection that read
-    head h. The projection is found by what runs: it is the module whose input is the output of the
-    heads side by side, and its result is checked to be Σ_h w_h + b. The model runs unchanged, on
-    its own kernels. Memory grows with heads · queries.
+    head h. It is the split of `logit_parts`, of the product of the output with itself. The model
+    runs unchanged, on its own kernels, and is followed as by `watch(…, keep="parts")`, so that
+    memory is as of that.
 
     Args:
-        model: The model to run inside the block.
+        model: The model to run inside the block, without `torch.inference_mode`.
         layers: Patterns of module names, as of `watch`; None: all.
 
-    Yields: the writes of each call, by the dotted name of the attention's module, as in `watch`.
+    Yields: the writes of each call, by the dotted name of the attention's module, as in `watch`;
+    it is filled at the end of the block.
 
     Errors: a TypeError or ValueError if an argument is invalid, or the model is compiled. At the
-    end of the block an `UnseenError` as of `watch`, and if the output of the heads goes to no
-    linear projection alone: through a norm or a gate before it, or to a function without a module.
+    end of the block an `UnseenError` as of `watch`, and if the output of the heads does not go to
+    linear operators alone, or these do not give what the model computed.
 
     Source: Elhage et al. 2021 (A mathematical framework for transformer circuits), section
     "Attention heads are independent and additive".
@@ -79,7 +82,7 @@ def head_writes(
     >>> import glasshead as gh
     >>> config = gh.LanguageModelConfig(vocab_size=11, d_model=12, num_heads=3, num_layers=2)
     >>> model = gh.LanguageModel(config).eval()
-    >>> with gh.head_writes(model) as writes:
+    >>> with torch.no_grad(), gh.head_writes(model) as writes:
     ...     logits = model(torch.tensor([[3, 1, 4, 1, 5]]))
     >>> (call,) = writes["blocks.1.attention"]
     >>> call.norm.shape
@@ -91,195 +94,98 @@ def head_writes(
         raise TypeError(f"head_writes needs a model, got {type(model).__name__}. Pass a module.")
     if compiled_parts(model):
         raise ValueError(
-            "head_writes needs an uncompiled model, because it finds the projections by the "
-            "modules that run. Pass the model from before torch.compile."
+            "head_writes needs an uncompiled model, because it follows operators. Pass the model "
+            "from before torch.compile."
         )
-    watcher = _WritesWatcher(model, layers)
-    with ExitStack() as hooks, observing(watcher):
-        for module in _callable_parts(model):
-            hooks.callback(module.register_forward_hook(watcher.project).remove)
-        yield watcher.writes
-    check_compiled_code_is_seen()
-    watcher.settle()
-    watcher.check_seen()
-    if watcher.lost is not None:
-        name, why = watcher.lost
-        raise UnseenError(
-            "head_writes needs attention whose heads feed only a linear projection, but the heads "
-            f"of {name!r} {why}. Exclude it with layers=."
-        )
+    writes: dict[str, list[HeadWrites]] = {}
+    with watch(model, layers=layers, keep="parts", budget=_BUDGET) as seen:
+        yield writes
+    for name, watched in seen.items():
+        check_whole(name, watched, "head_writes")
+        with torch.no_grad():
+            writes[name] = [_of_call(name, call) for call in watched]
 
 
-def _callable_parts(model: nn.Module) -> Iterator[nn.Module]:
-    """Generate the modules that may be called as a projection."""
-    within = {part for one in model.modules() if isinstance(one, _FUSED) for part in one.modules()}
-    for module in model.modules():
-        if module not in within and not isinstance(module, _PASSED_ON):
-            yield module
+def _of_call(name: str, call: Call) -> HeadWrites:
+    """Split what the heads of a call wrote."""
+    parts = call.parts
+    assert parts is not None  # noqa: S101 - it was kept
+    leaf, node = parts.context, parts.written.node
+    context = leaf.held.tensor
+    if not bool(context.isfinite().all()):
+        raise _elsewhere(name, "hold NaN or infinity, which identify no projection")
+    if parts.why is not None:
+        raise UnseenError(f"what the heads of {name!r} write is not known, as {parts.why}.")
+    if node is None:
+        raise _elsewhere(name, "go elsewhere")
+    # Attention without an axis of heads is of one head.
+    *batch, heads, length, _ = (
+        context.shape if len(call.shape) > 2 else (*context.shape[:-2], 1, *context.shape[-2:])
+    )
+    count = int(torch.tensor(batch).prod())
+    axes = _axes(name, node, leaf, count, length)
+    places = torch.cartesian_prod(torch.arange(count), torch.arange(length)).T
+    rows = Rows(places[0], places[1])
+    dtype = torch.promote_types(context.dtype, torch.float32)
+    output = value_of(node, axes, rows, dtype)
+    _check(name, output, parts.written.last, node.eps)
+    square = output.square().sum(-1, keepdim=True)
+    pulling = torch.where(square > 0, output / square, 0.0)
+    found = split(name, node, axes, rows, pulling, None)
+    own = [one.place == leaf.order for one in found.components]
+    if any(
+        one.kind != "parameter" for one, ours in zip(found.components, own, strict=True) if not ours
+    ):
+        raise _elsewhere(name, "are added to other modules' output before the projection ends")
+    shares = found.parts[:, own].T.reshape(heads, count, length).movedim(0, 1)
+    bias = found.parts[:, [not ours for ours in own]].sum(-1)
+    norms = [
+        alone(node, axes, rows, leaf.order, torch.full_like(rows.tokens, head), dtype).norm(dim=-1)
+        for head in range(heads)
+    ]
+    norm = torch.stack([one.reshape(count, length) for one in norms], 1)
+    return HeadWrites(
+        norm=norm.reshape(*batch, heads, length),
+        share=shares.reshape(*batch, heads, length),
+        bias_share=bias.reshape(*batch, length),
+        output_norm=square.sqrt().reshape(*batch, length),
+        projection=parts.written.projection,
+    )
 
 
-@dataclass
-class _Waiting:
-    """A call whose projection is to run yet, or has run.
-
-    Attributes:
-        name: Name of the attention.
-        attention: Its module.
-        context: The output of its heads, `[*batch, heads, queries, value_dim]`.
-        by: The module that projected it.
-        writes: What it made of it; None if it is not linear.
-    """
-
-    name: str
-    attention: nn.Module
-    context: Tensor
-    by: nn.Module | None = None
-    writes: HeadWrites | None = None
-
-    @property
-    def joined(self) -> Float[Tensor, "*batch queries width"]:
-        """The output of the heads side by side."""
-        return self.context.transpose(-3, -2).flatten(-2)
-
-
-@dataclass(frozen=True)
-class _Projection:
-    """The map x ↦ x W + b of a module.
-
-    Attributes:
-        name: Name of the module.
-        weight: W, `[width, outputs]`.
-        bias: b; 0 if there is none.
-    """
-
-    name: str
-    weight: Float[Tensor, "width outputs"]
-    bias: Float[Tensor, " outputs"]
-
-    @classmethod
-    def of(cls, name: str, module: nn.Module, like: Float[Tensor, "*batch width"]) -> "_Projection":
-        """Return the map of a module, whose weights may be packed: by what it makes of units."""
-        width = like.shape[-1]
-        if isinstance(module, nn.Linear) and type(module) in _LINEAR:
-            weight, bias = module.weight.T, module.bias
-            return cls(name, weight, weight.new_zeros(weight.shape[-1]) if bias is None else bias)
-        bias = module(like.new_zeros(1, 1, width))[0, 0]
-        units = torch.eye(width, dtype=like.dtype, device=like.device)
-        return cls(name, module(units[None])[0] - bias, bias)
-
-    def writes(
-        self, context: Float[Tensor, "*batch heads queries dim"], output: Tensor | None
-    ) -> HeadWrites | None:
-        """Return what the heads write; None if their sum is not what the module returned."""
-        exact = torch.promote_types(context.dtype, torch.float32)
-        heads, dim = context.shape[-3], context.shape[-1]
-        weight, bias = self.weight.to(exact).unflatten(0, (heads, dim)), self.bias.to(exact)
-        parts = context.to(exact)
-        total = bias + torch.einsum("...hqd,hde->...qe", parts, weight)
-        if output is not None:
-            returned = output.reshape(total.shape).to(exact) if _fits(output, total) else None
-            largest = total.abs().amax().clamp(min=torch.finfo(exact).tiny)
-            limit = tolerance_of(output.dtype) * largest
-            if returned is None or not within(returned, total, limit):
-                return None
-        norms, shares, square = [], [], (total * total).sum(-1)
-        for head in range(heads):
-            written = parts[..., head, :, :] @ weight[head]
-            norms.append(torch.linalg.vector_norm(written, dim=-1))
-            shares.append(_ratio((written * total).sum(-1), square))
-        return HeadWrites(
-            norm=torch.stack(norms, -2),
-            share=torch.stack(shares, -2),
-            bias_share=_ratio((bias * total).sum(-1), square),
-            output_norm=square.sqrt(),
-            projection=self.name,
-        )
-
-
-def _fits(output: Tensor, total: Tensor) -> bool:
-    return output.numel() == total.numel() and output.shape[-1] == total.shape[-1]
-
-
-def _ratio(part: Tensor, whole: Tensor) -> Tensor:
-    return torch.where(whole > 0, part / whole, 0.0)
-
-
-class _WritesWatcher(Watcher):
-    """Watcher that waits after each call for the module that projects the output of its heads.
-
-    Attributes:
-        writes: What was written so far.
-        lost: The name of an attention whose heads went elsewhere, and a clause that says so; None
-            where none did.
-    """
-
-    def __init__(self, model: nn.Module, layers: str | Sequence[str] | None) -> None:
-        # A context is let go of once it is projected.
-        super().__init__(model, layers, WatchChoices({}, keep="context", budget=2**62))
-        self.writes: dict[str, list[HeadWrites]] = {}
-        self.lost: tuple[str, str] | None = None
-        self._pending: _Waiting | None = None
-        self._thread, self._probing = threading.get_ident(), False
-
-    def record(self, name: str, make: Callable[[], Call]) -> None:
-        made = make()
-        check_whole(name, [made], "head_writes")
-        self.settle()
-        context = made.context
-        if context is not None:
-            # Attention without an axis of heads is of one head.
-            context = context.unsqueeze(-3) if len(made.shape) < 3 else context
-            module = self.model.get_submodule(name)
-            self._pending = _Waiting(name, module, context)
-            if isinstance(module, nn.MultiheadAttention):
-                self._project(self._pending, module.out_proj, None)
-        self.watched[name] = Watched(name)
-
-    def project(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-        """Take what a module made of its input, where that is the output of the heads."""
-        waiting = self._pending
-        # Another thread may be running the same model.
-        if waiting is None or self._probing or threading.get_ident() != self._thread:
-            return
-        parts = set(module.modules())
-        # What holds the attention began before it; what holds the projection has the last word.
-        if waiting.attention in parts or not parts >= {waiting.by} - {None}:
-            return
-        if len(given) != 1 or not isinstance(given[0], Tensor) or not isinstance(output, Tensor):
-            return
-        (taken,), joined = given, waiting.joined
-        if taken.numel() != joined.numel() or taken.shape[-1] != joined.shape[-1]:
-            return
-        with torch.no_grad(), without_autocast(taken.device):
-            if not _is_same(taken.reshape(joined.shape), joined):
-                return
-            self._project(waiting, module, output)
-
-    def _project(self, waiting: _Waiting, module: nn.Module, output: Tensor | None) -> None:
-        self._probing = True
+def _axes(name: str, node: Node, leaf: Leaf, batch: int, length: int) -> Axes:
+    """Return the axes of what heads wrote: those by which their own tokens are the last but one."""
+    text, texts = (Text(length),), (Batch(batch) if batch > 1 else 1,)
+    width, nodes = (node.shape[-1],), reachable(node)
+    for axes in (
+        (texts, text, width),
+        (text, texts, width),
+        ((*texts, *text), width),
+        (text, width),
+    ):
+        if len(axes) != len(node.shape):
+            continue
         try:
-            with torch.no_grad():
-                projection = _Projection.of(self.names[module], module, waiting.joined)
-                waiting.by, waiting.writes = module, projection.writes(waiting.context, output)
-        finally:
-            self._probing = False
-
-    def settle(self) -> None:
-        """Keep what the heads of the last call wrote."""
-        waiting, self._pending = self._pending, None
-        if waiting is None:
-            return
-        if waiting.writes is None:
-            finite = bool(waiting.context.isfinite().all())
-            why = "go elsewhere" if finite else "hold NaN or infinity, which identify no projection"
-            self.lost = self.lost or (waiting.name, why)
-        else:
-            self.writes.setdefault(waiting.name, []).append(waiting.writes)
+            found = axes_of(nodes, axes)[id(leaf)]
+        except UnfollowedError:
+            continue
+        # An axis of one token is not marked.
+        if length == batch == 1 or any(type(one) is Text for one in found[-2]):
+            return axes
+    raise _elsewhere(name, "go elsewhere")
 
 
-def _is_same(taken: Tensor, joined: Tensor) -> bool:
-    """Return whether a module was given the output of the heads, to the rounding of its dtype."""
-    if torch.equal(taken, joined):
-        return True
-    limit = 8 * torch.finfo(taken.dtype).eps * joined.abs().amax()
-    return within(taken, joined, limit)
+def _check(name: str, output: Tensor, last: Tensor | None, eps: float) -> None:
+    """Check that what is computed is what the model gave."""
+    assert last is not None  # noqa: S101 - it is there with the node
+    ours = output.reshape(-1, output.shape[-1])[-1]
+    wrong = float((ours - last.to(ours)).abs().amax() / ours.abs().amax().clamp(min=1e-30))
+    if not wrong <= tolerance(eps):
+        raise _elsewhere(name, "go elsewhere")
+
+
+def _elsewhere(name: str, why: str) -> UnseenError:
+    return UnseenError(
+        "head_writes needs attention whose heads feed only a linear projection, but the heads "
+        f"of {name!r} {why}. Exclude it with layers=."
+    )

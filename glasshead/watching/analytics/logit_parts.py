@@ -1,5 +1,6 @@
 """Logit parts: a logit as a sum of what embeddings, heads, MLPs and biases wrote."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,7 +21,7 @@ from glasshead.watching.analytics.components import (
 )
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.residual.nodes import Axes, Batch, Rows, Text
-from glasshead.watching.residual.replay import value_of
+from glasshead.watching.residual.replay import alone, value_of
 from glasshead.watching.residual.tape import Output
 from glasshead.watching.seen import Seen
 
@@ -149,6 +150,30 @@ def logit_parts(
     found = split("the logits", output.node, axes, _row(query, batch), g, None)
     check_split("the logits", found, found.parts, found.total, output.node.eps)
     return LogitParts(seen, found, query, batch, token, against)
+
+
+def head_logits(
+    seen: Seen, name: str, looks: Sequence[tuple[int, int]]
+) -> Float[Tensor, "looks vocab"] | None:
+    """Return what heads of an attention add to all logits; None if the model gives none.
+
+    Args:
+        seen: What a watch has seen of one text.
+        name: Name of the attention.
+        looks: The head and the query of each.
+
+    Errors: an `UnseenError` if the logits do not follow from the residual stream.
+    """
+    (call,), output = seen[name].last_text, seen.logits()
+    if output is None or len(output.shape) != 3 or call.parts is None:
+        return None
+    batches, tokens, vocabulary = output.shape
+    axes = ((Batch(batches) if batches > 1 else 1,), (Text(tokens),), (vocabulary,))
+    _check_logits(output, _logits(output, axes, tokens - 1, 0), 0)
+    heads, queries = torch.tensor([*looks]).T
+    rows, order = Rows(torch.zeros_like(queries), queries), call.parts.context.order
+    dtype = torch.promote_types(output.last.dtype, torch.float32)
+    return alone(output.node, axes, rows, order, heads, dtype).reshape(len(looks), vocabulary)
 
 
 def _output(seen: Seen) -> Output:

@@ -21,7 +21,7 @@ from glasshead.watching.analytics.role_scores import (
     keys_of_roles,
     thresholds_of,
 )
-from glasshead.watching.analytics.stacks import check_all_attend, check_one_text
+from glasshead.watching.analytics.stacks import check_all_attend, check_attends, check_one_text
 from glasshead.watching.layer_record import Call, Watched, check_of_tokens, check_whole
 from glasshead.watching.seen import Seen
 from glasshead.watching.watch_and_intervene import watch
@@ -295,7 +295,9 @@ def masses_of_layers(
     Errors: a ValueError as of `head_roles`.
     """
     check_all_attend(seen.unobserved_of_selected, None, "head_roles")
-    return {name: _masses(watched, tokens, near) for name, watched in seen.layers.items()}
+    for name, watched in seen.observed.items():
+        check_attends(name, watched, "head_roles")
+    return {name: _masses(watched, tokens, near) for name, watched in seen.observed.items()}
 
 
 def roles_of(masses: Mapping[str, Masses], thresholds: Mapping[str, float]) -> HeadRoles:

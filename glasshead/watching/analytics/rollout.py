@@ -21,6 +21,7 @@ from glasshead.watching.analytics.stacks import (
     zeros,
 )
 from glasshead.watching.layer_record import Watched
+from glasshead.watching.recorded_call import ATTENTION
 from glasshead.watching.seen import Seen
 
 
@@ -39,6 +40,10 @@ def rollout(
     The rows are multiplied from the last layer down, as `Wᵀ·L` of the lazy weights, so that no
     matrix of tokens × tokens is built: memory grows with heads · tokens · rows. A text that grew
     with a cache is one text, prefill and decoding steps together.
+
+    Of a layer that mixes tokens without attention, which `mixers=True` observes, W_l has the
+    magnitudes of its implied weights as shares of each row, |W_ts| / Σ_s |W_ts|, which takes time
+    that grows with queries · keys. `rollout_factors` lists what is multiplied.
 
     A row sums to 1, unless a query on the way sees no key, such as padding, or attends to a sink
     that is not a key: then it sums to less. Negative rows are counted from the last token of each
@@ -79,6 +84,34 @@ def rollout(
         passed = _product(W.T, reached) if kept is None else _without(W, reached, kept)
         reached = residual * reached + (1 - residual) * passed
     return reached.transpose(-1, -2)
+
+
+def rollout_factors(seen: Seen, *, layers: str | Sequence[str] | None = None) -> dict[str, str]:
+    """Return what `rollout` and `flow` multiply for each layer, in words, the first layer first.
+
+    Args:
+        seen: The result of a watch with `keep="weights"`.
+        layers: Patterns of names, as of `rollout`.
+
+    Errors: as of `rollout`.
+
+    >>> import glasshead as gh
+    >>> rule, x = gh.Attention(mask=gh.causal()), torch.zeros(1, 2, 3, 5)
+    >>> with gh.watch(rule, keep="weights") as seen:
+    ...     context = rule(x, x, x)
+    >>> gh.rollout_factors(seen)
+    {'': 'attention: the mean over 2 heads of W'}
+    """
+    stack_of(seen, layers, "rollout_factors")
+    return {each: _in_words(one) for each, one in chosen(seen, layers, "rollout_factors").items()}
+
+
+def _in_words(watched: Watched) -> str:
+    call = watched.last_text[-1]
+    many = call.shape[-2] if len(call.shape) > 2 else 1
+    parts = "channel" if call.channels else "head"
+    of = "W" if watched.kind == ATTENTION else "|W| / Σ|W|"
+    return f"{watched.kind}: the mean over {many} {parts}{'s' if many > 1 else ''} of {of}"
 
 
 def _kept(without: Any, W: LazyWeights) -> Float[Tensor, "keys 1"]:
@@ -195,7 +228,7 @@ def flow(
     found = torch.tensor(
         [_of_text(text, ends) for text, ends in zip(texts, own, strict=True)], dtype=torch.double
     )
-    return found.reshape(*shape, length).to(stack[0].logsumexp)
+    return found.reshape(*shape, length).to(stack[0].device, stack[0].dtype)
 
 
 def _of_text(

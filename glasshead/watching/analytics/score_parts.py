@@ -21,7 +21,7 @@ from glasshead.watching.analytics.components import (
     source_shares,
     split,
 )
-from glasshead.watching.residual.call_parts import Side
+from glasshead.watching.residual.call_parts import CallParts, Side
 from glasshead.watching.residual.nodes import Rows
 from glasshead.watching.seen import Seen
 
@@ -120,6 +120,11 @@ class ScoreParts:
         It is computed when it is read first, and takes components² numbers for a query and a key.
         """
         return self._sides.pairs(self.components)
+
+    @property
+    def visible(self) -> Bool[Tensor, "queries keys"]:
+        """Which keys of the text have any weight for each query."""
+        return self._sides.visible
 
     def sum(self) -> Float[Tensor, "*queries_keys"]:
         """Return the sums over all components, which equal `score`."""
@@ -348,8 +353,103 @@ def score_parts(
         _Tokens(name, asking, head, queries, batch, parts.why),
         _Tokens(name, answering, head // group, keys, batch, parts.why),
     )
+    scale = _scale(parts, head)
+    shape = (*(() if isinstance(query, int) else (len(queries),)), *((len(keys),) * (key is None)))
+    return _BothSides.of(seen, *sides, scale, shape).result(name, head)
+
+
+def _scale(parts: CallParts, head: int) -> float:
+    """Return the scale of the scores of a head."""
     scale = parts.scale
     if isinstance(scale, Tensor):
-        scale = float(scale.reshape(-1)[head % scale.numel()])
-    shape = (*(() if isinstance(query, int) else (len(queries),)), *((len(keys),) * (key is None)))
-    return _BothSides.of(seen, *sides, float(scale), shape).result(name, head)
+        scale = scale.reshape(-1)[head % scale.numel()]
+    return float(scale)
+
+
+# Rows of keys that are computed at once.
+_AT_ONCE = 1024
+
+
+def contrasts(
+    seen: Seen, name: str, looks: Sequence[tuple[int, int, int]], what: str
+) -> dict[str, tuple[tuple[Component, ...], Float[Tensor, "looks components"]]]:
+    """Split the contrasts of several scores of an attention, as `ScoreParts.contrast` does of one.
+
+    Args:
+        seen: What a watch has seen of one text.
+        name: Name of the attention.
+        looks: The head, the query and the key of each.
+        what: Name of the calling function, for errors.
+
+    Returns: for "key" and "query", the components of that side, and their parts.
+
+    Errors: as of `score_parts`.
+    """
+    parts, asking, answering = parts_of_call(seen, name, what)
+    group = max(1, asking.heads // answering.heads)
+    weights, every = seen[name].weights, _rows(range(answering.length))
+    of_key, of_query = _Rows(name, answering, parts.why), _Rows(name, asking, parts.why)
+    for head, query, key in looks:
+        scale, own = _scale(parts, head), head // group
+        others = weights[(*(0,) * len(weights.shape[:-3]), head, query)] > 0
+        others[key] = False
+        share = -others.double() / others.sum().clamp(min=1)
+        share[key] = 1
+        tokens = share.nonzero().flatten()
+        keys = answering.vectors(every, own).to(share)
+        asked = asking.vectors(_rows([query]), head).to(share)
+        of_key.add(own, tokens.tolist(), scale * share[tokens, None] * asked)
+        of_query.add(head, [query], scale * share[None] @ keys)
+    return {"key": of_key.split(), "query": of_query.split()}
+
+
+def _rows(tokens: Sequence[int]) -> Rows:
+    return Rows(torch.zeros(len(tokens), dtype=torch.long), torch.tensor([*tokens]))
+
+
+class _Rows:
+    """Vectors that queries or keys of heads are multiplied by, at tokens of the first text.
+
+    Args:
+        name: Name of the attention.
+        side: Its queries or keys.
+        why: Why nothing is followed; None: it is.
+    """
+
+    def __init__(self, name: str, side: Side, why: str | None) -> None:
+        self._name, self._side, self._why = name, side, why
+        self._given: list[tuple[int, list[int], Tensor]] = []
+
+    def add(self, head: int, tokens: list[int], g: Float[Tensor, "tokens dim"]) -> None:
+        self._given.append((head, tokens, g))
+
+    def split(self) -> tuple[tuple[Component, ...], Float[Tensor, "looks components"]]:
+        """Return the components, and the sum of the parts of each that was added."""
+        made: list[tuple[tuple[Component, ...], Tensor]] = []
+        waiting, count = [], 0
+        for one in self._given:
+            if waiting and count + len(one[1]) > _AT_ONCE:
+                made.append(self._split(waiting))
+                waiting, count = [], 0
+            waiting.append(one)
+            count += len(one[1])
+        made.append(self._split(waiting))
+        return made[0][0], torch.cat([parts for _, parts in made])
+
+    def _split(
+        self, given: list[tuple[int, list[int], Tensor]]
+    ) -> tuple[tuple[Component, ...], Tensor]:
+        side, counts = self._side, torch.tensor([len(tokens) for _, tokens, _ in given])
+        rows = _rows([token for _, tokens, _ in given for token in tokens])
+        heads = torch.tensor([head for head, _, _ in given]).repeat_interleave(counts)
+        vectors = side.vectors(rows, heads)
+        vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+        g = torch.cat([one for _, _, one in given]).to(vectors)
+        pulling = side.pulling(rows, heads, g)
+        found = split(self._name, side.node, side.axes, rows, pulling, self._why)
+        eps = 0.0 if side.node is None else side.node.eps
+        size = vectors.norm(dim=-1) * g.norm(dim=-1)
+        check_split(self._name, found, found.parts, (vectors * g).sum(-1), eps, size)
+        sums = found.parts.new_zeros(len(given), found.parts.shape[1]).double()
+        look = torch.arange(len(given)).repeat_interleave(counts)
+        return found.components, sums.index_add(0, look, found.parts.double())

@@ -259,7 +259,7 @@ def _crossing(seen: Seen, name: str) -> dict[str, Watched]:
             f"{name} needs the result of a watch, got {type(seen).__name__}. Pass seen from 'with "
             "gh.watch(…) as seen'."
         )
-    found = {each: one for each, one in seen.layers.items() if one[-1].crossing}
+    found = {each: one for each, one in seen.observed.items() if one[-1].crossing}
     if not found:
         raise ValueError(
             f"{name} needs the cross-attention from text to sound, but the watch observed none. "

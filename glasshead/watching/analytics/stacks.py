@@ -12,10 +12,14 @@ from glasshead.attention import JoinedWeights, Weights
 from glasshead.recipe.validation import whole_number
 from glasshead.watching.layer_patterns import Layers
 from glasshead.watching.layer_record import Watched, check_of_tokens, check_whole
-from glasshead.watching.other_mixers import interrupts
-from glasshead.watching.seen import Seen, named
+from glasshead.watching.mixers.weights import Shares
+from glasshead.watching.other_mixers import interrupts, named
+from glasshead.watching.recorded_call import ATTENTION
+from glasshead.watching.seen import Seen
 
-LazyWeights = Weights | JoinedWeights
+LazyWeights = Weights | JoinedWeights | Shares
+# Functions that take the magnitudes of the implied weights of mixers as shares.
+_MIXED = ("rollout", "flow", "rollout_factors")
 
 
 def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[str, Watched]:
@@ -39,13 +43,30 @@ def chosen(seen: Seen, layers: str | Sequence[str] | None, name: str) -> dict[st
             f"{name} needs a watch that observed attention, but this one observed none. Run the "
             "model inside the block."
         )
-    known = seen.layers
+    known = seen.observed
     selected = Layers(layers, with_enclosing(known))
     for each, watched in known.items():
         if each in selected:
             check_whole(each, watched, name)
             check_of_tokens(each, watched, name)
+            if name not in _MIXED:
+                check_attends(each, watched, name)
     return {each: watched for each, watched in known.items() if each in selected}
+
+
+def check_attends(each: str, watched: Watched, name: str) -> None:
+    """Raise a ValueError if a layer mixes tokens by the signed weights that a mixer implies.
+
+    Args:
+        each: Name of the layer.
+        watched: Its record.
+        name: Name of the calling function, for errors.
+    """
+    if watched.kind != ATTENTION:
+        raise ValueError(
+            f"{name} needs attention weights, which are shares of 1, but {each!r} has the implied "
+            f"weights of {watched.kind}. Exclude it with layers=."
+        )
 
 
 def check_of_itself(each: str, watched: Watched, name: str) -> None:
@@ -125,15 +146,19 @@ def stack_of(
                 "as when layers share weights in turn or a model reads several texts. Choose "
                 "others with layers=."
             )
-    # The names of the layers of a stack differ in their numbers only.
-    kinds = {re.sub(r"\d+", "*", each): each for each in watched}
+    mixed = any(one.kind != ATTENTION for one in watched.values())
+    if mixed:
+        _check_one_a_layer(list(watched), name)
+    # The names of the layers of a stack differ in their numbers only, or begin alike if mixed.
+    number = r"\d+.*" if mixed else r"\d+"
+    kinds = {re.sub(number, "*", each): each for each in watched}
     if layers is None and len(kinds) > 1:
         first, second, *_ = kinds.values()
         raise ValueError(
             f"{name} needs the layers of one stack, but {first!r} and {second!r} look like two. "
             "Choose with layers=."
         )
-    stack = {each: one.weights for each, one in watched.items()}
+    stack = {each: _factor(one) for each, one in watched.items()}
     shapes = {each: _without_heads(W.shape) for each, W in stack.items()}
     for each, shape in shapes.items():
         if shape[-1] != shape[-2]:
@@ -156,6 +181,28 @@ def stack_of(
                 "layers=."
             )
     return list(stack.values()), next(reversed(watched.values())).real
+
+
+def _factor(watched: Watched) -> LazyWeights:
+    """Return the weights of a layer; of a mixer their magnitudes, as shares of each row."""
+    return watched.weights if watched.kind == ATTENTION else Shares(watched.weights)
+
+
+def _check_one_a_layer(names: list[str], name: str) -> None:
+    """Raise a ValueError if two modules of one layer mix tokens, as in parallel.
+
+    Args:
+        names: Names of the modules.
+        name: Name of the calling function, for errors.
+    """
+    layers: dict[str, str] = {}
+    for each in names:
+        other = layers.setdefault(each.rpartition(".")[0], each)
+        if other != each:
+            raise ValueError(
+                f"{name} needs layers that follow one another, but {other!r} and {each!r} are of "
+                "one layer, which may add them. Choose one with layers=."
+            )
 
 
 def rows_of(rows: Any, length: int) -> list[int]:

@@ -137,7 +137,7 @@ def texts_of(seen: Any, padding: Padding | None) -> list[Text]:
     if not isinstance(seen, Seen):
         raise TypeError(f"update needs the result of gh.watch, got {type(seen).__name__}.")
     texts = []
-    for name, watched in seen.layers.items():
+    for name, watched in seen.observed.items():
         check_whole(name, watched, "update")
         for calls in watched.texts:
             call = Watched(name, calls).joined

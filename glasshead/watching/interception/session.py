@@ -334,6 +334,28 @@ class Session:
                 except Exception as error:  # noqa: BLE001 - the other watchers see it
                     watcher.missed.record_unobserved(unreadable(error), module)
 
+    def observe_mixer(self, observe: Callable[[Watcher], None], output: Any) -> None:
+        """Let each watcher observe a layer that mixes tokens without attention, and has run.
+
+        Args:
+            observe: Observes it for a watcher.
+            output: Its output.
+
+        Errors: those of a watcher that are meant for its caller.
+        """
+        why = TRACED if traced() else unsupported_reason(output, self.modes)
+        if why:
+            self.record_unobserved(why)
+            return
+        with self.undisturbed():
+            for watcher in self.watchers:
+                try:
+                    observe(watcher)
+                except MEANT:
+                    raise
+                except Exception as error:  # noqa: BLE001 - the other watchers see it
+                    watcher.missed.record_unobserved(unreadable(error), None)
+
     def observe_alike(self, site: SiteCall) -> bool:
         """Let the only watcher observe an attention of compiled code as one of its pass.
 

@@ -3,12 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.watching.captured_call import CapturedCall
-from glasshead.watching.residual.nodes import HEADS, Axes, Batch, Held, Leaf, Node, Rows, Text
-from glasshead.watching.residual.tape import Tape
+from glasshead.watching.residual.nodes import Axes, Batch, Held, Leaf, Node, Rows, Text
+from glasshead.watching.residual.tape import Tape, Written
+
+# A head, or one for each row.
+Head = int | Int[Tensor, " rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,16 +50,17 @@ class Side:
     def _place(self) -> int:
         return next(i for i, axis in enumerate(self.axes) if any(type(a) is Text for a in axis))
 
-    def vectors(self, rows: Rows, head: int) -> Float[Tensor, "rows width"]:
+    def vectors(self, rows: Rows, head: Head) -> Float[Tensor, "rows width"]:
         """Return the queries or keys of a head at some rows, as the model computed them."""
         shape = rows.shape(self.axes)
         found = rows.of(self.held.tensor, self.axes).expand(shape)
-        return self._apart(found).reshape(self.heads, -1, self.width)[head]
+        apart = self._apart(found).reshape(self.heads, -1, self.width)
+        return apart[head, torch.arange(apart.shape[1])]
 
-    def pulling(self, rows: Rows, head: int, g: Float[Tensor, "rows width"]) -> Tensor:
+    def pulling(self, rows: Rows, head: Head, g: Float[Tensor, "rows width"]) -> Tensor:
         """Return g for a head, and 0 for the others, in the layout of the node."""
         made = g.new_zeros(self.heads, len(rows.tokens), self.width)
-        made[head] = g
+        made[head, torch.arange(len(g))] = g
         return self._apart(made).reshape(rows.shape(self.axes))
 
     def _apart(self, tensor: Tensor) -> Tensor:
@@ -71,6 +76,7 @@ class CallParts:
         query, key: Its queries and keys, before the scale; None: they are not found.
         scale: The scale of the scores.
         context: The leaf of the output of its heads.
+        written: What these wrote together.
         value: Its values, `[batch, kv_heads, keys, value_dim]`.
         why: Why nothing is followed; None: it is.
     """
@@ -80,6 +86,7 @@ class CallParts:
     key: Side | None
     scale: Tensor | float
     context: Leaf
+    written: Written
     value: Held
     why: str | None
 
@@ -97,7 +104,7 @@ def parts_of(
     """
     problem = captured.problem
     made = context().detach()
-    leaf = tape.leaf(made, HEADS, kind="heads", name=name)
+    leaf, written = tape.heads(made, name)
     tape.follow(made, leaf)
     # Some functions return it with the tokens before the heads.
     order = [*range(made.ndim - 3), made.ndim - 2, made.ndim - 3, made.ndim - 1]
@@ -108,9 +115,9 @@ def parts_of(
     held, why = tape.kept(value), tape.spent
     if captured.by_hand is None:
         query, key = (_side(tape, x) for x in (problem.query, problem.key))
-        return CallParts(name, query, key, problem.scale, leaf, held, why)
+        return CallParts(name, query, key, problem.scale, leaf, written, held, why)
     if tape.scores is None:
-        return CallParts(name, None, None, 1.0, leaf, held, why)
+        return CallParts(name, None, None, 1.0, leaf, written, held, why)
     scores, batch = tape.scores, made.shape[-4] if made.ndim > 3 else 1
     query, key = (
         _joined_side(node, of, batch, transposed=transposed)
@@ -118,7 +125,7 @@ def parts_of(
             scores.nodes, (scores.query, scores.key), (False, True), strict=True
         )
     )
-    return CallParts(name, query, key, scores.scale, leaf, held, why)
+    return CallParts(name, query, key, scores.scale, leaf, written, held, why)
 
 
 def _side(tape: Tape, tensor: Tensor) -> Side:

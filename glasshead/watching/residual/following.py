@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from glasshead.private_names import private
 from glasshead.watching.foreign import attribute
 from glasshead.watching.interception.circumstances import hidden_from_modes, in_backward
-from glasshead.watching.residual.nodes import STREAM
+from glasshead.watching.residual.nodes import HEADS, STREAM
 from glasshead.watching.residual.operators import before_writing, take
 from glasshead.watching.residual.tape import Output, Tape
 
@@ -138,6 +138,8 @@ class _Leaving:
                 last = made[..., -1, :].clone() if made.ndim > 1 else made
             if node is not None:
                 self._tape.output = Output(node, last, tuple(made.shape))
+                if node.role == HEADS:
+                    self._tape.wrote(made, node)
         name = self._name
         if not name:
             return

@@ -111,6 +111,10 @@ def _sum(tape: Tape, output: Tensor, terms: Sequence[Any], factors: Sequence[flo
             return None
         roles = {STREAM}
     role = next(one for one in (STREAM, HEADS, PROJECTED) if one in roles)
+    for x, node, y, other in zip(given, known, given[::-1], known[::-1], strict=True):
+        # A bias belongs to the projection.
+        if node is not None and node.role == HEADS and tape.parameter(y) is None:
+            tape.wrote(x, node, other)
     inputs = [
         tape.leaf(x, role) if node is None or node.role == PROJECTED != role else node
         for x, node in zip(given, known, strict=True)
@@ -208,6 +212,8 @@ def _projected(
         return [(*axes[:-1], (width,)), *(broadcast(one, axes) for one in inputs[1:])]
 
     role = HEADS if node.role == HEADS else PROJECTED
+    if role == HEADS:
+        tape.projected(node, tape.parameter(weight))
     return tape.made(output, role, inputs, run, back)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from glasshead.watching.residual.nodes import (
@@ -88,18 +88,39 @@ def part_of(node: Node, axes: Axes, order: int, head: int | None, like: Tensor) 
     places = torch.cartesian_prod(torch.arange(batch), torch.arange(length)).T
     rows = Rows(places[0], places[1])
     dtype = torch.promote_types(like.dtype, torch.float32)
+    heads = None if head is None else torch.full_like(rows.tokens, head)
+    made = alone(node, axes, rows, order, heads, dtype)
+    return made.reshape(like.shape[1], batch, length, -1).movedim(0, 1)
+
+
+def alone(
+    node: Node,
+    axes: Axes,
+    rows: Rows,
+    order: int,
+    heads: Int[Tensor, " rows"] | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Compute what one leaf adds to a node at some rows, in the layout of the node.
+
+    Args:
+        node, axes, rows, dtype: As of `value_of`.
+        order: The order of the leaf.
+        heads: The head that is taken at each row; None: it is not of heads.
+
+    Errors: an `UnfollowedError` if an operator mixes tokens.
+    """
 
     def only(leaf: Leaf, x: Tensor) -> Tensor:
         if leaf.order != order:
             return torch.zeros_like(x)
-        if head is None:
+        if heads is None:
             return x
-        chosen = torch.zeros(x.shape[-3], 1, 1, dtype=x.dtype, device=x.device)
-        chosen[head] = 1
-        return x * chosen
+        count = x.shape[-3] if x.ndim > 2 else 1
+        chosen = (heads == torch.arange(count)[:, None]).to(x)
+        return x * chosen.reshape(*(count,) * (x.ndim > 2), -1, 1)
 
-    made = _forward(node, axes, rows, dtype, only)[0].detach()
-    return made.reshape(like.shape[1], batch, length, -1).movedim(0, 1)
+    return _forward(node, axes, rows, dtype, only)[0].detach()
 
 
 def _forward(

@@ -11,6 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from glasshead.watching.errors import BudgetError, UnfollowedError
 from glasshead.watching.module_calls import calling
 from glasshead.watching.residual.nodes import (
+    HEADS,
     At,
     Axes,
     Held,
@@ -18,6 +19,7 @@ from glasshead.watching.residual.nodes import (
     Node,
     Operation,
     has_tokens,
+    leaves_of,
 )
 
 _Layout = tuple[Any, ...]
@@ -52,6 +54,23 @@ class Score(NamedTuple):
     nodes: tuple[Node | None, Node | None]
     scale: float = 1.0
     before: "Score | None" = None
+
+
+class Written:
+    """What the heads of a call wrote together, as their projection gave it.
+
+    Attributes:
+        node: Its node; None: nothing is followed that comes from these heads alone.
+        last: The vector of the last token of the last text, as the model gave it.
+        projection: Name of the module that projected it first; "" if it is a function.
+    """
+
+    __slots__ = ("last", "node", "projection")
+
+    def __init__(self) -> None:
+        self.node: Node | None = None
+        self.last: Tensor | None = None
+        self.projection = ""
 
 
 class _Memory:
@@ -95,6 +114,7 @@ class Tape:
         self.output: Output | None = None
         self._memories: dict[int, _Memory] = {}
         self._most, self._order = 256, 0
+        self._written: dict[int, Written] = {}
         self._parameters: dict[int, list[tuple[int, int, str]]] = {}
         for module, name in names.items():
             for own, tensor in module.named_parameters(recurse=False):
@@ -202,6 +222,37 @@ class Tape:
         operation = Operation(run, back)
         return Node(inputs, operation, output.shape, role, self._order, output.dtype)
 
+    def heads(self, tensor: Tensor, name: str) -> tuple[Leaf, Written]:
+        """Make a leaf of the output of heads, and what will hold what they write together."""
+        leaf, written = self.leaf(tensor, HEADS, kind="heads", name=name), Written()
+        self._written[leaf.order] = written
+        return leaf, written
+
+    def projected(self, node: Node, name: str | None) -> None:
+        """Record that a module projects the output of heads."""
+        for written in self._written_by(node):
+            written.projection = written.projection or name or ""
+
+    def wrote(self, tensor: Tensor, node: Node, other: Node | None = None) -> None:
+        """Record what heads wrote together, where something else is added to it.
+
+        Args:
+            tensor: It.
+            node: Its node.
+            other: The node of what is added; from the same heads, it is a part of it.
+        """
+        found = self._written_by(node)
+        same = self._written_by(other) if found and other is not None else []
+        for written in found:
+            if written not in same:
+                written.node, written.last = node, tensor.reshape(-1, tensor.shape[-1])[-1].clone()
+
+    def _written_by(self, node: Node) -> list[Written]:
+        """Return what is open of the heads that a node is computed from."""
+        orders = [leaf.order for leaf in leaves_of(node)]
+        found = [self._written[order] for order in orders if order in self._written]
+        return [one for one in found if one.node is None]
+
     def permuted(self, output: Tensor, node: Node, order: Sequence[int]) -> Node:
         """Make the node of a tensor with its axes in another order."""
 
@@ -244,6 +295,7 @@ class Tape:
         """Forget the tensors in memory, and release the model."""
         self._memories.clear()
         self._parameters.clear()
+        self._written.clear()
         self._names = {}
 
     def score(self, output: Tensor, query: Tensor, key: Tensor, scale: float = 1) -> None:

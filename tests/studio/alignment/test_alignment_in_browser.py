@@ -24,7 +24,7 @@ from studio.alignment.alignment_seen import (
     texts,
     values,
 )
-from studio.conftest import LANGUAGES, WIDTHS, address, quickly, together
+from studio.conftest import LANGUAGES, WIDTHS, address, quickly, share, together
 from studio.keyboard import reached_by_tab
 
 
@@ -142,14 +142,14 @@ def test_the_address_opens_the_same_again(url, looking, translator):
 def test_the_saved_picture_has_the_words_and_the_lines(url, looking):
     page = looking(url).open(PLACE)
     with page.expect_download() as saved:
-        page.get_by_role("button", name="SVG").click()
+        share(page, "SVG")
     root = ET.parse(saved.value.path()).getroot()
     kinds = [one.tag.rpartition("}")[2] for one in root.iter()]
     assert kinds.count("path") == page.locator(LINES).count() > 0
     told = [one.text for one in root.iter() if one.tag.endswith("text")]
     assert told == ["layer 1, mean of all heads", *texts(page, ".words .word")]
     with page.expect_download() as saved:
-        page.get_by_role("button", name="PNG").click()
+        share(page, "PNG")
     assert saved.value.path().read_bytes().startswith(b"\x89PNG")
 
 
@@ -229,7 +229,7 @@ def test_hostile_words_are_words(url, looking):
     assert page.locator(".view img, .view script").count() == 0
     assert look.overflow() == 0
     with page.expect_download() as saved:
-        page.get_by_role("button", name="SVG").click()
+        share(page, "SVG")
     root = ET.parse(saved.value.path()).getroot()
     assert not any(one.tag.endswith(("img", "script")) for one in root.iter())
 
@@ -239,11 +239,11 @@ def test_what_is_refused_is_told_and_can_be_mended(url, looking):
     look = looking(url, expected=("413",))
     page = look.open(f"#alignment?sentence={'ja+' * 30}")
     assert "A sentence must have at most 24 words" in page.locator(".refused").text_content()
-    assert not page.locator(".saving").is_visible()
+    assert not page.locator(".share").is_visible()
     assert look.violations() == []
     page.get_by_label("A sentence to translate").fill(GERMAN)
     page.keyboard.press("Enter")
     expect(page.locator("label.row")).to_have_count(5)
     drawn(page)
     assert page.locator(".refused").count() == 0
-    assert page.locator(".saving").is_visible()
+    assert page.locator(".share").is_visible()

@@ -34,7 +34,7 @@ from studio.atlas.atlas_seen import (
 )
 from studio.atlas.conftest import KEYS
 from studio.atlas.small_atlases import of_blocks
-from studio.conftest import CONTEXT, LANGUAGES, address, quickly, together
+from studio.conftest import CONTEXT, LANGUAGES, address, quickly, share, together
 from studio.keyboard import reached_by_tab
 
 
@@ -42,7 +42,7 @@ from studio.keyboard import reached_by_tab
 def test_a_picture_has_what_is_seen(looking, stored, square, tmp_path):
     page = looking(stored).open("#atlas?y=700&x=300&zoom=4&i=690&j=311")
     with page.expect_download() as saved:
-        page.get_by_role("button", name="SVG").click()
+        share(page, "SVG")
     saved.value.save_as(tmp_path / "atlas.svg")
     root = ET.parse(tmp_path / "atlas.svg").getroot()
     said = " ".join(text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text"))
@@ -51,7 +51,7 @@ def test_a_picture_has_what_is_seen(looking, stored, square, tmp_path):
     (image,) = root.iter("{http://www.w3.org/2000/svg}image")
     assert image.get("href", "").startswith("data:image/png")
     with page.expect_download() as saved:
-        page.get_by_role("button", name="PNG").click()
+        share(page, "PNG")
     saved.value.save_as(tmp_path / "atlas.png")
     assert (tmp_path / "atlas.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -243,7 +243,7 @@ def test_every_token_that_is_seen_is_named_beside_its_cell(looking, serving, run
     expect(page.locator(".atlas section.keys")).to_contain_text("dog saw tom")
     drawn(page)
     with page.expect_download() as saved:
-        page.get_by_role("button", name="SVG").click()
+        share(page, "SVG")
     saved.value.save_as(tmp_path / "atlas.svg")
     texts = [each.text for each in ET.parse(tmp_path / "atlas.svg").iter(f"{SVG}text")]
     tokenizer = Writer.load(run).tokenizer

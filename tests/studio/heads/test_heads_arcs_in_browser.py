@@ -11,7 +11,7 @@ from glasshead.studio.background_jobs import Work
 from glasshead.studio.shell import words
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
-from studio.conftest import LANGUAGES, address, quickly
+from studio.conftest import LANGUAGES, address, quickly, share
 from studio.heads.heads_seen import HEADS, LAYERS, OPEN, TEXT, small
 from written import written
 
@@ -302,7 +302,7 @@ def test_two_texts_are_compared_head_by_head(compared):
     again = look.open("#" + held.split("#")[1])
     # The picture has both sides and their difference, and says what they are.
     with again.expect_download() as saved:
-        again.get_by_role("button", name="SVG").click()
+        share(again, "SVG")
     svg = ET.parse(saved.value.path()).getroot()
     texts = [one.text for one in svg.iter() if one.tag.endswith("text")]
     assert {"A", "B", "A − B", "A · Layer 1, head 2"} <= set(texts)

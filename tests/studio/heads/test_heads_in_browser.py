@@ -18,7 +18,7 @@ from glasshead.studio.shell import words
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
 from glasshead.tasks.write import Writer
-from studio.conftest import LANGUAGES, WIDTHS, address, quickly, together
+from studio.conftest import LANGUAGES, WIDTHS, address, quickly, share, together
 from studio.heads.heads_seen import (
     COLORS,
     FIELD,
@@ -261,7 +261,7 @@ def test_pictures_show_all_heads_and_the_one_that_is_open(opened, reading):
     page.locator(".arcs .token").first.click()
     page.locator(".arcs path[stroke-dasharray]").first.wait_for(state="attached")
     with page.expect_download() as saved:
-        page.get_by_role("button", name="SVG").click()
+        share(page, "SVG")
     svg = ET.parse(saved.value.path()).getroot()
     texts = [one.text for one in svg.iter() if one.tag.endswith("text")]
     # The words and the name of the head whose arcs are there, then all heads, then the open one.
@@ -279,7 +279,7 @@ def test_pictures_show_all_heads_and_the_one_that_is_open(opened, reading):
     assert sum("stroke-dasharray" in one.attrib for one in svg.iter()) == dashed > 0
     assert sum(one.tag.endswith("image") for one in svg.iter()) == LAYERS * HEADS + 1
     with page.expect_download() as saved:
-        page.get_by_role("button", name="PNG").click()
+        share(page, "PNG")
     content = saved.value.path().read_bytes()
     width, height = struct.unpack(">2I", content[16:24])
     assert (width, height) == (2 * float(svg.get("width")), 2 * float(svg.get("height")))

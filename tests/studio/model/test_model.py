@@ -1,5 +1,7 @@
 """What the view `model` says of each head: what it writes and reads, as the library does."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from fastapi.testclient import TestClient
@@ -14,7 +16,8 @@ from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views import model as view
 from glasshead.studio.views.model import WholeModel, mlps
 from glasshead.tasks.write import Writer
-from pretrained_folders import TOKENS, llama_folder, tokenizer_files
+from glasshead.watching import UnseenError
+from pretrained_folders import llama_folder
 from translated import translated
 
 TEXT = "a big red dog saw a ball"
@@ -29,7 +32,7 @@ def by_the_library(folder):
     writer = Writer.load(folder)
     tokens = torch.tensor(writer.tokenizer.encode(TEXT))
     with (
-        torch.inference_mode(),
+        torch.no_grad(),
         gh.watch(writer.model, keep="weights") as seen,
         gh.head_writes(writer.model) as writes,
     ):
@@ -94,29 +97,26 @@ def test_a_model_of_hugging_face_is_lit_by_its_own_projection(tmp_path):
     assert told["mlps"] == [["model.layers.0.mlp"], ["model.layers.1.mlp"]]
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     reading, _ = whole._pass("the big dog", Work())
-    with torch.inference_mode(), gh.head_writes(model) as writes:
+    with torch.no_grad(), gh.head_writes(model) as writes:
         model(reading.tokens[None])
     expected = torch.cat([calls[0].norm[0] for calls in writes.values()])
     torch.testing.assert_close(whole.writes("the big dog", Work())[0], expected)
 
 
-def test_a_norm_before_the_projection_lights_by_the_context(tmp_path):
-    from transformers import BitNetConfig, BitNetForCausalLM
+def test_writes_that_are_not_known_light_by_the_context(folder, monkeypatch):
+    @contextmanager
+    def unknown(model):
+        yield {}
+        raise UnseenError("the heads go elsewhere.")
 
-    torch.manual_seed(5)
-    small = {"hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 2}
-    config = BitNetConfig(
-        vocab_size=len(TOKENS) + 3, num_attention_heads=3, num_key_value_heads=1, **small
-    )
-    model = BitNetForCausalLM(config).eval()
-    model.save_pretrained(tmp_path / "bitnet")
-    tokenizer_files(tmp_path / "bitnet", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
-    whole = WholeModel(Studio(tmp_path / "bitnet"))
-    told = whole.summary("the big dog", Work())
+    monkeypatch.setattr(gh, "head_writes", unknown)
+    whole = WholeModel(Studio(folder))
+    told = whole.summary(TEXT, Work())
     assert (told["lit"], told["projections"]) == ("context", [None, None])
-    norm, share = whole.writes("the big dog", Work())
+    norm, share = whole.writes(TEXT, Work())
     assert share.isnan().all()
-    reading, _ = whole._pass("the big dog", Work())
+    reading, _ = whole._pass(TEXT, Work())
+    model = Writer.load(folder).model
     with torch.inference_mode(), gh.watch(model, keep="context") as seen:
         model(reading.tokens[None])
     expected = torch.cat([layer.context[0].norm(dim=-1) for layer in seen.values()])

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from glasshead.studio.background_jobs import Work
 from glasshead.studio.studio import Studio
 from glasshead.studio.views.model import WholeModel
-from studio.conftest import LANGUAGES, address, together
+from studio.conftest import LANGUAGES, address, share, together
 from studio.keyboard import reached_by_tab
 
 TEXT = "a big red dog saw a ball"
@@ -227,7 +227,7 @@ def test_typing_reads_the_new_text(looking, serving, folder, whole):
 def test_the_picture_has_every_head_and_its_legend(looking, serving, folder, tmp_path):
     page = looking(serving(folder).url).open(f"{PLACE}&layer=1&head=2&query=5")
     with page.expect_download() as download:
-        page.get_by_role("button", name="SVG").click()
+        share(page, "SVG")
     download.value.save_as(tmp_path / "model.svg")
     text = (tmp_path / "model.svg").read_text()
     assert "Layer 1, head 2" in text
@@ -267,7 +267,7 @@ def test_a_head_that_is_near_has_its_name_and_tokens_above_its_columns(
     page.wait_for_function("() => Number(document.querySelector('.whole').dataset.zoom) > 84")
     page.wait_for_timeout(500)
     with page.expect_download() as download:
-        page.get_by_role("button", name="SVG").click()
+        share(page, "SVG")
     download.value.save_as(tmp_path / "model.svg")
     root = ET.parse(tmp_path / "model.svg").getroot()
     selected = page.locator("button.node").get_attribute("aria-label").split(".")[0]
@@ -296,7 +296,7 @@ def above(name, image):
 def test_a_picture_has_the_letters_of_the_page_and_keeps_spaces(looking, serving, folder, tmp_path):
     page = looking(serving(folder).url).open(PLACE)
     with page.expect_download() as download:
-        page.get_by_role("button", name="SVG").click()
+        share(page, "SVG")
     download.value.save_as(tmp_path / "model.svg")
     root = ET.parse(tmp_path / "model.svg").getroot()
     assert root.attrib["font-family"].startswith('"Source Sans 3"')

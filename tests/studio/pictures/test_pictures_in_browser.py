@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from glasshead.studio.background_jobs import Work
 from glasshead.studio.studio import Studio
 from glasshead.studio.views.picture import Pictures
-from studio.conftest import LANGUAGES, address, together
+from studio.conftest import LANGUAGES, address, share, together
 from studio.pictures.vision_folders import dino_folder, vit_folder
 
 # What the browser itself says of a refusal.
@@ -145,7 +145,7 @@ def test_a_picture_that_is_forgotten_is_told_of(looking, serving, folder):
 def test_the_picture_is_saved_with_its_title(looking, serving, folder, tmp_path):
     page = looking(serving(folder).url).open("#picture?layer=0&head=2&query=8")
     with page.expect_download() as download:
-        page.get_by_role("button", name="SVG").click()
+        share(page, "SVG")
     download.value.save_as(tmp_path / "picture.svg")
     text = (tmp_path / "picture.svg").read_text()
     assert "Layer 0, head 2 · Patch at row 1, column 2" in text

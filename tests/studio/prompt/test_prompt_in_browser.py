@@ -13,7 +13,7 @@ from glasshead.studio.views.prompt import Prompts
 from glasshead.studio.views.steps import steps_data
 from glasshead.studio.views.steps_request import StepsRequest
 from pretrained_folders import bert_folder
-from studio.conftest import LANGUAGES, address, quickly, together
+from studio.conftest import LANGUAGES, address, quickly, share, together
 from studio.small_runs import SmallRun
 
 TEXT = "a big red dog saw a ball"
@@ -282,7 +282,7 @@ def test_all_can_be_done_by_keyboard(looking, serving, folder):
 def test_the_picture_has_the_arcs_and_their_legend(looking, serving, folder, tmp_path):
     page = looking(serving(folder).url).open(f"{PLACE}&heads=0.0,1.2&without=0.1")
     with page.expect_download() as download:
-        page.get_by_role("button", name="SVG").click()
+        share(page, "SVG")
     download.value.save_as(tmp_path / "prompt.svg")
     written = (tmp_path / "prompt.svg").read_text()
     # Two heads are framed, and one is struck out.

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from glasshead.studio.background_jobs import Cancelled, Work
-from glasshead.studio.page import modules
+from glasshead.studio.page import static
 from glasshead.studio.stored_answers import StoredAnswers, key_of
 
 HOSTILE = "</script><!--<script>\u2028\u2029\ud800\0<img src=x onerror=alert(1)>"
@@ -53,7 +53,7 @@ def test_the_page_names_answers_alike(browser):
         "z": 1.0, "b": 0.1, "text": "ä|b=c", "a": 7, "on": True, "off": False, "none": None,
         "long": 123456.789, "small": 2.5e-5, "big": 1e14, "zero": 0.0,
     }  # fmt: skip
-    both = modules()["dom.js"] + modules()["source.js"]
+    both = static("dom.js") + static("source.js")
     source = re.sub("^(export |import .*;$)", "", both, flags=re.MULTILINE)
     page = browser.new_page()
     key = page.evaluate(f"(held) => {{ {source}\nreturn keyOf('heads/map', held); }}", given)

@@ -17,7 +17,7 @@ from glasshead.studio.stored_answers import key_of
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data
 from glasshead.studio.views.steps_request import StepsRequest
-from studio.conftest import LANGUAGES, WIDTHS, address, quickly
+from studio.conftest import LANGUAGES, WIDTHS, address, quickly, share
 from studio.report.conftest import HOSTILE, TEXT
 
 VIEWS = ("heads", "alignment", "atlas")
@@ -230,7 +230,7 @@ def test_a_notebook_shows_it_in_a_frame(looking, report, tmp_path):
         is None
     )
     with page.expect_download() as saved:
-        frame.get_by_role("button", name="PNG").click()
+        share(frame, "PNG")
     assert saved.value.suggested_filename == "glasshead-heads.png"
     assert min(Image.open(io.BytesIO(saved.value.path().read_bytes())).size) > 300
 
@@ -265,7 +265,7 @@ def test_pictures_of_every_view(offline, looking, serving, run, dark, place):
 def saved_svg(page):
     """The picture as SVG, which is well-formed and asks nothing of anybody."""
     with page.expect_download() as saved:
-        page.get_by_role("button", name="SVG").click()
+        share(page, "SVG")
     content = saved.value.path().read_text(encoding="utf-8")
     assert "style=" not in content
     assert 'href="http' not in content
@@ -274,7 +274,7 @@ def saved_svg(page):
 
 def saved_png(page):
     with page.expect_download() as saved:
-        page.get_by_role("button", name="PNG").click()
+        share(page, "PNG")
     return Image.open(io.BytesIO(saved.value.path().read_bytes()))
 
 

@@ -16,7 +16,7 @@ from glasshead.studio.studio import Studio
 from glasshead.tasks.training import read_attention_log
 from glasshead.tasks.training.logs import line_of, text_of
 from glasshead.watching.alarms import Alarm, HeadReading
-from studio.conftest import LANGUAGES, PATIENCE, WIDTHS, address, quickly, together
+from studio.conftest import LANGUAGES, PATIENCE, WIDTHS, address, quickly, share, together
 from studio.keyboard import reached_by_tab
 from studio.small_runs import ALARMS, SmallRun
 from studio.training.training_seen import ENTROPY, GONE, figure_of, numbers, readout, rows_of
@@ -179,7 +179,7 @@ def test_the_picture_has_all_charts_as_vectors(still, looking):
     _, url = still
     page = looking(url).open("#training")
     with page.expect_download() as svg:
-        page.get_by_role("button", name="SVG").click()
+        share(page, "SVG")
     root = ET.parse(svg.value.path()).getroot()
     name = "{http://www.w3.org/2000/svg}"
     said = [one.text for one in root.iter(f"{name}text")]
@@ -194,7 +194,7 @@ def test_the_picture_has_all_charts_as_vectors(still, looking):
     ):
         assert 0 <= float(one.attrib[side]) <= most
     with page.expect_download() as png:
-        page.get_by_role("button", name="PNG").click()
+        share(page, "PNG")
     assert png.value.path().read_bytes().startswith(b"\x89PNG")
 
 

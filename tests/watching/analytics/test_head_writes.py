@@ -189,6 +189,16 @@ def test_a_projection_with_an_adapter_counts_as_a_whole():
     torch.testing.assert_close(writes[""][0].share, expected[""][0].share)
 
 
+def test_a_norm_before_the_projection_is_linear_at_its_scale():
+    layer = by_hand(nn.RMSNorm(2, elementwise_affine=False))
+    with gh.head_writes(layer) as writes:
+        # Of equal tokens, heads give 3 and 1; their root mean square is √5.
+        layer(torch.tensor([[[3.0, 1.0]] * 3]))
+    (call,) = writes[""]
+    torch.testing.assert_close(call.norm[0], torch.tensor([[15.0] * 3, [5.0] * 3]) / 5**0.5)
+    torch.testing.assert_close(call.share.sum(-2) + call.bias_share, torch.ones(1, 3))
+
+
 class Squared(nn.Module):
     """A projection that is none."""
 
@@ -196,14 +206,48 @@ class Squared(nn.Module):
         return x * x
 
 
-@pytest.mark.parametrize("build", [lambda: by_hand(nn.LayerNorm(2)), lambda: by_hand(Squared())])
-def test_heads_that_go_elsewhere_are_refused(build):
-    layer = build()
+def test_heads_that_go_elsewhere_are_refused():
+    layer = by_hand(Squared())
     with (
         pytest.raises(UnseenError, match="feed only a linear projection, but the heads of ''"),
         gh.head_writes(layer),
     ):
         layer(torch.rand(1, 5, 2))
+
+
+class Parallel(nn.Module):
+    """A block whose attention and feed-forward read the same, and are added first."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention, self.feed_forward = by_hand(), nn.Linear(2, 2)
+
+    def forward(self, x):
+        return x + (self.attention(x) + torch.relu(self.feed_forward(x)))
+
+
+def test_what_another_module_adds_is_not_written_by_heads():
+    block, x = Parallel(), torch.rand(2, 5, 2)
+    with torch.no_grad(), gh.head_writes(block) as writes:
+        block(x)
+    with torch.no_grad(), gh.head_writes(block.attention) as alone:
+        block.attention(x)
+    torch.testing.assert_close(writes["attention"][0].share, alone[""][0].share)
+    torch.testing.assert_close(writes["attention"][0].output_norm, alone[""][0].output_norm)
+
+
+def test_a_text_that_is_read_token_by_token_has_a_call_each():
+    model = language_model()
+    with torch.no_grad(), gh.head_writes(model) as whole:
+        model(TOKENS[:1])
+    cache = model.new_cache()
+    with torch.no_grad(), gh.head_writes(model) as writes:
+        model(TOKENS[:1, :5], cache=cache)
+        for at in (5, 6):
+            model(TOKENS[:1, at : at + 1], cache=cache)
+    for name, calls in writes.items():
+        norm = torch.cat([call.norm for call in calls], -1)
+        torch.testing.assert_close(norm, whole[name][0].norm, atol=1e-5, rtol=1e-4)
 
 
 def test_what_is_no_model_or_compiled_is_refused():

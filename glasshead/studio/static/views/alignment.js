@@ -240,7 +240,9 @@ export const alignment = {
    */
   async open(frame, context) {
     const { source } = context;
-    const stored = source.offline ? await source.json("alignment/stored", {}) : null;
+    // A file of one view has its sentence alone.
+    const none = /** @returns {Stored} */ () => null;
+    const stored = source.offline ? await source.json("alignment/stored").catch(none) : null;
     const isNamed = stored || context.state.sentence;
     const sample = isNamed ? null : await context.sample();
     await new Alignment(frame, context, stored, sample).translate();

@@ -102,10 +102,8 @@ class Atlas {
     const { context, source } = this;
     const picker = this.isStored || source.offline ? null : this.textPicker();
     fill(this.frame, picker && element("div.top", picker.element, this.origin), this.body);
-    if (picker) {
-      this.text = await firstText(context, this.origin);
-      picker.show(this.text);
-    }
+    if (!this.isStored) this.text = await firstText(context, this.origin);
+    picker?.show(this.text);
     // A text that is refused may be changed: where one is chosen, it is said there.
     await this.read().catch((error) => {
       if (error instanceof Refused) this.frame.dataset.drawn = "";

@@ -25,8 +25,9 @@ export class OneHead {
    * @param {Translate} t
    * @param {(query: number, key: number, isPinned: boolean) => void} moved
    * @param {boolean} hasSteps  Whether its cells can be opened in the view "steps"
+   * @param {HTMLElement | null} why  Why a cell has its weight
    */
-  constructor(summary, t, moved, hasSteps) {
+  constructor(summary, t, moved, hasSteps, why) {
     this.summary = summary;
     this.t = t;
     /** @type {WholeHead} */
@@ -57,6 +58,7 @@ export class OneHead {
       element("div.head", this.title, this.key),
       element("div.map-and-numbers", this.map.element, this.readout()),
       hasSteps && element("p", openInSteps(t)),
+      why,
       // Of a difference, no query looks at anything.
       summary.differs
         ? null

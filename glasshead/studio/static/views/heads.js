@@ -1,6 +1,6 @@
 // The view "heads": a text with the arcs of some heads, the small maps of all heads, and one of them
 // whole; and all of it beside another text or model.
-import { tellingQuery } from "../arcs.js";
+import { tellingQuery, whereItLooks } from "../arcs.js";
 import { TextPicker, firstText, progress, scaleChoice, toggle } from "../controls.js";
 import { divergingColors } from "../diverging.js";
 import { element, fill } from "../dom.js";
@@ -12,6 +12,7 @@ import { Compare } from "./heads-compare.js";
 import { HeadsGrid } from "./heads-grid.js";
 import { OneHead } from "./heads-one.js";
 import { RoleBar } from "./heads-roles.js";
+import { Why } from "./heads-why.js";
 
 /**
  * @import { Context } from "../app.js"
@@ -44,6 +45,8 @@ class Heads {
     this.grid = null;
     /** @type {OneHead} */
     this.one = null;
+    /** @type {Why} */
+    this.why = null;
     /** @type {Head} */
     this.opened = null;
     // The weights of the heads that are shown, by side and head.
@@ -175,7 +178,11 @@ class Heads {
     // The other models and texts are not those of the view "steps".
     const hasSteps = !context.source.offline && compare.side === "a" && !compare.model;
     const moved = this.moved.bind(this);
-    this.one = new OneHead(summary, t, moved, hasSteps);
+    // A difference has no score, and a report no model.
+    const hasScores = !context.source.offline && compare.side !== "d";
+    const go = this.follow.bind(this);
+    this.why = hasScores ? new Why(context, summary.tokens, go) : null;
+    this.one = new OneHead(summary, t, moved, hasSteps, this.why?.element);
     roles.show(summary, compare.modelShown(this.text));
     const scores = element(
       "section.roles",
@@ -204,9 +211,35 @@ class Heads {
    * @param {boolean} isPinned
    */
   moved(query, key, isPinned) {
-    if (isPinned) this.context.remember({ query, key });
+    if (isPinned) {
+      this.context.remember({ query, key });
+      this.explain(query, key);
+    }
     this.arcs.turn(query, isPinned);
     this.compare.mark(query, key);
+  }
+
+  /**
+   * Say why the open head gives a key its weight.
+   * @param {number} query
+   * @param {number} key
+   */
+  explain(query, key) {
+    const { compare, opened, text, why } = this;
+    const [layer, head] = opened;
+    const asked = { ...compare.params(text, compare.side), layer, head, query, key };
+    why?.show(asked).catch((error) => this.context.failed(error));
+  }
+
+  /**
+   * Open the head that wrote a part, at the token where it wrote it.
+   * @param {number} layer
+   * @param {number} head
+   * @param {number} query
+   */
+  async follow(layer, head, query) {
+    this.context.remember({ query, key: null });
+    await this.choose(layer, head);
   }
 
   /** @param {number} heads */
@@ -268,6 +301,7 @@ class Heads {
     if (signal.aborted) return;
     this.one.show(layer, head, whole, { query, key }, this.look);
     compare.mark(query, key);
+    this.explain(query, key);
     this.grid.mark(layer, head);
     this.frame.dataset.drawn = "";
   }
@@ -332,8 +366,12 @@ class Heads {
     const note = { x: 40 + bar.width, y: 12, size: 12, fill: "quiet", text };
     const legend = { width: bar.width + 260, height: 20, marks: [...bar.marks, note] };
     const open = stacked([compare.figure(), one.map.figure(one.name), legend]);
-    const figure = stacked([this.arcs.arcs.figure(), sideBySide([grid.figure(), open])]);
-    return { ...figure, height: figure.height + 16 };
+    const arcs = this.arcs.arcs.figure();
+    const sentence = look.diverging
+      ? undefined
+      : whereItLooks(this.context.t, this.opened, this.arcs.arcs);
+    const figure = stacked([arcs, sideBySide([grid.figure(), open])]);
+    return { ...figure, height: figure.height + 16, card: sideBySide([arcs, open]), sentence };
   }
 }
 

@@ -1,11 +1,10 @@
 // The view "prompt": a text with the arcs of its heads, what the model predicts of it while it is
 // typed, and what changes when heads are taken away. Without a model, the worked example.
-import { Arcs } from "../arcs.js";
+import { Arcs, whereItLooks } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
 import { choice, menu, progress, slider } from "../controls.js";
 import { button, element, fill } from "../dom.js";
 import { sideBySide, stacked, textWidth } from "../figure.js";
-import { decimal } from "../numbers.js";
 import { newest } from "../source.js";
 import { TypedText } from "../typed-text.js";
 import { Bars } from "./prompt-bars.js";
@@ -218,15 +217,8 @@ class Prompt {
 
   tell() {
     const [layer, head] = this.shown.at(-1);
-    const { key, weight } = this.arcs.strongest();
-    const { words, query } = this.arcs;
-    const places = {
-      layer,
-      head,
-      query: words[query].trim(),
-      key: words[key].trim(),
-      weight: decimal(weight),
-    };
+    const { query } = this.arcs;
+    const { key } = this.arcs.strongest();
     const place = new URLSearchParams({
       said: this.text.text,
       layer: String(layer),
@@ -235,7 +227,7 @@ class Prompt {
       key: String(key),
     });
     const link = element("a.more", { href: `#heads?${place}` }, this.t("prompt.map"));
-    fill(this.why, this.t("prompt.why", places), " ", link);
+    fill(this.why, whereItLooks(this.t, [layer, head], this.arcs), " ", link);
   }
 
   /**
@@ -290,7 +282,12 @@ class Prompt {
     const arcs = this.arcs.figure();
     const [bars, heads] = [this.bars.figure(), this.heads.figure()];
     const figure = stacked([head, arcs, sideBySide([heads, bars])]);
-    return { ...figure, height: figure.height + 20 };
+    return {
+      ...figure,
+      height: figure.height + 20,
+      card: sideBySide([arcs, bars]),
+      sentence: title.text,
+    };
   }
 }
 

@@ -285,7 +285,8 @@ class Steps {
   figure() {
     const notes = [this.t("steps.hidden")];
     const matrices = pictureOf(this.pipeline, this.explained.title, this.scales(), notes);
-    return stacked([matrices, this.walk.figure()]);
+    const walk = this.walk.figure();
+    return { ...stacked([matrices, walk]), card: walk };
   }
 
   /** The largest weight of the word that is explained. */

@@ -96,7 +96,8 @@ class Training {
 
   /** Ask how the run is, and again for as long as the view is open and the studio answers. */
   async follow() {
-    if (await this.ask()) setTimeout(() => this.askAgain(), INTERVAL);
+    const isThere = await this.ask();
+    if (isThere && !this.context.source.offline) setTimeout(() => this.askAgain(), INTERVAL);
   }
 
   async askAgain() {
@@ -115,9 +116,12 @@ class Training {
       const [first, last] = this.zoom.span ?? [];
       const over = this.others.chosen;
       const smoothing = SMOOTHING[this.smoothing];
-      const params = { smoothing, version: this.run?.version, first, last, over };
-      const answer = await source.json("training", params, { signal });
+      const params = { smoothing, first, last, over };
+      const version = this.run?.version;
+      const answer = await source.json("training", { ...params, version }, { signal });
       this.run = { ...this.run, ...answer };
+      // A file of this view has nothing to add it to.
+      source.recording?.("training", params, { ...this.run, changed: true });
       this.standing.show(this.run);
       if (answer.changed) this.show();
       fill(this.notice);

@@ -1,0 +1,38 @@
+// Bundles the studio's scripts and style sheets: node bundle.mjs
+import { rm } from "node:fs/promises";
+import { build } from "esbuild";
+
+const STATIC = "glasshead/studio/static";
+const BUNDLES = "glasshead/studio/bundles";
+
+// A script that is no module is strict as well.
+const strict = { compilerOptions: { alwaysStrict: true } };
+const shared = { minify: true, charset: "utf8", target: "es2022", logLevel: "warning" };
+const script = { ...shared, entryPoints: [`${STATIC}/app.js`], bundle: true, tsconfigRaw: strict };
+
+await rm(BUNDLES, { recursive: true, force: true });
+// For a server: the code of each view is a file of its own.
+await build({
+  ...script,
+  format: "esm",
+  splitting: true,
+  sourcemap: true,
+  outdir: BUNDLES,
+  chunkNames: "[name]-[hash]",
+});
+// For a report, which is one file.
+const whole = { ...script, format: "iife" };
+await build({ ...whole, outfile: `${BUNDLES}/report.js` });
+// For a page that works without a server.
+const live = [`${STATIC}/live/page.js`];
+await build({
+  ...whole,
+  entryPoints: live,
+  globalName: "glasshead",
+  outfile: `${BUNDLES}/live.js`,
+});
+await build({
+  ...shared,
+  entryPoints: [`${STATIC}/*.css`, `${STATIC}/views/*.css`],
+  outdir: BUNDLES,
+});

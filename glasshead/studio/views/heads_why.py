@@ -1,0 +1,166 @@
+"""Why a head gives a key its weight: the parts of their score, by what components wrote."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import glasshead as gh
+from glasshead.message import _
+from glasshead.studio.background_jobs import Cache, Refusal, TooMuch, Work
+from glasshead.studio.panel import Panel
+from glasshead.studio.parameters import HeadPlace, Place
+from glasshead.studio.studio import Studio
+from glasshead.studio.subject import ModelPass, check_place
+from glasshead.studio.views.heads import ReadText, is_there, reading_of
+from glasshead.watching import UnseenError
+from glasshead.watching.analytics import Component, ScoreParts
+
+if TYPE_CHECKING:
+    from glasshead.studio.routes import Routes
+
+WORDS = {
+    "why.ask": _("Why this weight?"),
+    "why.title": _("Why “{query}” looks at “{key}”"),
+    "why.told": _(
+        "The score of this pair, minus the mean score of the other keys that the query sees "
+        "({count}), is {contrast}. Weights depend on this difference alone. Each bar is the part "
+        "of it that one component of the model wrote."
+    ),
+    "why.side": _("Parts of"),
+    "why.key": _("the key"),
+    "why.query": _("the query"),
+    "why.component": _("Component"),
+    "why.part": _("Part"),
+    "why.rest": _("{count} others"),
+    "why.sum": _("Sum"),
+    "why.wait": _("Splitting the score…"),
+    "why.alone": _("The query sees no other key, so its weight depends on no score."),
+}
+
+# Components that are shown by themselves.
+_SHOWN = 8
+# Texts whose residual streams are remembered.
+_TEXTS = 2
+
+
+class Reasons:
+    """Splits scores of a studio's models, and remembers the last texts.
+
+    Args:
+        studio: The studio that holds the models.
+    """
+
+    def __init__(self, studio: Studio) -> None:
+        self._studio = studio
+        self._seen: Cache[gh.Seen] = Cache(_TEXTS)
+
+    def why(self, of: "ReadCell", work: Work) -> dict[str, Any]:
+        """Return the parts of the score of a query and a key, of both sides.
+
+        Errors: a `Refusal` if there is no such text, layer, head, query or key, or the scores of
+        this layer do not follow from what modules wrote; `TooMuch` beyond the memory.
+        """
+        reading = reading_of(self._studio, of.text, work, of.model)
+        check_place("layer", of.layer, len(reading.layers))
+        check_place("head", of.head, reading.heads[of.layer])
+        check_place("query", of.query, reading.length)
+        check_place("key", of.key, reading.length)
+        subject = self._studio.model(of.model)
+        place = subject, subject.version, of.text
+        seen = self._seen.get(place, lambda: self._watched(of, reading, work), work.follow, work)
+        try:
+            with torch.no_grad():
+                return reasons(seen, reading.layers, of.layer, of.head, of.query, of.key)
+        except (UnseenError, ValueError) as error:
+            raise Refusal(
+                "the scores of {layer} do not follow from what modules of the model wrote. Choose "
+                "another layer.",
+                layer=reading.layers[of.layer],
+            ) from error
+
+    def _watched(self, of: "ReadCell", reading: ModelPass, work: Work) -> gh.Seen:
+        work.report("why.wait", 0, 1)
+        reader, budget = self._studio.model(of.model).reader(), self._studio.limits.memory
+        with torch.no_grad(), gh.watch(reader.model, keep="parts", budget=budget) as seen:
+            reader.read(reading.tokens[None])
+            if seen.missing:
+                raise TooMuch(
+                    "what the modules wrote for this text would take more memory than is allowed. "
+                    "Choose a shorter text."
+                )
+        return seen
+
+
+def reasons(
+    seen: gh.Seen, layers: Sequence[str], layer: int, head: int, query: int, key: int
+) -> dict[str, Any]:
+    """Return the parts of the score of a query and a key less the mean of the other keys'.
+
+    Args:
+        seen: What a watch has seen, with parts.
+        layers: The names of the layers.
+        layer, head: The head.
+        query, key: Their places.
+
+    Returns: the `score`, the `contrast`, the number of `others`, and for "key" and "query" the
+    largest `parts`, each with its name and the layer and head that wrote it, the `rest` and the
+    number of components in it.
+
+    Errors: as of `score_parts`.
+    """
+    parts = gh.score_parts(seen, layers[layer], head=head, query=query)
+    visible = parts.visible[0]
+    places = {
+        call.parts.context.order: layers.index(name)
+        for name, watched in seen.layers.items()
+        for call in watched.last_text
+        if call.parts is not None and name in layers
+    }
+    others = int(visible.sum()) - int(visible[key])
+    sides = {side: _side(parts, key, side, places) for side in ("key", "query")}
+    contrast = float(parts.contrast(key).sum())
+    return {"score": float(parts.score[key]), "contrast": contrast, "others": others, **sides}
+
+
+def _side(parts: ScoreParts, key: int, side: str, places: dict[int, int]) -> dict[str, Any]:
+    """Return the largest parts of one side, and the sum of the others."""
+    values = parts.contrast(key, side=side)
+    order = values.abs().argsort(descending=True).tolist()
+    shown = [at for at in order[:_SHOWN] if values[at]]
+    return {
+        "parts": [_part(parts.components[at], float(values[at]), places) for at in shown],
+        "rest": float(values.sum() - values[shown].sum()),
+        "count": len(order) - len(shown),
+    }
+
+
+def _part(one: Component, part: float, places: dict[int, int]) -> dict[str, Any]:
+    layer = None if one.head is None else places.get(one.place)
+    return {"name": str(one), "layer": layer, "head": one.head, "part": part}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadCell(ReadText, HeadPlace):
+    """A query and a key of a head of a layer that has read a text."""
+
+    query: Place
+    key: Place
+
+
+def _add_routes(routes: "Routes") -> None:
+    studio = routes.studio
+    known = Reasons(studio)
+
+    @routes.json("/why", is_read=lambda of: is_there(studio, of.text, of.model))
+    def why(work: Work, of: ReadCell) -> dict[str, Any]:
+        """Return the parts of the score of a query and a key, by the components that wrote them.
+
+        400 if there is no such layer, head, query or key, or its scores cannot be split, 413 if the
+        text takes too much memory.
+        """
+        return known.why(of, work)
+
+
+PANEL = Panel(words=WORDS, routes=_add_routes)

@@ -1,0 +1,67 @@
+"""The bundled scripts: complete, small, and safe inside a page."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from glasshead.studio.page import bundles, page, style_sheet
+from glasshead.studio.views.table import VIEWS
+
+STUDIO = Path(__file__).parents[2] / "glasshead" / "studio"
+MAPS = {name: json.loads(text) for name, text in bundles().items() if name.endswith(".map")}
+
+
+def compressed(*texts):
+    return sum(len(gzip.compress(text.encode())) for text in texts)
+
+
+def imported(name):
+    """A bundle and what it imports as it starts."""
+    found = {name}
+    for other in re.findall(r'(?:from|import)"\./([^"]+)"', bundles()[name]):
+        found |= imported(other)
+    return found
+
+
+def test_every_module_is_in_a_bundle_and_its_source_map():
+    sources = {source for found in MAPS.values() for source in found["sources"]}
+    modules = {f"../{one.relative_to(STUDIO)}" for one in STUDIO.joinpath("static").rglob("*.js")}
+    # What works without a server comes with no studio that has one.
+    assert sources == {name for name in modules if not name.startswith("../static/live/")}
+    for name in MAPS:
+        code = bundles()[name.removesuffix(".map")]
+        assert code.rstrip().endswith(f"//# sourceMappingURL={name}")
+
+
+def test_every_view_has_its_code():
+    table = STUDIO.joinpath("static", "views", "table.js").read_text(encoding="utf-8")
+    named = re.findall(r"^  (\w+): \(\) => import", table, re.MULTILINE)
+    assert named == [view.name for view in VIEWS]
+
+
+def test_a_browser_receives_little():
+    every = {name: text for name, text in bundles().items() if name.endswith(".js")}
+    del every["report.js"], every["live.js"]
+    for view in VIEWS:
+        (own,) = (name for name in every if re.fullmatch(rf"{view.name}-\w+\.js", name))
+        first = imported("app.js") | imported(own)
+        code = [every[name] for name in first]
+        assert 20_000 < compressed(page(), style_sheet(), *code) <= 46_000
+    assert compressed(page(), style_sheet(), *every.values()) <= 105_000
+
+
+@pytest.mark.parametrize("markup", ["</script", "<script", "<!--"])
+def test_no_script_ends_its_element(markup):
+    assert all(markup not in bundles()[name].lower() for name in ("report.js", "live.js"))
+
+
+def test_a_report_has_all_code_in_one_script():
+    assert imported("report.js") == {"report.js"}
+    assert "import(" not in bundles()["report.js"]
+
+
+def test_a_script_that_is_no_module_is_strict():
+    assert bundles()["report.js"].startswith('"use strict";')

@@ -1,0 +1,85 @@
+"""What a page gives to others: a link, a picture, a card, and a file that needs no studio."""
+
+import pytest
+from PIL import Image
+
+from studio.conftest import address, share
+from studio.small_runs import SmallRun
+
+VIEWS = ("heads", "atlas", "prompt", "model", "steps")
+NUMBERS = """() => [...document.querySelectorAll("main td.number, main [data-value]")]
+  .filter((one) => one.checkVisibility()).map((one) => one.innerText).slice(0, 40)"""
+
+
+def saved(page, kind, folder):
+    with page.expect_download() as download:
+        share(page, kind)
+    file = folder / download.value.suggested_filename
+    download.value.save_as(file)
+    return file
+
+
+def shows_the_same(looking, url, folder, view, tmp_path):
+    look = looking(url)
+    page = look.open(f"#{view}")
+    page.wait_for_selector(f".view.{view} .body[data-drawn]")
+    before = page.evaluate(NUMBERS)
+    title, shown = page.title(), address(page).partition("#")[2]
+    file = saved(page, "HTML file", tmp_path)
+    assert file.name == f"glasshead-{view}.html"
+    text = file.read_text(encoding="utf-8")
+    assert str(folder) not in text
+    alone = looking("file://")
+    alone.page.goto(file.as_uri())
+    alone.page.wait_for_selector(f".view.{view} .body[data-drawn]")
+    assert alone.page.title() == title
+    assert alone.page.evaluate(NUMBERS) == before
+    assert address(alone.page).endswith(f"#{shown}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_file_shows_what_the_view_showed(looking, serving, folder, tmp_path, view):
+    shows_the_same(looking, serving(folder).url, folder, view, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_file_shows_an_alignment(looking, serving, word_translator, tmp_path):
+    url = serving(word_translator).url
+    shows_the_same(looking, url, word_translator, "alignment", tmp_path)
+
+
+@pytest.mark.slow
+def test_a_file_shows_a_training_run(looking, serving, tmp_path):
+    run = SmallRun(tmp_path).go(3).folder.path
+    shows_the_same(looking, serving(run).url, run, "training", tmp_path)
+
+
+def test_a_card_is_a_picture_with_a_sentence(looking, serving, tmp_path):
+    page = looking(serving().url).open("#steps")
+    file = saved(page, "Card", tmp_path)
+    assert file.name == "glasshead-steps-card.png"
+    with Image.open(file) as card:
+        assert card.size == (1200, 630)
+        # Not one color: there is a picture, and below it letters.
+        assert len(card.convert("RGB").getcolors(2**20)) > 50
+        sentence = card.crop((0, 480, 1200, 590)).convert("RGB")
+        assert len(sentence.getcolors(2**20)) > 5
+
+
+def test_a_link_is_copied_or_shown(looking, serving):
+    page = looking(serving().url).open("#steps")
+    page.locator("details.share > summary").click()
+    page.get_by_role("button", name="Link").click()
+    link = page.get_by_role("textbox", name="Link")
+    assert link.input_value() == page.url
+    assert "opens this view" in page.locator(".share [role=status]").inner_text()
+    page.keyboard.press("Escape")
+    assert not link.is_visible()
+
+
+def test_a_studio_that_has_ended_is_told(looking, serving):
+    page = looking(serving().url, expected=("net::ERR_", "Failed to load")).open("#steps")
+    page.route("**/api/file*", lambda route: route.abort())
+    share(page, "HTML file", close=False)
+    page.get_by_text("The studio does not answer.").wait_for()
