@@ -21,13 +21,14 @@ await build({
   chunkNames: "[name]-[hash]",
 });
 // For a report, which is one file.
-await build({ ...script, format: "iife", outfile: `${BUNDLES}/report.js` });
-// For a page that computes everything itself, which has three views.
+const whole = { ...script, format: "iife" };
+await build({ ...whole, outfile: `${BUNDLES}/report.js` });
+// For a page that works without a server, which has three views.
 const others = ["alignment", "atlas", "model", "picture", "training"];
 await build({
-  ...script,
-  entryPoints: [`${STATIC}/live.js`],
-  format: "iife",
+  ...whole,
+  entryPoints: [`${STATIC}/live/page.js`],
+  globalName: "glasshead",
   outfile: `${BUNDLES}/live.js`,
   external: others.map((view) => `./${STATIC}/views/${view}.js`),
 });

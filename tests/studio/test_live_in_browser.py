@@ -46,7 +46,7 @@ def look(page, looking):
 
 
 ASK = """async ([kind, path, params]) => {
-  const answer = await glasshead[kind](path, params);
+  const answer = await glasshead.sources[0][kind](path, params);
   return answer?.values ? { values: [...answer.values], shape: answer.shape,
     hidden: [...answer.values].map((each) => Object.is(each, -0)) } : answer;
 }"""
@@ -67,7 +67,7 @@ class Live:
         return tensor, torch.tensor(found["hidden"]).reshape(found["shape"])
 
     def send(self, text):
-        return self.page.evaluate("(text) => glasshead.send(text)", text)
+        return self.page.evaluate("(text) => glasshead.sources[0].send(text)", text)
 
 
 def close(found, expected, within=1e-4):

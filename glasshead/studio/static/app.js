@@ -289,6 +289,9 @@ export class Page {
     for (const [view, link] of Object.entries(this.links)) {
       link.ariaCurrent = view === name ? "page" : null;
       link.classList.toggle("absent", this.about.views[view] !== null);
+      // What a model of another kind would have is no place to go.
+      const never = this.about.subject.kind !== null && this.about.views[view] === `${view}.none`;
+      link.hidden = never && view !== name;
     }
     this.shown = name;
     this.drawing = null;

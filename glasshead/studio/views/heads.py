@@ -38,6 +38,7 @@ WORDS = {
     "heads.reading": _("The model is reading…"),
     "heads.naming": _("Finding the roles of the heads…"),
     "heads.storing": _("Storing the maps…"),
+    "heads.pass": _("{stage} {done} of {of}"),
     "heads.said": _("Tokens: {tokens}. Layers: {layers}. Heads: {heads}."),
     "heads.cut": _("The text is cut: the model read {tokens} of its {of} tokens."),
     # Controls

@@ -32,6 +32,14 @@ if TYPE_CHECKING:
 WORDS = {
     "prompt.title": _("Prompt"),
     "prompt.none": _("No model loaded. Start the studio with a model folder."),
+    "prompt.what": _(
+        "This page shows where the attention heads of a model look in your text, and what the "
+        "model predicts."
+    ),
+    "prompt.what.example": _(
+        "This page computes the attention of a sentence: how much each word looks at each other "
+        "word."
+    ),
     "prompt.text": _("Type a text to see what the model predicts"),
     "prompt.empty": _("Enter at least one word, or choose a text."),
     "prompt.words": _("The text; move between tokens with the arrow keys"),

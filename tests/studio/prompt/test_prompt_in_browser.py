@@ -341,3 +341,31 @@ def test_a_masked_language_model_fills_a_blank(looking, serving, tmp_path):
     expect(page.locator(".loss")).to_have_text(
         "Write [MASK] in place of a word to see what the model puts there."
     )
+
+
+def test_while_the_model_is_loaded_the_page_says_so_and_shows_no_dead_control(
+    looking, serving, folder
+):
+    look = looking(serving(folder).url)
+    page, held = look.page, []
+    page.route("**/api/prompt?*", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
+    page.goto(f"{look.url}{PLACE}", wait_until="commit")
+    page.get_by_text("Loading the model…").wait_for()
+    page.get_by_text("This page shows where the attention heads of a model look").wait_for()
+    assert page.locator(".stage").count() == 0
+    held.pop().continue_()
+    page.wait_for_selector(".stage .bars td")
+    drawn(page)
+    assert page.locator(".progress").count() == 0
+
+
+def test_views_of_other_kinds_of_models_have_no_tab(looking, serving, folder):
+    look = looking(serving(folder).url)
+    page = look.open(PLACE)
+    tabs = "(all) => all.filter((each) => each.offsetParent).map((each) => each.hash.split('?')[0])"
+    own = ["#prompt", "#steps", "#heads", "#atlas", "#model", "#training"]
+    assert page.locator("nav a").evaluate_all(tabs) == own
+    # An address that names one says why it is not there.
+    look.go("#picture")
+    assert page.locator("nav a").evaluate_all(tabs) == [*own[:5], "#picture", own[5]]
+    assert page.locator("p.note").is_visible()

@@ -56,6 +56,7 @@ class Heads {
     this.newOpening = newest(context.signal);
     const turned = () => this.showSide().catch((error) => this.failed(error));
     this.compare = new Compare(context, () => this.read(this.text), turned);
+    this.settings = this.controls();
     this.roles = new RoleBar(context, () => this.arrange(), turned);
     this.arcs = new HeadArcs(
       context,
@@ -75,7 +76,9 @@ class Heads {
   async start() {
     const { compare, context } = this;
     const comparing = context.source.offline ? null : [compare.picker.element, compare.models];
-    const top = element("div.top", this.picker?.element, comparing, this.count, this.controls());
+    // What changes a picture comes with it.
+    this.settings.hidden = true;
+    const top = element("div.top", this.picker?.element, comparing, this.count, this.settings);
     fill(this.frame, top, this.origin, this.shown);
     fill(this.shown, progress(context.t("heads.opening")));
     const text = await firstText(context, this.origin);
@@ -133,7 +136,11 @@ class Heads {
     this.shown.style.minHeight = `${this.shown.offsetHeight}px`;
     fill(this.shown, bar);
     /** @param {Progress} reached */
-    const onProgress = ({ stage, done, of }) => bar.show(of > 1 ? done / of : null, t(stage));
+    const onProgress = ({ stage, done, of }) => {
+      const isCounted = of > 1;
+      const places = { stage: t(stage), done: done + 1, of };
+      bar.show(isCounted ? done / of : null, isCounted ? t("heads.pass", places) : t(stage));
+    };
     const params = { text, model: compare.model || null };
     const first = await source.stream("heads/reading", params, { signal, onProgress });
     await compare.load(text, first, { signal, onProgress });
@@ -166,6 +173,7 @@ class Heads {
     const { context, summary, compare, roles } = this;
     const { t, picture } = context;
     this.tellCount(maps.shape[0]);
+    this.settings.hidden = false;
     this.grid = new HeadsGrid(summary, maps, t, (layer, head) => this.choose(layer, head));
     // The other models and texts are not those of the view "steps".
     const hasSteps = !context.source.offline && compare.side === "a" && !compare.model;

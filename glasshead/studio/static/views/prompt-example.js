@@ -56,6 +56,7 @@ export class Example {
     const how = t("shell.how");
     fill(
       this.frame,
+      element("p.quiet.what", t("prompt.what.example")),
       this.text.element,
       element(
         "div.stage",

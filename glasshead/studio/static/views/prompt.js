@@ -2,7 +2,7 @@
 // typed, and what changes when heads are taken away. Without a model, the worked example.
 import { Arcs, whereItLooks } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
-import { choice, menu, slider } from "../controls.js";
+import { choice, menu, progress, slider } from "../controls.js";
 import { button, element, fill } from "../dom.js";
 import { sideBySide, stacked, textWidth } from "../figure.js";
 import { newest } from "../source.js";
@@ -54,6 +54,9 @@ class Prompt {
     );
     this.bars = new Bars(t, (text) => this.follow(text));
     this.undoing = element("div.undoing");
+    this.waiting = progress(t("heads.opening"));
+    /** @type {HTMLElement} */
+    this.stage = null;
     this.legend = element("p.legend");
   }
 
@@ -96,16 +99,14 @@ class Prompt {
         this.takes = value === "take";
       },
     );
-    fill(
-      this.frame,
-      this.text.element,
-      element(
-        "div.stage",
-        element("div.sentence", this.arcs.element, this.why),
-        element("aside", this.bars.element, controls),
-        element("section.all", mode, this.heads.element, this.legend, this.undoing),
-      ),
+    this.stage = element(
+      "div.stage",
+      element("div.sentence", this.arcs.element, this.why),
+      element("aside", this.bars.element, controls),
+      element("section.all", mode, this.heads.element, this.legend, this.undoing),
     );
+    const what = element("p.quiet.what", t("prompt.what"));
+    fill(this.frame, what, this.text.element, this.waiting);
   }
 
   typed() {
@@ -129,12 +130,14 @@ class Prompt {
   }
 
   /** Ask what the model predicts. */
-  ask() {
+  async ask() {
     const { source } = this.context;
-    return this.text.ask(async (signal) => {
+    await this.text.ask(async (signal) => {
       const { without = null, top = null, temperature = null } = this.state;
       const params = { text: this.text.words, without };
       const told = await source.json("prompt", { ...params, top, temperature }, { signal });
+      // Controls come with what they change.
+      if (!this.stage.isConnected) this.frame.append(this.stage);
       this.told = told;
       // The head stays the same while one types, and other views open it.
       this.context.remember({ heads: listed(this.shown) });
@@ -148,6 +151,7 @@ class Prompt {
       this.heads.show(told.heads, maps);
       this.draw(heads);
     });
+    if ("drawn" in this.frame.dataset) this.waiting.remove();
   }
 
   /** The heads whose arcs are shown, of those that there are. */

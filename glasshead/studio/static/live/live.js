@@ -1,16 +1,16 @@
 // The data of a page without a server: what the page holds, and what it works out itself, the
 // example and the story model.
-import { given } from "./dom.js";
-import { exampleOf } from "./live/example.js";
-import { Reading } from "./live/reading.js";
-import { StoryModel } from "./live/story-model.js";
-import { Tokens, visible } from "./live/tokens.js";
-import { Refused, Report, keyOf, sources } from "./source.js";
+import { given } from "../dom.js";
+import { exampleOf } from "./example.js";
+import { Reading } from "./reading.js";
+import { StoryModel } from "./story-model.js";
+import { Tokens, visible } from "./tokens.js";
+import { Refused, Report, keyOf, sources } from "../source.js";
 
 /**
- * @import { Parameters, Tensor } from "./source.js"
- * @import { ExampleTables } from "./live/example.js"
- * @import { StoryConfig } from "./live/story-model.js"
+ * @import { Parameters, Tensor } from "../source.js"
+ * @import { ExampleTables } from "./example.js"
+ * @import { StoryConfig } from "./story-model.js"
  */
 
 /**
@@ -35,7 +35,7 @@ const PASSES = 8;
 class Live extends Report {
   offline = false;
 
-  /** @param {import("./source.js").Answers & {example: ExampleTables}} answers */
+  /** @param {import("../source.js").Answers & {example: ExampleTables}} answers */
   constructor(answers) {
     super(answers);
     this.example = answers.example;
@@ -71,7 +71,7 @@ class Live extends Report {
   /**
    * @param {string} path
    * @param {Parameters} [params]
-   * @param {import("./source.js").Options} [options]
+   * @param {import("../source.js").Options} [options]
    * @returns {Promise<any>}
    */
   async stream(path, params, { onProgress } = {}) {
@@ -288,6 +288,3 @@ async function held(id) {
 const answers = JSON.parse(document.getElementById("answers").textContent);
 const live = new Live(answers);
 sources.push(live);
-// For those who ask it in the console.
-Reflect.set(window, "glasshead", live);
-import("./app.js");
