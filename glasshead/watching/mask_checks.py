@@ -47,6 +47,8 @@ class MaskChecks:
         self._met: set[str] = set()
         self._inverted: dict[str, None] = {}
         self._directed: set[str] = set()
+        # The last mask of positions that is not inverted, and of which scores.
+        self._upright: tuple[Mask | None, tuple[Any, ...]] = (None, ())
         self._padded: dict[str, Bool[Tensor, "batch keys"]] = {}
 
     @property
@@ -65,7 +67,7 @@ class MaskChecks:
         if name not in self._directed and problem.scores_shape[-2] > 1:
             # Later calls of a layer have the mask of its first.
             self._directed.add(name)
-            if not info.crossing and _is_inverted(problem):
+            if not info.crossing and not self._is_upright(problem):
                 self._inverted[name] = None
         stated = next((one for one in self._expected.items() if name in one[1][0]), None)
         if stated is not None:
@@ -75,6 +77,18 @@ class MaskChecks:
                 self._compare(name, mask, problem, info)
         if name in self._directed and (stated is None or name in self.unexpected):
             self.settled.add(name)
+
+    def _is_upright(self, problem: Problem) -> bool:
+        """Return whether a mask is not inverted, asked once of positions that layers share."""
+        mask, scores = problem.mask, (problem.scores_shape, problem.offset)
+        shared = mask is not None and mask.of_positions and not problem.biases
+        if not shared or isinstance(problem.offset, Tensor):
+            return not _is_inverted(problem)
+        if self._upright[0] is not mask or self._upright[1] != scores:
+            if _is_inverted(problem):
+                return False
+            self._upright = mask, scores
+        return True
 
     def warn(self) -> None:
         """Warn of masks that are inverted, or other than stated, and of stated ones without use."""

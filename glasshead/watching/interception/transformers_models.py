@@ -35,6 +35,8 @@ _Function = Callable[..., Any]
 _signature = lru_cache(maxsize=64)(inspect.signature)
 # Without a mask these functions hide nothing; all others are causal where the module is.
 _HIDING_NOTHING = ("eager", "flex_attention")
+# As PyTorch aligns it; what is known of it for one layer is known for all.
+_CAUSAL = causal(offset=0)
 _ARGUMENTS = {"query", "key", "value", "attention_mask", "scaling"}
 # By these names each model of transformers 4 defines its own.
 _EAGER_FUNCTIONS = (
@@ -341,7 +343,7 @@ def _sees(
     if tensor is None:
         if name in _HIDING_NOTHING or not is_causal or queries == 1:
             return _Sees(None, None, last)
-        return _Sees(causal(offset=0), None, 0)
+        return _Sees(_CAUSAL, None, 0)
     if not isinstance(tensor, Tensor):
         # A BlockMask of FlexAttention, which holds its `mask_mod`.
         mask = RuleMask(tensor.mask_mod, query.shape[0])
