@@ -33,9 +33,10 @@ def deepseek():
     return model
 
 
-def test_compressed_keys_are_kept_and_a_sinkhorn_softmax_is_no_attention():
+@pytest.mark.parametrize("mixers", [False, True])
+def test_compressed_keys_are_kept_and_a_sinkhorn_softmax_is_no_attention(mixers):
     model, tokens = deepseek(), models.tokens(2, LENGTH)
-    with torch.no_grad(), gh.watch(model, [gh.Received()], keep="weights") as seen:
+    with torch.no_grad(), gh.watch(model, [gh.Received()], keep="weights", mixers=mixers) as seen:
         expected = model(tokens, output_attentions=True).attentions
     assert list(seen) == [f"model.layers.{layer}.self_attn" for layer in range(3)]
     # One for each two tokens, and one for each three.
