@@ -109,9 +109,9 @@ class PlainCall:
             query.requires_grad or key.requires_grad or value.requires_grad
         ):
             return StreamingAttention.apply(query, key, value, self, program, rows)
-        context = torch.empty(program.shape, dtype=torch.float32, device=_CPU)
+        context = torch.empty(program.shape, dtype=program.dtype, device=_CPU)
         program.run({"query": query, "key": key, "value": value, "context": context, **rows.given})
-        return context if query.dtype is torch.float32 else context.to(query.dtype)
+        return context if context.dtype is query.dtype else context.to(query.dtype)
 
     def _forward(
         self, layout: tuple[object, ...], extents: tuple[int, ...], *inputs: Tensor
@@ -248,8 +248,9 @@ class StreamingAttention(torch.autograd.Function):
         rows: KeySpans,
     ) -> Tensor:
         """Compute the context, and keep two numbers of each row."""
-        context = torch.empty(program.shape, dtype=torch.float32, device=_CPU)
-        stats = context.new_empty((*program.shape[:2], ROW_STATS, program.shape[2]))
+        context = torch.empty(program.shape, dtype=program.dtype, device=_CPU)
+        shape = (*program.shape[:2], ROW_STATS, program.shape[2])
+        stats = torch.empty(shape, dtype=torch.float32, device=_CPU)
         inputs = {"query": query, "key": key, "value": value}
         program.run({**inputs, "context": context, "rows": stats, **rows.given})
         # These two are as far apart as no third one is.
@@ -257,7 +258,7 @@ class StreamingAttention(torch.autograd.Function):
         # What the operator saves, as a checkpoint may compute one and then the other.
         ctx.save_for_backward(query, key, value, rows.bounds, _OFFSETS, of_rows)
         ctx.call, ctx.rows, ctx.shapes = call, rows, (query.shape, key.shape, value.shape)
-        return context if query.dtype is torch.float32 else context.to(query.dtype)
+        return context if context.dtype is query.dtype else context.to(query.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
