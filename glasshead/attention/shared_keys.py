@@ -251,7 +251,7 @@ class SharedWeights(Weights):
         self._about = replace(problem, query=query, key=nothing, value=nothing, dropout=0.0)
         rows = None
         if logsumexp is None:
-            found = reduce_by_fastest(self._problem, [LogSum(), Largest()])
+            found = reduce_by_fastest(self._problem, [LogSum(), Largest(keyed=False)])
             (logsumexp,), (weight, _, score) = found
             rows = KnownRows(score, weight)
         self._logsumexp, self._known = logsumexp, rows

@@ -90,7 +90,9 @@ class Weights(LazyMatrix):
         query, key = (x.detach().clone(memory_format=whole) for x in (problem.query, problem.key))
         self._problem = problem = replace(problem, query=query, key=key, value=key, dropout=0.0)
         if logsumexp is None:
-            (logsumexp,), (weight, _, score) = reduce_by_fastest(problem, [LogSum(), Largest()])
+            (logsumexp,), (weight, _, score) = reduce_by_fastest(
+                problem, [LogSum(), Largest(keyed=False)]
+            )
             rows = KnownRows(score, weight)
         self._logsumexp, self._known = logsumexp, rows
 
@@ -196,7 +198,7 @@ class Weights(LazyMatrix):
         if self._known is None:
             if not self._coarse:
                 return KnownRows(self._logsumexp)
-            ((weight, _, score),) = reduce_by_fastest(self._problem, [Largest()])
+            ((weight, _, score),) = reduce_by_fastest(self._problem, [Largest(keyed=False)])
             self._known = KnownRows(score, weight)
         return self._known
 

@@ -185,10 +185,7 @@ class Fused:
         self, problem: Problem, reductions: Sequence[Reduction], *, gradient: bool = True
     ) -> Observed:
         """Compute the context with SDPA, and the reductions in a separate pass."""
-        bare, recorder = problem.without_dropout(), None
-        if reductions and _Mode is not object and STREAMING.refusal(bare) is not None:
-            with nullcontext() if gradient else torch.no_grad():
-                recorder = _Recorder() if TRITON.refusal(bare) is None else None
+        recorder = _Recorder() if reductions and _is_worth_recording(problem) else None
         with nullcontext() if recorder is None else recorder:
             context = self.run(problem)
         known = None if recorder is None else of_rows(recorder.logsumexps, problem)
@@ -317,6 +314,16 @@ class _Recorder(_Mode):
         if func.name() in LOGSUMEXP_KERNELS:
             self.logsumexps.append(output[1])
         return output
+
+
+def _is_worth_recording(problem: Problem) -> bool:
+    """Return whether what reduces the weights is faster if it knows the logsumexps."""
+    bare = problem.without_dropout()
+    if _Mode is object:
+        return False
+    if STREAMING.refusal(bare) is not None:
+        return TRITON.refusal(bare) is None
+    return bare is problem and not problem.biases and not is_traced()
 
 
 def _mask(problem: Problem) -> tuple[Mask | None, bool]:

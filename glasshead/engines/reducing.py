@@ -32,14 +32,14 @@ def reduce_by_fastest(
         problem: The problem.
         reductions: The requested reductions.
         logsumexp: The logsumexp of each row, `[*batch, heads, queries]`, if a kernel computed it:
-            a GPU saves a pass by it.
+            a GPU saves a pass by it, and the CPU a search for the largest scores.
     """
     if not reductions:
         return []
     bare = problem.without_dropout()
     if not _is_few(problem):
         if STREAMING.refusal(bare) is None:
-            return STREAMING.observe(bare, reductions, context=False).reduced
+            return STREAMING.observe(bare, reductions, context=False, logsumexp=logsumexp).reduced
         if TRITON.refusal(bare) is None:
             return TRITON.reduce(bare, reductions, logsumexp)
     with without_autocast(problem.query.device):

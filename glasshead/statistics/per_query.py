@@ -109,7 +109,7 @@ class MaxWeight(PerQuery):
     axes = ("query",)
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
-        return (Largest(),)
+        return (Largest(keyed=False),)
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class MaxScore(Statistic):
     axes = ()
 
     def reductions(self, problem: Problem) -> tuple[Reduction, ...]:
-        return (Largest(),)
+        return (Largest(keyed=False),)
 
     def finish(
         self, problem: Problem, *reduced: tuple[Tensor, ...]

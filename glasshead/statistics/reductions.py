@@ -157,7 +157,12 @@ class Largest(Reduction):
     """Largest weight of each query, its key (the first of equals), and the largest score.
 
     Where a query sees nothing they are 0, -1 and -inf.
+
+    Args:
+        keyed: Whether the key is read; if not, it may be -1.
     """
+
+    keyed: bool = True
 
     def of(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         empty = rows.empty()

@@ -290,6 +290,7 @@ def operands():
         "bias": noise(*PAIRS),
         "table": noise(BATCH, HEADS, QUERIES + KEYS - 1),
         "sink": noise(HEADS),
+        "known": noise(BATCH, HEADS, QUERIES),
     }
 
 

@@ -194,6 +194,15 @@ def test_scores_that_grow_from_part_to_part(name, last):
 
 
 @needs_tiles
+@pytest.mark.parametrize("first", [3, 500, 1100])
+@pytest.mark.parametrize("name", GROWING)
+def test_the_largest_scores_may_be_at_any_keys(name, first):
+    query, key, value = inputs_of(67, 1171, 64, 64)
+    key[:, :, first : first + 41] *= 30
+    check((query, key, value), **GROWING[name])
+
+
+@needs_tiles
 @pytest.mark.parametrize("name", GROWING)
 def test_gradients_of_scores_that_grow(name):
     upstream = torch.randn(2, 4, 67, 64).bfloat16()

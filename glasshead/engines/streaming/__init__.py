@@ -16,7 +16,8 @@ In machine code, the files of `kernels`:
 - `arguments` and `layouts` state what a kernel is called with, `streamed` what it computes,
   `processor` for which processors, `options` and `compiling` how it is compiled.
 - `sharing` shares the heads among threads. `packing` lays vectors out for products.
-- `forward` and `backward` pass over blocks. `parts` is the forward pass on matrix tiles.
+- `forward` and `backward` pass over blocks. `parts` is the forward pass on matrix tiles, and next
+  to a kernel that returned the logsumexps. `vectors` has its loops over rows.
 - `products` multiplies on registers, `tiles` on matrix tiles.
 - `weigh` is bias, mask and softmax, `exponential` its function, `sums` the reductions of weights.
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache, partial, reduce
 from hashlib import blake2b
 from operator import add
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float
@@ -173,14 +173,21 @@ class Streaming:
         *,
         gradient: bool = True,
         context: bool = True,
+        logsumexp: Tensor | None = None,
     ) -> Observed:
-        """Compute context and built-in reductions in one pass; custom reductions take a second."""
+        """Compute context and built-in reductions in one pass; custom reductions take a second.
+
+        Given about the logsumexp of each row, `[*batch, heads, queries]`, it need not find the
+        largest scores before the weights.
+        """
         with without_autocast(problem.query.device):
             taken = [reduction for reduction in reductions if knows(reduction)]
-            lowered = lower(problem)
+            lowered, spec = lower(problem), asked_for(problem, taken)
             if not context:
                 lowered = lowered._replace(value=None)
-            results = run(lowered, asked_for(problem, taken))
+            if logsumexp is not None and not spec.keyed:
+                lowered = _with_known(lowered, logsumexp)
+            results = run(lowered, spec)
             reduced = results_of(results, problem, taken)
             found = dict(zip(map(id, taken), reduced, strict=True))
             if len(taken) < len(reductions):
@@ -222,6 +229,17 @@ def _slopes(heads: tuple[int, ...], tile: Tile) -> Tensor:
     with torch.inference_mode(mode=False):
         rows = (four_axes(by_diagonal(ALiBi(one), tile), ())[..., 0, :] for one in heads)
         return reduce(add, rows).contiguous()
+
+
+def _with_known(lowered: LoweredProblem, logsumexp: Tensor) -> LoweredProblem:
+    """Add about the logsumexp of each row, if the kernels read it and it is finite."""
+    query, *_, recipe = lowered
+    others = recipe.visible, recipe.bias, recipe.table, recipe.rule
+    if any(one is not None for one in others) or not bool(logsumexp.isfinite().all()):
+        return lowered
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    known = logsumexp.detach().to(dtype).reshape(query.shape[:3])
+    return lowered._replace(recipe=recipe._replace(known=known))
 
 
 def _lengths_and_positions(problem: Problem) -> tuple[list[Tensor], Mask | None]:
@@ -306,6 +324,7 @@ def lower(problem: Problem) -> LoweredProblem:
         bias,
         recipe.table,
         recipe.sink,
+        recipe.known,
         scale,
         recipe.softcap,
         recipe.rule,
@@ -313,12 +332,64 @@ def lower(problem: Problem) -> LoweredProblem:
     return LoweredProblem(query, key, value, recipe)
 
 
+class _Spans(NamedTuple):
+    """What the queries see by a mask of positions: one span of keys each, the same in all heads.
+
+    Attributes:
+        bounds: The first key and the one after the last, `[1, 2, queries]`.
+        pairs: The pairs of a head.
+        show_all: Whether every query sees a key, and every key is seen.
+    """
+
+    bounds: Tensor
+    pairs: int
+    show_all: bool
+
+
+# Layers and steps of a model have the same masks of positions: the last few are kept.
+_SPANS: dict[tuple[object, ...], _Spans | None] = {}
+_MOST_SPANS = 8
+
+
+def _spans(problem: Problem) -> _Spans | None:
+    """Return what the queries see, if that follows from positions alone."""
+    mask, offset = problem.mask, problem.offset
+    if (
+        type(problem.query) not in ORDINARY
+        or not problem.query.is_cpu
+        or type(offset) is not int
+        or not (mask is None or mask.of_positions)
+        or is_traced()
+        or is_transformed()
+    ):
+        return None
+    queries, keys = problem.scores_shape[-2:]
+    name = mask, offset, queries, keys
+    if name not in _SPANS:
+        intervals, rest = problem.key_ranges()
+        made = None
+        if rest is None:
+            # Autograd saves no tensor of inference mode.
+            with torch.inference_mode(mode=False):
+                bounds = _bounds(problem, intervals, tuple(problem.scores_shape[:-3])).clone()
+                starts, stops = bounds.unbind(1)
+                pairs, seen = int((stops - starts).sum()), _seen_by_bounds(bounds, keys)
+                made = _Spans(bounds, pairs, all(bool(x.all()) for x in seen))
+            if len(bounds) > 1 or type(bounds) is not Tensor:
+                return None
+        if len(_SPANS) >= _MOST_SPANS:
+            _SPANS.clear()
+        _SPANS[name] = made
+    return _SPANS[name]
+
+
 def lower_recipe(problem: Problem) -> RecipeTensors:
     """Lower what a problem has beside its vectors, and their scale; axes of size 1 broadcast."""
     leading = tuple(problem.scores_shape[:-2])
     batch, tile = leading[:-1], problem.tile()
-    intervals, rest = problem.key_ranges()
-    bounds = _bounds(problem, intervals, batch)
+    spans = _spans(problem)
+    intervals, rest = (None, None) if spans is not None else problem.key_ranges()
+    bounds = _bounds(problem, intervals, batch) if spans is None else spans.bounds
     visible, rule = None, None
     if rest is not None:
         if rest.is_dense or is_traced():
@@ -344,6 +415,9 @@ def seen_pairs(problem: Problem) -> int | None:
 
     None if that cannot be known without evaluating every pair of the mask.
     """
+    spans = _spans(problem)
+    if spans is not None:
+        return spans.pairs * math.prod(problem.scores_shape[:-2])
     # A problem on the meta device has no numbers, but a mask has its own.
     on_meta = problem.query.device.type == "meta"
     intervals, rest = problem.key_ranges(torch.device("cpu") if on_meta else None)
@@ -441,6 +515,9 @@ def _clear_hidden(
         return query, key, value
     tracing = torch.compiler.is_compiling()
     batch = problem.scores_shape[:-3]
+    spans = _spans(problem) if simple else None
+    if spans is not None and spans.show_all:
+        return query, key, value
     if simple:
         sees, seen = _seen_by_bounds(bounds, key.shape[-2])
         if not tracing and bool(sees.all() & seen.all()):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from glasshead.engines.streaming.kernels.arguments import (
+    ROW_SUMS,
     BackwardWorkspace,
     HalfMatrix,
     KernelGradients,
@@ -21,7 +22,7 @@ from glasshead.engines.streaming.kernels.arguments import (
     VisibleGrid,
     Workspace,
 )
-from glasshead.engines.streaming.kernels.processor import AT_A_TIME, SIDE, SQUARE, at_hand
+from glasshead.engines.streaming.kernels.processor import NEAR_ROW, SIDE, SQUARE, at_hand
 from glasshead.engines.streaming.kernels.streamed import (
     ARRAYS,
     ASKED,
@@ -193,6 +194,7 @@ class Builder:
             bias=KernelGrid(*self.pairs_of("bias", recipe.bias)),
             visible=VisibleGrid(visible, Place("first pair"), row),  # type: ignore[arg-type]
             table=table,
+            known=None if recipe.known is None else self.result("known", self.cut.queries),
             scale=float(recipe.scale),
             softcap=float(recipe.softcap),
             sink=-math.inf if recipe.sink is None else self.by_head("sink", recipe.sink),
@@ -260,12 +262,15 @@ def forward_program(problem: LoweredProblem, cut: Schedule, spec: OutputSpec) ->
         else:
             values = builder.numbers(builder.value, padded=True)
     sizes = sizes_of(spec, cut.queries, cut.keys, width)
-    block = cut.height * max(cut.across, AT_A_TIME if cut.tiled else 0)
+    block, near = cut.height * cut.across, builder.take(cut.height * NEAR_ROW)
     workspace = Workspace(
         query=builder.take(cut.height * builder.query.dim),
         scores=builder.take(block),
-        rounded=builder.take(block if pairs is not None else 0, itemsize=2),
+        near=near,
+        near_halves=near._replace(shape=(2 * cut.height * NEAR_ROW,)),
+        rounded=builder.take(0 if pairs is None else block, itemsize=2),
         product=builder.take(cut.height * values.width),
+        sums=builder.take(ROW_SUMS * cut.height * at_hand().tile.bytes // builder.real.itemsize),
         top_groups=builder.take(max(64, min(4 * spec.top, cut.keys))),
         order=builder.take(spec.top),
         columns=builder.take(cut.across if spec.maps else 0, itemsize=8),
@@ -273,6 +278,10 @@ def forward_program(problem: LoweredProblem, cut: Schedule, spec: OutputSpec) ->
         spans=builder.take(sizes["per_key"], 2, itemsize=8),
     )
     results = Results(*(_result(builder, array, array.shape(sizes)) for array in ARRAYS))
+    halves = None
+    if pairs is not None:
+        halves = builder.result("context", cut.queries * width, itemsize=2)
+        results = results._replace(context=None)
     asked = OutputSpec(
         *(_asked(builder, one, value) for one, value in zip(ASKED, spec, strict=True))
     )
@@ -281,7 +290,7 @@ def forward_program(problem: LoweredProblem, cut: Schedule, spec: OutputSpec) ->
         if half is None:
             query = builder.numbers(builder.query, when)
         recipe = builder.recipe(query, half, panels)
-        arguments = recipe, values, pairs, asked, results, workspace, *builder.blocks()
+        arguments = recipe, values, pairs, asked, results, halves, workspace, *builder.blocks()
         builder.calls.append(Call("forward_blocks", arguments, when=when))
     rows = cut.batch * cut.heads * cut.queries * ROW_STATS * builder.real.itemsize
     return builder.program(width, rows)

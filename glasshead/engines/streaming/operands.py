@@ -54,6 +54,7 @@ class RecipeTensors(NamedTuple):
         table: Added along the diagonals, `[#batch, #heads, queries + keys - 1]`: pair
             (i, j) reads place queries - 1 - i + j.
         sink: A score without a key for each head, `[#heads]`.
+        known: About the logsumexp of each row, `[batch, heads, queries]`, if a kernel returned it.
         scale: β.
         softcap: Scores become softcap · tanh(score / softcap); 0 leaves them.
         rule: A function of some queries and keys that returns `visible` for them.
@@ -65,6 +66,7 @@ class RecipeTensors(NamedTuple):
     bias: Tensor | None = None
     table: Tensor | None = None
     sink: Tensor | None = None
+    known: Tensor | None = None
     scale: float = 1.0
     softcap: float = 0.0
     rule: VisibleRule | None = None
@@ -98,6 +100,7 @@ class LoweredProblem(NamedTuple):
             bias=bias,
             table=None if recipe.table is None else recipe.table.contiguous(),
             sink=None if recipe.sink is None else recipe.sink.double().contiguous(),
+            known=None if recipe.known is None else recipe.known.contiguous(),
         )
         value = None if value is None else in_rows(value)
         return LoweredProblem(in_rows(query), in_rows(key), value, recipe)
@@ -157,7 +160,7 @@ def asked_for(problem: Problem, reductions: Sequence[Reduction]) -> OutputSpec:
             [getattr(one, name) for name in asked.of] for one in reductions if type(one) is kind
         ]
         if asked.kind == "flag":
-            values.append(int(bool(given)))
+            values.append(int(any(map(all, given))))
         elif asked.kind == "most":
             values.append(max([0, *(number for (number,) in given)]))
         elif asked.kind == "each":
@@ -337,6 +340,7 @@ def _check_problem(problem: LoweredProblem) -> None:
     _check("bias", recipe.bias, pairs, real, broadcast=3)
     _check("table", recipe.table, (batch, heads, queries + keys - 1), real, broadcast=2)
     _check("sink", recipe.sink, (heads,), real, broadcast=1)
+    _check("known", recipe.known, (batch, heads, queries), real)
     if not recipe.bounds.is_cpu:
         return  # To read them would wait for the device.
     ends = recipe.bounds.numpy()

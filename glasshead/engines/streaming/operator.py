@@ -58,7 +58,7 @@ def _rule(number: int) -> VisibleRule | None:
 # The fields of a `LoweredProblem`, a rule by its number.
 _PROBLEM = (
     "Tensor query, Tensor key, Tensor? value, Tensor bounds, Tensor offsets, Tensor? visible, "
-    "Tensor? bias, Tensor? table, Tensor? sink, float scale, float softcap, int rule"
+    "Tensor? bias, Tensor? table, Tensor? sink, Tensor? known, float scale, float softcap, int rule"
 )
 _FIELDS = 3 + len(RecipeTensors._fields)
 

@@ -22,6 +22,12 @@ from glasshead.engines.streaming.programs import Program, Schedule, kept
 _CPU = torch.device("cpu")
 # The pairs of a rule that are evaluated at a time, but for one block of each stripe at least.
 _PAIRS = 2**24
+_NUMBERS = {
+    torch.float32: np.float32,
+    torch.float64: np.float64,
+    torch.int64: np.int64,
+    torch.int16: np.int16,
+}
 
 
 @torch.no_grad()
@@ -32,6 +38,10 @@ def forward(problem: LoweredProblem, spec: OutputSpec) -> Results:
     spec = OutputSpec(*(x.contiguous() if isinstance(x, Tensor) else x for x in spec))
     cut = Schedule.forward(problem)
     results = allocated(problem, spec, _zeros)
+    if cut.tiled:
+        # Tiles round it themselves.
+        halves = _zeros(results.context.shape, torch.int16)
+        results = results._replace(context=halves.view(torch.bfloat16))
     # Sums over the queries, of each stripe by itself.
     stripes: dict[str, Tensor] = {}
     for array, result in zip(ARRAYS, results, strict=True):
@@ -54,8 +64,7 @@ def forward(problem: LoweredProblem, spec: OutputSpec) -> Results:
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Allocate zeros with NumPy, whose pages are cleared by the thread that first writes them."""
-    numbers = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64}
-    return torch.from_numpy(np.zeros(shape, numbers[dtype]))
+    return torch.from_numpy(np.zeros(shape, _NUMBERS[dtype]))
 
 
 def _run(

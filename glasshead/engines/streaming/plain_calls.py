@@ -119,10 +119,10 @@ class PlainCall:
             or (sink is not None and sink.requires_grad)
         ):
             return StreamingAttention.apply(query, key, value, table, sink, self, program, rows)
-        context = torch.empty(program.shape, dtype=torch.float32, device=_CPU)
+        context = torch.empty(program.shape, dtype=program.dtype, device=_CPU)
         given = {"query": query, "key": key, "value": value, "context": context, **rows.given}
         program.run(given if table is None and sink is None else given | _added(table, sink))
-        return context if query.dtype is torch.float32 else context.to(query.dtype)
+        return context if context.dtype is query.dtype else context.to(query.dtype)
 
     def _forward(
         self, layout: tuple[object, ...], extents: tuple[int, ...], *inputs: Any
@@ -274,8 +274,9 @@ class StreamingAttention(torch.autograd.Function):
         rows: KeySpans,
     ) -> Tensor:
         """Compute the context, and keep two numbers of each row."""
-        context = torch.empty(program.shape, dtype=torch.float32, device=_CPU)
-        stats = context.new_empty((*program.shape[:2], ROW_STATS, program.shape[2]))
+        context = torch.empty(program.shape, dtype=program.dtype, device=_CPU)
+        shape = (*program.shape[:2], ROW_STATS, program.shape[2])
+        stats = torch.empty(shape, dtype=torch.float32, device=_CPU)
         inputs = {"query": query, "key": key, "value": value, **_added(table, sink)}
         program.run({**inputs, "context": context, "rows": stats, **rows.given})
         # These two are as far apart as no third one is.
@@ -283,7 +284,7 @@ class StreamingAttention(torch.autograd.Function):
         # What the operator saves, as a checkpoint may compute one and then the other.
         ctx.save_for_backward(query, key, value, rows.bounds, _OFFSETS, table, sink, of_rows)
         ctx.call, ctx.rows, ctx.shapes = call, rows, _shapes(query, key, value, table, sink)
-        return context if query.dtype is torch.float32 else context.to(query.dtype)
+        return context if context.dtype is query.dtype else context.to(query.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]

@@ -263,7 +263,7 @@ class Program:
         rows: The bytes of the row statistics, which a call need not give.
 
     Attributes:
-        shape: Of the context.
+        shape, dtype: Of the context, which matrix tiles round to their own.
         stripes: How many results of their own there are of sums over the queries.
         padded: Rounds a length up to whole panels.
         calls: The calls.
@@ -280,6 +280,8 @@ class Program:
         rows: int = 0,
     ) -> None:
         self.shape = cut.batch, cut.heads, cut.queries, width
+        exact = torch.float64 if real == np.float64 else torch.float32
+        self.dtype = torch.bfloat16 if cut.tiled else exact
         self.stripes, self.padded = cut.stripes, cut.padded
         # They hold the arrays whose addresses are among the words.
         self.calls = calls

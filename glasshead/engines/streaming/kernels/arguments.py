@@ -81,6 +81,7 @@ class KernelRecipe(NamedTuple):
         bias, visible: Added to the scores; which of them are not hidden.
         table: Added to the diagonals, `[queries + keys - 1]`, of size 0 where there is none.
         scale, softcap, sink: No softcap is 0, no sink -inf.
+        known: About the logsumexp of each row, `[queries]`; of size 0 if nobody knows it.
         offset: The position of query 0 among the keys.
         rows: Of which whole multiples a block has.
     """
@@ -93,6 +94,7 @@ class KernelRecipe(NamedTuple):
     bias: KernelGrid
     visible: VisibleGrid
     table: Reals
+    known: Reals
     scale: float
     softcap: float
     sink: float
@@ -100,13 +102,26 @@ class KernelRecipe(NamedTuple):
     rows: int
 
 
+# What a row sums up in vectors, of each a vector: by lane, so that no part of a row ends with a sum
+# over lanes.
+MAXIMA, TOTALS, LOGS, FAR = range(4)
+ROW_SUMS = 4
+
+
 class Workspace(NamedTuple):
-    """Scratch memory for one block at a time, and where rows of R begin and end, `spans`."""
+    """Scratch memory for one block at a time, and where rows of R begin and end, `spans`.
+
+    `near` and `near_halves` are the same memory: the weights of some keys, rounded to bfloat16,
+    take the place of their scores.
+    """
 
     query: Reals
     scores: Reals
+    near: Reals
+    near_halves: Halves
     rounded: Halves
     product: Reals
+    sums: Reals
     top_groups: Reals
     order: Reals
     columns: Doubles
@@ -354,7 +369,9 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
     "pack": (Matrix, int, int, Reals),
     "pair_up": (HalfMatrix, int, int, int, HalfPairs, HalfPairs),
     "pair_rows": (HalfMatrix, int, int, HalfPairs),
-    "forward_blocks": (KernelRecipe, Matrix, HalfPairs, OutputSpec, Results, Workspace, *_BLOCKS),
+    "forward_blocks": (
+        *(KernelRecipe, Matrix, HalfPairs, OutputSpec, Results, Halves, Workspace, *_BLOCKS),
+    ),
     "backward_blocks": (
         *(KernelRecipe, Matrix, Panels, RealMatrix, KernelGradOutputs, KernelGradients),
         *(BackwardWorkspace, *_BLOCKS),

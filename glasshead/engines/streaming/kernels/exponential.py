@@ -1,6 +1,7 @@
 """The exponential function, as instructions that a compiler makes vector code of."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ class _Format(NamedTuple):
         log2_high, log2_low: ln 2 in two parts, of which the first times a small integer is exact.
         series: Of the polynomial of e^r with the least relative error on |r| <= ln(2)/2, by
             Remez' exchange, the constant 1 first: 3e-9, and 6e-20.
-        least: Below it, the result is 0.
+        least, least_power: Below it, e^x and 2^x are 0.
     """
 
     real: ir.Type
@@ -32,6 +33,7 @@ class _Format(NamedTuple):
     log2_low: float
     series: tuple[float, ...]
     least: float
+    least_power: float
 
 
 SINGLE = _Format(
@@ -46,6 +48,7 @@ SINGLE = _Format(
         *(0.0083790590356911787929, 0.0014061422676135338258),
     ),
     -87.3,
+    -126.0,
 )
 DOUBLE = _Format(
     ir.DoubleType(),
@@ -61,6 +64,7 @@ DOUBLE = _Format(
         *(2.5118115489641349194e-08, 2.1020651066039177489e-09),
     ),
     -708.0,
+    -1022.0,
 )
 # Whether the processor takes a number's fraction, and multiplies by 2 to the integer below another.
 _SCALES = "avx512dq" in at_hand().needs
@@ -101,11 +105,10 @@ def constant(kind: ir.Type, number: float) -> ir.Constant:
 def exponential_of(builder: Any, of: _Format, value: Any) -> Any:
     """Return e^x of a number, or of each number of a vector."""
     if _SCALES and value.type == _SIXTEEN:
-        return _exponential_by_scaling(builder, value)
+        is_some = builder.fcmp_unordered(">=", value, constant(_SIXTEEN, _SMALLEST))
+        by_two = constant(_SIXTEEN, float(np.float32(1 / math.log(2))))
+        return _scaled_power(builder, builder.fmul(value, by_two), is_some)
     as_float = np.float32 if of is SINGLE else np.float64
-    whole: ir.Type = of.whole
-    if isinstance(value.type, ir.VectorType):
-        whole = ir.VectorType(whole, value.type.count)
 
     def number(real: float) -> ir.Constant:
         return constant(value.type, float(as_float(real)))
@@ -119,34 +122,70 @@ def exponential_of(builder: Any, of: _Format, value: Any) -> Any:
     n = builder.fsub(rounded, magic, flags=STRICT)
     r = times_plus(n, number(-of.log2_high), value)
     r = times_plus(n, number(-of.log2_low), r)
-    result = number(of.series[-1])
-    for factor in reversed(of.series[:-1]):
-        result = times_plus(result, r, number(factor))
-    exponent = builder.add(builder.bitcast(rounded, whole), constant(whole, of.bias))
-    two_to_n = builder.bitcast(builder.shl(exponent, constant(whole, of.mantissa)), value.type)
-    result = builder.fmul(result, two_to_n, flags=STRICT)
+    result = _times_two_to(builder, of, _polynomial(builder, of.series, r, number), rounded)
     return builder.select(builder.fcmp_ordered("<", value, number(of.least)), number(0.0), result)
 
 
-def _exponential_by_scaling(builder: Any, value: Any) -> Any:
-    """Return e^x of 16 numbers by AVX-512's own instructions: x = (n + f) ln 2 with 0 <= f < 1."""
+def power_of_two(builder: Any, of: _Format, value: Any) -> tuple[Any, Any]:
+    """Return 2^t of each number t <= 0 of a vector, 0 where it would be subnormal, and where not.
 
-    def times_plus(a: Any, b: Any, c: Any) -> Any:
-        return builder.fadd(builder.fmul(a, b, flags=STRICT), c, flags=STRICT)
+    As the exponential: t = n + f, and 2^f = e^(f ln 2) is a polynomial.
+    """
+    least = constant(value.type, of.least_power)
+    is_some = builder.fcmp_unordered(">=", value, least)
+    if _SCALES and value.type == _SIXTEEN:
+        return _scaled_power(builder, value, is_some), is_some
+    as_float = np.float32 if of is SINGLE else np.float64
 
-    def call(name: str, *given: Any) -> Any:
-        every = ir.Constant(ir.IntType(16), -1)
-        given = (*given, constant(_SIXTEEN, 0.0), every, ir.IntType(32)(4))
+    def number(real: float) -> ir.Constant:
+        return constant(value.type, float(as_float(real)))
+
+    magic = number(1.5 * 2.0**of.mantissa)
+    rounded = builder.fadd(value, magic, flags=STRICT)
+    n = builder.fsub(rounded, magic, flags=STRICT)
+    r = builder.fmul(builder.fsub(value, n, flags=STRICT), number(math.log(2)), flags=STRICT)
+    result = _times_two_to(builder, of, _polynomial(builder, of.series, r, number), rounded)
+    return builder.select(is_some, result, number(0.0)), is_some
+
+
+def _polynomial(
+    builder: Any, series: tuple[float, ...], x: Any, number: Callable[[float], ir.Constant]
+) -> Any:
+    """Return the sum of factors times powers of x, the constant first, by Horner's rule."""
+    result = number(series[-1])
+    for factor in reversed(series[:-1]):
+        product = builder.fmul(result, x, flags=STRICT)
+        result = builder.fadd(product, number(factor), flags=STRICT)
+    return result
+
+
+def _times_two_to(builder: Any, of: _Format, value: Any, rounded: Any) -> Any:
+    """Return a number times 2ⁿ, for an n in the last bits of what the magic addition left."""
+    whole: ir.Type = of.whole
+    if isinstance(value.type, ir.VectorType):
+        whole = ir.VectorType(whole, value.type.count)
+    exponent = builder.add(builder.bitcast(rounded, whole), constant(whole, of.bias))
+    two_to_n = builder.bitcast(builder.shl(exponent, constant(whole, of.mantissa)), value.type)
+    return builder.fmul(value, two_to_n, flags=STRICT)
+
+
+def _scaled_power(builder: Any, value: Any, is_some: Any) -> Any:
+    """Return 2^t of 16 numbers by AVX-512's own instructions: t = n + f with 0 <= f < 1.
+
+    0 where it is to be nothing.
+    """
+    every = ir.Constant(ir.IntType(16), -1)
+
+    def call(name: str, *given: Any, mask: Any = every) -> Any:
+        given = (*given, constant(_SIXTEEN, 0.0), mask, ir.IntType(32)(4))
         kind = ir.FunctionType(_SIXTEEN, [one.type for one in given])
         name = f"llvm.x86.avx512.mask.{name}.ps.512"
         return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), given)
 
-    logarithm = builder.fmul(value, constant(_SIXTEEN, float(np.float32(1 / math.log(2)))))
+    def number(real: float) -> ir.Constant:
+        return constant(_SIXTEEN, float(np.float32(real)))
+
     # What the next integer below leaves; 8: without a word about what is not exact.
-    fraction = call("reduce", logarithm, ir.IntType(32)(8 + 1))
-    result = constant(_SIXTEEN, float(np.float32(_POWERS[-1])))
-    for factor in reversed(_POWERS[:-1]):
-        result = times_plus(result, fraction, constant(_SIXTEEN, float(np.float32(factor))))
-    result = call("scalef", result, logarithm)
-    too_small = builder.fcmp_ordered("<", value, constant(_SIXTEEN, _SMALLEST))
-    return builder.select(too_small, constant(_SIXTEEN, 0.0), result)
+    fraction = call("reduce", value, ir.IntType(32)(8 + 1))
+    result = _polynomial(builder, _POWERS, fraction, number)
+    return call("scalef", result, value, mask=builder.bitcast(is_some, every.type))

@@ -4,9 +4,10 @@ import numpy as np
 
 from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel, together
 from glasshead.engines.streaming.kernels.packing import copy_rows
-from glasshead.engines.streaming.kernels.parts import attend_in_parts, settle
+from glasshead.engines.streaming.kernels.parts import Block, attend_in_parts, settle
 from glasshead.engines.streaming.kernels.products import times_matrix, times_panels
 from glasshead.engines.streaming.kernels.streamed import (
+    DISTANCES,
     FACTOR,
     KEY,
     LOG_SUM,
@@ -14,10 +15,16 @@ from glasshead.engines.streaming.kernels.streamed import (
     MANY_KEYS,
     MAX_SCORE,
 )
-from glasshead.engines.streaming.kernels.sums import reduce_block, reduces, span_rows
+from glasshead.engines.streaming.kernels.sums import (
+    reduce_block,
+    reduces,
+    span_rows,
+    sum_distances,
+)
 from glasshead.engines.streaming.kernels.tiles import (
     open_tiles,
     release_tiles,
+    round_rows,
     times_paired_rows,
 )
 from glasshead.engines.streaming.kernels.weigh import (
@@ -94,7 +101,7 @@ def score(recipe, scale, first, last, first_key, keys, row, width, across, query
 
 @kernel
 def forward_blocks(
-    recipe, value, pairs, spec, results, workspace, width, height, first_row, step, last_row
+    recipe, value, pairs, spec, results, halves, workspace, width, height, first_row, step, last_row
 ):
     """Compute context and sums of blocks of at most `height` queries, one every `step` rows.
 
@@ -104,6 +111,7 @@ def forward_blocks(
         pairs: The values as pairs of rows, which are multiplied on matrix tiles, as wide as `value`
             says; of size 0 if they are not.
         spec, results: Output specification, and output arrays.
+        halves: The context in bfloat16, flat, in place of that among the results; or of size 0.
         workspace: Scratch memory for a block.
         width: The keys of a panel.
         height: The queries of a block.
@@ -121,7 +129,16 @@ def forward_blocks(
         and not len(recipe.table)
         and not len(recipe.bias.numbers)
     )
-    kept = not (recipe.panels.tiled or len(pairs)) or reduces(spec, results)
+    in_parts = (
+        (late or len(recipe.known) > 0)
+        and scale > 0
+        and not recipe.softcap > 0
+        and not len(recipe.table)
+        and not len(recipe.bias.numbers)
+        and not len(recipe.visible.numbers)
+    )
+    summed = reduces(spec, results)
+    kept = not (recipe.panels.tiled or len(pairs)) or summed or spec.far > 0
     for first in range(first_row, last_row, step):
         last = min(first + height, last_row)
         start, stop = hull(recipe.bounds, first, last, width)
@@ -134,25 +151,15 @@ def forward_blocks(
         keys = row = stop - start
         if recipe.panels.tiled and row % _APART == 0:
             row += width
-        if late and not len(recipe.visible.numbers):
-            weights = attend_in_parts(
-                recipe,
-                pairs,
-                value.width,
-                spec.keyed,
-                kept,
-                workspace,
-                width,
-                first,
-                last,
-                start,
-                stop,
-                row,
-                results.rows,
+        if in_parts:
+            row = keys + width * (keys % _APART == 0)
+            far = spec.far > 0
+            block = Block(first, last, start, stop, width, row, summed, spec.keyed > 0, far)
+            weights = attend_in_parts(recipe, pairs, value.width, workspace, block, results.rows)
+            _write_context(
+                workspace, value.width, results.rows, first, last, results.context, halves
             )
-            factors = results.rows[FACTOR, first:last]
-            _scale_rows(workspace.product, value.width, factors, results.context[first:last])
-            if kept:
+            if summed:
                 reduce_block(recipe, spec, results, workspace, weights, first, last, start)
             settle(results.rows, first, last, weights.dtype.type(recipe.sink))
             continue
@@ -183,7 +190,6 @@ def forward_blocks(
             workspace.rounded,
             results.rows,
         )
-        factors = results.rows[FACTOR, first:last]
         if len(pairs):
             rows, across = scores.shape
             times_paired_rows(
@@ -209,18 +215,27 @@ def forward_blocks(
                 workspace.product,
                 width,
             )
-        _scale_rows(workspace.product, value.width, factors, results.context[first:last])
+        _write_context(workspace, value.width, results.rows, first, last, results.context, halves)
+        if spec.far:
+            factors = results.rows[FACTOR, first:last]
+            position = first + recipe.offset - start
+            sum_distances(weights, factors, position, results.rows[DISTANCES, first:last])
         reduce_block(recipe, spec, results, workspace, weights, first, last, start)
     if recipe.panels.tiled or len(pairs):
         release_tiles()
 
 
 @together
-def _scale_rows(product, across, factors, context):
+def _write_context(workspace, across, rows, first, last, context, halves):
     """Compute context_i = factors_i · product_i, whose rows have `across` numbers."""
-    for i in range(len(context)):
-        row = product[i * across : i * across + context.shape[1]]
-        into = context[i]
-        factor = factors[i]
+    count, factors = last - first, rows[FACTOR, first:last]
+    if len(halves):
+        width = len(halves) // rows.shape[1]
+        into = halves[first * width : (first + count) * width]
+        round_rows(workspace.product, across, factors, workspace.rounded, width, into)
+        return
+    for i in range(count):
+        row = workspace.product[i * across : i * across + context.shape[1]]
+        into, factor = context[first + i], factors[i]
         for d in range(len(into)):
             into[d] = row[d] * factor

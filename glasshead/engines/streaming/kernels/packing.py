@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glasshead.engines.streaming.kernels.options import fill, kernel
@@ -83,6 +84,60 @@ def pack(matrix, count, width, panels):
                 panel[d * width + lane] = vector[d]
 
 
+@intrinsic
+def _copy_pairs(
+    typing_context: Any,  # noqa: ARG001 - Numba's protocol
+    halves: Any,
+    first: Any,
+    count: Any,
+    above: Any,
+    words: Any,
+    into: Any,
+) -> Any:
+    """Copy `count` numbers, whole vectors of 32, as pairs, and return the smallest size less 1.
+
+    0 is the largest then. No compiler makes such code of loops over halves.
+    """
+    signature = types.int64(halves, first, count, above, words, into)
+
+    def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        source, target = (
+            context.make_array(sig.args[n])(context, builder, arguments[n]).data for n in (0, 4)
+        )
+        start, many, place = (
+            context.cast(builder, arguments[n], sig.args[n], types.int64) for n in (1, 2, 5)
+        )
+        word, half = ir.IntType(32), ir.IntType(16)
+        pairs, numbers = ir.VectorType(word, SIDE), ir.VectorType(half, 2 * SIDE)
+
+        def splat(number: int, kind: ir.VectorType) -> ir.Constant:
+            return ir.Constant(kind, [number] * kind.count)
+
+        turn = builder.select(arguments[3], splat(16, pairs), splat(0, pairs))
+        least = cgutils.alloca_once_value(builder, splat(-1, numbers))
+        kind = ir.FunctionType(pairs, [pairs] * 3)
+        rotate = cgutils.get_or_insert_function(builder.module, kind, "llvm.fshl.v16i32")
+        vectors = builder.sdiv(many, ir.IntType(64)(2 * SIDE))
+        with cgutils.for_range(builder, vectors) as loop:
+            step = builder.mul(loop.index, ir.IntType(64)(SIDE))
+            spot = builder.gep(source, [builder.add(start, builder.shl(step, step.type(1)))])
+            found = builder.load(builder.bitcast(spot, pairs.as_pointer()), align=2)
+            spot = builder.gep(target, [builder.add(place, step)])
+            turned = builder.call(rotate, [found, found, turn])
+            builder.store(turned, builder.bitcast(spot, pairs.as_pointer()), align=4)
+            sizes = builder.and_(builder.bitcast(found, numbers), splat(0x7FFF, numbers))
+            sizes = builder.sub(sizes, splat(1, numbers))
+            known = builder.load(least)
+            smaller = builder.icmp_unsigned("<", sizes, known)
+            builder.store(builder.select(smaller, sizes, known), least)
+        kind = ir.FunctionType(half, [numbers])
+        name = "llvm.vector.reduce.umin.v32i16"
+        reduce = cgutils.get_or_insert_function(builder.module, kind, name)
+        return builder.zext(builder.call(reduce, [builder.load(least)]), ir.IntType(64))
+
+    return signature, code
+
+
 @kernel
 def pair_up(vectors, count, deep, above, pairs, least):
     """Make rows of pairs of bfloat16, two in a word, filled up with 0.
@@ -94,28 +149,28 @@ def pair_up(vectors, count, deep, above, pairs, least):
         pairs: The result.
         least: Of one number: the bits of the smallest size other than 0, or of infinity.
     """
-    dim = vectors.width
-    whole = dim // 2
-    for i in range(count):
-        place = i * vectors.row
-        vector = vectors.numbers[place : place + dim]
-        row = pairs[i * deep : (i + 1) * deep]
-        if above:
-            for d in range(whole):
-                row[d] = (np.int32(vector[2 * d]) << 16) | (np.int32(vector[2 * d + 1]) & 0xFFFF)
-        else:
-            for d in range(whole):
-                row[d] = (np.int32(vector[2 * d]) & 0xFFFF) | (np.int32(vector[2 * d + 1]) << 16)
-        fill(row[whole:], 0)
-        if dim % 2:
-            row[whole] = np.int32(vector[dim - 1]) << 16 if above else vector[dim - 1] & 0xFFFF
+    dim, step = vectors.width, 2 * SIDE
+    lowest = 0x7F7F
+    if dim == vectors.row == 2 * deep and dim % step == 0:
+        lowest = min(lowest, _copy_pairs(vectors.numbers, 0, count * dim, above != 0, pairs, 0))
+    else:
+        whole = dim // step * step
+        for i in range(count):
+            place, row = i * vectors.row, i * deep
+            if whole:
+                lowest = min(
+                    lowest,
+                    _copy_pairs(vectors.numbers, place, whole, above != 0, pairs, row),
+                )
+            for d in range(whole, dim, 2):
+                one = np.int64(vectors.numbers[place + d]) & 0xFFFF
+                other = np.int64(vectors.numbers[place + d + 1]) & 0xFFFF if d + 1 < dim else 0
+                pairs[row + d // 2] = one << 16 | other if above else other << 16 | one
+                for number in (one, other):
+                    lowest = min(lowest, ((number & 0x7FFF) - 1) & 0xFFFF)
+            fill(pairs[row + (dim + 1) // 2 : row + deep], 0)
     fill(pairs[count * deep :], 0)
-    # One minimum for each half makes vector code. Less 1, 0 is the largest.
-    upper = lower = np.uint32(0x7F7F)
-    for j in range(len(pairs)):
-        upper = min(upper, np.uint32(((pairs[j] >> 16) & 0x7FFF) - 1))
-        lower = min(lower, np.uint32((pairs[j] & 0x7FFF) - 1))
-    least[0] = min(upper, lower) + 1
+    least[0] = lowest + 1
 
 
 @intrinsic

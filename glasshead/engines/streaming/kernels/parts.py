@@ -1,15 +1,27 @@
-"""Blocks of queries on matrix tiles whose keys pass by in parts that stay in the nearest caches.
+"""Blocks of queries whose keys pass by in parts: scores, weights and sums while they are near.
 
-What a row sums up is relative to a reference that is near its largest score so far. Where a score
-exceeds it by far, the sums are scaled to a new one, which is rare.
+What a row sums up is relative to a reference near its largest score, in powers of 2. If that is far
+off, which is rare, the block is computed again, by the largest scores.
 """
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 
+from glasshead.engines.streaming.kernels.arguments import (
+    FAR,
+    LOGS,
+    MAXIMA,
+    ROW_SUMS,
+    TOTALS,
+)
 from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel, together
-from glasshead.engines.streaming.kernels.processor import AT_A_TIME, SQUARE
+from glasshead.engines.streaming.kernels.packing import copy_rows
+from glasshead.engines.streaming.kernels.processor import NEAR, NEAR_ROW
 from glasshead.engines.streaming.kernels.products import times_panels
 from glasshead.engines.streaming.kernels.streamed import (
+    DISTANCES,
     ENTROPY,
     FACTOR,
     KEY,
@@ -22,202 +34,347 @@ from glasshead.engines.streaming.kernels.streamed import (
     SCORES,
 )
 from glasshead.engines.streaming.kernels.tiles import times_paired_rows
-from glasshead.engines.streaming.kernels.weigh import SMALL, largest_of, place_of, weights_of
+from glasshead.engines.streaming.kernels.vectors import (
+    TILE,
+    largest_lane,
+    raise_maxima,
+    sum_of_lanes,
+    weigh_vectors,
+)
+from glasshead.engines.streaming.kernels.weigh import place_of
 
-# The keys of a part, and how far apart its rows are.
-_PART, _ROW = AT_A_TIME - SQUARE, AT_A_TIME
-# How far a score may exceed the reference.
-_FAR = 4.0
+# How far the largest score may be from the reference, as a power of 2, with sums that are exact.
+_FAR_OFF = 24.0
 # Until a block of rows is finished, where its rows keep what they are to become.
-_REFERENCE, _LARGEST, _TOTAL, _BY_LOG, _BROKEN = LOG_SUM, MAX_SCORE, FACTOR, ENTROPY, MAX_WEIGHT
+_REFERENCE, _BROKEN = LOG_SUM, MAX_WEIGHT
+_LOG2 = math.log(2)
+
+
+class Block(NamedTuple):
+    """A block of queries, and what is wanted of it.
+
+    Attributes:
+        first, last: The first query and the one after the last.
+        start, stop: The range of keys, in whole panels of `width`.
+        width: The keys of a panel.
+        row: How far apart the rows of scores are.
+        kept: Whether the weights are left in `workspace.scores`.
+        keyed, far: Whether the key of the maximum is recorded, and the mean distance.
+    """
+
+    first: int
+    last: int
+    start: int
+    stop: int
+    width: int
+    row: int
+    kept: bool
+    keyed: bool
+    far: bool
 
 
 @together
-def attend_in_parts(
-    recipe, pairs, across, keyed, kept, workspace, width, first, last, start, stop, row, rows
-):
-    """Compute the weights of a block of at most 32 queries, but a factor of each row, and P·V.
+def attend_in_parts(recipe, pairs, across, workspace, block, rows):
+    """Compute the weights of a block of queries, but a factor of each row, and P·V.
 
     Args:
         recipe: The inputs that define the scores: products and a scale above 0.
         pairs, across: The values as pairs of rows of `across` words; of size 0 if there are none.
-        keyed: Whether the key of the maximum is recorded.
-        kept: Whether the weights are left in `workspace.scores`.
         workspace: Scratch memory for the block.
-        width: The keys of a panel.
-        first, last: The first query and the one after the last.
-        start, stop: The range of keys, in whole panels.
-        row: How far apart rows of weights are that are kept.
-        rows: The statistics of each row but the distances, `[9, queries]` of all queries. FACTOR
-            turns weights as they are left into weights: see `settle`.
+        block: What is computed.
+        rows: The statistics of each row, `[9, queries]` of all queries. FACTOR turns weights as
+            they are left into weights: see `settle`.
 
     Returns the weights as a matrix, of no numbers if they are not kept.
     """
-    count = last - first
-    real = workspace.scores.dtype.type
-    scale, sink = real(recipe.scale), real(recipe.sink)
-    for i in range(first, last):
-        rows[_REFERENCE, i] = sink
-        rows[_LARGEST, i] = real(-np.inf)
-        rows[_TOTAL, i] = rows[_BY_LOG, i] = rows[_BROKEN, i] = real(0)
-        rows[KEY, i], rows[MANY_KEYS, i] = MANY - 1, -1
-    for key in range(start, stop, _PART):
-        keys = min(_PART, stop - key)
-        place, apart = (key - start, row) if kept else (0, _ROW)
-        numbers = workspace.scores[place:]
-        times_panels(
-            workspace.query,
-            recipe.half_query,
-            first,
-            SQUARE,
-            recipe.query.width,
-            recipe.query.width,
-            recipe.panels,
-            key,
-            keys,
-            width,
-            real(1),
-            numbers,
-            apart,
-        )
+    count = block.last - block.first
+    real, each = workspace.sums.dtype.type, ROW_SUMS * TILE.bytes // workspace.sums.itemsize
+    if len(recipe.query.numbers):
+        copy_rows(recipe.query, block.first, count, recipe.query.width, workspace.query)
+    if block.keyed or not _attend_once(recipe, pairs, across, workspace, block, rows):
+        _attend_by_maxima(recipe, pairs, across, workspace, block, rows)
+    for i in range(count):
+        at = block.first + i
+        _finish_row(at, workspace.sums[i * each : (i + 1) * each], recipe, block.far, rows)
+    size = count if block.kept else 0
+    weights = as_matrix(workspace.scores[: size * block.row], size, block.row)
+    if block.kept:
+        for i in range(count):
+            fill(weights[i, block.stop - block.start :], real(0))
+    return weights
+
+
+@kernel
+def _attend_once(recipe, pairs, across, workspace, block, rows):
+    """Compute the weights of a block by references near the largest scores; False: too far off.
+
+    The references are the logsumexps, if somebody knows them, or else the largest scores of the
+    keys next to the queries and of the first ones, or of the first ones that a row sees.
+    """
+    first, count = block.first, block.last - block.first
+    near, sums, real = workspace.near, workspace.sums, workspace.sums.dtype.type
+    lanes = TILE.bytes // sums.itemsize
+    each = ROW_SUMS * lanes
+    factor = real(recipe.scale / _LOG2)
+    known = len(recipe.known) > 0
+    _begin_rows(recipe, sums, block, known, rows)
+    last = max(block.start, block.stop - NEAR)
+    parts = 1 + (last - block.start + NEAR - 1) // NEAR
+    waiting = not known
+    for part in range(parts):
+        key = last if part == 0 else block.start + (part - 1) * NEAR
+        keys = min(NEAR, block.stop - key) if part == 0 else min(NEAR, last - key)
+        _score_part(recipe, workspace.query, block, key, keys, near, NEAR_ROW)
+        if waiting:
+            waiting = part == 0
+            for i in range(count):
+                at = first + i
+                if part > 1 and rows[_REFERENCE, at] > -np.inf:
+                    continue
+                raise_maxima(near, i * NEAR_ROW, keys, sums, i * each + MAXIMA * lanes)
+                new = largest_lane(sums, i * each + MAXIMA * lanes) * factor
+                change = rows[_REFERENCE, at] - new
+                if change < 0:
+                    rows[_REFERENCE, at] = new
+                    if part == 1 and change > -np.inf:
+                        place = i * block.row + last - block.start
+                        _shrink(
+                            change,
+                            sums[i * each : (i + 1) * each],
+                            workspace.product[i * across : (i + 1) * across],
+                            workspace.scores[place : place + (NEAR if block.kept else 0)],
+                        )
+                waiting = waiting or rows[_REFERENCE, at] == -np.inf
         for i in range(count):
             at = first + i
-            begin, end = max(recipe.bounds[0, at] - key, 0), min(recipe.bounds[1, at] - key, keys)
-            begin, end = (begin, end) if begin < end else (0, 0)
-            if end - begin < keys:
-                half = workspace.rounded[i * _ROW : i * _ROW + keys]
-                fill(half[:begin], 0)
-                fill(half[end:], 0)
-                if kept:
-                    left = numbers[i * apart : i * apart + keys]
-                    fill(left[:begin], real(0))
-                    fill(left[end:], real(0))
-            if begin < end:
-                _add_part(
-                    numbers,
-                    i * apart + begin,
-                    end - begin,
-                    workspace.rounded,
-                    i * _ROW + begin,
-                    workspace.scores[i * apart : i * apart + place],
-                    workspace.product[i * across : (i + 1) * across],
-                    scale,
-                    at,
-                    key + begin,
-                    keyed,
-                    kept,
-                    rows,
-                )
+            reference = rows[_REFERENCE, at]
+            weigh_vectors(
+                near,
+                i * NEAR_ROW,
+                keys,
+                factor,
+                real(0) if reference == -np.inf else reference,
+                real(at + recipe.offset - key),
+                block.kept,
+                block.far,
+                True,
+                workspace.scores,
+                i * block.row + key - block.start,
+                workspace.near_halves[: len(pairs)],
+                2 * i * NEAR_ROW,
+                sums,
+                i * each,
+            )
         if len(pairs):
             times_paired_rows(
-                workspace.rounded,
-                SQUARE,
-                _ROW,
+                workspace.near_halves,
+                recipe.rows,
+                2 * NEAR_ROW,
                 key,
                 keys,
                 pairs,
                 across,
                 workspace.product,
-                key > start,
+                part > 0,
             )
-    for i in range(first, last):
-        _finish_row(i, sink, rows)
-    flat = workspace.scores[: count * row if kept else 0]
-    weights = as_matrix(flat, count if kept else 0, row)
-    if kept:
-        for i in range(count):
-            fill(weights[i, stop - start :], real(0))
-    return weights
-
-
-@together
-def _add_part(
-    scores, place, count, halves, half, before, product, scale, at, key, keyed, kept, rows
-):
-    """Turn a row's scores of some keys into weights, and add them to its sums.
-
-    Args:
-        scores, place, count: Those of the keys from `key` on, which the row sees.
-        halves, half: Where the weights as bfloat16 go, if there is room for them.
-        before: The weights of the row's earlier keys, if they are kept.
-        product: The row's product with the values of earlier keys.
-        scale: What multiplies the scores.
-        at, key: The query, and the first key.
-        keyed, kept, rows: As of `attend_in_parts`.
-    """
-    real = scores.dtype.type
-    zero, nothing = real(0), real(-np.inf)
-    largest = largest_of(scores, place, count)
-    if largest == np.inf:
-        for j in range(place, place + count):
-            if np.isnan(scores[j]):
-                rows[_BROKEN, at] = real(1)
-    so_far, reference = rows[_TOTAL, at], rows[_REFERENCE, at]
-    if keyed and not np.isnan(so_far) and largest * scale > rows[_LARGEST, at]:
-        found = key + place_of(largest, scores, place, count)
-        rows[KEY, at], rows[MANY_KEYS, at] = found % MANY, found // MANY
-    largest *= scale
-    factor = scale
-    if not abs(largest) <= SMALL:
-        factor = real(1)
-        for j in range(place, place + count):
-            scores[j] *= scale
-    rows[_LARGEST, at] = max(rows[_LARGEST, at], largest)
-    if largest > reference + real(_FAR):
-        if so_far > zero:
-            change = reference - largest
-            shrunk = real(np.exp(change))
-            rows[_BY_LOG, at] = shrunk * (rows[_BY_LOG, at] + change * so_far)
-            so_far *= shrunk
-            for d in range(len(product)):
-                product[d] *= shrunk
-            if kept:
-                for j in range(len(before)):
-                    before[j] *= shrunk
-        rows[_REFERENCE, at] = reference = largest
-    top = zero if reference == nothing else reference
-    total, by_log = weights_of(scores, place, count, factor, top, real(-88.0), kept, halves, half)
-    rows[_TOTAL, at] = so_far + total
-    rows[_BY_LOG, at] += by_log
-    if np.isnan(total):
-        if largest != np.inf:
-            rows[_BROKEN, at] = real(1)
-        if not np.isnan(so_far):
-            # Where scores are NaN, the first of them counts as the largest.
-            for j in range(count):
-                if np.isnan(scores[place + j]):
-                    rows[KEY, at], rows[MANY_KEYS, at] = (key + j) % MANY, (key + j) // MANY
-                    break
+    for i in range(count):
+        largest = largest_lane(sums, i * each + MAXIMA * lanes)
+        off = largest * factor - rows[_REFERENCE, first + i]
+        some = sum_of_lanes(sums, i * each + TOTALS * lanes)
+        low = off < -real(_FAR_OFF) and recipe.sink == -np.inf
+        if np.isnan(some) or (largest > -np.inf and (off > real(_FAR_OFF) or low)):
+            return False
+    return True
 
 
 @kernel
-def _finish_row(at, sink, rows):
+def _attend_by_maxima(recipe, pairs, across, workspace, block, rows):
+    """Compute the weights of a block once the largest scores of its rows are known.
+
+    The scores of all keys are held meanwhile. It finds out what is NaN, and where.
+    """
+    first, count, keys = block.first, block.last - block.first, block.stop - block.start
+    scores, sums, real = workspace.scores, workspace.sums, workspace.sums.dtype.type
+    lanes = TILE.bytes // sums.itemsize
+    each = ROW_SUMS * lanes
+    factor = real(recipe.scale / _LOG2)
+    _begin_rows(recipe, sums, block, False, rows)
+    for near in range(0, keys, NEAR):
+        some = min(NEAR, keys - near)
+        _score_part(
+            recipe, workspace.query, block, block.start + near, some, scores[near:], block.row
+        )
+        for i in range(count):
+            place = i * each + MAXIMA * lanes
+            raise_maxima(scores, i * block.row + near, some, sums, place)
+    for i in range(count):
+        at, place = first + i, i * block.row
+        row, largest = scores[place : place + keys], largest_lane(sums, i * each + MAXIMA * lanes)
+        if block.keyed and largest > -np.inf:
+            found = block.start + place_of(largest, row, 0, keys)
+            rows[KEY, at], rows[MANY_KEYS, at] = found % MANY, found // MANY
+        if largest == np.inf:
+            _note_nan(at, block.start, row, rows)
+        rows[_REFERENCE, at] = max(rows[_REFERENCE, at], largest * factor)
+    for near in range(0, keys, NEAR):
+        some = min(NEAR, keys - near)
+        for i in range(count):
+            at = first + i
+            reference = rows[_REFERENCE, at]
+            weigh_vectors(
+                scores,
+                i * block.row + near,
+                some,
+                factor,
+                real(0) if reference == -np.inf else reference,
+                real(at + recipe.offset - block.start - near),
+                block.kept,
+                block.far,
+                False,
+                scores,
+                i * block.row + near,
+                workspace.near_halves[: len(pairs)],
+                2 * i * NEAR_ROW,
+                sums,
+                i * each,
+            )
+        if len(pairs):
+            times_paired_rows(
+                workspace.near_halves,
+                recipe.rows,
+                2 * NEAR_ROW,
+                block.start + near,
+                some,
+                pairs,
+                across,
+                workspace.product,
+                near > 0,
+            )
+    for i in range(count):
+        largest = largest_lane(sums, i * each + MAXIMA * lanes)
+        if np.isnan(sum_of_lanes(sums, i * each + TOTALS * lanes)) and largest != np.inf:
+            place = i * block.row
+            _note_nan(first + i, block.start, scores[place : place + keys], rows)
+
+
+@kernel
+def _note_nan(at, first_key, numbers, rows):
+    """Note the first key that is NaN: it counts as the largest."""
+    for j in range(len(numbers)):
+        if np.isnan(numbers[j]):
+            key = first_key + j
+            rows[_BROKEN, at] = 1
+            rows[KEY, at], rows[MANY_KEYS, at] = key % MANY, key // MANY
+            return
+
+
+@together
+def _score_part(recipe, query, block, key, keys, scores, row):
+    """Compute the products of a block with some keys; what a row does not see is -inf."""
+    count = block.last - block.first
+    times_panels(
+        query,
+        recipe.half_query,
+        block.first,
+        (count + recipe.rows - 1) // recipe.rows * recipe.rows,
+        recipe.query.width,
+        recipe.query.width,
+        recipe.panels,
+        key,
+        keys,
+        block.width,
+        scores.dtype.type(1),
+        scores,
+        row,
+    )
+    for i in range(count):
+        at = block.first + i
+        # A call takes as long as some vectors.
+        if recipe.bounds[0, at] > key or recipe.bounds[1, at] < key + keys:
+            _hide_ends(recipe.bounds, at, key, scores[i * row : i * row + keys])
+
+
+@together
+def _begin_rows(recipe, sums, block, known, rows):
+    """Begin the sums of each row."""
+    real = sums.dtype.type
+    lanes = TILE.bytes // sums.itemsize
+    count = block.last - block.first
+    fill(sums[: count * ROW_SUMS * lanes], real(0))
+    for i in range(count):
+        at = block.first + i
+        fill(sums[(i * ROW_SUMS + MAXIMA) * lanes :][:lanes], real(-np.inf))
+        rows[_REFERENCE, at] = real(recipe.known[at] if known else recipe.sink) / real(_LOG2)
+        rows[_BROKEN, at] = real(0)
+        rows[KEY, at], rows[MANY_KEYS, at] = MANY - 1, -1
+
+
+@kernel
+def _hide_ends(bounds, at, key, scores):
+    """Set the scores of a row to -inf where it does not see the keys from `key` on."""
+    keys = len(scores)
+    begin = min(max(bounds[0, at] - key, 0), keys)
+    end = min(max(bounds[1, at] - key, begin), keys)
+    fill(scores[:begin], -np.inf)
+    fill(scores[end:], -np.inf)
+
+
+@kernel
+def _shrink(change, sums, product, weights):
+    """Scale what a row has summed up by a power of 2, for a reference that is larger by as much.
+
+    Args:
+        change: The power, below 0.
+        sums, product, weights: Its sums, its product with values, and the weights that are kept.
+    """
+    real, lanes = sums.dtype.type, len(sums) // ROW_SUMS
+    shrunk = real(np.exp2(change))
+    for j in range(lanes):
+        total = sums[TOTALS * lanes + j]
+        sums[LOGS * lanes + j] = shrunk * (sums[LOGS * lanes + j] + change * total)
+        sums[TOTALS * lanes + j] = shrunk * total
+        sums[FAR * lanes + j] *= shrunk
+    for d in range(len(product)):
+        product[d] *= shrunk
+    for j in range(len(weights)):
+        weights[j] *= shrunk
+
+
+@kernel
+def _finish_row(at, sums, recipe, far, rows):
     """Turn what a row has summed up into its statistics."""
-    real = rows.dtype.type
-    zero, nothing = real(0), real(-np.inf)
-    reference, largest = rows[_REFERENCE, at], rows[_LARGEST, at]
-    total, by_log, broken = rows[_TOTAL, at], rows[_BY_LOG, at], rows[_BROKEN, at]
-    if largest == nothing and total == zero:
+    real, lanes = sums.dtype.type, len(sums) // ROW_SUMS
+    factor = real(recipe.scale / _LOG2)
+    reference = np.float64(rows[_REFERENCE, at])
+    broken = rows[_BROKEN, at]
+    largest = largest_lane(sums, MAXIMA * lanes)
+    total = sum_of_lanes(sums, TOTALS * lanes)
+    if largest == -np.inf and total == 0:
         for r in range(ROW_STATS):
             if r not in (KEY, MANY_KEYS):
-                rows[r, at] = zero
-        rows[LOG_SUM, at] = rows[MAX_SCORE, at] = nothing
+                rows[r, at] = 0
+        rows[LOG_SUM, at] = rows[MAX_SCORE, at] = -np.inf
         return
-    whole = total
-    if sink != nothing:
-        whole += real(np.exp(sink - reference))
-    inverse = real(1) / whole
-    log = real(np.log(whole))
-    rows[LOG_SUM, at] = reference + log
-    rows[MAX_SCORE, at] = largest
-    rows[MAX_WEIGHT, at] = real(np.exp(largest - reference)) * inverse
-    rows[ENTROPY, at] = (log * total - by_log) * inverse
-    rows[SCORES, at] = (by_log + reference * total) * inverse
+    # The reference was rounded: how far the largest score is from it, in powers of 2.
+    off = np.float64(largest) * np.float64(factor) - reference
+    by_log = np.float64(sum_of_lanes(sums, LOGS * lanes)) - off * total
+    whole = np.float64(total)
+    if recipe.sink > -np.inf:
+        whole += np.exp2(recipe.sink / _LOG2 - reference)
+    score = largest * real(recipe.scale)
+    inverse, log = 1 / whole, np.log(whole) - _LOG2 * off
+    rows[LOG_SUM, at] = score + log
+    rows[MAX_SCORE, at] = score
+    rows[MAX_WEIGHT, at] = np.exp2(off) * inverse
+    rows[ENTROPY, at] = (log * total - _LOG2 * by_log) * inverse
+    rows[SCORES, at] = (_LOG2 * by_log + score * total) * inverse
     rows[FACTOR, at] = inverse
+    if far:
+        rows[DISTANCES, at] = sum_of_lanes(sums, FAR * lanes) * inverse
     if np.isnan(total):
         rows[MAX_SCORE, at] = rows[MAX_WEIGHT, at] = total
-        if broken == zero:
-            rows[LOG_SUM, at] = rows[MAX_SCORE, at] = largest
+        if broken == 0:
+            rows[LOG_SUM, at] = rows[MAX_SCORE, at] = score
 
 
 @kernel

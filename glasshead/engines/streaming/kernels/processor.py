@@ -53,9 +53,9 @@ TILES = (_AVX512_TILE, _AVX_TILE, _ARM_TILE, _SSE_TILE)
 # What products on matrix tiles need; the rows of a tile, and the words of a row; the rows and
 # columns of a product on two by two of them.
 MATRIX_TILES, SIDE, SQUARE = ("amx-tile", "amx-bf16"), 16, 32
-# How far apart the rows of a block's scores of some keys are: an odd number of pairs of the cache's
-# lines, as lines that are a power of two apart have few places in it.
-AT_A_TIME = 544
+# The keys of a block whose scores stay in the first cache, and how far apart rows of these are: an
+# odd number of pairs of the cache's lines, as lines that are a power of two apart have few places.
+NEAR, NEAR_ROW = 256, 288
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 
 # Those whose machine code a wheel holds, the best first.

@@ -28,8 +28,9 @@ class Asked(NamedTuple):
 
     Attributes:
         name: The field's name.
-        kind: "flag": whether there is one; "most": the largest number of any; "each": the numbers
-            of each, one after the other; "rows": operands, as rows of one.
+        kind: "flag": whether there is one whose attributes are all true; "most": the largest
+            number of any; "each": the numbers of each, one after the other; "rows": operands, as
+            rows of one.
         of: The attributes of a reduction that it is made of.
         along: What the rows of an operand run along, "queries" or "keys".
     """
@@ -115,9 +116,12 @@ def _of_rows(place: int) -> Callable[[Any, Any, slice], tuple[Any, ...]]:
     return lambda found, _one, _part: (found.rows[:, :, place],)
 
 
-def _largest(found: Any, _one: Any, _part: slice) -> tuple[Any, ...]:
+def _largest(found: Any, one: Any, _part: slice) -> tuple[Any, ...]:
+    weight, score = found.rows[:, :, MAX_WEIGHT], found.rows[:, :, MAX_SCORE]
+    if not one.keyed:
+        return weight, weight.new_full((), -1).long().expand(weight.shape), score
     key, many = found.rows[:, :, KEY].long(), found.rows[:, :, MANY_KEYS].long()
-    return found.rows[:, :, MAX_WEIGHT], key + MANY * many, found.rows[:, :, MAX_SCORE]
+    return weight, key + MANY * many, score
 
 
 def _block_map(found: Any, one: Any, part: slice) -> tuple[Any, ...]:
@@ -132,7 +136,7 @@ STREAMED = (
     Streamed("LogSum", _of_rows(LOG_SUM)),
     Streamed("EntropySum", _of_rows(ENTROPY)),
     Streamed("ScoreSum", _of_rows(SCORES)),
-    Streamed("Largest", _largest, Asked("keyed", "flag"), operations=3),
+    Streamed("Largest", _largest, Asked("keyed", "flag", ("keyed",)), operations=3),
     Streamed("DistanceSum", _of_rows(DISTANCES), Asked("far", "flag"), operations=8),
     Streamed(
         "TimesKeys",

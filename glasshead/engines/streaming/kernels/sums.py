@@ -3,15 +3,15 @@
 import numpy as np
 
 from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel, together
-from glasshead.engines.streaming.kernels.streamed import DISTANCES, FACTOR
+from glasshead.engines.streaming.kernels.streamed import FACTOR
+from glasshead.engines.streaming.kernels.vectors import ROWS_ADDED, add_rows
 
 
 @together
 def reduces(spec, results):
-    """Return whether a reduction reads the weights of a block."""
+    """Return whether a reduction but the mean distance reads the weights of a block."""
     return (
         results.top.shape[1] > 0
-        or spec.far > 0
         or len(spec.per_key) > 0
         or len(spec.per_query) > 0
         or len(results.diagonals) > 0
@@ -21,7 +21,7 @@ def reduces(spec, results):
 
 @together
 def reduce_block(recipe, spec, results, workspace, weights, first, last, first_key):
-    """Compute what is asked for of a block of weights, which its factors are still to scale.
+    """Compute what is asked for, but distances, of weights that their factors are still to scale.
 
     Args:
         recipe: The inputs that define the scores.
@@ -42,9 +42,6 @@ def reduce_block(recipe, spec, results, workspace, weights, first, last, first_k
             results.top[first:last],
             results.keys[first:last],
         )
-    if spec.far:
-        position = first + recipe.offset - first_key
-        sum_distances(weights, factors, position, results.rows[DISTANCES, first:last])
     for r in range(len(spec.per_key)):
         sum_by_key(
             weights,
@@ -189,30 +186,16 @@ def largest(weights, factors, first_key, groups, order, top, keys):
 
 @kernel
 def add_columns(weights, factors, sums):
-    """Add Σ_i factors_i · weights_ij to sums_j, eight rows at a time, in float64 between."""
-    rows, last = len(weights), len(weights) - 1
-    zero = weights.dtype.type(0)
-    for first in range(0, rows, 8):
-        f0 = factors[first]
-        f1 = factors[first + 1] if first + 1 < rows else zero
-        f2 = factors[first + 2] if first + 2 < rows else zero
-        f3 = factors[first + 3] if first + 3 < rows else zero
-        f4 = factors[first + 4] if first + 4 < rows else zero
-        f5 = factors[first + 5] if first + 5 < rows else zero
-        f6 = factors[first + 6] if first + 6 < rows else zero
-        f7 = factors[first + 7] if first + 7 < rows else zero
-        w0 = weights[first]
-        w1 = weights[min(first + 1, last)]
-        w2 = weights[min(first + 2, last)]
-        w3 = weights[min(first + 3, last)]
-        w4 = weights[min(first + 4, last)]
-        w5 = weights[min(first + 5, last)]
-        w6 = weights[min(first + 6, last)]
-        w7 = weights[min(first + 7, last)]
-        for j in range(len(sums)):
-            near = (f0 * w0[j] + f1 * w1[j]) + (f2 * w2[j] + f3 * w3[j])
-            far = (f4 * w4[j] + f5 * w5[j]) + (f6 * w6[j] + f7 * w7[j])
-            sums[j] += np.float64(near + far)
+    """Add Σ_i factors_i · weights_ij to sums_j, some rows at a time, in float64 between."""
+    rows = len(weights)
+    for first in range(0, rows, ROWS_ADDED):
+        count = min(ROWS_ADDED, rows - first)
+        done = add_rows(weights, factors, first, count, sums)
+        for j in range(done, len(sums)):
+            near = weights.dtype.type(0)
+            for i in range(first, first + count):
+                near += factors[i] * weights[i, j]
+            sums[j] += np.float64(near)
 
 
 @kernel

@@ -141,6 +141,78 @@ def _multiply_square(
     return signature, code
 
 
+@intrinsic
+def _multiply_by_panels(
+    typing_context: Any,  # noqa: ARG001 - Numba's protocol
+    a: Any,
+    a_first: Any,
+    a_row: Any,
+    b: Any,
+    b_first: Any,
+    panels: Any,
+    c: Any,
+    c_first: Any,
+    c_row: Any,
+) -> Any:
+    """Compute C = A B for 32 rows of A of one or two steps, which stay in tiles.
+
+    A has rows of 16 or 32 pairs, and B panels of 16 columns: `panels` of them.
+    """
+    signature = types.void(a, a_first, a_row, b, b_first, panels, c, c_first, c_row)
+
+    def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        if not MATRIX_TILES or c.dtype != types.float32:
+            return context.get_dummy_value()
+        values = [
+            context.make_array(kind)(context, builder, value).data
+            if isinstance(kind, types.Array)
+            else context.cast(builder, value, kind, types.int64)
+            for kind, value in zip(sig.args, arguments, strict=True)
+        ]
+        pa, fa, ra, pb, fb, count, pc, fc, rc = values
+
+        def number(tile: int) -> ir.Constant:
+            return ir.Constant(_BYTE, tile)
+
+        def at(pointer: Any, place: Any) -> Any:
+            return builder.bitcast(builder.gep(pointer, [place]), _BYTE.as_pointer())
+
+        def below(place: Any, row: Any) -> Any:
+            return builder.add(place, builder.mul(row, _WORD(SIDE)))
+
+        of_a, of_c = (builder.mul(row, _WORD(4)) for row in (ra, rc))
+
+        def emit(steps: int) -> None:
+            # The sums of 16 rows are tile 0 and 1; a step of B is 2 or 3, and of A 4 and 6 or 5
+            # and 7.
+            for step in range(steps):
+                for half, place in enumerate((fa, below(fa, ra))):
+                    spot = at(pa, builder.add(place, _WORD(SIDE * step)))
+                    _call(builder, "tileloadd64", number(4 + 2 * half + step), spot, of_a)
+            with cgutils.for_range(builder, count) as loop:
+                panel = builder.add(fb, builder.mul(loop.index, builder.mul(ra, _WORD(SIDE))))
+                for step in range(steps):
+                    spot = at(pb, builder.add(panel, _WORD(SIDE * SIDE * step)))
+                    _call(builder, "tileloadd64", number(2 + step), spot, _WORD(4 * SIDE))
+                    for half in range(2):
+                        if not step:
+                            _call(builder, "tilezero", number(half))
+                        left = number(4 + 2 * half + step)
+                        _call(builder, "tdpbf16ps", number(half), left, number(2 + step))
+                place = builder.add(fc, builder.mul(loop.index, _WORD(SIDE)))
+                _call(builder, "tilestored64", number(0), at(pc, place), of_c)
+                _call(builder, "tilestored64", number(1), at(pc, below(place, rc)), of_c)
+
+        with builder.if_else(builder.icmp_signed("==", ra, _WORD(SIDE))) as (one, two):
+            with one:
+                emit(1)
+            with two:
+                emit(2)
+        return context.get_dummy_value()
+
+    return signature, code
+
+
 def _right_of(builder: Any, place: Any) -> Any:
     """Return the place of the tile on the right of another."""
     return builder.add(place, _WORD(SIDE))
@@ -165,11 +237,7 @@ def _scale(typing_context: Any, numbers: Any, place: Any, factor: Any) -> Any:  
             data = context.make_array(sig.args[0])(context, builder, arguments[0]).data
             start = context.cast(builder, arguments[1], sig.args[1], types.int64)
             one = context.cast(builder, arguments[2], sig.args[2], types.float32)
-            kind = ir.VectorType(ir.FloatType(), SIDE)
-            splat = ir.Constant(ir.VectorType(ir.IntType(32), SIDE), [0] * SIDE)
-            undefined = ir.Constant(kind, ir.Undefined)
-            factors = builder.insert_element(undefined, one, ir.IntType(32)(0))
-            factors = builder.shuffle_vector(factors, undefined, splat)
+            factors = _splat(builder, one)
             for spot in _two_vectors(builder, data, start):
                 builder.store(builder.fmul(builder.load(spot, align=4), factors), spot, align=4)
         return context.get_dummy_value()
@@ -192,12 +260,83 @@ def rounded_pair(builder: Any, low: Any, high: Any) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [high, low])
 
 
+@intrinsic
+def _round_sixteen(
+    typing_context: Any,  # noqa: ARG001 - Numba's protocol
+    numbers: Any,
+    first: Any,
+    factor: Any,
+    halves: Any,
+    into: Any,
+) -> Any:
+    """Round 16 numbers from a place on, times a factor, to bfloat16."""
+    signature = types.void(numbers, first, factor, halves, into)
+
+    def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        if not MATRIX_TILES or numbers.dtype != types.float32:
+            return context.get_dummy_value()
+        source, target = (
+            context.make_array(sig.args[n])(context, builder, arguments[n]).data for n in (0, 3)
+        )
+        start, place = (
+            context.cast(builder, arguments[n], sig.args[n], types.int64) for n in (1, 4)
+        )
+        one = context.cast(builder, arguments[2], sig.args[2], types.float32)
+        kind = ir.VectorType(ir.FloatType(), SIDE)
+        spot = builder.bitcast(builder.gep(source, [start]), kind.as_pointer())
+        scaled = builder.fmul(builder.load(spot, align=4), _splat(builder, one))
+        made = rounded(builder, scaled)
+        spot = builder.bitcast(builder.gep(target, [place]), made.type.as_pointer())
+        builder.store(made, spot, align=2)
+        return context.get_dummy_value()
+
+    return signature, code
+
+
+def _splat(builder: Any, number: Any) -> Any:
+    """Return 16 times a number."""
+    undefined = ir.Constant(ir.VectorType(number.type, SIDE), ir.Undefined)
+    first = builder.insert_element(undefined, number, ir.IntType(32)(0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), SIDE), [0] * SIDE)
+    return builder.shuffle_vector(first, undefined, zeros)
+
+
+@together
+def round_rows(product, across, factors, room, width, context):
+    """Compute context_i = factors_i · product_i in bfloat16, in rows of `width` numbers.
+
+    The product has rows of `across` numbers. `room` is for the last few of a row.
+    """
+    for i in range(len(factors)):
+        for d in range(0, width - SIDE + 1, SIDE):
+            _round_sixteen(product, i * across + d, factors[i], context, i * width + d)
+        rest = width % SIDE
+        if rest:
+            _round_sixteen(product, i * across + width - rest, factors[i], room, 0)
+            for d in range(rest):
+                context[(i + 1) * width - rest + d] = room[d]
+
+
 @together
 def times_paired_panels(block, first, rows, deep, panels, first_key, keys, scale, product, across):
     """Compute scale · block · vectorsᵀ, `[rows, keys]`, for rows of `deep` pairs from the first.
 
     The vectors are packed in panels of a tile's width. The product has rows of `across` numbers.
     """
+    if deep <= 2 * SIDE and scale == 1:
+        for i in range(0, rows, SQUARE):
+            _multiply_by_panels(
+                block,
+                (first + i) * deep,
+                deep,
+                panels,
+                first_key * deep,
+                keys // SIDE,
+                product,
+                i * across,
+                across,
+            )
+        return
     for j in range(0, keys, SQUARE):
         panel = (first_key + j) * deep
         for i in range(0, rows, SQUARE):

@@ -18,7 +18,6 @@ from glasshead.engines.streaming.kernels.exponential import (
     exponential_of,
 )
 from glasshead.engines.streaming.kernels.options import fill, kernel
-from glasshead.engines.streaming.kernels.products import TILE
 from glasshead.engines.streaming.kernels.streamed import (
     ENTROPY,
     FACTOR,
@@ -32,74 +31,7 @@ from glasshead.engines.streaming.kernels.streamed import (
     SCORES,
 )
 from glasshead.engines.streaming.kernels.tiles import MATRIX_TILES, rounded, rounded_pair
-
-_PLACE = ir.IntType(64)
-
-
-def _steps(
-    builder: Any,
-    place: Any,
-    many: Any,
-    step: int,
-    values: list[Any],
-    body: Callable[[Any, list[Any]], list[Any]],
-) -> tuple[Any, list[Any]]:
-    """Go on from a place as long as a step is within `many`, and return the place and the values.
-
-    `body` makes the values that follow from a place and its values.
-    """
-    before = builder.block
-    head, inside, done = map(builder.append_basic_block, ("steps", "step", "stepped"))
-    builder.branch(head)
-    builder.position_at_end(head)
-    at, held = builder.phi(_PLACE), [builder.phi(value.type) for value in values]
-    following = builder.add(at, _PLACE(step))
-    builder.cbranch(builder.icmp_signed("<=", following, many), inside, done)
-    builder.position_at_end(inside)
-    nexts = body(at, held)
-    after = builder.block
-    builder.branch(head)
-    for phi, first, later in zip((at, *held), (place, *values), (following, *nexts), strict=True):
-        phi.add_incoming(first, before)
-        phi.add_incoming(later, after)
-    builder.position_at_end(done)
-    return at, held
-
-
-class _Row:
-    """Numbers of a flat array in memory from a place on, as vectors of the processor."""
-
-    def __init__(self, context: Any, builder: Any, kind: Any, array: Any, first: Any) -> None:
-        made = context.make_array(kind)(context, builder, array)
-        self.builder, self.data = builder, builder.gep(made.data, [first])
-        self.is_empty = builder.icmp_signed("==", builder.extract_value(made.shape, 0), _PLACE(0))
-        self.bytes = kind.dtype.bitwidth // 8
-        self.lanes = TILE.bytes // self.bytes
-        self.real = ir.FloatType() if kind.dtype == types.float32 else ir.DoubleType()
-        self.vector = ir.VectorType(self.real, self.lanes)
-
-    def spot(self, place: Any, kind: ir.Type) -> Any:
-        """Return the pointer to what begins at a place."""
-        return self.builder.bitcast(self.builder.gep(self.data, [place]), kind.as_pointer())
-
-    def load(self, place: Any, kind: ir.Type) -> Any:
-        """Load a number or a vector."""
-        return self.builder.load(self.spot(place, kind), align=self.bytes)
-
-    def store(self, value: Any, place: Any) -> None:
-        """Store a number or a vector."""
-        self.builder.store(value, self.spot(place, value.type), align=self.bytes)
-
-    def reduced(self, value: Any, merge: Callable[[Any, Any], Any]) -> Any:
-        """Return what merging all numbers of a vector gives, half by half."""
-        half = self.lanes
-        while half > 1:
-            half //= 2
-            places = [min(lane + half, self.lanes - 1) for lane in range(self.lanes)]
-            upper = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), places)
-            undefined = ir.Constant(self.vector, ir.Undefined)
-            value = merge(value, self.builder.shuffle_vector(value, undefined, upper))
-        return self.builder.extract_element(value, ir.IntType(32)(0))
+from glasshead.engines.streaming.kernels.vectors import PLACE, TILE, Row, places_of, steps
 
 
 @intrinsic
@@ -111,15 +43,15 @@ def largest_of(typing_context: Any, numbers: Any, first: Any, count: Any) -> Any
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        start, many = _places(context, builder, signature, arguments, (1, 2))
-        row = _Row(context, builder, signature.args[0], arguments[0], start)
+        start, many = places_of(context, builder, signature, arguments, (1, 2))
+        row = Row(context, builder, signature.args[0], arguments[0], start)
 
         def larger(x: Any, known: Any) -> Any:
             return builder.select(builder.fcmp_ordered(">", x, known), x, known)
 
         def vectors(at: Any, known: list[Any]) -> list[Any]:
             return [
-                larger(row.load(builder.add(at, _PLACE(n * row.lanes)), row.vector), one)
+                larger(row.load(builder.add(at, PLACE(n * row.lanes)), row.vector), one)
                 for n, one in enumerate(known)
             ]
 
@@ -127,21 +59,21 @@ def largest_of(typing_context: Any, numbers: Any, first: Any, count: Any) -> Any
             return [larger(row.load(at, row.real), known[0])]
 
         nothing = constant(row.vector, -math.inf)
-        is_wide = builder.icmp_signed(">=", many, _PLACE(row.lanes))
+        is_wide = builder.icmp_signed(">=", many, PLACE(row.lanes))
         with builder.if_else(is_wide) as (wide, narrow):
             with wide:
-                place, maxima = _steps(
-                    builder, _PLACE(0), many, 4 * row.lanes, [nothing] * 4, vectors
+                place, maxima = steps(
+                    builder, PLACE(0), many, 4 * row.lanes, [nothing] * 4, vectors
                 )
                 one = larger(larger(maxima[0], maxima[1]), larger(maxima[2], maxima[3]))
-                _, (one,) = _steps(builder, place, many, row.lanes, [one], vectors)
+                _, (one,) = steps(builder, place, many, row.lanes, [one], vectors)
                 # The last vector overlaps the one before.
-                last = builder.sub(many, _PLACE(row.lanes))
+                last = builder.sub(many, PLACE(row.lanes))
                 most = row.reduced(larger(row.load(last, row.vector), one), larger)
                 from_wide = builder.block
             with narrow:
                 lowest = ir.Constant(row.real, -math.inf)
-                _, (few,) = _steps(builder, _PLACE(0), many, 1, [lowest], single)
+                _, (few,) = steps(builder, PLACE(0), many, 1, [lowest], single)
                 from_narrow = builder.block
         result = builder.phi(row.real)
         result.add_incoming(most, from_wide)
@@ -149,13 +81,6 @@ def largest_of(typing_context: Any, numbers: Any, first: Any, count: Any) -> Any
         return result
 
     return numbers.dtype(numbers, first, count), code
-
-
-def _places(
-    context: Any, builder: Any, signature: Any, arguments: Any, which: tuple[int, ...]
-) -> list[Any]:
-    """Return integers among arguments, in 64 bits."""
-    return [context.cast(builder, arguments[n], signature.args[n], types.int64) for n in which]
 
 
 @intrinsic
@@ -184,13 +109,13 @@ def weights_of(
     )
 
     def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        start, many, start_half = _places(context, builder, sig, arguments, (1, 2, 8))
-        row = _Row(context, builder, sig.args[0], arguments[0], start)
+        start, many, start_half = places_of(context, builder, sig, arguments, (1, 2, 8))
+        row = Row(context, builder, sig.args[0], arguments[0], start)
         parts = [
             context.cast(builder, value, kind, numbers.dtype)
             for value, kind in zip(arguments[3:6], sig.args[3:6], strict=True)
         ]
-        half = _Row(context, builder, sig.args[7], arguments[7], start_half)
+        half = Row(context, builder, sig.args[7], arguments[7], start_half)
         is_rounded = builder.not_(half.is_empty)
 
         def store(weights: list[tuple[Any, Any]]) -> None:
@@ -204,18 +129,12 @@ def weights_of(
                     (low, place), (high, _), *weights = weights
                     half.store(rounded_pair(builder, low, high), place)
                 for p, place in weights:
-                    bits = rounded(builder, p if p.type == row.vector else splat(p))
+                    bits = rounded(builder, p if p.type == row.vector else row.splat(p))
                     if p.type != row.vector:
                         bits = builder.extract_element(bits, ir.IntType(32)(0))
                     half.store(bits, place)
 
-        def splat(value: Any) -> Any:
-            undefined = ir.Constant(row.vector, ir.Undefined)
-            first = builder.insert_element(undefined, value, ir.IntType(32)(0))
-            zeros = ir.Constant(ir.VectorType(ir.IntType(32), row.lanes), [0] * row.lanes)
-            return builder.shuffle_vector(first, undefined, zeros)
-
-        wide_parts = [splat(one) for one in parts]
+        wide_parts = [row.splat(one) for one in parts]
 
         def plus(a: Any, b: Any) -> Any:
             return builder.fadd(a, b, flags=STRICT)
@@ -231,7 +150,7 @@ def weights_of(
             def body(at: Any, sums: list[Any]) -> list[Any]:
                 nexts, weights = [], []
                 for n in range(0, len(sums), 2):
-                    place = builder.add(at, _PLACE(n // 2 * row.lanes))
+                    place = builder.add(at, PLACE(n // 2 * row.lanes))
                     p, by_log = weight(row.load(place, kind))
                     weights.append((p, place))
                     nexts += [plus(sums[n], p), plus(sums[n + 1], by_log)]
@@ -241,16 +160,16 @@ def weights_of(
             return body
 
         zero, zeros = ir.Constant(row.real, 0.0), constant(row.vector, 0.0)
-        is_wide = builder.icmp_signed(">=", many, _PLACE(row.lanes))
+        is_wide = builder.icmp_signed(">=", many, PLACE(row.lanes))
         with builder.if_else(is_wide) as (wide, narrow):
             with wide:
                 # The last vector overlaps the one before, whose numbers are replaced by then.
-                last = builder.sub(many, _PLACE(row.lanes))
+                last = builder.sub(many, PLACE(row.lanes))
                 left = row.load(last, row.vector)
                 vectors = step(row.vector)
-                place, sums = _steps(builder, _PLACE(0), many, 4 * row.lanes, [zeros] * 8, vectors)
+                place, sums = steps(builder, PLACE(0), many, 4 * row.lanes, [zeros] * 8, vectors)
                 sums = [plus(plus(*sums[n::4]), plus(*sums[n + 2 :: 4])) for n in (0, 1)]
-                place, sums = _steps(builder, place, many, row.lanes, sums, vectors)
+                place, sums = steps(builder, place, many, row.lanes, sums, vectors)
                 p, by_log = weight(left)
                 store([(p, last)])
                 kind = ir.VectorType(ir.IntType(32), row.lanes)
@@ -266,7 +185,7 @@ def weights_of(
                 ]
                 from_wide = builder.block
             with narrow:
-                _, of_narrow = _steps(builder, _PLACE(0), many, 1, [zero, zero], step(row.real))
+                _, of_narrow = steps(builder, PLACE(0), many, 1, [zero, zero], step(row.real))
                 from_narrow = builder.block
         results = []
         for one, other in zip(of_wide, of_narrow, strict=True):
