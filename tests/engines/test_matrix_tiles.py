@@ -141,19 +141,35 @@ def test_few_queries_do_not_fill_tiles(tiled):
 
 
 def check_gradients(inputs, upstream, **options):
-    """Compare gradients with those of the same numbers in float64."""
+    """Compare gradients with those of the same numbers in float64.
 
-    def gradients(engine, dtype):
+    Weights and gradients of scores are rounded to 8 bits, and so are the results.
+    """
+    heads, queries, keys = inputs[0].shape[1], inputs[0].shape[2], inputs[1].shape[2]
+
+    def gradients(engine, dtype, *more, **call):
         given = [x.detach().to(dtype).requires_grad_() for x in inputs]
-        query, key, value = given
         attention = gh.Attention(engine=engine, **options)
-        seen = attention.observe(query, key, value, [gh.Entropy()])
+        seen = attention.observe(*given, [gh.Entropy()], **call)
         total = (seen.context * upstream.to(dtype)).sum() + seen.entropy.sum()
-        return torch.autograd.grad(total, given)
+        return torch.autograd.grad(total, [*given, *more])
 
-    found, expected = gradients("streaming", torch.bfloat16), gradients("reference", torch.float64)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one.double(), other, rtol=2.0**-8, atol=1e-4)
+    found = gradients("streaming", torch.bfloat16)
+    # The gradient of a bias is that of the scores.
+    bias = torch.zeros(2, heads, queries, keys, dtype=torch.float64, requires_grad=True)
+    *expected, of_scores = gradients("reference", torch.float64, bias, bias=bias)
+    query, key, _ = (x.double().abs() for x in inputs)
+    group = heads // key.shape[1]
+    weights = gh.Attention(engine="reference", **options).weights(*(x.double() for x in inputs[:2]))
+    beta = getattr(options.get("score"), "beta", None) or query.shape[-1] ** -0.5
+    of_scores = of_scores.abs() * abs(beta)
+    of_rows = of_scores @ key.repeat_interleave(group, 1)
+    of_keys = (of_scores.mT @ query).unflatten(1, (-1, group)).sum(2)
+    of_values = (weights.dense().mT @ upstream.double().abs()).unflatten(1, (-1, group)).sum(2)
+    for one, other, most in zip(found, expected, (of_rows, of_keys, of_values), strict=True):
+        off = (one - other).abs() - 2.0**-8 * (most + other.abs())
+        # Sums in float32 of scores' gradients that nearly cancel.
+        assert off.max() <= 1e-5
 
 
 @needs_tiles
@@ -162,6 +178,27 @@ def check_gradients(inputs, upstream, **options):
 def test_gradients_are_the_reference_s(name, dim, value_dim):
     inputs = inputs_of(67, 61, dim, value_dim)
     check_gradients(inputs, torch.randn(2, 4, 67, value_dim).bfloat16(), **MASKS[name])
+
+
+@needs_tiles
+@pytest.mark.parametrize("dim", [64, 80])
+def test_gradients_are_as_exact_as_those_of_sdpa(dim):
+    inputs = inputs_of(131, 131, dim, dim, kv_heads=4)
+    upstream = torch.randn(2, 4, 131, dim).bfloat16()
+
+    def gradients(engine, dtype):
+        given = [x.detach().to(dtype).requires_grad_() for x in inputs]
+        context = gh.Attention(mask=gh.causal(), engine=engine)(*given)
+        return torch.autograd.grad(context, given, upstream.to(dtype))
+
+    exact = gradients("reference", torch.float64)
+    for ours, theirs, other in zip(
+        *(gradients(engine, torch.bfloat16) for engine in ("streaming", "fused")),
+        exact,
+        strict=True,
+    ):
+        off, known = ((one - other).square().mean().sqrt() for one in (ours, theirs))
+        assert off < 1.1 * known
 
 
 @needs_tiles

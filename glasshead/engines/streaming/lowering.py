@@ -11,6 +11,7 @@ from torch import Tensor
 
 from glasshead.engines.streaming.kernels.arguments import (
     ROW_SUMS,
+    BackwardPairs,
     BackwardWorkspace,
     HalfMatrix,
     KernelGradients,
@@ -147,11 +148,11 @@ class Builder:
         return -(-x.dim // step) * step // 2
 
     def pairs_of_rows(self, x: _Vectors) -> Any:
-        """Return vectors of a key head in pairs, as matrix tiles take the right operand."""
+        """Return vectors of a head as pairs of rows: the right operand of matrix tiles."""
         across = self.cut.padded(x.dim)
         made = self.take(self.cut.padded(x.length) // 2 * across, itemsize=4)
         half = HalfMatrix(x.place, x.row, x.dim)
-        self.calls.append(Call("pair_rows", (half, x.number, across, made), once=True))
+        self.calls.append(Call("pair_rows", (half, x.number, across, made), once=x.shared))
         return made
 
     def facing(
@@ -331,7 +332,11 @@ def backward_program(
         arriving = _Vectors.of("of_context", given.context, cut.group)
         incoming = builder.numbers(arriving)
         width, wide = arriving.dim, cut.padded(arriving.dim)
-    workspace = _backward_workspace(builder, across, wide)
+    in_pairs = arriving is not None and cut.tiled and arriving.dtype == torch.bfloat16
+    workspace = _backward_workspace(builder, across, wide, in_pairs=in_pairs)
+    no_pairs = pairs = BackwardPairs(None, None, None)
+    if arriving is not None and in_pairs:
+        pairs = BackwardPairs(*map(builder.pairs_of_rows, (left, right, arriving)))
     gradients = KernelGradients(
         query=builder.result("grad_query", cut.queries, left.dim),
         key=builder.sums("grad_key", right, across),
@@ -347,22 +352,28 @@ def backward_program(
     for (of_scores, panels, half), (of_values, value_panels, half_incoming) in product(
         scores, ways
     ):
+        when = When(of_scores.scores, of_values.values)
+        # Where numbers are too small for tiles, all products are those of float32.
+        on_tiles = in_pairs and when == When(1, 1)
+        query = Matrix(None, 0, left.dim) if on_tiles else numbers
         arguments = (
-            builder.recipe(numbers, half, panels),
+            builder.recipe(query, half, panels),
             keys,
             value_panels,
             builder.result("row_stats", 2, cut.queries),
             _outputs(builder, given, incoming, half_incoming),
             gradients,
+            pairs if on_tiles else no_pairs,
             workspace,
             *builder.blocks(),
         )
-        when = When(of_scores.scores, of_values.values)
         builder.calls.append(Call("backward_blocks", arguments, when=when))
     return builder.program(width)
 
 
-def _backward_workspace(builder: Builder, across: int, wide: int) -> BackwardWorkspace:
+def _backward_workspace(
+    builder: Builder, across: int, wide: int, *, in_pairs: bool
+) -> BackwardWorkspace:
     """Take scratch memory for a block: rows of queries and of gradients of the context."""
     height, keys = builder.cut.height, builder.cut.across
     return BackwardWorkspace(
@@ -373,6 +384,8 @@ def _backward_workspace(builder: Builder, across: int, wide: int) -> BackwardWor
         context=builder.take(height * wide),
         product=builder.take(height * across),
         ones=np.ones(height, builder.real),
+        rounded=builder.take(height * (keys + SQUARE) if in_pairs else 0, itemsize=2),
+        turned=builder.take(height // 2 * SQUARE if in_pairs else 0, itemsize=4),
     )
 
 

@@ -168,8 +168,19 @@ class KernelGradients(NamedTuple):
     sink: Doubles
 
 
+class BackwardPairs(NamedTuple):
+    """Vectors of a head as pairs of rows, for products on matrix tiles; of size 0 without these."""
+
+    query: HalfPairs
+    key: HalfPairs
+    context: HalfPairs
+
+
 class BackwardWorkspace(NamedTuple):
-    """Scratch memory for one block at a time: that of `Workspace`, and for its gradients."""
+    """Scratch memory for one block at a time: that of `Workspace`, and for its gradients.
+
+    On matrix tiles `rounded` has a block as bfloat16, and `turned` some of its columns as rows.
+    """
 
     query: Reals
     scores: Reals
@@ -178,6 +189,8 @@ class BackwardWorkspace(NamedTuple):
     context: Reals
     product: Reals
     ones: Reals
+    rounded: Halves
+    turned: HalfPairs
 
 
 class HeadCalls(NamedTuple):
@@ -374,7 +387,7 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
     ),
     "backward_blocks": (
         *(KernelRecipe, Matrix, Panels, RealMatrix, KernelGradOutputs, KernelGradients),
-        *(BackwardWorkspace, *_BLOCKS),
+        *(BackwardPairs, BackwardWorkspace, *_BLOCKS),
     ),
     "share_heads": (HeadCalls, int),
     "paged_units": (PagedTask, int),

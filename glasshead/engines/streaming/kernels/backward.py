@@ -6,6 +6,7 @@ from glasshead.engines.streaming.kernels.exponential import exponential
 from glasshead.engines.streaming.kernels.forward import hull, score
 from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel
 from glasshead.engines.streaming.kernels.packing import copy_rows
+from glasshead.engines.streaming.kernels.processor import SQUARE
 from glasshead.engines.streaming.kernels.products import (
     ROWS,
     multiply_tile,
@@ -13,7 +14,13 @@ from glasshead.engines.streaming.kernels.products import (
     times_panels,
 )
 from glasshead.engines.streaming.kernels.sums import add_diagonals
-from glasshead.engines.streaming.kernels.tiles import open_tiles, release_tiles
+from glasshead.engines.streaming.kernels.tiles import (
+    add_paired_columns,
+    open_tiles,
+    release_tiles,
+    round_block,
+    times_paired_rows,
+)
 
 
 @kernel
@@ -24,6 +31,7 @@ def backward_blocks(
     row_stats,
     given,
     gradients,
+    pairs,
     workspace,
     width,
     height,
@@ -40,6 +48,8 @@ def backward_blocks(
         row_stats: The row statistics of `weigh`: the largest score, and the factor that turns
             exp(s - the larger of it and the sink) into weights, `[2, queries]`.
         given, gradients: Incoming gradients, and output arrays.
+        pairs: The vectors as pairs of rows, which are multiplied on matrix tiles; of size 0 if
+            numbers are.
         workspace: Scratch memory for a block.
         width, height: The keys of a panel, and the queries of a block.
         first_row, step, last_row: Which queries.
@@ -73,7 +83,9 @@ def backward_blocks(
         flat = workspace.gradient[: rows * keys]
         wide = len(workspace.context) // height
         if given.context.width:
-            copy_rows(given.context, first, last - first, wide, workspace.context[: rows * wide])
+            if not len(pairs.key):
+                context = workspace.context[: rows * wide]
+                copy_rows(given.context, first, last - first, wide, context)
             times_panels(
                 workspace.context,
                 given.half_context,
@@ -108,6 +120,49 @@ def backward_blocks(
             for j in range(len(flat)):
                 tangent = workspace.capped[j] * factor
                 flat[j] *= real(1) - tangent * tangent
+        if len(pairs.key):
+            apart = keys + SQUARE
+            if keys % (2 * SQUARE):
+                apart = keys
+            round_block(workspace.scores, rows, keys, real(1), workspace.rounded, apart)
+            add_paired_columns(
+                workspace.rounded,
+                rows,
+                apart,
+                keys,
+                workspace.turned,
+                pairs.context,
+                first,
+                wide,
+                gradients.value,
+                start,
+            )
+            round_block(flat, rows, keys, real(recipe.scale), workspace.rounded, apart)
+            add_paired_columns(
+                workspace.rounded,
+                rows,
+                apart,
+                keys,
+                workspace.turned,
+                pairs.query,
+                first,
+                across,
+                gradients.key,
+                start,
+            )
+            times_paired_rows(
+                workspace.rounded,
+                rows,
+                apart,
+                start,
+                keys,
+                pairs.key,
+                across,
+                workspace.product,
+                False,
+            )
+            _copy_product(workspace.product, across, real(1), gradients.query[first:last])
+            continue
         if given.context.width:
             _add_transposed(
                 workspace.scores, rows, keys, workspace.context, wide, gradients.value, start, width
@@ -116,13 +171,18 @@ def backward_blocks(
             workspace.query[j] *= real(recipe.scale)
         _add_transposed(flat, rows, keys, workspace.query, across, gradients.key, start, width)
         times_matrix(flat, rows, keys, start, recipe.keys, key, workspace.product, width)
-        for i in range(last - first):
-            into = gradients.query[first + i]
-            row = workspace.product[i * across : i * across + len(into)]
-            for d in range(len(into)):
-                into[d] = row[d] * real(recipe.scale)
+        _copy_product(workspace.product, across, real(recipe.scale), gradients.query[first:last])
     if tiled:
         release_tiles()
+
+
+@kernel
+def _copy_product(product, across, factor, into):
+    """Copy factor times a product, whose rows have `across` numbers."""
+    for i in range(len(into)):
+        row, copy = product[i * across : i * across + into.shape[1]], into[i]
+        for d in range(len(copy)):
+            copy[d] = row[d] * factor
 
 
 @kernel

@@ -227,6 +227,14 @@ def _two_vectors(builder: Any, numbers: Any, place: Any) -> list[Any]:
     ]
 
 
+def _splat(builder: Any, one: Any) -> Any:
+    """Return a vector of 16 times one number of float32."""
+    undefined = ir.Constant(ir.VectorType(ir.FloatType(), SIDE), ir.Undefined)
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), SIDE), [0] * SIDE)
+    first = builder.insert_element(undefined, one, ir.IntType(32)(0))
+    return builder.shuffle_vector(first, undefined, zeros)
+
+
 @intrinsic
 def _scale(typing_context: Any, numbers: Any, place: Any, factor: Any) -> Any:  # noqa: ARG001 - Numba's protocol
     """Multiply 32 numbers from a place on; of a loop as short no compiler makes vector code."""
@@ -386,3 +394,132 @@ def times_paired_rows(block, rows, across, first, keys, pairs, width, product, a
                     width,
                     add or k > 0,
                 )
+
+
+@intrinsic
+def _round_numbers(
+    typing_context: Any,  # noqa: ARG001
+    numbers: Any,
+    place: Any,
+    factor: Any,
+    halves: Any,
+    half: Any,
+) -> Any:
+    """Round 32 numbers from a place on, times a factor, to bfloat16."""
+    signature = types.void(numbers, place, factor, halves, half)
+
+    def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        if not MATRIX_TILES or numbers.dtype != types.float32:
+            return context.get_dummy_value()
+        data, into = (
+            context.make_array(sig.args[n])(context, builder, arguments[n]).data for n in (0, 3)
+        )
+        start, at = (context.cast(builder, arguments[n], sig.args[n], types.int64) for n in (1, 4))
+        one = context.cast(builder, arguments[2], sig.args[2], types.float32)
+        factors = _splat(builder, one)
+        low, high = (
+            builder.fmul(builder.load(spot, align=4), factors)
+            for spot in _two_vectors(builder, data, start)
+        )
+        made = rounded_pair(builder, low, high)
+        spot = builder.bitcast(builder.gep(into, [at]), made.type.as_pointer())
+        builder.store(made, spot, align=2)
+        return context.get_dummy_value()
+
+    return signature, code
+
+
+@intrinsic
+def _turn(
+    typing_context: Any,  # noqa: ARG001
+    halves: Any,
+    place: Any,
+    across: Any,
+    words: Any,
+    first: Any,
+    deep: Any,
+) -> Any:
+    """Make 16 columns of 32 rows of bfloat16 to rows of 16 pairs, the earlier row's number below.
+
+    Args:
+        halves, place, across: The block, its first number, and how far apart its rows are.
+        words, first, deep: The result, its first word, and how far apart its rows are.
+    """
+    signature = types.void(halves, place, across, words, first, deep)
+
+    def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        if not MATRIX_TILES:
+            return context.get_dummy_value()
+        half, whole = (ir.VectorType(ir.IntType(bits), SIDE) for bits in (16, 32))
+        data, into = (
+            context.make_array(sig.args[n])(context, builder, arguments[n]).data for n in (0, 3)
+        )
+        start, row, at, step = (
+            context.cast(builder, arguments[n], sig.args[n], types.int64) for n in (1, 2, 4, 5)
+        )
+        rows = []
+        for n in range(SQUARE):
+            spot = builder.gep(data, [builder.add(start, builder.mul(row, _WORD(n)))])
+            one = builder.load(builder.bitcast(spot, half.as_pointer()), align=2)
+            rows.append(builder.zext(one, whole))
+        high = ir.Constant(whole, [16] * SIDE)
+        rows = [
+            builder.or_(low, builder.shl(above, high))
+            for low, above in zip(rows[::2], rows[1::2], strict=True)
+        ]
+        # Words whose row and column differ in one bit change places, bit by bit.
+        for bit in (8, 4, 2, 1):
+            kind = ir.VectorType(ir.IntType(32), SIDE)
+            stay = [lane if not lane & bit else SIDE + lane - bit for lane in range(SIDE)]
+            move = [lane + bit if not lane & bit else SIDE + lane for lane in range(SIDE)]
+            for n in range(SIDE):
+                if not n & bit:
+                    pair = rows[n], rows[n + bit]
+                    rows[n], rows[n + bit] = (
+                        builder.shuffle_vector(*pair, ir.Constant(kind, lanes))
+                        for lanes in (stay, move)
+                    )
+        for n, one in enumerate(rows):
+            spot = builder.gep(into, [builder.add(at, builder.mul(step, _WORD(n)))])
+            builder.store(one, builder.bitcast(spot, whole.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return signature, code
+
+
+@together
+def round_block(block, rows, keys, factor, halves, across):
+    """Round factor · block, `[rows, keys]`, to bfloat16 in rows of `across` numbers."""
+    for i in range(rows):
+        for j in range(0, keys, SQUARE):
+            _round_numbers(block, i * keys + j, factor, halves, i * across + j)
+
+
+@together
+def add_paired_columns(halves, rows, across, keys, turned, pairs, first, width, sums, first_key):
+    """Add blockᵀ · vectors to `sums`, from the row `first_key` on, for a block of bfloat16.
+
+    The vectors, as many as the block's rows from the first one on, are given as `pair_rows` makes
+    them.
+    """
+    deep = rows // 2
+    for j in range(0, keys, SQUARE):
+        for i in range(0, rows, SQUARE):
+            for side in range(0, SQUARE, SIDE):
+                _turn(halves, i * across + j + side, across, turned, side * deep + i // 2, deep)
+        for d in range(0, width, SQUARE):
+            _multiply_square(
+                turned,
+                0,
+                deep,
+                SIDE,
+                pairs,
+                first // 2 * width + SIDE * d,
+                SIDE * SIDE,
+                SIDE * width,
+                rows // SQUARE,
+                sums,
+                (first_key + j) * width + d,
+                width,
+                True,
+            )
