@@ -119,7 +119,8 @@ def backward_blocks(
             factor = real(1 / recipe.softcap)
             for j in range(len(flat)):
                 tangent = workspace.capped[j] * factor
-                flat[j] *= real(1) - tangent * tangent
+                # A score of which nothing depends may be NaN.
+                flat[j] = flat[j] * (real(1) - tangent * tangent) if flat[j] != 0 else real(0)
         if len(pairs.key):
             apart = keys + SQUARE
             if keys % (2 * SQUARE):
