@@ -883,3 +883,13 @@ def test_a_call_that_fails_is_told(monkeypatch):
     inputs = inputs_of(1, 2, 2, 37, 41, 32, 32)
     with pytest.raises(RuntimeError, match=r"ended with status 7\. Use Attention"):
         gh.Attention(engine="streaming")(*inputs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_hidden_keys_of_any_kind_reach_no_gradient_through_a_cap(dtype):
+    query, key, value = inputs_of(1, 2, 2, 67, 67, 16, 16, dtype)
+    with torch.no_grad():
+        key[..., 59:, :] = value[..., 59:, :] = torch.nan
+    attention = gh.Attention(mask=gh.padding([59]), softcap=3.0, engine="streaming")
+    for found in with_gradients(attention, (query, key, value)):
+        assert found.isfinite().all()
