@@ -140,7 +140,8 @@ def measure(work: Work, folder: Path, rounds: int) -> dict[str, Any]:
         with gh.watch_vllm(llm, wanted, layers=work.layers):
             return run()
 
-    run(), watched()
+    run()
+    watched()
     pairs = [(run(), watched()) for _ in range(rounds)]
     if any(one.tokens != other.tokens for one, other in pairs):
         raise SystemExit("The tokens differ.")
