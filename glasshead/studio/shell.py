@@ -208,8 +208,8 @@ def shell_routes(routes: "Routes") -> None:
     ) -> dict[str, str]:
         """Return the page as one HTML file, whose answers `{}` are for the page to fill in."""
         say = Say(lang)
-        without_script = say(stored_answers.WORDS["report.noscript"])
-        return {"page": document("{}", title, say.language, without_script), "icon": icon()}
+        sentence = stored_answers.WORDS["report.noscript"]
+        return {"page": document("{}", title, say.language, say(sentence)), "icon": icon()}
 
     @routes.at_once("/health")
     def health() -> dict[str, str]:
