@@ -411,7 +411,7 @@ def _kind_of_sink(normalizer: Any) -> str | float | tuple[object, ...] | None:
     if type(normalizer) is not SoftmaxOne:
         return None
     sink = normalizer.sink
-    if type(sink) is float:
+    if not isinstance(sink, Tensor):
         return sink
     return (sink.shape, sink.dtype, sink.device) if type(sink) in ORDINARY else None
 

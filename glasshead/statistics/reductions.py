@@ -7,7 +7,7 @@ rows, a block of queries at a time. A `StatisticRequest` collects those that sta
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -59,6 +59,13 @@ class Reduction(ABC):
 
     def check(self, problem: Problem, owner: object) -> None:  # noqa: B027 - few have an operand
         """Raise a ValueError if an operand does not fit; it names the `owner`, a statistic."""
+
+    def joined(self, other: "Reduction") -> "Reduction | None":
+        """Return a reduction that gives what both give; None if there is none.
+
+        Equality is by `==`, as tensors within a reduction cannot be hashed.
+        """
+        return self if self == other else None
 
     @abstractmethod
     def of(self, rows: Rows) -> tuple[Tensor, ...]:
@@ -122,12 +129,15 @@ class StatisticRequest:
             self._places[name] = []
             for reduction in one.reductions(self.problem):
                 reduction.check(self.problem, one)
-                # By `==` alone, as tensors within a reduction cannot be hashed.
-                same = [i for i, known in enumerate(reductions) if known == reduction]
-                at = same[0] if same else None
-                self._places[name].append(len(reductions) if at is None else at)
-                if at is None:
+                for at, known in enumerate(reductions):
+                    both = known.joined(reduction)
+                    if both is not None:
+                        reductions[at] = both
+                        break
+                else:
+                    at = len(reductions)
                     reductions.append(reduction)
+                self._places[name].append(at)
         return reductions
 
     def finished(self, reduced: list[tuple[Tensor, ...]]) -> dict[str, Any]:
@@ -163,6 +173,12 @@ class Largest(Reduction):
     """
 
     keyed: bool = True
+
+    def joined(self, other: "Reduction") -> "Reduction | None":
+        """Return one of both, whose key is read if either's is."""
+        return (
+            replace(self, keyed=self.keyed or other.keyed) if isinstance(other, Largest) else None
+        )
 
     def of(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         empty = rows.empty()

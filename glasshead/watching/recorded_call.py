@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -95,7 +94,7 @@ class CallInfo(NamedTuple):
     kernel: str | None = None
     kind: str = ATTENTION
     channels: bool = False
-    refused: Mapping[str, Statistic] = MappingProxyType({})
+    refused: Mapping[str, Statistic] | None = None
 
 
 def names_keys(statistic: Statistic) -> bool:
@@ -139,7 +138,7 @@ class Call(StatisticResults):
         self.text, self.rows = info.text, info.rows
         self.apart, self.untold, self.stop = info.apart, info.untold, info.stop
         self.kernel, self.kind, self.channels = info.kernel, info.kind, info.channels
-        self.refused = info.refused
+        self.refused = dict(info.refused or {})
 
     @property
     def weights(self) -> Weights | None:

@@ -40,7 +40,8 @@ def problem():
     )
     lowered = lower(attention.problem(query, key, value, None, None, None))
     bias, sink = torch.rand(2, 1, QUERIES, KEYS), torch.rand(6)
-    recipe = lowered.recipe._replace(bias=bias, sink=sink, rule=lambda *_: bias > 0)
+    known = torch.rand(2, 6, QUERIES)
+    recipe = lowered.recipe._replace(bias=bias, sink=sink, known=known, rule=lambda *_: bias > 0)
     return lowered._replace(recipe=recipe)
 
 

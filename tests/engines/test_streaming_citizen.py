@@ -47,7 +47,7 @@ def operands(*, requires_grad):
     query, key, value, bias, table, sink = (x.requires_grad_(requires_grad) for x in tensors)
     per_key, per_query = torch.rand(1, 1, 2, 11), torch.rand(1, 6, 1, 5)
     return (
-        *(query, key, value, of.bounds, of.offsets, of.visible, bias, table, sink),
+        *(query, key, value, of.bounds, of.offsets, of.visible, bias, table, sink, None),
         *(0.5, 3.0, 0),
         *OutputSpec(
             keyed=1, far=1, diagonal=1, top=2, maps=(2, 3), per_key=per_key, per_query=per_query

@@ -8,7 +8,8 @@ from glasshead.studio.shell import words
 from glasshead.studio.views.table import VIEWS
 
 FOLDER = Path(studio.__file__).parent
-SCRIPTS = "".join(file.read_text("utf-8") for file in sorted(FOLDER.rglob("*.js")))
+STATIC = FOLDER / "static"
+SCRIPTS = "".join(file.read_text("utf-8") for file in sorted(STATIC.rglob("*.js")))
 DATA = "".join(
     re.sub(r'^    "[a-z_.]+": _\(', "", file.read_text("utf-8"), flags=re.MULTILINE)
     for file in sorted(FOLDER.rglob("*.py"))

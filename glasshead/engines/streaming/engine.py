@@ -218,8 +218,9 @@ def _table(problem: Problem) -> Tensor | Callable[[], Tensor] | None:
     """Return the biases along the diagonals; what makes them if that is all that they depend on."""
     if not problem.biases:
         return None
-    if all(type(bias) is ALiBi for bias in problem.biases):
-        return partial(_slopes, tuple(bias.heads for bias in problem.biases), problem.tile())
+    slopes = [bias for bias in problem.biases if isinstance(bias, ALiBi) and type(bias) is ALiBi]
+    if len(slopes) == len(problem.biases):
+        return partial(_slopes, tuple(one.heads for one in slopes), problem.tile())
     return _biases(problem, problem.scores_shape[:-3])[1]
 
 
@@ -231,11 +232,15 @@ def _slopes(heads: tuple[int, ...], tile: Tile) -> Tensor:
         return reduce(add, rows).contiguous()
 
 
+# Larger scores are rounded so much that weights depend on the order of their operations.
+_PRECISE = 256.0
+
+
 def _with_known(lowered: LoweredProblem, logsumexp: Tensor) -> LoweredProblem:
-    """Add about the logsumexp of each row, if the kernels read it and it is finite."""
+    """Add about the logsumexp of each row, if the kernels read it and scores are not too large."""
     query, *_, recipe = lowered
     others = recipe.visible, recipe.bias, recipe.table, recipe.rule
-    if any(one is not None for one in others) or not bool(logsumexp.isfinite().all()):
+    if any(one is not None for one in others) or not bool((logsumexp.abs() <= _PRECISE).all()):
         return lowered
     dtype = torch.promote_types(query.dtype, torch.float32)
     known = logsumexp.detach().to(dtype).reshape(query.shape[:3])

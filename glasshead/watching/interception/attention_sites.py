@@ -148,7 +148,7 @@ def _capture_streaming(inputs: Sequence[Any], context: CallContext) -> CapturedC
         inputs: Its operands.
         context: What else is known of the call.
     """
-    query, key, value, bounds, offsets, visible, bias, table, sink, scale, softcap, *_ = inputs
+    query, key, value, bounds, offsets, visible, bias, table, sink, _, scale, softcap, *_ = inputs
     batch, queries, keys = len(query), query.shape[-2], key.shape[-2]
     # A tensor of pairs tells no positions.
     compares = table is not None or not bool((bounds == bounds[..., :1]).all())
