@@ -185,7 +185,8 @@ class Fused:
         self, problem: Problem, reductions: Sequence[Reduction], *, gradient: bool = True
     ) -> Observed:
         """Compute the context with SDPA, and the reductions in a separate pass."""
-        recorder = _Recorder() if reductions and _is_worth_recording(problem) else None
+        with nullcontext() if gradient else torch.no_grad():
+            recorder = _Recorder() if reductions and _is_worth_recording(problem) else None
         with nullcontext() if recorder is None else recorder:
             context = self.run(problem)
         known = None if recorder is None else of_rows(recorder.logsumexps, problem)

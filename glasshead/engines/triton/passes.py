@@ -18,7 +18,7 @@ from glasshead.engines.streaming.operands import (
 from glasshead.engines.triton.kernels import INTERPRETED, reduce_weights
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import four_axes
-from glasshead.statistics.reductions import Reduction
+from glasshead.statistics.reductions import Largest, Reduction
 
 # Columns of P·R and of Pᵀ·L in one launch; more take further ones.
 COLUMNS = 8
@@ -95,6 +95,8 @@ class _Passes:
     """The operands and results of one problem, and the launches that fill them."""
 
     def __init__(self, problem: Problem, reductions: Sequence[Reduction]) -> None:
+        # The kernel finds the largest scores with their keys, or not at all.
+        reductions = [one.joined(Largest()) or one for one in reductions]
         self.problem, self.reductions = problem, reductions
         query, key, scale = problem.scaled_features(problem.query, problem.key)
         if INTERPRETED:
