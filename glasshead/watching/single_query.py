@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn import functional as F
 
 from glasshead.recipe.normalizers import Normalizer, Softmax, SoftmaxOne
 from glasshead.recipe.problem import Problem
@@ -164,7 +163,9 @@ class RowRule(NamedTuple):
                 return None
         # The heads of a group read the same keys, as queries of one head would.
         query = query.reshape(len(query), kv_heads, heads // kv_heads, -1)
-        made = F.scaled_dot_product_attention(query, key, value, visible, scale=self.scale)
+        # The operator itself: for a model, something else may stand in the function's place.
+        kernel = torch.ops.aten.scaled_dot_product_attention.default
+        made = kernel(query, key, value, visible, scale=self.scale)
         return made.reshape(len(query), heads, -1)
 
 

@@ -160,7 +160,8 @@ def test_atlas_is_the_librarys_under_the_cross_hair(offline, held):
     for layer, head, query, key in ((0, 2, 29, 3), (1, 1, 0, 0)):
         state = {"layer": layer, "head": head, "i": query, "j": key}
         page = look.go(f"#atlas?{urlencode(state)}")
-        asked = {"layer": layer, "head": head, "level": 0, "row": 0, "column": 0}
+        text = held.told["about"]["text"]
+        asked = {"text": text, "layer": layer, "head": head, "level": 0, "row": 0, "column": 0}
         tile = held.tensor(key_of("atlas/tile", asked))
         shown = page.locator(".atlas output[data-value]").evaluate_all(
             "(outputs) => outputs.map((output) => Number(output.dataset.value))"
