@@ -2,6 +2,7 @@
 
 import pytest
 from PIL import Image
+from playwright.sync_api import expect
 
 from studio.conftest import address, share
 from studio.small_runs import SmallRun
@@ -73,7 +74,7 @@ def test_a_link_is_copied_or_shown(looking, serving):
     page.get_by_role("button", name="Link").click()
     link = page.get_by_role("textbox", name="Link")
     assert link.input_value() == page.url
-    assert "opens this view" in page.locator(".share [role=status]").inner_text()
+    expect(page.locator(".share [role=status]")).to_contain_text("opens this view")
     page.keyboard.press("Escape")
     assert not link.is_visible()
 
