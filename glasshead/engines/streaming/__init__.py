@@ -3,7 +3,7 @@
 A call passes these files in order:
 
 - `engine` refuses what the kernels cannot compute, and lowers a problem to tensors of four axes.
-  `plain_calls` takes unmasked and causal calls without Python between the heads.
+  `plain_calls` takes calls whose queries see a range of keys, without Python between the heads.
 - `operator` is the operator that PyTorch compiles and differentiates.
 - `operands` has the tensors, the request and the results of a pass, and checks them.
 - `passes` runs a forward or backward pass: a program, its arrays, the sums of its stripes.
