@@ -65,8 +65,6 @@ class PaddingFinder:
         self._mask: Mask | None = None
         self._call: tuple[Any, ...] = ()
         self._seen: Tensor | None = None
-        # The queries that the last mask of tokens shows, the mask, and of which call.
-        self._last: tuple[Any, tuple[Any, ...], Tensor | None] = (None, (), None)
         self.looks_padded: str | None = None
         self.fitted = False
 
@@ -162,7 +160,7 @@ class PaddingFinder:
             # The innermost layer with a mask of the source or the target reads that text.
             side = side or _side(name, given)
             for mask, hides in _token_masks(name, given, side, crossing=captured.crossing):
-                real = self._by_tokens(mask, captured, position, run.forward, hides=hides)
+                real = _real_queries(mask, captured, position, hides=hides)
                 if real is not None:
                     return real
             if "decoder_input_ids" in given:
@@ -175,18 +173,6 @@ class PaddingFinder:
             if _is_signal(call):
                 return None
         return None
-
-    def _by_tokens(
-        self, mask: Any, captured: CapturedCall, position: int, forward: int, *, hides: bool
-    ) -> Bool[Tensor, "batch queries"] | None:
-        """Return the real queries by a mask of tokens, once for layers that are given the same."""
-        if mask is None:
-            return None
-        call = captured.rows, captured.queries, captured.crossing, position, forward, hides
-        if self._last[0] is not mask or self._last[1] != call:
-            real = _real_queries(mask, captured, position, hides=hides)
-            self._last = mask, call, real
-        return self._last[2]
 
     def _by_columns(
         self, captured: CapturedCall, forward: int
