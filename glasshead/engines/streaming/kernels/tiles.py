@@ -301,14 +301,6 @@ def _round_sixteen(
     return signature, code
 
 
-def _splat(builder: Any, number: Any) -> Any:
-    """Return 16 times a number."""
-    undefined = ir.Constant(ir.VectorType(number.type, SIDE), ir.Undefined)
-    first = builder.insert_element(undefined, number, ir.IntType(32)(0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), SIDE), [0] * SIDE)
-    return builder.shuffle_vector(first, undefined, zeros)
-
-
 @together
 def round_rows(product, across, factors, room, width, context):
     """Compute context_i = factors_i · product_i in bfloat16, in rows of `width` numbers.
@@ -397,39 +389,6 @@ def times_paired_rows(block, rows, across, first, keys, pairs, width, product, a
 
 
 @intrinsic
-def _round_numbers(
-    typing_context: Any,  # noqa: ARG001
-    numbers: Any,
-    place: Any,
-    factor: Any,
-    halves: Any,
-    half: Any,
-) -> Any:
-    """Round 32 numbers from a place on, times a factor, to bfloat16."""
-    signature = types.void(numbers, place, factor, halves, half)
-
-    def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        if not MATRIX_TILES or numbers.dtype != types.float32:
-            return context.get_dummy_value()
-        data, into = (
-            context.make_array(sig.args[n])(context, builder, arguments[n]).data for n in (0, 3)
-        )
-        start, at = (context.cast(builder, arguments[n], sig.args[n], types.int64) for n in (1, 4))
-        one = context.cast(builder, arguments[2], sig.args[2], types.float32)
-        factors = _splat(builder, one)
-        low, high = (
-            builder.fmul(builder.load(spot, align=4), factors)
-            for spot in _two_vectors(builder, data, start)
-        )
-        made = rounded_pair(builder, low, high)
-        spot = builder.bitcast(builder.gep(into, [at]), made.type.as_pointer())
-        builder.store(made, spot, align=2)
-        return context.get_dummy_value()
-
-    return signature, code
-
-
-@intrinsic
 def _turn(
     typing_context: Any,  # noqa: ARG001
     halves: Any,
@@ -491,8 +450,8 @@ def _turn(
 def round_block(block, rows, keys, factor, halves, across):
     """Round factor · block, `[rows, keys]`, to bfloat16 in rows of `across` numbers."""
     for i in range(rows):
-        for j in range(0, keys, SQUARE):
-            _round_numbers(block, i * keys + j, factor, halves, i * across + j)
+        for j in range(0, keys, SIDE):
+            _round_sixteen(block, i * keys + j, factor, halves, i * across + j)
 
 
 @together
