@@ -105,7 +105,7 @@ class Watched(Sequence[Call]):
 
     @property
     def kind(self) -> str:
-        """What it computes: "attention", the kind of a mixer, or the class of one not observed."""
+        """Kind of the layer: "attention", the kind of a mixer, or the class of one not observed."""
         return self._kind or self._calls[-1].kind
 
     def crop(self, text: tuple[int, ...], left: int) -> None:

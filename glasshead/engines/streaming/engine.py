@@ -338,7 +338,7 @@ def lower(problem: Problem) -> LoweredProblem:
 
 
 class _Spans(NamedTuple):
-    """What the queries see by a mask of positions: one span of keys each, the same in all heads.
+    """Spans of keys that queries see by a mask of positions, the same in all heads.
 
     Attributes:
         bounds: The first key and the one after the last, `[1, 2, queries]`.

@@ -1,4 +1,4 @@
-"""What the explanations of the ladder's steps share: a layer at work on one word of a sentence."""
+"""A layer of the ladder at work on one word of a sentence, for the explanations of its step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

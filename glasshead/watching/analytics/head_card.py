@@ -17,7 +17,7 @@ _ROLE = _("alignment")
 
 @dataclass(frozen=True)
 class HeadCard:
-    """What is known of a head.
+    """Card of a head: its role, where it looks, what it writes and what feeds it.
 
     Attributes:
         layer, head: Its layer and number.

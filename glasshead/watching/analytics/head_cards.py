@@ -60,7 +60,7 @@ class Tally:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadCards(Drawn):
-    """What is known of each head of each layer; cards of several texts add up.
+    """Cards of every head of every layer, over some texts; those of further texts add up.
 
     Attributes:
         layers: The names of the layers, in order of execution.

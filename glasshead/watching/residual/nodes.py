@@ -167,7 +167,7 @@ class Held:
 
 
 class Routed(NamedTuple):
-    """What experts were given.
+    """Inputs of experts in a run.
 
     Attributes:
         experts: Their module, which is not kept alive.

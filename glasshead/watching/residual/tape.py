@@ -57,7 +57,7 @@ class Score(NamedTuple):
 
 
 class Written:
-    """What the heads of a call wrote together, as their projection gave it.
+    """Sum of what the heads of a call wrote, as their projection gave it.
 
     Attributes:
         node: Its node; None: nothing is followed that comes from these heads alone.

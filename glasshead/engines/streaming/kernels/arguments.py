@@ -267,7 +267,7 @@ class PagedKeys(NamedTuple):
 
 
 class PagedRule(NamedTuple):
-    """What turns products into weights.
+    """Numbers by which products become weights.
 
     Attributes:
         scale, softcap: As of a `KernelRecipe`.

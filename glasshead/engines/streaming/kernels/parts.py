@@ -145,38 +145,9 @@ def _attend_once(recipe, pairs, across, workspace, block, rows):
                             workspace.scores[place : place + (NEAR if block.kept else 0)],
                         )
                 waiting = waiting or rows[_REFERENCE, at] == -np.inf
-        for i in range(count):
-            at = first + i
-            reference = rows[_REFERENCE, at]
-            weigh_vectors(
-                near,
-                i * NEAR_ROW,
-                keys,
-                factor,
-                real(0) if reference == -np.inf else reference,
-                real(at + recipe.offset - key),
-                block.kept,
-                block.far,
-                True,
-                workspace.scores,
-                i * block.row + key - block.start,
-                workspace.near_halves[: len(pairs)],
-                2 * i * NEAR_ROW,
-                sums,
-                i * each,
-            )
-        if len(pairs):
-            times_paired_rows(
-                workspace.near_halves,
-                recipe.rows,
-                2 * NEAR_ROW,
-                key,
-                keys,
-                pairs,
-                across,
-                workspace.product,
-                part > 0,
-            )
+        _weigh_part(
+            recipe, pairs, across, workspace, block, rows, key, keys, near, NEAR_ROW, True, part > 0
+        )
     for i in range(count):
         largest = largest_lane(sums, i * each + MAXIMA * lanes)
         off = largest * factor - rows[_REFERENCE, first + i]
@@ -218,43 +189,75 @@ def _attend_by_maxima(recipe, pairs, across, workspace, block, rows):
         rows[_REFERENCE, at] = max(rows[_REFERENCE, at], largest * factor)
     for near in range(0, keys, NEAR):
         some = min(NEAR, keys - near)
-        for i in range(count):
-            at = first + i
-            reference = rows[_REFERENCE, at]
-            weigh_vectors(
-                scores,
-                i * block.row + near,
-                some,
-                factor,
-                real(0) if reference == -np.inf else reference,
-                real(at + recipe.offset - block.start - near),
-                block.kept,
-                block.far,
-                False,
-                scores,
-                i * block.row + near,
-                workspace.near_halves[: len(pairs)],
-                2 * i * NEAR_ROW,
-                sums,
-                i * each,
-            )
-        if len(pairs):
-            times_paired_rows(
-                workspace.near_halves,
-                recipe.rows,
-                2 * NEAR_ROW,
-                block.start + near,
-                some,
-                pairs,
-                across,
-                workspace.product,
-                near > 0,
-            )
+        key = block.start + near
+        _weigh_part(
+            recipe,
+            pairs,
+            across,
+            workspace,
+            block,
+            rows,
+            key,
+            some,
+            scores[near:],
+            block.row,
+            False,
+            near > 0,
+        )
     for i in range(count):
         largest = largest_lane(sums, i * each + MAXIMA * lanes)
         if np.isnan(sum_of_lanes(sums, i * each + TOTALS * lanes)) and largest != np.inf:
             place = i * block.row
             _note_nan(first + i, block.start, scores[place : place + keys], rows)
+
+
+@together
+def _weigh_part(
+    recipe, pairs, across, workspace, block, rows, key, keys, scores, row, raised, adds
+):
+    """Turn the scores of a block for some keys into weights, and multiply the values by them.
+
+    Args:
+        recipe, pairs, across, workspace, block, rows: As of `attend_in_parts`.
+        key, keys: The first key, and how many.
+        scores, row: The scores of these keys, in rows of `row` numbers.
+        raised: Whether the maxima of the rows are raised by the scores.
+        adds: Whether the product with the values is added to what is there.
+    """
+    sums, real = workspace.sums, workspace.sums.dtype.type
+    each = ROW_SUMS * TILE.bytes // sums.itemsize
+    for i in range(block.last - block.first):
+        at = block.first + i
+        reference = rows[_REFERENCE, at]
+        weigh_vectors(
+            scores,
+            i * row,
+            keys,
+            real(recipe.scale / _LOG2),
+            real(0) if reference == -np.inf else reference,
+            real(at + recipe.offset - key),
+            block.kept,
+            block.far,
+            raised,
+            workspace.scores,
+            i * block.row + key - block.start,
+            workspace.near_halves[: len(pairs)],
+            2 * i * NEAR_ROW,
+            sums,
+            i * each,
+        )
+    if len(pairs):
+        times_paired_rows(
+            workspace.near_halves,
+            recipe.rows,
+            2 * NEAR_ROW,
+            key,
+            keys,
+            pairs,
+            across,
+            workspace.product,
+            adds,
+        )
 
 
 @kernel

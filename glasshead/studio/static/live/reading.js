@@ -131,7 +131,7 @@ export class Reading {
     return { values, shape: [3, length] };
   }
 
-  /** What the view "heads" tells of the text. */
+  /** Data of a text for the view "heads". */
   summary() {
     const found = new Map(this.every.map((head) => [head.join("."), this.scored(head)]));
     /** @param {(one: ReturnType<Reading["scored"]>) => any} part */
