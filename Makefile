@@ -143,7 +143,7 @@ translations: setup
 
 # The story model of the package, trained again; OMP_NUM_THREADS=1, as sums of more threads differ.
 story-model: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m glasshead.tasks.story_model
+	OMP_NUM_THREADS=1 $(BIN)/python -m glasshead.tasks.story_model.making
 
 # Builds the wheel and the sdist, installs each into an empty environment, and tries it.
 release-check: setup

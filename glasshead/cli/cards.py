@@ -7,9 +7,16 @@ from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Option
 
-from glasshead.cli.inputs.files import input_file, output_file, shown, titled
+from glasshead.cli.inputs.files import (
+    TextModel,
+    check_partial,
+    input_file,
+    output_file,
+    shown,
+    titled,
+)
 from glasshead.cli.inputs.messages import (
     as_option,
     check_task,
@@ -46,15 +53,7 @@ _text_option = partial(Option, rich_help_panel="Texts")
 
 
 def cards(
-    model: Annotated[
-        str,
-        Argument(
-            metavar="MODEL",
-            show_default=False,
-            help="A run folder of glasshead train write, or the folder of a Hugging Face text "
-            "model (config.json, tokenizer, safetensors weights).",
-        ),
-    ],
+    model: TextModel,
     *,
     text: Annotated[
         list[str] | None,
@@ -105,7 +104,9 @@ def cards(
     check_width(width)
     check_language(lang)
     _check_files(folder, texts, files)
-    kept = _partial(files[0][1], resume=resume)
+    written = files[0][1]
+    kept = None if written is None else written.with_name(f"{written.name}.partial")
+    check_partial(kept, "--json", resume=resume)
     require_for_model(folder, "glasshead cards MODEL")
     check_task(folder, "write", "cards")
     from glasshead import __version__
@@ -139,34 +140,6 @@ def _check_files(
 
     own = list(folder.iterdir()) if folder.is_dir() else [folder]
     check_outputs(files, [*(file for text in texts for file in files_of(text)), *own])
-
-
-def _partial(json: Path | None, *, resume: bool) -> Path | None:
-    """Return the file of the sums so far, beside the JSON.
-
-    Errors: a ValueError if there is nothing to go on with, or what is there would be lost.
-    """
-    kept = None if json is None else json.with_name(f"{json.name}.partial")
-    if kept is None and resume:
-        raise ValueError(
-            Message(
-                "--resume continues an interrupted run with --json FILE. Add --json, or omit "
-                "--resume."
-            )
-        )
-    if kept is not None and resume and not kept.exists():
-        raise ValueError(
-            Message("--resume found no {path}. Omit --resume to begin.", path=shown(kept))
-        )
-    if kept is not None and kept.exists() and not resume:
-        raise ValueError(
-            Message(
-                "{path} exists, from an interrupted run. Add --resume to continue that run, or "
-                "delete the file to begin again.",
-                path=shown(kept),
-            )
-        )
-    return kept
 
 
 def cards_json(found: "HeadCards", inputs: dict[str, Any], name: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from glasshead.cli.inputs.files import (
     STANDARD_INPUT,
+    check_partial,
     check_sentence,
     input_file,
     output_file,
@@ -239,7 +240,7 @@ def _check_files(
 
     read = [file for text in options.texts for file in files_of(text)]
     outputs.check(head, [*read, *_model_files(folder)])
-    _check_partial(outputs.partial, resume=options.resume)
+    check_partial(outputs.partial, "--save", resume=options.resume)
 
 
 def _text_files(text: list[str] | None, files_from: str | None) -> list[Path]:
@@ -270,34 +271,6 @@ def _text_files(text: list[str] | None, files_from: str | None) -> list[Path]:
             )
         )
     return [*given, *listed]
-
-
-def _check_partial(kept: Path | None, *, resume: bool) -> None:
-    """Check --resume against what an interrupted run has left.
-
-    Errors: a ValueError if there is nothing to go on with, or what is there would be lost.
-    """
-    if kept is None:
-        if resume:
-            raise ValueError(
-                Message(
-                    "--resume continues an interrupted run with --save FILE. Add --save, or omit "
-                    "--resume."
-                )
-            )
-        return
-    if resume and not kept.exists():
-        raise ValueError(
-            Message("--resume found no {path}. Omit --resume to begin.", path=shown(kept))
-        )
-    if kept.exists() and not resume:
-        raise ValueError(
-            Message(
-                "{path} exists, from an interrupted run. Add --resume to continue that run, or "
-                "delete the file to begin again.",
-                path=shown(kept),
-            )
-        )
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Option
 
-from glasshead.cli.inputs.files import input_file, output_file, shown, titled
+from glasshead.cli.inputs.files import TextModel, input_file, output_file, shown, titled
 from glasshead.cli.inputs.messages import (
     as_option,
     check_task,
@@ -54,15 +54,7 @@ _text_option = partial(Option, rich_help_panel="Test texts")
 
 
 def roles(
-    model: Annotated[
-        str,
-        Argument(
-            metavar="MODEL",
-            show_default=False,
-            help="A run folder of glasshead train write, or the folder of a Hugging Face text "
-            "model (config.json, tokenizer, safetensors weights).",
-        ),
-    ],
+    model: TextModel,
     *,
     text: Annotated[
         str | None,

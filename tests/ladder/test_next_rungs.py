@@ -17,26 +17,22 @@ from glasshead.ladder import (
     rotated,
 )
 from glasshead.watching.errors import UnseenError
-
-BATCH, TOKENS, D_IN, HEADS, KV_HEADS, HEAD_DIM = 2, 13, 11, 6, 2, 5
-ALIKE = {"rtol": 1e-5, "atol": 1e-5}
+from ladder.random_layers import (
+    ALIKE,
+    BATCH,
+    D_IN,
+    HEAD_DIM,
+    HEADS,
+    KV_HEADS,
+    TOKENS,
+    shaken,
+    words,
+)
 
 
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(20230522)
-
-
-def shaken(layer):
-    """A layer with all parameters random, so that none is 0 or 1 by its beginning."""
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.copy_(torch.randn_like(parameter) / 2)
-    return layer.eval()
-
-
-def words():
-    return torch.randn(BATCH, TOKENS, D_IN)
 
 
 class TestGroupedQueries:

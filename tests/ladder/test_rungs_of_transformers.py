@@ -12,6 +12,17 @@ from glasshead.ladder import (
     SparseAttention,
     delta_rule,
 )
+from ladder.random_layers import (
+    ALIKE,
+    BATCH,
+    D_IN,
+    HEAD_DIM,
+    HEADS,
+    KV_HEADS,
+    TOKENS,
+    shaken,
+    words,
+)
 
 transformers = pytest.importorskip("transformers", minversion="5.23")
 
@@ -22,25 +33,10 @@ from transformers.models.gpt_oss.modeling_gpt_oss import GptOssAttention  # noqa
 from transformers.models.llama.modeling_llama import LlamaAttention  # noqa: E402
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen3_next  # noqa: E402
 
-BATCH, TOKENS, D_IN, HEADS, KV_HEADS, HEAD_DIM = 2, 13, 11, 6, 2, 5
-ALIKE = {"rtol": 1e-5, "atol": 1e-5}
-
 
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(20230522)
-
-
-def shaken(layer):
-    """A layer with all parameters random, so that none is 0 or 1 by its beginning."""
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.copy_(torch.randn_like(parameter) / 2)
-    return layer.eval()
-
-
-def words():
-    return torch.randn(BATCH, TOKENS, D_IN)
 
 
 def copied(rung, sources):

@@ -23,6 +23,15 @@ Run = Annotated[
     str,
     Argument(metavar="RUN", show_default=False, help="Run folder, as written by glasshead train."),
 ]
+TextModel = Annotated[
+    str,
+    Argument(
+        metavar="MODEL",
+        show_default=False,
+        help="A run folder of glasshead train write, or the folder of a Hugging Face text model "
+        "(config.json, tokenizer, safetensors weights).",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,39 @@ def output_folder(written: str, option: str) -> Path:
             )
         )
     return path
+
+
+def check_partial(kept: Path | None, option: str, *, resume: bool) -> None:
+    """Check --resume against what an interrupted run has left.
+
+    Args:
+        kept: Where the run keeps what it has so far; None: nowhere.
+        option: The option that names its file, such as "--save".
+        resume: Whether an interrupted run is continued.
+
+    Errors: a ValueError if there is nothing to go on with, or what is there would be lost.
+    """
+    if kept is None:
+        if resume:
+            raise ValueError(
+                Message(
+                    "--resume continues an interrupted run with {option} FILE. Add {option}, or "
+                    "omit --resume.",
+                    option=option,
+                )
+            )
+    elif resume and not kept.exists():
+        raise ValueError(
+            Message("--resume found no {path}. Omit --resume to begin.", path=shown(kept))
+        )
+    elif kept.exists() and not resume:
+        raise ValueError(
+            Message(
+                "{path} exists, from an interrupted run. Add --resume to continue that run, or "
+                "delete the file to begin again.",
+                path=shown(kept),
+            )
+        )
 
 
 def output_file(written: str | None, option: str) -> Path | None:

@@ -1,10 +1,15 @@
-"""How the story model is trained, and by which settings and texts its weights were."""
+"""How the story model is trained, and by which settings and texts its weights were.
+
+python -m glasshead.tasks.story_model.making    trains it again, in its place
+"""
 
 import hashlib
 import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+
+import torch
 
 from glasshead.attention.io import read, write
 from glasshead.tasks.run_folder import RunFolder
@@ -46,3 +51,9 @@ def make(folder: Path, assignments: Iterable[str] = ()) -> None:
         write(RunFolder(folder).weights, _KIND, {"recipe": recipe_of(run.path)}, half)
         for file in (run.config, run.tokenizer, run.metrics, run.log, run.attention):
             shutil.copyfile(file, folder / file.name)
+
+
+if __name__ == "__main__":
+    # Threads divide sums, and so round otherwise.
+    torch.set_num_threads(1)
+    make(FOLDER)
