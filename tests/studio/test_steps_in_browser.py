@@ -501,6 +501,8 @@ SHOWN = ("translator", "model", "vision", "watched", "book.safetensors")
 
 PROMPT = "text=Once+upon+a+time+Tom+saw+a+big+red+ball.+Tom+saw+the&heads=1.3,0.1&query=12"
 HEAD = "layer=4&head=7&query=26"
+# The last frame of a walk, which has few enough.
+LAST = "frame=99"
 # As many heads as the real model has.
 HEADS = ("num_layers=5", "num_heads=8")
 TOM = "text=Once+upon+a+time+Tom+saw+a+big+red+ball.+Tom+wanted+to+play+with+the"
@@ -536,9 +538,9 @@ class Scene:
 SCENES = (
     Scene("studio_prompt", "model", "prompt", PROMPT, look={"width": 1440}),
     Scene("studio_prompt_dark", "model", "prompt", f"{PROMPT}&without=0.0,1.2", look=DARK),
-    Scene("studio_steps", "translator", "steps", look={"width": 1440}),
-    Scene("studio_steps_head", "model", "steps", HEAD, STORY, {**DARK, "height": 930}),
-    Scene("studio_steps_chinese", "translator", "steps", look={"language": "zh-Hant"}),
+    Scene("studio_steps", "translator", "steps", LAST, look={"width": 1440}),
+    Scene("studio_steps_head", "model", "steps", f"{HEAD}&{LAST}", STORY, {**DARK, "height": 930}),
+    Scene("studio_steps_chinese", "translator", "steps", LAST, look={"language": "zh-Hant"}),
     Scene("studio_heads", "model", "heads", KEPT, STORY, {"height": 700}),
     Scene("studio_heads_dark", "model", "heads", COMPARED, STORY, {"dark": True}),
     Scene("studio_alignment", "translator", "alignment", look={"height": 960}),
