@@ -40,6 +40,14 @@ def delta(heads=HEADS, decays=()):
     }
 
 
+def grouped_delta(file, name):
+    """Two value heads a key head: repeated by the kernel, or by the module, with older versions."""
+    given = delta(2 * HEADS)
+    if "repeat_interleave" not in inspect.getsource(inspect.unwrap(kernel(file, name))):
+        given |= {one: given[one].repeat_interleave(2, 2) for one in ("query", "key")}
+    return given
+
+
 def state_of_heads(heads=6):
     return {
         "hidden_states": numbers(BATCH, TOKENS, heads, WIDTH),
@@ -88,8 +96,16 @@ def convolution():
 
 CASES = [
     ("qwen3_next", "torch_chunk_gated_delta_rule", lambda: delta() | {"chunk_size": 4}),
-    ("qwen3_next", "torch_chunk_gated_delta_rule", lambda: delta(6)),
-    ("olmo_hybrid", "torch_recurrent_gated_delta_rule", lambda: delta(6)),
+    (
+        "qwen3_next",
+        "torch_chunk_gated_delta_rule",
+        lambda: grouped_delta("qwen3_next", "torch_chunk_gated_delta_rule"),
+    ),
+    (
+        "olmo_hybrid",
+        "torch_recurrent_gated_delta_rule",
+        lambda: grouped_delta("olmo_hybrid", "torch_recurrent_gated_delta_rule"),
+    ),
     ("kimi_linear", "chunk_kimi_delta_attention", lambda: delta(decays=(STATE,))),
     (
         "kimi_linear",
