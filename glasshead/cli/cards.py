@@ -69,7 +69,9 @@ def cards(
         _text_option(
             metavar="TOKEN",
             show_default=False,
-            help="Token between two parts of a text, to find heads that align them.",
+            help="Token between two parts of a text, to find heads that align them. Default: the "
+            "only token that each of three texts or more has once, between parts that share a "
+            "token.",
         ),
     ] = None,
     json: Annotated[
@@ -81,6 +83,13 @@ def cards(
         Option(metavar="FILE", rich_help_panel=OUTPUT, help="Write the cards as Markdown."),
     ] = None,
     html: Html = None,
+    float64: Annotated[
+        bool,
+        Option(
+            "--float64",
+            help="Compute in float64, so that the cards are the same on every processor.",
+        ),
+    ] = False,
     resume: Annotated[
         bool,
         Option(
@@ -114,14 +123,17 @@ def cards(
     from glasshead.tasks.readers.open_reader import open_reader
 
     reader = open_reader(folder)
+    if float64:
+        reader.model.double()
     with Counter("reading texts"):
         given = texts_for_cards(reader, texts, separator, as_option)
     inputs = inputs_of(reader, given, __version__)
     with Counter("describing heads") as counter, unobserved_as_value_error():
         found = cards_of_texts(reader, given, inputs, partial=kept, progress=counter.show)
     name, say = titled(reader.name), spoken(lang)
+    between = None if given.separator is None else reader.token(given.separator)
     content = cards_json(found, inputs | {"short": given.short}, name)
-    document = in_language(report(found, name, hash_of(content)), say)
+    document = in_language(report(found, name, hash_of(content), between), say)
     _write(files, content, document)
     if kept is not None:
         kept.unlink(missing_ok=True)
@@ -160,16 +172,27 @@ def hash_of(content: str) -> str:
     return loads(content)["hash"]
 
 
-def report(found: "HeadCards", name: str, digest: str) -> "Document":
-    """Return the roles and cards of all heads, under the name of the model."""
+def report(found: "HeadCards", name: str, digest: str, between: str | None) -> "Document":
+    """Return the roles and cards of all heads, under the name of the model.
+
+    Args:
+        found: The cards.
+        name: The name of the model.
+        digest: The hash of inputs and cards.
+        between: The token between the two parts of each text; None: there are no two parts.
+    """
     from dataclasses import replace
 
-    from glasshead.drawing import Paragraph
+    from glasshead.drawing import Paragraph, visible
 
     document = found.document()
-    said = Paragraph(Message("Hash of inputs and cards: {digest}", digest=digest[:16]))
+    said = [Message("Hash of inputs and cards: {digest}", digest=digest[:16])]
+    if between is not None:
+        said.append(
+            Message("Separator of the two parts of a text: {token}", token=visible(between))
+        )
     title = Message("Head cards of {name}", name=name)
-    return replace(document, blocks=[said, *document.blocks], title=title)
+    return replace(document, blocks=[*map(Paragraph, said), *document.blocks], title=title)
 
 
 def _summary(document: "Document") -> "Document":

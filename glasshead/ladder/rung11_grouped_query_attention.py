@@ -1,5 +1,7 @@
 """Step 11: several queries share one key and one value."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -28,13 +30,16 @@ class GroupedQueryAttention(nn.Module):
         num_heads: how many query heads.
         num_kv_heads: how many key and value heads; it divides ``num_heads``.
         bias: whether the four projections add a bias.
+        turn: turns queries and keys by the position of their word, as ``rotated`` of step 12 does;
+            None: they carry no position.
 
     Raises:
         ValueError: ``num_heads`` cannot be cut into ``num_kv_heads`` equal groups, or ``forward``
             got something other than ``[batch, tokens, d_in]``.
 
-    Source: Ainslie et al. 2023, section 2.2; one key head for all is Shazeer 2019, section 3. The
-    layer is that of Llama without the rotation of queries and keys, which comes with step 12.
+    Source: Ainslie et al. 2023, section 2.2; one key head for all is Shazeer 2019, section 3. With
+    ``turn=rotated`` it is the layer of Llama, which pairs number i of a head with number
+    i + head_dim/2: the rows of its W_query and W_key stand in that order.
 
     >>> _ = torch.manual_seed(123)
     >>> attention = GroupedQueryAttention(d_in=3, head_dim=2, num_heads=4, num_kv_heads=2)
@@ -45,7 +50,13 @@ class GroupedQueryAttention(nn.Module):
     """
 
     def __init__(
-        self, d_in: int, head_dim: int, num_heads: int, num_kv_heads: int, bias: bool = False
+        self,
+        d_in: int,
+        head_dim: int,
+        num_heads: int,
+        num_kv_heads: int,
+        bias: bool = False,
+        turn: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
         if num_kv_heads < 1 or num_heads < 1 or num_heads % num_kv_heads:
@@ -53,7 +64,7 @@ class GroupedQueryAttention(nn.Module):
                 f"num_heads must be a multiple of num_kv_heads, got num_heads={num_heads} and "
                 f"num_kv_heads={num_kv_heads}. Choose a num_kv_heads that divides {num_heads}."
             )
-        self.head_dim = head_dim
+        self.head_dim, self.turn = head_dim, turn
         self.group = num_heads // num_kv_heads
         self.W_query = nn.Linear(d_in, num_heads * head_dim, bias=bias)
         self.W_key = nn.Linear(d_in, num_kv_heads * head_dim, bias=bias)
@@ -75,6 +86,8 @@ class GroupedQueryAttention(nn.Module):
                 "x[None], or build with d_in equal to its width."
             )
         queries, keys, values = self.project(x)
+        if self.turn is not None:
+            queries, keys = self.turn(queries), self.turn(keys)
         # A copy for each query head is easy to read; fast kernels read the one key of the group.
         keys = keys.repeat_interleave(self.group, dim=1)  # [batch, heads, tokens, head_dim]
         values = values.repeat_interleave(self.group, dim=1)  # [batch, heads, tokens, head_dim]

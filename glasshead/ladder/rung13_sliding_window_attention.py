@@ -1,5 +1,7 @@
 """Step 13: a window that slides, and a sink for weight that no word wants."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -21,14 +23,15 @@ class SlidingWindowAttention(GroupedQueryAttention):
     leave their weight on the first word, which a window would hide.
 
     Args:
-        d_in, head_dim, num_heads, num_kv_heads, bias: as of `GroupedQueryAttention`.
+        d_in, head_dim, num_heads, num_kv_heads, bias, turn: as of `GroupedQueryAttention`.
         window: how many words a word sees, itself among them.
 
     Raises:
         ValueError: ``window`` is less than 1; the rest as `GroupedQueryAttention` does.
 
     Source: the window is Beltagy et al. 2020, section 3.1, and sinks were found by Xiao et al.
-    2024, section 3.1; the layer is that of gpt-oss (OpenAI 2025) without its rotation.
+    2024, section 3.1; with ``turn=rotated`` the layer is that of gpt-oss (OpenAI 2025), whose rows
+    stand in the order of Llama's.
 
     Example: at a sink of 0 and scores of 0, three words and the sink weigh the same.
 
@@ -46,8 +49,9 @@ class SlidingWindowAttention(GroupedQueryAttention):
         num_kv_heads: int,
         window: int,
         bias: bool = False,
+        turn: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        super().__init__(d_in, head_dim, num_heads, num_kv_heads, bias)
+        super().__init__(d_in, head_dim, num_heads, num_kv_heads, bias, turn)
         if window < 1:
             raise ValueError(f"window must be at least 1, got {window}. A word sees itself.")
         self.window = window

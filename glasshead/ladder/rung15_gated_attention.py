@@ -1,5 +1,7 @@
 """Step 15: a gate behind the attention."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -21,13 +23,14 @@ class GatedAttention(GroupedQueryAttention):
     matrices one after the other, which could be one.
 
     Args:
-        d_in, head_dim, num_heads, num_kv_heads, bias: as of `GroupedQueryAttention`.
+        d_in, head_dim, num_heads, num_kv_heads, bias, turn: as of `GroupedQueryAttention`.
 
     Raises:
         ValueError: as `GroupedQueryAttention` does.
 
     Source: Qiu et al. 2025, *Gated Attention for Large Language Models*, section 2.2, with the gate
-    at the position G1; the layer is that of Qwen3-Next without its rotation.
+    at the position G1; the layer is that of Qwen3-Next, if ``turn`` turns the first quarter of the
+    numbers of a head, whose rows stand in the order of Llama's.
 
     Example: a gate that is closed lets nothing through.
 
@@ -38,9 +41,15 @@ class GatedAttention(GroupedQueryAttention):
     """
 
     def __init__(
-        self, d_in: int, head_dim: int, num_heads: int, num_kv_heads: int, bias: bool = False
+        self,
+        d_in: int,
+        head_dim: int,
+        num_heads: int,
+        num_kv_heads: int,
+        bias: bool = False,
+        turn: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        super().__init__(d_in, head_dim, num_heads, num_kv_heads, bias)
+        super().__init__(d_in, head_dim, num_heads, num_kv_heads, bias, turn)
         self.W_gate = nn.Linear(d_in, num_heads * head_dim, bias=bias)
         self.query_norm = nn.RMSNorm(head_dim, eps=1e-6)
         self.key_norm = nn.RMSNorm(head_dim, eps=1e-6)

@@ -1,4 +1,4 @@
-"""What a vLLM server answers of its attention: the entry point `vllm.endpoint_plugins`.
+"""Answers of a vLLM server about its attention: the entry point `vllm.endpoint_plugins`.
 
     VLLM_PLUGINS=glasshead vllm serve MODEL
 

@@ -1,4 +1,4 @@
-"""What a worker has seen of a request, as records of `watch`, and as bytes between processes."""
+"""Results of a request in a worker, as records of `watch`, and as bytes between processes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a worker knows of one request: queries that wait, and the statistics of those before."""
+"""One request in a worker: queries that wait, and the statistics of earlier ones."""
 
 import time
 from collections.abc import Mapping

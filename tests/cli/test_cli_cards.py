@@ -95,6 +95,33 @@ def test_the_same_inputs_give_the_same_bytes_and_others_another_hash(command, pl
     assert first != third
 
 
+def test_the_only_token_that_each_text_has_once_between_alike_parts_is_the_separator(
+    command, place
+):
+    texts = [*TEXTS[:2], "fox jumps over | fox lazy", "dog here | quick dog quick"]
+    Path("more.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    out = [
+        cards(command, "llama", "--text", "more.jsonl", *given, "--json", f"{name}.json").out
+        for name, given in (("found", ()), ("given", ("--separator", "|")))
+    ]
+    assert out[0] == out[1]
+    assert "Separator of the two parts of a text: |" in out[0]
+    assert Path("found.json").read_bytes() == Path("given.json").read_bytes()
+    # Of two texts, it says nothing.
+    cards(command, "llama", "--text", "texts.jsonl", "--json", "two.json")
+    assert json.loads(Path("two.json").read_text())["inputs"]["separator"] is None
+
+
+def test_cards_in_float64_are_those_of_the_model_but_for_rounding(command, place):
+    for name, given in (("float", ()), ("double", ("--float64",))):
+        cards(command, "llama", *ASKED, *given, "--json", f"{name}.json")
+    one, other = (json.loads(Path(f"{name}.json").read_text()) for name in ("float", "double"))
+    assert one["inputs"]["model"] != other["inputs"]["model"]
+    for card, right in zip(one["cards"], other["cards"], strict=True):
+        assert card["entropy"] == pytest.approx(right["entropy"], abs=2e-4)
+        assert card["looks"][0][:2] == right["looks"][0][:2]
+
+
 def test_page_and_markdown_have_every_head_and_no_script(command, place):
     outcome = cards(command, "llama", *ASKED, "--html", "page.html", "--markdown", "cards.md")
     page, text = Path("page.html").read_text(), Path("cards.md").read_text()

@@ -1,5 +1,7 @@
 """Steps 11 to 16 are the layers of transformers that have their ideas, with the same weights."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -11,12 +13,12 @@ from glasshead.ladder import (
     SlidingWindowAttention,
     SparseAttention,
     delta_rule,
+    rotated,
 )
 from ladder.random_layers import (
     ALIKE,
     BATCH,
     D_IN,
-    HEAD_DIM,
     HEADS,
     KV_HEADS,
     TOKENS,
@@ -29,8 +31,8 @@ transformers = pytest.importorskip("transformers", minversion="5.23")
 from transformers.masking_utils import create_sliding_window_causal_mask  # noqa: E402
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as v3  # noqa: E402
 from transformers.models.glm_moe_dsa import modeling_glm_moe_dsa as glm  # noqa: E402
-from transformers.models.gpt_oss.modeling_gpt_oss import GptOssAttention  # noqa: E402
-from transformers.models.llama.modeling_llama import LlamaAttention  # noqa: E402
+from transformers.models.gpt_oss import modeling_gpt_oss as gpt_oss  # noqa: E402
+from transformers.models.llama import modeling_llama as llama  # noqa: E402
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen3_next  # noqa: E402
 
 
@@ -59,9 +61,28 @@ def projections(layer):
     }
 
 
-def still(width):
-    """The cosines and sines of a rotation by no angle."""
-    return torch.ones(BATCH, TOKENS, width), torch.zeros(BATCH, TOKENS, width)
+BASE = 500.0
+ROTATION = {"rope_type": "default", "rope_theta": BASE}
+PLACES = torch.arange(TOKENS)[None].expand(BATCH, -1)
+
+
+def neighbours(tensor, head_dim, turned):
+    """The rows of each head, so that numbers that are turned together are next to each other."""
+    order = torch.arange(turned).unflatten(0, (2, -1)).T.flatten()
+    order = torch.cat([order, torch.arange(turned, head_dim)])
+    return tensor.unflatten(0, (-1, head_dim))[:, order].flatten(0, 1)
+
+
+def turned_together(sources, head_dim, turned):
+    """The tensors of a step from a layer that turns number i with number i + turned/2."""
+    own = [name for name in sources if name.split(".")[0] in ("W_query", "W_key")]
+    return sources | {name: neighbours(sources[name], head_dim, turned) for name in own}
+
+
+def turn(x, turned=None):
+    """Turn the first numbers of each word, or all of them, by its position."""
+    turned = x.shape[-1] if turned is None else turned
+    return torch.cat([rotated(x[..., :turned], BASE), x[..., turned:]], dim=-1)
 
 
 def causal():
@@ -76,12 +97,13 @@ class TestGroupedQueries:
         d_in = 11 * HEADS  # of which Llama wants a multiple of the heads
         config = transformers.LlamaConfig(
             hidden_size=d_in, num_attention_heads=HEADS, num_key_value_heads=KV_HEADS,
-            head_dim=14, attention_bias=True, attn_implementation="eager",
+            head_dim=14, attention_bias=True, attn_implementation="eager", rope_parameters=ROTATION,
         )  # fmt: skip
-        layer, x = shaken(LlamaAttention(config, layer_idx=0)), torch.randn(BATCH, TOKENS, d_in)
-        rung = GroupedQueryAttention(d_in, 14, HEADS, KV_HEADS, bias=True)
-        expected, _ = layer(x, still(14), causal())
-        torch.testing.assert_close(copied(rung, projections(layer))(x), expected, **ALIKE)
+        layer, x = shaken(llama.LlamaAttention(config, 0)), torch.randn(BATCH, TOKENS, d_in) / 4
+        rung = GroupedQueryAttention(d_in, 14, HEADS, KV_HEADS, bias=True, turn=turn)
+        expected, _ = layer(x, llama.LlamaRotaryEmbedding(config)(x, PLACES), causal())
+        sources = turned_together(projections(layer), 14, 14)
+        torch.testing.assert_close(copied(rung, sources)(x), expected, **ALIKE)
 
 
 class TestLatent:
@@ -115,8 +137,7 @@ class TestLatent:
         layer, x = shaken(v3.DeepseekV3Attention(config, layer_idx=0)), words()
         rung = LatentAttention(D_IN, 3, self.latent_dim, self.head_dim, self.rotary_dim)
         sources = self.sources(layer) | {"W_query.weight": layer.q_proj.weight}
-        places = torch.arange(TOKENS)[None].expand(BATCH, -1)
-        rotation = v3.DeepseekV3RotaryEmbedding(config)(x, places)
+        rotation = v3.DeepseekV3RotaryEmbedding(config)(x, PLACES)
         assert rotation[0].shape[-1] == self.rotary_dim
         expected, _ = layer(x, rotation, causal())
         torch.testing.assert_close(copied(rung, sources)(x), expected, **ALIKE)
@@ -141,9 +162,8 @@ class TestLatent:
             "index_norm.bias": indexer.k_norm.bias,
             "W_index.weight": indexer.weights_proj.weight,
         }
-        places = torch.arange(TOKENS)[None].expand(BATCH, -1)
-        rotation = glm.GlmMoeDsaRotaryEmbedding(config)(x, places)
-        expected, weights, *_ = layer(x, rotation, causal(), position_ids=places)
+        rotation = glm.GlmMoeDsaRotaryEmbedding(config)(x, PLACES)
+        expected, weights, *_ = layer(x, rotation, causal(), position_ids=PLACES)
         rung = copied(rung, sources)
         torch.testing.assert_close(rung(x), expected, **ALIKE)
         # It is a selection: from the fourth word on, each word sees three.
@@ -159,38 +179,46 @@ class TestWindowAndSinks:
         config = transformers.GptOssConfig(
             hidden_size=D_IN, num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, head_dim=14,
             sliding_window=self.window, layer_types=["sliding_attention"], num_hidden_layers=1,
-            attention_bias=True, attn_implementation="eager",
+            attention_bias=True, attn_implementation="eager", rope_parameters=ROTATION,
         )  # fmt: skip
-        layer, x = shaken(GptOssAttention(config, layer_idx=0)), words()
-        rung = SlidingWindowAttention(D_IN, 14, HEADS, KV_HEADS, self.window, bias=True)
+        layer, x = shaken(gpt_oss.GptOssAttention(config, layer_idx=0)), words()
+        rung = SlidingWindowAttention(D_IN, 14, HEADS, KV_HEADS, self.window, True, turn)
         mask = create_sliding_window_causal_mask(
             config=config, inputs_embeds=x, attention_mask=None, past_key_values=None,
             position_ids=torch.arange(TOKENS)[None],
         )  # fmt: skip
-        expected, _ = layer(x, still(7), mask)
-        sources = projections(layer) | {"sinks": layer.sinks}
+        expected, _ = layer(x, gpt_oss.GptOssRotaryEmbedding(config)(x, PLACES), mask)
+        sources = turned_together(projections(layer), 14, 14) | {"sinks": layer.sinks}
         torch.testing.assert_close(copied(rung, sources)(x), expected, **ALIKE)
 
 
 class TestGate:
+    head_dim, turned = 13, 6
+
     def test_is_the_layer_of_qwen3_next(self):
         config = transformers.Qwen3NextConfig(
             hidden_size=D_IN, num_attention_heads=HEADS, num_key_value_heads=KV_HEADS,
-            head_dim=HEAD_DIM, attention_bias=True, attn_implementation="eager",
+            head_dim=self.head_dim, attention_bias=True, attn_implementation="eager",
+            rope_parameters=ROTATION | {"partial_rotary_factor": self.turned / self.head_dim},
         )  # fmt: skip
         layer, x = shaken(qwen3_next.Qwen3NextAttention(config, layer_idx=0)), words()
         sources = projections(layer)
         # One matrix makes the query and the gate of a head.
         for part in ("weight", "bias"):
-            both = sources[f"W_query.{part}"].unflatten(0, (HEADS, 2, HEAD_DIM))
+            both = sources[f"W_query.{part}"].unflatten(0, (HEADS, 2, self.head_dim))
             query, gate = (both[:, place].flatten(0, 1) for place in (0, 1))
             sources |= {f"W_query.{part}": query, f"W_gate.{part}": gate}
+        sources = turned_together(sources, self.head_dim, self.turned)
         # Its norms keep what is to be added to 1.
-        sources["query_norm.weight"] = 1 + layer.q_norm.weight
-        sources["key_norm.weight"] = 1 + layer.k_norm.weight
-        rung = copied(GatedAttention(D_IN, HEAD_DIM, HEADS, KV_HEADS, bias=True), sources)
-        expected, _ = layer(x, still(HEAD_DIM), causal())
-        torch.testing.assert_close(rung(x), expected, **ALIKE)
+        for name, norm in (("query_norm", layer.q_norm), ("key_norm", layer.k_norm)):
+            sources[f"{name}.weight"] = neighbours(1 + norm.weight, self.head_dim, self.turned)
+        rung = GatedAttention(
+            D_IN, self.head_dim, HEADS, KV_HEADS, True, partial(turn, turned=self.turned)
+        )
+        rotation = qwen3_next.Qwen3NextRotaryEmbedding(config)(x, PLACES)
+        assert rotation[0].shape[-1] == self.turned
+        expected, _ = layer(x, rotation, causal())
+        torch.testing.assert_close(copied(rung, sources)(x), expected, **ALIKE)
 
 
 class TestDeltaRule:

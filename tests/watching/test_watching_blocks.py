@@ -1,7 +1,9 @@
 """Blocks within each other, after each other and in several threads, whatever ends them."""
 
 import copy
+import gc
 import threading
+import weakref
 from contextlib import ExitStack
 
 import pytest
@@ -299,3 +301,15 @@ def test_what_was_seen_before_an_error_is_kept():
         assert len(one) == 5
         assert torch.equal(one.entropy, whole[name].entropy[..., :5])
     assert nothing_is_open()
+
+
+@pytest.mark.parametrize("keep", [None, "weights", "context"])
+def test_a_finished_watch_does_not_keep_the_model_alive(keep):
+    model = Model()
+    with gh.watch(model, [gh.Entropy()], keep=keep) as seen:
+        model(text())
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+    assert seen["rule"].entropy.isfinite().all()

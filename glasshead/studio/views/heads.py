@@ -297,7 +297,7 @@ def stored_heads(
         yield "heads/along", parameters, along(reading, layer, head)
 
 
-def chosen_heads(reading: ModelPass, most: int) -> list[tuple[int, int]]:
+def chosen_heads(reading: ModelPass, most: int = _MAPS_BYTES) -> list[tuple[int, int]]:
     """Choose at least one head and at most those whose maps take `most` bytes, sorted by layer."""
     bytes_per_map = 4 * reading.length**2
     data = summary(reading)

@@ -1,18 +1,23 @@
 """Why a head gives a key its weight: the parts of their score, by what components wrote."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 import glasshead as gh
+from glasshead.explanation.translations import Say
 from glasshead.message import _
 from glasshead.studio.background_jobs import Cache, Refusal, TooMuch, Work
 from glasshead.studio.panel import Panel
 from glasshead.studio.parameters import HeadPlace, Place
+from glasshead.studio.stored_answers import ReportContent, StoredAnswers
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import ModelPass, check_place
+from glasshead.studio.views import heads
 from glasshead.studio.views.heads import ReadText, is_there, reading_of
 from glasshead.watching import UnseenError
 from glasshead.watching.analytics import Component, ScoreParts
@@ -41,6 +46,8 @@ WORDS = {
 
 # Components that are shown by themselves.
 _SHOWN = 8
+# Weights that a report explains, at least one of each head whose map it holds.
+_EXPLAINED = 64
 # Texts whose residual streams are remembered.
 _TEXTS = 2
 
@@ -147,6 +154,59 @@ class ReadCell(ReadText, HeadPlace):
 
     query: Place
     key: Place
+
+
+def export_heads(answers: StoredAnswers, content: ReportContent) -> list[str]:
+    """Export the maps of heads, and why their most telling queries look where they look.
+
+    Errors: as of `heads.export_heads`.
+    """
+    notes = heads.export_heads(answers, content)
+    answers.hold_all(stored_reasons(content), content.work)
+    return notes
+
+
+def stored_reasons(
+    content: ReportContent, most: int = _EXPLAINED
+) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """Generate the reasons of weights for a report, as (path, parameters, answer).
+
+    They are of the heads whose maps the report holds: of each, the largest weights of the queries
+    that look the farthest and the most sharply. Scores that cannot be split have the sentence that
+    states why.
+
+    Args:
+        content: The report's content.
+        most: Number of weights of all heads.
+
+    Errors: as of `read`.
+    """
+    reading, known = reading_of(content.studio, content.name, content.work), Reasons(content.studio)
+    chosen = heads.chosen_heads(reading)
+    for done, (layer, head) in enumerate(chosen):
+        content.work.report("why.wait", done, len(chosen))
+        weights = heads.whole_map(reading, layer, head)
+        for query in _telling(weights)[: max(1, most // len(chosen))]:
+            cell = {
+                "layer": layer,
+                "head": head,
+                "query": query,
+                "key": int(weights[query].argmax()),
+            }
+            of = ReadCell(text=content.name, **cell)
+            try:
+                answer = known.why(of, content.work)
+            except Refusal as error:
+                answer = {"refused": Say(content.lang).translated(error)}
+            yield "heads/why", {"text": content.name, **cell}, answer
+
+
+def _telling(weights: Float[Tensor, "queries keys"]) -> list[int]:
+    """Return the queries by how far and how sharply they look, the first as arcs.js chooses it."""
+    place = torch.arange(len(weights))
+    looks = weights * (1 + (place[:, None] - place).abs()).log2()
+    looks[:, 0] = 0
+    return looks.amax(1).argsort(descending=True, stable=True).tolist()
 
 
 def _add_routes(routes: "Routes") -> None:

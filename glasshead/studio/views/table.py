@@ -38,7 +38,7 @@ VIEWS = (
         "heads",
         _MODELS,
         (heads.PANEL, heads_compared.PANEL, heads_why.PANEL),
-        export=heads.export_heads,
+        export=heads_why.export_heads,
     ),
     View("alignment", ("translate",), (alignment.PANEL,), export=alignment.export_alignment),
     View("atlas", (*_MODELS, "weights"), (atlas.PANEL,), export=atlas.export_atlas),

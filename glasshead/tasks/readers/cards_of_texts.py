@@ -3,6 +3,7 @@
 import hashlib
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ _PARTIAL, _EVERY = "partial head cards", 10.0
 _BUDGET = 2**34
 # Besides those around it; of fewer tokens there is nothing to say.
 _LEAST = 3
+# Of fewer texts, a token that each has once says nothing.
+_ALIKE = 3
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,9 @@ def texts_for_cards(
 ) -> CardTexts:
     """Return the texts of files, or repeated random tokens if there are none.
 
-    A single text is read in chunks, several texts are each read from their beginning.
+    A single text is read in chunks, several texts are each read from their beginning. Without a
+    separator, it is the only token that each of three texts or more has once, between two parts
+    that share a token.
 
     Errors: a ValueError if the separator is not a token, or no text is long enough; otherwise as of
     `TextStream` and `repeated`.
@@ -83,7 +88,27 @@ def texts_for_cards(
                 name=stream.name,
             )
         )
+    if mark is None and len(long) >= _ALIKE:
+        mark = _separator_of(long, {token for side in reader.around for token in side})
     return CardTexts(long, len(found) - len(long), mark)
+
+
+def _separator_of(texts: Sequence[Sequence[int]], special: set[int]) -> int | None:
+    """Return the only token that each text has once, between parts that share a token.
+
+    >>> _separator_of([[3, 1, 9, 1], [4, 9, 4, 5], [5, 6, 9, 6]], set())
+    9
+    """
+    found: set[int] | None = None
+    for text in texts:
+        own = [token for token in text if token not in special]
+        once = {
+            token
+            for token, count in Counter(own).items()
+            if count == 1 and not {*own[: (at := own.index(token))]}.isdisjoint(own[at + 1 :])
+        }
+        found = once if found is None else found & once
+    return found.pop() if found and len(found) == 1 else None
 
 
 def _token(reader: Reader, written: str, spell: Callable[..., str]) -> int:
@@ -129,8 +154,8 @@ def cards_of_texts(
             takes longer. If it exists, reading resumes from it, and gives the same bits.
         progress: Called with the number of layers done, over all texts, and the total.
 
-    Errors: a ValueError if the partial file is of other inputs, an OSError if it cannot be read or
-    written; otherwise as of `head_cards`.
+    Errors: a ValueError if there are no texts, or the partial file is of other inputs, an OSError
+    if it cannot be read or written; otherwise as of `head_cards`.
     """
     done, cards = _load(partial, inputs, reader)
     saved = time.monotonic()
@@ -159,7 +184,8 @@ def cards_of_texts(
             partial.parent.mkdir(parents=True, exist_ok=True)
             write(partial, _PARTIAL, described | {"inputs": inputs, "done": place + 1}, tensors)
             saved = time.monotonic()
-    assert cards is not None  # noqa: S101 - there is a text
+    if cards is None:
+        raise ValueError("texts must be at least one, got none.")
     return cards
 
 

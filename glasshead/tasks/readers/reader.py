@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["run", "model"]
 Predicts = Literal["tokens", "blanks", "labels", "token_labels"]
-"""What a head predicts: the next token, masked tokens, or labels of a text or of each token."""
+"""Predictions of a head: the next token, masked tokens, or labels of a text or of each token."""
 
 
 def _uncut(text: str) -> list[str]:

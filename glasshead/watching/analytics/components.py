@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glasshead.watching.errors import UnfollowedError, UnseenError
 from glasshead.watching.residual.call_parts import CallParts, Side
-from glasshead.watching.residual.nodes import Axes, Leaf, Node, Rows, leaves_of
+from glasshead.watching.residual.nodes import Axes, Leaf, Node, Routed, Rows, leaves_of
 from glasshead.watching.residual.replay import Share, shares
 from glasshead.watching.seen import Seen
 
@@ -70,11 +70,12 @@ class Split:
                 return one.pulled[:, component.head or 0]
         raise ValueError(f"sources needs a head, got {str(component)!r}.")
 
-    def routed(self, component: Component) -> tuple[Leaf, Float[Tensor, "rows width"]]:
-        """Return the leaf of experts, and what their output is multiplied by."""
+    def routed(self, component: Component) -> tuple[Leaf, Routed, Float[Tensor, "rows width"]]:
+        """Return the leaf of experts, what they were given, and what multiplies their output."""
         for one in self.shares:
-            if one.leaf.order == component.place and one.routed is not None:
-                return one.leaf, one.routed
+            leaf = one.leaf
+            if leaf.order == component.place and leaf.routed is not None and one.routed is not None:
+                return leaf, leaf.routed, one.routed
         raise ValueError(f"experts needs a component of experts, got {str(component)!r}.")
 
 
@@ -178,8 +179,10 @@ def parts_of_call(seen: Seen, name: str, what: str) -> tuple[CallParts, Side, Si
     return found, found.query, found.key
 
 
-def component_of_side(parts: CallParts, side: Side, name: str) -> Component | None:
-    """Return a component of queries or keys by its name; None if only the other side has it.
+def component_of_side(parts: CallParts, side: Side, name: str) -> tuple[Component, Node] | None:
+    """Return a component of queries or keys by its name, and the node of these.
+
+    It is None if only the other side has the component.
 
     Errors: a ValueError if neither has it; an `UnseenError` if nothing is followed.
     """
@@ -194,7 +197,7 @@ def component_of_side(parts: CallParts, side: Side, name: str) -> Component | No
         ]
         matching = [each for each in own if str(each) == name]
         if one is side and matching:
-            return matching[0]
+            return matching[0], one.node
         found += own
     component_of(found, name)
     return None
@@ -248,19 +251,18 @@ def source_shares(
 
 
 def expert_shares(
-    leaf: Leaf, pulled: Float[Tensor, " width"], row: int
+    leaf: Leaf, routed: Routed, pulled: Float[Tensor, " width"], row: int
 ) -> Float[Tensor, " experts"]:
     """Split what experts wrote at a token by the expert: each is run alone, with its weight.
 
     Args:
         leaf: What they wrote.
+        routed: What they were given.
         pulled: What their output is multiplied by.
         row: The token among those of all texts.
 
     Errors: an `UnseenError` if they do not add up; a ValueError if the model was deleted.
     """
-    routed = leaf.routed
-    assert routed is not None  # noqa: S101 - it has a share
     experts: Any = routed.experts()
     if experts is None:
         raise ValueError(f"experts needs the model, but {leaf.name!r} was deleted. Keep the model.")

@@ -365,7 +365,8 @@ class _Maker:
         """Add a layer."""
         text, (call,) = self._text, self._seen[name].last_text
         weights = call.weights
-        assert weights is not None  # noqa: S101 - its masses are known
+        if weights is None:
+            raise ValueError(f"the weights of {name!r} were not kept. Watch with keep='parts'.")
         found = _measured(weights, text)
         count = len(found["queries"])
         owners = sum(self.heads) + torch.arange(count)[:, None]

@@ -109,14 +109,15 @@ def head_writes(
 def _of_call(name: str, call: Call) -> HeadWrites:
     """Split what the heads of a call wrote."""
     parts = call.parts
-    assert parts is not None  # noqa: S101 - it was kept
-    leaf, node = parts.context, parts.written.node
+    if parts is None:
+        raise _elsewhere(name, "were not followed")
+    leaf, node, last = parts.context, parts.written.node, parts.written.last
     context = leaf.held.tensor
     if not bool(context.isfinite().all()):
         raise _elsewhere(name, "hold NaN or infinity, which identify no projection")
     if parts.why is not None:
         raise UnseenError(f"what the heads of {name!r} write is not known, as {parts.why}.")
-    if node is None:
+    if node is None or last is None:
         raise _elsewhere(name, "go elsewhere")
     # Attention without an axis of heads is of one head.
     *batch, heads, length, _ = (
@@ -128,7 +129,7 @@ def _of_call(name: str, call: Call) -> HeadWrites:
     rows = Rows(places[0], places[1])
     dtype = torch.promote_types(context.dtype, torch.float32)
     output = value_of(node, axes, rows, dtype)
-    _check(name, output, parts.written.last, node.eps)
+    _check(name, output, last, node.eps)
     square = output.square().sum(-1, keepdim=True)
     pulling = torch.where(square > 0, output / square, 0.0)
     found = split(name, node, axes, rows, pulling, None)
@@ -175,9 +176,8 @@ def _axes(name: str, node: Node, leaf: Leaf, batch: int, length: int) -> Axes:
     raise _elsewhere(name, "go elsewhere")
 
 
-def _check(name: str, output: Tensor, last: Tensor | None, eps: float) -> None:
+def _check(name: str, output: Tensor, last: Tensor, eps: float) -> None:
     """Check that what is computed is what the model gave."""
-    assert last is not None  # noqa: S101 - it is there with the node
     ours = output.reshape(-1, output.shape[-1])[-1]
     wrong = float((ours - last.to(ours)).abs().amax() / ours.abs().amax().clamp(min=1e-30))
     if not wrong <= tolerance(eps):

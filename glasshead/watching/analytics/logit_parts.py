@@ -80,9 +80,9 @@ class LogitParts:
 
         Errors: a ValueError if it is not of experts, or the model was deleted.
         """
-        leaf, pulled = self._found.routed(component_of(self.components, component))
+        leaf, routed, pulled = self._found.routed(component_of(self.components, component))
         row = self._batch * (leaf.shape[0] // self._batches) + self.query
-        return expert_shares(leaf, pulled[0], row)
+        return expert_shares(leaf, routed, pulled[0], row)
 
     def top(self, count: int = 8) -> list[tuple[Component, float]]:
         """Return the components with the largest parts, and these."""

@@ -101,8 +101,8 @@ class PatchPart(Intervention):
                 f"PatchPart needs a run of the same shape, but the {side} of {call.name!r} has "
                 f"{shapes}. Run a text as long."
             )
-        one = component_of_side(kept, own, self.component)
-        if one is None:
+        found = component_of_side(kept, own, self.component)
+        if found is None:
             return torch.zeros_like(like)
-        assert own.node is not None  # noqa: S101 - it has a component
-        return part_of(own.node, own.axes, one.place, one.head, own.held.tensor)
+        one, node = found
+        return part_of(node, own.axes, one.place, one.head, own.held.tensor)

@@ -307,13 +307,13 @@ class _BothSides:
         """Split the part of experts in the only score by the expert."""
         own = self.key if side == "key" else self.query
         if side == "key":
-            leaf, pulled = self.from_scores.routed(one)
+            leaf, routed, pulled = self.from_scores.routed(one)
             pulled = pulled[0]
         else:
-            leaf, of_units = self.query.by_unit.routed(one)
+            leaf, routed, of_units = self.query.by_unit.routed(one)
             pulled = self.scale * self.key.vectors[0] @ of_units
         row = own.batch * (leaf.shape[0] // own.side.batch) + own.tokens[0]
-        return expert_shares(leaf, pulled, row)
+        return expert_shares(leaf, routed, pulled, row)
 
 
 def score_parts(

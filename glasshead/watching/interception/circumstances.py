@@ -234,7 +234,8 @@ class OpenBlocks(Generic[_Entry]):
         if block is not None:
             block.open = False
         self._blocks.pop(entry, None)
-        self._state = object()
+        # The last one known here would keep a watched model alive.
+        self._state, self._known = object(), (None, None, ())
         _HERE.set(tuple(one for one in _HERE.get() if one.open))
 
 

@@ -1,4 +1,4 @@
-"""What is followed of one attention call: its queries, keys and the output of its heads."""
+"""Followed tensors of one attention call: its queries, keys and the output of its heads."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -365,7 +365,9 @@ def _slice(
 
 def _split(tape: Tape, outputs: Sequence[Tensor], x: Tensor, _: Any, dim: int = 0) -> None:
     node, start = tape.node(x), 0
-    for output in () if node is None else outputs:
+    if node is None:
+        return
+    for output in outputs:
         stop = start + output.shape[dim]
         tape.follow(output, _cut(tape, output, node, dim, slice(start, stop)))
         start = stop
@@ -383,9 +385,8 @@ def _index(tape: Tape, output: Tensor, x: Tensor, indices: Sequence[Any]) -> Nod
     return _index_select(tape, output, x, *known[0])
 
 
-def _cut(tape: Tape, output: Tensor, node: Node | None, dim: int, part: Any) -> Node:
+def _cut(tape: Tape, output: Tensor, node: Node, dim: int, part: Any) -> Node:
     """Return the node of some features."""
-    assert node is not None  # noqa: S101 - for the type checker
     dim %= len(node.shape)
 
     def back(axes: Axes) -> list[Axes]:

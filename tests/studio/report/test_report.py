@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from html import unescape
 
 import pytest
@@ -10,13 +11,15 @@ import torch
 import forked
 import glasshead as gh
 from glasshead.studio.background_jobs import Cancelled, Refusal, Work
-from glasshead.studio.stored_answers import key_of
+from glasshead.studio.stored_answers import ReportContent, key_of
 from glasshead.studio.studio import Limits
+from glasshead.studio.views import heads_why
 from glasshead.studio.views.reading import tokens_of
 from glasshead.studio.views.steps import steps_data, steps_words
 from glasshead.studio.views.steps_request import StepsRequest
 from glasshead.tasks.readers.open_reader import open_any_reader
 from glasshead.tasks.translate import TextTranslator, Translation, cross_attention
+from glasshead.watching import UnseenError
 from studio.report.conftest import HOSTILE, TEXT, TOKENS, held_in, keys_of
 from written import written
 
@@ -49,6 +52,42 @@ def test_every_map_of_the_heads_is_the_watched_one(held, seen):
         weights = held.tensor(key_of("heads/weights", each))
         expected = seen[int(each["layer"])][int(each["head"])]
         torch.testing.assert_close(weights, expected.float(), rtol=1e-5, atol=1e-7)
+
+
+def test_the_most_telling_weights_of_each_head_have_their_reasons(held, run):
+    reader = open_any_reader(run)
+    tokens, _ = tokens_of(reader, TEXT, TOKENS)
+    with torch.no_grad(), gh.watch(reader.model, keep="parts") as seen:
+        reader.read(torch.tensor([tokens]))
+    asked = keys_of(held.told, "heads/why")
+    of_heads = Counter((int(each["layer"]), int(each["head"])) for each in asked)
+    assert set(of_heads) == {(layer, head) for layer in range(2) for head in range(3)}
+    assert len(asked) <= 64
+    for each in asked[::7]:
+        told = held.told[key_of("heads/why", each)]
+        layer, head, query, key = (int(each[name]) for name in ("layer", "head", "query", "key"))
+        name = list(seen)[layer]
+        weights = seen[name].weights[0, head, query]
+        assert int(weights.argmax()) == key
+        scores = gh.score_parts(seen, name, head=head, query=query)
+        assert told["contrast"] == pytest.approx(float(scores.contrast(key).sum()), abs=1e-4)
+        assert told["key"]["parts"]
+
+
+def test_scores_that_cannot_be_split_have_the_sentence_that_says_so(studio, monkeypatch):
+    def unseen(*_):
+        raise UnseenError("the parts are not known")
+
+    monkeypatch.setattr(heads_why, "reasons", unseen)
+    content = ReportContent(
+        studio=studio, text="Ihr seht das.", name=studio.texts.add("Ihr seht das."), lang="es",
+        work=Work(),
+    )  # fmt: skip
+    answers = [answer for _, _, answer in heads_why.stored_reasons(content, most=1)]
+    # One of each head.
+    assert len(answers) == 6
+    assert all(list(answer) == ["refused"] for answer in answers)
+    assert all("Elija otra capa" in answer["refused"] for answer in answers)
 
 
 def test_every_tile_of_the_atlas_is_the_watched_one(held, seen):

@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from PIL import Image
+from playwright.sync_api import expect
 
 import glasshead as gh
 from glasshead.studio.shell import words
@@ -18,7 +19,7 @@ from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data
 from glasshead.studio.views.steps_request import StepsRequest
 from studio.conftest import LANGUAGES, WIDTHS, address, quickly, share
-from studio.report.conftest import HOSTILE, TEXT
+from studio.report.conftest import HOSTILE, TEXT, keys_of
 
 VIEWS = ("heads", "alignment", "atlas")
 
@@ -134,6 +135,21 @@ def test_heads_are_the_librarys_under_the_cross_hair(offline, held):
         for row, number in wanted.items():
             shown = page.locator(f"td[data-row={row}]").get_attribute("data-value")
             assert float(shown) == number.item()
+
+
+@pytest.mark.slow
+def test_a_weight_that_is_held_is_explained_and_another_one_is_told_to_be_missing(offline, held):
+    asked = {name: int(value) for name, value in keys_of(held.told, "heads/why")[3].items()
+             if name != "text"}  # fmt: skip
+    look = offline()
+    page = look.open(f"#heads?{urlencode(asked | {'why': 'key'})}")
+    expect(page.locator(".why .waterfall")).to_be_visible()
+    told = held.told[key_of("heads/why", asked | {"text": held.told["about"]["text"]})]
+    shown = page.locator(".why .sum .part").get_attribute("data-value")
+    assert float(shown) == told["contrast"]
+    page = look.go(f"#heads?{urlencode(asked | {'key': asked['key'] - 1, 'why': 'key'})}")
+    expect(page.locator(".why .answer")).to_have_text(held.missing)
+    assert look.asked == look.asked[:1]
 
 
 @pytest.mark.slow

@@ -6,7 +6,9 @@ from torch.nn import functional as F
 
 import glasshead as gh
 from glasshead.models.pretrained import load_llama2c
+from glasshead.tasks.story_model import FOLDER
 from glasshead.tasks.tokenizers.pretrained import llama2c_tokenizer
+from glasshead.tasks.write import WRITE
 
 NAMES = 20
 AND, WENT, GAVE, TO, BEGIN = range(NAMES, NAMES + 5)
@@ -96,6 +98,70 @@ def test_the_circuit_of_indirect_objects_is_found_and_confirmed():
         with gh.intervene(model, {mover.name: patch}):
             paths[component, side] = whole - difference()
     assert max(fed, key=fed.__getitem__) == max(paths, key=paths.__getitem__)
+
+
+PERIOD, ROWS = 11, 3
+
+
+def highest(scores, count):
+    """The layer and the number of the heads with the highest scores."""
+    order = scores.nan_to_num(-1.0).flatten().argsort(descending=True)[:count].tolist()
+    return [divmod(place, scores.shape[1]) for place in order]
+
+
+def weight_on_what_followed(model, text, name, head):
+    """Mean weight of a head on the token that followed the query's token the last time."""
+    with torch.no_grad(), gh.watch(model, keep="weights") as seen:
+        model(text)
+    rows = seen[name].weights[:, head, PERIOD : 2 * PERIOD - 1, 1:PERIOD]
+    return float(rows.diagonal(0, 1, 2).mean())
+
+
+def test_previous_token_heads_feed_the_keys_of_the_story_models_induction_head():
+    model = WRITE.load(FOLDER)[0].eval()
+    text = gh.repeated_random_tokens(model.config.vocab_size, PERIOD, ROWS, 3, times=2)
+    roles = gh.head_roles(model, text).scores
+    ((layer, head),) = highest(roles["induction"], 1)
+    before = {
+        f"blocks.{layer}.attention head {head}" for layer, head in highest(roles["previous"], 2)
+    }
+    name = f"blocks.{layer}.attention"
+    with torch.no_grad(), gh.watch(model, keep="parts") as seen:
+        model(text)
+    fed, whole = {}, 0.0
+    for row in range(ROWS):
+        for query in range(PERIOD, 2 * PERIOD - 1):
+            scores = gh.score_parts(seen, name, head=head, query=query, batch=row)
+            # The key that followed this token the last time, against all others.
+            contrast = scores.contrast(query - PERIOD + 1)
+            whole += float(contrast.sum())
+            for one, part in zip(scores.names, contrast.tolist(), strict=True):
+                fed[one] = fed.get(one, 0.0) + part
+    assert sum(fed[one] for one in before) >= 0.8 * whole
+    looked = weight_on_what_followed(model, text, name, head)
+    assert looked > 0.7
+    without = {}
+    for one in fed:
+        if " head " in one:
+            patch = gh.PatchPart(seen, one, side="key", heads=[head])
+            with gh.intervene(model, {name: patch}):
+                without[one] = weight_on_what_followed(model, text, name, head)
+    first = max(fed, key=fed.__getitem__)
+    assert first in before
+    assert min(without, key=without.__getitem__) == first
+    assert without[first] < 0.4 * looked
+    assert all(without[one] > 0.85 * looked for one in without if one != first)
+
+
+def test_a_model_that_does_not_copy_has_no_induction_head(data_folder):
+    model = load_llama2c(data_folder / "stories260K" / "stories260K.bin").eval()
+    text = gh.repeated_random_tokens(model.config.vocab_size, PERIOD, ROWS, 3, times=2)
+    with torch.no_grad():
+        copied = model(text)[:, PERIOD:-1].argmax(-1) == text[:, PERIOD + 1 :]
+    assert float(copied.float().mean()) < 0.05
+    roles = gh.head_roles(model, text).scores
+    assert float(roles["previous"].max()) > 0.7
+    assert float(roles["induction"].nan_to_num(-1.0).max()) < 0.2
 
 
 def test_the_next_word_of_a_story_is_traced_to_the_word_that_it_copies(data_folder):

@@ -338,3 +338,16 @@ def test_inference_mode_and_compiled_models_are_refused():
         gh.watch(torch.compile(model, backend="eager"), keep="parts"),
     ):
         pass
+
+
+def test_parts_of_a_model_that_was_deleted_are_those_of_the_run():
+    model = language_model()
+    with torch.no_grad(), gh.watch(model, keep="parts") as seen:
+        model(TOKENS)
+    before = gh.score_parts(seen, "blocks.1.attention", head=0, query=1).of_key
+    gone = ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+    after = gh.score_parts(seen, "blocks.1.attention", head=0, query=1).of_key
+    assert torch.equal(before, after)

@@ -84,7 +84,8 @@ export class Why {
     answer.ariaBusy = "true";
     try {
       const found = await context.source.json("heads/why", asked, { signal });
-      this.fill(/** @type {Reasons} */ (found));
+      if (found.refused) fill(answer, element("p.quiet", found.refused));
+      else this.fill(/** @type {Reasons} */ (found));
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       fill(answer, element("p.quiet", error.message));

@@ -178,8 +178,8 @@ class Heads {
     // The other models and texts are not those of the view "steps".
     const hasSteps = !context.source.offline && compare.side === "a" && !compare.model;
     const moved = this.moved.bind(this);
-    // A difference has no score, and a report no model.
-    const hasScores = !context.source.offline && compare.side !== "d";
+    // A difference has no score.
+    const hasScores = compare.side !== "d";
     const go = this.follow.bind(this);
     this.why = hasScores ? new Why(context, summary.tokens, go) : null;
     this.one = new OneHead(summary, t, moved, hasSteps, this.why?.element);
