@@ -44,9 +44,11 @@ WORDS = {
         "The most likely candidates of both prompts. Each pair of bars shows the probability "
         "after A and after B."
     ),
-    "prompt.change.same": _("Both prompts have the same logits."),
-    "prompt.logit": _("Logit"),
     "prompt.changed": _("Heads that changed most"),
+    "prompt.changed.away": _(
+        "Layers with ablated heads are among the others, because their heads cannot be split."
+    ),
+    "prompt.both": _("Compare the maps of both prompts"),
     "prompt.changed.one": _(
         "The logit of “{text}” is {first} after A and {second} after B. Each bar is the part of "
         "the change that one head wrote."

@@ -41,7 +41,7 @@ def logits(folder):
 
 
 def test_candidates_are_the_top_of_both_prompts_with_their_logits(told, logits):
-    writer, rows = logits
+    _, rows = logits
     shares = (rows / 0.7).softmax(-1)
     tops = {*shares[0].topk(3).indices.tolist(), *shares[1].topk(3).indices.tolist()}
     order = sorted(tops, key=lambda token: -shares[:, token].max())
@@ -111,7 +111,10 @@ def test_the_route_is_of_two_prompts(folder):
     assert client.get("/api/prompt/compared", params=asked).status_code == 422
     asked |= {"minus": OTHER, "without": "5.0"}
     answer = client.get("/api/prompt/compared", params=asked)
-    assert (answer.status_code, answer.json()["detail"]) == (400, "layer must be from 0 to 1, got 5.")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        400,
+        "layer must be from 0 to 1, got 5.",
+    )
 
 
 @pytest.mark.slow
