@@ -134,6 +134,14 @@ def wide(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def many(tmp_path_factory) -> Path:
+    """A model with 32 heads in each of its 3 layers."""
+    folder = tmp_path_factory.mktemp("models") / "llama"
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 32, "hidden_size": 64}
+    return llama_folder(folder, num_hidden_layers=3, **heads)
+
+
+@pytest.fixture(scope="session")
 def serving() -> Iterator[Callable[[Path | None], Served]]:
     """Serves the studio of a folder, the same for all who ask for it."""
     known: dict[Path | None, Served] = {}

@@ -6,7 +6,7 @@ import { button, element, fill, given, scrolling, withCode } from "./dom.js";
 import { Reconnect } from "./reconnect.js";
 import { Share } from "./share.js";
 import { Refused, Unreachable, sourceOfPage } from "./source.js";
-import { headsOf } from "./views/prompt-heads.js";
+import { headsOf } from "./parts/heads.js";
 import { viewOf } from "./views/table.js";
 
 /**

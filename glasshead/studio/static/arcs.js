@@ -342,8 +342,9 @@ function arc(from, to, shift, isAbove, width) {
   /** @param {Place} place @param {number} margin */
   const half = (place, margin) => {
     const x = place.left + shift;
-    const bow = bowOf(place, margin - x, 22) + shift;
     const edge = isAbove ? place.top : place.bottom;
+    // It goes all the way to where a whole curve only bends to.
+    const bow = edge + 0.75 * (bowOf(place, margin - x, 30) - edge) + shift;
     return `M${x} ${edge}C${x} ${bow} ${x} ${bow} ${margin} ${bow}`;
   };
   return half(upper, width) + half(lower, 0);

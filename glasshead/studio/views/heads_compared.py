@@ -42,6 +42,15 @@ WORDS = {
         "stand {times} times. Only a head that finds the earlier occurrence can predict the "
         "next token."
     ),
+    "heads.test.found": _(
+        "Layer {layer}, head {head} is an induction head: it gives {score} of its weight to the "
+        "token after the earlier occurrence."
+    ),
+    "heads.test.others": _("Other induction heads: {count}."),
+    "heads.test.closest": _(
+        "No head is an induction head. The closest is layer {layer}, head {head}: it gives "
+        "{score} of its weight to the token after the earlier occurrence."
+    ),
     "heads.compare": _("Compare with another text"),
     "heads.model": _("Model"),
     "heads.minus_model": _("Compared with"),

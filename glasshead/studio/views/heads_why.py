@@ -20,7 +20,7 @@ from glasshead.studio.subject import ModelPass, check_place
 from glasshead.studio.views import heads
 from glasshead.studio.views.heads import ReadText, is_there, reading_of
 from glasshead.watching import UnseenError
-from glasshead.watching.analytics import Component, ScoreParts
+from glasshead.watching.analytics import Component
 
 if TYPE_CHECKING:
     from glasshead.studio.routes import Routes
@@ -119,33 +119,59 @@ def reasons(
     """
     parts = gh.score_parts(seen, layers[layer], head=head, query=query)
     visible = parts.visible[0]
-    places = {
+    places = layer_places(seen, layers)
+    others = int(visible.sum()) - int(visible[key])
+    sides = {
+        side: largest_parts(parts.components, parts.contrast(key, side=side), places)
+        for side in ("key", "query")
+    }
+    contrast = float(parts.contrast(key).sum())
+    return {"score": float(parts.score[key]), "contrast": contrast, "others": others, **sides}
+
+
+def layer_places(seen: gh.Seen, layers: Sequence[str]) -> dict[int, int]:
+    """Return the number of the layer of each attention, by its place among the components."""
+    return {
         call.parts.context.order: layers.index(name)
         for name, watched in seen.layers.items()
         for call in watched.last_text
         if call.parts is not None and name in layers
     }
-    others = int(visible.sum()) - int(visible[key])
-    sides = {side: _side(parts, key, side, places) for side in ("key", "query")}
-    contrast = float(parts.contrast(key).sum())
-    return {"score": float(parts.score[key]), "contrast": contrast, "others": others, **sides}
 
 
-def _side(parts: ScoreParts, key: int, side: str, places: dict[int, int]) -> dict[str, Any]:
-    """Return the largest parts of one side, and the sum of the others."""
-    values = parts.contrast(key, side=side)
-    order = values.abs().argsort(descending=True).tolist()
-    shown = [at for at in order[:_SHOWN] if values[at]]
+def largest_parts(
+    components: Sequence[Component],
+    values: Float[Tensor, " components"],
+    places: dict[int, int],
+    *,
+    heads: bool = False,
+) -> dict[str, Any]:
+    """Return the largest parts of a sum, and the sum of the others.
+
+    Args:
+        components: The components.
+        values: What each of them adds.
+        places: As of `layer_places`.
+        heads: Whether only heads are shown by themselves.
+    """
+    shown = [
+        at
+        for at in values.abs().argsort(descending=True).tolist()
+        if values[at] and not (heads and _layer(components[at], places) is None)
+    ][:_SHOWN]
     return {
-        "parts": [_part(parts.components[at], float(values[at]), places) for at in shown],
+        "parts": [_part(components[at], float(values[at]), places) for at in shown],
         "rest": float(values.sum() - values[shown].sum()),
-        "count": len(order) - len(shown),
+        "count": len(components) - len(shown),
     }
 
 
 def _part(one: Component, part: float, places: dict[int, int]) -> dict[str, Any]:
-    layer = None if one.head is None else places.get(one.place)
-    return {"name": str(one), "layer": layer, "head": one.head, "part": part}
+    return {"name": str(one), "layer": _layer(one, places), "head": one.head, "part": part}
+
+
+def _layer(one: Component, places: dict[int, int]) -> int | None:
+    return None if one.head is None else places.get(one.place)
 
 
 @dataclass(frozen=True, kw_only=True)

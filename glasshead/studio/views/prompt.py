@@ -1,9 +1,8 @@
 """The view `prompt`: what a model predicts of a text while it is typed, with heads taken away."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
@@ -138,7 +137,7 @@ class Prompts:
         """
         own, whole = self.pass_of(text, without, work), self.pass_of(text, (), work)
         reading, reader = own.reading, self._studio.subject.reader()
-        kind = self._predicts(own)
+        kind = self.predicts(own)
         answer = tokens_and_heads(reading) | {
             "predicts": kind,
             "blank": None if reader.blank is None else reader.token(reader.blank),
@@ -159,7 +158,7 @@ class Prompts:
         if kind == "token_labels":
             answer["likely"] = _labelled(reader, answer["tokens"], now, before)[:top]
         elif len(now):
-            named = reader.labels.__getitem__ if kind == "labels" else partial(_written, reader)
+            named = names_of(reader, kind)
             answer["likely"] = [
                 {"text": named(at), "p": now[0, at].item(), "before": before[0, at].item()}
                 for at in now[0].topk(min(top, now.shape[1])).indices.tolist()
@@ -213,7 +212,8 @@ class Prompts:
         words = tuple(written[number] for number in numbers)
         return PromptPass(ModelPass(tokens, words, of, seen, 0), logits[0])
 
-    def _predicts(self, one: PromptPass) -> Shown:
+    def predicts(self, one: PromptPass) -> Shown:
+        """Return the kind of the predictions that follow from a pass."""
         if self._studio.subject.kind == "translate":
             return "translations"
         if one.logits is None:
@@ -246,9 +246,12 @@ class Prompts:
         ]
 
 
-def _written(reader: "Reader", token: int) -> str:
-    """Return a token with what is invisible in it made visible, a line break of bytes too."""
-    return visible(reader.token(token).replace("<0x0A>", "\n"))
+def names_of(reader: "Reader", kind: Shown) -> Callable[[int], str]:
+    """Return what names an output: its label, or its token with what is invisible made visible."""
+    if kind == "labels":
+        return reader.labels.__getitem__
+    # Some tokenizers have a line break of bytes.
+    return lambda token: visible(reader.token(token).replace("<0x0A>", "\n"))
 
 
 def shares_of(
@@ -412,7 +415,7 @@ def described(studio: Studio) -> dict[str, Any] | None:
     }
 
 
-_Heads = Annotated[
+WithoutHeads = Annotated[
     str,
     {
         "max_length": 2**14,
@@ -429,14 +432,14 @@ _Shown = Annotated[
     },
 ]
 # Probabilities of the page, by the temperature and the number of predictions.
-_Temperature = Annotated[float, {"ge": 0, "le": 10, "allow_inf_nan": False}]
-_Top = Annotated[int, {"ge": 1, "le": 50}]
+Temperature = Annotated[float, {"ge": 0, "le": 10, "allow_inf_nan": False}]
+Top = Annotated[int, {"ge": 1, "le": 50}]
 
 
-def _heads(listed: str) -> list[Head]:
+def heads_listed(listed: str) -> list[Head]:
     """Parse a list of heads.
 
-    >>> _heads("1.3,4.0")
+    >>> heads_listed("1.3,4.0")
     [(1, 3), (4, 0)]
     """
     pairs = (one.split(".") for one in listed.split(",") if one)
@@ -450,31 +453,31 @@ def _add_routes(routes: "Routes") -> None:
     def predictions(
         work: Work,
         text: Prompt,
-        without: _Heads = "",
-        top: _Top = 10,
-        temperature: _Temperature = 1.0,
+        without: WithoutHeads = "",
+        top: Top = 10,
+        temperature: Temperature = 1.0,
     ) -> dict[str, Any]:
         """Return what the model predicts after a prompt, with heads taken away and with all.
 
         400 if there is no such head, 404 if there is no model.
         """
-        return prompts.predictions(text, _heads(without), top, temperature, work)
+        return prompts.predictions(text, heads_listed(without), top, temperature, work)
 
     @routes.numbers("/maps")
-    def maps(work: Work, text: Prompt, without: _Heads = "") -> Tensor:
+    def maps(work: Work, text: Prompt, without: WithoutHeads = "") -> Tensor:
         """Return pooled maps of all heads, and the weight of the first token in a last column.
 
         400 if there is no such head to take away.
         """
-        return prompts.maps(text, _heads(without), work)
+        return prompts.maps(text, heads_listed(without), work)
 
     @routes.numbers("/weights")
-    def weights(work: Work, text: Prompt, heads: _Shown, without: _Heads = "") -> Tensor:
+    def weights(work: Work, text: Prompt, heads: _Shown, without: WithoutHeads = "") -> Tensor:
         """Return the weights of some heads, [heads, queries, keys]; −0 if the mask hides.
 
         400 if there is no such head.
         """
-        return prompts.weights(text, _heads(without), _heads(heads), work)
+        return prompts.weights(text, heads_listed(without), heads_listed(heads), work)
 
     @routes.json("/model")
     def model() -> dict[str, Any] | None:

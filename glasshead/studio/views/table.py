@@ -14,6 +14,7 @@ from glasshead.studio.views import (
     model,
     picture,
     prompt,
+    prompt_compared,
     steps,
     steps_cell,
     steps_request,
@@ -27,7 +28,7 @@ _RUNS = ("classify", "translate", "write")
 _MODELS = (*_RUNS, "model")
 
 VIEWS = (
-    View("prompt", (None, *_MODELS), (prompt.PANEL,)),
+    View("prompt", (None, *_MODELS), (prompt.PANEL, prompt_compared.PANEL)),
     View(
         "steps",
         (None, *_MODELS, "vision", "weights"),

@@ -138,13 +138,15 @@ def test_a_head_is_taken_away_and_put_back(looking, serving, folder, prompts):
     before = prompts.predictions(TEXT, [], 10, 1.0, Work())
     page.get_by_text("ablates it").click()
     page.locator('.grid [data-layer="1"][data-head="0"]').click()
-    page.locator(".undoing", has_text="Layer 1, head 0").wait_for()
+    page.locator("p.away", has_text="Layer 1, head 0").wait_for()
     drawn(page)
+    # What puts it back stands beside what took it away.
+    assert page.locator(".clicks").get_by_role("button", name="Undo").is_visible()
     told = prompts.predictions(TEXT, [(1, 0)], 10, 1.0, Work())
     assert numbers(page) == [one["p"] for one in told["likely"]]
     assert numbers(page, "before") == [one["before"] for one in told["likely"]]
     page.get_by_role("button", name="Ablate or restore all heads of layer 0").click()
-    page.locator(".undoing", has_text="Layer 0, head 2").wait_for()
+    page.locator("p.away", has_text="Layer 0, head 2").wait_for()
     drawn(page)
     held = address(page)
     assert "without=1.0%2C0.0%2C0.1%2C0.2" in held
@@ -152,10 +154,10 @@ def test_a_head_is_taken_away_and_put_back(looking, serving, folder, prompts):
     told = prompts.predictions(TEXT, away, 10, 1.0, Work())
     assert numbers(page) == [one["p"] for one in told["likely"]]
     page.get_by_role("button", name="Undo").click()
-    expect(page.locator(".undoing")).not_to_contain_text("Layer 0")
+    expect(page.locator("p.away")).not_to_contain_text("Layer 0")
     drawn(page)
     page.get_by_role("button", name="Restore all", exact=True).click()
-    expect(page.locator(".undoing p")).to_have_count(0)
+    expect(page.locator("p.away")).to_be_empty()
     drawn(page)
     assert numbers(page) == [one["p"] for one in before["likely"]]
     # The address opens the same again.
@@ -312,6 +314,57 @@ def test_twelve_heads_fit_a_telephone(looking, serving, wide):
                 "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).length"
             )
             assert cut == 0
+
+
+# The lines of each layer's maps, and whether each is within the window.
+LINES = """() => {
+  const layers = Map.groupBy(document.querySelectorAll(".grid .small"), (one) => one.dataset.layer);
+  return [...layers.values()].map((all) => {
+    const boxes = all.map((one) => one.getBoundingClientRect());
+    const isIn = boxes.every(({ left, right }) => left >= 0 && right <= innerWidth);
+    return [new Set(boxes.map(({ top }) => top)).size, isIn];
+  });
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", ["prompt", "heads"])
+def test_32_heads_of_a_layer_fit_a_screen_and_a_telephone(looking, serving, many, view):
+    look = looking(serving(many).url, width=1440, height=900)
+    page = look.open(f"#{view}")
+    assert page.evaluate(LINES) == [[1, True]] * 3
+    assert look.overflow() == 0
+    look.resize(390, 844)
+    page.wait_for_function("() => document.querySelectorAll('.grid tbody tr').length === 6")
+    assert page.evaluate(LINES) == [[2, True]] * 3
+    assert page.locator(".grid tbody th").all_inner_texts() == ["0", "+16", "1", "+16", "2", "+16"]
+    assert look.overflow() == 0
+    assert look.violations(contrast=False) == []
+    # Arrow keys go along the lines, and to the head below.
+    page.locator('.grid [data-layer="1"][data-head="3"]').focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator('.grid [data-layer="1"][data-head="19"]')).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator('.grid [data-layer="2"][data-head="3"]')).to_be_focused()
+    page.keyboard.press("End")
+    expect(page.locator('.grid [data-layer="2"][data-head="15"]')).to_be_focused()
+    # Tab leads to this head alone.
+    assert page.locator(".grid .small[tabindex='0']").count() == 1
+
+
+@pytest.mark.slow
+def test_undo_is_seen_wherever_a_head_is_taken_away(looking, serving, many):
+    page = looking(serving(many).url, width=390, height=500).open("#prompt")
+    page.get_by_text("ablates it").click()
+    last = page.locator('.grid [data-layer="2"][data-head="31"]')
+    last.click()
+    page.locator("p.away", has_text="Layer 2, head 31").wait_for()
+    drawn(page)
+    undo = page.get_by_role("button", name="Undo")
+    box = undo.bounding_box()
+    assert 0 <= box["y"] < last.bounding_box()["y"] < 500
+    undo.click()
+    expect(page.locator("p.away")).to_be_empty()
 
 
 @pytest.mark.slow

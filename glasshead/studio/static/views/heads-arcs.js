@@ -3,12 +3,12 @@
 import { Arcs } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
 import { button, element, fill } from "../dom.js";
-import { headsOf, listed } from "./prompt-heads.js";
+import { headsOf, listed, placeOf, toggled } from "../parts/heads.js";
 
 /**
  * @import { ArcHead } from "../arcs.js"
  * @import { Context } from "../app.js"
- * @import { Head } from "./prompt-heads.js"
+ * @import { Head } from "../parts/heads.js"
  */
 
 // Of a longer text a part is seen, and the rest scrolled to.
@@ -50,7 +50,7 @@ export class HeadArcs {
    */
   shown(open, isThere) {
     const kept = this.kept.filter((head) => isThere(...head));
-    return kept.some((head) => isSame(head, open)) ? kept : [...kept, open];
+    return placeOf(kept, open) < 0 ? [...kept, open] : kept;
   }
 
   /**
@@ -79,11 +79,10 @@ export class HeadArcs {
    */
   keeping(head, name) {
     const { t, kept } = this;
-    const others = kept.filter((each) => !isSame(each, head));
-    const isKept = others.length < kept.length;
+    const isKept = placeOf(kept, head) >= 0;
     if (!isKept && kept.length >= MOST_COLORS - 1) return null;
     const made = button(t(isKept ? "heads.unpin" : "heads.pin"), () => {
-      this.remember({ arcs: listed(isKept ? others : [...kept, head]) });
+      this.remember({ arcs: listed(toggled(kept, head)) });
       this.changed();
     });
     made.setAttribute("aria-label", `${made.textContent} (${name})`);
@@ -104,12 +103,4 @@ export class HeadArcs {
       if (!isSeen) frame.scrollTop = place.top - clientHeight / 2;
     });
   }
-}
-
-/**
- * @param {Head} one
- * @param {Head} other
- */
-function isSame([layer, head], [otherLayer, otherHead]) {
-  return layer === otherLayer && head === otherHead;
 }

@@ -123,13 +123,15 @@ export class Compare {
    * @param {Options} options
    */
   async load(text, first, options) {
-    const { source, state } = this.context;
+    const { source, state, remember } = this.context;
     this.first = first;
     this.second = null;
+    // A link brings its text along.
+    if (state.minussaid && !source.offline) {
+      remember({ minus: await source.send(state.minussaid) });
+    }
     const other = this.asked(text);
     if (other) {
-      // A link brings its text along.
-      if (state.minussaid) await source.send(state.minussaid);
       const params = { text: other.text, model: other.model || null };
       const second = await source.stream("heads/reading", params, options);
       this.told = await source.json("heads/compared", this.params(text, "d"), options);

@@ -1,16 +1,16 @@
-// The small maps of all heads, a row a layer, or of some of them in a row: arrow keys walk through.
+// The small maps of all heads, a row a layer, or of some of them in a row, with what is known of each.
+import { MOST_COLORS, categories } from "../colors.js";
 import { signed } from "../diverging.js";
-import { element, fill, moveOf, table } from "../dom.js";
-import { textWidth } from "../figure.js";
-import { drawMap } from "../map.js";
-import { decimal, range, within } from "../numbers.js";
+import { decimal } from "../numbers.js";
+import { HeadGrid } from "../parts/head-grid.js";
+import { html } from "../parts/html.js";
+import { MapCanvas } from "../parts/map-canvas.js";
 
 /**
  * @import { Translate } from "../app.js"
- * @import { Figure } from "../figure.js"
  * @import { Look } from "../map.js"
+ * @import { Head } from "../parts/heads.js"
  * @import { Tensor } from "../source.js"
- * @import { Head } from "./prompt-heads.js"
  */
 
 /**
@@ -31,280 +31,99 @@ import { decimal, range, within } from "../numbers.js";
  * @property {boolean} [differs]  Whether scores and entropies are differences
  */
 
-// Of the picture: a map, the way to the next, and what is beside and above all maps.
-const SIDE = 72;
-const RIGHT = 84;
-const DOWN = 98;
-const LEFT = 64;
-// And of heads that are chosen by their roles.
-const IN_A_ROW = 8;
-const TOP = 56;
-
-export class HeadsGrid {
-  /**
-   * @param {Summary} summary
-   * @param {Tensor} maps
-   * @param {Translate} t
-   * @param {(layer: number, head: number) => void} chosen
-   */
-  constructor(summary, maps, t, chosen) {
-    this.summary = summary;
-    this.maps = maps;
-    this.t = t;
-    this.chosen = chosen;
-    /** @type {HTMLButtonElement} */
-    this.reached = null;
-    /** @type {HTMLButtonElement} */
-    this.marked = null;
-    this.buttons = summary.heads.map((count, layer) => {
-      return range(count).map((head) => this.button(layer, head));
-    });
-    this.cells = this.buttons.map((row) => row.map((button) => element("td", button)));
-    // The heads in a row; null where all are shown, a row a layer.
-    /** @type {HTMLButtonElement[] | null} */
-    this.inARow = null;
-    this.table = this.layOut();
-    this.row = element("div.in-a-row", { role: "group", "aria-label": t("heads.some") });
-    this.row.onkeydown = (event) => this.walk(event);
-    this.row.style.setProperty("--heads", String(this.widest));
-    this.element = element("div.grid", this.table);
-  }
-
-  get widest() {
-    return Math.max(...this.summary.heads);
-  }
-
-  layOut() {
-    const { t, summary, widest } = this;
-    const head = t("heads.head");
-    const layer = t("heads.layer");
-    /**
-     * @param {string} name
-     * @param {number} at
-     * @param {Record<string, string>} attributes
-     */
-    const numbered = (name, at, attributes) => {
-      return element("th.unseen", attributes, element("span", name, " "), at);
-    };
-    const headings = range(widest).map((at) => numbered(head, at, { scope: "col" }));
-    const rows = this.cells.map((row, at) => {
-      const heading = numbered(layer, at, { scope: "row", title: summary.layers[at] });
-      return [heading, row];
-    });
-    const corner = element("td", `${head} →`, element("br"), `${layer} ↓`);
-    const made = table("table", t("heads.grid"), [corner, headings], rows);
-    made.onkeydown = (event) => this.walk(event);
-    made.style.setProperty("--heads", String(widest));
-    return made;
-  }
-
-  /**
-   * @param {number} layer
-   * @param {number} head
-   */
-  button(layer, head) {
-    const { t, summary } = this;
-    const role = summary.roles[layer][head];
-    const entropy = summary.entropy[layer][head];
-    const isThere = this.isThere(layer, head);
-    const { roles, entropies } = this.told(layer, head);
+/**
+ * @param {object} props
+ * @param {Translate} props.t
+ * @param {Summary} props.summary
+ * @param {Tensor} props.maps
+ * @param {Look} props.look
+ * @param {Head[] | null} props.some  Heads in a row, instead of all
+ * @param {Head} props.open  The head that is open
+ * @param {(layer: number, head: number) => void} props.chosen
+ */
+export function HeadsGrid({ t, summary, maps, look, some, open, chosen }) {
+  if (some && !some.length) return html`<p class="quiet">${t("heads.none_such")}</p>`;
+  /** @param {number} layer @param {number} head @param {number} at @param {number} tabindex */
+  const cell = (layer, head, at, tabindex) => {
+    const { roles, entropies } = told(t, summary, layer, head);
     const name = t("heads.one", { layer, head, role: roles, entropy: entropies });
-    const onclick = () => {
-      this.reach(layer, head);
-      if (isThere) this.chosen(layer, head);
-    };
-    return element(
-      "button.small",
-      {
-        type: "button",
-        tabindex: "-1",
-        "aria-label": name,
-        title: isThere ? name : t("heads.absent"),
-        "aria-disabled": isThere ? null : "true",
-        "data-layer": layer,
-        "data-head": head,
-        "data-entropy": entropy,
-        "data-role": role ?? "",
-        onclick,
-      },
-      element("canvas"),
-      element("span.place", `${layer}.${head}`),
-      element("span.role", roles === t("heads.role.none") ? "–" : roles),
-      element("span.entropy", entropies),
-    );
-  }
-
-  /**
-   * The role and the entropy of a head in words; of two texts or models, of both.
-   * @param {number} layer
-   * @param {number} head
-   */
-  told(layer, head) {
-    const { t, summary } = this;
-    const { other } = summary;
-    /** @param {Summary} one */
-    const roleIn = (one) => t(`heads.role.${one.roles[layer]?.[head] ?? "none"}`);
-    const entropy = summary.entropy[layer][head];
-    if (!other) return { roles: roleIn(summary), entropies: decimal(entropy, 2) };
-    const both = summary.isSecond ? [other, summary] : [summary, other];
-    const [before, after] = both.map(roleIn);
-    const entropies = both.map((one) => decimal(one.entropy[layer]?.[head], 2));
-    return {
-      roles: before === after ? before : `${before} → ${after}`,
-      entropies: summary.differs ? signed(entropy, 2) : entropies.join(" → "),
-    };
-  }
-
-  /**
-   * Show some heads in a row, or all of them.
-   * @param {Head[] | null} heads
-   */
-  arrange(heads) {
-    this.inARow = heads && heads.map(([layer, head]) => this.buttons[layer][head]);
-    if (!this.inARow) {
-      this.cells.forEach((row, layer) => {
-        row.forEach((cell, head) => fill(cell, this.buttons[layer][head]));
-      });
-      fill(this.element, this.table);
-      return;
-    }
-    const none = element("p.quiet", this.t("heads.none_such"));
-    fill(this.row, this.inARow.length ? this.inARow : none);
-    fill(this.element, this.row);
-    // Tab leads to a head that is there.
-    if (this.inARow.length && !this.inARow.includes(this.reached)) {
-      const { layer, head } = this.inARow[0].dataset;
-      this.reach(Number(layer), Number(head));
-    }
-  }
-
-  /**
-   * Whether the whole map is to be had: a report may hold those of some heads alone.
-   * @param {number} layer
-   * @param {number} head
-   */
-  isThere(layer, head) {
-    const { whole } = this.summary;
-    return !whole || whole.some(([one, other]) => one === layer && other === head);
-  }
-
-  /**
-   * Let Tab lead to this head, and to no other.
-   * @param {number} layer
-   * @param {number} head
-   */
-  reach(layer, head) {
-    if (this.reached) this.reached.tabIndex = -1;
-    this.reached = this.buttons[layer][head];
-    this.reached.tabIndex = 0;
-  }
-
-  /**
-   * Mark the head that is open.
-   * @param {number} layer
-   * @param {number} head
-   */
-  mark(layer, head) {
-    if (this.marked) this.marked.ariaCurrent = null;
-    this.marked = this.buttons[layer][head];
-    this.marked.ariaCurrent = "true";
-    this.reach(layer, head);
-  }
-
-  /** @param {KeyboardEvent} event */
-  walk(event) {
-    const from = /** @type {Element} */ (event.target).closest("button");
-    const move = moveOf(event);
-    if (!from || !move) return;
-    event.preventDefault();
-    if (this.inARow) {
-      this.walkInARow(this.inARow, /** @type {HTMLButtonElement} */ (from), move);
-      return;
-    }
-    const { heads } = this.summary;
-    const layer = within(Number(from.dataset.layer) + move[0], heads.length);
-    this.reach(layer, within(Number(from.dataset.head) + move[1], heads[layer]));
-    this.reached.focus();
-  }
-
-  /**
-   * @param {HTMLButtonElement[]} all
-   * @param {HTMLButtonElement} from
-   * @param {[number, number]} move
-   */
-  walkInARow(all, from, [down, right]) {
-    const columns = all.filter(({ offsetTop }) => offsetTop === all[0].offsetTop).length;
-    const to = all[within(all.indexOf(from) + down * columns + right, all.length)];
-    this.reach(Number(to.dataset.layer), Number(to.dataset.head));
-    to.focus();
-  }
-
-  /** @param {Look} look */
-  show({ logarithmic, skip, diverging }) {
-    const [, side] = this.maps.shape;
-    // A block of the first token alone is grayed.
-    const grayed = side === this.summary.tokens.length ? skip : 0;
-    this.buttons.flat().forEach((button, at) => {
-      const values = this.smallMap(at, skip > 0);
-      drawMap(canvasOf(button), values, side, { logarithmic, skip: grayed, diverging });
-    });
-  }
-
-  /**
-   * The map of a head, with the first token or without.
-   * @param {number} at  Among all heads of all layers
-   * @param {boolean} withoutFirst
-   */
-  smallMap(at, withoutFirst) {
-    const [, side, wider] = this.maps.shape;
-    const values = new Float32Array(side * side);
-    for (let row = 0; row < side; row += 1) {
-      const start = (at * side + row) * wider;
-      const blocks = this.maps.values.subarray(start, start + wider);
-      values.set(blocks.subarray(0, side), row * side);
-      // The last column is what the first token alone gets.
-      if (withoutFirst) values[row * side] -= blocks[side];
-    }
-    return values;
-  }
-
-  /**
-   * The small maps that are seen as a picture, each with what stands below it.
-   * @returns {Figure}
-   */
-  figure() {
-    const { inARow, buttons } = this;
-    const rows = inARow
-      ? range(Math.ceil(inARow.length / IN_A_ROW)).map((row) => {
-          return inARow.slice(row * IN_A_ROW, (row + 1) * IN_A_ROW);
-        })
-      : buttons;
-    /** @param {HTMLButtonElement} button */
-    const told = (button) => {
-      const parts = button.querySelectorAll(inARow ? "span" : "span:not(.place)");
-      return Array.from(parts, (part) => part.textContent).join(" ");
-    };
-    const widths = rows.flat().map((button) => textWidth(told(button), 10) + 12);
-    const right = Math.max(RIGHT, ...widths);
-    const title = { x: LEFT, y: 26, text: this.t("heads.grid"), size: 15, weight: 600 };
-    const marks = rows.flatMap((row, at) => {
-      const y = TOP + at * DOWN;
-      const number = { x: LEFT - 12, y: y + SIDE / 2, text: at, anchor: "end" };
-      const maps = row.flatMap((button, column) => {
-        const x = LEFT + column * right;
-        const href = canvasOf(button).toDataURL();
-        const image = { x, y, width: SIDE, height: SIDE, href };
-        return [image, { x, y: y + SIDE + 13, size: 10, text: told(button) }];
-      });
-      return inARow ? maps : [number, ...maps];
-    });
-    const columns = Math.max(0, ...rows.map((row) => row.length));
-    const width = LEFT + columns * right + 20;
-    return { width, height: TOP + rows.length * DOWN, marks: [title, ...marks] };
-  }
+    const isOpen = open?.[0] === layer && open[1] === head;
+    const hasMap = isThere(summary, layer, head);
+    const role = summary.roles[layer][head];
+    return html`<button
+      type="button"
+      class="small"
+      tabindex=${tabindex}
+      style=${`--role: ${roleColor(summary, role)}`}
+      aria-label=${name}
+      aria-current=${isOpen ? "true" : null}
+      aria-disabled=${hasMap ? null : "true"}
+      title=${hasMap ? name : t("heads.absent")}
+      data-layer=${layer}
+      data-head=${head}
+      data-entropy=${summary.entropy[layer][head]}
+      data-role=${role ?? ""}
+      onClick=${() => hasMap && chosen(layer, head)}
+    >
+      <${MapCanvas} maps=${maps} at=${at} tokens=${summary.tokens.length} look=${look} />
+      <span class="place">${layer}.${head}</span>
+      <span class="role">${roles === t("heads.role.none") ? "–" : roles}</span>
+      <span class="entropy">${entropies}</span>
+    </button>`;
+  };
+  /** @param {number} layer */
+  const rowHead = (layer) => html`<span title=${summary.layers[layer]}>${layer}</span>`;
+  return html`<${HeadGrid}
+    label=${t("heads.grid")}
+    counts=${summary.heads}
+    corner=${html`${t("heads.head")} →<br />${t("heads.layer")} ↓`}
+    rowHead=${rowHead}
+    cell=${cell}
+    open=${open}
+    some=${some}
+    someLabel=${t("heads.some")}
+  />`;
 }
 
-/** @param {HTMLButtonElement} button */
-function canvasOf(button) {
-  return /** @type {HTMLCanvasElement} */ (button.firstChild);
+/**
+ * The color of a role, of which there are as many as colors.
+ * @param {Summary} summary
+ * @param {string | null} role
+ */
+export function roleColor(summary, role) {
+  const at = Object.keys(summary.scores).indexOf(role);
+  return at < 0 || at >= MOST_COLORS ? "transparent" : categories()[at];
+}
+
+/**
+ * Whether the whole map is to be had: a report may hold those of some heads alone.
+ * @param {Summary} summary
+ * @param {number} layer
+ * @param {number} head
+ */
+export function isThere({ heads, whole }, layer, head) {
+  if (!(head < heads[layer])) return false;
+  return !whole || whole.some(([one, other]) => one === layer && other === head);
+}
+
+/**
+ * The role and the entropy of a head in words; of two texts or models, of both.
+ * @param {Translate} t
+ * @param {Summary} summary
+ * @param {number} layer
+ * @param {number} head
+ */
+function told(t, summary, layer, head) {
+  const { other } = summary;
+  /** @param {Summary} one */
+  const roleIn = (one) => t(`heads.role.${one.roles[layer]?.[head] ?? "none"}`);
+  const entropy = summary.entropy[layer][head];
+  if (!other) return { roles: roleIn(summary), entropies: decimal(entropy, 2) };
+  const both = summary.isSecond ? [other, summary] : [summary, other];
+  const [before, after] = both.map(roleIn);
+  const entropies = both.map((one) => decimal(one.entropy[layer]?.[head], 2));
+  return {
+    roles: before === after ? before : `${before} → ${after}`,
+    entropies: summary.differs ? signed(entropy, 2) : entropies.join(" → "),
+  };
 }

@@ -1,13 +1,16 @@
 // The roles of the heads as chips that choose some of them, their order, and the induction test.
 import { choice, menu, progress } from "../controls.js";
 import { button, element, fill } from "../dom.js";
+import { decimal } from "../numbers.js";
+import { placeOf } from "../parts/heads.js";
 import { Refused } from "../source.js";
+import { roleColor } from "./heads-grid.js";
 
 /**
  * @import { Context } from "../app.js"
  * @import { Options, Progress } from "../source.js"
  * @import { Summary } from "./heads-grid.js"
- * @import { Head } from "./prompt-heads.js"
+ * @import { Head } from "../parts/heads.js"
  */
 
 /**
@@ -30,11 +33,13 @@ export class RoleBar {
    * @param {Context} context
    * @param {() => void} arranged  Other heads are shown, or in another order
    * @param {() => void} tested  The roles are to be those on another text
+   * @param {(layer: number, head: number) => void} go  Opens a head
    */
-  constructor(context, arranged, tested) {
+  constructor(context, arranged, tested, go) {
     this.context = context;
     this.arranged = arranged;
     this.tested = tested;
+    this.go = go;
     /** @type {Summary} */
     this.summary = null;
     // What is known of each model on random tokens.
@@ -133,8 +138,10 @@ export class RoleBar {
     const chips = names.map((role) => {
       const count = all.filter((one) => one === role).length;
       const isOn = this.chosen.includes(role);
-      const name = [t(`heads.role.${role}`), " ", element("b", count)];
+      const swatch = element("span.swatch", { "aria-hidden": "true" });
+      const name = [swatch, t(`heads.role.${role}`), " ", element("b", count)];
       const chip = button(name, () => this.toggle(role));
+      chip.style.setProperty("--role", roleColor(this.summary, role));
       chip.className = "chip";
       chip.dataset.role = role;
       chip.ariaPressed = String(isOn);
@@ -198,7 +205,37 @@ export class RoleBar {
     const { rows, length, period, times } = test;
     const value = state.roles === "random" ? "random" : "text";
     const told = t("heads.test.told", { rows, length, period, times });
-    fill(this.test, choice(t("heads.test.on"), options, value, change), element("p.quiet", told));
+    const picked = choice(t("heads.test.on"), options, value, change);
+    fill(this.test, picked, value === "random" && this.answer(test), element("p.quiet", told));
+  }
+
+  /**
+   * What the test has found, in a sentence about the strongest head, and the way to its map.
+   * @param {RandomRoles} test
+   */
+  answer({ layers, roles, scores }) {
+    const { t } = this.context;
+    /** @type {Head[]} */
+    const heads = scores.induction.flatMap((row, layer) => row.map((_, head) => [layer, head]));
+    /** @param {Head} head */
+    const scoreOf = ([layer, head]) => scores.induction[layer][head] ?? -Infinity;
+    const [best] = heads.toSorted((one, other) => scoreOf(other) - scoreOf(one));
+    if (!Number.isFinite(scoreOf(best))) return null;
+    const found = heads.filter(([layer, head]) => roles[layer][head] === "induction");
+    const isFound = placeOf(found, best) >= 0;
+    // The layers of the text may have other numbers than those of the test.
+    const layer = this.summary.layers.indexOf(layers[best[0]]);
+    if (layer < 0) return null;
+    const places = { layer, head: best[1], score: decimal(scoreOf(best), 2) };
+    const others = found.length - 1;
+    return element(
+      "p.answer",
+      { role: "status" },
+      t(isFound ? "heads.test.found" : "heads.test.closest", places),
+      others > 0 && [" ", t("heads.test.others", { count: others })],
+      " ",
+      button(t("prompt.map"), () => this.go(layer, best[1])),
+    );
   }
 
   /**

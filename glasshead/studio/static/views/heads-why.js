@@ -1,32 +1,21 @@
-// Why a head gives a key its weight: the parts of their score as a waterfall. Each part leads to the
-// head that wrote it.
+// Why a head gives a key its weight: the parts of their score. Each leads to the head that wrote it.
 import { choice } from "../controls.js";
-import { signed } from "../diverging.js";
-import { button, element, fill, headingCell } from "../dom.js";
+import { button, element, fill } from "../dom.js";
 import { decimal, grouped } from "../numbers.js";
+import { html, render } from "../parts/html.js";
+import { Waterfall } from "../parts/waterfall.js";
 import { Refused, newest } from "../source.js";
 
 /**
  * @import { Context } from "../app.js"
+ * @import { Parts } from "../parts/waterfall.js"
  * @import { Parameters } from "../source.js"
- */
-
-/**
- * A part that a component wrote; `layer` and `head` are null where it is no head.
- * @typedef {{name: string, layer: number | null, head: number | null, part: number}} Part
- */
-
-/**
- * The parts of a side of a score; `count` others add up to the `rest`.
- * @typedef {{parts: Part[], rest: number, count: number}} Parts
  */
 
 /**
  * What the studio says of a score.
  * @typedef {{score: number, contrast: number, others: number, key: Parts, query: Parts}} Reasons
  */
-
-/** @typedef {{query: number, key: number}} Cell */
 
 export class Why {
   /**
@@ -111,7 +100,21 @@ export class Why {
       ["query", `${t("why.query")}: ${words.query}`],
     ];
     const frame = element("div");
-    const draw = () => fill(frame, this.waterfall(found[this.side], found.contrast));
+    const draw = () => {
+      const { side } = this;
+      render(
+        html`<${Waterfall}
+          t=${t}
+          caption=${`${t("why.side")} ${t(`why.${side}`)}`}
+          of=${found[side]}
+          sum=${found.contrast}
+          go=${(/** @type {number} */ layer, /** @type {number} */ head) => {
+            this.go(layer, head, Number(asked[side]));
+          }}
+        />`,
+        frame,
+      );
+    };
     const sides = choice(t("why.side"), options, this.side, (side) => {
       context.remember({ why: side });
       draw();
@@ -119,65 +122,4 @@ export class Why {
     draw();
     fill(answer, title, element("p.quiet", t("why.told", numbers)), sides, frame);
   }
-
-  /**
-   * @param {Parts} side
-   * @param {number} sum
-   */
-  waterfall({ parts, rest, count }, sum) {
-    const { t } = this.context;
-    /** @type {[string | HTMLElement, number][]} */
-    const steps = parts.map((one) => [this.label(one), one.part]);
-    if (count) steps.push([t("why.rest", { count: grouped(count) }), rest]);
-    let at = 0;
-    const ends = steps.map(([, part]) => [at, (at += part)]);
-    const low = Math.min(0, sum, ...ends.flat());
-    const high = Math.max(0, sum, ...ends.flat());
-    /** @param {number} value */
-    const share = (value) => (value - low) / (high - low || 1);
-    const rows = steps.map(([label, part], place) => row(label, part, ends[place].map(share)));
-    const last = row(t("why.sum"), sum, [share(0), share(sum)]);
-    last.className = "sum";
-    const headings = [
-      headingCell("col", t("why.component")),
-      element("td"),
-      headingCell("col", t("why.part")),
-    ];
-    const made = element(
-      "table.waterfall",
-      element("caption", element("span", `${t("why.side")} ${t(`why.${this.side}`)}`)),
-      element("thead", element("tr", headings)),
-      element("tbody", rows, last),
-    );
-    made.style.setProperty("--zero", String(share(0)));
-    return made;
-  }
-
-  /** @param {Part} one */
-  label({ name, layer, head }) {
-    // A line may break after each module.
-    if (layer === null) return element("code", name.replaceAll(".", ".\u200b"));
-    const token = Number(this.asked[this.side]);
-    return button(this.context.t("heads.named", { layer, head }), () =>
-      this.go(layer, head, token),
-    );
-  }
-}
-
-/**
- * A part from where the part before it ends.
- * @param {string | HTMLElement} label
- * @param {number} part
- * @param {number[]} ends  From 0 to 1
- */
-function row(label, part, ends) {
-  const bar = element(part < 0 ? "span.bar.less" : "span.bar", { "aria-hidden": "true" });
-  bar.style.setProperty("--from", String(Math.min(...ends)));
-  bar.style.setProperty("--width", String(Math.abs(ends[1] - ends[0])));
-  return element(
-    "tr",
-    headingCell("row", label),
-    element("td.track", bar),
-    element("td.part", { "data-value": part }, signed(part, 3)),
-  );
 }

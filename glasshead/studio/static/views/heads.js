@@ -6,10 +6,11 @@ import { divergingColors } from "../diverging.js";
 import { element, fill } from "../dom.js";
 import { sideBySide, colorBar, stacked } from "../figure.js";
 import { grouped, range, within } from "../numbers.js";
+import { html, render } from "../parts/html.js";
 import { Refused, newest } from "../source.js";
 import { HeadArcs } from "./heads-arcs.js";
 import { Compare } from "./heads-compare.js";
-import { HeadsGrid } from "./heads-grid.js";
+import { HeadsGrid, isThere } from "./heads-grid.js";
 import { OneHead } from "./heads-one.js";
 import { RoleBar } from "./heads-roles.js";
 import { Why } from "./heads-why.js";
@@ -21,8 +22,11 @@ import { Why } from "./heads-why.js";
  * @import { Options, Progress, Tensor } from "../source.js"
  * @import { Side } from "./heads-compare.js"
  * @import { Summary } from "./heads-grid.js"
- * @import { Head } from "./prompt-heads.js"
+ * @import { Head } from "../parts/heads.js"
  */
+
+// Heads of a layer whose small maps need much of the width.
+const MANY = 16;
 
 class Heads {
   /**
@@ -41,8 +45,9 @@ class Heads {
     // What is shown: of the text, of that which it is compared with, or of their difference.
     /** @type {Summary} */
     this.summary = null;
-    /** @type {HeadsGrid} */
-    this.grid = null;
+    this.grid = element("div");
+    /** @type {Tensor} */
+    this.maps = null;
     /** @type {OneHead} */
     this.one = null;
     /** @type {Why} */
@@ -57,7 +62,12 @@ class Heads {
     const turned = () => this.showSide().catch((error) => this.failed(error));
     this.compare = new Compare(context, () => this.read(this.text), turned);
     this.settings = this.controls();
-    this.roles = new RoleBar(context, () => this.arrange(), turned);
+    this.roles = new RoleBar(
+      context,
+      () => this.drawGrid(),
+      turned,
+      (layer, head) => this.choose(layer, head),
+    );
     this.arcs = new HeadArcs(
       context,
       (query, isPinned) => this.one.map.turn(query, this.one.map.key, isPinned),
@@ -101,7 +111,7 @@ class Heads {
     /** @param {Record<string, string | null>} changes */
     const change = (changes) => {
       remember(changes);
-      this.grid?.show(this.look);
+      this.drawGrid();
       if (this.one?.whole) this.one.recolor(this.look);
     };
     return element(
@@ -164,8 +174,8 @@ class Heads {
     this.layOut(await source.numbers("heads/maps", asked, { signal }));
     const layer = Number(state.layer);
     const head = Number(state.head);
-    const isThere = head < this.summary.heads[layer];
-    await this.open(...(isThere ? /** @type {const} */ ([layer, head]) : this.summary.first));
+    const isAsked = head < this.summary.heads[layer];
+    await this.open(...(isAsked ? /** @type {const} */ ([layer, head]) : this.summary.first));
   }
 
   /** @param {Tensor} maps */
@@ -174,7 +184,8 @@ class Heads {
     const { t, picture } = context;
     this.tellCount(maps.shape[0]);
     this.settings.hidden = false;
-    this.grid = new HeadsGrid(summary, maps, t, (layer, head) => this.choose(layer, head));
+    this.maps = maps;
+    this.opened = null;
     // The other models and texts are not those of the view "steps".
     const hasSteps = !context.source.offline && compare.side === "a" && !compare.model;
     const moved = this.moved.bind(this);
@@ -191,18 +202,27 @@ class Heads {
       this.one.roles,
     );
     const under = element("p.quiet", t("heads.under"));
-    const all = element("div.all", roles.element, this.grid.element, under);
+    const all = element("div.all", roles.element, this.grid, under);
     const one = element("div.open", compare.thumbs, this.one.element);
-    fill(this.shown, compare.bar, this.arcs.element, element("div.beside", all, one, scores));
+    const beside = element("div.beside", this.arcs.element, all, one, scores);
+    // A grid of many heads has half of the width.
+    beside.classList.toggle("many", Math.max(...summary.heads) > MANY);
+    fill(this.shown, compare.bar, beside);
     this.shown.style.minHeight = "";
-    this.arrange();
-    this.grid.show(this.look);
+    this.drawGrid();
     picture(() => this.figure());
   }
 
   /** Show the heads that are chosen by their roles, in the order that is chosen. */
-  arrange() {
-    this.grid.arrange(this.roles.arrangement());
+  drawGrid() {
+    const { summary, maps, look, opened, roles, grid } = this;
+    const { t } = this.context;
+    if (!maps) return;
+    const some = roles.arrangement();
+    /** @param {number} layer @param {number} head */
+    const chosen = (layer, head) => this.choose(layer, head);
+    const props = { t, summary, maps, look, some, open: opened, chosen };
+    render(html`<${HeadsGrid} ...${props} />`, grid);
   }
 
   /**
@@ -302,7 +322,7 @@ class Heads {
     this.one.show(layer, head, whole, { query, key }, this.look);
     compare.mark(query, key);
     this.explain(query, key);
-    this.grid.mark(layer, head);
+    this.drawGrid();
     this.frame.dataset.drawn = "";
   }
 
@@ -328,12 +348,12 @@ class Heads {
    * @param {AbortSignal} signal
    */
   async showArcs(query = this.one.map.query, signal = this.context.signal) {
-    const { arcs, compare, grid, opened, summary } = this;
+    const { arcs, compare, opened, summary } = this;
     const { t } = this.context;
     const isBoth = compare.side === "d";
-    const isThere = (/** @type {Head} */ ...head) =>
-      grid.buttons[head[0]]?.[head[1]] && grid.isThere(...head);
-    const heads = isBoth ? [opened, opened] : arcs.shown(opened, isThere);
+    /** @param {number} layer @param {number} head */
+    const isKnown = (layer, head) => isThere(summary, layer, head);
+    const heads = isBoth ? [opened, opened] : arcs.shown(opened, isKnown);
     const asked = heads.map((head, at) => {
       const side = isBoth ? /** @type {const} */ (["a", "b"])[at] : compare.side;
       return this.weightsOf(side, head);
@@ -358,7 +378,7 @@ class Heads {
    * @returns {Omit<Figure, "title">}
    */
   figure() {
-    const { compare, grid, one, look } = this;
+    const { compare, one, look } = this;
     const [begin, end] = one.ends;
     const colors = look.diverging ? divergingColors() : undefined;
     const bar = colorBar(20, 12, "", end, begin, colors);
@@ -370,7 +390,7 @@ class Heads {
     const sentence = look.diverging
       ? undefined
       : whereItLooks(this.context.t, this.opened, this.arcs.arcs);
-    const figure = stacked([arcs, sideBySide([grid.figure(), open])]);
+    const figure = stacked([arcs, open]);
     return { ...figure, height: figure.height + 16, card: sideBySide([arcs, open]), sentence };
   }
 }

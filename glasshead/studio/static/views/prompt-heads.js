@@ -1,188 +1,61 @@
 // The heads of a model as small maps: a click shows the arcs of one, or takes it away.
-import { element, fill, moveOf, table } from "../dom.js";
-import { drawMap } from "../map.js";
-import { range, within } from "../numbers.js";
+import { HeadGrid } from "../parts/head-grid.js";
+import { placeOf } from "../parts/heads.js";
+import { html } from "../parts/html.js";
+import { MapCanvas } from "../parts/map-canvas.js";
 
 /**
  * @import { Translate } from "../app.js"
- * @import { Figure, Mark } from "../figure.js"
+ * @import { Head } from "../parts/heads.js"
  * @import { Tensor } from "../source.js"
  */
 
-// Pixels of a picture: of a small map, from one to the next, and before them.
-const SIDE = 40;
-const STEP = 48;
-const LEFT = 44;
-const TOP = 30;
-
-/** @typedef {[number, number]} Head  A layer, and a head of it */
+const LOOK = { logarithmic: false, skip: 0 };
 
 /**
- * Heads as the address holds them, such as "1.3,4.0".
- * @param {string | undefined} written
- * @returns {Head[]}
+ * @param {object} props
+ * @param {Translate} props.t
+ * @param {number[]} props.counts  Heads of each layer
+ * @param {Tensor} props.maps
+ * @param {Head[]} props.shown  Heads whose arcs are shown
+ * @param {string[]} props.colors  Of their arcs
+ * @param {Head[]} props.away  Heads that are taken away
+ * @param {(layer: number, head: number) => void} props.chosen
+ * @param {(layer: number) => void} props.chosenLayer
  */
-export function headsOf(written) {
-  const names = (written ?? "").split(",").filter((name) => /^\d+\.\d+$/.test(name));
-  return names.map((name) => /** @type {Head} */ (name.split(".").map(Number)));
-}
-
-/** @param {Head[]} heads */
-export function listed(heads) {
-  return heads.map((head) => head.join(".")).join(",") || null;
-}
-
-export class PromptHeads {
-  /**
-   * @param {Translate} t
-   * @param {(layer: number, head: number) => void} chosen
-   * @param {(layer: number) => void} chosenLayer
-   */
-  constructor(t, chosen, chosenLayer) {
-    this.t = t;
-    this.chosen = chosen;
-    this.chosenLayer = chosenLayer;
-    /** @type {number[]} */
-    this.counts = [];
-    /** @type {HTMLButtonElement[][]} */
-    this.buttons = [];
-    this.element = element("div.grid");
-  }
-
-  /**
-   * @param {number[]} counts  Heads of each layer
-   * @param {Tensor} maps
-   */
-  show(counts, maps) {
-    if (counts.join() !== this.counts.join()) this.build(counts);
-    const [, side, wider] = maps.shape;
-    this.buttons.flat().forEach((button, at) => {
-      const values = new Float32Array(side * side);
-      for (let row = 0; row < side; row += 1) {
-        const start = (at * side + row) * wider;
-        values.set(maps.values.subarray(start, start + side), row * side);
-      }
-      drawMap(button.querySelector("canvas"), values, side, { logarithmic: false, skip: 0 });
-    });
-  }
-
-  /** @param {number[]} counts */
-  build(counts) {
-    const { t } = this;
-    this.counts = counts;
-    this.buttons = counts.map((count, layer) => {
-      return range(count).map((head) => {
-        return element(
-          "button.small",
-          {
-            type: "button",
-            tabindex: layer + head ? -1 : 0,
-            "aria-label": t("heads.named", { layer, head }),
-            "data-layer": layer,
-            "data-head": head,
-            onclick: () => this.chosen(layer, head),
-          },
-          element("canvas"),
-        );
-      });
-    });
-    const rows = this.buttons.map((row, layer) => {
-      const name = t("prompt.layer", { layer });
-      const onclick = () => this.chosenLayer(layer);
-      const button = element(
-        "button.layer",
-        { type: "button", onclick, "aria-label": name },
-        layer,
-      );
-      return [element("th", { scope: "row" }, button), row.map((each) => element("td", each))];
-    });
-    const headings = range(Math.max(...counts)).map((at) => element("th", { scope: "col" }, at));
-    const made = table("table", t("heads.grid"), [element("td"), headings], rows);
-    made.onkeydown = (event) => this.walk(event);
-    made.style.setProperty("--heads", String(Math.max(...counts)));
-    fill(this.element, made);
-  }
-
-  /** @param {KeyboardEvent} event */
-  walk(event) {
-    const from = /** @type {HTMLButtonElement} */ (event.target).closest("button.small");
-    const move = moveOf(event);
-    if (!from || !move) return;
-    event.preventDefault();
-    const { dataset } = /** @type {HTMLElement} */ (from);
-    const layer = within(Number(dataset.layer) + move[0], this.counts.length);
-    const head = within(Number(dataset.head) + move[1], this.counts[layer]);
-    for (const button of this.buttons.flat()) button.tabIndex = -1;
-    this.buttons[layer][head].tabIndex = 0;
-    this.buttons[layer][head].focus();
-  }
-
-  /**
-   * Mark the heads whose arcs are shown, each by its color, and those that are taken away.
-   * @param {Head[]} shown
-   * @param {string[]} colors
-   * @param {Head[]} away
-   */
-  mark(shown, colors, away) {
-    const { t } = this;
-    for (const button of this.buttons.flat()) {
-      button.style.removeProperty("--own");
-      button.classList.remove("shown", "away");
-      button.ariaPressed = "false";
-      const { layer, head } = button.dataset;
-      button.ariaLabel = t("heads.named", { layer, head });
-    }
-    shown.forEach(([layer, head], at) => {
-      const button = this.buttons[layer]?.[head];
-      button?.style.setProperty("--own", colors[at]);
-      button?.classList.add("shown");
-      if (button) button.ariaPressed = "true";
-    });
-    for (const [layer, head] of away) {
-      const button = this.buttons[layer]?.[head];
-      if (!button) continue;
-      button.classList.add("away");
-      button.ariaLabel = t("prompt.gone", { layer, head });
-    }
-  }
-
-  /**
-   * The small maps as a part of a picture: those whose arcs are shown are framed, and those that
-   * are taken away struck out.
-   * @returns {Figure}
-   */
-  figure() {
-    const most = Math.max(...this.counts);
-    const number = { size: 11, fill: "quiet", anchor: "middle" };
-    const headings = range(most).map((head) => {
-      return { ...number, x: LEFT + head * STEP + SIDE / 2, y: 22, text: head };
-    });
-    const rows = this.buttons.flatMap((row, layer) => {
-      const y = TOP + layer * STEP;
-      const maps = row.flatMap((button, head) => mapMarks(button, LEFT + head * STEP, y));
-      return [{ ...number, x: LEFT - 14, y: y + SIDE / 2 + 4, text: layer }, ...maps];
-    });
-    const height = TOP + this.counts.length * STEP;
-    return { width: LEFT + most * STEP + 40, height, marks: [...headings, ...rows] };
-  }
-}
-
-/**
- * @param {HTMLButtonElement} button
- * @param {number} x
- * @param {number} y
- * @returns {Mark[]}
- */
-function mapMarks(button, x, y) {
-  const isAway = button.classList.contains("away");
-  const href = button.querySelector("canvas").toDataURL();
-  const marks = [{ x, y, width: SIDE, height: SIDE, href, opacity: isAway ? 0.25 : 1 }];
-  const own = button.style.getPropertyValue("--own");
-  const [right, bottom] = [x + SIDE, y + SIDE];
-  const frame = `M${x - 2} ${y - 2}H${right + 2}V${bottom + 2}H${x - 2}Z`;
-  return [
-    ...marks,
-    ...(own ? [{ d: frame, stroke: own, width: 2 }] : []),
-    ...(isAway ? [{ d: `M${x} ${bottom}L${right} ${y}`, stroke: "alarm", width: 3 }] : []),
-  ];
+export function PromptHeads({ t, counts, maps, shown, colors, away, chosen, chosenLayer }) {
+  /** @param {number} layer @param {number} head @param {number} at @param {number} tabindex */
+  const cell = (layer, head, at, tabindex) => {
+    const place = placeOf(shown, [layer, head]);
+    const isAway = placeOf(away, [layer, head]) >= 0;
+    return html`<button
+      type="button"
+      class=${["small", place >= 0 && "shown", isAway && "away"].filter(Boolean).join(" ")}
+      style=${place >= 0 ? `--own: ${colors[place]}` : ""}
+      tabindex=${tabindex}
+      aria-label=${t(isAway ? "prompt.gone" : "heads.named", { layer, head })}
+      aria-pressed=${String(place >= 0)}
+      data-layer=${layer}
+      data-head=${head}
+      onClick=${() => chosen(layer, head)}
+    >
+      <${MapCanvas} maps=${maps} at=${at} tokens=${0} look=${LOOK} />
+    </button>`;
+  };
+  /** @param {number} layer */
+  const rowHead = (layer) =>
+    html`<button
+      class="layer"
+      type="button"
+      aria-label=${t("prompt.layer", { layer })}
+      onClick=${() => chosenLayer(layer)}
+    >
+      ${layer}
+    </button>`;
+  return html`<${HeadGrid}
+    label=${t("heads.grid")}
+    counts=${counts}
+    cell=${cell}
+    rowHead=${rowHead}
+  />`;
 }

@@ -5,17 +5,21 @@ import { MOST_COLORS, categories } from "../colors.js";
 import { choice, menu, progress, slider } from "../controls.js";
 import { button, element, fill } from "../dom.js";
 import { sideBySide, stacked, textWidth } from "../figure.js";
+import { headsOf, listed, toggled } from "../parts/heads.js";
+import { html, render } from "../parts/html.js";
 import { newest } from "../source.js";
 import { TypedText } from "../typed-text.js";
 import { Bars } from "./prompt-bars.js";
 import { Example } from "./prompt-example.js";
-import { PromptHeads, headsOf, listed } from "./prompt-heads.js";
+import { PromptCompare } from "./prompt-compare.js";
+import { PromptHeads } from "./prompt-heads.js";
 
 /**
  * @import { ArcHead } from "../arcs.js"
  * @import { Context } from "../app.js"
  * @import { Told } from "./prompt-bars.js"
- * @import { Head } from "./prompt-heads.js"
+ * @import { Head } from "../parts/heads.js"
+ * @import { Tensor } from "../source.js"
  */
 
 const TEMPERATURES = [0, 0.2, 0.5, 0.7, 1, 1.5, 2, 3];
@@ -47,12 +51,19 @@ class Prompt {
       (query, isPinned) => this.pointed(query, isPinned),
       t("shell.colon"),
     );
-    this.heads = new PromptHeads(
-      t,
-      (layer, head) => this.chosen(layer, head),
-      (layer) => this.takeLayer(layer),
-    );
+    /** @type {Tensor} */
+    this.maps = null;
+    this.heads = element("div");
     this.bars = new Bars(t, (text) => this.follow(text));
+    this.compare = new PromptCompare(
+      frame,
+      context,
+      () => this.text.text,
+      () => this.ask(),
+      (layer, head) => this.open([[layer, head]]),
+    );
+    this.predicted = element("div");
+    this.away = element("p.away", { role: "status" });
     this.undoing = element("div.undoing");
     this.waiting = progress(t("heads.opening"));
     /** @type {HTMLElement} */
@@ -102,11 +113,18 @@ class Prompt {
     this.stage = element(
       "div.stage",
       element("div.sentence", this.arcs.element, this.why),
-      element("aside", this.bars.element, controls),
-      element("section.all", mode, this.heads.element, this.legend, this.undoing),
+      element("aside", this.predicted, controls),
+      element(
+        "section.all",
+        element("div.clicks", mode, this.undoing),
+        this.heads,
+        this.away,
+        this.legend,
+      ),
     );
     const what = element("p.quiet.what", t("prompt.what"));
-    fill(this.frame, what, this.text.element, this.waiting);
+    const texts = element("div.texts", this.text.element, this.compare.element);
+    fill(this.frame, what, texts, this.waiting);
   }
 
   typed() {
@@ -139,6 +157,9 @@ class Prompt {
       // Controls come with what they change.
       if (!this.stage.isConnected) this.frame.append(this.stage);
       this.told = told;
+      const { isOn } = this.compare;
+      this.frame.classList.toggle("comparing", isOn);
+      fill(this.predicted, isOn ? this.compare.panel : this.bars.element);
       // The head stays the same while one types, and other views open it.
       this.context.remember({ heads: listed(this.shown) });
       this.text.tell(null);
@@ -148,7 +169,9 @@ class Prompt {
         source.numbers("prompt/maps", params, { signal }),
         this.shownHeads(signal),
       ]);
-      this.heads.show(told.heads, maps);
+      this.maps = maps;
+      if (isOn) await this.compare.load({ ...params, top, temperature });
+      signal.throwIfAborted();
       this.draw(heads);
     });
     if ("drawn" in this.frame.dataset) this.waiting.remove();
@@ -190,7 +213,7 @@ class Prompt {
 
   /** Draw the arcs of heads. @param {ArcHead[]} heads */
   draw(heads) {
-    this.heads.mark(this.shown, categories(), this.without);
+    this.drawHeads();
     const { predicts, running, tokens, blank } = this.told;
     // The token that the bars are about.
     const about = predicts === "tokens" ? running.length - 1 : tokens.indexOf(blank);
@@ -207,6 +230,22 @@ class Prompt {
     this.tell();
     this.context.picture(() => this.figure());
     this.frame.dataset.drawn = "";
+  }
+
+  drawHeads() {
+    render(
+      html`<${PromptHeads}
+        t=${this.t}
+        counts=${this.told.heads}
+        maps=${this.maps}
+        shown=${this.shown}
+        colors=${categories()}
+        away=${this.without}
+        chosen=${(/** @type {number} */ layer, /** @type {number} */ head) => this.chosen(layer, head)}
+        chosenLayer=${(/** @type {number} */ layer) => this.takeLayer(layer)}
+      />`,
+      this.heads,
+    );
   }
 
   /** @param {number} query @param {boolean} isPinned */
@@ -240,7 +279,12 @@ class Prompt {
       return;
     }
     const next = toggled(this.shown, [layer, head]).slice(-MOST_COLORS);
-    this.context.remember({ heads: listed(next.length ? next : [[layer, head]]) });
+    this.open(next.length ? next : [[layer, head]]);
+  }
+
+  /** Show the arcs of heads. @param {Head[]} heads */
+  open(heads) {
+    this.context.remember({ heads: listed(heads) });
     this.turn().catch(this.context.failed);
   }
 
@@ -267,12 +311,11 @@ class Prompt {
   drawUndoing() {
     const { t, without, past } = this;
     const names = without.map(([layer, head]) => t("heads.named", { layer, head }));
-    const all = t("prompt.back");
+    fill(this.away, without.length ? t("prompt.away", { heads: names.join("; ") }) : null);
     fill(
       this.undoing,
-      without.length ? element("p", t("prompt.away", { heads: names.join("; ") })) : null,
       past.length ? button(t("prompt.undo"), () => this.undo()) : null,
-      without.length ? button(all, () => this.take([])) : null,
+      without.length ? button(t("prompt.back"), () => this.take([])) : null,
     );
   }
 
@@ -280,7 +323,9 @@ class Prompt {
     const title = { x: 20, y: 30, text: this.why.firstChild.textContent, size: 14, weight: 600 };
     const head = { width: 40 + textWidth(title.text, 15), height: 44, marks: [title] };
     const arcs = this.arcs.figure();
-    const [bars, heads] = [this.bars.figure(), this.heads.figure()];
+    const bars = this.bars.figure();
+    /** @type {import("../figure.js").Figure} */
+    const heads = { width: 0, height: 0, marks: [] };
     const figure = stacked([head, arcs, sideBySide([heads, bars])]);
     return {
       ...figure,
@@ -298,16 +343,6 @@ class Prompt {
  */
 function numberOr(written, other) {
   return /^\d+$/.test(written ?? "") ? Number(written) : other;
-}
-
-/**
- * A list of heads without one that is in it, or with one that is not.
- * @param {Head[]} heads
- * @param {Head} one
- */
-function toggled(heads, [layer, head]) {
-  const others = heads.filter(([each, other]) => each !== layer || other !== head);
-  return others.length < heads.length ? others : [...heads, /** @type {Head} */ ([layer, head])];
 }
 
 export const prompt = {

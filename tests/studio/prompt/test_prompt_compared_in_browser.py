@@ -1,0 +1,100 @@
+"""Two prompts compared in a browser: the change of logits, and the heads that wrote it."""
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+from glasshead.studio.background_jobs import Work
+from glasshead.studio.studio import Studio
+from glasshead.studio.views.prompt_compared import ComparedPrompts
+from studio.conftest import LANGUAGES, address, together
+from studio.prompt.test_prompt_in_browser import drawn
+
+TEXT, OTHER = "a big red dog saw a ball", "a red dog ran"
+PLACE = f"#prompt?text={TEXT}&minus={OTHER}&heads=1.2".replace(" ", "+")
+
+
+@pytest.fixture(scope="module")
+def told(folder):
+    return ComparedPrompts(Studio(folder)).compared((TEXT, OTHER), [], 10, 1.0, Work())
+
+
+def values(page, selector):
+    return page.locator(selector).evaluate_all("(all) => all.map((one) => +one.dataset.value)")
+
+
+def test_two_prompts_have_their_logits_and_the_heads_that_changed_them(
+    looking, serving, folder, told
+):
+    page = looking(serving(folder).url).open(PLACE)
+    numbers = values(page, ".pair .number")
+    expected = [[*one["logit"], one["logit"][0] - one["logit"][1]] for one in told["candidates"]]
+    assert numbers == pytest.approx([number for row in expected for number in row], abs=1e-6)
+    names = page.locator(".pair tbody th").all_inner_texts()
+    assert names == [one["text"] for one in told["candidates"]]
+    parts = [one["part"] for one in told["changed"]["parts"]]
+    first, second = told["logit"]
+    waterfall = [*parts, told["changed"]["rest"], first - second]
+    assert values(page, ".waterfall .part") == pytest.approx(waterfall, abs=1e-6)
+    assert f"{first:.3f}".replace("-", "−") in page.locator(".changed > p").first.inner_text()
+    # A head of the list is shown in the text.
+    best = told["changed"]["parts"][0]
+    name = f"Layer {best['layer']}, head {best['head']}"
+    page.locator(".waterfall").get_by_role("button", name=name).click()
+    drawn(page)
+    assert f"heads={best['layer']}.{best['head']}" in address(page)
+    assert page.locator(".why").inner_text().startswith(f"In layer {best['layer']}, head")
+
+
+@pytest.mark.slow
+def test_a_prompt_is_compared_while_it_is_typed(looking, serving, folder, told):
+    look = looking(serving(folder).url)
+    page = look.open(PLACE.split("&minus")[0])
+    page.get_by_role("button", name="Compare with another prompt").click()
+    field = page.get_by_label("The prompt that it is compared with (B)")
+    # It begins with the same words.
+    expect(field).to_be_focused()
+    expect(field).to_have_value(TEXT)
+    expect(page.locator(".waterfall .sum .part")).to_have_text("0.000")
+    field.fill(OTHER)
+    first = told["candidates"][0]["text"]
+    expect(page.locator(".pair tbody th").first).to_have_text(first)
+    drawn(page)
+    held = parse_qs(urlsplit(address(page)).fragment.partition("?")[2])
+    assert held["minus"] == [OTHER]
+    field.fill(" ")
+    expect(page.locator(".refused")).to_have_text("Enter at least one word, or choose a text.")
+    field.fill(OTHER)
+    page.get_by_role("link", name="Compare the maps of both prompts").click()
+    page.wait_for_selector(".heads .thumb[data-side=b]")
+    assert page.locator(".compared li").all_inner_texts() == [f"A {TEXT}", f"B {OTHER}"]
+    page.go_back()
+    page.wait_for_selector(".prompt .waterfall")
+    page.get_by_role("button", name="Stop comparing").click()
+    expect(page.locator(".waterfall")).to_have_count(0)
+    drawn(page)
+    assert "minus" not in address(page)
+    assert page.get_by_role("button", name="Compare with another prompt").is_visible()
+
+
+@pytest.mark.slow
+def test_ablated_heads_are_so_in_both(looking, serving, folder):
+    page = looking(serving(folder).url).open(f"{PLACE}&without=1.2")
+    away = ComparedPrompts(Studio(folder)).compared((TEXT, OTHER), [(1, 2)], 10, 1.0, Work())
+    parts = [one["part"] for one in away["changed"]["parts"]]
+    assert values(page, ".waterfall .part")[: len(parts)] == pytest.approx(parts, abs=1e-6)
+    assert "Layers with ablated heads" in page.locator(".changed").inner_text()
+
+
+@pytest.mark.parametrize("languages", together("en", LANGUAGES))
+def test_every_width_and_language(looking, serving, folder, languages):
+    look = looking(serving(folder).url, width=390)
+    look.open(f"{PLACE}&without=0.1")
+    for language in languages:
+        look.speak(language)
+        for width in (390, 820, 1440, 1920):
+            look.resize(width)
+            assert look.overflow() == 0, (language, width)
+        assert look.violations(contrast=language == "en") == []
+        assert "prompt." not in look.page.locator("main").inner_text()
