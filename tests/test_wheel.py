@@ -223,7 +223,7 @@ def test_wheels_of_a_clone_and_of_an_sdist_are_equal_and_hold_no_folder(built, t
         assert len(code) == 2 * len(ENTRIES)
         for one in archive.namelist():
             assert os.fsencode(tmp_path) not in archive.read(one), one
-    assert metadata(tmp_path / "dist")["License-Expression"] == "Apache-2.0 AND OFL-1.1"
+    assert metadata(tmp_path / "dist")["License-Expression"] == "Apache-2.0 AND OFL-1.1 AND MIT"
 
 
 def sums(wheel: Path) -> dict[str, str]:

@@ -27,10 +27,13 @@ def imported(name):
 
 
 def test_every_module_is_in_a_bundle_and_its_source_map():
-    sources = {source for found in MAPS.values() for source in found["sources"]}
+    named = {source for found in MAPS.values() for source in found["sources"]}
+    sources = {name for name in named if name.startswith("../static/")}
+    assert all("/node_modules/" in name for name in named - sources)
     modules = {f"../{one.relative_to(STUDIO)}" for one in STUDIO.joinpath("static").rglob("*.js")}
     # What works without a server comes with no studio that has one.
-    assert sources == {name for name in modules if not name.startswith("../static/live/")}
+    served = {name for name in modules if not name.startswith("../static/live/")}
+    assert sources | {"../static/parts/html.js"} == served
     for name in MAPS:
         code = bundles()[name.removesuffix(".map")]
         assert code.rstrip().endswith(f"//# sourceMappingURL={name}")
@@ -59,6 +62,19 @@ def test_a_script_inside_a_page_is_whole_and_strict_and_does_not_end_its_element
     assert imported(name) == {name}
     assert code.startswith('"use strict";')
     assert not any(markup in code.lower() for markup in ("</script", "<script", "<!--"))
+
+
+@pytest.mark.parametrize("name", [name for name in bundles() if name.endswith(".js")])
+def test_a_script_does_what_a_strict_policy_allows(name):
+    code = bundles()[name]
+    assert not re.findall(r"\beval\(|\bFunction\(|document\.write|insertAdjacentHTML", code)
+    assert 'setAttribute("style"' not in code
+
+
+def test_no_markup_is_made_of_text():
+    markup = re.compile(r"innerHTML|outerHTML|dangerouslySetInnerHTML|createContextualFragment")
+    for file in STUDIO.joinpath("static").rglob("*.js"):
+        assert not markup.search(file.read_text(encoding="utf-8")), file.name
 
 
 def test_a_report_has_the_code_of_all_views():
