@@ -16,6 +16,7 @@ from glasshead.studio.views import (
     prompt,
     steps,
     steps_cell,
+    steps_practice,
     steps_request,
     training,
     training_checkpoints,
@@ -31,7 +32,7 @@ VIEWS = (
     View(
         "steps",
         (None, *_MODELS, "vision", "weights"),
-        (steps.PANEL, steps_request.PANEL, steps_cell.PANEL),
+        (steps.PANEL, steps_request.PANEL, steps_cell.PANEL, steps_practice.PANEL),
         export=steps.export_steps,
     ),
     View(

@@ -4,6 +4,7 @@ import { element, fill, headingCell, table } from "../dom.js";
 import { stacked, textWidth } from "../figure.js";
 import { decimal, grouped, range, significant, weight } from "../numbers.js";
 import { Refused, newest } from "../source.js";
+import { Practice } from "./steps-practice.js";
 import { Walk } from "./steps-walk.js";
 
 /**
@@ -59,6 +60,7 @@ export class CellOfModel {
     this.title = element("h2");
     this.facts = element("p.quiet.facts");
     this.walk = new Walk(context);
+    this.practice = new Practice(context, this.walk, ["predict"]);
     this.strip = element("div.strip.all", { "aria-hidden": "true" });
     this.numbers = element("div");
   }
@@ -105,7 +107,8 @@ export class CellOfModel {
   draw(told, row) {
     const { t } = this;
     if (!this.title.isConnected) {
-      fill(this.made, this.title, this.facts, this.strip, this.walk.element, this.numbers);
+      const { title, facts, strip, practice, numbers } = this;
+      fill(this.made, title, facts, strip, practice.element, numbers);
     }
     const { layer, head } = told;
     fill(this.title, t("heads.named", { layer, head }), " ", element("code", told.layers[layer]));
@@ -113,6 +116,7 @@ export class CellOfModel {
     fill(this.facts, this.factsOf(told, row).join(" · "));
     this.drawStrip(told);
     this.walk.show(row);
+    this.practice.show({ rows: () => [row], at: 0 });
     fill(this.numbers, this.table(told, row));
     this.context.picture(() => this.figure());
   }
@@ -121,7 +125,8 @@ export class CellOfModel {
     const title = { x: 20, y: 34, text: this.title.textContent, size: 18, weight: 600 };
     const facts = { x: 20, y: 58, text: this.facts.textContent, size: 12, fill: "quiet" };
     const width = Math.max(textWidth(title.text, 18), textWidth(facts.text)) + 40;
-    return stacked([{ width, height: 64, marks: [title, facts] }, this.walk.figure()]);
+    const head = { width, height: 64, marks: [title, facts] };
+    return stacked([head, this.walk.figure()].filter(Boolean));
   }
 
   /** @param {Told} told */
@@ -236,6 +241,7 @@ function rowOfModel(told, t) {
   return {
     ...told,
     isExponential,
+    sharesOne: !told.normalizer.startsWith("sigmoid"),
     hasSink: told.sink !== null,
     isProduct: told.is_product,
     normalizer: told.sink === null ? told.normalizer : t("cell.sink", { sink: decimal(told.sink) }),

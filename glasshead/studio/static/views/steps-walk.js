@@ -85,11 +85,12 @@ export class Walk {
   }
 
   /**
-   * The frame that is shown, as a part of a picture.
-   * @returns {Figure}
+   * The frame that is shown, as a part of a picture; null if none has been drawn.
+   * @returns {Figure | null}
    */
   figure() {
     const { element: canvas, layout } = this.stage;
+    if (!layout) return null;
     const { width, height } = layout;
     const texts = [this.sentence, this.line].map(({ textContent }, at) => {
       return { x: 20, y: 22 + at * 22, text: textContent, size: 13 };
