@@ -33,7 +33,7 @@ def test_every_module_is_in_a_bundle_and_its_source_map():
     modules = {f"../{one.relative_to(STUDIO)}" for one in STUDIO.joinpath("static").rglob("*.js")}
     # What works without a server comes with no studio that has one.
     served = {name for name in modules if not name.startswith("../static/live/")}
-    assert sources | {"../static/parts/html.js"} == served
+    assert sources == served
     for name in MAPS:
         code = bundles()[name.removesuffix(".map")]
         assert code.rstrip().endswith(f"//# sourceMappingURL={name}")
