@@ -344,7 +344,7 @@ def _model_statistics(written: tuple[str, ...]) -> tuple[StatisticOption, ...]:
         written or [name for name in DEFAULT if not name.startswith(_OF_ONE_TEXT)]
     )
     for one in asked:
-        if one.form is STATISTICS[_OF_ONE_TEXT]:
+        if one.spelling is STATISTICS[_OF_ONE_TEXT]:
             others = ", ".join(name for name in STATISTICS if name != _OF_ONE_TEXT)
             raise ValueError(
                 Message(

@@ -1,52 +1,18 @@
 """Statistics as options of a command, parsed before torch is imported: `entropy`, `top-k:3`."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import glasshead as gh
 from glasshead.explanation.choices import one_of, quoted
 from glasshead.message import Message
+from glasshead.statistics.spelling import SPELLINGS, Spelling, name_of
 
 if TYPE_CHECKING:
     from glasshead import Statistic
 
-_WHOLE = re.compile(r"[0-9]{1,9}")
-_WHOLES = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")
-_NUMBERS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?(,[0-9]{1,9}(\.[0-9]{1,9})?)*(,inf)?")
-
-
-@dataclass(frozen=True)
-class _Form:
-    """Syntax of a statistic.
-
-    Attributes:
-        name: Of its class, so that options are checked before torch is there.
-        argument: What may stand after the colon; None: nothing.
-        example: Such an argument, which is also taken where none is written; None: no argument.
-        several: Whether the class takes a list.
-    """
-
-    name: str
-    argument: re.Pattern[str] | None = None
-    example: str | None = None
-    several: bool = False
-
-
-STATISTICS = {
-    "entropy": _Form("Entropy"),
-    "max-weight": _Form("MaxWeight"),
-    "mean-distance": _Form("MeanDistance"),
-    "received": _Form("Received", _WHOLE),
-    "mass-on": _Form("MassOn", _WHOLES, "0", several=True),
-    "top-k": _Form("TopK", _WHOLE, "3"),
-    "log-sum-exp": _Form("LogSumExp"),
-    "max-score": _Form("MaxScore"),
-    "distance-histogram": _Form(
-        "DistanceHistogram", _NUMBERS, "0,1,2,5,10,20,50,100,200,500,1000,inf", several=True
-    ),
-}
+# A table shows means.
+STATISTICS = {name: one for name, one in SPELLINGS.items() if not one.gives_keys}
 DEFAULT = ("entropy", "max-weight", "mean-distance", "received", "mass-on:0", "top-k:3")
 
 
@@ -56,27 +22,26 @@ class StatisticOption:
 
     Attributes:
         written: As the command line has it.
-        form: How it is written.
+        spelling: Its syntax.
         numbers: Its arguments.
     """
 
     written: str
-    form: _Form
+    spelling: Spelling
     numbers: tuple[float, ...]
 
     @property
     def name(self) -> str:
         """Name in the observation: `top_k_3` of `top-k:3`."""
-        return re.sub(r"\W", "_", self.written)
+        return name_of(self.written)
 
     def build(self) -> "Statistic":
         """Build the statistic.
 
         Errors: a ValueError or TypeError if it does not take its numbers.
         """
-        make = getattr(gh, self.form.name)
         try:
-            return make(self.numbers) if self.form.several else make(*self.numbers)
+            return self.spelling.build(self.numbers)
         except (ValueError, TypeError) as error:
             raise ValueError(
                 Message("--stat {written}: {error}", written=self.written, error=error)
@@ -94,7 +59,7 @@ def parse_statistics(written: Sequence[str]) -> tuple[StatisticOption, ...]:
     """
     asked: list[StatisticOption] = []
     for one in map(_parsed, written):
-        if any((one.form, one.numbers) == (other.form, other.numbers) for other in asked):
+        if any((one.spelling, one.numbers) == (other.spelling, other.numbers) for other in asked):
             raise ValueError(
                 Message(
                     "--stat must have each statistic once, got {written} twice.",
@@ -112,8 +77,8 @@ def default_statistics(keys: int) -> tuple[StatisticOption, ...]:
 
 def _parsed(written: str) -> StatisticOption:
     name, colon, argument = written.partition(":")
-    form = STATISTICS[one_of(name, STATISTICS, "--stat")]
-    if form.argument is None and colon:
+    spelling = STATISTICS[one_of(name, STATISTICS, "--stat")]
+    if spelling.argument is None and colon:
         raise ValueError(
             Message(
                 "--stat {name} must have nothing after its name, got {written}.",
@@ -121,20 +86,14 @@ def _parsed(written: str) -> StatisticOption:
                 written=quoted(written),
             )
         )
-    argument = argument if colon else form.example
-    if argument is None:
-        return StatisticOption(written, form, ())
-    if form.argument is None or not form.argument.fullmatch(argument):
+    numbers = spelling.numbers(argument if colon else None)
+    if numbers is None:
         raise ValueError(
             Message(
                 "--stat {name} must have numbers as in {name}:{value}, got {written}.",
                 name=name,
-                value=form.example or 16,
+                value=spelling.example or 16,
                 written=quoted(written),
             )
         )
-    return StatisticOption(written, form, tuple(map(_number, argument.split(","))))
-
-
-def _number(written: str) -> float:
-    return int(written) if written.isdecimal() else float(written)
+    return StatisticOption(written, spelling, numbers)

@@ -3,22 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-import glasshead.statistics as own
+from glasshead.serving.watch_vllm import follows_from_chunks
 from glasshead.statistics import Statistic
+from glasshead.statistics.spelling import SPELLINGS, name_of
 
 DEFAULT = "entropy,received,mass-on:0"
-# How each statistic is written, its class, and how many numbers follow it.
-_KINDS: dict[str, tuple[type[Statistic], str]] = {
-    "entropy": (own.Entropy, ""),
-    "received": (own.Received, ""),
-    "max-weight": (own.MaxWeight, ""),
-    "arg-max": (own.ArgMax, ""),
-    "max-score": (own.MaxScore, ""),
-    "mean-distance": (own.MeanDistance, ""),
-    "log-sum-exp": (own.LogSumExp, ""),
-    "mass-on": (own.MassOn, "several"),
-    "top-k": (own.TopK, "one"),
-}
 
 
 def settings_of(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -42,21 +31,24 @@ def settings_of(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def _statistic(written: str) -> tuple[str, Statistic]:
     """Parse a statistic, such as "mass-on:0+1", and return its name and itself."""
-    kind, _, numbers = written.partition(":")
-    if kind not in _KINDS:
-        known = ", ".join(_KINDS)
+    kind, colon, argument = written.partition(":")
+    if kind not in SPELLINGS:
+        known = ", ".join(SPELLINGS)
         raise ValueError(f"GLASSHEAD_STATISTICS must be some of {known}, got {written!r}.")
-    make, takes = _KINDS[kind]
-    parts = numbers.split("+") if numbers else []
-    if not all(map(str.isdigit, parts)) or len(parts) != {"": 0, "one": 1}.get(takes, len(parts)):
+    # A comma is between statistics.
+    numbers = SPELLINGS[kind].numbers(argument.replace("+", ",") if colon else None)
+    if numbers is None:
         raise ValueError(
             "GLASSHEAD_STATISTICS must have numbers as in 'mass-on:0+1' and 'top-k:8', got "
             f"{written!r}."
         )
-    given = [int(part) for part in parts]
-    arguments: Any = {"": [], "one": given}.get(takes, [given])
-    name = "_".join([kind.replace("-", "_"), *parts])
-    return name, make(*arguments)
+    statistic = SPELLINGS[kind].build(numbers)
+    if not follows_from_chunks(statistic):
+        raise ValueError(
+            "GLASSHEAD_STATISTICS must be statistics that follow from chunks of queries, got "
+            f"{written!r}."
+        )
+    return name_of(written), statistic
 
 
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:

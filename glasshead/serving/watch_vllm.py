@@ -203,6 +203,12 @@ def asked_of(statistics: Mapping[str, Statistic], **choices: Any) -> str:
     return json.dumps({"statistics": described, **choices})
 
 
+def follows_from_chunks(statistic: Statistic) -> bool:
+    """Return whether a statistic can be joined from those of chunks of queries."""
+    last = isinstance(statistic, Received) and statistic.last is not None
+    return not last and type(statistic).joined is not Statistic.joined
+
+
 def checked(statistics: dict[str, Statistic]) -> dict[str, Statistic]:
     """Return statistics that follow from chunks of queries, and that another process knows.
 
@@ -211,8 +217,7 @@ def checked(statistics: dict[str, Statistic]) -> dict[str, Statistic]:
     for one in statistics.values():
         if "fields" not in describe(one):
             raise ValueError(f"watch_vllm needs statistics of glasshead itself, got {one!r}.")
-        last = isinstance(one, Received) and one.last is not None
-        if last or type(one).joined is Statistic.joined:
+        if not follows_from_chunks(one):
             raise ValueError(
                 f"watch_vllm needs statistics that follow from chunks of queries, got {one!r}. Use "
                 "keep='weights', and compute it from these."

@@ -1,32 +1,8 @@
-"""Statistics of attention weights, computed without materializing the matrix."""
+"""Statistics of attention weights, computed without materializing the matrix.
 
-from glasshead.statistics.base import Statistic, normalize_statistics
-from glasshead.statistics.maps import DistanceHistogram, PooledMap, Received
-from glasshead.statistics.per_query import (
-    ArgMax,
-    Entropy,
-    LogSumExp,
-    MassOn,
-    MaxScore,
-    MaxWeight,
-    MeanDistance,
-    TopK,
-    TopKeys,
-)
+Names are fetched when they are used, so that their spellings can be read without torch.
+"""
 
-__all__ = [
-    "ArgMax",
-    "DistanceHistogram",
-    "Entropy",
-    "LogSumExp",
-    "MassOn",
-    "MaxScore",
-    "MaxWeight",
-    "MeanDistance",
-    "PooledMap",
-    "Received",
-    "Statistic",
-    "TopK",
-    "TopKeys",
-    "normalize_statistics",
-]
+from glasshead.lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__)
