@@ -8,8 +8,8 @@ from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel
 from glasshead.engines.streaming.kernels.packing import copy_rows
 from glasshead.engines.streaming.kernels.processor import SQUARE
 from glasshead.engines.streaming.kernels.products import (
-    ROWS,
-    multiply_tile,
+    Operand,
+    multiply_rows,
     times_matrix,
     times_panels,
 )
@@ -254,20 +254,8 @@ def _add_to_bias(gradient, first, last, first_key, bounds, bias):
 @kernel
 def _add_transposed(block, rows, keys, vectors, across, sums, first_key, width):
     """Add blockᵀ · vectors to `sums`, from the row `first_key` on."""
-    for j in range(0, keys, ROWS):
+    for j in range(0, keys, width):
         for d in range(0, across, width):
-            multiply_tile(
-                block,
-                j,
-                1,
-                keys,
-                vectors,
-                d,
-                across,
-                rows,
-                sums,
-                (first_key + j) * across + d,
-                across,
-                True,
-                1,
-            )
+            turned, right = Operand(block, j, 1, keys), Operand(vectors, d, across, 1)
+            into = Operand(sums, (first_key + j) * across + d, across, 1)
+            multiply_rows(turned, width, right, rows, into, True, 1)
