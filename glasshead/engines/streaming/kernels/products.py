@@ -1,35 +1,21 @@
 """Products of packed vectors, a tile of registers at a time."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from glasshead.engines.streaming.kernels.arguments import Operand
 from glasshead.engines.streaming.kernels.options import together
 from glasshead.engines.streaming.kernels.processor import at_hand
-from glasshead.engines.streaming.kernels.tiles import times_paired_panels
+from glasshead.engines.streaming.kernels.tiles import fields_of, times_paired_panels
 from glasshead.engines.streaming.kernels.vectors import PLACE, steps
 
 TILE, HALF_PRODUCTS = at_hand().tile, at_hand().half_products
 ROWS = TILE.rows
-
-
-class Operand(NamedTuple):
-    """Operand of a product, as a matrix in a flat array.
-
-    Attributes:
-        numbers: The array, of numbers or of pairs of bfloat16.
-        first: The place of the first number.
-        row, column: The steps to the next row, and to the next column.
-    """
-
-    numbers: Any
-    first: int
-    row: int
-    column: int = 1
 
 
 def _tile_of(rows: int) -> Any:
@@ -107,19 +93,13 @@ class _Numbers:
     """Numbers of an `Operand` in memory, and their vectors."""
 
     def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
-        array, *places = cgutils.unpack_tuple(builder, value)
-        of_array, *kinds = kind.types
-        self.builder, self.dtype = builder, of_array.dtype
-        self.is_paired = of_array.dtype == types.int32
-        real = context.get_data_type(of_array.dtype)
+        self.builder, self.dtype = builder, kind.types[0].dtype
+        self.is_paired = self.dtype == types.int32
+        real = context.get_data_type(self.dtype)
         self.bytes = context.get_abi_sizeof(real)
         self.lanes = TILE.bytes // self.bytes
         self.vector = ir.VectorType(real, self.lanes)
-        first, self.row, self.column = (
-            context.cast(builder, place, one, types.int64)
-            for place, one in zip(places, kinds, strict=True)
-        )
-        data = context.make_array(of_array)(context, builder, array).data
+        data, first, self.row, self.column = fields_of(context, builder, kind, value)
         self.data = builder.gep(data, [first])
 
     def _place(self, i: Any, j: Any) -> Any:
