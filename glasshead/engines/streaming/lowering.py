@@ -12,7 +12,10 @@ from torch import Tensor
 from glasshead.engines.streaming.kernels.arguments import (
     ROW_SUMS,
     BackwardPairs,
+    BackwardVectors,
     BackwardWorkspace,
+    Blocks,
+    ForwardOutputs,
     HalfMatrix,
     KernelGradients,
     KernelGradOutputs,
@@ -20,6 +23,7 @@ from glasshead.engines.streaming.kernels.arguments import (
     KernelRecipe,
     Matrix,
     Panels,
+    Values,
     VisibleGrid,
     Workspace,
 )
@@ -245,23 +249,25 @@ class Builder:
         """Return the program of the calls, for values of a width."""
         return Program(self.calls, self.cut, self.real, width, self.least, self.room, rows)
 
-    def blocks(self) -> tuple[Any, ...]:
-        """Return the sizes of blocks, and a stripe's first row, its step, and the last row."""
+    def blocks(self) -> Blocks:
+        """Return the blocks of a stripe."""
         cut = self.cut
-        first = Place("first row", moves=(0, 0, 0, cut.height))
-        return cut.width, cut.height, first, cut.stripes * cut.height, Place("last row")
+        first: Any = Place("first row", moves=(0, 0, 0, cut.height))
+        last: Any = Place("last row")
+        return Blocks(cut.width, cut.height, first, cut.stripes * cut.height, last)
 
 
 def forward_program(problem: LoweredProblem, cut: Schedule, spec: OutputSpec) -> Program:
     """Return the program of a forward pass."""
     builder = Builder(problem, cut)
-    width, values, pairs = 0, Matrix(None, 0, 0), None
+    width, values = 0, Values(Matrix(None, 0, 0), None)
     if builder.value is not None:
         width = builder.value.dim
         if cut.tiled:
-            values, pairs = Matrix(None, 0, cut.padded(width)), builder.pairs_of_rows(builder.value)
+            pairs = builder.pairs_of_rows(builder.value)
+            values = Values(Matrix(None, 0, cut.padded(width)), pairs)
         else:
-            values = builder.numbers(builder.value, padded=True)
+            values = Values(builder.numbers(builder.value, padded=True), None)
     sizes = sizes_of(spec, cut.queries, cut.keys, width)
     block, near = cut.height * cut.across, builder.take(cut.height * NEAR_ROW)
     workspace = Workspace(
@@ -269,8 +275,8 @@ def forward_program(problem: LoweredProblem, cut: Schedule, spec: OutputSpec) ->
         scores=builder.take(block),
         near=near,
         near_halves=near._replace(shape=(2 * cut.height * NEAR_ROW,)),
-        rounded=builder.take(0 if pairs is None else block, itemsize=2),
-        product=builder.take(cut.height * values.width),
+        rounded=builder.take(0 if values.pairs is None else block, itemsize=2),
+        product=builder.take(cut.height * values.numbers.width),
         sums=builder.take(ROW_SUMS * cut.height * at_hand().tile.bytes // builder.real.itemsize),
         top_groups=builder.take(max(64, min(4 * spec.top, cut.keys))),
         order=builder.take(spec.top),
@@ -279,10 +285,10 @@ def forward_program(problem: LoweredProblem, cut: Schedule, spec: OutputSpec) ->
         spans=builder.take(sizes["per_key"], 2, itemsize=8),
     )
     results = Results(*(_result(builder, array, array.shape(sizes)) for array in ARRAYS))
-    halves = None
-    if pairs is not None:
+    outputs = ForwardOutputs(results, None)
+    if values.pairs is not None:
         halves = builder.result("context", cut.queries * width, itemsize=2)
-        results = results._replace(context=None)
+        outputs = ForwardOutputs(results._replace(context=None), halves)
     asked = OutputSpec(
         *(_asked(builder, one, value) for one, value in zip(ASKED, spec, strict=True))
     )
@@ -291,7 +297,7 @@ def forward_program(problem: LoweredProblem, cut: Schedule, spec: OutputSpec) ->
         if half is None:
             query = builder.numbers(builder.query, when)
         recipe = builder.recipe(query, half, panels)
-        arguments = recipe, values, pairs, asked, results, halves, workspace, *builder.blocks()
+        arguments = recipe, values, asked, outputs, workspace, builder.blocks()
         builder.calls.append(Call("forward_blocks", arguments, when=when))
     rows = cut.batch * cut.heads * cut.queries * ROW_STATS * builder.real.itemsize
     return builder.program(width, rows)
@@ -358,14 +364,12 @@ def backward_program(
         query = Matrix(None, 0, left.dim) if on_tiles else numbers
         arguments = (
             builder.recipe(query, half, panels),
-            keys,
-            value_panels,
+            BackwardVectors(keys, value_panels, pairs if on_tiles else no_pairs),
             builder.result("row_stats", 2, cut.queries),
             _outputs(builder, given, incoming, half_incoming),
             gradients,
-            pairs if on_tiles else no_pairs,
             workspace,
-            *builder.blocks(),
+            builder.blocks(),
         )
         builder.calls.append(Call("backward_blocks", arguments, when=when))
     return builder.program(width)

@@ -53,6 +53,39 @@ class HalfMatrix(NamedTuple):
     width: int
 
 
+class Operand(NamedTuple):
+    """Operand of a product: a matrix in a flat array.
+
+    Attributes:
+        numbers: The array, of numbers or of pairs of bfloat16.
+        first: The place of the first number.
+        row, column: The steps to the next row and to the next column. Of a right operand on matrix
+            tiles: to the tile below, and to the tile on the right.
+    """
+
+    numbers: Any
+    first: int
+    row: int
+    column: int
+
+
+class Blocks(NamedTuple):
+    """The blocks of queries that a kernel passes over.
+
+    Attributes:
+        width: The keys of a panel.
+        height: The most queries of a block.
+        first_row, step, last_row: The first query, the step to the next block, and the query after
+            the last.
+    """
+
+    width: int
+    height: int
+    first_row: int
+    step: int
+    last_row: int
+
+
 class Panels(NamedTuple):
     """Vectors as the right operand of a product: of these two, one is of size 0.
 
@@ -100,6 +133,26 @@ class KernelRecipe(NamedTuple):
     sink: float
     offset: int
     rows: int
+
+
+class Values(NamedTuple):
+    """The values of a head; of no numbers and no pairs where no context is computed.
+
+    Attributes:
+        numbers: In rows whose width is a multiple of a product's tile.
+        pairs: As pairs of rows, which are multiplied on matrix tiles, as wide as `numbers` says; of
+            size 0 if they are not.
+    """
+
+    numbers: Matrix
+    pairs: HalfPairs
+
+
+class ForwardOutputs(NamedTuple):
+    """Output arrays of one head: with the context flat in bfloat16, if `halves` is not empty."""
+
+    results: Results
+    halves: Halves
 
 
 # What a row sums up in vectors, of each a vector: by lane, so that no part of a row ends with a sum
@@ -174,6 +227,20 @@ class BackwardPairs(NamedTuple):
     query: HalfPairs
     key: HalfPairs
     context: HalfPairs
+
+
+class BackwardVectors(NamedTuple):
+    """Vectors of a head that a backward pass multiplies by.
+
+    Attributes:
+        key: The keys, in rows whose width is a multiple of a product's tile.
+        values: The values; of size 0 where no gradient of the context arrives.
+        pairs: Query, key and gradient of the context, for products on matrix tiles.
+    """
+
+    key: Matrix
+    values: Panels
+    pairs: BackwardPairs
 
 
 class BackwardWorkspace(NamedTuple):
@@ -375,19 +442,16 @@ LEAST_NORMAL, LEAST_PRODUCT = 2.0**-126, 2.0**-110
 EITHER = -1
 
 # The arguments of each kernel that Python calls.
-_BLOCKS = (int,) * 5
 ENTRIES: dict[str, tuple[Any, ...]] = {
     "widen": (HalfMatrix, int, int, int, Reals),
     "copy_rows": (Matrix, int, int, int, Reals),
     "pack": (Matrix, int, int, Reals),
     "pair_up": (HalfMatrix, int, int, int, HalfPairs, HalfPairs),
     "pair_rows": (HalfMatrix, int, int, HalfPairs),
-    "forward_blocks": (
-        *(KernelRecipe, Matrix, HalfPairs, OutputSpec, Results, Halves, Workspace, *_BLOCKS),
-    ),
+    "forward_blocks": (KernelRecipe, Values, OutputSpec, ForwardOutputs, Workspace, Blocks),
     "backward_blocks": (
-        *(KernelRecipe, Matrix, Panels, RealMatrix, KernelGradOutputs, KernelGradients),
-        *(BackwardPairs, BackwardWorkspace, *_BLOCKS),
+        *(KernelRecipe, BackwardVectors, RealMatrix, KernelGradOutputs, KernelGradients),
+        *(BackwardWorkspace, Blocks),
     ),
     "share_heads": (HeadCalls, int),
     "paged_units": (PagedTask, int),

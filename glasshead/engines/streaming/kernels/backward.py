@@ -2,14 +2,15 @@
 
 import numpy as np
 
+from glasshead.engines.streaming.kernels.arguments import Operand
 from glasshead.engines.streaming.kernels.exponential import exponential
 from glasshead.engines.streaming.kernels.forward import hull, score
-from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel
+from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel, together
 from glasshead.engines.streaming.kernels.packing import copy_rows
+from glasshead.engines.streaming.kernels.parts import Block
 from glasshead.engines.streaming.kernels.processor import SQUARE
 from glasshead.engines.streaming.kernels.products import (
-    ROWS,
-    multiply_tile,
+    multiply_rows,
     times_matrix,
     times_panels,
 )
@@ -24,89 +25,45 @@ from glasshead.engines.streaming.kernels.tiles import (
 
 
 @kernel
-def backward_blocks(
-    recipe,
-    key,
-    values,
-    row_stats,
-    given,
-    gradients,
-    pairs,
-    workspace,
-    width,
-    height,
-    first_row,
-    step,
-    last_row,
-):
-    """Compute the gradients of blocks of at most `height` queries, one every `step` rows.
+def backward_blocks(recipe, vectors, row_stats, given, gradients, workspace, blocks):
+    """Compute the gradients of blocks of queries.
 
     Args:
         recipe: The inputs that define the scores.
-        key: The keys, in rows whose width is a multiple of a product's tile.
-        values: The values; of size 0 where no gradient of the context arrives.
+        vectors: Keys and values, as they are multiplied by.
         row_stats: The row statistics of `weigh`: the largest score, and the factor that turns
             exp(s - the larger of it and the sink) into weights, `[2, queries]`.
         given, gradients: Incoming gradients, and output arrays.
-        pairs: The vectors as pairs of rows, which are multiplied on matrix tiles; of size 0 if
-            numbers are.
         workspace: Scratch memory for a block.
-        width, height: The keys of a panel, and the queries of a block.
-        first_row, step, last_row: Which queries.
+        blocks: Which queries.
     """
-    across = key.width
-    real = workspace.query.dtype.type
-    tiled = recipe.panels.tiled or values.tiled
+    real, pairs = workspace.query.dtype.type, vectors.pairs
+    tiled = recipe.panels.tiled or vectors.values.tiled
     if tiled:
         open_tiles()
-    for first in range(first_row, last_row, step):
-        last = min(first + height, last_row)
-        start, stop = hull(recipe.bounds, first, last, width)
+    for first in range(blocks.first_row, blocks.last_row, blocks.step):
+        last = min(first + blocks.height, blocks.last_row)
+        start, stop = hull(recipe.bounds, first, last, blocks.width)
         if start == stop:
             continue
         keys = stop - start
+        block = Block(first, last, start, stop, blocks.width, keys, True, False, False)
         scores = score(
             recipe,
             real(recipe.scale),
-            first,
-            last,
-            start,
-            keys,
-            keys,
-            width,
-            across,
+            block,
+            vectors.key.width,
             workspace.query,
             workspace.scores,
             workspace.capped,
         )
         rows = len(scores)
-        flat = workspace.gradient[: rows * keys]
-        wide = len(workspace.context) // height
-        if given.context.width:
-            if not len(pairs.key):
-                context = workspace.context[: rows * wide]
-                copy_rows(given.context, first, last - first, wide, context)
-            times_panels(
-                workspace.context,
-                given.half_context,
-                first,
-                rows,
-                wide,
-                given.context.width,
-                values,
-                start,
-                keys,
-                width,
-                real(1),
-                flat,
-                keys,
-            )
-        else:
-            fill(flat, 0)
-        gradient = as_matrix(flat, rows, keys)
-        _gradient_of_scores(
-            scores, gradient, first, last, start, recipe, row_stats, given, gradients.sink
+        flat, wide = workspace.gradient[: rows * keys], len(workspace.context) // blocks.height
+        _gradient_of_weights(
+            given, vectors.values, len(pairs.key) > 0, workspace, block, wide, flat
         )
+        gradient = as_matrix(flat, rows, keys)
+        _gradient_of_scores(scores, gradient, block, recipe, row_stats, given, gradients.sink)
         if len(gradients.table):
             add_diagonals(
                 gradient[: last - first],
@@ -116,65 +73,87 @@ def backward_blocks(
         if len(gradients.bias.numbers):
             _add_to_bias(gradient, first, last, start, recipe.bounds, gradients.bias)
         if recipe.softcap > 0:
-            factor = real(1 / recipe.softcap)
-            for j in range(len(flat)):
-                tangent = workspace.capped[j] * factor
-                # A score of which nothing depends may be NaN.
-                flat[j] = flat[j] * (real(1) - tangent * tangent) if flat[j] != 0 else real(0)
+            _uncap(flat, workspace.capped, real(1 / recipe.softcap))
         if len(pairs.key):
-            apart = keys + SQUARE
-            if keys % (2 * SQUARE):
-                apart = keys
-            round_block(workspace.scores, rows, keys, real(1), workspace.rounded, apart)
-            add_paired_columns(
-                workspace.rounded,
-                rows,
-                apart,
-                keys,
-                workspace.turned,
-                pairs.context,
-                first,
-                wide,
-                gradients.value,
-                start,
-            )
-            round_block(flat, rows, keys, real(recipe.scale), workspace.rounded, apart)
-            add_paired_columns(
-                workspace.rounded,
-                rows,
-                apart,
-                keys,
-                workspace.turned,
-                pairs.query,
-                first,
-                across,
-                gradients.key,
-                start,
-            )
-            times_paired_rows(
-                workspace.rounded,
-                rows,
-                apart,
-                start,
-                keys,
-                pairs.key,
-                across,
-                workspace.product,
-                False,
-            )
-            _copy_product(workspace.product, across, real(1), gradients.query[first:last])
-            continue
-        if given.context.width:
-            _add_transposed(
-                workspace.scores, rows, keys, workspace.context, wide, gradients.value, start, width
-            )
-        for j in range(rows * across):
-            workspace.query[j] *= real(recipe.scale)
-        _add_transposed(flat, rows, keys, workspace.query, across, gradients.key, start, width)
-        times_matrix(flat, rows, keys, start, recipe.keys, key, workspace.product, width)
-        _copy_product(workspace.product, across, real(recipe.scale), gradients.query[first:last])
+            _add_on_tiles(vectors, real(recipe.scale), workspace, block, rows, wide, gradients)
+            factor = real(1)
+        else:
+            if given.context.width:
+                _add_transposed(
+                    workspace.scores, rows, workspace.context, wide, gradients.value, block
+                )
+            factor = real(recipe.scale)
+            _add_numbers(vectors.key, factor, workspace, block, rows, recipe.keys, gradients.key)
+        _copy_product(workspace.product, vectors.key.width, factor, gradients.query[first:last])
     if tiled:
         release_tiles()
+
+
+@together
+def _gradient_of_weights(given, values, paired, workspace, block, wide, flat):
+    """Compute dO·Vᵀ of a block, flat; 0 if no gradient of the context arrives.
+
+    `paired` says whether all vectors are pairs, and `wide` how far apart rows of dO are.
+    """
+    count, rows = block.last - block.first, len(flat) // block.row
+    if not given.context.width:
+        fill(flat, 0)
+        return
+    if not paired:
+        copy_rows(given.context, block.first, count, wide, workspace.context[: rows * wide])
+    times_panels(
+        workspace.context,
+        given.half_context,
+        block.first,
+        rows,
+        wide,
+        given.context.width,
+        values,
+        block.start,
+        block.row,
+        block.width,
+        flat.dtype.type(1),
+        flat,
+        block.row,
+    )
+
+
+@together
+def _add_on_tiles(vectors, scale, workspace, block, rows, wide, gradients):
+    """Add a block to the gradients of values and keys on matrix tiles, and compute the queries'."""
+    across, keys, one = vectors.key.width, block.row, workspace.scores.dtype.type(1)
+    apart = keys + SQUARE * (keys % (2 * SQUARE) == 0)
+    halves, turned = workspace.rounded, workspace.turned
+    first, start, pairs = block.first, block.start, vectors.pairs
+    round_block(workspace.scores, rows, keys, one, halves, apart)
+    add_paired_columns(
+        halves, rows, apart, keys, turned, pairs.context, first, wide, gradients.value, start
+    )
+    round_block(workspace.gradient, rows, keys, scale, halves, apart)
+    add_paired_columns(
+        halves, rows, apart, keys, turned, pairs.query, first, across, gradients.key, start
+    )
+    times_paired_rows(halves, rows, apart, start, keys, pairs.key, across, workspace.product, False)
+
+
+@together
+def _add_numbers(key, scale, workspace, block, rows, keys, gradient):
+    """Add a block to the gradient of keys, and compute that of its queries but a scale."""
+    query, flat = workspace.query, workspace.gradient
+    for j in range(rows * key.width):
+        query[j] *= scale
+    _add_transposed(flat, rows, query, key.width, gradient, block)
+    times_matrix(flat, rows, block.row, block.start, keys, key, workspace.product, block.width)
+
+
+@kernel
+def _uncap(gradient, capped, factor):
+    """Turn gradients of capped scores, whose softcap is 1 / factor, into those of scores."""
+    zero, one = gradient.dtype.type(0), gradient.dtype.type(1)
+    for j in range(len(gradient)):
+        tangent = capped[j] * factor
+        # A score of which nothing depends may be NaN.
+        gradient[j] = gradient[j] * (one - tangent * tangent) if gradient[j] != 0 else zero
 
 
 @kernel
@@ -187,12 +166,13 @@ def _copy_product(product, across, factor, into):
 
 
 @kernel
-def _gradient_of_scores(scores, gradient, first, last, first_key, recipe, row_stats, given, sink):
+def _gradient_of_scores(scores, gradient, block, recipe, row_stats, given, sink):
     """Turn scores into weights, and gradients of weights into gradients of scores, in place.
 
     With u_j the gradient of p_j, that of s_j is p_j (u_j - Σ_k p_k u_k + that of the logsumexp).
     A logsumexp alone would not do: next to scores of 1e9, the logarithm of a sum is rounded away.
     """
+    first, last, first_key = block.first, block.last, block.start
     real = scores.dtype.type
     zero = real(0)
     least = real(-88.0) if scores.itemsize == 4 else real(-709.0)
@@ -252,22 +232,12 @@ def _add_to_bias(gradient, first, last, first_key, bounds, bias):
 
 
 @kernel
-def _add_transposed(block, rows, keys, vectors, across, sums, first_key, width):
-    """Add blockᵀ · vectors to `sums`, from the row `first_key` on."""
-    for j in range(0, keys, ROWS):
+def _add_transposed(weights, rows, vectors, across, sums, block):
+    """Add weightsᵀ · vectors of a block to `sums`, whose rows have `across` numbers."""
+    width, keys = block.width, block.row
+    for j in range(0, keys, width):
+        turned = Operand(weights, j, 1, keys)
         for d in range(0, across, width):
-            multiply_tile(
-                block,
-                j,
-                1,
-                keys,
-                vectors,
-                d,
-                across,
-                rows,
-                sums,
-                (first_key + j) * across + d,
-                across,
-                True,
-                1,
-            )
+            right = Operand(vectors, d, across, 1)
+            into = Operand(sums, (block.start + j) * across + d, across, 1)
+            multiply_rows(turned, width, right, rows, into, True, 1)

@@ -55,40 +55,40 @@ _APART = 64
 
 
 @together
-def score(recipe, scale, first, last, first_key, keys, row, width, across, query, scores, capped):
+def score(recipe, scale, block, across, query, scores, capped):
     """Compute the scores of a block up to the normalizer; hidden pairs within bounds are -inf.
 
     q is copied to `query`, in rows of `across` numbers, where the recipe has its numbers; the
     capped scores are kept in `capped`, if that is not empty. `scale` multiplies the products.
-    Returns the scores as a matrix with rows of `row` numbers, of which those beyond the keys and
-    the rows beyond the last query hold anything.
+    Returns the scores as a matrix with rows of `block.row` numbers, of which those beyond the keys
+    and the rows beyond the last query hold anything.
     """
+    first, last, first_key = block.first, block.last, block.start
     count = last - first
     rows = (count + recipe.rows - 1) // recipe.rows * recipe.rows
-    dim = recipe.query.width
     if len(recipe.query.numbers):
         copy_rows(recipe.query, first, count, across, query[: rows * across])
-    flat = scores[: rows * row]
+    flat = scores[: rows * block.row]
     times_panels(
         query,
         recipe.half_query,
         first,
         rows,
         across,
-        dim,
+        recipe.query.width,
         recipe.panels,
         first_key,
-        keys,
-        width,
+        block.stop - first_key,
+        block.width,
         scale,
         flat,
-        row,
+        block.row,
     )
     if recipe.softcap > 0:
         cap(flat, recipe.softcap)
         for j in range(min(len(flat), len(capped))):
             capped[j] = flat[j]
-    matrix = as_matrix(flat, rows, row)
+    matrix = as_matrix(flat, rows, block.row)
     seen = matrix[:count]
     if len(recipe.table):
         add_table(seen, recipe.table, recipe.bounds.shape[1] - last + first_key)
@@ -100,47 +100,35 @@ def score(recipe, scale, first, last, first_key, keys, row, width, across, query
 
 
 @kernel
-def forward_blocks(
-    recipe, value, pairs, spec, results, halves, workspace, width, height, first_row, step, last_row
-):
-    """Compute context and sums of blocks of at most `height` queries, one every `step` rows.
+def forward_blocks(recipe, values, spec, outputs, workspace, blocks):
+    """Compute context and sums of blocks of queries.
 
     Args:
         recipe: The inputs that define the scores, which round as the reference's do.
-        value: The values; of size 0 where no context is computed, or from `pairs`.
-        pairs: The values as pairs of rows, which are multiplied on matrix tiles, as wide as `value`
-            says; of size 0 if they are not.
-        spec, results: Output specification, and output arrays.
-        halves: The context in bfloat16, flat, in place of that among the results; or of size 0.
+        values: The values.
+        spec, outputs: Output specification, and output arrays.
         workspace: Scratch memory for a block.
-        width: The keys of a panel.
-        height: The queries of a block.
-        first_row, step, last_row: Which queries.
+        blocks: Which queries.
     """
     span_rows(spec.per_key, workspace.spans)
-    if recipe.panels.tiled or len(pairs):
+    width, results = blocks.width, outputs.results
+    tiled = recipe.panels.tiled or len(values.pairs) > 0
+    if tiled:
         open_tiles()
-    one, scale = workspace.query.dtype.type(1), workspace.query.dtype.type(recipe.scale)
-    # A pass less, where nothing comes between the products and the softmax.
-    late = (
-        recipe.panels.tiled
-        and scale > 0
+    # Nothing comes between the products and the softmax.
+    bare = (
+        recipe.scale > 0
         and not recipe.softcap > 0
         and not len(recipe.table)
         and not len(recipe.bias.numbers)
     )
-    in_parts = (
-        (late or len(recipe.known) > 0)
-        and scale > 0
-        and not recipe.softcap > 0
-        and not len(recipe.table)
-        and not len(recipe.bias.numbers)
-        and not len(recipe.visible.numbers)
-    )
+    # A pass less: the softmax scales.
+    late = recipe.panels.tiled and bare
+    in_parts = bare and (late or len(recipe.known) > 0) and not len(recipe.visible.numbers)
     summed = reduces(spec, results)
-    kept = not (recipe.panels.tiled or len(pairs)) or summed or spec.far > 0
-    for first in range(first_row, last_row, step):
-        last = min(first + height, last_row)
+    kept = summed or (not in_parts and (not tiled or spec.far > 0))
+    for first in range(blocks.first_row, blocks.last_row, blocks.step):
+        last = min(first + blocks.height, blocks.last_row)
         start, stop = hull(recipe.bounds, first, last, width)
         if start == stop:
             fill(results.rows[LOG_SUM, first:last], -np.inf)
@@ -148,86 +136,89 @@ def forward_blocks(
             fill(results.rows[KEY, first:last], MANY - 1)
             fill(results.rows[MANY_KEYS, first:last], -1)
             continue
-        keys = row = stop - start
-        if recipe.panels.tiled and row % _APART == 0:
+        row = stop - start
+        if (in_parts or recipe.panels.tiled) and row % _APART == 0:
             row += width
+        keyed, far = spec.keyed > 0, spec.far > 0
+        block = Block(first, last, start, stop, width, row, kept, keyed, far)
         if in_parts:
-            row = keys + width * (keys % _APART == 0)
-            far = spec.far > 0
-            block = Block(first, last, start, stop, width, row, summed, spec.keyed > 0, far)
-            weights = attend_in_parts(recipe, pairs, value.width, workspace, block, results.rows)
-            _write_context(
-                workspace, value.width, results.rows, first, last, results.context, halves
-            )
+            across = values.numbers.width
+            weights = attend_in_parts(recipe, values.pairs, across, workspace, block, results.rows)
+            _write_context(workspace, across, outputs, first, last)
             if summed:
                 reduce_block(recipe, spec, results, workspace, weights, first, last, start)
             settle(results.rows, first, last, weights.dtype.type(recipe.sink))
-            continue
-        scores = score(
-            recipe,
-            one if late else scale,
-            first,
-            last,
-            start,
-            keys,
-            row,
-            width,
-            recipe.query.width,
-            workspace.query,
-            workspace.scores,
-            workspace.query[:0],
-        )
-        weights = scores[: last - first]
-        weigh(
-            weights,
-            scale if late else one,
-            first,
-            start,
-            recipe.bounds,
-            weights.dtype.type(recipe.sink),
-            spec.keyed,
-            kept,
-            workspace.rounded,
-            results.rows,
-        )
-        if len(pairs):
-            rows, across = scores.shape
-            times_paired_rows(
-                workspace.rounded,
-                rows,
-                across,
-                start,
-                keys,
-                pairs,
-                value.width,
-                workspace.product,
-                False,
-            )
-        elif len(value.numbers):
-            rows, across = scores.shape
-            times_matrix(
-                workspace.scores,
-                rows,
-                across,
-                start,
-                recipe.keys,
-                value,
-                workspace.product,
-                width,
-            )
-        _write_context(workspace, value.width, results.rows, first, last, results.context, halves)
-        if spec.far:
-            factors = results.rows[FACTOR, first:last]
-            position = first + recipe.offset - start
-            sum_distances(weights, factors, position, results.rows[DISTANCES, first:last])
-        reduce_block(recipe, spec, results, workspace, weights, first, last, start)
-    if recipe.panels.tiled or len(pairs):
+        else:
+            weights = _attend(recipe, late, values, workspace, block, results.rows)
+            _write_context(workspace, values.numbers.width, outputs, first, last)
+            if far:
+                factors = results.rows[FACTOR, first:last]
+                position = first + recipe.offset - start
+                sum_distances(weights, factors, position, results.rows[DISTANCES, first:last])
+            reduce_block(recipe, spec, results, workspace, weights, first, last, start)
+    if tiled:
         release_tiles()
 
 
 @together
-def _write_context(workspace, across, rows, first, last, context, halves):
+def _attend(recipe, late, values, workspace, block, rows):
+    """Compute the weights of a block of queries, but a factor of each row, and P·V.
+
+    `late` says whether the softmax scales the scores. Returns the weights as a matrix.
+    """
+    real = workspace.query.dtype.type
+    one, scale = real(1), real(recipe.scale)
+    scores = score(
+        recipe,
+        one if late else scale,
+        block,
+        recipe.query.width,
+        workspace.query,
+        workspace.scores,
+        workspace.query[:0],
+    )
+    weights = scores[: block.last - block.first]
+    weigh(
+        weights,
+        scale if late else one,
+        block,
+        recipe.bounds,
+        real(recipe.sink),
+        workspace.rounded,
+        rows,
+    )
+    count, across = scores.shape
+    width, product, keys = values.numbers.width, workspace.product, block.stop - block.start
+    if len(values.pairs):
+        times_paired_rows(
+            workspace.rounded,
+            count,
+            across,
+            block.start,
+            keys,
+            values.pairs,
+            width,
+            product,
+            False,
+        )
+    elif len(values.numbers.numbers):
+        times_matrix(
+            workspace.scores,
+            count,
+            across,
+            block.start,
+            recipe.keys,
+            values.numbers,
+            product,
+            block.width,
+        )
+    return weights
+
+
+@together
+def _write_context(workspace, across, outputs, first, last):
     """Compute context_i = factors_i · product_i, whose rows have `across` numbers."""
+    rows, context, halves = outputs.results.rows, outputs.results.context, outputs.halves
     count, factors = last - first, rows[FACTOR, first:last]
     if len(halves):
         width = len(halves) // rows.shape[1]

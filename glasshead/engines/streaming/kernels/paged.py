@@ -23,11 +23,14 @@ from glasshead.engines.streaming.kernels.arguments import (
     ROWS,
     TOP,
     TOP_KEYS,
+    Blocks,
+    ForwardOutputs,
     KernelGrid,
     KernelRecipe,
     Matrix,
     PagedHead,
     Panels,
+    Values,
     VisibleGrid,
     Workspace,
 )
@@ -261,23 +264,13 @@ def _one_unit(task, request, layer, kv_head, scratch, whole):
     width, height = task.room.width, task.room.height
     cache = task.keys.caches[layer] + kv_head * task.keys.head_bytes
     _pack_pages(task, cache, request, of.bounds[0, 0] // width * width, of.panels)
-    values = Matrix(scratch[:0], 0, 0)
+    values = Values(Matrix(scratch[:0], 0, 0), task.nothing.pairs)
+    blocks = Blocks(width, height, 0, height, request[QUERIES])
     for head in range(kv_head * task.group, (kv_head + 1) * task.group):
         _gather_queries(task, of, head)
-        forward_blocks(
-            _recipe_of(task, of, head),
-            values,
-            task.nothing.pairs,
-            task.spec,
-            _results_of(task, of, head),
-            task.nothing.halves,
-            of.workspace,
-            width,
-            height,
-            0,
-            height,
-            request[QUERIES],
-        )
+        outputs = ForwardOutputs(_results_of(task, of, head), task.nothing.halves)
+        recipe = _recipe_of(task, of, head)
+        forward_blocks(recipe, values, task.spec, outputs, of.workspace, blocks)
 
 
 @kernel

@@ -5,7 +5,7 @@ off, which is rare, the block is computed again, by the largest scores.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from glasshead.engines.streaming.kernels.streamed import (
 from glasshead.engines.streaming.kernels.tiles import times_paired_rows
 from glasshead.engines.streaming.kernels.vectors import (
     TILE,
+    Powers,
+    Start,
+    Wanted,
     largest_lane,
     raise_maxima,
     sum_of_lanes,
@@ -71,6 +74,24 @@ class Block(NamedTuple):
     kept: bool
     keyed: bool
     far: bool
+
+
+class Part(NamedTuple):
+    """The scores of a block for some keys, which become weights.
+
+    Attributes:
+        key, keys: The first key, and how many.
+        scores, row: Where they are, in rows of `row` numbers.
+        raised: Whether the maxima of the rows are raised by the scores.
+        adds: Whether the product with the values is added to what is there.
+    """
+
+    key: int
+    keys: int
+    scores: Any
+    row: int
+    raised: bool
+    adds: bool
 
 
 @together
@@ -121,22 +142,23 @@ def _attend_once(recipe, pairs, across, workspace, block, rows):
     last = max(block.start, block.stop - NEAR)
     parts = 1 + (last - block.start + NEAR - 1) // NEAR
     waiting = not known
-    for part in range(parts):
-        key = last if part == 0 else block.start + (part - 1) * NEAR
-        keys = min(NEAR, block.stop - key) if part == 0 else min(NEAR, last - key)
-        _score_part(recipe, workspace.query, block, key, keys, near, NEAR_ROW)
+    for number in range(parts):
+        key = last if number == 0 else block.start + (number - 1) * NEAR
+        keys = min(NEAR, block.stop - key) if number == 0 else min(NEAR, last - key)
+        part = Part(key, keys, near, NEAR_ROW, True, number > 0)
+        _score_part(recipe, workspace.query, block, part)
         if waiting:
-            waiting = part == 0
+            waiting = number == 0
             for i in range(count):
                 at = first + i
-                if part > 1 and rows[_REFERENCE, at] > -np.inf:
+                if number > 1 and rows[_REFERENCE, at] > -np.inf:
                     continue
                 raise_maxima(near, i * NEAR_ROW, keys, sums, i * each + MAXIMA * lanes)
                 new = largest_lane(sums, i * each + MAXIMA * lanes) * factor
                 change = rows[_REFERENCE, at] - new
                 if change < 0:
                     rows[_REFERENCE, at] = new
-                    if part == 1 and change > -np.inf:
+                    if number == 1 and change > -np.inf:
                         place = i * block.row + last - block.start
                         _shrink(
                             change,
@@ -145,9 +167,7 @@ def _attend_once(recipe, pairs, across, workspace, block, rows):
                             workspace.scores[place : place + (NEAR if block.kept else 0)],
                         )
                 waiting = waiting or rows[_REFERENCE, at] == -np.inf
-        _weigh_part(
-            recipe, pairs, across, workspace, block, rows, key, keys, near, NEAR_ROW, True, part > 0
-        )
+        _weigh_part(recipe, pairs, across, workspace, block, rows, part)
     for i in range(count):
         largest = largest_lane(sums, i * each + MAXIMA * lanes)
         off = largest * factor - rows[_REFERENCE, first + i]
@@ -172,9 +192,8 @@ def _attend_by_maxima(recipe, pairs, across, workspace, block, rows):
     _begin_rows(recipe, sums, block, False, rows)
     for near in range(0, keys, NEAR):
         some = min(NEAR, keys - near)
-        _score_part(
-            recipe, workspace.query, block, block.start + near, some, scores[near:], block.row
-        )
+        part = Part(block.start + near, some, scores[near:], block.row, False, near > 0)
+        _score_part(recipe, workspace.query, block, part)
         for i in range(count):
             place = i * each + MAXIMA * lanes
             raise_maxima(scores, i * block.row + near, some, sums, place)
@@ -189,21 +208,8 @@ def _attend_by_maxima(recipe, pairs, across, workspace, block, rows):
         rows[_REFERENCE, at] = max(rows[_REFERENCE, at], largest * factor)
     for near in range(0, keys, NEAR):
         some = min(NEAR, keys - near)
-        key = block.start + near
-        _weigh_part(
-            recipe,
-            pairs,
-            across,
-            workspace,
-            block,
-            rows,
-            key,
-            some,
-            scores[near:],
-            block.row,
-            False,
-            near > 0,
-        )
+        part = Part(block.start + near, some, scores[near:], block.row, False, near > 0)
+        _weigh_part(recipe, pairs, across, workspace, block, rows, part)
     for i in range(count):
         largest = largest_lane(sums, i * each + MAXIMA * lanes)
         if np.isnan(sum_of_lanes(sums, i * each + TOTALS * lanes)) and largest != np.inf:
@@ -212,51 +218,42 @@ def _attend_by_maxima(recipe, pairs, across, workspace, block, rows):
 
 
 @together
-def _weigh_part(
-    recipe, pairs, across, workspace, block, rows, key, keys, scores, row, raised, adds
-):
+def _weigh_part(recipe, pairs, across, workspace, block, rows, part):
     """Turn the scores of a block for some keys into weights, and multiply the values by them.
 
-    Args:
-        recipe, pairs, across, workspace, block, rows: As of `attend_in_parts`.
-        key, keys: The first key, and how many.
-        scores, row: The scores of these keys, in rows of `row` numbers.
-        raised: Whether the maxima of the rows are raised by the scores.
-        adds: Whether the product with the values is added to what is there.
+    The arguments but the part are those of `attend_in_parts`.
     """
     sums, real = workspace.sums, workspace.sums.dtype.type
     each = ROW_SUMS * TILE.bytes // sums.itemsize
+    wanted = Wanted(block.kept, block.far, part.raised)
+    halves = workspace.near_halves[: len(pairs)]
     for i in range(block.last - block.first):
         at = block.first + i
         reference = rows[_REFERENCE, at]
         weigh_vectors(
-            scores,
-            i * row,
-            keys,
-            real(recipe.scale / _LOG2),
-            real(0) if reference == -np.inf else reference,
-            real(at + recipe.offset - key),
-            block.kept,
-            block.far,
-            raised,
-            workspace.scores,
-            i * block.row + key - block.start,
-            workspace.near_halves[: len(pairs)],
-            2 * i * NEAR_ROW,
-            sums,
-            i * each,
+            Start(part.scores, i * part.row),
+            part.keys,
+            Powers(
+                real(recipe.scale / _LOG2),
+                real(0) if reference == -np.inf else reference,
+                real(at + recipe.offset - part.key),
+            ),
+            wanted,
+            Start(workspace.scores, i * block.row + part.key - block.start),
+            Start(halves, 2 * i * NEAR_ROW),
+            Start(sums, i * each),
         )
     if len(pairs):
         times_paired_rows(
             workspace.near_halves,
             recipe.rows,
             2 * NEAR_ROW,
-            key,
-            keys,
+            part.key,
+            part.keys,
             pairs,
             across,
             workspace.product,
-            adds,
+            part.adds,
         )
 
 
@@ -272,7 +269,7 @@ def _note_nan(at, first_key, numbers, rows):
 
 
 @together
-def _score_part(recipe, query, block, key, keys, scores, row):
+def _score_part(recipe, query, block, part):
     """Compute the products of a block with some keys; what a row does not see is -inf."""
     count = block.last - block.first
     times_panels(
@@ -283,18 +280,18 @@ def _score_part(recipe, query, block, key, keys, scores, row):
         recipe.query.width,
         recipe.query.width,
         recipe.panels,
-        key,
-        keys,
+        part.key,
+        part.keys,
         block.width,
-        scores.dtype.type(1),
-        scores,
-        row,
+        part.scores.dtype.type(1),
+        part.scores,
+        part.row,
     )
     for i in range(count):
-        at = block.first + i
+        at, place = block.first + i, i * part.row
         # A call takes as long as some vectors.
-        if recipe.bounds[0, at] > key or recipe.bounds[1, at] < key + keys:
-            _hide_ends(recipe.bounds, at, key, scores[i * row : i * row + keys])
+        if recipe.bounds[0, at] > part.key or recipe.bounds[1, at] < part.key + part.keys:
+            _hide_ends(recipe.bounds, at, part.key, part.scores[place : place + part.keys])
 
 
 @together

@@ -11,13 +11,21 @@ from llvmlite import binding
 class RegisterTile(NamedTuple):
     """Register tile of a product: its rows, vectors per row, and bytes per vector.
 
-    At most half of the registers hold its sums. Keys come in panels of a row's numbers, which the
-    backward pass takes as rows: so the rows divide these, in float32 and float64.
+    Keys come in panels of a row's numbers, which the backward pass takes as rows: so the rows
+    divide these, in float32 and float64.
+
+    Attributes:
+        rows: Its rows, a multiple of which every block has.
+        vectors, bytes: The vectors of a row, and the bytes of each.
+        tall: The rows of a taller tile, which takes most rows of a block; 0 for none.
+        unrolled: How many steps of its sums follow each other without a branch.
     """
 
     rows: int
     vectors: int
     bytes: int
+    tall: int = 0
+    unrolled: int = 1
 
 
 class Processor(NamedTuple):
@@ -46,7 +54,9 @@ class Processor(NamedTuple):
 
 _AVX2 = frozenset({"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt"})
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
-_AVX512_TILE, _AVX_TILE = RegisterTile(8, 2, 64), RegisterTile(4, 2, 32)
+# Eight sums wait for each other on Zen 3, whose loads and branches take turns with those of another
+# thread on the same core.
+_AVX512_TILE, _AVX_TILE = RegisterTile(8, 2, 64), RegisterTile(4, 2, 32, tall=6, unrolled=4)
 # Arm has twice the registers of x86 without AVX.
 _ARM_TILE, _SSE_TILE = RegisterTile(4, 4, 16), RegisterTile(4, 2, 16)
 TILES = (_AVX512_TILE, _AVX_TILE, _ARM_TILE, _SSE_TILE)

@@ -1,5 +1,6 @@
 """Products of packed vectors, a tile of registers at a time."""
 
+import math
 from typing import Any
 
 from llvmlite import ir
@@ -7,141 +8,150 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from glasshead.engines.streaming.kernels.arguments import Operand
 from glasshead.engines.streaming.kernels.options import together
 from glasshead.engines.streaming.kernels.processor import at_hand
-from glasshead.engines.streaming.kernels.tiles import times_paired_panels
+from glasshead.engines.streaming.kernels.tiles import fields_of, times_paired_panels
+from glasshead.engines.streaming.kernels.vectors import PLACE, steps
 
 TILE, HALF_PRODUCTS = at_hand().tile, at_hand().half_products
 ROWS = TILE.rows
 
 
-@intrinsic
-def multiply_tile(
-    typing_context: Any,  # noqa: ARG001 - Numba's protocol
-    a: Any,
-    a_first: Any,
-    a_row: Any,
-    a_column: Any,
-    b: Any,
-    b_first: Any,
-    b_row: Any,
-    depth: Any,
-    c: Any,
-    c_first: Any,
-    c_row: Any,
-    add: Any,
-    scale: Any,
-) -> Any:
-    """Compute C = scale · A B, or C = scale · (C + A B), for one tile of C.
+def _tile_of(rows: int) -> Any:
+    """Return the product of one tile of so many rows."""
 
-    A, B and C are flat arrays, given with the index of their first number, the stride of their
-    rows, and for A that of its columns. Scaling the sum, rather than what is summed,
-    rounds as `(q @ k.T) * scale` does.
+    @intrinsic
+    def multiply(
+        typing_context: Any,  # noqa: ARG001 - Numba's protocol
+        a: Any,
+        b: Any,
+        depth: Any,
+        c: Any,
+        add: Any,
+        scale: Any,
+    ) -> Any:
+        """Compute C = scale · A B, or C = scale · (C + A B), for one tile of C.
 
-    A and B may hold pairs of bfloat16, which give the same bits as if they were widened.
-    """
-    real = ir.FloatType() if c.dtype == types.float32 else ir.DoubleType()
-    lanes = TILE.bytes // real_bytes(real)
-    vector = ir.VectorType(real, lanes)
-    paired = a.dtype == types.int32
-    factors = ir.VectorType(ir.IntType(32), lanes) if paired else vector
-    signature = types.void(
-        a, a_first, a_row, a_column, b, b_first, b_row, depth, c, c_first, c_row, add, scale
-    )
+        The operands are each an `Operand`; rows of B and C are contiguous. Scaling the sum, rather
+        than what is summed, rounds as `(q @ k.T) * scale` does. A and B may hold pairs of bfloat16,
+        which give the same bits as if they were widened.
+        """
 
-    def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        if paired and not (HALF_PRODUCTS and c.dtype == types.float32):
-            # Nobody packs pairs for these kernels.
+        def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+            left, right, into = (
+                _Numbers(context, builder, sig.args[n], arguments[n]) for n in (0, 1, 3)
+            )
+            if left.is_paired and not (HALF_PRODUCTS and into.dtype == types.float32):
+                # Nobody packs pairs for these kernels.
+                return context.get_dummy_value()
+            many = context.cast(builder, arguments[2], sig.args[2], types.int64)
+            tile = [(i, v * into.lanes) for i in range(rows) for v in range(TILE.vectors)]
+            zeros = ir.Constant(into.vector, [0.0] * into.lanes)
+            before = builder.block
+            with builder.if_then(arguments[4]):
+                held = [into.load(i, v) for i, v in tile]
+                inside = builder.block
+            sums = []
+            for value in held:
+                sums.append(builder.phi(into.vector))
+                sums[-1].add_incoming(zeros, before)
+                sums[-1].add_incoming(value, inside)
+            add_products = _add_pairs if left.is_paired else _add_numbers
+
+            def step(k: Any, sums: list[Any]) -> list[Any]:
+                vectors = [right.load(k, v * into.lanes) for v in range(TILE.vectors)]
+                nexts = []
+                for i in range(rows):
+                    one = left.splat(left.number(i, k))
+                    for v, vector in enumerate(vectors):
+                        known = sums[i * TILE.vectors + v]
+                        nexts.append(add_products(builder, known, one, vector))
+                return nexts
+
+            def some_steps(k: Any, sums: list[Any]) -> list[Any]:
+                for n in range(TILE.unrolled):
+                    sums = step(builder.add(k, PLACE(n)), sums)
+                return sums
+
+            k = PLACE(0)
+            if TILE.unrolled > 1:
+                k, sums = steps(builder, k, many, TILE.unrolled, sums, some_steps)
+            _, sums = steps(builder, k, many, 1, sums, step)
+            factor = context.cast(builder, arguments[5], sig.args[5], into.dtype)
+            factors = into.splat(factor)
+            for (i, v), total in zip(tile, sums, strict=True):
+                into.store(builder.fmul(total, factors), i, v)
             return context.get_dummy_value()
-        values = list(arguments)
-        for place in (0, 4, 8):
-            values[place] = context.make_array(sig.args[place])(
-                context, builder, values[place]
-            ).data
-        for place in (1, 2, 3, 5, 6, 7, 9, 10):
-            values[place] = context.cast(builder, values[place], sig.args[place], types.int64)
-        pa, fa, ra, ca, pb, fb, rb, n, pc, fc, rc, more, factor = values
-        factor = context.cast(builder, factor, sig.args[12], c.dtype)
-        i64 = ir.IntType(64)
 
-        def vector_at(pointer: Any, place: Any, kind: ir.Type = vector) -> Any:
-            return builder.bitcast(builder.gep(pointer, [place]), kind.as_pointer())
+        return types.void(a, b, depth, c, add, scale), code
 
-        def place_in_c(i: int, v: int) -> Any:
-            return builder.add(fc, builder.add(builder.mul(rc, i64(i)), i64(v * lanes)))
-
-        tile = [(i, v) for i in range(TILE.rows) for v in range(TILE.vectors)]
-        zero = ir.Constant(vector, [0.0] * lanes)
-        before = builder.block
-        with builder.if_then(more):
-            held = [
-                builder.load(vector_at(pc, place_in_c(i, v)), align=real_bytes(real))
-                for i, v in tile
-            ]
-            inside = builder.block
-        begin = builder.block
-        firsts = []
-        for value in held:
-            first = builder.phi(vector)
-            first.add_incoming(zero, before)
-            first.add_incoming(value, inside)
-            firsts.append(first)
-
-        loop = builder.append_basic_block("depth")
-        done = builder.append_basic_block("done")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        k = builder.phi(i64)
-        k.add_incoming(i64(0), begin)
-        sums = []
-        for first in firsts:
-            value = builder.phi(vector)
-            value.add_incoming(first, begin)
-            sums.append(value)
-        row = builder.add(fb, builder.mul(k, rb))
-        right = [
-            builder.load(
-                vector_at(pb, builder.add(row, i64(v * lanes)), factors), align=real_bytes(real)
-            )
-            for v in range(TILE.vectors)
-        ]
-        column = builder.add(fa, builder.mul(k, ca))
-        splat = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-        undefined = ir.Constant(factors, ir.Undefined)
-        add_products = _add_pairs if paired else _add_numbers
-        nexts = []
-        for i in range(TILE.rows):
-            place = builder.add(column, builder.mul(ra, i64(i)))
-            left = builder.load(builder.gep(pa, [place]), align=real_bytes(real))
-            one = builder.insert_element(undefined, left, ir.IntType(32)(0))
-            left = builder.shuffle_vector(one, undefined, splat)
-            nexts += [
-                add_products(builder, sums[i * TILE.vectors + v], left, right[v])
-                for v in range(TILE.vectors)
-            ]
-        following = builder.add(k, i64(1))
-        k.add_incoming(following, loop)
-        for value, total in zip(sums, nexts, strict=True):
-            value.add_incoming(total, loop)
-        builder.cbranch(builder.icmp_signed("<", following, n), loop, done)
-        builder.position_at_end(done)
-        undefined = ir.Constant(vector, ir.Undefined)
-        one = builder.insert_element(undefined, factor, ir.IntType(32)(0))
-        scales = builder.shuffle_vector(one, undefined, splat)
-        for (i, v), total in zip(tile, nexts, strict=True):
-            builder.store(
-                builder.fmul(total, scales),
-                vector_at(pc, place_in_c(i, v)),
-                align=real_bytes(real),
-            )
-        return context.get_dummy_value()
-
-    return signature, code
+    return multiply
 
 
-def real_bytes(real: ir.Type) -> int:
-    """Return the bytes of one number."""
-    return 4 if isinstance(real, ir.FloatType) else 8
+class _Numbers:
+    """Numbers of an `Operand` in memory, and their vectors."""
+
+    def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
+        self.builder, self.dtype = builder, kind.types[0].dtype
+        self.is_paired = self.dtype == types.int32
+        real = context.get_data_type(self.dtype)
+        self.bytes = context.get_abi_sizeof(real)
+        self.lanes = TILE.bytes // self.bytes
+        self.vector = ir.VectorType(real, self.lanes)
+        data, first, self.row, self.column = fields_of(context, builder, kind, value)
+        self.data = builder.gep(data, [first])
+
+    def _place(self, i: Any, j: Any) -> Any:
+        i, j = (PLACE(n) if isinstance(n, int) else n for n in (i, j))
+        row = self.builder.mul(self.row, i)
+        return self.builder.gep(self.data, [self.builder.add(row, j)])
+
+    def number(self, i: Any, k: Any) -> Any:
+        """Load a number of row i and column k."""
+        place = self._place(i, self.builder.mul(self.column, k))
+        return self.builder.load(place, align=self.bytes)
+
+    def splat(self, number: Any) -> Any:
+        """Return a vector of one number."""
+        splat = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
+        undefined = ir.Constant(self.vector, ir.Undefined)
+        one = self.builder.insert_element(undefined, number, ir.IntType(32)(0))
+        return self.builder.shuffle_vector(one, undefined, splat)
+
+    def _spot(self, i: Any, j: Any) -> Any:
+        return self.builder.bitcast(self._place(i, j), self.vector.as_pointer())
+
+    def load(self, i: Any, j: Any) -> Any:
+        """Load a vector of row i, from column j on."""
+        return self.builder.load(self._spot(i, j), align=self.bytes)
+
+    def store(self, value: Any, i: Any, j: Any) -> None:
+        """Store a vector in row i, from column j on."""
+        self.builder.store(value, self._spot(i, j), align=self.bytes)
+
+
+_multiply_tile, _multiply_tall = _tile_of(ROWS), _tile_of(TILE.tall or ROWS)
+_TALL = TILE.tall
+# What is left of rows that fill tiles fills tiles.
+_TALL_STEP = math.lcm(ROWS, _TALL or ROWS)
+
+
+@together
+def multiply_rows(a, rows, b, depth, c, add, scale):
+    """Compute C = scale · A B, or C = scale · (C + A B), for rows that fill tiles.
+
+    C is as wide as a tile. The operands are each an `Operand`.
+    """
+    tall = rows // _TALL_STEP * _TALL_STEP if _TALL > 0 else 0
+    for i in range(0, tall, _TALL):
+        left = Operand(a.numbers, a.first + i * a.row, a.row, a.column)
+        into = Operand(c.numbers, c.first + i * c.row, c.row, 1)
+        _multiply_tall(left, b, depth, into, add, scale)
+    for i in range(tall, rows, ROWS):
+        left = Operand(a.numbers, a.first + i * a.row, a.row, a.column)
+        into = Operand(c.numbers, c.first + i * c.row, c.row, 1)
+        _multiply_tile(left, b, depth, into, add, scale)
 
 
 def _add_numbers(builder: Any, total: Any, left: Any, right: Any) -> Any:
@@ -207,23 +217,9 @@ def times_panels(
 @together
 def _times(block, rows, across, dim, panels, first_key, keys, width, scale, product, row):
     for j in range(0, keys, width):
-        panel = (first_key + j) * dim
-        for i in range(0, rows, ROWS):
-            multiply_tile(
-                block,
-                i * across,
-                across,
-                1,
-                panels,
-                panel,
-                width,
-                dim,
-                product,
-                i * row + j,
-                row,
-                False,
-                scale,
-            )
+        panel = Operand(panels, (first_key + j) * dim, width, 1)
+        into = Operand(product, j, row, 1)
+        multiply_rows(Operand(block, 0, across, 1), rows, panel, dim, into, False, scale)
 
 
 # How many vectors stay in the L1 cache while a block passes over them.
@@ -240,20 +236,6 @@ def times_matrix(block, rows, across, first, count, matrix, product, width):
     for k in range(0, deep, _DEPTH):
         depth = min(_DEPTH, deep - k)
         for j in range(0, matrix.width, width):
-            place = (first + k) * matrix.row + j
-            for i in range(0, rows, ROWS):
-                multiply_tile(
-                    block,
-                    i * across + k,
-                    across,
-                    1,
-                    matrix.numbers,
-                    place,
-                    matrix.row,
-                    depth,
-                    product,
-                    i * matrix.width + j,
-                    matrix.width,
-                    k > 0,
-                    1,
-                )
+            vectors = Operand(matrix.numbers, (first + k) * matrix.row + j, matrix.row, 1)
+            into = Operand(product, j, matrix.width, 1)
+            multiply_rows(Operand(block, k, across, 1), rows, vectors, depth, into, k > 0, 1)

@@ -11,6 +11,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from glasshead.engines.streaming.kernels.arguments import Operand
 from glasshead.engines.streaming.kernels.options import together
 from glasshead.engines.streaming.kernels.processor import SIDE, SQUARE, at_hand
 
@@ -56,46 +57,38 @@ def release_tiles(typing_context: Any) -> Any:  # noqa: ARG001 - Numba's protoco
     return types.void(), code
 
 
+def fields_of(context: Any, builder: Any, kind: Any, operand: Any) -> list[Any]:
+    """Return the pointer to the array of an `Operand`, its first place, and its steps."""
+    (array, *places), (of_array, *kinds) = cgutils.unpack_tuple(builder, operand), kind.types
+    data = context.make_array(of_array)(context, builder, array).data
+    return [
+        data,
+        *(
+            context.cast(builder, place, one, types.int64)
+            for place, one in zip(places, kinds, strict=True)
+        ),
+    ]
+
+
 @intrinsic
-def _multiply_square(
-    typing_context: Any,  # noqa: ARG001 - Numba's protocol
-    a: Any,
-    a_first: Any,
-    a_row: Any,
-    a_step: Any,
-    b: Any,
-    b_first: Any,
-    b_right: Any,
-    b_step: Any,
-    steps: Any,
-    c: Any,
-    c_first: Any,
-    c_row: Any,
-    add: Any,
-) -> Any:
+def _multiply_square(typing_context: Any, a: Any, b: Any, steps: Any, c: Any, add: Any) -> Any:  # noqa: ARG001 - Numba's protocol
     """Compute C = A B, or C = C + A B, for 32 rows and columns of C.
 
-    A and B are flat arrays, given with the place of what is first. A, of pairs or of their halves,
-    has rows; a step takes 16 pairs of each, which are `a_step` apart. B has tiles, each contiguous:
-    the next one on the right is `b_right` away, that of the next step `b_step`.
+    A, B and C are each an `Operand`. A, of pairs or of their halves, has rows; a step takes 16
+    pairs of each, which are a column apart. B has tiles, each contiguous: one below the other for
+    each step.
     """
-    signature = types.void(
-        a, a_first, a_row, a_step, b, b_first, b_right, b_step, steps, c, c_first, c_row, add
-    )
+    signature = types.void(a, b, steps, c, add)
+    of_a, of_c = a.types[0], c.types[0]
 
     def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        if not MATRIX_TILES or c.dtype != types.float32:
+        if not MATRIX_TILES or of_c.dtype != types.float32:
             # Nobody packs pairs for these kernels.
             return context.get_dummy_value()
-        values = [
-            context.make_array(kind)(context, builder, value).data
-            if isinstance(kind, types.Array)
-            else value
-            if kind == types.boolean
-            else context.cast(builder, value, kind, types.int64)
-            for kind, value in zip(sig.args, arguments, strict=True)
-        ]
-        pa, fa, ra, sa, pb, fb, right_b, sb, count, pc, fc, rc, more = values
+        pa, fa, ra, sa = fields_of(context, builder, sig.args[0], arguments[0])
+        pb, fb, sb, right_b = fields_of(context, builder, sig.args[1], arguments[1])
+        count = context.cast(builder, arguments[2], sig.args[2], types.int64)
+        pc, fc, rc, _ = fields_of(context, builder, sig.args[3], arguments[3])
 
         def number(tile: int) -> ir.Constant:
             return ir.Constant(_BYTE, tile)
@@ -111,7 +104,7 @@ def _multiply_square(
 
         # Tiles 0 to 3 are C's, row by row.
         corners = [first for one in (fc, below(fc, rc)) for first in (one, _right_of(builder, one))]
-        with builder.if_else(more) as (continued, fresh):
+        with builder.if_else(arguments[4]) as (continued, fresh):
             with continued:
                 for tile, place in enumerate(corners):
                     _call(builder, "tileloadd64", number(tile), at(pc, place), stride(rc))
@@ -122,12 +115,12 @@ def _multiply_square(
         with cgutils.for_range(builder, count) as loop:
             first = builder.add(fa, builder.mul(loop.index, sa))
             square = builder.add(fb, builder.mul(loop.index, sb))
-            of_a, of_b = stride(ra, a.dtype.bitwidth // 8), _WORD(4 * SIDE)
+            step_of_a, step_of_b = stride(ra, of_a.dtype.bitwidth // 8), _WORD(4 * SIDE)
             for tile, pointer, place, step in (
-                (upper, pa, first, of_a),
-                (left, pb, square, of_b),
-                (right, pb, builder.add(square, right_b), of_b),
-                (lower, pa, below(first, ra), of_a),
+                (upper, pa, first, step_of_a),
+                (left, pb, square, step_of_b),
+                (right, pb, builder.add(square, right_b), step_of_b),
+                (lower, pa, below(first, ra), step_of_a),
             ):
                 _call(builder, "tileloadd64", number(tile), at(pointer, place), step)
             for tile, (one, other) in enumerate(
@@ -142,34 +135,21 @@ def _multiply_square(
 
 
 @intrinsic
-def _multiply_by_panels(
-    typing_context: Any,  # noqa: ARG001 - Numba's protocol
-    a: Any,
-    a_first: Any,
-    a_row: Any,
-    b: Any,
-    b_first: Any,
-    panels: Any,
-    c: Any,
-    c_first: Any,
-    c_row: Any,
-) -> Any:
+def _multiply_by_panels(typing_context: Any, a: Any, b: Any, panels: Any, c: Any) -> Any:  # noqa: ARG001 - Numba's protocol
     """Compute C = A B for 32 rows of A of one or two steps, which stay in tiles.
 
-    A has rows of 16 or 32 pairs, and B panels of 16 columns: `panels` of them.
+    A, B and C are each an `Operand`. A has rows of 16 or 32 pairs, and B panels of 16 columns:
+    `panels` of them.
     """
-    signature = types.void(a, a_first, a_row, b, b_first, panels, c, c_first, c_row)
+    signature = types.void(a, b, panels, c)
 
     def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        if not MATRIX_TILES or c.dtype != types.float32:
+        if not MATRIX_TILES or c.types[0].dtype != types.float32:
             return context.get_dummy_value()
-        values = [
-            context.make_array(kind)(context, builder, value).data
-            if isinstance(kind, types.Array)
-            else context.cast(builder, value, kind, types.int64)
-            for kind, value in zip(sig.args, arguments, strict=True)
-        ]
-        pa, fa, ra, pb, fb, count, pc, fc, rc = values
+        (pa, fa, ra, _), (pb, fb, *_), (pc, fc, rc, _) = (
+            fields_of(context, builder, sig.args[n], arguments[n]) for n in (0, 1, 3)
+        )
+        count = context.cast(builder, arguments[2], sig.args[2], types.int64)
 
         def number(tile: int) -> ir.Constant:
             return ir.Constant(_BYTE, tile)
@@ -324,37 +304,17 @@ def times_paired_panels(block, first, rows, deep, panels, first_key, keys, scale
     The vectors are packed in panels of a tile's width. The product has rows of `across` numbers.
     """
     if deep <= 2 * SIDE and scale == 1:
+        right = Operand(panels, first_key * deep, deep, 1)
         for i in range(0, rows, SQUARE):
-            _multiply_by_panels(
-                block,
-                (first + i) * deep,
-                deep,
-                panels,
-                first_key * deep,
-                keys // SIDE,
-                product,
-                i * across,
-                across,
-            )
+            left = Operand(block, (first + i) * deep, deep, 1)
+            _multiply_by_panels(left, right, keys // SIDE, Operand(product, i * across, across, 1))
         return
     for j in range(0, keys, SQUARE):
-        panel = (first_key + j) * deep
+        right = Operand(panels, (first_key + j) * deep, SIDE * SIDE, SIDE * deep)
         for i in range(0, rows, SQUARE):
-            _multiply_square(
-                block,
-                (first + i) * deep,
-                deep,
-                SIDE,
-                panels,
-                panel,
-                SIDE * deep,
-                SIDE * SIDE,
-                deep // SIDE,
-                product,
-                i * across + j,
-                across,
-                False,
-            )
+            left = Operand(block, (first + i) * deep, deep, SIDE)
+            into = Operand(product, i * across + j, across, 1)
+            _multiply_square(left, right, deep // SIDE, into, False)
             if scale != 1:
                 for r in range(i, i + SQUARE):
                     _scale(product, r * across + j, scale)
@@ -370,22 +330,12 @@ def times_paired_rows(block, rows, across, first, keys, pairs, width, product, a
     for k in range(0, keys, _DEPTH):
         depth = min(_DEPTH, keys - k)
         for i in range(0, rows, SQUARE):
+            left = Operand(block, i * across + k, across, SQUARE)
             for d in range(0, width, SQUARE):
-                _multiply_square(
-                    block,
-                    i * across + k,
-                    across,
-                    SQUARE,
-                    pairs,
-                    (first + k) // 2 * width + SIDE * d,
-                    SIDE * SIDE,
-                    SIDE * width,
-                    depth // SQUARE,
-                    product,
-                    i * width + d,
-                    width,
-                    add or k > 0,
-                )
+                place = (first + k) // 2 * width + SIDE * d
+                right = Operand(pairs, place, SIDE * width, SIDE * SIDE)
+                into = Operand(product, i * width + d, width, 1)
+                _multiply_square(left, right, depth // SQUARE, into, add or k > 0)
 
 
 @intrinsic
@@ -467,18 +417,6 @@ def add_paired_columns(halves, rows, across, keys, turned, pairs, first, width, 
             for side in range(0, SQUARE, SIDE):
                 _turn(halves, i * across + j + side, across, turned, side * deep + i // 2, deep)
         for d in range(0, width, SQUARE):
-            _multiply_square(
-                turned,
-                0,
-                deep,
-                SIDE,
-                pairs,
-                first // 2 * width + SIDE * d,
-                SIDE * SIDE,
-                SIDE * width,
-                rows // SQUARE,
-                sums,
-                (first_key + j) * width + d,
-                width,
-                True,
-            )
+            right = Operand(pairs, first // 2 * width + SIDE * d, SIDE * width, SIDE * SIDE)
+            into = Operand(sums, (first_key + j) * width + d, width, 1)
+            _multiply_square(Operand(turned, 0, deep, SIDE), right, rows // SQUARE, into, True)

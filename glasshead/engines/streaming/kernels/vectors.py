@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glasshead.engines.streaming.kernels.arguments import FAR, LOGS, MAXIMA, TOTALS
@@ -21,6 +22,40 @@ from glasshead.engines.streaming.kernels.tiles import MATRIX_TILES, rounded_pair
 
 TILE = at_hand().tile
 PLACE = ir.IntType(64)
+
+
+class Start(NamedTuple):
+    """Numbers of a flat array from a place on."""
+
+    numbers: Any
+    first: int
+
+
+class Powers(NamedTuple):
+    """Weights p = 2^t of scores x, for t = factor · x - top.
+
+    Attributes:
+        factor, top: As above.
+        distance: That of the first key, negative if it is later than its query.
+    """
+
+    factor: float
+    top: float
+    distance: float
+
+
+class Wanted(NamedTuple):
+    """Results of weighing a row.
+
+    Attributes:
+        kept: Whether its weights are written.
+        far: Whether their distances are summed.
+        raised: Whether the maxima are raised by the scores.
+    """
+
+    kept: bool
+    far: bool
+    raised: bool
 
 
 def steps(
@@ -58,12 +93,20 @@ class Row:
 
     def __init__(self, context: Any, builder: Any, kind: Any, array: Any, first: Any) -> None:
         made = context.make_array(kind)(context, builder, array)
-        self.is_empty = builder.icmp_signed("==", builder.extract_value(made.shape, 0), PLACE(0))
+        self.length = builder.extract_value(made.shape, 0)
+        self.is_empty = builder.icmp_signed("==", self.length, PLACE(0))
         self.builder, self.data = builder, builder.gep(made.data, [first])
-        self.bytes = kind.dtype.bitwidth // 8
+        self.dtype, self.bytes = kind.dtype, kind.dtype.bitwidth // 8
         self.lanes = TILE.bytes // self.bytes
         self.real = ir.FloatType() if kind.dtype == types.float32 else ir.DoubleType()
         self.vector = ir.VectorType(self.real, self.lanes)
+
+    @classmethod
+    def of(cls, context: Any, builder: Any, kind: Any, start: Any) -> "Row":
+        """Return the numbers of a `Start`."""
+        array, first = cgutils.unpack_tuple(builder, start)
+        first = context.cast(builder, first, kind.types[1], types.int64)
+        return cls(context, builder, kind.types[0], array, first)
 
     def spot(self, place: Any, kind: ir.Type) -> Any:
         """Return the pointer to what begins at a place."""
@@ -172,105 +215,122 @@ def _merged(numbers: Any, first: Any, merge: Callable[[Any, Any, Any], Any]) -> 
 @intrinsic
 def weigh_vectors(
     typing_context: Any,  # noqa: ARG001 - Numba's protocol
-    numbers: Any,
-    first: Any,
+    scores: Any,
     count: Any,
-    factor: Any,
-    top: Any,
-    position: Any,
-    kept: Any,
-    far: Any,
-    raised: Any,
+    powers: Any,
+    wanted: Any,
     into: Any,
-    first_into: Any,
     halves: Any,
-    first_half: Any,
     sums: Any,
-    place: Any,
 ) -> Any:
-    """Compute p = 2^t for t = factor · x - top of each x, and add to the row's vectors.
+    """Compute the weights of a row, but a factor, and add to the row's vectors.
 
     Args:
-        numbers, first, count: The x of a flat array from a place on, whole pairs of vectors; -inf
-            is hidden.
-        factor, top: As above.
-        position: The distance of the first x, negative if it is later than its query.
-        kept: Whether p goes to `into`, from a place on, which may be that of x.
-        far: Whether p times the distance is summed.
-        raised: Whether the maxima are raised by the x.
-        into, first_into: As above.
-        halves, first_half: Where p goes, rounded to bfloat16; of size 0 if nobody reads it.
-        sums, place: Where the vectors of the row begin: the sums of p and of p t, and these.
+        scores, count: The `Start` of the scores, whole pairs of vectors; -inf is hidden.
+        powers, wanted: The weights, and what is wanted of them.
+        into: The `Start` of the weights if they are kept, which may be that of the scores.
+        halves: That of the weights, rounded to bfloat16; of no numbers if nobody reads them.
+        sums: That of the vectors of the row: the sums of p and of p t, and those of `wanted`.
     """
-    of = SINGLE if numbers.dtype == types.float32 else DOUBLE
-    given = (numbers, first, count, factor, top, position, kept, far, raised, into, first_into)
-    signature = types.void(*given, halves, first_half, sums, place)
+    signature = types.void(scores, count, powers, wanted, into, halves, sums)
 
     def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        start, many, *starts = places_of(context, builder, sig, arguments, (1, 2, 10, 12, 14))
-        row = Row(context, builder, sig.args[0], arguments[0], start)
-        target, half, held = (
-            Row(context, builder, sig.args[n], arguments[n], one)
-            for n, one in zip((9, 11, 13), starts, strict=True)
+        (many,) = places_of(context, builder, sig, arguments, (1,))
+        row, target, half, held = (
+            Row.of(context, builder, sig.args[n], arguments[n]) for n in (0, 4, 5, 6)
         )
-        factors, tops, distance = (
-            row.splat(context.cast(builder, arguments[n], sig.args[n], numbers.dtype))
-            for n in (3, 4, 5)
+        factor, top, distance = (
+            row.splat(context.cast(builder, value, kind, row.dtype))
+            for value, kind in zip(
+                cgutils.unpack_tuple(builder, arguments[2]), powers.types, strict=True
+            )
         )
-        lanes = ir.Constant(row.vector, [float(lane) for lane in range(row.lanes)])
-        distance = builder.fsub(distance, lanes)
-        zeros = constant(row.vector, 0.0)
-
-        def multiply_add(a: Any, b: Any, c: Any) -> Any:
-            return builder.fadd(builder.fmul(a, b, flags=STRICT), c, flags=STRICT)
-
-        def emit(*, halved: bool, kept: bool, far: bool, raised: bool) -> None:
-            kinds = [TOTALS, LOGS, *[FAR] * far, *[MAXIMA] * raised]
-            lowest = constant(row.vector, -math.inf)
-            values = [held.load(PLACE(kind * row.lanes), row.vector) for kind in kinds]
-            values += [lowest if kind == MAXIMA else zeros for kind in kinds]
-
-            def body(at: Any, values: list[Any]) -> list[Any]:
-                nexts, weights = [], []
-                *values, away = values
-                for n in range(2):
-                    one = dict(zip(kinds, values[n * len(kinds) :], strict=False))
-                    spot = builder.add(at, PLACE(n * row.lanes))
-                    x = row.load(spot, row.vector)
-                    t = builder.fsub(builder.fmul(x, factors, flags=STRICT), tops, flags=STRICT)
-                    p, is_some = power_of_two(builder, of, t)
-                    weights.append(p)
-                    one[TOTALS] = builder.fadd(one[TOTALS], p, flags=STRICT)
-                    # Where p is 0, t may be -inf.
-                    by_log = multiply_add(p, t, one[LOGS])
-                    one[LOGS] = builder.select(is_some, by_log, one[LOGS])
-                    if far:
-                        size = row.absolute(away)
-                        one[FAR] = multiply_add(p, size, one[FAR])
-                        away = builder.fsub(away, constant(row.vector, float(row.lanes)))
-                    if raised:
-                        one[MAXIMA] = _larger(builder, x, one[MAXIMA])
-                    if kept:
-                        target.store(p, spot)
-                    nexts += [one[kind] for kind in kinds]
-                if halved:
-                    half.store(rounded_pair(builder, *weights), at)
-                return [*nexts, away]
-
-            _, values = steps(builder, PLACE(0), many, 2 * row.lanes, [*values, distance], body)
-            for n, kind in enumerate(kinds):
-                one, other = values[n], values[n + len(kinds)]
-                whole = _larger(builder, one, other) if kind == MAXIMA else builder.fadd(one, other)
-                held.store(whole, PLACE(kind * row.lanes))
-
-        flags = [("kept", arguments[6]), ("far", arguments[7])]
-        if MATRIX_TILES and numbers.dtype == types.float32:
-            flags = [("halved", builder.not_(half.is_empty)), *flags]
-        for chosen in _each_way(builder, [*flags, ("raised", arguments[8])]):
-            emit(**{"halved": False} | chosen)
+        flags = list(zip(Wanted._fields, cgutils.unpack_tuple(builder, arguments[3]), strict=True))
+        if MATRIX_TILES and row.dtype == types.float32:
+            flags.insert(0, ("halved", builder.not_(half.is_empty)))
+        for chosen in _each_way(builder, flags):
+            weighing = _Weighing(row, target, half, held, **{"halved": False} | chosen)
+            weighing.emit(many, factor, top, distance)
         return context.get_dummy_value()
 
     return signature, code
+
+
+class _Weighing:
+    """The code that weighs a row, for one choice of what is wanted.
+
+    Args:
+        row, target, half, held: Scores, weights, rounded weights, and the vectors of the row.
+        halved, kept, far, raised: Whether weights are rounded, and as of `Wanted`.
+    """
+
+    def __init__(
+        self,
+        row: Row,
+        target: Row,
+        half: Row,
+        held: Row,
+        *,
+        halved: bool,
+        kept: bool,
+        far: bool,
+        raised: bool,
+    ) -> None:
+        self.builder, self.row = row.builder, row
+        self.target, self.half, self.held = target, half, held
+        self.halved, self.kept = halved, kept
+        # What the row sums up, by two vectors each.
+        self.kinds = [TOTALS, LOGS, *[FAR] * far, *[MAXIMA] * raised]
+
+    def emit(self, many: Any, factor: Any, top: Any, distance: Any) -> None:
+        """Weigh `many` scores, and add to what the row has summed up."""
+        builder, row = self.builder, self.row
+        held = [self.held.load(PLACE(kind * row.lanes), row.vector) for kind in self.kinds]
+        lowest, zeros = constant(row.vector, -math.inf), constant(row.vector, 0.0)
+        held += [lowest if kind == MAXIMA else zeros for kind in self.kinds]
+        lanes = ir.Constant(row.vector, [float(lane) for lane in range(row.lanes)])
+
+        def body(at: Any, values: list[Any]) -> list[Any]:
+            *values, away = values
+            weights, nexts = [], []
+            for n in range(2):
+                one = dict(zip(self.kinds, values[n * len(self.kinds) :], strict=False))
+                spot = builder.add(at, PLACE(n * row.lanes))
+                weights.append(self._weigh(spot, factor, top, away, one))
+                if FAR in self.kinds:
+                    away = builder.fsub(away, constant(row.vector, float(row.lanes)))
+                nexts += [one[kind] for kind in self.kinds]
+            if self.halved:
+                self.half.store(rounded_pair(builder, *weights), at)
+            return [*nexts, away]
+
+        start = [*held, builder.fsub(distance, lanes)]
+        _, values = steps(builder, PLACE(0), many, 2 * row.lanes, start, body)
+        for n, kind in enumerate(self.kinds):
+            one, other = values[n], values[n + len(self.kinds)]
+            whole = _larger(builder, one, other) if kind == MAXIMA else builder.fadd(one, other)
+            self.held.store(whole, PLACE(kind * row.lanes))
+
+    def _weigh(self, spot: Any, factor: Any, top: Any, away: Any, sums: dict[int, Any]) -> Any:
+        """Return the weights of a vector of scores, and add them to the sums by kind."""
+        builder, row = self.builder, self.row
+        x = row.load(spot, row.vector)
+        t = builder.fsub(builder.fmul(x, factor, flags=STRICT), top, flags=STRICT)
+        p, is_some = power_of_two(builder, SINGLE if row.bytes == 4 else DOUBLE, t)
+        sums[TOTALS] = builder.fadd(sums[TOTALS], p, flags=STRICT)
+        # Where p is 0, t may be -inf.
+        by_log = self._multiply_add(p, t, sums[LOGS])
+        sums[LOGS] = builder.select(is_some, by_log, sums[LOGS])
+        if FAR in sums:
+            sums[FAR] = self._multiply_add(p, row.absolute(away), sums[FAR])
+        if MAXIMA in sums:
+            sums[MAXIMA] = _larger(builder, x, sums[MAXIMA])
+        if self.kept:
+            self.target.store(p, spot)
+        return p
+
+    def _multiply_add(self, a: Any, b: Any, c: Any) -> Any:
+        return self.builder.fadd(self.builder.fmul(a, b, flags=STRICT), c, flags=STRICT)
 
 
 def _each_way(builder: Any, flags: Sequence[tuple[str, Any]]) -> Iterator[dict[str, bool]]:

@@ -87,105 +87,35 @@ def largest_of(typing_context: Any, numbers: Any, first: Any, count: Any) -> Any
 def weights_of(
     typing_context: Any,  # noqa: ARG001 - Numba's protocol
     numbers: Any,
-    first: Any,
-    count: Any,
     factor: Any,
     top: Any,
     least: Any,
     kept: Any,
     halves: Any,
-    first_half: Any,
 ) -> Any:
     """Replace each x by e^y for y = factor · x - top, and return the sums of e^y and of y e^y.
 
     A y below `least` counts as `least`. A row takes the same additions wherever it begins, and none
-    of them one by one if it fills a vector. The x are `count` numbers of a flat array from a place
-    on. The results go to `halves`, rounded to bfloat16, if that is not empty; x itself is replaced
-    if it is to be `kept`.
+    of them one by one if it fills a vector. The results go to `halves`, rounded to bfloat16, if
+    that is not empty; x itself is replaced if it is to be `kept`.
     """
-    of = SINGLE if numbers.dtype == types.float32 else DOUBLE
-    signature = types.UniTuple(numbers.dtype, 2)(
-        numbers, first, count, factor, top, least, kept, halves, first_half
-    )
+    signature = types.UniTuple(numbers.dtype, 2)(numbers, factor, top, least, kept, halves)
 
     def code(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        start, many, start_half = places_of(context, builder, sig, arguments, (1, 2, 8))
-        row = Row(context, builder, sig.args[0], arguments[0], start)
+        row = Row(context, builder, sig.args[0], arguments[0], PLACE(0))
+        half = Row(context, builder, sig.args[5], arguments[5], PLACE(0))
         parts = [
             context.cast(builder, value, kind, numbers.dtype)
-            for value, kind in zip(arguments[3:6], sig.args[3:6], strict=True)
+            for value, kind in zip(arguments[1:4], sig.args[1:4], strict=True)
         ]
-        half = Row(context, builder, sig.args[7], arguments[7], start_half)
-        is_rounded = builder.not_(half.is_empty)
-
-        def store(weights: list[tuple[Any, Any]]) -> None:
-            with builder.if_then(arguments[6]):
-                for p, place in weights:
-                    row.store(p, place)
-            if not MATRIX_TILES or numbers.dtype != types.float32:
-                return
-            with builder.if_then(is_rounded):
-                while len(weights) > 1:
-                    (low, place), (high, _), *weights = weights
-                    half.store(rounded_pair(builder, low, high), place)
-                for p, place in weights:
-                    bits = rounded(builder, p if p.type == row.vector else row.splat(p))
-                    if p.type != row.vector:
-                        bits = builder.extract_element(bits, ir.IntType(32)(0))
-                    half.store(bits, place)
-
-        wide_parts = [row.splat(one) for one in parts]
-
-        def plus(a: Any, b: Any) -> Any:
-            return builder.fadd(a, b, flags=STRICT)
-
-        def weight(x: Any) -> tuple[Any, Any]:
-            factor, top, least = wide_parts if x.type == row.vector else parts
-            y = builder.fsub(builder.fmul(x, factor, flags=STRICT), top, flags=STRICT)
-            y = builder.select(builder.fcmp_ordered("<", y, least), least, y)
-            p = exponential_of(builder, of, y)
-            return p, builder.fmul(p, y, flags=STRICT)
-
-        def step(kind: ir.Type) -> Callable[[Any, list[Any]], list[Any]]:
-            def body(at: Any, sums: list[Any]) -> list[Any]:
-                nexts, weights = [], []
-                for n in range(0, len(sums), 2):
-                    place = builder.add(at, PLACE(n // 2 * row.lanes))
-                    p, by_log = weight(row.load(place, kind))
-                    weights.append((p, place))
-                    nexts += [plus(sums[n], p), plus(sums[n + 1], by_log)]
-                store(weights)
-                return nexts
-
-            return body
-
-        zero, zeros = ir.Constant(row.real, 0.0), constant(row.vector, 0.0)
-        is_wide = builder.icmp_signed(">=", many, PLACE(row.lanes))
+        exponentials = _Exponentials(row, half, parts, arguments[4])
+        is_wide = builder.icmp_signed(">=", row.length, PLACE(row.lanes))
         with builder.if_else(is_wide) as (wide, narrow):
             with wide:
-                # The last vector overlaps the one before, whose numbers are replaced by then.
-                last = builder.sub(many, PLACE(row.lanes))
-                left = row.load(last, row.vector)
-                vectors = step(row.vector)
-                place, sums = steps(builder, PLACE(0), many, 4 * row.lanes, [zeros] * 8, vectors)
-                sums = [plus(plus(*sums[n::4]), plus(*sums[n + 2 :: 4])) for n in (0, 1)]
-                place, sums = steps(builder, place, many, row.lanes, sums, vectors)
-                p, by_log = weight(left)
-                store([(p, last)])
-                kind = ir.VectorType(ir.IntType(32), row.lanes)
-                done = builder.trunc(builder.sub(place, last), ir.IntType(32))
-                undefined = ir.Constant(kind, ir.Undefined)
-                first = builder.insert_element(undefined, done, ir.IntType(32)(0))
-                done = builder.shuffle_vector(first, undefined, constant(kind, 0))
-                lanes = ir.Constant(kind, list(range(row.lanes)))
-                is_new = builder.icmp_signed(">=", lanes, done)
-                of_wide = [
-                    row.reduced(plus(total, builder.select(is_new, one, zeros)), plus)
-                    for total, one in zip(sums, (p, by_log), strict=True)
-                ]
+                of_wide = exponentials.in_vectors()
                 from_wide = builder.block
             with narrow:
-                _, of_narrow = steps(builder, PLACE(0), many, 1, [zero, zero], step(row.real))
+                of_narrow = exponentials.one_by_one()
                 from_narrow = builder.block
         results = []
         for one, other in zip(of_wide, of_narrow, strict=True):
@@ -195,6 +125,100 @@ def weights_of(
         return context.make_tuple(builder, sig.return_type, results)
 
     return signature, code
+
+
+class _Exponentials:
+    """The code of `weights_of`.
+
+    Args:
+        row, half: The numbers, and where they go rounded.
+        parts: The factor, what is subtracted, and the least y.
+        is_kept: Whether the numbers are replaced.
+    """
+
+    def __init__(self, row: Row, half: Row, parts: list[Any], is_kept: Any) -> None:
+        self.builder, self.row, self.half, self.is_kept = row.builder, row, half, is_kept
+        self._parts, self._wide_parts = parts, [row.splat(one) for one in parts]
+
+    def in_vectors(self) -> list[Any]:
+        """Replace the numbers of a row that fills a vector, and return the sums."""
+        builder, row = self.builder, self.row
+        # The last vector overlaps the one before, whose numbers are replaced by then.
+        last = builder.sub(row.length, PLACE(row.lanes))
+        left = row.load(last, row.vector)
+        step, zeros = self._step(row.vector), constant(row.vector, 0.0)
+        place, sums = steps(builder, PLACE(0), row.length, 4 * row.lanes, [zeros] * 8, step)
+        sums = [self._plus(self._plus(*sums[n::4]), self._plus(*sums[n + 2 :: 4])) for n in (0, 1)]
+        place, sums = steps(builder, place, row.length, row.lanes, sums, step)
+        p, by_log = self._weight(left)
+        self._store([(p, last)])
+        is_new = self._lanes_from(builder.sub(place, last))
+        return [
+            row.reduced(self._plus(total, builder.select(is_new, one, zeros)), self._plus)
+            for total, one in zip(sums, (p, by_log), strict=True)
+        ]
+
+    def one_by_one(self) -> list[Any]:
+        """Replace the few numbers of a row, and return the sums."""
+        row, zero = self.row, ir.Constant(self.row.real, 0.0)
+        step = self._step(row.real)
+        return steps(self.builder, PLACE(0), row.length, 1, [zero, zero], step)[1]
+
+    def _step(self, kind: ir.Type) -> Callable[[Any, list[Any]], list[Any]]:
+        """Return what replaces a number or some vectors, and adds to two sums of each."""
+
+        def step(at: Any, sums: list[Any]) -> list[Any]:
+            nexts, weights = [], []
+            for n in range(0, len(sums), 2):
+                place = self.builder.add(at, PLACE(n // 2 * self.row.lanes))
+                p, by_log = self._weight(self.row.load(place, kind))
+                weights.append((p, place))
+                nexts += [self._plus(sums[n], p), self._plus(sums[n + 1], by_log)]
+            self._store(weights)
+            return nexts
+
+        return step
+
+    def _weight(self, x: Any) -> tuple[Any, Any]:
+        """Return e^y and y e^y."""
+        builder, row = self.builder, self.row
+        factor, top, least = self._wide_parts if x.type == row.vector else self._parts
+        y = builder.fsub(builder.fmul(x, factor, flags=STRICT), top, flags=STRICT)
+        y = builder.select(builder.fcmp_ordered("<", y, least), least, y)
+        p = exponential_of(builder, SINGLE if row.bytes == 4 else DOUBLE, y)
+        return p, builder.fmul(p, y, flags=STRICT)
+
+    def _store(self, weights: list[tuple[Any, Any]]) -> None:
+        """Write weights to their places, and rounded."""
+        builder, row, half = self.builder, self.row, self.half
+        with builder.if_then(self.is_kept):
+            for p, place in weights:
+                row.store(p, place)
+        if not MATRIX_TILES or row.dtype != types.float32:
+            return
+        with builder.if_then(builder.not_(half.is_empty)):
+            while len(weights) > 1:
+                (low, place), (high, _), *weights = weights
+                half.store(rounded_pair(builder, low, high), place)
+            for p, place in weights:
+                bits = rounded(builder, p if p.type == row.vector else row.splat(p))
+                if p.type != row.vector:
+                    bits = builder.extract_element(bits, ir.IntType(32)(0))
+                half.store(bits, place)
+
+    def _lanes_from(self, first: Any) -> Any:
+        """Return which lanes of a vector come from a place on."""
+        builder = self.builder
+        kind = ir.VectorType(ir.IntType(32), self.row.lanes)
+        undefined = ir.Constant(kind, ir.Undefined)
+        first = builder.trunc(first, ir.IntType(32))
+        one = builder.insert_element(undefined, first, ir.IntType(32)(0))
+        firsts = builder.shuffle_vector(one, undefined, constant(kind, 0))
+        lanes = ir.Constant(kind, list(range(self.row.lanes)))
+        return builder.icmp_signed(">=", lanes, firsts)
+
+    def _plus(self, a: Any, b: Any) -> Any:
+        return self.builder.fadd(a, b, flags=STRICT)
 
 
 @intrinsic
@@ -332,18 +356,17 @@ SMALL = 64.0
 
 
 @kernel
-def weigh(scores, scale, first, first_key, bounds, sink, keyed, kept, halves, rows):
+def weigh(scores, scale, block, bounds, sink, halves, rows):
     """Turn the scores s of each row into exp(s - max), and sum over them.
 
     Args:
         scores: `[queries, keys]`, in place; 0 outside of what a row sees.
         scale: What still multiplies the scores, above 0.
-        first, first_key: The query of the first row and the key of the first column.
+        block: The first query and key, whether the result replaces the scores, and whether the key
+            of the maximum is recorded.
         bounds: The first key that each query sees, and the one after the last, `[2, queries]` of
             all queries; -inf between them hides, too.
         sink: A score without a key, -inf if there is none.
-        keyed: Whether the key of the maximum is recorded.
-        kept: Whether the result replaces the scores.
         halves: The result, rounded to bfloat16, flat; of size 0 where nobody reads it.
         rows: The statistics of each row but the distances, `[9, queries]` of all queries. FACTOR
             turns the scores, as they are left here, into weights.
@@ -351,8 +374,9 @@ def weigh(scores, scale, first, first_key, bounds, sink, keyed, kept, halves, ro
     real = scores.dtype.type
     zero, one, nothing = real(0), real(1), real(-np.inf)
     least = real(-88.0) if scores.itemsize == 4 else real(-709.0)
+    first_key = block.start
     for i in range(len(scores)):
-        at = first + i
+        at = block.first + i
         start, stop = bounds[0, at] - first_key, bounds[1, at] - first_key
         start, stop = (start, stop) if start < stop else (0, 0)
         row = scores[i, start:stop]
@@ -385,7 +409,7 @@ def weigh(scores, scale, first, first_key, bounds, sink, keyed, kept, halves, ro
                 infinite = infinite and row[j] == row[j]
 
         key = -1
-        if keyed:
+        if block.keyed:
             key = place_of(largest, row, 0, len(row))
             key = -1 if key == len(row) else key + start + first_key
 
@@ -396,7 +420,7 @@ def weigh(scores, scale, first, first_key, bounds, sink, keyed, kept, halves, ro
             for j in range(len(row)):
                 row[j] *= scale
         top = max(largest, sink)
-        total, by_log = weights_of(row, 0, len(row), factor, top, least, kept, half, 0)
+        total, by_log = weights_of(row, factor, top, least, block.kept, half)
         whole = total
         if sink != -np.inf:
             whole += real(np.exp(sink - top))
