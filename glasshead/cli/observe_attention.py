@@ -27,6 +27,7 @@ from glasshead.cli.observe_tables import (
 )
 from glasshead.cli.statistic_options import StatisticOption, default_statistics
 from glasshead.drawing import Block, Document, Note, Paragraph, Table, number
+from glasshead.drawing.printable import visible
 from glasshead.explanation.choices import quoted
 from glasshead.explanation.embeddings import GENERATED_SEED
 from glasshead.explanation.explain_trace import Sentence, VectorSource
@@ -196,17 +197,42 @@ def observed(
 
 
 def report(observed: ObservedAttention, head: int | None) -> Document:
-    """Report the plan, the statistics of each head, the keys that receive most, and the map.
+    """Report the key that receives most, the plan, the statistics of each head, and the map.
 
     Args:
         observed: The observation.
         head: Head whose keys and map are drawn; None: the mean over all heads.
     """
-    blocks: list[Block] = [Paragraph(_inputs(observed)), Paragraph(_plan(observed))]
+    blocks: list[Block] = [*_finding(observed, head)]
+    blocks += [Paragraph(_inputs(observed)), Paragraph(_plan(observed))]
     if observed.subject.note is not None:
         blocks.append(Note(observed.subject.note))
     blocks += [*_statistics(observed), *_receiving(observed, head), _map(observed, head)]
     return Document(blocks, title=Message("The attention of {text}", text=observed.subject.title))
+
+
+def _finding(observed: ObservedAttention, head: int | None) -> Iterator[Paragraph]:
+    """Name the key that receives most, if that was requested."""
+    received = _received(observed, head)
+    if received is None or not (total := float(received.sum())):
+        return
+    key = int(received.argmax())
+    tokens = observed.subject.tokens
+    yield Paragraph(
+        Message(
+            "The key that receives the most attention, {whose}: {key}, with {share} %.",
+            whose=_whose(observed, head),
+            key=f"{key}" if tokens is None else f"{visible(tokens[key])} ({key})",
+            share=number(100 * float(received[key]) / total, 3),
+        )
+    )
+
+
+def _received(observed: ObservedAttention, head: int | None) -> Float[Tensor, " keys"] | None:
+    """Return the mass that keys receive; None if that was not requested."""
+    statistics = observed.seen.statistics
+    name = next((n for n, one in statistics.items() if isinstance(one, Received)), None)
+    return None if name is None else observed.of_heads(observed.seen[name], head)
 
 
 def _inputs(observed: ObservedAttention) -> str:
@@ -307,12 +333,11 @@ def _spread(numbers: Tensor) -> list[str]:
 
 def _receiving(observed: ObservedAttention, head: int | None) -> Iterator[Table]:
     """Yield a table of the keys that receive most, if that statistic was requested."""
-    statistics = observed.seen.statistics
-    name = next((n for n, one in statistics.items() if isinstance(one, Received)), None)
-    if name is None:
+    received = _received(observed, head)
+    if received is None:
         return
     yield receiving_table(
-        observed.of_heads(observed.seen[name], head),
+        received,
         observed.subject.tokens,
         Message(
             "Keys that receive the most attention, {whose}; each query gives 1 in total, and "

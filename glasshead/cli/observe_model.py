@@ -167,11 +167,12 @@ def _names(observed: ObservedModel) -> dict[str, str]:
 
 
 def report(observed: ObservedModel) -> Document:
-    """Report the chunks, each statistic of all layers and heads, and the map of the choice.
+    """Report the heads with extremes, each statistic of all layers and heads, and a map.
 
     Files are named without their folders, as the report is also a page for others.
     """
     short = {what: titled(name) for what, name in _names(observed).items()}
+    findings: list[Block] = []
     blocks: list[Block] = [Paragraph(_inputs(observed)), *_notes(observed)]
     for one in observed.asked:
         statistic, value = observed.result.statistics[one.name], observed.values[one.name]
@@ -187,10 +188,12 @@ def report(observed: ObservedModel) -> Document:
         elif isinstance(statistic, Received):
             blocks += _received(observed, one, value)
         else:
-            blocks += _heads(one, statistic, value)
+            blocks.append(_heads(one, statistic, value))
+            findings += _extremes(one, value)
     if MAP in observed.values:
         blocks.append(_map(observed))
-    return Document(blocks, title=Message("The attention of {model} over {text}", **short))
+    title = Message("The attention of {model} over {text}", **short)
+    return Document([*findings, *blocks], title=title)
 
 
 def _inputs(observed: ObservedModel) -> str:
@@ -275,15 +278,19 @@ def omitted(pieces: ChunkCounts, reader: Reader) -> list[str]:
 
 def _heads(
     one: StatisticOption, statistic: Statistic, value: Float[Tensor, "layers heads"]
-) -> Iterator[Block]:
-    """Tabulate a statistic by layer and head, and name its extremes."""
+) -> HeadsTable:
+    """Tabulate a statistic by layer and head."""
     of = Message("mean over all tokens")
     if isinstance(statistic, MaxScore):
         of = Message("the largest of all pieces")
     caption = Message(
         "{label}, {unit}: {of}", label=one.written, unit=Message(statistic.unit), of=of
     )
-    yield HeadsTable(value.tolist(), caption)
+    return HeadsTable(value.tolist(), caption)
+
+
+def _extremes(one: StatisticOption, value: Float[Tensor, "layers heads"]) -> Iterator[Paragraph]:
+    """Name the heads with the smallest and the largest value of a statistic."""
     if value.numel() > 1:
         least, largest = (_place(value, int(at)) for at in (value.argmin(), value.argmax()))
         yield Paragraph(

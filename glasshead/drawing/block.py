@@ -90,6 +90,9 @@ class Words:
     table: str = _("Table")
     heat_map: str = _("Heat map")
     formula: str = _("Formula")
+    code: str = _("Code")
+    copy: str = _("Copy")
+    copied: str = _("Copied")
 
     def __post_init__(self) -> None:
         for field in fields(self):

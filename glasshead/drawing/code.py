@@ -40,10 +40,14 @@ class Code(Block):
                 yield Text(" " * margin + drawn, no_wrap=True, overflow="ignore")
 
     def html(self, words: Words = ENGLISH) -> str:
-        """Draw the lines as `pre`, in a frame that scrolls sideways."""
+        """Draw the lines as `pre`, in a frame that scrolls sideways, and a button that copies them.
+
+        The button is hidden where no script of a page shows it, as in a notebook.
+        """
         lines = (part for given in self.text.split("\n") for part in broken(given, _PAGE))
         code = Markup("\n").join(map(printable, lines))
-        return rendered("formula.html", label=words.formula, lines=code)
+        phrases = {"label": words.code, "copy": words.copy, "copied": words.copied}
+        return rendered("code.html", lines=code, **phrases)
 
 
 def broken(code: str, room: int, indent: str = "") -> list[str]:

@@ -347,7 +347,7 @@ class Drawn(ABC):
         return self.document().text(width)
 
     def html(self) -> str:
-        """Return a self-contained HTML page, without scripts."""
+        """Return a self-contained HTML page, whose only script copies code, if it has some."""
         return self.document().html()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -143,15 +143,16 @@ def _rgb(lightness: float, chroma: float, hue: float) -> Color:
 
 
 def page(body: str, title: str, language: str) -> str:
-    """Return a whole page in one file: no script, no font or picture from elsewhere.
+    """Return a whole page in one file: no font, picture or script from elsewhere.
 
     Args:
-        body: The HTML of the blocks.
+        body: The HTML of the blocks. If it has code, a script of the page copies it.
         title: The title of the window, as plain text.
         language: The language of the text, as in HTML's `lang`.
     """
-    sheet = paper() + style()
-    return rendered("page.html", body=body, title=title, language=language, style=sheet) + "\n"
+    sheet, script = paper() + style(), _file("copy.js") if 'class="copy"' in body else None
+    content = {"body": body, "title": title, "language": language, "style": sheet}
+    return rendered("page.html", **content, script=script) + "\n"
 
 
 def fragment(body: str, language: str | None = None) -> str:
@@ -198,10 +199,13 @@ def style(root: str = ".glasshead") -> str:
     Args:
         root: What the rules begin with, but those of colors.
     """
-    sheet = files("glasshead.drawing").joinpath("page.css").read_text(encoding="utf-8")
-    sheet = sheet.replace(".glasshead", root)
+    sheet = _file("page.css").replace(".glasshead", root)
     dark = _levels(dark=True)
     return f"{sheet}{_levels()}@media (prefers-color-scheme: dark) {{\n{dark}}}\n"
+
+
+def _file(name: str) -> str:
+    return files("glasshead.drawing").joinpath(name).read_text(encoding="utf-8")
 
 
 def ramp(*, dark: bool = False) -> str:

@@ -56,6 +56,9 @@ def test_the_worked_example_and_any_text_are_observed(command):
     outcome = command("observe")
     assert (outcome.code, outcome.err) == (0, "")
     assert "The attention of Hello shiny sun" in outcome.out
+    out = " ".join(outcome.out.split())
+    found = "The key that receives the most attention, of the one head: shiny (1), with 36.7 %."
+    assert out.index(found) < out.index("Heads: 1 (key heads: 1)")
     assert "queries: 3; keys: 3; dimension: 3" in outcome.out
     assert re.search(r"Engine: \w+; passes over the scores: \d; [\d.]+ MB beyond", outcome.out)
     outcome = command("observe", TEXT, "--mask", "causal")

@@ -124,6 +124,8 @@ def test_the_extremes_are_named_with_their_place(command, place):
         layer, head = divmod(int(at), HEADS)
         (said,) = re.findall(rf"{word} ([\d.e-]+), in layer {layer}, head {head}", out)
         assert float(said) == pytest.approx(found[layer, head].item(), abs=1e-3)
+    # The finding comes first.
+    assert out.index("Smallest entropy:") < out.index("Layers: 2;")
 
 
 def test_what_is_saved_is_named_by_layer_and_statistic(command, place):

@@ -4,6 +4,7 @@ import io
 import re
 import subprocess
 import sys
+from contextlib import closing
 from html.parser import HTMLParser
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from accessibility import violations
 from glasshead.drawing import (
     Document,
     Formula,
@@ -24,6 +26,7 @@ from glasshead.drawing import (
     Words,
     printable,
 )
+from glasshead.drawing.code import Code
 from glasshead.drawing.page import contrast, style
 from glasshead.drawing.printable import collapse
 from hypothesis_profiles import examples
@@ -261,3 +264,21 @@ def test_bands_that_are_wide_stand_upright_on_a_telephone(browser):
     page.set_viewport_size({"width": 1280, "height": 700})
     assert (tall.is_visible(), wide.is_visible()) == (False, True)
     page.close()
+
+
+def test_a_button_copies_the_code_of_a_page_and_of_no_notebook(browser, tmp_path):
+    code = (
+        "mask = gh.causal()\nF.scaled_dot_product_attention(query, key, value, attn_mask=mask < 1)"
+    )
+    document = Document([Code(code)], title="Code")
+    assert "<script" not in document._repr_html_()
+    assert "<script" not in Document([Paragraph('class="copy"')], title="None").html()
+    file = tmp_path / "page.html"
+    file.write_text(document.html(), encoding="utf-8")
+    with closing(browser.new_context(permissions=["clipboard-read"])) as context:
+        page = context.new_page()
+        page.goto(file.as_uri())
+        page.get_by_role("button", name="Copy").press("Enter")
+        page.get_by_role("button", name="Copied").wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == code
+        assert violations(page) == []
