@@ -312,4 +312,4 @@ def test_a_finished_watch_does_not_keep_the_model_alive(keep):
     del model
     gc.collect()
     assert gone() is None
-    assert seen["rule"].entropy.isfinite().all()
+    assert seen["own"].entropy.isfinite().all()

@@ -2,7 +2,7 @@
 
 Most are functions that each modeling file of transformers has under the same name, and that run the
 kernel of another library where it is installed. They are patched in the files of a model's classes.
-A gated recurrence and lightning attention are methods, which are patched in these classes.
+Gated recurrences, lightning attention and mLSTMs are methods, which are patched in their classes.
 """
 
 import inspect
@@ -21,6 +21,7 @@ from glasshead.watching.mixers.kinds import (
     FUNCTIONS,
     GATED_CHANNELS,
     LIGHTNING,
+    MATRIX_MEMORY,
     Kind,
     Mix,
 )
@@ -28,8 +29,10 @@ from glasshead.watching.module_calls import calls_on_stack
 from glasshead.watching.watcher import Watcher
 
 _Function = Callable[..., Any]
-# The method of a class that scans, and the parts of a module of lightning attention.
+# The method of a class that scans, and the parts of a module of lightning attention, or of the
+# kernels of an mLSTM.
 _SCAN = "_rnn_scan"
+_KERNELS = {"chunkwise_kernel_fn", "sequence_kernel_fn", "step_kernel_fn"}
 _PARTS = {"qkv_proj", "norm", "slope_rate", "head_dim", "num_attention_heads"}
 
 
@@ -55,6 +58,8 @@ def mixer_kernels(modules: Iterable[nn.Module]) -> list[Patch]:
             patches.append(Patch(kind, _SCAN, _scan))
         if all(hasattr(module, part) for part in _PARTS):
             patches.append(Patch(kind, "forward", _lightning))
+        if all(hasattr(module, part) for part in _KERNELS):
+            patches.append(Patch(kind, "forward", _memory))
     return patches
 
 
@@ -110,6 +115,21 @@ def _scan(session: Session, original: _Function, module: nn.Module, /, **given: 
     if _watches(session):
         session.record_mixing()
         _observe(session, GATED_CHANNELS, given, output)
+    return output
+
+
+def _memory(
+    session: Session, original: _Function, module: Any, /, *inputs: Any, **named: Any
+) -> Any:
+    """Run the kernels of an mLSTM, and let the watchers observe them."""
+    if not _watches(session):
+        return original(module, *inputs, **named)
+    given = _by_name(original, (module, *inputs), named) | {"eps": module.config.eps}
+    # A cache writes to its states.
+    states = {name: one for name, one in given.items() if name.endswith("_initial")}
+    given |= {name: None if one is None else one.detach().clone() for name, one in states.items()}
+    output = original(module, *inputs, **named)
+    _observe(session, MATRIX_MEMORY, given, output)
     return output
 
 

@@ -250,6 +250,47 @@ def weighted_key_values(given: _Given, output: Any) -> Mix:
     )
 
 
+def matrix_memory(given: _Given, output: Any) -> Mix:
+    """Read an mLSTM: linear attention with exponential gates, divided by the sum of its weights.
+
+    The sum is at least 1 in magnitude. Numerator and sum are kept relative to the largest exponent
+    so far, as the kernels keep them.
+
+    Source: Beck et al. 2024 (xLSTM), equations 19 to 27.
+    """
+    query, key, value = (given[name].float() for name in ("query", "key", "value"))
+    gain, kept = given["igate"].float(), F.logsigmoid(given["fgate"].float())
+    made, left = _split(output)
+    state, below, top = (given.get(f"{name}_initial") for name in "cnm")
+    largest = [torch.zeros_like(gain[..., 0]) if top is None else top[..., 0].float()]
+    for place in range(gain.shape[-1]):
+        largest.append(torch.maximum(largest[-1] + kept[..., place], gain[..., place]))
+    exponents = torch.stack(largest, -1).unsqueeze(-1)
+    before, after = exponents[:, :, :-1], exponents[:, :, 1:]
+    summed = Recurrence(
+        query=query * query.shape[-1] ** -0.5,
+        key=key,
+        gain=(gain.unsqueeze(-1) - after).exp(),
+        decay=kept.unsqueeze(-1) + before - after,
+    )
+    # A cache begins with zeros.
+    if state is None or not bool(state.any()):
+        state = below = None
+    sums = summed.scan(
+        torch.ones_like(value[..., :1]),
+        state=None if below is None else below.float().unsqueeze(-1),
+    )
+    sums = sums.abs().maximum((-after).exp()) + given["eps"]
+    return Mix(
+        replace(summed, query=summed.query / sums),
+        value,
+        made.float(),
+        state=None if state is None else state.float(),
+        given=state,
+        left=None if left is None else left[0],
+    )
+
+
 def gated_channels(given: _Given, output: Any) -> Mix:
     """Read a real-gated linear recurrent unit, of which each channel is a head.
 
@@ -327,6 +368,7 @@ def _last(values: Tensor, taps: Tensor) -> Tensor:
 DELTA, KIMI, MAMBA, MAMBA_2 = "gated delta rule", "Kimi delta attention", "Mamba", "Mamba-2"
 CONVOLUTION = "short convolution"
 LIGHTNING = Kind("lightning attention", lightning)
+MATRIX_MEMORY = Kind("mLSTM", matrix_memory, outer=1)
 GATED_CHANNELS = Kind("RG-LRU", gated_channels, channels=True, outer=1)
 
 # The functions that the modules of transformers call, by name.

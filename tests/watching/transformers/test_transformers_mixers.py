@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[3]
 LENGTH = 11
 # What generates in two ways that transformers itself computes differently.
 _DIFFERS = ("Bamba", "MiniMax")
-_JOINED = [name for name in FAMILIES if name not in _DIFFERS]
+# It has no language model of text alone.
+_JOINED = [name for name in FAMILIES if name not in (*_DIFFERS, "Glm5NextText")]
 
 
 def tokens(rows=2):
@@ -44,9 +45,9 @@ def mixers(seen):
 def test_each_mixer_is_observed_by_its_kind_and_changes_no_bit(name):
     _, modules, kind = FAMILIES[name]
     with torch.no_grad():
-        expected = built(name)(tokens(), use_cache=False).logits
+        expected = built(name)(tokens(), use_cache=False)[0]
     seen, output = watched(name, tokens(), gh.Received())
-    assert torch.equal(output.logits, expected)
+    assert torch.equal(output[0], expected)
     found = mixers(seen)
     assert [one.split("layers.")[-1].split("blocks.")[-1] for one in found] == modules
     assert {one.kind for one in found.values()} == {kind}
@@ -75,6 +76,30 @@ def test_a_text_that_grows_by_generation_has_the_rows_of_the_whole_text(name):
         limit = 2e-4 * float(expected.abs().max())
         torch.testing.assert_close(grown.weights.dense(), expected, rtol=0, atol=limit)
         torch.testing.assert_close(grown.received, one.received, rtol=1e-3, atol=10 * limit)
+
+
+def test_an_mlstm_over_chunks_and_single_tokens_has_the_weights_of_its_definition():
+    seen, _ = watched("xLSTM", torch.randint(3, 61, (2, 64 + LENGTH)), gh.Received())
+    W = seen["backbone.blocks.1.mlstm_layer"].weights.dense()
+    # A row is divided by the magnitude of its sum, or by more.
+    assert float(W.sum(-1).abs().max()) <= 1
+    layer = built("xLSTM").backbone.blocks[1].mlstm_layer
+    given = []
+    handle = layer.mlstm_backend.register_forward_pre_hook(
+        lambda _, inputs, named: given.append(named), with_kwargs=True
+    )
+    try:
+        text = tokens()
+        short, _ = watched("xLSTM", text, gh.Received())
+    finally:
+        handle.remove()
+    q, k, i, f = (given[0][name].double() for name in ("query", "key", "igate", "fgate"))
+    kept = nn.functional.logsigmoid(f).cumsum(-1)
+    raw = (q @ k.mT) * q.shape[-1] ** -0.5
+    raw = raw * (kept[..., None] - kept[..., None, :] + i[..., None, :]).exp().tril()
+    expected = raw / raw.sum(-1, keepdim=True).abs().clamp(min=1)
+    found = short["backbone.blocks.1.mlstm_layer"].weights.dense()
+    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_heads_of_zamba_are_runs_of_its_module():
