@@ -7,6 +7,7 @@ import { button, element, fill } from "../dom.js";
 import { sideBySide, stacked, textWidth } from "../figure.js";
 import { headsOf, listed, toggled } from "../parts/heads.js";
 import { html, render } from "../parts/html.js";
+import { Selection } from "../selection.js";
 import { newest } from "../source.js";
 import { TypedText } from "../typed-text.js";
 import { Bars } from "./prompt-bars.js";
@@ -46,11 +47,9 @@ class Prompt {
     this.takes = false;
     this.text = new TypedText(frame, context, 2, () => this.typed());
     this.why = element("p.why", { role: "status" });
-    this.arcs = new Arcs(
-      t("prompt.words"),
-      (query, isPinned) => this.pointed(query, isPinned),
-      t("shell.colon"),
-    );
+    this.selection = new Selection(context.remember);
+    this.arcs = new Arcs(t, this.selection);
+    this.selection.on(() => this.turned());
     /** @type {Tensor} */
     this.maps = null;
     this.heads = element("div");
@@ -248,9 +247,9 @@ class Prompt {
     );
   }
 
-  /** @param {number} query @param {boolean} isPinned */
-  pointed(query, isPinned) {
-    if (isPinned) this.context.remember({ query });
+  /** Show another query. */
+  turned() {
+    this.arcs.turn();
     this.tell();
   }
 
