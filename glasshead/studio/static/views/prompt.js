@@ -4,7 +4,6 @@ import { Arcs, whereItLooks } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
 import { choice, menu, progress, slider } from "../controls.js";
 import { button, element, fill } from "../dom.js";
-import { sideBySide, stacked, textWidth } from "../figure.js";
 import { headsOf, listed, toggled } from "../parts/heads.js";
 import { html, render } from "../parts/html.js";
 import { Selection } from "../selection.js";
@@ -227,7 +226,10 @@ class Prompt {
       }),
     );
     this.tell();
-    this.context.picture(() => this.figure());
+    const { arcs, bars, stage, why } = this;
+    const card = [arcs.element, bars.element];
+    const sentence = why.firstChild.textContent;
+    this.context.picture(() => ({ parts: [stage], card, sentence }));
     this.frame.dataset.drawn = "";
   }
 
@@ -316,22 +318,6 @@ class Prompt {
       past.length ? button(t("prompt.undo"), () => this.undo()) : null,
       without.length ? button(t("prompt.back"), () => this.take([])) : null,
     );
-  }
-
-  figure() {
-    const title = { x: 20, y: 30, text: this.why.firstChild.textContent, size: 14, weight: 600 };
-    const head = { width: 40 + textWidth(title.text, 15), height: 44, marks: [title] };
-    const arcs = this.arcs.figure();
-    const bars = this.bars.figure();
-    /** @type {import("../figure.js").Figure} */
-    const heads = { width: 0, height: 0, marks: [] };
-    const figure = stacked([head, arcs, sideBySide([heads, bars])]);
-    return {
-      ...figure,
-      height: figure.height + 20,
-      card: sideBySide([arcs, bars]),
-      sentence: title.text,
-    };
   }
 }
 
