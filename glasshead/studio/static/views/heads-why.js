@@ -3,7 +3,6 @@ import { choice } from "../controls.js";
 import { button, element, fill } from "../dom.js";
 import { decimal, grouped } from "../numbers.js";
 import { html, render } from "../parts/html.js";
-import { Waterfall } from "../parts/waterfall.js";
 import { Refused, newest } from "../source.js";
 
 /**
@@ -73,7 +72,9 @@ export class Why {
     answer.ariaBusy = "true";
     try {
       const found = await context.source.json("heads/why", asked, { signal });
-      this.fill(/** @type {Reasons} */ (found));
+      const { Waterfall } = await import("../parts/waterfall.js");
+      signal.throwIfAborted();
+      this.fill(/** @type {Reasons} */ (found), Waterfall);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       fill(answer, element("p.quiet", error.message));
@@ -82,8 +83,11 @@ export class Why {
     }
   }
 
-  /** @param {Reasons} found */
-  fill(found) {
+  /**
+   * @param {Reasons} found
+   * @param {typeof import("../parts/waterfall.js").Waterfall} Waterfall
+   */
+  fill(found, Waterfall) {
     const { context, answer, asked, tokens } = this;
     const { t } = context;
     const words = { query: tokens[Number(asked.query)], key: tokens[Number(asked.key)] };

@@ -10,7 +10,6 @@ import { Selection } from "../selection.js";
 import { newest } from "../source.js";
 import { TypedText } from "../typed-text.js";
 import { Bars } from "./prompt-bars.js";
-import { Example } from "./prompt-example.js";
 import { PromptCompare } from "./prompt-compare.js";
 import { PromptHeads } from "./prompt-heads.js";
 
@@ -226,8 +225,8 @@ class Prompt {
       }),
     );
     this.tell();
-    const { arcs, bars, stage, why } = this;
-    const card = [arcs.element, bars.element];
+    const { arcs, predicted, stage, why } = this;
+    const card = [arcs.element, predicted];
     const sentence = why.firstChild.textContent;
     this.context.picture(() => ({ parts: [stage], card, sentence }));
     this.frame.dataset.drawn = "";
@@ -337,6 +336,7 @@ export const prompt = {
    */
   async open(frame, context) {
     const hasModel = context.about.subject.kind !== null;
-    await new (hasModel ? Prompt : Example)(frame, context).start();
+    const View = hasModel ? Prompt : (await import("./prompt-example.js")).Example;
+    if (!context.signal.aborted) await new View(frame, context).start();
   },
 };
