@@ -10,6 +10,7 @@ import threading
 import webbrowser
 from collections.abc import Callable
 from functools import cache, partial
+from pathlib import PurePath
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -81,14 +82,15 @@ def application(
     return app
 
 
+_MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".map": "application/json"}
+
+
 def _add_page(app: FastAPI) -> None:
     app.get("/", include_in_schema=False)(_compressed(page, "text/html"))
     app.get("/style.css", include_in_schema=False)(_compressed(served_style, "text/css"))
     for name, code in bundles().items():
-        if not name.endswith(".css"):
-            media_type = "application/json" if name.endswith(".map") else "text/javascript"
-            script = _compressed(partial(str, code), media_type)
-            app.get(f"/static/{name}", include_in_schema=False)(script)
+        bundle = _compressed(partial(str, code), _MEDIA_TYPES[PurePath(name).suffix])
+        app.get(f"/static/{name}", include_in_schema=False)(bundle)
     icon = _compressed(lambda: static("icon.svg"), "image/svg+xml")
     app.get("/static/icon.svg", include_in_schema=False)(icon)
     for name in TYPEFACES:

@@ -21,14 +21,17 @@ def page() -> str:
 
 def style_sheet() -> str:
     """Return the CSS of drawings, of the studio and of each view."""
-    views = "".join(bundles()[f"views/{view.name}.css"] for view in VIEWS)
-    shared = _INDENT.sub("", _STYLE_COMMENT.sub("", paper() + style()))
-    return shared + bundles()["studio.css"] + views
+    return _shared_style() + "".join(bundles()[f"views/{view.name}.css"] for view in VIEWS)
 
 
 def served_style() -> str:
-    """Return the CSS of the page with its typeface, which only a studio serves."""
-    return style_sheet() + bundles()["type.css"]
+    """Return the CSS that a studio serves: with its typeface; views load their own."""
+    return _shared_style() + bundles()["type.css"]
+
+
+def _shared_style() -> str:
+    shared = _INDENT.sub("", _STYLE_COMMENT.sub("", paper() + style()))
+    return shared + bundles()["studio.css"]
 
 
 def typeface(name: str) -> bytes:

@@ -23,6 +23,9 @@ _LONGEST_TITLE = 500
 WORDS = {
     "shell.title": _("glasshead studio"),
     "shell.views": _("Views"),
+    "shell.intent.learn": _("Learn"),
+    "shell.intent.text": _("Text"),
+    "shell.intent.training": _("Training"),
     "shell.language": _("Language"),
     "shell.nothing": _("no model: the worked example"),
     "shell.model": _("{name}, {layers} × {heads} heads, {parameters} parameters"),

@@ -12,6 +12,7 @@ from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views import heads
 from glasshead.studio.views.heads_compared import compared, difference
 from glasshead.studio.views.prompt import Prompts
+from glasshead.studio.views.prompt_compared import ComparedPrompts
 from glasshead.studio.views.steps import steps_data
 from glasshead.studio.views.steps_cell import Cells
 from glasshead.studio.views.steps_request import BETAS, MASKS, STEPS_NORMALIZERS, StepsRequest
@@ -140,6 +141,18 @@ def test_its_numbers_are_those_of_the_library_over_200_prompts(look, studio):
         check_prompt(live, studio, text, drawn.sample(every, number % 4))
         if number % 5 == 0:
             check_heads(live, studio, text)
+
+
+@pytest.mark.parametrize("without", [[], [(1, 2), (2, 0)]], ids=["whole", "ablated"])
+def test_two_prompts_are_compared_as_the_library_compares_them(look, studio, without):
+    live, work = Live(look), Work()
+    for texts in [("Lily had a red ball. The", "Lily had a blue kite. The"), (ODD[1], ODD[0])]:
+        expected = ComparedPrompts(studio).compared(texts, without, 5, 0.7, work)
+        listed = ",".join(f"{layer}.{head}" for layer, head in without)
+        asked = {"text": texts[0], "minus": texts[1], "without": listed}
+        found = live("prompt/compared", **asked, top=5, temperature=0.7)
+        assert found["changed"]["parts"]
+        assert close(found, expected, within=1e-3)
 
 
 def test_two_texts_are_compared_as_the_library_compares_them(look, studio):

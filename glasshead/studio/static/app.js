@@ -2,14 +2,15 @@
 import { beginAt, onGoing, readAddress, withoutToken, writeAddress } from "./address.js";
 import { onPaper, usePalettes } from "./colors.js";
 import { menu } from "./controls.js";
-import { button, element, fill, given, scrolling, withCode } from "./dom.js";
+import { button, element, fill, scrolling, withCode } from "./dom.js";
 import { Reconnect } from "./reconnect.js";
 import { Share } from "./share.js";
 import { Refused, Unreachable, sourceOfPage } from "./source.js";
-import { headsOf } from "./parts/heads.js";
+import { selectionOf, stateOf } from "./selection.js";
 import { viewOf } from "./views/table.js";
 
 /**
+ * @import { Selected } from "./selection.js"
  * @import { Source } from "./source.js"
  */
 
@@ -70,12 +71,6 @@ import { viewOf } from "./views/table.js";
 /** @typedef {{open: (frame: HTMLElement, context: Context) => Promise<void>}} View */
 
 /**
- * What is selected in one view, and in the others that are gone to: a head, a query, a key, and the
- * text, by its name and itself.
- * @typedef {Partial<Record<"layer" | "head" | "query" | "key" | "text" | "said", any>>} Selection
- */
-
-/**
  * Open a view, after loading its code if necessary.
  * @param {string} name
  * @param {HTMLElement} frame
@@ -113,7 +108,7 @@ export class Page {
     this.noticeTimer = null;
     /** @type {Share} */
     this.share = null;
-    /** @type {Selection} */
+    /** @type {Selected} */
     this.selection = {};
     // What is loaded, in words.
     this.loaded = element("span");
@@ -173,7 +168,7 @@ export class Page {
     const header = element(
       "header",
       this.brand(),
-      element("nav", { "aria-label": this.t("shell.views") }, Object.values(this.links)),
+      element("nav", { "aria-label": this.t("shell.views") }, this.intents()),
       this.share.element,
       this.source.offline ? null : this.languageMenu(),
     );
@@ -182,6 +177,23 @@ export class Page {
     const story = document.getElementById("story");
     fill(document.body, skipLink, header, this.notice, this.frame, story);
     this.tellModel();
+  }
+
+  /** The links to the views, by what one wants to do; of one thing they stand from near to far. */
+  intents() {
+    const learn = this.about.subject.kind === null ? ["prompt", "steps"] : ["steps"];
+    const text = ["prompt", "heads", "atlas", "model", "alignment", "picture"];
+    const views = { learn, text, training: ["training"] };
+    const left = new Set(Object.keys(this.links));
+    return Object.entries(views).map(([name, all]) => {
+      const links = all.filter((view) => left.delete(view)).map((view) => this.links[view]);
+      const label = this.t(`shell.intent.${name}`);
+      const seen = element("span.name", { "aria-hidden": "true" }, label);
+      return (
+        links.length > 0 &&
+        element(`div.intent.${name}`, { role: "group", "aria-label": label }, seen, links)
+      );
+    });
   }
 
   /** @param {string} view */
@@ -431,42 +443,6 @@ export class Page {
     if (name !== "shell.back") return;
     this.noticeTimer = setTimeout(() => fill(this.notice), NOTICE_FOR);
   }
-}
-
-/**
- * What is selected in a view; null of one that has no heads.
- * @param {string} view
- * @param {Record<string, string>} state
- * @returns {Selection | null}
- */
-function selectionOf(view, state) {
-  const { layer, head, query, key, text, said } = state;
-  if (view === "heads") return { layer, head, query, key, text, said };
-  if (view === "steps" && layer !== undefined) return { layer, head, query, key, text, said };
-  if (view === "atlas") return { layer, head, query: state.i, key: state.j, text, said };
-  if (view === "model") return { layer, head, query, key, said: text };
-  if (view !== "prompt") return null;
-  const last = headsOf(state.heads).at(-1);
-  return { layer: last?.[0], head: last?.[1], query, said: text };
-}
-
-/**
- * What the address of a view holds of a selection.
- * @param {string} view
- * @param {Selection} selection
- * @returns {Record<string, string>}
- */
-function stateOf(view, { layer, head, query, key, text, said }) {
-  const shown = layer === undefined ? null : `${layer}.${head}`;
-  /** @type {Record<string, Record<string, any>>} */
-  const states = {
-    heads: { layer, head, query, key, text, said },
-    atlas: { layer, head, i: query, j: key, text, said },
-    prompt: { heads: shown, query, text: said },
-    steps: shown && { layer, head, query, key, text, said },
-    model: { layer, head, query, key, text: said },
-  };
-  return Object.fromEntries(given(states[view]).map(([name, value]) => [name, String(value)]));
 }
 
 /**

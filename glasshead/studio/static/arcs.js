@@ -6,6 +6,7 @@ import { decimal, range, weight, within } from "./numbers.js";
 
 /**
  * @import { Translate } from "./app.js"
+ * @import { Selection } from "./selection.js"
  */
 
 /**
@@ -27,17 +28,14 @@ const ALL_OF = 96;
 
 export class Arcs {
   /**
-   * @param {string} label
-   * @param {(query: number, isPinned: boolean) => void} moved  A token is the query: it is pinned,
-   *   or shown until the pointer leaves it
-   * @param {string} colon
+   * @param {Translate} t
+   * @param {Selection} selection  Whose query is a token
    */
-  constructor(label, moved, colon) {
-    this.moved = moved;
-    this.colon = colon;
-    // The query that is shown, and the one that the pointer goes back to.
+  constructor(t, selection) {
+    this.colon = t("shell.colon");
+    this.selection = selection;
+    // The query whose arcs are drawn.
     this.query = 0;
-    this.pinned = 0;
     /** @type {string[]} */
     this.words = [];
     /** @type {ArcHead[]} */
@@ -47,10 +45,10 @@ export class Arcs {
     this.over = svgNode("svg", { class: "over", "aria-hidden": "true" });
     this.text = element("p.words", {
       role: "group",
-      "aria-label": label,
+      "aria-label": t("prompt.words"),
       // What comes under a pointer that rests is not pointed at.
       onpointermove: (/** @type {PointerEvent} */ event) => this.point(event, false),
-      onpointerleave: () => this.turn(this.pinned, false),
+      onpointerleave: () => selection.leave(),
       onclick: (/** @type {Event} */ event) => this.point(event, true),
       onfocusin: (/** @type {Event} */ event) => this.point(event, true),
       onkeydown: (/** @type {KeyboardEvent} */ event) => this.walk(event),
@@ -86,7 +84,9 @@ export class Arcs {
     }
     this.query = -1;
     for (const token of this.tokens) press(token, false);
-    this.turn(query ?? tellingQuery(heads.at(-1).values, words.length), true, false);
+    const begun = query ?? tellingQuery(heads.at(-1).values, words.length);
+    this.selection.begin({ ...this.selection.pinned, query: within(begun, words.length) });
+    this.turn();
   }
 
   /** The tokens in frames that no line breaks: one for each word. */
@@ -103,7 +103,10 @@ export class Arcs {
   /** @param {Event} event @param {boolean} pins */
   point(event, pins) {
     const { at } = /** @type {HTMLElement} */ (event.target).dataset;
-    if (at !== undefined) this.turn(Number(at), pins);
+    if (at === undefined) return;
+    const place = { query: Number(at) };
+    if (pins) this.selection.pin(place);
+    else this.selection.point(place);
   }
 
   /** @param {KeyboardEvent} event */
@@ -111,29 +114,19 @@ export class Arcs {
     const move = moveOf(event);
     if (!move || !move[1]) return;
     event.preventDefault();
-    this.turn(this.query + move[1], true);
-    this.tokens[this.query].focus();
+    const query = within(this.selection.query + move[1], this.words.length);
+    this.selection.pin({ query });
+    this.tokens[query].focus();
   }
 
-  /**
-   * Make a token the query.
-   * @param {number} to
-   * @param {boolean} pins  Whether it stays so
-   * @param {boolean} tells
-   */
-  turn(to, pins, tells = true) {
-    const query = within(to, this.words.length);
-    const isNew = pins && query !== this.pinned;
-    if (pins) this.pinned = query;
-    if (query === this.query) {
-      if (isNew && tells) this.moved(query, true);
-      return;
-    }
+  /** Draw the arcs of the query that is selected. */
+  turn() {
+    const { query } = this.selection;
+    if (query === this.query) return;
     if (this.query >= 0) press(this.tokens[this.query], false);
     press(this.tokens[query], true);
     this.query = query;
     this.draw();
-    if (tells) this.moved(query, pins);
   }
 
   /** The key to which the query gives most by the last head, and its weight. */

@@ -11,6 +11,7 @@ from glasshead.studio.background_jobs import Work
 from glasshead.studio.shell import words
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
+from glasshead.tasks.story_model import FOLDER
 from studio.conftest import LANGUAGES, address, letters, quickly, share
 from studio.heads.heads_seen import HEADS, LAYERS, OPEN, TEXT, small
 from written import written
@@ -214,13 +215,57 @@ def test_the_induction_test_has_the_librarys_numbers(looking, place, folder):
         for head in range(HEADS):
             role = found.roles[layer][head] or ""
             assert small(page, layer, head).get_attribute("data-role") == role
+    # The answer is a sentence about the head with the highest score, and leads to its map.
+    scores = found.scores["induction"]
+    layer, head = divmod(int(scores.flatten().argmax()), HEADS)
+    answer = page.locator(".test .answer")
+    place = f"layer {layer}, head {head}"
+    count = sum(row.count("induction") for row in found.roles)
+    begin = f"{place.capitalize()} is an" if count else "No head is an"
+    assert answer.inner_text().startswith(f"{begin} induction head")
+    assert place in answer.inner_text().lower()
+    assert f"it gives {scores[layer, head]:.2f} of its weight to the token" in answer.inner_text()
     held = address(page)
     assert "roles=random" in held
+    answer.get_by_role("button", name="Full map").click()
+    expect(page.locator(".one h2").first).to_contain_text(f"Layer {layer}, head {head}")
     again = look.open("#" + held.split("#")[1])
     assert again.get_by_role("radio", name="random tokens").is_checked()
     again.get_by_text("this text", exact=True).click()
     expect(again.locator('[data-score="induction"]')).to_have_attribute("data-value", before or "")
     assert "roles=" not in address(again)
+
+
+@pytest.mark.slow
+def test_the_story_model_has_induction_heads_in_a_sentence(looking, serving):
+    page = looking(serving(FOLDER).url).open("#heads?roles=random")
+    found = gh.find_roles(FOLDER)
+    best = int(found.scores["induction"].flatten().argmax())
+    layer, head = divmod(best, len(found.roles[0]))
+    count = sum(row.count("induction") for row in found.roles)
+    score = found.scores["induction"][layer, head]
+    assert count > 1
+    assert page.locator(".test .answer").inner_text() == (
+        f"Layer {layer}, head {head} is an induction head: it gives {score:.2f} of its weight to "
+        f"the token after the earlier occurrence. Other induction heads: {count - 1}. Full map"
+    )
+
+
+@pytest.mark.slow
+def test_the_open_map_uses_the_width(looking, place):
+    url, view = place
+    look = looking(url, width=1440, height=900)
+    page = look.open(view + OPEN)
+    for width, height in ((1440, 900), (1920, 1080)):
+        look.resize(width, height)
+        map_box, grid = (page.locator(one).bounding_box() for one in (".map", ".grid"))
+        canvas = page.locator(".map canvas").bounding_box()
+        # The map stands beside the text and the small maps, and ends at a margin or at the fold.
+        assert map_box["x"] > grid["x"] + grid["width"] - 1
+        rest = map_box["x"] + map_box["width"] - (canvas["x"] + canvas["width"])
+        below = height - (canvas["y"] + canvas["height"])
+        assert min(rest, below) < 120
+        assert canvas["width"] > 0.24 * width
 
 
 @pytest.mark.slow

@@ -66,6 +66,8 @@ def test_a_prompt_is_compared_while_it_is_typed(looking, serving, folder, told):
     field.fill(" ")
     expect(page.locator(".refused")).to_have_text("Enter at least one word, or choose a text.")
     field.fill(OTHER)
+    expect(page.locator(".refused")).to_have_count(0)
+    assert "minus" in address(page)
     page.get_by_role("link", name="Compare the maps of both prompts").click()
     page.wait_for_selector(".heads .thumb[data-side=b]")
     assert page.locator(".compared li").all_inner_texts() == [f"A {TEXT}", f"B {OTHER}"]

@@ -243,6 +243,26 @@ def test_the_header_says_what_is_loaded(looking, serving, folder):
     expect(page.locator(".brand span")).to_contain_text("2 × 3 heads")
 
 
+# The names of groups of links, and the links of each that can be gone to.
+INTENTS = """() => [...document.querySelectorAll("nav [role=group]")].map((group) => [
+  group.ariaLabel,
+  [...group.querySelectorAll("a:not([hidden])")].map((link) => link.hash.slice(1)),
+])"""
+
+
+def test_views_stand_by_what_one_wants_to_do(looking, serving, folder):
+    page = looking(serving(folder).url).open()
+    text = ["prompt", "heads", "atlas", "model"]
+    assert page.evaluate(INTENTS) == [
+        ["Learn", ["steps"]],
+        ["Text", text],
+        ["Training", ["training"]],
+    ]
+    # Without a model the sentence of Prompt is the worked example.
+    page = looking(serving().url).open()
+    assert page.evaluate(INTENTS)[0] == ["Learn", ["prompt", "steps"]]
+
+
 @pytest.mark.parametrize(("width", "height"), quickly((390, 844), [(1440, 900), (390, 844)]))
 def test_arcs_are_seen_without_scrolling(looking, serving, folder, width, height):
     page = looking(serving(folder).url, width=width, height=height).open()

@@ -1,6 +1,7 @@
 // The data of a page without a server: what the page holds, and what it works out itself, the
 // example and the story model.
 import { given } from "../dom.js";
+import { compared } from "./compared.js";
 import { exampleOf } from "./example.js";
 import { Reading } from "./reading.js";
 import { StoryModel } from "./story-model.js";
@@ -180,6 +181,16 @@ const ANSWERS = {
       loss: own.loss(),
       loss_before: whole.loss(),
     };
+  },
+  "prompt/compared": async (live, { text, minus, without, top = 10, temperature = 1 }) => {
+    const { tokens } = await live.story();
+    const readings = [await live.reading(text, without), await live.reading(minus, without)];
+    return compared(
+      /** @type {[Reading, Reading]} */ (readings),
+      Number(top),
+      Number(temperature),
+      (token) => visible(tokens.text(token)),
+    );
   },
   "prompt/maps": async (live, { text, without }) => (await live.reading(text, without)).maps(),
   "prompt/weights": async (live, { text, without, heads }) => {

@@ -35,11 +35,12 @@ export class Reading {
    * @param {string} text
    * @param {Set<string>} [away]  Ablated heads
    */
-  constructor(model, tokenizer, layers, text, away) {
+  constructor(model, tokenizer, layers, text, away = new Set()) {
     const whole = tokenizer.encode(text);
     this.model = model;
     this.tokenizer = tokenizer;
     this.layers = layers;
+    this.away = away;
     this.tokens = whole.slice(0, model.config.context_length);
     this.of = whole.length;
     this.words = this.tokens.map((token) => visible(tokenizer.text(token)));
@@ -239,11 +240,14 @@ export class Reading {
    * @param {number} temperature  0 gives all to the most likely
    */
   next(temperature) {
-    const size = this.model.config.vocab_size;
-    const logits = this.pass.logits.subarray((this.length - 1) * size);
+    const logits = this.lastLogits();
     if (temperature > 0) return softmax(logits, 1 / temperature);
     const top = logits.indexOf(Math.max(...logits));
     return Float64Array.from(logits, (_, at) => (at === top ? 1 : 0));
+  }
+
+  lastLogits() {
+    return this.pass.logits.subarray((this.length - 1) * this.model.config.vocab_size);
   }
 
   /** The mean of −ln p of each token but the first; null of a single one. */

@@ -19,7 +19,10 @@
  *   HeadSteps
  */
 
-/** @typedef {{heads: HeadSteps[][], logits: Float32Array}} Pass */
+/**
+ * A run; `end` is what reaches the last norm at the last token.
+ * @typedef {{heads: HeadSteps[][], end: Float32Array, logits: Float32Array}} Pass
+ */
 
 // PyTorch's own where a model states none.
 const EPSILON = 2 ** -23;
@@ -80,7 +83,36 @@ export class StoryModel {
     }
     const last = normed(stream, tensors["norm.weight"]);
     const logits = product(last, embedding, d_model);
-    return { heads, logits: logits.subarray(0, count * vocab_size) };
+    const end = stream.slice(-d_model);
+    return { heads, end, logits: logits.subarray(0, count * vocab_size) };
+  }
+
+  /**
+   * What a head adds to a logit of the last token, or to that less another one.
+   * @param {Pass} pass
+   * @param {number} layer
+   * @param {number} head
+   * @param {number} token
+   * @param {number | null} against
+   */
+  logitPart({ heads, end }, layer, head, token, against) {
+    const { d_model } = this.config;
+    const { tensors, width } = this;
+    const output = tensors[`blocks.${layer}.attention.output.weight`];
+    const context = heads[layer][head].context.subarray(-width);
+    const embedding = tensors["embedding.tokens.weight"];
+    const scale = scaleOf(end);
+    let part = 0;
+    for (let row = 0; row < d_model; row++) {
+      let written = 0;
+      for (let at = 0; at < width; at++) {
+        written += output[row * d_model + head * width + at] * context[at];
+      }
+      const other = against === null ? 0 : embedding[against * d_model + row];
+      const pulling = embedding[token * d_model + row] - other;
+      part += written * scale * tensors["norm.weight"][row] * pulling;
+    }
+    return part;
   }
 
   /**
@@ -178,12 +210,16 @@ function normed(x, weight) {
   const width = weight.length;
   const made = new Float32Array(x.length);
   for (let from = 0; from < x.length; from += width) {
-    let squares = 0;
-    for (let at = 0; at < width; at++) squares += x[from + at] ** 2;
-    const scale = 1 / Math.sqrt(squares / width + EPSILON);
+    const scale = scaleOf(x.subarray(from, from + width));
     for (let at = 0; at < width; at++) made[from + at] = x[from + at] * scale * weight[at];
   }
   return made;
+}
+
+/** One over the root mean square. @param {Float32Array} row */
+function scaleOf(row) {
+  const squares = row.reduce((all, each) => all + each ** 2, 0);
+  return 1 / Math.sqrt(squares / row.length + EPSILON);
 }
 
 /**

@@ -91,7 +91,7 @@ export class HeadGrid extends Component {
       ref=${this.frame}
       class=${dense && !some ? "grid dense" : "grid"}
       style=${style}
-      onKeyDown=${walk}
+      onKeyDown=${(/** @type {any} */ event) => walk(event, Boolean(some))}
       onFocusIn=${(/** @type {FocusEvent} */ event) => this.reach(event)}
     >
       ${

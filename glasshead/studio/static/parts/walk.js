@@ -5,16 +5,20 @@ import { within } from "../numbers.js";
 /**
  * Focus the button that a key leads to: to the left or right in its line, or to a line above or below.
  * @param {KeyboardEvent & {currentTarget: Element}} event  Of the frame of all buttons
+ * @param {boolean} [flows]  Whether a line goes on in the next one
  */
-export function walk(event) {
+export function walk(event, flows = false) {
   const from = /** @type {Element} */ (event.target).closest("button");
   const move = moveOf(event);
   const all = [...event.currentTarget.querySelectorAll("button[tabindex]")];
   if (!move || !all.includes(from)) return;
   event.preventDefault();
-  const lines = Object.values(Object.groupBy(all, (each) => each.getBoundingClientRect().top));
+  const lines = [...Map.groupBy(all, (each) => each.getBoundingClientRect().top).values()];
   const own = lines.findIndex((line) => line.includes(from));
-  const line = lines[within(own + move[0], lines.length)];
-  const to = line[within(lines[own].indexOf(from) + move[1], line.length)];
-  /** @type {HTMLElement} */ (to).focus();
+  const [down, right] = move;
+  const next = flows ? all : lines[within(own + down, lines.length)];
+  const at = flows
+    ? all.indexOf(from) + (down && down * lines[0].length)
+    : lines[own].indexOf(from);
+  /** @type {HTMLElement} */ (next[within(at + right, next.length)]).focus();
 }

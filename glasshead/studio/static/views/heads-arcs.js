@@ -8,6 +8,7 @@ import { headsOf, listed, placeOf, toggled } from "../parts/heads.js";
 /**
  * @import { ArcHead } from "../arcs.js"
  * @import { Context } from "../app.js"
+ * @import { Selection } from "../selection.js"
  * @import { Head } from "../parts/heads.js"
  */
 
@@ -17,17 +18,18 @@ const LONG = 96;
 export class HeadArcs {
   /**
    * @param {Context} context
-   * @param {(query: number, isPinned: boolean) => void} moved
+   * @param {Selection} selection
    * @param {() => void} changed  Other heads are kept
    */
-  constructor({ t, state, remember }, moved, changed) {
+  constructor({ t, state, remember }, selection, changed) {
     this.t = t;
     this.state = state;
     this.remember = remember;
     this.changed = changed;
     /** @type {number} */
     this.waiting = null;
-    this.arcs = new Arcs(t("prompt.words"), moved, t("shell.colon"));
+    this.arcs = new Arcs(t, selection);
+    selection.on(() => this.turn());
     this.legend = element("p.legend");
     this.frame = element("div.frame", this.arcs.element);
     this.element = element(
@@ -89,14 +91,14 @@ export class HeadArcs {
     return made;
   }
 
-  /** Show the arcs of another query, once a frame. @param {number} query @param {boolean} isPinned */
-  turn(query, isPinned) {
+  /** Show the arcs of another query, once a frame. */
+  turn() {
     cancelAnimationFrame(this.waiting);
     this.waiting = requestAnimationFrame(() => {
       const { frame, arcs } = this;
-      arcs.turn(query, isPinned, false);
+      arcs.turn();
       // Where all of the text is seen, nothing is measured.
-      const place = frame.matches(".long") && arcs.places()?.[query];
+      const place = frame.matches(".long") && arcs.places()?.[arcs.query];
       if (!place) return;
       const { scrollTop, clientHeight } = frame;
       const isSeen = place.top >= scrollTop && place.bottom <= scrollTop + clientHeight;

@@ -1,8 +1,7 @@
 // A text compared with another one, or a model with another: what is compared, and which side is
 // shown. A is what the view reads, B the other, and their difference is A − B.
-import { TextPicker, choice, menu } from "../controls.js";
-import { button, element, fill } from "../dom.js";
-import { drawMap } from "../map.js";
+import { TextPicker, menu } from "../controls.js";
+import { element, fill } from "../dom.js";
 
 /**
  * @import { Context } from "../app.js"
@@ -20,9 +19,6 @@ import { drawMap } from "../map.js";
  * @property {Record<string, (number | null)[][]>} scores
  */
 
-/** @type {Record<Side, string>} */
-const NAMES = { a: "A", b: "B", d: "A − B" };
-
 export class Compare {
   /**
    * @param {Context} context
@@ -39,6 +35,8 @@ export class Compare {
     this.second = null;
     /** @type {Compared} */
     this.told = null;
+    /** @type {typeof import("./heads-sides.js")} */
+    this.sides = null;
     this.picker = this.textPicker();
     this.models = element("div.models");
     this.bar = element("div.compared");
@@ -102,7 +100,7 @@ export class Compare {
   /** @returns {Side} */
   get side() {
     const { side } = this.context.state;
-    if (!this.second || !Object.hasOwn(NAMES, side ?? "")) return "a";
+    if (!this.second || !["a", "b", "d"].includes(side)) return "a";
     return side === "d" && this.told.refused ? "a" : /** @type {Side} */ (side);
   }
 
@@ -127,6 +125,7 @@ export class Compare {
     }
     const other = this.asked(text);
     if (other) {
+      this.sides ??= await import("./heads-sides.js");
       const params = { text: other.text, model: other.model || null };
       const second = await source.stream("heads/reading", params, options);
       this.told = await source.json("heads/compared", this.params(text, "d"), options);
@@ -134,7 +133,8 @@ export class Compare {
     }
     // What is compared is often the same text with another word.
     if (!source.offline) await this.picker.show(other ? other.text : text);
-    this.showBar(text);
+    if (other) this.sides.showBar(this, text);
+    else fill(this.bar);
   }
 
   /**
@@ -165,37 +165,6 @@ export class Compare {
     return { ...first, tokens, entropy, scores, other: second, differs: true };
   }
 
-  /** @param {string} text */
-  showBar(text) {
-    const { t, about, remember } = this.context;
-    if (!this.second) {
-      fill(this.bar);
-      return;
-    }
-    const sides = /** @type {Side[]} */ (this.told.refused ? ["a", "b"] : ["a", "b", "d"]);
-    const options = sides.map((side) => /** @type {[string, string]} */ ([side, NAMES[side]]));
-    const stop = button(t("heads.stop"), () => {
-      remember({ minus: null, minussaid: null, minusmodel: null, side: null });
-      this.showModels();
-      this.changed().catch(this.context.failed);
-    });
-    const models = [this.model, this.asked(text).model].map((at) => about.models?.[at]);
-    const told = [this.first, this.second].map(({ running }, at) => {
-      const name = models[at] && element("code", models[at]);
-      return element("li", element("b", NAMES[at ? "b" : "a"]), " ", beginning(running), " ", name);
-    });
-    fill(
-      this.bar,
-      element(
-        "div.row",
-        choice(t("heads.sides"), options, this.side, (side) => this.turn(side)),
-        stop,
-      ),
-      element("ul.plain", told),
-      this.told.refused && element("p.refused", this.told.refused),
-    );
-  }
-
   /** @param {string} side */
   turn(side) {
     this.context.remember({ side: side === "a" ? null : side });
@@ -209,41 +178,8 @@ export class Compare {
    * @param {(side: Side) => Promise<Tensor>} weights
    */
   async showThumbs(layer, head, weights) {
-    const { first, second } = this;
-    const { t } = this.context;
-    if (!second) {
-      fill(this.thumbs);
-      return;
-    }
-    const isIn = (/** @type {Summary} */ one) => head < (one.heads[layer] ?? 0);
-    const known = [isIn(first) && "a", isIn(second) && "b", !this.told.refused && "d"];
-    const sides = /** @type {Side[]} */ (known.filter(Boolean));
-    const all = await Promise.all(sides.map(weights));
-    const made = all.map(({ values, shape }, at) => {
-      const side = sides[at];
-      const canvas = element("canvas");
-      const cross = element("span.cross", { "aria-hidden": "true" });
-      const look = { logarithmic: false, skip: 0, diverging: side === "d" };
-      drawMap(canvas, values, shape[0], look, 256);
-      const label = t("heads.side_map", { side: NAMES[side] });
-      const pressed = String(this.side === side);
-      return element(
-        "button.thumb",
-        {
-          type: "button",
-          "data-side": side,
-          "aria-label": label,
-          "aria-pressed": pressed,
-          onclick: () => this.turn(side),
-        },
-        element("span.frame", canvas, cross),
-        element("b", NAMES[side]),
-      );
-    });
-    fill(this.thumbs, made);
-    all.forEach(({ shape }, at) => {
-      made[at].dataset.count = String(shape[0]);
-    });
+    if (this.second) await this.sides.showThumbs(this, layer, head, weights);
+    else fill(this.thumbs);
   }
 
   /**
@@ -272,10 +208,4 @@ function paired(words, others) {
     const other = others[at];
     return other === word || other === undefined ? word : `${word}/${other}`;
   });
-}
-
-/** @param {string[]} running */
-function beginning(running) {
-  const text = running.join("").trim();
-  return text.length > 80 ? `${text.slice(0, 80)}…` : text;
 }

@@ -51,6 +51,7 @@ export function HeadsGrid({ t, summary, maps, look, some, open, chosen }) {
     const hasMap = isThere(summary, layer, head);
     const role = summary.roles[layer][head];
     return html`<button
+      key=${`${layer}.${head}`}
       type="button"
       class="small"
       tabindex=${tabindex}

@@ -8,6 +8,7 @@ import { grouped, range, ticks, within } from "../numbers.js";
  * @import { Translate } from "../app.js"
  * @import { Mark } from "../marks.js"
  * @import { Look } from "../map.js"
+ * @import { Selection } from "../selection.js"
  */
 
 /**
@@ -53,16 +54,12 @@ export class HeadMap {
   /**
    * @param {string[]} words
    * @param {Translate} t
-   * @param {(query: number, key: number, isPinned: boolean) => void} moved
+   * @param {Selection} selection  Whose query and key are a cell
    */
-  constructor(words, t, moved) {
+  constructor(words, t, selection) {
     this.words = words;
     this.t = t;
-    this.moved = moved;
-    // The cell that is shown, and the one that the pointer goes back to.
-    this.query = 0;
-    this.key = 0;
-    this.pinned = { query: 0, key: 0 };
+    this.selection = selection;
     // Whether the cross-hair stays where it is while the pointer moves.
     this.held = false;
     this.largest = 0;
@@ -90,6 +87,7 @@ export class HeadMap {
   }
 
   makeCanvas() {
+    const { selection } = this;
     return element("canvas", {
       tabindex: "0",
       role: "application",
@@ -99,12 +97,12 @@ export class HeadMap {
         const move = moveOf(event, PAGE);
         if (!move) return;
         event.preventDefault();
-        this.turn(this.query + move[0], this.key + move[1], true);
+        this.turn(selection.query + move[0], selection.key + move[1], true);
       },
       onpointermove: (event) => {
         if (!this.held) this.point(event, false);
       },
-      onpointerleave: () => this.leave(),
+      onpointerleave: () => selection.leave(),
       onclick: (event) => {
         this.held = !this.held;
         this.point(event, true);
@@ -292,7 +290,8 @@ export class HeadMap {
   }
 
   placeCross() {
-    const { cross, query, key } = this;
+    const { cross } = this;
+    const { query, key } = this.selection;
     const { left, top, cell, width, height } = this.layout;
     const x = left + key * cell;
     const y = top + query * cell;
@@ -315,11 +314,6 @@ export class HeadMap {
     this.turn(Math.floor(event.offsetY / cell), Math.floor(event.offsetX / cell), pins);
   }
 
-  /** Go back to the cell that is pinned. */
-  leave() {
-    this.turn(this.pinned.query, this.pinned.key, false);
-  }
-
   /**
    * Move the cross-hair to the nearest cell there is.
    * @param {number} row
@@ -327,14 +321,12 @@ export class HeadMap {
    * @param {boolean} pins  Whether it stays there
    */
   turn(row, column, pins) {
-    const query = within(row, this.words.length);
-    const key = within(column, this.words.length);
-    const { pinned } = this;
-    const isNew = pins && (query !== pinned.query || key !== pinned.key);
-    const hasMoved = query !== this.query || key !== this.key;
-    Object.assign(this, { query, key }, pins && { pinned: { query, key } });
+    const { length } = this.words;
+    const place = { query: within(row, length), key: within(column, length) };
+    if (pins) this.selection.pin(place);
+    else this.selection.point(place);
+    // What is held is framed otherwise.
     this.placeCross();
-    if (hasMoved || isNew) this.moved(query, key, pins);
   }
 }
 

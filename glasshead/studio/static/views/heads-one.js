@@ -9,6 +9,7 @@ import { HeadMap } from "./heads-map.js";
  * @import { Translate } from "../app.js"
  * @import { Children } from "../dom.js"
  * @import { Look } from "../map.js"
+ * @import { Selection } from "../selection.js"
  * @import { Summary } from "./heads-grid.js"
  * @import { WholeHead } from "./heads-map.js"
  */
@@ -23,12 +24,13 @@ export class OneHead {
   /**
    * @param {Summary} summary
    * @param {Translate} t
-   * @param {(query: number, key: number, isPinned: boolean) => void} moved
+   * @param {Selection} selection
    * @param {boolean} hasSteps  Whether its cells can be opened in the view "steps"
    * @param {HTMLElement | null} why  Why a cell has its weight
    */
-  constructor(summary, t, moved, hasSteps, why) {
+  constructor(summary, t, selection, hasSteps, why) {
     this.summary = summary;
+    this.selection = selection;
     this.t = t;
     /** @type {WholeHead} */
     this.whole = null;
@@ -41,10 +43,7 @@ export class OneHead {
     // The query by whose weights the text is shaded.
     /** @type {number} */
     this.shadedQuery = null;
-    this.map = new HeadMap(summary.tokens, t, (query, key, isPinned) => {
-      this.tell();
-      moved(query, key, isPinned);
-    });
+    this.map = new HeadMap(summary.tokens, t, selection);
     this.title = element("h2");
     this.key = element("p.key");
     this.cells = cellsOf(ROWS, (row) => element("td", { "data-row": row }));
@@ -88,9 +87,11 @@ export class OneHead {
     /** @param {Event} event */
     const turn = ({ target, type }) => {
       const { at } = /** @type {HTMLElement} */ (target).dataset;
-      if (at) this.map.turn(Number(at), this.map.key, type === "click");
+      const place = { query: Number(at) };
+      if (at && type === "click") this.selection.pin(place);
+      else if (at) this.selection.point(place);
     };
-    const onpointerleave = () => this.map.leave();
+    const onpointerleave = () => this.selection.leave();
     return element("p.tokens", { onpointermove: turn, onclick: turn, onpointerleave }, this.tokens);
   }
 
@@ -115,16 +116,14 @@ export class OneHead {
    * @param {number} layer
    * @param {number} head
    * @param {WholeHead} whole
-   * @param {{query: number, key: number}} at
    * @param {Look} look
    */
-  show(layer, head, whole, at, look) {
+  show(layer, head, whole, look) {
     const { t, summary } = this;
     const ownRole = summary.roles[layer][head];
     const role = ownRole && t(`heads.role.${ownRole}`);
     this.name = [t("heads.named", { layer, head }), role].filter(Boolean).join(" · ");
     this.whole = whole;
-    Object.assign(this.map, at, { pinned: at });
     fill(
       this.title,
       t("heads.named", { layer, head }),
@@ -165,10 +164,17 @@ export class OneHead {
     this.tell();
   }
 
+  /** Show another query or key. */
+  turn() {
+    if (!this.whole) return;
+    this.map.placeCross();
+    this.tell();
+  }
+
   /** Tell the numbers where the cross-hair stands, and shade the text. */
   tell() {
     const { whole, summary } = this;
-    const { query, key } = this.map;
+    const { query, key } = this.selection;
     const { length } = summary.tokens;
     const row = whole.values.subarray(query * length, (query + 1) * length);
     this.tellToken("query", query);

@@ -3,7 +3,6 @@ import { choice } from "../controls.js";
 import { button, element, fill } from "../dom.js";
 import { decimal, grouped } from "../numbers.js";
 import { html, render } from "../parts/html.js";
-import { Waterfall } from "../parts/waterfall.js";
 import { Refused, newest } from "../source.js";
 
 /**
@@ -73,8 +72,13 @@ export class Why {
     answer.ariaBusy = "true";
     try {
       const found = await context.source.json("heads/why", asked, { signal });
-      if (found.refused) fill(answer, element("p.quiet", found.refused));
-      else this.fill(/** @type {Reasons} */ (found));
+      if (found.refused) {
+        fill(answer, element("p.quiet", found.refused));
+        return;
+      }
+      const { Waterfall } = await import("../parts/waterfall.js");
+      signal.throwIfAborted();
+      this.fill(/** @type {Reasons} */ (found), Waterfall);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       fill(answer, element("p.quiet", error.message));
@@ -83,8 +87,11 @@ export class Why {
     }
   }
 
-  /** @param {Reasons} found */
-  fill(found) {
+  /**
+   * @param {Reasons} found
+   * @param {typeof import("../parts/waterfall.js").Waterfall} Waterfall
+   */
+  fill(found, Waterfall) {
     const { context, answer, asked, tokens } = this;
     const { t } = context;
     const words = { query: tokens[Number(asked.query)], key: tokens[Number(asked.key)] };

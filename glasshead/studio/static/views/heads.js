@@ -5,6 +5,7 @@ import { TextPicker, firstText, progress, scaleChoice, toggle } from "../control
 import { element, fill } from "../dom.js";
 import { grouped, range, within } from "../numbers.js";
 import { html, render } from "../parts/html.js";
+import { Selection } from "../selection.js";
 import { Refused, newest } from "../source.js";
 import { HeadArcs } from "./heads-arcs.js";
 import { Compare } from "./heads-compare.js";
@@ -65,11 +66,11 @@ class Heads {
       turned,
       (layer, head) => this.choose(layer, head),
     );
-    this.arcs = new HeadArcs(
-      context,
-      (query, isPinned) => this.one.map.turn(query, this.one.map.key, isPinned),
-      () => this.showArcs().catch((error) => this.failed(error)),
-    );
+    this.selection = new Selection(context.remember);
+    this.arcs = new HeadArcs(context, this.selection, () => {
+      this.showArcs().catch((error) => this.failed(error));
+    });
+    this.selection.on((isPinned) => this.moved(isPinned));
   }
 
   textPicker() {
@@ -185,12 +186,11 @@ class Heads {
     this.opened = null;
     // The other models and texts are not those of the view "steps".
     const hasSteps = !context.source.offline && compare.side === "a" && !compare.model;
-    const moved = this.moved.bind(this);
     // A difference has no score.
     const hasScores = compare.side !== "d";
     const go = this.follow.bind(this);
     this.why = hasScores ? new Why(context, summary.tokens, go) : null;
-    this.one = new OneHead(summary, t, moved, hasSteps, this.why?.element);
+    this.one = new OneHead(summary, t, this.selection, hasSteps, this.why?.element);
     roles.show(summary, compare.modelShown(this.text));
     const scores = element(
       "section.roles.on-page",
@@ -198,7 +198,7 @@ class Heads {
       element("p.quiet", t("heads.roles_told")),
       this.one.roles,
     );
-    const under = element("p.quiet.on-page", t("heads.under"));
+    const under = element("p.quiet.under.on-page", t("heads.under"));
     const all = element("div.all", roles.element, this.grid, under);
     const one = element("div.open", compare.thumbs, this.one.element);
     const beside = element("div.beside", this.arcs.element, all, one, scores);
@@ -222,27 +222,17 @@ class Heads {
     render(html`<${HeadsGrid} ...${props} />`, grid);
   }
 
-  /**
-   * @param {number} query
-   * @param {number} key
-   * @param {boolean} isPinned
-   */
-  moved(query, key, isPinned) {
-    if (isPinned) {
-      this.context.remember({ query, key });
-      this.explain(query, key);
-    }
-    this.arcs.turn(query, isPinned);
-    this.compare.mark(query, key);
+  /** Show another query or key. @param {boolean} isPinned */
+  moved(isPinned) {
+    this.one.turn();
+    this.compare.mark(this.selection.query, this.selection.key);
+    if (isPinned) this.explain();
   }
 
-  /**
-   * Say why the open head gives a key its weight.
-   * @param {number} query
-   * @param {number} key
-   */
-  explain(query, key) {
+  /** Say why the open head gives the key its weight. */
+  explain() {
     const { compare, opened, text, why } = this;
+    const { query, key } = this.selection;
     const [layer, head] = opened;
     const asked = { ...compare.params(text, compare.side), layer, head, query, key };
     why?.show(asked).catch((error) => this.context.failed(error));
@@ -311,14 +301,15 @@ class Heads {
     const whole = { values: weights.values, entropy, distance, received };
     // The arcs come first, as the map fits into what they leave of the screen.
     this.opened = /** @type {Head} */ ([layer, head]);
-    await this.showArcs(query, signal);
+    this.selection.begin({ query, key });
+    await this.showArcs(signal);
     await compare.showThumbs(layer, head, (side) => {
       return this.weightsOf(side, [layer, head]);
     });
     if (signal.aborted) return;
-    this.one.show(layer, head, whole, { query, key }, this.look);
+    this.one.show(layer, head, whole, this.look);
     compare.mark(query, key);
-    this.explain(query, key);
+    this.explain();
     this.drawGrid();
     this.frame.dataset.drawn = "";
   }
@@ -341,10 +332,9 @@ class Heads {
 
   /**
    * Show the arcs of the open head and of those that are kept; of a difference, those of both texts.
-   * @param {number} query
    * @param {AbortSignal} signal
    */
-  async showArcs(query = this.one.map.query, signal = this.context.signal) {
+  async showArcs(signal = this.context.signal) {
     const { arcs, compare, opened, summary } = this;
     const { t } = this.context;
     const isBoth = compare.side === "d";
@@ -367,10 +357,10 @@ class Heads {
       const name = t("heads.named", { layer, head });
       return { name: isBoth ? `${"AB"[at]} · ${name}` : name, values };
     });
-    arcs.show(summary.running, heads, weights, isBoth ? null : opened, query);
+    arcs.show(summary.running, heads, weights, isBoth ? null : opened, this.selection.pinned.query);
   }
 
-  /** The arcs, all heads, and the open one, beside the other side. */
+  /** The text, all heads, and the open one, beside the other side. */
   picture() {
     const { arcs, compare, context, look, one, opened } = this;
     const { element: over } = arcs.arcs;

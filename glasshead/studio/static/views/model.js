@@ -4,6 +4,7 @@ import { categories, paint, scale } from "../colors.js";
 import { button, element, fill, headingCell, table } from "../dom.js";
 import { drawMap } from "../map.js";
 import { decimal, range, weight, within } from "../numbers.js";
+import { Selection } from "../selection.js";
 import { newest } from "../source.js";
 import { TypedText } from "../typed-text.js";
 import { ModelCanvas } from "./model-canvas.js";
@@ -50,22 +51,25 @@ class Model {
     this.writes = null;
     /** @type {Scene} */
     this.scene = null;
+    // A key is one of those that the query reads from.
+    this.selection = new Selection(remember, false);
     this.text = new TypedText(frame, context, 1, () => this.typed());
     this.canvas = new ModelCanvas(
       t,
       {
         chosen: (layer, head) => this.select(layer, head),
-        asked: (query) => this.arcs.turn(query, true),
+        asked: (query) => this.selection.pin({ query }),
         wanted: (heads) => this.fetchMaps(heads),
         moved: () => this.rememberView(remember),
       },
       signal,
     );
-    this.arcs = new Arcs(
-      t("prompt.words"),
-      (query, isPinned) => this.ask(query, isPinned),
-      t("shell.colon"),
-    );
+    this.arcs = new Arcs(t, this.selection);
+    this.selection.on(() => {
+      this.arcs.turn();
+      if (this.selection.query === this.scene.query) this.show();
+      else this.ask();
+    });
     this.one = element("aside");
     this.legend = element("p.legend");
     this.note = element("p.quiet");
@@ -171,15 +175,17 @@ class Model {
    * @param {AbortSignal} signal
    */
   async openHead(signal) {
-    const { context, t, told, state, place } = this;
+    const { t, told, state, place } = this;
     const [layer, head] = place;
     const { values } = await this.mapOf(layer, head, signal);
     if (signal.aborted) return;
     const { length } = told.tokens;
     const name = t("heads.named", { layer, head });
     const asked = /^\d+$/.test(state.query ?? "") ? within(Number(state.query), length) : null;
+    const key = /^\d+$/.test(state.key ?? "") ? Number(state.key) : null;
+    this.selection.begin({ query: 0, key: key < length ? key : null });
     this.arcs.show(told.running, [{ name, color: categories()[0], values }], asked);
-    await this.ask(this.arcs.query, context.state.query !== undefined);
+    await this.ask();
   }
 
   /**
@@ -192,14 +198,10 @@ class Model {
     return this.context.source.numbers("model/map", params, { signal });
   }
 
-  /**
-   * Show what is written and read at a query.
-   * @param {number} query
-   * @param {boolean} isChosen
-   */
-  async ask(query, isChosen = true) {
+  /** Show what is written and read at the query. */
+  async ask() {
     const { context, told, writes, scene } = this;
-    if (isChosen && query !== Number(context.state.query)) context.remember({ query, key: null });
+    const { query } = this.selection;
     const signal = this.newQuery();
     delete this.frame.dataset.drawn;
     try {
@@ -222,12 +224,11 @@ class Model {
   }
 
   show() {
-    const { scene, place, state, t, told } = this;
+    const { scene, place, t, told } = this;
     const [layer, head] = place;
     if (!scene.norms.length) return;
     scene.head = this.numberOf(layer, head);
-    const key = /^\d+$/.test(state.key ?? "") ? Number(state.key) : null;
-    scene.key = key !== null && key < told.tokens.length ? key : null;
+    scene.key = this.selection.key ?? null;
     const name = t("heads.named", { layer, head });
     const norm = decimal(scene.norms[scene.head]);
     this.canvas.show(scene, `${name}. ${t(`model.${told.lit}`)}: ${norm}`);
@@ -312,8 +313,7 @@ class Model {
   keyItem(key, value) {
     const isKey = key === this.scene.key;
     const choose = () => {
-      this.context.remember({ key: isKey ? null : key });
-      this.show();
+      this.selection.pin({ key: isKey ? null : key });
       /** @type {HTMLElement} */ (this.one.querySelector(`[data-key="${key}"]`)).focus();
     };
     const made = button(

@@ -4,6 +4,7 @@ import { Arcs } from "../arcs.js";
 import { categories, scale } from "../colors.js";
 import { element, fill, headingCell, scrolling, table } from "../dom.js";
 import { decimal, within } from "../numbers.js";
+import { Selection } from "../selection.js";
 import { TypedText } from "../typed-text.js";
 
 /**
@@ -27,11 +28,12 @@ export class Example {
     this.context = context;
     this.t = t;
     this.text = new TypedText(frame, context, 2, () => this.typed());
-    this.arcs = new Arcs(
-      t("prompt.words"),
-      (query, isPinned) => this.pointed(query, isPinned),
-      t("shell.colon"),
-    );
+    this.selection = new Selection(context.remember);
+    this.arcs = new Arcs(t, this.selection);
+    this.selection.on(() => {
+      this.arcs.turn();
+      this.tell();
+    });
     this.why = element("p.why", { role: "status" });
     this.title = element("h2");
     this.body = element("tbody");
@@ -110,7 +112,7 @@ export class Example {
     const rows = words.map((word, query) => [
       headingCell("row", word),
       matrices.weights[query].map((weight, key) => {
-        const onclick = () => this.arcs.turn(query, true);
+        const onclick = () => this.selection.pin({ query });
         const place = { "data-query": query, "data-key": key, onclick };
         return element("td", { class: `w${level(weight)}`, ...place }, decimal(weight, 2));
       }),
@@ -119,15 +121,9 @@ export class Example {
     fill(this.whole, table("table.every", t("prompt.every"), headings, rows));
     this.whole.onpointermove = ({ target }) => {
       const { query } = /** @type {HTMLElement} */ (target).dataset;
-      if (query) this.arcs.turn(Number(query), false);
+      if (query) this.selection.point({ query: Number(query) });
     };
-    this.whole.onpointerleave = () => this.arcs.turn(this.arcs.pinned, false);
-  }
-
-  /** @param {number} query @param {boolean} isPinned */
-  pointed(query, isPinned) {
-    if (isPinned) this.context.remember({ query });
-    this.tell();
+    this.whole.onpointerleave = () => this.selection.leave();
   }
 
   /** Report the word that is pointed at. */

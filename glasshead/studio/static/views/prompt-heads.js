@@ -29,6 +29,7 @@ export function PromptHeads({ t, counts, maps, shown, colors, away, chosen, chos
     const place = placeOf(shown, [layer, head]);
     const isAway = placeOf(away, [layer, head]) >= 0;
     return html`<button
+      key=${`${layer}.${head}`}
       type="button"
       class=${["small", place >= 0 && "shown", isAway && "away"].filter(Boolean).join(" ")}
       style=${place >= 0 ? `--own: ${colors[place]}` : ""}

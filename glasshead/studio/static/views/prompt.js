@@ -6,10 +6,10 @@ import { choice, menu, progress, slider } from "../controls.js";
 import { button, element, fill } from "../dom.js";
 import { headsOf, listed, toggled } from "../parts/heads.js";
 import { html, render } from "../parts/html.js";
+import { Selection } from "../selection.js";
 import { newest } from "../source.js";
 import { TypedText } from "../typed-text.js";
 import { Bars } from "./prompt-bars.js";
-import { Example } from "./prompt-example.js";
 import { PromptCompare } from "./prompt-compare.js";
 import { PromptHeads } from "./prompt-heads.js";
 
@@ -45,11 +45,9 @@ class Prompt {
     this.takes = false;
     this.text = new TypedText(frame, context, 2, () => this.typed());
     this.why = element("p.why", { role: "status" });
-    this.arcs = new Arcs(
-      t("prompt.words"),
-      (query, isPinned) => this.pointed(query, isPinned),
-      t("shell.colon"),
-    );
+    this.selection = new Selection(context.remember);
+    this.arcs = new Arcs(t, this.selection);
+    this.selection.on(() => this.turned());
     /** @type {Tensor} */
     this.maps = null;
     this.heads = element("div");
@@ -227,8 +225,8 @@ class Prompt {
       }),
     );
     this.tell();
-    const { arcs, bars, stage, why } = this;
-    const card = [arcs.element, bars.element];
+    const { arcs, predicted, stage, why } = this;
+    const card = [arcs.element, predicted];
     const sentence = why.firstChild.textContent;
     this.context.picture(() => ({ parts: [stage], card, sentence }));
     this.frame.dataset.drawn = "";
@@ -250,9 +248,9 @@ class Prompt {
     );
   }
 
-  /** @param {number} query @param {boolean} isPinned */
-  pointed(query, isPinned) {
-    if (isPinned) this.context.remember({ query });
+  /** Show another query. */
+  turned() {
+    this.arcs.turn();
     this.tell();
   }
 
@@ -338,6 +336,7 @@ export const prompt = {
    */
   async open(frame, context) {
     const hasModel = context.about.subject.kind !== null;
-    await new (hasModel ? Prompt : Example)(frame, context).start();
+    const View = hasModel ? Prompt : (await import("./prompt-example.js")).Example;
+    if (!context.signal.aborted) await new View(frame, context).start();
   },
 };

@@ -1,4 +1,5 @@
-/** The views by name, whose code arrives when they are first opened. */
+/** The views by name, whose code and style arrive when they are first opened. */
+import { element } from "../dom.js";
 import { Unreachable } from "../source.js";
 
 /** @import { View } from "../app.js" */
@@ -21,8 +22,27 @@ const VIEWS = {
  * @returns {Promise<View>}
  */
 export async function viewOf(name) {
-  const code = await VIEWS[name]().catch(() => {
+  const [code] = await Promise.all([VIEWS[name](), styled(name)]).catch(() => {
     throw new Unreachable(name);
   });
   return code[name];
+}
+
+/** @type {Record<string, Promise<Event>>} */
+const styles = {};
+
+/** Have the style of a view, which a page in one file holds. @param {string} name */
+function styled(name) {
+  if (document.querySelector("head style")) return null;
+  styles[name] ??= new Promise((onload, failed) => {
+    const onerror = () => {
+      delete styles[name];
+      link.remove();
+      failed(new Unreachable(name));
+    };
+    const href = `static/views/${name}.css`;
+    const link = element("link", { rel: "stylesheet", href, onload, onerror });
+    document.head.append(link);
+  });
+  return styles[name];
 }
