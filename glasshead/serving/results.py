@@ -1,4 +1,4 @@
-"""What a worker has seen of a request, as records of `watch`, and as bytes between processes."""
+"""Records of requests as `watch` has them, and as bytes between a worker and its reader."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
