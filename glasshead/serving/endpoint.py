@@ -1,4 +1,4 @@
-"""Answers of a vLLM server about its attention: the entry point `vllm.endpoint_plugins`.
+"""Responses of a vLLM server with statistics: the entry point `vllm.endpoint_plugins`.
 
     VLLM_PLUGINS=glasshead vllm serve MODEL
 

@@ -91,6 +91,12 @@ class _Step:
         else:
             torch.index_select(made, 0, self._compared, out=into)
 
+    def compared_queries(self) -> list[Tensor]:
+        """Copy the queries whose outputs will be compared: a row that waits keeps no prompt."""
+        if self._every_row:
+            return self.queries
+        return [one.index_select(1, self._compared) for one in self.queries]
+
     def _rows_of(self, numbers: Tensor) -> Tensor:
         """Return a row for each token, without those that pad a batch."""
         many = len(numbers)
@@ -149,12 +155,12 @@ class EngineWatcher:
         for one in self.layers.values():
             vars(one.layer.impl).pop("forward", None)
         vars(self._runner).pop("execute_model", None)
-        self._guarded(self.requests, self._close, self.requests.values())
+        self._guarded(self._going(), self._close, self.requests.values())
 
     # The two places in which vLLM calls us.
 
     def _observe_step(self, scheduled: Any, *args: Any, **kwargs: Any) -> Any:
-        self._guarded(self.requests, self._before, scheduled)
+        self._guarded(self._going(), self._before, scheduled)
         self._scheduled = scheduled
         try:
             return self._execute(scheduled, *args, **kwargs)
@@ -183,6 +189,10 @@ class EngineWatcher:
             return result
 
         return observed
+
+    def _going(self) -> list[str]:
+        """Return the requests that have not finished: of the others nothing is lost any more."""
+        return [name for name, one in self.requests.items() if one.ended is None]
 
     def _guarded(self, names: Iterable[str], work: Callable[..., None], *arguments: Any) -> None:
         """Do some work of ours, whose errors end the records of the requests of these names."""
@@ -262,7 +272,7 @@ class EngineWatcher:
 
     def _after(self, step: _Step) -> None:
         """Give the queries of a step to their requests, and settle what is not to wait."""
-        now = []
+        now, compared = [], step.compared_queries()
         rows = zip(step.rows, step.places, strict=True)
         for (name, first, last, position, is_new), (opened, latest) in rows:
             request = self._request(name, position)
@@ -275,13 +285,15 @@ class EngineWatcher:
                     f"tokens {request.end} to {position - 1} of the request were not observed."
                 )
                 continue
-            request.waiting.append(QueryRows(step.queries, first + again, last))
+            request.waiting.append(
+                QueryRows(compared, latest, latest + 1)
+                if last - first == 1
+                else QueryRows(step.queries, first + again, last)
+            )
             request.end = position + last - first
             if is_new:
-                request.opened = StepOutput(position, first, step.queries, opened, step.outputs)
-            request.latest = StepOutput(
-                request.end - 1, last - 1, step.queries, latest, step.outputs
-            )
+                request.opened = StepOutput(position, opened, compared, step.outputs)
+            request.latest = StepOutput(request.end - 1, latest, compared, step.outputs)
             if last - first > 1 or len(request.waiting) >= self.choices.every:
                 now.append(request)
         self.settle(now)

@@ -1,4 +1,4 @@
-"""Results of a request in a worker, as records of `watch`, and as bytes between processes."""
+"""Records of requests as `watch` has them, and as bytes between a worker and its reader."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

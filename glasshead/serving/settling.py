@@ -183,7 +183,7 @@ class Settler:
             .unflatten(-1, (layer.heads, -1))
             .unsqueeze(-2)
             for rows in (
-                [(one.queries, one.query) for one in outputs],
+                [(one.queries, one.row) for one in outputs],
                 [(one.outputs, one.row) for one in outputs],
             )
         )

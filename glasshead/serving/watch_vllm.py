@@ -35,7 +35,7 @@ class SeenRequests(Mapping[str, SeenRequest]):
         self._seen: dict[str, SeenRequest | str] = {}
 
     def __getitem__(self, request_id: str) -> SeenRequest:
-        self._read()
+        self.read()
         if request_id not in self._seen:
             known = ", ".join(map(repr, [*self._seen][:3])) or "nothing"
             raise KeyError(f"{request_id!r} was not observed; there is {known}.")
@@ -45,14 +45,14 @@ class SeenRequests(Mapping[str, SeenRequest]):
         return found
 
     def __iter__(self) -> Iterator[str]:
-        self._read()
+        self.read()
         return iter(self._seen)
 
     def __len__(self) -> int:
-        self._read()
+        self.read()
         return len(self._seen)
 
-    def _read(self) -> None:
+    def read(self) -> None:
         """Take what workers have seen since."""
         call = self._call
         if call is None:
@@ -62,9 +62,8 @@ class SeenRequests(Mapping[str, SeenRequest]):
             if workers:
                 self._seen[external(name)] = seen_of(workers)
 
-    def close(self) -> None:
-        """Take all results, and drop the reference to the engine."""
-        self._read()
+    def forget_engine(self) -> None:
+        """Drop the reference to the engine, so that results do not keep its model in memory."""
         self._call = None
 
     @property
@@ -145,10 +144,14 @@ def watch_vllm(
     try:
         yield seen
     finally:
-        ended = [json.loads(one) for one in call("glasshead_stop")]
-        seen.seconds = max(one["seconds"] for one in ended)
-        seen.close()
-        call("glasshead_end")
+        try:
+            ended = [json.loads(one) for one in call("glasshead_stop")]
+            seen.seconds = max(one["seconds"] for one in ended)
+            seen.read()
+            call("glasshead_end")
+        finally:
+            # An engine that has died answers none of these.
+            seen.forget_engine()
     forgotten = max(one["forgotten"] for one in ended)
     if forgotten:
         warnings.warn(

@@ -1,4 +1,4 @@
-"""One request in a worker: queries that wait, and the statistics of earlier ones."""
+"""The state of a request in a worker: queries that wait, and the statistics of those before."""
 
 import time
 from collections.abc import Mapping
@@ -9,6 +9,9 @@ from torch import Tensor
 
 from glasshead.attention.io import tensors_of
 from glasshead.statistics import Statistic
+
+# The bytes of a record without numbers, about: those that failed take memory too.
+_RECORD = 1000
 
 
 class QueryRows(NamedTuple):
@@ -29,16 +32,13 @@ class StepOutput(NamedTuple):
 
     Attributes:
         position: The position of the query.
-        query: Its row of `queries`.
-        queries: The queries of the step, as of `QueryRows.copies`.
-        row: Its row of `outputs`.
-        outputs: The outputs of some queries of the step, as their queries.
+        row: Its row of both.
+        queries, outputs: Some queries of the step, as of `QueryRows.copies`, and their outputs.
     """
 
     position: int
-    query: int
-    queries: list[Tensor]
     row: int
+    queries: list[Tensor]
     outputs: list[Tensor]
 
 
@@ -125,6 +125,6 @@ class WatchedRequest:
 
     @property
     def nbytes(self) -> int:
-        """The memory of what is known of it."""
+        """The memory of what is known of it, about."""
         kept = (x for several in (*self.kept_queries, *self.kept_keys) for x in several)
-        return sum(one.nbytes for one in self.chunks) + sum(x.nbytes for x in kept)
+        return _RECORD + sum(one.nbytes for one in self.chunks) + sum(x.nbytes for x in kept)

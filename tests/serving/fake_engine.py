@@ -8,6 +8,8 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
+from glasshead.serving import plugin
+
 
 class CPUAttentionBackendImpl:
     """Causal attention to a paged cache, `[blocks, kv_heads, tokens, 2 · dim]`."""
@@ -60,12 +62,16 @@ class CPUAttentionBackendImpl:
 class FakeRunner:
     """A model runner whose layers get random queries, keys and values of each token.
 
+    Args:
+        impls: The implementation of each layer.
+        records: Whether `given` is kept.
+
     Attributes:
         given: Queries and keys of each layer and request, as they were made.
     """
 
-    def __init__(self, impls, *, blocks=23, size=32, dtype=torch.float32):
-        self.size, self.dtype, self.given = size, dtype, {}
+    def __init__(self, impls, *, blocks=23, size=32, dtype=torch.float32, records=True):
+        self.size, self.dtype, self.given, self._records = size, dtype, {}, records
         self._random = torch.Generator().manual_seed(3)
         context, model = {}, nn.Module()
         model.layers = nn.ModuleList()
@@ -152,7 +158,8 @@ class FakeRunner:
             torch.randn(tokens, heads, impl.head_size, generator=self._random).to(self.dtype)
             for heads in (impl.num_heads, impl.num_kv_heads, impl.num_kv_heads)
         )
-        for (first, last, position, _), name in zip(rows, self.input_batch.req_ids, strict=True):
+        named = zip(rows, self.input_batch.req_ids, strict=True)
+        for (first, last, position, _), name in named if self._records else ():
             known = self.given.setdefault((layer.layer_name, name), [])
             # What is computed again after a preemption replaces nothing that was seen.
             known.append((position, query[first:last].clone(), key[first:last].clone()))
@@ -162,3 +169,13 @@ class FakeRunner:
         # A compiled model writes over what it no longer needs.
         query.fill_(torch.nan)
         output.fill_(torch.nan)
+
+
+class FakeLLM:
+    """An engine whose only worker has this model runner."""
+
+    def __init__(self, runner):
+        self.worker = SimpleNamespace(model_runner=runner)
+
+    def collective_rpc(self, method, args=()):
+        return [getattr(plugin, method)(self.worker, *args)]

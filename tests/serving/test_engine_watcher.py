@@ -182,12 +182,12 @@ def test_weights_are_kept_with_the_keys_that_a_window_has_left():
 
 def test_finished_requests_are_dropped_by_budget_and_time():
     runner = FakeRunner(layers())
-    watcher = EngineWatcher(runner, ServedChoices({"entropy": gh.Entropy()}, budget=900))
+    watcher = EngineWatcher(runner, ServedChoices({"entropy": gh.Entropy()}, budget=4000))
     for number in range(7):
         runner.step({f"r{number}": 5}, finished=[f"r{number - 1}"] if number else [])
-    # Three layers, four heads, five queries of 4 bytes.
+    # Three layers, four heads, five queries of 4 bytes, and 1000 bytes for each record.
     assert [*watcher.requests] == ["r3", "r4", "r5", "r6"][-len(watcher.requests) :]
-    assert sum(one.nbytes for one in watcher.requests.values() if one.ended) <= 900
+    assert sum(one.nbytes for one in watcher.requests.values() if one.ended) <= 4000
     assert watcher.forgotten == 7 - len(watcher.requests) > 0
     watcher.stop()
     runner = FakeRunner(layers())
@@ -195,6 +195,32 @@ def test_finished_requests_are_dropped_by_budget_and_time():
     runner.step({"a": 5})
     runner.step({"b": 5}, finished=["a"])
     assert [*watcher.requests] == ["b"]
+
+
+def test_requests_that_failed_count_towards_the_budget():
+    runner = FakeRunner(layers())
+    watcher = EngineWatcher(runner, ServedChoices({"entropy": gh.Entropy()}, budget=2999))
+    for number in range(7):
+        runner.step({f"r{number}": 5}, finished=[f"r{number - 1}"] if number else [])
+        watcher.requests[f"r{number}"].fail("of the test.")
+    assert [*watcher.requests] == ["r4", "r5", "r6"]
+    watcher.stop()
+
+
+def test_an_error_of_ours_loses_no_result_of_a_finished_request(monkeypatch):
+    runner = FakeRunner(layers())
+    watcher = EngineWatcher(runner, ServedChoices({"entropy": gh.Entropy()}))
+    runner.step({"a": 5})
+    runner.step({"b": 3}, finished=["a"])
+
+    def fail(*_args, **_kwargs):
+        raise KeyError("of the test")
+
+    monkeypatch.setattr(watcher, "_before", fail)
+    runner.step({"b": 1})
+    watcher.stop()
+    assert taken(watcher, "a")["layers.0.self_attn"].entropy.shape == (1, 4, 5)
+    assert "KeyError: 'of the test'" in taken(watcher, "b")
 
 
 def test_only_requests_that_ask_are_watched_and_means_are_theirs():

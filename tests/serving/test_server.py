@@ -44,7 +44,8 @@ def server(tmp_path_factory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("server")
     model, log = small_model(folder, "Llama"), folder / "log"
     command = [
-        *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model)),
+        # `vllm serve` looks for a package named vllm, which that for the CPU is not.
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)),
         *("--served-model-name", "small", "--dtype", "float32", "--max-model-len", "256"),
         *("--enforce-eager", "--host", "127.0.0.1", "--port", str(PORT), "--api-key", KEY),
         *("--block-size", "32"),

