@@ -127,9 +127,10 @@ def _check_machine(was: Machine) -> None:
 
 
 def _shipped() -> Profile | None:
-    """Return the first shipped profile whose features the processor has."""
+    """Return the shipped profile whose features the processor has: of several the closest one."""
     from glasshead.engines.streaming.kernels import processor
 
+    fitting: list[tuple[int, dict[str, Any]]] = []
     for file in sorted(SHIPPED.glob("*.json")):
         given = json.loads(file.read_bytes())
         kind = given.get("for")
@@ -139,8 +140,9 @@ def _shipped() -> Profile | None:
             and all(map(processor.has, kind["has"]))
             and not any(map(processor.has, kind["lacks"]))
         ):
-            return parsed(given)
-    return None
+            fitting.append((len(kind["has"]) + len(kind["lacks"]), given))
+    # The one that names the most features.
+    return parsed(max(fitting, key=lambda one: one[0])[1]) if fitting else None
 
 
 def parsed(given: dict[str, Any]) -> Profile:

@@ -12,7 +12,7 @@ from glasshead.attention import profiles, tuning
 from glasshead.engines.streaming import machine_code, matrix_tiles
 from glasshead.engines.streaming.kernels import processor
 
-SHIPPED = ("avx2", "cascade-lake", "default", "intel-amx", "zen4", "zen5")
+SHIPPED = ("avx2", "cascade-lake", "default", "intel-amx", "zen3", "zen4", "zen5")
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +107,7 @@ FEATURES = {
     "intel-amx": (0, {"avx512bf16", "amx-bf16", "amx-tile", "avx512vp2intersect"}),
     "cascade-lake": (1, set()),
     "avx2": (2, set()),
+    "zen3": (2, {"sse4a", "vaes", "vpclmulqdq"}),
     "default": (3, set()),
 }
 
@@ -119,6 +120,19 @@ def test_a_shipped_profile_is_found_by_features_alone(monkeypatch, name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert read() == name
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        {"sse4a"},  # Zen 2
+        {"vaes", "vpclmulqdq", "avxvnni"},  # Intel's after Haswell, without AVX-512
+    ],
+)
+def test_the_profile_of_zen_3_is_no_other_processor_s(monkeypatch, features):
+    monkeypatch.setattr(processor, "at_hand", lambda: processor.SHIPPED[2])
+    monkeypatch.setattr(processor, "has", features.__contains__)
+    assert read() == "avx2"
 
 
 def test_each_shipped_profile_states_how_it_came_about():
