@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 import uvicorn
@@ -48,6 +49,33 @@ def share(page: Any, kind: str, *, close: bool = True) -> None:
     page.get_by_role("button", name=kind).click()
     if close:
         page.locator("details.share > summary").click()
+
+
+def letters(svg: ET.Element) -> str:
+    """All that a picture says, without spaces, as lines are broken where the page breaks them."""
+    texts = ("".join(each.itertext()) for each in svg.iter() if each.tag.endswith("}text"))
+    return "".join("".join(texts).split())
+
+
+def beyond(page: Any, svg: ET.Element) -> list[str]:
+    """The texts of a picture that are not whole on its paper, as the browser lays them out."""
+    # The page allows no style sheet within itself, and has the letters already.
+    svg.remove(svg.find("{*}style"))
+    return page.evaluate(BEYOND, ET.tostring(svg, encoding="unicode"))
+
+
+BEYOND = """(written) => {
+  const root = new DOMParser().parseFromString(written, "image/svg+xml").documentElement;
+  document.body.append(root);
+  const paper = root.getBoundingClientRect();
+  const texts = [...root.querySelectorAll("text")].filter((text) => {
+    const { left, right, top, bottom } = text.getBoundingClientRect();
+    const isAcross = left >= paper.left - 1 && right <= paper.right + 1;
+    return !isAcross || top < paper.top - 1 || bottom > paper.bottom + 1;
+  });
+  root.remove();
+  return texts.map((text) => text.textContent);
+}"""
 
 
 # Empties what the page keeps in the browser; pages without an address can keep nothing.

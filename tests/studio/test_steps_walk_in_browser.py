@@ -4,11 +4,14 @@ And the same walk of a head of a model, opened from the view `heads`.
 """
 
 import re
+from base64 import b64decode
+from io import BytesIO
 from urllib.parse import urlencode
 from xml.etree import ElementTree as ET
 
 import pytest
 import torch
+from PIL import Image
 
 from glasshead.studio.background_jobs import Work
 from glasshead.studio.shell import words
@@ -18,7 +21,7 @@ from glasshead.studio.views.steps import computed
 from glasshead.studio.views.steps_cell import Cells
 from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
 from pretrained_folders import llama_folder
-from studio.conftest import LANGUAGES, WIDTHS, address, quickly, share, widths_of
+from studio.conftest import LANGUAGES, WIDTHS, address, letters, quickly, share, widths_of
 from written import written
 
 SENTENCE = "I do not like rain"
@@ -366,13 +369,16 @@ def assert_saves_the_walk(page):
     with page.expect_download() as saved:
         share(page, "SVG")
     svg = ET.parse(saved.value.path()).getroot()
-    texts = [one.text for one in svg.iter() if one.tag.endswith("text")]
     told = page.locator(".walk .told > *").evaluate_all("all => all.map((one) => one.textContent)")
     assert all(told)
-    assert set(told) <= set(texts)
+    assert all("".join(each.split()) in letters(svg) for each in told)
     (image,) = (one for one in svg.iter() if one.tag.endswith("image"))
     stage = page.locator("canvas.stage")
-    assert image.get("href") == stage.evaluate("(canvas) => canvas.toDataURL()")
+    with Image.open(BytesIO(b64decode(image.get("href").partition(",")[2]))) as painted:
+        shown = stage.evaluate("({clientWidth: x, clientHeight: y}) => [x, y]")
+        assert painted.size == tuple(3 * side for side in shown)
+    # The page is as it was.
+    assert stage.evaluate("(canvas) => canvas.width / canvas.clientWidth") == 1
     return told, image.get("href")
 
 

@@ -10,7 +10,6 @@ import { headsOf } from "./views/prompt-heads.js";
 import { viewOf } from "./views/table.js";
 
 /**
- * @import { Figure } from "./figure.js"
  * @import { Source } from "./source.js"
  */
 
@@ -55,8 +54,17 @@ import { viewOf } from "./views/table.js";
  * @property {(changes: Record<string, any>) => void} remember  Puts names into the address; null
  *   takes one away
  * @property {AbortSignal} signal  Aborted when the view is left: for all listeners and requests
- * @property {(draw: (() => Omit<Figure, "title">) | null) => void} picture  Says what is saved
+ * @property {(draw: (() => Picture) | null) => void} picture  Says what is saved
  * @property {(error: Error) => void} failed  Tells what went wrong; an abort is passed over
+ */
+
+/**
+ * What of the page a picture shows.
+ * @typedef {object} Picture
+ * @property {string} [title]  What stands above it, if no part says it
+ * @property {Element[]} parts  One below the other
+ * @property {Element[]} [card]  What a card shows, if not the same
+ * @property {string} [sentence]  What a card says of it, if not what the view reports
  */
 
 /** @typedef {{open: (frame: HTMLElement, context: Context) => Promise<void>}} View */
@@ -99,7 +107,7 @@ export class Page {
     this.links = {};
     /** @type {string} */
     this.shown = null;
-    /** @type {{name: string, draw: () => Omit<Figure, "title">} | null} */
+    /** @type {{name: string, draw: () => Picture} | null} */
     this.drawing = null;
     /** @type {number} */
     this.noticeTimer = null;

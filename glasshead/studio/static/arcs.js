@@ -1,12 +1,11 @@
 // A text with the attention between its tokens as arcs: from a query to its keys above the words,
 // and below them from the queries that look at it.
 import { element, fill, moveOf } from "./dom.js";
-import { stacked, svgNode, swatches } from "./figure.js";
+import { svgNode } from "./marks.js";
 import { decimal, range, weight, within } from "./numbers.js";
 
 /**
  * @import { Translate } from "./app.js"
- * @import { Figure } from "./figure.js"
  */
 
 /**
@@ -255,32 +254,6 @@ export class Arcs {
       "data-value": value,
       title: `${name}${this.colon}${words[query].trim()} → ${words[key].trim()} ${weight(value)}`,
     };
-  }
-
-  /**
-   * The text and its arcs as a picture, with the names of the heads.
-   * @returns {Figure}
-   */
-  figure() {
-    const { clientHeight, clientWidth } = this.element;
-    const size = parseFloat(getComputedStyle(this.text).fontSize);
-    const arcs = this.paths().map((path) => ({
-      d: path.d,
-      stroke: path.stroke,
-      width: path["stroke-width"],
-      opacity: path["stroke-opacity"],
-      dash: path["stroke-dasharray"],
-    }));
-    const words = this.places().map(({ bottom }, at) => {
-      const look = { size, fill: at === this.query ? "accent" : "ink" };
-      return { ...look, x: this.tokens[at].offsetLeft, y: bottom - 8, text: this.words[at] };
-    });
-    const text = { x: 20, y: 0, marks: [...arcs, ...words] };
-    const ends = this.tokens.map(({ offsetLeft, offsetWidth }) => offsetLeft + offsetWidth);
-    // Arcs between lines go to the margins.
-    const width = this.places().at(-1).line ? clientWidth : Math.max(...ends);
-    const drawn = { width: width + 40, height: clientHeight, marks: [text] };
-    return stacked([drawn, swatches(this.heads)]);
   }
 }
 

@@ -1,11 +1,11 @@
 // Charts over the steps of a training, which share one cross-hair.
 import { element, fill, moveOf, setAttributes } from "./dom.js";
-import { markNode, svgNode } from "./figure.js";
+import { markNode, svgNode } from "./marks.js";
 import { grouped, range, significant, ticks, within } from "./numbers.js";
 
 /**
  * @import { Children } from "./dom.js"
- * @import { Mark } from "./figure.js"
+ * @import { Mark } from "./marks.js"
  */
 
 /**
@@ -42,9 +42,6 @@ import { grouped, range, significant, ticks, within } from "./numbers.js";
  */
 
 const LETTER = 11;
-const HEADING = 20;
-// Between two charts of a picture.
-const GAP = 14;
 // The share of all steps that PageUp and PageDown go by.
 const PAGES = 10;
 
@@ -192,18 +189,6 @@ export class Chart {
     const row = plot.rows?.findIndex((top) => y >= top && y < top + plot.rowHeight) ?? -1;
     if (row >= 0) cursor.choose(row);
     cursor.show(plot.stepAt(event.clientX - box.left));
-  }
-
-  /**
-   * The chart as a part of a picture.
-   * @param {number} x
-   * @param {number} y
-   * @param {number} width
-   */
-  figure(x, y, width) {
-    const { marks, height } = this.plotter(this.data, x, y + HEADING, width);
-    const heading = { x, y: y + 12, text: this.title, size: 14, weight: 600 };
-    return { marks: [heading, ...marks], height: height + HEADING + GAP };
   }
 }
 

@@ -1,281 +1,376 @@
-// The picture of a view, as SVG and as PNG.
-import { paperColor, ramp } from "./colors.js";
-import { element, setAttributes } from "./dom.js";
+// Parts of the page as one picture: each box, letter, line and canvas where it stands, as SVG.
+import { paperColor } from "./colors.js";
+import { setAttributes } from "./dom.js";
+import { boxNodes, colorOf, metricsOf } from "./figure-looks.js";
+import { finer, markNode, svgNode, textNode } from "./marks.js";
+
+/** @import { Box } from "./figure-looks.js" */
+/** @typedef {{node: SVGElement, width: number, height: number}} Figure */
+
+// Between two parts, and around all of them.
+const GAP = 18;
+const MARGIN = 20;
+// What only a page has.
+const CONTROLS = [
+  "a, select, input, textarea, label, fieldset, summary, .controls, .player, .on-page",
+  "button:not(.token, .layer, :has(canvas))",
+].join();
+// What a drawing has by the page's rules, which a picture does not hold.
+const OF_PAGES = ["class", "style", "aria-hidden"];
+// What lines and letters of SVG look like, where not as they do at first.
+/** @type {Record<string, string>} */
+const LOOKS = {
+  fill: "rgb(0, 0, 0)",
+  "fill-opacity": "1",
+  stroke: "none",
+  "stroke-width": "1px",
+  "stroke-opacity": "1",
+  "stroke-dasharray": "none",
+  opacity: "1",
+  "font-size": "",
+  "font-weight": "400",
+  "text-anchor": "start",
+  "shape-rendering": "auto",
+};
 
 /**
- * A part of a picture. One with `marks` is a figure within it, at `x` and `y`; with a `text`, a text;
- * with a `d`, a path; with an `href`, a data: URL, an image; any other is a rectangle. A color may have its name on the page (paperColor).
- * @typedef {object} Mark
- * @property {number} [x]
- * @property {number} [y]
- * @property {string | number} [text]
- * @property {number} [size]  Of letters, in pixels
- * @property {string} [anchor]  Of a text: "start", "middle" or "end"
- * @property {number} [rotate]  Of a text, in degrees about its place
- * @property {number | string} [weight]  Of letters
- * @property {string} [d]
- * @property {string} [stroke]
- * @property {string} [dash]  Of a line
- * @property {number | string} [width]  Of a line, or of a rectangle or an image
- * @property {number} [height]
- * @property {string} [href]
- * @property {boolean} [smooth]  Of an image whose pixels are no cells
- * @property {string} [fill]
- * @property {number | string} [opacity]
- * @property {string} [transform]
- * @property {Mark[]} [marks]
- * @property {number} [scale]  Of the figure within
- * @property {boolean} [clips]  Whether what is beyond the figure within is cut off
+ * Parts of the page below one another, or beside one another.
+ * @param {Element[]} parts
+ * @param {boolean} [beside]
+ * @returns {Figure}
  */
-
-/**
- * A picture; `card` is what of it a card shows, and `sentence` what the card says of it.
- * @typedef {{width: number, height: number, marks: Mark[], title?: string, card?: Figure,
- *   sentence?: string}} Figure
- */
-
-const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
-// A browser's canvas is no wider or higher, and has no more pixels.
-const LONGEST_SIDE = 16384;
-const MOST_PIXELS = 2 ** 26;
-// Milliseconds after which a browser has begun to save what it was given.
-const SAVED_AFTER = 1000;
-
-/**
- * A figure as an SVG element: whole pixels, its own paper, and nothing from elsewhere.
- * @param {Figure} figure
- */
-export function svgElement(figure) {
-  const { width, height } = wholePixels(figure);
-  const viewBox = `0 0 ${width} ${height}`;
-  const look = { role: "img", "font-family": paperColor("plain") };
-  const root = svgNode("svg", { width, height, viewBox, ...look });
-  if (figure.title) root.append(textNode("title", {}, figure.title));
-  root.append(...[{ width, height, fill: "paper" }, ...figure.marks].map(markNode));
-  return root;
-}
-
-/** @param {Figure} figure */
-export async function asSvg(figure) {
-  const root = svgElement(figure);
-  const fonts = await ownFonts();
-  if (fonts) root.append(textNode("style", {}, fonts));
-  const written = new XMLSerializer().serializeToString(root);
-  return new Blob([written], { type: "image/svg+xml" });
-}
-
-/** The typefaces of the page as rules of CSS that hold them; "" where the page has none. */
-async function ownFonts() {
-  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
-  const faces = rules.filter((rule) => rule instanceof CSSFontFaceRule);
-  const held = faces.map(async ({ cssText, parentStyleSheet }) => {
-    const [, path] = /url\("([^"]+)"\)/.exec(cssText);
-    const content = await (await fetch(new URL(path, parentStyleSheet.href))).bytes();
-    return cssText.replace(path, `data:font/woff2;base64,${btoa(String.fromCharCode(...content))}`);
-  });
-  // A studio that has ended gives no letters.
-  return (await Promise.all(held).catch(() => [""])).join("");
-}
-
-/**
- * A figure as a PNG; a very large one is as fine as a canvas can be.
- * @param {Figure} figure
- * @param {number} [wanted]  Pixels of the PNG by one of the figure
- */
-export async function asPng(figure, wanted = 2) {
-  const { width, height } = wholePixels(figure);
-  const finest = Math.min(LONGEST_SIDE / width, LONGEST_SIDE / height);
-  const fine = Math.min(wanted, finest, Math.sqrt(MOST_PIXELS / (width * height)));
-  const url = URL.createObjectURL(await asSvg(figure));
-  try {
-    const image = new Image();
-    image.src = url;
-    await image.decode();
-    const size = { width: Math.floor(width * fine), height: Math.floor(height * fine) };
-    const canvas = element("canvas", size);
-    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-    return await pngOf(canvas);
-  } finally {
-    URL.revokeObjectURL(url);
+export function figureOf(parts, beside = false) {
+  const figures = parts.map(photograph).filter(({ width }) => width > 0);
+  const node = svgNode("g", {});
+  let [x, y, width, height] = [0, 0, 0, 0];
+  for (const figure of figures) {
+    figure.node.setAttribute("transform", `translate(${x - figure.x} ${y - figure.y})`);
+    node.append(figure.node);
+    width = Math.max(width, x + figure.width);
+    height = Math.max(height, y + figure.height);
+    if (beside) x = width + GAP;
+    else y = height + GAP;
   }
+  return { node, width, height };
+}
+
+/** @param {Element} part */
+function photograph(part) {
+  const restore = laidOut(part);
+  const photo = new Photo();
+  const node = svgNode("g", {}, ...photo.part(part));
+  restore();
+  const [left, top, right, bottom] = photo.edges;
+  return { node, x: left, y: top, width: right - left, height: bottom - top };
 }
 
 /**
- * @param {HTMLCanvasElement} canvas
- * @returns {Promise<Blob>}
+ * Lay a part out without controls, and with all that is scrolled out of sight; gives what undoes it.
+ * @param {Element} part
  */
-function pngOf(canvas) {
-  return new Promise((resolve, reject) => {
-    canvas.toBlob((content) => {
-      if (content) resolve(content);
-      else reject(new Error("no PNG"));
-    }, "image/png");
+function laidOut(part) {
+  const all = /** @type {HTMLElement[]} */ ([part, ...part.querySelectorAll("*")]);
+  const scrolled = all.filter((each) => /auto|scroll/.test(getComputedStyle(each).overflow));
+  const controls = all.filter((each) => each.matches(CONTROLS));
+  const before = [...controls, ...scrolled].map((each) => {
+    const { style, scrollLeft, scrollTop } = each;
+    return { each, css: style.cssText, scrollLeft, scrollTop };
   });
-}
-
-/**
- * Let the browser save a file.
- * @param {Blob} content
- * @param {string} download  Its name
- */
-export function save(content, download) {
-  const href = URL.createObjectURL(content);
-  element("a", { href, download }).click();
-  setTimeout(() => URL.revokeObjectURL(href), SAVED_AFTER);
-}
-
-/**
- * A bar of colors with a label before it, its colon included, and the numbers of its ends: 0, and the last color's.
- * @param {number} x
- * @param {number} y  Of the letters
- * @param {string} label
- * @param {string} end
- * @param {string} [begin]
- * @param {string[]} [colors]
- * @returns {{marks: Mark[], width: number}}
- */
-export function colorBar(x, y, label, end, begin = "0", colors = ramp()) {
-  const step = 1.5;
-  const text = `${label}${begin}`;
-  const from = x + textWidth(text) + 8;
-  const to = from + colors.length * step;
-  const bar = { y: y - 9, width: step + 0.2, height: 10 };
-  const cells = colors.map((fill, at) => ({ ...bar, x: from + at * step, fill }));
-  const note = { y, size: 12, fill: "quiet" };
-  const marks = [{ ...note, x, text }, ...cells, { ...note, x: to + 8, text: end }];
-  return { marks, width: to + 8 + textWidth(end) - x };
-}
-
-/**
- * The width of letters of a picture, about.
- * @param {string} text
- * @param {number} [size]  In pixels
- */
-export function textWidth(text, size = 12) {
-  const pen = element("canvas").getContext("2d");
-  pen.font = `${size}px ${paperColor("plain")}`;
-  return pen.measureText(text).width;
-}
-
-/**
- * Figures below one another, from the left.
- * @param {Figure[]} figures
- * @param {number} gap
- * @returns {Figure}
- */
-export function stacked(figures, gap = 16) {
-  const shown = figures.filter(({ marks }) => marks.length);
-  let y = 0;
-  const marks = shown.map((figure) => {
-    const mark = { x: 0, y, marks: figure.marks };
-    y += figure.height + gap;
-    return mark;
-  });
-  const width = Math.max(0, ...shown.map((figure) => figure.width));
-  return { width, height: Math.max(0, y - gap), marks };
-}
-
-/**
- * Figures beside one another, from the top.
- * @param {Figure[]} figures
- * @returns {Figure}
- */
-export function sideBySide(figures) {
-  let x = 0;
-  const marks = figures.map((figure) => {
-    const mark = { x, y: 0, marks: figure.marks };
-    x += figure.width;
-    return mark;
-  });
-  return { width: x, height: Math.max(0, ...figures.map(({ height }) => height)), marks };
-}
-
-/**
- * What colors stand for, one below the other.
- * @param {{name: string, color: string}[]} keys
- * @returns {Figure}
- */
-export function swatches(keys) {
-  const marks = keys.flatMap(({ name, color }, at) => [
-    { x: 20, y: at * 18 + 4, width: 12, height: 10, fill: color },
-    { x: 40, y: at * 18 + 13, text: name, size: 12 },
-  ]);
-  const widths = keys.map(({ name }) => 60 + textWidth(name));
-  return { width: Math.max(0, ...widths), height: keys.length * 18, marks };
-}
-
-/** @param {Figure} figure */
-function wholePixels({ width, height }) {
-  return { width: Math.ceil(width), height: Math.ceil(height) };
-}
-
-/** @param {string} name */
-function colorOf(name) {
-  return paperColor(name) || name;
-}
-
-/**
- * A mark as a node of an SVG element.
- * @param {Mark} mark
- */
-export function markNode(mark) {
-  if (mark.marks) {
-    const { x, y, width, height, scale = 1 } = mark;
-    const group = mark.clips
-      ? svgNode("svg", { x, y, width, height })
-      : svgNode("g", { transform: `translate(${x} ${y}) scale(${scale})` });
-    group.append(...mark.marks.map(markNode));
-    return group;
-  }
-  if (mark.text !== undefined) return textMark(mark);
-  if (mark.d !== undefined) return pathMark(mark);
-  if (!mark.href) return svgNode("rect", { ...mark, fill: colorOf(mark.fill) });
-  return svgNode("image", {
-    ...mark,
-    "image-rendering": mark.smooth ? null : "pixelated",
-    smooth: null,
-    preserveAspectRatio: "none",
-  });
-}
-
-/** @param {Mark} mark */
-function textMark({ text, size = 13, fill = "ink", anchor = "start", rotate, weight, ...rest }) {
-  const look = {
-    "font-size": size,
-    "text-anchor": anchor,
-    "font-weight": weight,
-    fill: colorOf(fill),
-    transform: rotate && `rotate(${rotate} ${rest.x} ${rest.y})`,
-    "xml:space": "preserve",
+  for (const { style } of scrolled) style.cssText += ";overflow:visible;max-height:none";
+  for (const { style } of controls) style.cssText += ";display:none";
+  part.classList.add("pictured");
+  return () => {
+    part.classList.remove("pictured");
+    for (const { each, css, ...places } of before) {
+      each.style.cssText = css;
+      Object.assign(each, places);
+    }
   };
-  return textNode("text", { ...rest, ...look }, text);
 }
 
-/** @param {Mark} mark */
-function pathMark({ fill = "none", stroke = "accent", width = 1, dash, ...rest }) {
-  const look = { fill: colorOf(fill), stroke: colorOf(stroke), "stroke-width": width };
-  const dashes = { "stroke-dasharray": dash };
-  return svgNode("path", { ...rest, ...look, ...dashes });
+/** What is seen of a part of the page, in its pixels. */
+class Photo {
+  constructor() {
+    // What has been drawn reaches from here to there: left, top, right, bottom.
+    this.edges = [Infinity, Infinity, -Infinity, -Infinity];
+  }
+
+  /** @param {Box} box */
+  reach({ x, y, width, height }) {
+    const [left, top, right, bottom] = this.edges;
+    this.edges = [
+      Math.min(left, x),
+      Math.min(top, y),
+      Math.max(right, x + width),
+      Math.max(bottom, y + height),
+    ];
+  }
+
+  /**
+   * @param {Element} part
+   * @returns {SVGElement[]}
+   */
+  part(part) {
+    const style = getComputedStyle(part);
+    if (!part.checkVisibility() || style.clipPath !== "none" || style.opacity === "0") return [];
+    if (isTurned(style)) return [this.turned(/** @type {HTMLElement} */ (part), style)];
+    const { x, y, width, height } = part.getBoundingClientRect();
+    const box = { x, y, width, height };
+    const made = [
+      ...this.box(box, style),
+      ...this.pseudo(part, box, "::before"),
+      ...this.held(part, box, style),
+      ...this.pseudo(part, box, "::after"),
+    ];
+    return style.opacity === "1" || !made.length
+      ? made
+      : [svgNode("g", { opacity: style.opacity }, ...made)];
+  }
+
+  /**
+   * @param {Element} part
+   * @param {Box} box
+   * @param {CSSStyleDeclaration} style
+   * @returns {SVGElement[]}
+   */
+  held(part, box, style) {
+    if (part instanceof HTMLCanvasElement) return [this.canvas(part, box, style)];
+    if (part instanceof SVGSVGElement) return [this.drawing(part, box)];
+    const isClipped = ["hidden", "clip"].includes(style.overflowX) && isTooLarge(part);
+    const { edges } = this;
+    const made = [...part.childNodes].flatMap((each) => {
+      if (each instanceof Text) return this.letters(each, style);
+      return each instanceof Element ? this.part(each) : [];
+    });
+    if (!isClipped || !made.length) return made;
+    // What is cut off is not reached.
+    this.edges = edges;
+    this.reach(box);
+    const { x, y, width, height } = box;
+    const viewBox = `${x} ${y} ${width} ${height}`;
+    return [svgNode("svg", { x, y, width, height, viewBox }, ...made)];
+  }
+
+  /**
+   * A part that is turned, as if it were not, in a group that is.
+   * @param {HTMLElement} part
+   * @param {CSSStyleDeclaration} style
+   */
+  turned(part, style) {
+    const [left, top] = style.transformOrigin.split(" ").map(parseFloat);
+    const turn = new DOMMatrix(style.transform).rotate(parseFloat(style.rotate) || 0);
+    const before = part.style.cssText;
+    const seen = part.getBoundingClientRect();
+    part.style.cssText += ";transform:none;rotate:none;transition:none";
+    const inner = new Photo();
+    const made = inner.part(part);
+    const { x, y } = part.getBoundingClientRect();
+    part.style.cssText = before;
+    if (made.length) this.reach(seen);
+    const [across, down] = [x + left, y + top];
+    const { a, b, c, d, e, f } = turn;
+    const transform = `translate(${across} ${down}) matrix(${a} ${b} ${c} ${d} ${e} ${f}) translate(${-across} ${-down})`;
+    return svgNode("g", { transform }, ...made);
+  }
+
+  /**
+   * @param {Box} box
+   * @param {CSSStyleDeclaration} style
+   */
+  box(box, style) {
+    const made = style.visibility === "hidden" ? [] : boxNodes(box, style);
+    if (made.length) this.reach(box);
+    return made;
+  }
+
+  /**
+   * What a style sheet puts into a box, at a place of its own.
+   * @param {Element} part
+   * @param {Box} box
+   * @param {string} which
+   */
+  pseudo(part, box, which) {
+    const style = getComputedStyle(part, which);
+    if (/^(none|normal)$/.test(style.content) || style.position !== "absolute") return [];
+    const [left, top] = [part.clientLeft, part.clientTop];
+    const place = {
+      x: box.x + left + parseFloat(style.left),
+      y: box.y + top + parseFloat(style.top),
+      width: parseFloat(style.width),
+      height: parseFloat(style.height),
+    };
+    const made = this.box(place, style);
+    const text = style.content.replace(/^"|"$/g, "");
+    if (text) made.push(this.line(text, middleOf(place, style), style, true));
+    const { opacity } = style;
+    return opacity === "1" ? made : [svgNode("g", { opacity }, ...made)];
+  }
+
+  /**
+   * @param {HTMLCanvasElement} canvas
+   * @param {Box} box
+   * @param {CSSStyleDeclaration} style
+   */
+  canvas(canvas, box, style) {
+    this.reach(box);
+    const own = finer.get(canvas);
+    const { x, y, width, height } = box;
+    const frame = { x, y, width, height, viewBox: `0 0 ${width} ${height}` };
+    if (own) return svgNode("svg", frame, ...own().map(markNode));
+    const smooth = style.imageRendering !== "pixelated";
+    return markNode({ x, y, width, height, image: canvas, smooth });
+  }
+
+  /**
+   * A drawing of the page, whose looks are written into it.
+   * @param {SVGSVGElement} svg
+   * @param {Box} box
+   */
+  drawing(svg, { x, y, width, height }) {
+    const copy = /** @type {SVGSVGElement} */ (svg.cloneNode(true));
+    const copies = copy.querySelectorAll("*");
+    svg.querySelectorAll("*").forEach((each, at) => {
+      const style = getComputedStyle(each);
+      for (const name of OF_PAGES) copies[at].removeAttribute(name);
+      if (style.visibility === "hidden") copies[at].remove();
+      else if (each instanceof SVGGeometryElement || each instanceof SVGTextElement) {
+        writeLooks(copies[at], style);
+      }
+    });
+    const { x: left, y: top, width: wide, height: high } = svg.getBBox();
+    if (wide || high) this.reach({ x: x + left, y: y + top, width: wide, height: high });
+    for (const name of OF_PAGES) copy.removeAttribute(name);
+    return setAttributes(copy, { x, y, width, height, overflow: "visible" });
+  }
+
+  /**
+   * The lines that a text is broken into.
+   * @param {Text} text
+   * @param {CSSStyleDeclaration} style
+   */
+  letters(text, style) {
+    const isBlank = style.whiteSpaceCollapse === "collapse" && !text.data.trim();
+    if (isBlank || style.visibility === "hidden" || style.fontSize === "0px") return [];
+    const isUpright = style.writingMode === "horizontal-tb";
+    const range = document.createRange();
+    /** @type {{text: string, box: DOMRect}[]} */
+    const lines = [];
+    let at = 0;
+    for (const letter of text.data) {
+      range.setStart(text, at);
+      at += letter.length;
+      range.setEnd(text, at);
+      const box = range.getBoundingClientRect();
+      // Spaces that are not shown have no width, as letters that stand on others.
+      if (!/\S/.test(letter) && !box.width) continue;
+      const line = lines.at(-1);
+      const isOn = line && (!box.width || (isUpright ? box.y < line.box.bottom - 2 : true));
+      const shown = letter.replace(/\s/, " ");
+      if (!isOn) lines.push({ text: shown, box });
+      else Object.assign(line, { text: line.text + shown, box: around(line.box, box) });
+    }
+    return lines.map((line) => this.line(line.text, line.box, style));
+  }
+
+  /**
+   * @param {string} text
+   * @param {Box} box  Of its letters
+   * @param {CSSStyleDeclaration} style
+   * @param {boolean} [isMiddle]  Whether it is in the middle of the box
+   */
+  line(text, box, style, isMiddle = false) {
+    this.reach(box);
+    const { x, y, width, height } = box;
+    const { ascent, descent } = metricsOf(style);
+    const [rise, fall] = [ascent, descent].map((each) => each / (ascent + descent));
+    const isUpright = style.writingMode === "horizontal-tb";
+    const at = isUpright ? [x, y + height * rise] : [x + width * fall, y];
+    const place = {
+      x: at[0] + (isMiddle ? width / 2 : 0),
+      y: at[1],
+      "text-anchor": isMiddle ? "middle" : null,
+      transform: isUpright ? null : `rotate(90 ${at.join(" ")})`,
+    };
+    return textNode("text", { ...place, ...lettersOf(style) }, text);
+  }
+}
+
+/** @param {CSSStyleDeclaration} style */
+function lettersOf(style) {
+  const seen = colorOf(style.color);
+  const { fontFamily, fontSize, fontStyle, fontVariantNumeric, fontWeight } = style;
+  /** @param {string} value @param {string} usual */
+  const unless = (value, usual) => (value === usual ? null : value);
+  return {
+    fill: seen?.color ?? "none",
+    "fill-opacity": seen?.opacity,
+    "font-family": unless(fontFamily, paperColor("plain")),
+    "font-size": parseFloat(fontSize),
+    "font-weight": unless(fontWeight, "400"),
+    "font-style": unless(fontStyle, "normal"),
+    "letter-spacing": unless(style.letterSpacing, "normal"),
+    "text-decoration": unless(style.textDecorationLine, "none"),
+    class: fontVariantNumeric.includes("tabular") ? "tabular" : null,
+  };
+}
+
+/** @param {CSSStyleDeclaration} style */
+function isTurned({ transform, rotate }) {
+  return transform !== "none" || rotate !== "none";
+}
+
+/** @param {Element} part */
+function isTooLarge({ scrollWidth, clientWidth, scrollHeight, clientHeight }) {
+  return scrollWidth > clientWidth || scrollHeight > clientHeight;
 }
 
 /**
- * A node that holds a text; what XML cannot hold, such as NUL, is shown as what cannot be shown.
- * @param {string} name
- * @param {Record<string, any>} attributes
- * @param {string | number} text
+ * @param {DOMRect} one
+ * @param {DOMRect} other
  */
-function textNode(name, attributes, text) {
-  const made = svgNode(name, attributes);
-  const whole = String(text).toWellFormed();
-  made.textContent = whole.replace(/[^\t\n\r\u0020-\ufffd\u{10000}-\u{10ffff}]/gu, "\ufffd");
-  return made;
+function around(one, other) {
+  const [x, y] = [Math.min(one.x, other.x), Math.min(one.y, other.y)];
+  const right = Math.max(one.right, other.right);
+  return new DOMRect(x, y, right - x, Math.max(one.bottom, other.bottom) - y);
 }
 
 /**
- * @param {string} name
- * @param {Record<string, any>} attributes
+ * Where letters stand that are in the middle of a box.
+ * @param {Box} place
+ * @param {CSSStyleDeclaration} style
  */
-export function svgNode(name, attributes) {
-  const made = /** @type {SVGElement} */ (document.createElementNS(SVG_NAMESPACE, name));
-  return setAttributes(made, attributes);
+function middleOf({ x, y, width, height }, style) {
+  const { ascent, descent } = metricsOf(style);
+  const size = (ascent + descent) * parseFloat(style.fontSize);
+  return { x, width, y: y + (height - size) / 2, height: size };
+}
+
+/**
+ * Write what a drawing looks like into it.
+ * @param {Element} node
+ * @param {CSSStyleDeclaration} style
+ */
+function writeLooks(node, style) {
+  for (const [name, usual] of Object.entries(LOOKS)) {
+    const value = style.getPropertyValue(name);
+    const isColor = name === "fill" || name === "stroke";
+    const written = isColor && value !== "none" ? (colorOf(value)?.color ?? "none") : value;
+    if (value === usual) node.removeAttribute(name);
+    else node.setAttribute(name, written);
+  }
+}
+
+/**
+ * A figure on paper of its own.
+ * @param {Figure} figure
+ * @param {number} [margin]
+ */
+export function onPaper({ node, width, height }, margin = MARGIN) {
+  const size = { width: Math.ceil(width + 2 * margin), height: Math.ceil(height + 2 * margin) };
+  const ground = svgNode("rect", { ...size, fill: paperColor("paper") });
+  const viewBox = `0 0 ${size.width} ${size.height}`;
+  const look = { role: "img", "font-family": paperColor("plain") };
+  const whole = svgNode("g", { transform: `translate(${margin} ${margin})` }, node);
+  const title = textNode("title", {}, document.title);
+  return svgNode("svg", { ...size, viewBox, ...look }, title, ground, whole);
 }

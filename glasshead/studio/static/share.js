@@ -3,15 +3,14 @@ import { button, element, fill } from "./dom.js";
 import { Refused, Unreachable } from "./source.js";
 
 /**
- * @import { About } from "./app.js"
- * @import { Figure } from "./figure.js"
+ * @import { About, Picture } from "./app.js"
  * @import { Source } from "./source.js"
  */
 
 /**
  * @typedef {object} Shown  What is on the screen
  * @property {string} view  Its name
- * @property {(() => Omit<Figure, "title">) | null} draw  Its picture, if it has one
+ * @property {(() => Picture) | null} draw  Its picture, if it has one
  * @property {About} about
  * @property {string} language
  */

@@ -1,36 +1,122 @@
 // Files of what is on the screen: a picture, a card, or a page that needs no studio.
-import { asPng, asSvg, save, textWidth } from "./figure.js";
+import { paperColor } from "./colors.js";
+import { element } from "./dom.js";
+import { figureOf, onPaper } from "./figure.js";
+import { svgNode, textNode, textWidth } from "./marks.js";
 import { recorded } from "./source.js";
 
 /**
- * @import { About } from "./app.js"
- * @import { Figure, Mark } from "./figure.js"
+ * @import { About, Picture } from "./app.js"
+ * @import { Figure } from "./figure.js"
  * @import { Shown } from "./share.js"
  * @import { Source } from "./source.js"
  */
 
 // A card as messengers and slides show it.
 const CARD = { width: 1200, height: 630 };
-const MARGIN = 48;
+const EDGE = 48;
 const SENTENCE = 26;
+// Of what stands above a picture.
+const TITLE = { size: 16, room: 34 };
 // Lines of a card's sentence.
 const MOST_LINES = 3;
+// A browser's canvas is no wider or higher, and has no more pixels.
+const LONGEST_SIDE = 16384;
+const MOST_PIXELS = 2 ** 26;
+// Milliseconds after which a browser has begun to save what it was given.
+const SAVED_AFTER = 1000;
 
 /**
  * @param {"png" | "svg" | "card"} kind
  * @param {Shown} shown
  */
 export async function savePicture(kind, { view, draw }) {
-  const figure = { title: document.title, ...draw() };
+  const picture = draw();
   const name = `glasshead-${view}`;
-  if (kind === "svg") {
-    save(await asSvg(figure), `${name}.svg`);
-  } else if (kind === "png") {
-    save(await asPng(figure), `${name}.png`);
-  } else {
-    const shown = card(figure.title, figure.card ?? figure, figure.sentence ?? finding());
-    save(await asPng(shown, 1), `${name}-card.png`);
+  if (kind === "card") {
+    save(await asPng(card(picture), 1), `${name}-card.png`);
+    return;
   }
+  const whole = onPaper(titled(figureOf(picture.parts), picture.title));
+  save(kind === "svg" ? await asSvg(whole) : await asPng(whole), `${name}.${kind}`);
+}
+
+/**
+ * @param {Figure} figure
+ * @param {string | undefined} title
+ * @returns {Figure}
+ */
+function titled(figure, title) {
+  if (!title) return figure;
+  const { node, width, height } = figure;
+  node.setAttribute("transform", `translate(0 ${TITLE.room})`);
+  const look = { "font-size": TITLE.size, "font-weight": 600, fill: paperColor("ink") };
+  const line = textNode("text", { x: 0, y: TITLE.size, ...look }, title);
+  const size = {
+    width: Math.max(width, textWidth(title, TITLE.size)),
+    height: height + TITLE.room,
+  };
+  return { ...size, node: svgNode("g", {}, line, node) };
+}
+
+/** @param {SVGElement} root */
+async function asSvg(root) {
+  const fonts = await ownFonts();
+  root.append(textNode("style", {}, `${fonts}.tabular{font-variant-numeric:tabular-nums}`));
+  const written = new XMLSerializer().serializeToString(root).toWellFormed();
+  // XML cannot hold NUL and its like.
+  const whole = written.replace(/[^\t\n\r\u0020-\ufffd\u{10000}-\u{10ffff}]/gu, "\ufffd");
+  return new Blob([whole], { type: "image/svg+xml" });
+}
+
+/** The typefaces of the page as rules of CSS that hold them; "" where the page has none. */
+async function ownFonts() {
+  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
+  const faces = rules.filter((rule) => rule instanceof CSSFontFaceRule);
+  const held = faces.map(async ({ cssText, parentStyleSheet }) => {
+    const [, path] = /url\("([^"]+)"\)/.exec(cssText);
+    const content = await (await fetch(new URL(path, parentStyleSheet.href))).bytes();
+    return cssText.replace(path, `data:font/woff2;base64,${btoa(String.fromCharCode(...content))}`);
+  });
+  // A studio that has ended gives no letters.
+  return (await Promise.all(held).catch(() => [""])).join("");
+}
+
+/**
+ * A picture as a PNG; a very large one is as fine as a canvas can be.
+ * @param {SVGElement} root
+ * @param {number} [wanted]  Pixels of the PNG by one of the picture
+ * @returns {Promise<Blob>}
+ */
+async function asPng(root, wanted = 2) {
+  const [width, height] = ["width", "height"].map((side) => Number(root.getAttribute(side)));
+  const finest = Math.min(LONGEST_SIDE / width, LONGEST_SIDE / height);
+  const fine = Math.min(wanted, finest, Math.sqrt(MOST_PIXELS / (width * height)));
+  const url = URL.createObjectURL(await asSvg(root));
+  try {
+    const image = new Image();
+    image.src = url;
+    await image.decode();
+    const size = { width: Math.floor(width * fine), height: Math.floor(height * fine) };
+    const canvas = element("canvas", size);
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return await new Promise((resolve, reject) => {
+      canvas.toBlob((content) => (content ? resolve(content) : reject(new Error("no PNG"))));
+    });
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+}
+
+/**
+ * Let the browser save a file.
+ * @param {Blob} content
+ * @param {string} download  Its name
+ */
+function save(content, download) {
+  const href = URL.createObjectURL(content);
+  element("a", { href, download }).click();
+  setTimeout(() => URL.revokeObjectURL(href), SAVED_AFTER);
 }
 
 /**
@@ -67,26 +153,30 @@ function finding() {
 
 /**
  * A picture with a sentence, of the size of a card.
- * @param {string} title
- * @param {Figure} figure
- * @param {string} sentence
- * @returns {Figure}
+ * @param {Picture} picture
  */
-function card(title, figure, sentence) {
-  const lines = wrapped(sentence.replace(/\s+/g, " "), CARD.width - 2 * MARGIN, SENTENCE);
-  const below = CARD.height - MARGIN - lines.length * SENTENCE * 1.3;
-  /** @type {Mark[]} */
+function card({ parts, card: own = parts, sentence = finding() }) {
+  const lines = wrapped(sentence.replace(/\s+/g, " "), CARD.width - 2 * EDGE, SENTENCE);
+  const below = CARD.height - EDGE - lines.length * SENTENCE * 1.3;
   const texts = lines.map((text, at) => {
-    return { x: MARGIN, y: below + (at + 1) * SENTENCE * 1.3, text, size: SENTENCE };
+    const place = { x: EDGE, y: below + (at + 1) * SENTENCE * 1.3 };
+    return textNode("text", { ...place, "font-size": SENTENCE, fill: paperColor("ink") }, text);
   });
-  const brand = { x: CARD.width - MARGIN, y: CARD.height - 16, anchor: "end", size: 16 };
-  const room = { width: CARD.width - 2 * MARGIN, height: below - 2 * MARGIN };
-  const scale = Math.min(room.width / figure.width, room.height / figure.height);
+  const place = { x: CARD.width - EDGE, y: CARD.height - 16, "text-anchor": "end" };
+  const look = { "font-size": 16, fill: paperColor("quiet") };
+  const brand = textNode("text", { ...place, ...look }, document.title);
+  const room = { width: CARD.width - 2 * EDGE, height: below - 2 * EDGE };
+  /** @param {Figure} figure */
+  const scaleOf = ({ width, height }) => Math.min(room.width / width, room.height / height);
+  // As large as it can be.
+  const [figure] = [false, true]
+    .map((beside) => figureOf(own, beside))
+    .sort((one, other) => scaleOf(other) - scaleOf(one));
+  const scale = scaleOf(figure);
   const x = (CARD.width - figure.width * scale) / 2;
-  const y = MARGIN + (room.height - figure.height * scale) / 2;
-  const picture = { x, y, scale, marks: figure.marks };
-  const marks = [picture, ...texts, { ...brand, text: title, fill: "quiet" }];
-  return { ...CARD, title, marks };
+  const y = EDGE + (room.height - figure.height * scale) / 2;
+  figure.node.setAttribute("transform", `translate(${x} ${y}) scale(${scale})`);
+  return onPaper({ ...CARD, node: svgNode("g", {}, figure.node, ...texts, brand) }, 0);
 }
 
 /**

@@ -20,6 +20,7 @@ from glasshead.studio.views import (
     steps_request,
     training,
     training_checkpoints,
+    training_findings,
     training_heads,
     training_runs,
 )
@@ -48,6 +49,12 @@ VIEWS = (
     View(
         "training",
         _RUNS,
-        (training.PANEL, training_heads.PANEL, training_runs.PANEL, training_checkpoints.PANEL),
+        (
+            training.PANEL,
+            training_findings.PANEL,
+            training_heads.PANEL,
+            training_runs.PANEL,
+            training_checkpoints.PANEL,
+        ),
     ),
 )

@@ -14,12 +14,14 @@ from glasshead.drawing.printable import printable
 from glasshead.message import _
 from glasshead.studio.background_jobs import NotThere
 from glasshead.studio.panel import Panel
+from glasshead.studio.views.training_findings import findings_of
 from glasshead.studio.views.training_heads import alarm_groups, alarms_of, heads_of, last_alarms
 from glasshead.studio.views.training_log import (
     NO_ROWS,
     FileCache,
     LogRows,
     as_json,
+    count_of,
     downsampled,
     mark_of,
     read_rows,
@@ -181,25 +183,18 @@ def notes_of(
     """
     notes: list[Note] = []
     if len(rows.steps) > _POINTS:
-        notes.append(("training.thinned", {"count": _count_of(len(rows.steps))}))
+        notes.append(("training.thinned", {"count": count_of(len(rows.steps))}))
     if heads is None:
         return notes
     if heads["of_steps"] > len(heads["columns"]):
-        notes.append(("training.thinned.heads", {"count": _count_of(heads["of_steps"])}))
+        notes.append(("training.thinned.heads", {"count": count_of(heads["of_steps"])}))
     shown, of = len(heads["heads"]), heads["of_heads"]
     if of > shown:
-        notes.append(
-            ("training.heads.left_out", {"shown": _count_of(shown), "count": _count_of(of)})
-        )
+        notes.append(("training.heads.left_out", {"shown": count_of(shown), "count": count_of(of)}))
     if raised > len(alarms):
-        counts = {"shown": _count_of(len(alarms)), "count": _count_of(raised)}
+        counts = {"shown": count_of(len(alarms)), "count": count_of(raised)}
         notes.append(("training.alarms.some", counts))
     return notes
-
-
-def _count_of(number: int) -> str:
-    """Format a number with thin spaces between thousands."""
-    return f"{number:,}".replace(",", "\u2009")
 
 
 Phase = Literal["waiting", "going", "quiet", "finished", "patience"]
@@ -389,7 +384,7 @@ class TrainingLog:
             span: The part of the curves to return; None: all.
         """
         with self._lock:
-            rows, (heads, _) = self._rows.value, self._attention.value
+            rows, (heads, raised) = self._rows.value, self._attention.value
             extremes = {
                 name: measure["extreme"]
                 for name, measure in ({} if heads is None else heads["measures"]).items()
@@ -399,7 +394,14 @@ class TrainingLog:
                 "charts": charts_of(rows, smoothing, span),
                 "columns": [] if heads is None else heads["columns"],
                 "extremes": extremes,
+                "found": findings_of(rows, raised, heads),
             }
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings of the run, as they were when its state was last asked for."""
+        with self._lock:
+            return self._config.value
 
     def _refreshed(self) -> str:
         for file in self._files:
@@ -418,6 +420,7 @@ class TrainingLog:
             "table": table_of(rows),
             "heads": heads,
             "alarms": alarms,
+            "found": findings_of(rows, raised, heads),
             "groups": alarm_groups(raised),
             "notes": notes_of(rows, heads, alarms, len(raised or [])),
             "problems": [*filter(None, dict.fromkeys(problems))],

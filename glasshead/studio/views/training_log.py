@@ -199,6 +199,11 @@ class LogRows:
         return [step for step, _ in known], [value for _, value in known]
 
 
+def count_of(number: int) -> str:
+    """Format a number with thin spaces between thousands."""
+    return f"{number:,}".replace(",", "\u2009")
+
+
 NO_ROWS = LogRows([], [], [])
 """An empty log."""
 

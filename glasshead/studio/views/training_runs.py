@@ -13,6 +13,7 @@ from glasshead.studio.parameters import TextName
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
 from glasshead.studio.views.training import Span, TrainingLog
+from glasshead.studio.views.training_findings import differing
 from glasshead.tasks.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -99,6 +100,9 @@ class TrainingRuns:
             name: self._log_of(offered[name]) for name in names[:MOST_OVER] if name in offered
         }
         told = self._log.summary(version, smoothing, span, others)
+        if told.get("others"):
+            configs = {name: others[name].config for name in told["others"]}
+            told["settings"] = differing({self.name: self._log.config} | configs)
         return told | {"runs": [*offered], "run": self.name}
 
     def offered(self) -> dict[str, Path]:

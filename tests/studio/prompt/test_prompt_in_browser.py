@@ -13,7 +13,7 @@ from glasshead.studio.views.prompt import Prompts
 from glasshead.studio.views.steps import steps_data
 from glasshead.studio.views.steps_request import StepsRequest
 from pretrained_folders import bert_folder
-from studio.conftest import LANGUAGES, address, quickly, share, together
+from studio.conftest import LANGUAGES, address, letters, quickly, share, together
 from studio.small_runs import SmallRun
 
 TEXT = "a big red dog saw a ball"
@@ -285,15 +285,20 @@ def test_the_picture_has_the_arcs_and_their_legend(looking, serving, folder, tmp
         share(page, "SVG")
     download.value.save_as(tmp_path / "prompt.svg")
     written = (tmp_path / "prompt.svg").read_text()
+    svg = ET.fromstring(written)
+    assert written.count("<path") == page.locator(".arcs path").count()
     # Two heads are framed, and one is struck out.
-    assert written.count("<path") == page.locator(".arcs path").count() + 2 + 1
+    colors = {each.get("stroke") for each in svg.findall(".//{*}path")}
+    frames = [each for each in svg.findall(".//{*}rect") if each.get("stroke") in colors]
+    assert len(frames) == len(colors) == 2
+    assert len(svg.findall(".//{*}linearGradient")) == 1
     assert written.count("<image") == page.locator("button.small").count()
     assert "Layer 1, head 2" in written
     for told in page.locator(".bars .number").all_inner_texts():
         probability, change = told[:6], told[6:].strip()
-        assert f">{probability} {change}<" in written
+        assert probability + change in letters(svg)
     assert page.locator(".loss").inner_text() in written
-    texts = [each.text for each in ET.fromstring(written).iter() if each.text]
+    texts = [each.text for each in svg.iter() if each.text]
     assert texts.count("a") >= 2
     assert texts[0].startswith("Prompt")
 

@@ -17,7 +17,7 @@ from glasshead.studio.stored_answers import key_of
 from glasshead.studio.studio import Limits
 from glasshead.studio.views.steps import steps_data
 from glasshead.studio.views.steps_request import StepsRequest
-from studio.conftest import LANGUAGES, WIDTHS, address, quickly, share
+from studio.conftest import LANGUAGES, WIDTHS, address, beyond, quickly, share
 from studio.report.conftest import HOSTILE, TEXT
 
 VIEWS = ("heads", "alignment", "atlas")
@@ -251,7 +251,7 @@ def test_pictures_of_every_view(offline, looking, serving, run, dark, place):
         assert root.get("viewBox") == f"0 0 {width} {height}"
         assert view in root.find("{*}title").text.lower()
         assert_words(root, page, view)
-        assert_inside(root, width, height)
+        assert beyond(page, root) == []
         paper = root.find("{*}rect").get("fill")
         assert paper == ("#14171a" if dark else "#fbfaf7")
         picture = saved_png(page)
@@ -289,11 +289,3 @@ def assert_words(root, page, view):
     elif view == "alignment":
         words = page.locator("table.weights th").all_inner_texts()
         assert set(words) <= texts
-
-
-def assert_inside(root, width, height):
-    """No mark begins beside the paper."""
-    for mark in root:
-        for name, most in (("x", width), ("y", height)):
-            if mark.get(name) is not None:
-                assert -1 <= float(mark.get(name)) <= most + 1, ET.tostring(mark)

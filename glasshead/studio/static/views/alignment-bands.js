@@ -2,12 +2,11 @@
 // weights.
 import { scale } from "../colors.js";
 import { element, moveOf, setAttributes } from "../dom.js";
-import { svgNode } from "../figure.js";
+import { svgNode } from "../marks.js";
 import { decimal, within } from "../numbers.js";
 
 /**
  * @import { Translate } from "../app.js"
- * @import { Figure, Mark } from "../figure.js"
  */
 
 /** @typedef {"source" | "target"} Side */
@@ -42,9 +41,6 @@ const WHOLE = 20;
 const LEAST = 0.75;
 // Between the ends of lines and the ends of their word.
 const INSIDE = 3;
-// Of the picture.
-const MARGIN = 20;
-const HEADING = 44;
 
 export class Bands {
   /**
@@ -272,51 +268,6 @@ export class Bands {
     const boxes = this.items(side).map((item) => item.getBoundingClientRect());
     if (this.columns) return boxes.map((box) => [box.top - frame.top, box.bottom - frame.top]);
     return boxes.map((box) => [box.left - frame.left, box.right - frame.left]);
-  }
-
-  /**
-   * @param {string} title
-   * @returns {Figure}
-   */
-  figure(title) {
-    const frame = this.stage.getBoundingClientRect();
-    const width = frame.width + 2 * MARGIN;
-    const height = frame.height + HEADING + MARGIN;
-    const heading = { text: title, fill: "quiet", anchor: "middle" };
-    const marks = [
-      { x: width / 2, y: MARGIN + 6, ...heading },
-      ...this.lineMarks(frame),
-      ...this.textMarks(frame),
-    ];
-    return { width, height, marks };
-  }
-
-  /**
-   * @param {DOMRect} frame
-   * @returns {Mark[]}
-   */
-  lineMarks(frame) {
-    const inner = this.svg.getBoundingClientRect();
-    const x = inner.left - frame.left + MARGIN;
-    const y = inner.top - frame.top + HEADING;
-    return [...this.svg.querySelectorAll("path:not(.out)")].map((path) => {
-      const { strokeWidth: width, strokeOpacity: opacity } = getComputedStyle(path);
-      return { d: path.getAttribute("d"), width, opacity, transform: `translate(${x} ${y})` };
-    });
-  }
-
-  /**
-   * @param {DOMRect} frame
-   * @returns {Mark[]}
-   */
-  textMarks(frame) {
-    return [...this.stage.querySelectorAll(".word, .weight:not(:empty)")].map((part) => {
-      const box = part.getBoundingClientRect();
-      const x = (box.left + box.right) / 2 - frame.left + MARGIN;
-      const y = (box.top + box.bottom) / 2 - frame.top + HEADING + 5;
-      const look = part.className === "word" ? { size: 16 } : { size: 12, fill: "quiet" };
-      return { x, y, text: part.textContent, anchor: "middle", ...look };
-    });
   }
 }
 

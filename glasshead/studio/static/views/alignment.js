@@ -159,7 +159,7 @@ class Alignment {
       fill(this.result, element("div.refused", { role: "alert" }, element("p", error.message)));
     }
     const { bands } = this;
-    this.context.picture(bands && (() => bands.figure(this.which())));
+    this.context.picture(bands && (() => ({ title: this.which(), parts: [bands.stage] })));
     this.frame.dataset.drawn = "";
   }
 

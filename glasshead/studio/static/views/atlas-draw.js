@@ -1,12 +1,12 @@
 // Drawing an atlas: on its canvas, and as the picture that is saved.
-import { ramp } from "../colors.js";
 import { element } from "../dom.js";
+import { FINE } from "../marks.js";
 import { grouped, ticks, weight } from "../numbers.js";
 import { SIDE } from "./atlas-tiles.js";
 import { NAMED } from "./atlas-viewport.js";
 
 /**
- * @import { Figure, Mark } from "../figure.js"
+ * @import { Mark } from "../marks.js"
  * @import { AtlasMap, Side } from "./atlas-map.js"
  * @import { TilePlace } from "./atlas-viewport.js"
  */
@@ -24,9 +24,6 @@ const DARK = 32;
 const LETTER = 7;
 const ROWS_APART = 40;
 const COLUMNS_APART = 72;
-// Of the picture: what stands above and below the map.
-const HEAD = 54;
-const FOOT = 60;
 
 /**
  * Draw the map; gives whether all tiles that are seen were there.
@@ -34,11 +31,23 @@ const FOOT = 60;
  * @param {AtlasMap} map
  */
 export function drawAtlas(pen, map) {
-  const { viewport, info, gutter, ink, canvas } = map;
-  const size = viewport.zoom * viewport.block;
-  pen.imageSmoothingEnabled = false;
+  const { canvas, ink } = map;
   pen.fillStyle = ink.paper;
   pen.fillRect(0, 0, canvas.width, canvas.height);
+  const isWhole = drawCells(pen, map);
+  for (const mark of axisMarks(map)) drawMark(pen, mark, map);
+  return isWhole;
+}
+
+/**
+ * Draw the cells and the cross-hair; gives whether all tiles that are seen were there.
+ * @param {Pen} pen
+ * @param {AtlasMap} map
+ */
+function drawCells(pen, map) {
+  const { viewport, info, gutter, ink } = map;
+  const size = viewport.zoom * viewport.block;
+  pen.imageSmoothingEnabled = false;
   pen.save();
   pen.translate(gutter.left, 0);
   clip(pen, 0, 0, viewport.width, viewport.height);
@@ -55,7 +64,6 @@ export function drawAtlas(pen, map) {
   if (size >= NUMBERED) drawNumbers(pen, map, size);
   drawCross(pen, map);
   pen.restore();
-  for (const mark of axisMarks(map)) drawMark(pen, mark, map);
   return isWhole;
 }
 
@@ -275,52 +283,17 @@ function drawMark(pen, { text, x, y, fill, size, anchor, rotate = 0 }, { ink, fo
 }
 
 /**
- * The map as a picture, with a title and a legend.
+ * The map as a picture: the cells, and letters that are letters.
  * @param {AtlasMap} map
- * @param {{title: string, seen: string, legend: string}} texts
- * @returns {Figure}
+ * @returns {Mark[]}
  */
-export function atlasFigure(map, { title, seen, legend }) {
-  const { width, height } = map.viewport;
-  const { left, bottom } = map.gutter;
-  const { floor, top } = map.scale;
-  const end = HEAD + height + bottom;
-  const colors = ramp();
-  const step = 3;
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {string} text
-   * @param {string} [anchor]
-   */
-  const note = (x, y, text, anchor) => ({ x, y, text, anchor, size: 12, fill: "quiet" });
-  const bar = { y: end + 18, width: step + 0.2, height: 10 };
-  return {
-    width: width + left + 16,
-    height: end + FOOT,
-    marks: [
-      { x: left, y: 22, text: title, size: 15, weight: 600 },
-      note(left, 42, seen),
-      { x: left, y: HEAD, width, height, href: cellsUrl(map) },
-      ...axisMarks(map).map((mark) => ({ ...mark, y: mark.y + HEAD })),
-      note(left, end + 10, legend),
-      ...colors.map((fill, at) => ({ ...bar, x: left + at * step, fill })),
-      note(left, end + 42, weight(floor)),
-      note(left + colors.length * step, end + 42, weight(top), "end"),
-    ],
-  };
-}
-
-/**
- * The cells without the axes, as a data: URL.
- * @param {AtlasMap} map
- */
-function cellsUrl({ viewport, gutter, fine, canvas }) {
-  const size = {
-    width: Math.round(viewport.width * fine),
-    height: Math.round(viewport.height * fine),
-  };
-  const part = element("canvas", size);
-  part.getContext("2d").drawImage(canvas, -Math.round(gutter.left * fine), 0);
-  return part.toDataURL("image/png");
+export function atlasMarks(map) {
+  const { viewport, gutter } = map;
+  const { width, height } = viewport;
+  const image = element("canvas", { width: width * FINE, height: height * FINE });
+  const pen = image.getContext("2d");
+  pen.setTransform(FINE, 0, 0, FINE, -gutter.left * FINE, 0);
+  drawCells(pen, map);
+  const cells = { x: gutter.left, y: 0, width, height, image, smooth: true };
+  return [cells, ...axisMarks(map)];
 }

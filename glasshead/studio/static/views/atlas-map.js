@@ -1,8 +1,9 @@
 // The map itself: a canvas that is moved by pointer, wheel and keys.
 import { paperColor } from "../colors.js";
 import { element, fill, moveOf } from "../dom.js";
+import { finer } from "../marks.js";
 import { within } from "../numbers.js";
-import { drawAtlas } from "./atlas-draw.js";
+import { atlasMarks, drawAtlas } from "./atlas-draw.js";
 import { SIDE, Tiles, tileOf } from "./atlas-tiles.js";
 import { Viewport } from "./atlas-viewport.js";
 
@@ -104,6 +105,7 @@ export class AtlasMap {
       "aria-label": label,
       "aria-describedby": describedby,
     });
+    finer.set(this.canvas, () => atlasMarks(this));
     this.pen = this.canvas.getContext("2d", { alpha: false });
     this.font = getComputedStyle(document.body).fontFamily;
     this.ink = inks();

@@ -12,7 +12,6 @@ import {
 import { element, fill, unique } from "../dom.js";
 import { grouped, weight } from "../numbers.js";
 import { Refused, newest } from "../source.js";
-import { atlasFigure } from "./atlas-draw.js";
 import { AtlasMap } from "./atlas-map.js";
 import { Passage, Tokens } from "./atlas-text.js";
 
@@ -267,7 +266,7 @@ class Atlas {
     this.goWhere(context.state);
     this.told = null;
     this.rescale();
-    context.picture(() => this.figure());
+    context.picture(() => this.picture());
     if (!this.info.ready) await this.survey(which, signal);
   }
 
@@ -420,16 +419,11 @@ class Atlas {
     return areQueriesThere && areKeysThere;
   }
 
-  figure() {
-    const { t, map, layer, head, passages } = this;
+  picture() {
+    const { t, layer, head, mapFrame, body } = this;
     const which = t(this.isStored ? "atlas.whose_stored" : "atlas.whose", { layer, head });
-    const heads = [passages.queries.head, passages.keys.head];
-    const places = heads.map(({ textContent }) => textContent).join(t("shell.comma"));
-    return atlasFigure(map, {
-      title: [this.context.about.subject.name, which].filter(Boolean).join(" · "),
-      seen: `${places}${t("shell.colon")}${weight(map.seen().value ?? NaN)}`,
-      legend: t("atlas.legend"),
-    });
+    const title = [this.context.about.subject.name, which].filter(Boolean).join(" · ");
+    return { title, parts: [body.querySelector(".told"), mapFrame], card: [mapFrame] };
   }
 
   /** Put into the address what is open, and where one looks unless all is seen. */

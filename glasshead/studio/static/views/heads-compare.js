@@ -2,12 +2,10 @@
 // shown. A is what the view reads, B the other, and their difference is A − B.
 import { TextPicker, choice, menu } from "../controls.js";
 import { button, element, fill } from "../dom.js";
-import { textWidth } from "../figure.js";
 import { drawMap } from "../map.js";
 
 /**
  * @import { Context } from "../app.js"
- * @import { Figure } from "../figure.js"
  * @import { Options, Parameters, Tensor } from "../source.js"
  * @import { Summary } from "./heads-grid.js"
  */
@@ -24,9 +22,6 @@ import { drawMap } from "../map.js";
 
 /** @type {Record<Side, string>} */
 const NAMES = { a: "A", b: "B", d: "A − B" };
-
-// Pixels of a side's map in a picture.
-const SIDE = 150;
 
 export class Compare {
   /**
@@ -247,31 +242,6 @@ export class Compare {
     all.forEach(({ shape }, at) => {
       made[at].dataset.count = String(shape[0]);
     });
-  }
-
-  /**
-   * What is compared, and the maps of both sides and their difference, as a part of a picture.
-   * @returns {Figure}
-   */
-  figure() {
-    const texts = [...this.bar.querySelectorAll("li")].map(({ textContent }, at) => {
-      return { x: 20, y: 30 + at * 20, text: textContent.trim(), size: 12 };
-    });
-    const y = 30 + texts.length * 20;
-    const maps = [...this.thumbs.querySelectorAll("button")].flatMap((thumb, at) => {
-      const x = 20 + at * (SIDE + 16);
-      const isShown = thumb.ariaPressed === "true";
-      const name = { x, y: y + SIDE + 18, text: thumb.textContent, size: 13 };
-      const place = { x, y, width: SIDE, height: SIDE };
-      const href = thumb.querySelector("canvas").toDataURL();
-      return [
-        { ...place, fill: "sunk" },
-        { ...place, href },
-        { ...name, weight: isShown ? 700 : 400 },
-      ];
-    });
-    const width = Math.max(3 * (SIDE + 16), ...texts.map(({ text }) => textWidth(text))) + 40;
-    return { width, height: y + SIDE + 24, marks: [...texts, ...maps] };
   }
 
   /**

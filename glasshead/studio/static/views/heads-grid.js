@@ -1,13 +1,11 @@
 // The small maps of all heads, a row a layer, or of some of them in a row: arrow keys walk through.
 import { signed } from "../diverging.js";
 import { element, fill, moveOf, table } from "../dom.js";
-import { textWidth } from "../figure.js";
 import { drawMap } from "../map.js";
 import { decimal, range, within } from "../numbers.js";
 
 /**
  * @import { Translate } from "../app.js"
- * @import { Figure } from "../figure.js"
  * @import { Look } from "../map.js"
  * @import { Tensor } from "../source.js"
  * @import { Head } from "./prompt-heads.js"
@@ -30,15 +28,6 @@ import { decimal, range, within } from "../numbers.js";
  * @property {boolean} [isSecond]  Whether it is that which the other is compared with
  * @property {boolean} [differs]  Whether scores and entropies are differences
  */
-
-// Of the picture: a map, the way to the next, and what is beside and above all maps.
-const SIDE = 72;
-const RIGHT = 84;
-const DOWN = 98;
-const LEFT = 64;
-// And of heads that are chosen by their roles.
-const IN_A_ROW = 8;
-const TOP = 56;
 
 export class HeadsGrid {
   /**
@@ -266,41 +255,6 @@ export class HeadsGrid {
       if (withoutFirst) values[row * side] -= blocks[side];
     }
     return values;
-  }
-
-  /**
-   * The small maps that are seen as a picture, each with what stands below it.
-   * @returns {Figure}
-   */
-  figure() {
-    const { inARow, buttons } = this;
-    const rows = inARow
-      ? range(Math.ceil(inARow.length / IN_A_ROW)).map((row) => {
-          return inARow.slice(row * IN_A_ROW, (row + 1) * IN_A_ROW);
-        })
-      : buttons;
-    /** @param {HTMLButtonElement} button */
-    const told = (button) => {
-      const parts = button.querySelectorAll(inARow ? "span" : "span:not(.place)");
-      return Array.from(parts, (part) => part.textContent).join(" ");
-    };
-    const widths = rows.flat().map((button) => textWidth(told(button), 10) + 12);
-    const right = Math.max(RIGHT, ...widths);
-    const title = { x: LEFT, y: 26, text: this.t("heads.grid"), size: 15, weight: 600 };
-    const marks = rows.flatMap((row, at) => {
-      const y = TOP + at * DOWN;
-      const number = { x: LEFT - 12, y: y + SIDE / 2, text: at, anchor: "end" };
-      const maps = row.flatMap((button, column) => {
-        const x = LEFT + column * right;
-        const href = canvasOf(button).toDataURL();
-        const image = { x, y, width: SIDE, height: SIDE, href };
-        return [image, { x, y: y + SIDE + 13, size: 10, text: told(button) }];
-      });
-      return inARow ? maps : [number, ...maps];
-    });
-    const columns = Math.max(0, ...rows.map((row) => row.length));
-    const width = LEFT + columns * right + 20;
-    return { width, height: TOP + rows.length * DOWN, marks: [title, ...marks] };
   }
 }
 

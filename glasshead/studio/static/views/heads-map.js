@@ -1,12 +1,12 @@
 // The map of one head, with tokens in the margins, numbers along the axes, and a cross-hair.
 import { element, fill, moveOf } from "../dom.js";
-import { svgElement, textWidth } from "../figure.js";
+import { markNode, svgNode, textWidth } from "../marks.js";
 import { drawMap } from "../map.js";
 import { grouped, range, ticks, within } from "../numbers.js";
 
 /**
  * @import { Translate } from "../app.js"
- * @import { Mark } from "../figure.js"
+ * @import { Mark } from "../marks.js"
  * @import { Look } from "../map.js"
  */
 
@@ -48,8 +48,6 @@ const BELOW = 24;
 const ELSEWHERE = 440;
 const SMALLEST_ROOM = 300;
 const NARROW = 500;
-// Of the picture: what stands above the map.
-const TITLE = 50;
 
 export class HeadMap {
   /**
@@ -126,7 +124,7 @@ export class HeadMap {
     put(this.canvas, left, top, side, side);
     this.canvas.dataset.cell = String(cell);
     this.element.style.height = `${height}px`;
-    fill(this.margins, svgElement({ width, height, marks: this.marks() }));
+    fill(this.margins, svgNode("svg", { width, height }, ...this.marks().map(markNode)));
     this.color(look);
     this.placeCross();
   }
@@ -186,12 +184,10 @@ export class HeadMap {
    * What stands around the map: the tokens, and the bars of each query and key.
    * @returns {Mark[]}
    */
-  marks(x = 0, y = 0) {
-    const { strip } = this.layout;
-    const left = x + this.layout.left;
-    const top = y + this.layout.top;
-    const right = left + this.layout.side + GAP;
-    const below = top + this.layout.side + GAP;
+  marks() {
+    const { left, top, side, strip } = this.layout;
+    const right = left + side + GAP;
+    const below = top + side + GAP;
     const skip = within(this.look.skip, this.words.length);
     return [
       ...this.tokenMarks(left, top),
@@ -339,22 +335,6 @@ export class HeadMap {
     Object.assign(this, { query, key }, pins && { pinned: { query, key } });
     this.placeCross();
     if (hasMoved || isNew) this.moved(query, key, pins);
-  }
-
-  /**
-   * The map as a part of a picture.
-   * @param {string} title
-   */
-  figure(title) {
-    const { left, top, side, width, height } = this.layout;
-    const square = { x: left, y: TITLE + top, width: side, height: side };
-    const marks = [
-      { x: square.x, y: 26, text: title, size: 15, weight: 600 },
-      { ...square, fill: "sunk" },
-      { ...square, href: this.canvas.toDataURL() },
-      ...this.marks(0, TITLE),
-    ];
-    return { width: width + 24, height: height + TITLE + 20, marks };
   }
 }
 

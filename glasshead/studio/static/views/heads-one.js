@@ -62,7 +62,11 @@ export class OneHead {
       // Of a difference, no query looks at anything.
       summary.differs
         ? null
-        : [element("h2", t("heads.text")), element("p.quiet", t("heads.text_told")), this.text()],
+        : [
+            element("h2", t("heads.text")),
+            element("p.quiet.on-page", t("heads.text_told")),
+            this.text(),
+          ],
     );
   }
 

@@ -2,9 +2,7 @@
 // whole; and all of it beside another text or model.
 import { tellingQuery, whereItLooks } from "../arcs.js";
 import { TextPicker, firstText, progress, scaleChoice, toggle } from "../controls.js";
-import { divergingColors } from "../diverging.js";
 import { element, fill } from "../dom.js";
-import { sideBySide, colorBar, stacked } from "../figure.js";
 import { grouped, range, within } from "../numbers.js";
 import { Refused, newest } from "../source.js";
 import { HeadArcs } from "./heads-arcs.js";
@@ -16,7 +14,6 @@ import { Why } from "./heads-why.js";
 
 /**
  * @import { Context } from "../app.js"
- * @import { Figure } from "../figure.js"
  * @import { Look } from "../map.js"
  * @import { Options, Progress, Tensor } from "../source.js"
  * @import { Side } from "./heads-compare.js"
@@ -185,19 +182,19 @@ class Heads {
     this.one = new OneHead(summary, t, moved, hasSteps, this.why?.element);
     roles.show(summary, compare.modelShown(this.text));
     const scores = element(
-      "section.roles",
+      "section.roles.on-page",
       element("h2", t("heads.roles")),
       element("p.quiet", t("heads.roles_told")),
       this.one.roles,
     );
-    const under = element("p.quiet", t("heads.under"));
+    const under = element("p.quiet.on-page", t("heads.under"));
     const all = element("div.all", roles.element, this.grid.element, under);
     const one = element("div.open", compare.thumbs, this.one.element);
     fill(this.shown, compare.bar, this.arcs.element, element("div.beside", all, one, scores));
     this.shown.style.minHeight = "";
     this.arrange();
     this.grid.show(this.look);
-    picture(() => this.figure());
+    picture(() => this.picture());
   }
 
   /** Show the heads that are chosen by their roles, in the order that is chosen. */
@@ -353,25 +350,13 @@ class Heads {
     arcs.show(summary.running, heads, weights, isBoth ? null : opened, query);
   }
 
-  /**
-   * What is seen: the arcs, all heads, and the open one with its colors, beside the other side.
-   * @returns {Omit<Figure, "title">}
-   */
-  figure() {
-    const { compare, grid, one, look } = this;
-    const [begin, end] = one.ends;
-    const colors = look.diverging ? divergingColors() : undefined;
-    const bar = colorBar(20, 12, "", end, begin, colors);
-    const text = this.context.t("shell.hidden");
-    const note = { x: 40 + bar.width, y: 12, size: 12, fill: "quiet", text };
-    const legend = { width: bar.width + 260, height: 20, marks: [...bar.marks, note] };
-    const open = stacked([compare.figure(), one.map.figure(one.name), legend]);
-    const arcs = this.arcs.arcs.figure();
-    const sentence = look.diverging
-      ? undefined
-      : whereItLooks(this.context.t, this.opened, this.arcs.arcs);
-    const figure = stacked([arcs, sideBySide([grid.figure(), open])]);
-    return { ...figure, height: figure.height + 16, card: sideBySide([arcs, open]), sentence };
+  /** The arcs, all heads, and the open one, beside the other side. */
+  picture() {
+    const { arcs, compare, context, look, one, opened } = this;
+    const { element: over } = arcs.arcs;
+    const sentence = look.diverging ? undefined : whereItLooks(context.t, opened, arcs.arcs);
+    const beside = this.shown.lastElementChild;
+    return { parts: [compare.bar, arcs.element, beside], card: [over, one.map.element], sentence };
   }
 }
 

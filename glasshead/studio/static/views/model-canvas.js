@@ -3,13 +3,15 @@
 import { paperColor } from "../colors.js";
 import { zoomButtons } from "../controls.js";
 import { element, moveOf } from "../dom.js";
+import { finer } from "../marks.js";
 import { within } from "../numbers.js";
 import { Viewport } from "./atlas-viewport.js";
 import { ROW, SHOWS_MAP, cornerOf, headAt, marksOf, sizeOf, tokenAt } from "./model-scene.js";
 
 /**
  * @import { Translate } from "../app.js"
- * @import { Drawn, Scene } from "./model-scene.js"
+ * @import { Mark } from "../marks.js"
+ * @import { Scene } from "./model-scene.js"
  */
 
 /**
@@ -52,6 +54,7 @@ export class ModelCanvas {
     /** @type {Record<string, string>} */
     this.inks = {};
     this.canvas = element("canvas", { "aria-hidden": "true" });
+    finer.set(this.canvas, () => marksOf(this.scene, this.view));
     this.pen = this.canvas.getContext("2d", { alpha: false });
     const onkeydown = (/** @type {KeyboardEvent} */ event) => this.key(event);
     this.node = element("button.node", {
@@ -177,7 +180,7 @@ export class ModelCanvas {
     return (this.inks[name] ??= paperColor(name) || name);
   }
 
-  /** @param {Drawn} mark */
+  /** @param {Mark} mark */
   drawMark({ x, y, width, height, fill: color, opacity, ...rest }) {
     const { pen } = this;
     if (rest.image) pen.drawImage(rest.image, x, y, Number(width), height);
@@ -199,7 +202,7 @@ export class ModelCanvas {
     }
   }
 
-  /** @param {Drawn} mark */
+  /** @param {Mark} mark */
   drawText({ x, y, text, size, anchor, weight = 400, fill: color, rotate }) {
     const { pen } = this;
     pen.fillStyle = this.ink(color);
@@ -328,15 +331,5 @@ export class ModelCanvas {
       if (part < 1) requestAnimationFrame(glide);
     };
     glide();
-  }
-
-  /** What is seen, as a picture. */
-  figure() {
-    const { width, height } = this.view;
-    const marks = marksOf(this.scene, this.view).map(({ image, ...mark }) => {
-      return image ? { ...mark, href: image.toDataURL() } : mark;
-    });
-    const size = { width, height: height + ROW };
-    return { ...size, marks: [{ x: 0, y: 0, ...size, clips: true, marks }] };
   }
 }

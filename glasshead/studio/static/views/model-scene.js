@@ -3,7 +3,7 @@ import { faint, ramp, scale } from "../colors.js";
 import { range } from "../numbers.js";
 
 /**
- * @import { Mark } from "../figure.js"
+ * @import { Mark } from "../marks.js"
  * @import { Viewport } from "./atlas-viewport.js"
  */
 
@@ -24,8 +24,6 @@ import { range } from "../numbers.js";
  * @property {HTMLCanvasElement[]} strips  The row of each head as a picture
  * @property {Map<number, HTMLCanvasElement>} maps  The whole maps of heads, where they are there
  */
-
-/** @typedef {Mark & {image?: HTMLCanvasElement, dash?: boolean}} Drawn */
 
 // Lengths in units: a head is one wide and high.
 const STEP = 1.22;
@@ -94,7 +92,7 @@ class Drawing {
   constructor(scene, view) {
     this.scene = scene;
     this.view = view;
-    /** @type {Drawn[]} */
+    /** @type {Mark[]} */
     this.marks = [];
     this.unit = view.zoom;
     this.level = scale({ top: Math.max(...scene.norms) });
@@ -334,7 +332,7 @@ function shortened(word) {
  * The marks of a scene, those behind first.
  * @param {Scene} scene
  * @param {Viewport} view
- * @returns {Drawn[]}
+ * @returns {Mark[]}
  */
 export function marksOf(scene, view) {
   const drawing = new Drawing(scene, view);

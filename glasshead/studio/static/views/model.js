@@ -2,7 +2,6 @@
 import { Arcs } from "../arcs.js";
 import { categories, paint, scale } from "../colors.js";
 import { button, element, fill, headingCell, table } from "../dom.js";
-import { colorBar, stacked } from "../figure.js";
 import { drawMap } from "../map.js";
 import { decimal, range, weight, within } from "../numbers.js";
 import { newest } from "../source.js";
@@ -235,7 +234,9 @@ class Model {
     if (!this.opened) this.openView();
     this.tell(name);
     this.drawTable();
-    this.context.picture(() => this.figure());
+    const title = `${name} · ${t("model.at", { query: told.tokens[scene.query] })}`;
+    const parts = [this.legend, this.canvas.element, this.arcs.element];
+    this.context.picture(() => ({ title, parts }));
   }
 
   /** Go to the part that the address names, once. */
@@ -387,22 +388,6 @@ class Model {
         return;
       }
     }
-  }
-
-  figure() {
-    const { t, told, scene } = this;
-    const [layer, head] = this.place;
-    const name = t("heads.named", { layer, head });
-    const told_at = t("model.at", { query: told.tokens[scene.query] });
-    const title = { x: 16, y: 26, text: `${name} · ${told_at}`, size: 14, weight: 600 };
-    const bar = colorBar(
-      16,
-      50,
-      t(`model.${told.lit}`) + t("shell.colon"),
-      decimal(Math.max(...scene.norms), 2),
-    );
-    const above = { width: bar.width + 32, height: 56, marks: [title, ...bar.marks] };
-    return stacked([above, this.canvas.figure(), this.arcs.figure()]);
   }
 }
 

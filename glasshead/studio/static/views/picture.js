@@ -58,6 +58,7 @@ class Picture {
     this.controls = element("div.controls");
     this.name = element("h2");
     this.summary = element("p", { role: "status" });
+    this.bars = element("div.bars", { "aria-hidden": "true" });
     this.grid = element("div.all", {
       onkeydown: (/** @type {KeyboardEvent} */ event) => this.walkHeads(event),
     });
@@ -77,7 +78,8 @@ class Picture {
       this.refusal,
       element(
         "div.beside",
-        element("section", this.controls, this.canvas, this.name, this.summary),
+        element("section.photo", this.controls, this.canvas),
+        element("section.told", this.name, this.summary, this.bars),
         this.grid,
       ),
       element("details", element("summary", t("model.as_table")), this.table),
@@ -296,15 +298,7 @@ class Picture {
     fill(this.name, name, isHead ? element("code", told.layers[layer]) : null);
     this.tell(at, weights);
     const from = query < told.first ? "" : ` · ${this.patchName(query)}`;
-    context.picture(() => {
-      const { width, height } = canvas;
-      const title = { x: 0, y: 24, text: `${name}${from}`, size: 15, weight: 600 };
-      return {
-        width,
-        height: height + 40,
-        marks: [title, { x: 0, y: 40, width, height, href: canvas.toDataURL() }],
-      };
-    });
+    context.picture(() => ({ title: `${name}${from}`, parts: [canvas] }));
   }
 
   /** Frame the patch that it looks from. */
@@ -337,6 +331,12 @@ class Picture {
     const parts = Object.entries(this.sums).map(([kind, values]) => {
       return `${this.kindName(kind)} ${decimal(values[at])}`;
     });
+    const bars = Object.entries(this.sums).map(([kind, values]) => {
+      const bar = element("i");
+      bar.style.setProperty("--share", String(values[at]));
+      return [element("span", this.kindName(kind)), element("span.bar", bar)];
+    });
+    fill(this.bars, bars);
     const sums = parts.join(t("shell.comma"));
     const largest = Math.max(...weights);
     fill(

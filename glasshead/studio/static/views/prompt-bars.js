@@ -1,15 +1,10 @@
 // What the model predicts, as bars: with heads taken away, and behind each its bar with all heads.
 import { element, fill, headingCell } from "../dom.js";
-import { textWidth } from "../figure.js";
 import { decimal, weight } from "../numbers.js";
 
 /**
  * @import { Translate } from "../app.js"
- * @import { Figure } from "../figure.js"
  */
-
-// Pixels of the longest bar in a picture.
-const BAR = 200;
 
 /** @typedef {{text: string, p: number, before: number}} Likely */
 
@@ -37,8 +32,6 @@ export class Bars {
   constructor(t, taken) {
     this.t = t;
     this.taken = taken;
-    /** @type {{likely: Likely[], isWhole: boolean, isLong: boolean}} */
-    this.told = null;
     // What a click on a token does.
     this.hint = "";
     this.title = element("h2");
@@ -57,7 +50,6 @@ export class Bars {
     const isBlank = predicts === "blanks";
     const isToken = isBlank || predicts === "tokens";
     const title = t(`prompt.predicts.${predicts}`, { blank });
-    this.told = { likely, isWhole, isLong: !isToken };
     fill(this.title, title);
     this.table.ariaLabel = title;
     this.table.hidden = !likely.length;
@@ -96,36 +88,6 @@ export class Bars {
       element("td", bar),
       element("td.number", { "data-value": p, "data-before": before }, weight(p), change),
     );
-  }
-
-  /**
-   * The bars as a part of a picture.
-   * @returns {Figure}
-   */
-  figure() {
-    const { likely, isWhole, isLong } = this.told;
-    const longest = longestOf(likely);
-    const [names, line] = isLong
-      ? [0, 40]
-      : [Math.max(...likely.map(({ text }) => textWidth(text))) + 12, 22];
-    const marks = likely.flatMap(({ text, p, before }, at) => {
-      const y = 40 + at * line;
-      const bar = { x: names, y: y + line - 18, height: 14 };
-      const number = isWhole ? weight(p) : `${weight(p)} ${signed(p - before)}`;
-      const after = names + BAR + 8;
-      return [
-        { x: 0, y: y + 15, text, size: 12 },
-        { ...bar, width: (BAR * p) / longest, fill: "accent", opacity: 0.8 },
-        { ...bar, x: names + (BAR * before) / longest - 1, width: 2, fill: "ink" },
-        { x: after, y: bar.y + 11, text: number, size: 12, fill: isWhole ? "ink" : "quiet" },
-      ];
-    });
-    const height = 40 + likely.length * line;
-    const title = { x: 0, y: 24, text: this.title.textContent, size: 15, weight: 600 };
-    const loss = { x: 0, y: height + 18, text: this.loss.textContent, size: 12 };
-    const numbers = likely.map(({ text }) => (isLong ? textWidth(text) : 0));
-    const width = Math.max(names + BAR + 130, textWidth(loss.text), ...numbers) + 20;
-    return { width, height: height + 24, marks: [title, ...marks, loss] };
   }
 }
 

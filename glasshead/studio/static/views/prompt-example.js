@@ -1,24 +1,19 @@
 // Without a model: a sentence with its arcs, the weights of the word that is pointed at as bars, those
 // of all words as a table, and how to have a model.
 import { Arcs } from "../arcs.js";
-import { categories, ramp, scale } from "../colors.js";
+import { categories, scale } from "../colors.js";
 import { element, fill, headingCell, scrolling, table } from "../dom.js";
-import { colorBar, stacked, textWidth } from "../figure.js";
 import { decimal, within } from "../numbers.js";
 import { TypedText } from "../typed-text.js";
 
 /**
  * @import { Context } from "../app.js"
- * @import { Figure } from "../figure.js"
  */
 
 /** @typedef {{weights: number[][], scores: number[][]}} Matrices */
 
 // Words that are written large.
 const FEW = 6;
-// Pixels of a cell in a picture, and of the names beside it.
-const CELL = 56;
-const NAMES = 90;
 const COMMANDS = "glasshead demo\nglasshead studio demo/translator";
 
 export class Example {
@@ -41,8 +36,13 @@ export class Example {
     this.title = element("h2");
     this.body = element("tbody");
     this.bars = element("table.bars.words", this.body);
-    this.heading = element("h2", t("prompt.every"));
     this.whole = element("div");
+    this.likely = element("section.likely", this.title, this.bars);
+    this.parts = [
+      element("div.sentence.large", this.arcs.element, this.why),
+      this.likely,
+      element("section.all", element("h2", t("prompt.every")), this.whole),
+    ];
     /** @type {string[]} */
     this.words = [];
     /** @type {Matrices} */
@@ -54,20 +54,21 @@ export class Example {
     fill(this.text.label, t("steps.text"));
     this.text.field.value = context.state.text ?? "";
     const how = t("shell.how");
+    const [sentence, likely, all] = this.parts;
     fill(
       this.frame,
       element("p.quiet.what", t("prompt.what.example")),
       this.text.element,
       element(
         "div.stage",
-        element("div.sentence.large", this.arcs.element, this.why),
+        sentence,
         element(
           "aside",
-          element("section.likely", this.title, this.bars),
+          likely,
           element("p.quiet", how),
           scrolling(how, element("pre.formula", COMMANDS)),
         ),
-        element("section.all", this.heading, this.whole),
+        all,
       ),
     );
     await this.ask();
@@ -96,7 +97,9 @@ export class Example {
       this.arcs.show(running, [head], within(asked, this.words.length));
       this.text.tell(null);
       this.tell();
-      context.picture(() => this.figure());
+      const { parts, arcs, why } = this;
+      const sentence = why.firstChild.textContent;
+      context.picture(() => ({ parts, card: [arcs.element, this.likely], sentence }));
       this.frame.dataset.drawn = "";
     });
   }
@@ -154,38 +157,5 @@ export class Example {
     );
     for (const cell of this.whole.querySelectorAll("tbody tr")) cell.className = "";
     this.whole.querySelectorAll("tbody tr")[query].className = "here";
-  }
-
-  /**
-   * What is seen: the sentence with its arcs, and the weights of all words.
-   * @returns {Figure}
-   */
-  figure() {
-    const { words, matrices } = this;
-    const title = { x: 20, y: 30, text: this.why.firstChild.textContent, size: 14, weight: 600 };
-    const colors = ramp();
-    const cells = words.flatMap((word, query) => {
-      const y = 30 + query * 26;
-      const name = { x: NAMES - 10, y: y + 17, text: word, anchor: "end", size: 12 };
-      const row = matrices.weights[query].flatMap((weight, key) => {
-        const x = NAMES + key * CELL;
-        const color = colors[within(Math.round(weight * (colors.length - 1)), colors.length)];
-        const number = { x: x + CELL / 2, y: y + 17, text: decimal(weight, 2), anchor: "middle" };
-        return [
-          { x, y, width: CELL - 2, height: 24, fill: color },
-          { ...number, size: 11, fill: weight > 0.5 ? "paper" : "ink" },
-        ];
-      });
-      return [name, ...row];
-    });
-    const names = words.map((word, key) => {
-      return { x: NAMES + (key + 0.5) * CELL, y: 20, text: word, anchor: "middle", size: 12 };
-    });
-    const width = NAMES + words.length * CELL + 20;
-    const all = { width, height: 30 + words.length * 26, marks: [...names, ...cells] };
-    const bar = colorBar(20, 16, this.t("steps.weights") + this.t("shell.colon"), "1");
-    const legend = { width: bar.width + 40, height: 30, marks: bar.marks };
-    const above = { width: 40 + textWidth(title.text, 15), height: 44, marks: [title] };
-    return stacked([above, this.arcs.figure(), all, legend]);
   }
 }

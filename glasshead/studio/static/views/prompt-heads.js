@@ -5,15 +5,8 @@ import { range, within } from "../numbers.js";
 
 /**
  * @import { Translate } from "../app.js"
- * @import { Figure, Mark } from "../figure.js"
  * @import { Tensor } from "../source.js"
  */
-
-// Pixels of a picture: of a small map, from one to the next, and before them.
-const SIDE = 40;
-const STEP = 48;
-const LEFT = 44;
-const TOP = 30;
 
 /** @typedef {[number, number]} Head  A layer, and a head of it */
 
@@ -145,44 +138,4 @@ export class PromptHeads {
       button.ariaLabel = t("prompt.gone", { layer, head });
     }
   }
-
-  /**
-   * The small maps as a part of a picture: those whose arcs are shown are framed, and those that
-   * are taken away struck out.
-   * @returns {Figure}
-   */
-  figure() {
-    const most = Math.max(...this.counts);
-    const number = { size: 11, fill: "quiet", anchor: "middle" };
-    const headings = range(most).map((head) => {
-      return { ...number, x: LEFT + head * STEP + SIDE / 2, y: 22, text: head };
-    });
-    const rows = this.buttons.flatMap((row, layer) => {
-      const y = TOP + layer * STEP;
-      const maps = row.flatMap((button, head) => mapMarks(button, LEFT + head * STEP, y));
-      return [{ ...number, x: LEFT - 14, y: y + SIDE / 2 + 4, text: layer }, ...maps];
-    });
-    const height = TOP + this.counts.length * STEP;
-    return { width: LEFT + most * STEP + 40, height, marks: [...headings, ...rows] };
-  }
-}
-
-/**
- * @param {HTMLButtonElement} button
- * @param {number} x
- * @param {number} y
- * @returns {Mark[]}
- */
-function mapMarks(button, x, y) {
-  const isAway = button.classList.contains("away");
-  const href = button.querySelector("canvas").toDataURL();
-  const marks = [{ x, y, width: SIDE, height: SIDE, href, opacity: isAway ? 0.25 : 1 }];
-  const own = button.style.getPropertyValue("--own");
-  const [right, bottom] = [x + SIDE, y + SIDE];
-  const frame = `M${x - 2} ${y - 2}H${right + 2}V${bottom + 2}H${x - 2}Z`;
-  return [
-    ...marks,
-    ...(own ? [{ d: frame, stroke: own, width: 2 }] : []),
-    ...(isAway ? [{ d: `M${x} ${bottom}L${right} ${y}`, stroke: "alarm", width: 3 }] : []),
-  ];
 }

@@ -4,7 +4,6 @@ import { Arcs, whereItLooks } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
 import { choice, menu, progress, slider } from "../controls.js";
 import { button, element, fill } from "../dom.js";
-import { sideBySide, stacked, textWidth } from "../figure.js";
 import { newest } from "../source.js";
 import { TypedText } from "../typed-text.js";
 import { Bars } from "./prompt-bars.js";
@@ -205,7 +204,10 @@ class Prompt {
       }),
     );
     this.tell();
-    this.context.picture(() => this.figure());
+    const { arcs, bars, stage, why } = this;
+    const card = [arcs.element, bars.element];
+    const sentence = why.firstChild.textContent;
+    this.context.picture(() => ({ parts: [stage], card, sentence }));
     this.frame.dataset.drawn = "";
   }
 
@@ -274,20 +276,6 @@ class Prompt {
       past.length ? button(t("prompt.undo"), () => this.undo()) : null,
       without.length ? button(all, () => this.take([])) : null,
     );
-  }
-
-  figure() {
-    const title = { x: 20, y: 30, text: this.why.firstChild.textContent, size: 14, weight: 600 };
-    const head = { width: 40 + textWidth(title.text, 15), height: 44, marks: [title] };
-    const arcs = this.arcs.figure();
-    const [bars, heads] = [this.bars.figure(), this.heads.figure()];
-    const figure = stacked([head, arcs, sideBySide([heads, bars])]);
-    return {
-      ...figure,
-      height: figure.height + 20,
-      card: sideBySide([arcs, bars]),
-      sentence: title.text,
-    };
   }
 }
 

@@ -1,7 +1,6 @@
 // One query of a head of the model that is served: the walk of its own numbers.
 import { TextPicker, firstText, menu, progress } from "../controls.js";
 import { element, fill, headingCell, table } from "../dom.js";
-import { stacked, textWidth } from "../figure.js";
 import { decimal, grouped, range, significant, weight } from "../numbers.js";
 import { Refused, newest } from "../source.js";
 import { Practice } from "./steps-practice.js";
@@ -118,15 +117,8 @@ export class CellOfModel {
     this.walk.show(row);
     this.practice.show({ rows: () => [row], at: 0 });
     fill(this.numbers, this.table(told, row));
-    this.context.picture(() => this.figure());
-  }
-
-  figure() {
-    const title = { x: 20, y: 34, text: this.title.textContent, size: 18, weight: 600 };
-    const facts = { x: 20, y: 58, text: this.facts.textContent, size: 12, fill: "quiet" };
-    const width = Math.max(textWidth(title.text, 18), textWidth(facts.text)) + 40;
-    const head = { width, height: 64, marks: [title, facts] };
-    return stacked([head, this.walk.figure()].filter(Boolean));
+    const { practice } = this;
+    this.context.picture(() => ({ parts: [this.title, this.facts, practice.shown] }));
   }
 
   /** @param {Told} told */

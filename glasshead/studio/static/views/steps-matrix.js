@@ -1,13 +1,11 @@
-// A matrix as a table of colored cells, which the arrow keys walk; and all of them as a picture.
+// A matrix as a table of colored cells, which the arrow keys walk.
 import { scale } from "../colors.js";
 import { element, moveOf } from "../dom.js";
-import { colorBar } from "../figure.js";
 import { decimal, range, within } from "../numbers.js";
 import { toneOf } from "../diverging.js";
 import { subscript } from "./steps-sums.js";
 
 /**
- * @import { Mark } from "../figure.js"
  * @import { Tone } from "../diverging.js"
  * @import { StepsData } from "./steps-sums.js"
  */
@@ -21,12 +19,6 @@ const SIZES = { 3: "wide", 2: "close", 1: "close", 0: "dense" };
 // These have a row of numbers for each word; the others are of words and words.
 const VECTORS = ["queries", "keys", "values", "context"];
 
-/** @typedef {{x: number, y: number, width: number, height: number}} Box */
-/**
- * A scale of colors: its label, the numbers at its ends, and its colors where it has a middle.
- * @typedef {{label: string, begin: string, end: string, tones?: string[]}} Scale
- */
-
 /**
  * A cell, and what it shows.
  * @typedef {object} Cell
@@ -35,10 +27,6 @@ const VECTORS = ["queries", "keys", "values", "context"];
  * @property {Tone | null} [tone]  Its color, where this has two ends
  * @property {number | null} [value]
  */
-
-// Of the picture.
-const MARGIN = 24;
-const TOP = 60;
 
 export class Matrix {
   /**
@@ -183,68 +171,4 @@ function walk(event) {
 function brief(value, decimals) {
   const whole = Math.max(0, Math.floor(Math.log10(Math.abs(value) || 1)));
   return decimal(value, Math.max(0, decimals - whole));
-}
-
-/**
- * The matrices as a picture: as they stand on the page, with the signs between them and a legend.
- * @param {HTMLElement} frame
- * @param {string} title
- * @param {Scale[]} scales
- * @param {string[]} notes  How the cells are read
- */
-export function pictureOf(frame, title, scales, notes) {
-  /** @type {Mark[]} */
-  const marks = [{ x: MARGIN, y: 34, text: title, size: 18, weight: 600 }];
-  const figure = { width: 0, height: 0, marks };
-  // What is out of sight is laid out, too.
-  frame.classList.toggle("whole");
-  const from = frame.getBoundingClientRect();
-  for (const part of frame.querySelectorAll("td[data-cell], th, caption > *")) {
-    const { left, top, width, height } = part.getBoundingClientRect();
-    const box = { x: left - from.left + MARGIN, y: top - from.top + TOP, width, height };
-    marks.push(...marksOf(part, box));
-    figure.width = Math.max(figure.width, box.x + width + MARGIN);
-    figure.height = Math.max(figure.height, box.y + height + MARGIN);
-  }
-  for (const unit of frame.querySelectorAll("[data-then]")) {
-    const { right, top, height } = unit.getBoundingClientRect();
-    const { then } = /** @type {HTMLElement} */ (unit).dataset;
-    const x = right - from.left + MARGIN - 13;
-    const y = top - from.top + TOP + height / 2 + 16;
-    marks.push({ x, y, text: then, size: 17, fill: "quiet", anchor: "middle" });
-  }
-  frame.classList.toggle("whole");
-  for (const { label, begin, end, tones } of scales) {
-    const bar = colorBar(MARGIN, figure.height, label, end, begin, tones);
-    marks.push(...bar.marks);
-    figure.width = Math.max(figure.width, bar.width + 2 * MARGIN);
-    figure.height += 20;
-  }
-  marks.push({ x: MARGIN, y: figure.height, text: notes.join(" · "), size: 12, fill: "quiet" });
-  figure.height += 16;
-  return figure;
-}
-
-/**
- * @param {Element} part
- * @param {Box} box
- * @returns {Mark[]}
- */
-function marksOf(part, box) {
-  const { backgroundColor, color, fontSize, fontWeight } = getComputedStyle(part);
-  const { x, y, width, height } = box;
-  const middle = { x: x + width / 2, y: y + height / 2 + 4, anchor: "middle" };
-  const text = { ...middle, text: part.textContent, fill: color, size: parseFloat(fontSize) };
-  if (part.matches("caption *")) {
-    // The page's titles have serifs, which are narrower than the picture's letters of that size.
-    return [{ ...text, x, anchor: "start", weight: fontWeight, size: 12 }];
-  }
-  if (part.matches(".dense thead th")) {
-    return [{ ...text, x: text.x - 4, y, rotate: 90, anchor: "start" }];
-  }
-  if (part.matches("tbody th")) return [{ ...text, x: x + width - 6, anchor: "end" }];
-  if (part.matches("th")) return [text];
-  const stroke = { d: `M${x} ${y + height}l${width} ${-height}`, stroke: "rule" };
-  const hatch = part.matches(".hidden") ? [stroke] : [];
-  return [{ ...box, fill: backgroundColor }, ...hatch, text];
 }

@@ -2,6 +2,7 @@
 // that pours them into one vessel, and values that mix. Each frame is drawn from its numbers alone.
 import { paperColor } from "../colors.js";
 import { element } from "../dom.js";
+import { paintsFiner } from "../marks.js";
 import { term, within } from "../numbers.js";
 import { toneOf } from "../diverging.js";
 import {
@@ -63,6 +64,7 @@ export class Stage {
       onclick: ({ offsetX, offsetY }) => this.point(offsetX, offsetY, pointed),
     });
     this.pen = this.element.getContext("2d");
+    paintsFiner(this.element, (fine) => this.paint(this.time, fine));
     new ResizeObserver(() => this.paint()).observe(this.element);
   }
 
@@ -100,14 +102,13 @@ export class Stage {
   }
 
   /** @param {number} time  In frames: 2.5 is on the way from frame 2 to frame 3 */
-  paint(time = this.time) {
+  paint(time = this.time, fine = devicePixelRatio) {
     this.time = time;
     const width = this.element.clientWidth;
     if (!this.row || !width) return;
     this.letters = getComputedStyle(this.element).fontFamily;
     this.layout = layoutOf(width, this.row, this.lanes.length, this.longestWord());
     const { pen, layout } = this;
-    const fine = devicePixelRatio || 1;
     this.element.width = Math.round(width * fine);
     this.element.height = Math.round(layout.height * fine);
     this.element.style.setProperty("height", `${layout.height}px`);

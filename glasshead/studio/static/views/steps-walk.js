@@ -1,6 +1,5 @@
 // The walk of one query: played, stepped and scrubbed through, and told in sentences.
 import { button, element, fill } from "../dom.js";
-import { textWidth } from "../figure.js";
 import { within } from "../numbers.js";
 import { partElements } from "./steps-explanation.js";
 import { framesOf, lineOf, sentenceOf } from "./steps-row.js";
@@ -8,7 +7,6 @@ import { Stage } from "./steps-stage.js";
 
 /**
  * @import { Context } from "../app.js"
- * @import { Figure } from "../figure.js"
  * @import { Frame, Row } from "./steps-row.js"
  */
 
@@ -82,23 +80,6 @@ export class Walk {
       element("div.player", this.play, back, this.scrubber, on, this.count),
       this.stage.element,
     );
-  }
-
-  /**
-   * The frame that is shown, as a part of a picture; null if none has been drawn.
-   * @returns {Figure | null}
-   */
-  figure() {
-    const { element: canvas, layout } = this.stage;
-    if (!layout) return null;
-    const { width, height } = layout;
-    const texts = [this.sentence, this.line].map(({ textContent }, at) => {
-      return { x: 20, y: 22 + at * 22, text: textContent, size: 13 };
-    });
-    const href = canvas.toDataURL();
-    const image = { x: 20, y: 60, width, height, href, smooth: true };
-    const widest = Math.max(width, ...texts.map(({ text }) => textWidth(text, 13)));
-    return { width: widest + 40, height: height + 70, marks: [...texts, image] };
   }
 
   /**

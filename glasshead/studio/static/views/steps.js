@@ -1,11 +1,10 @@
 // The view "steps": every matrix of a small attention, and the sum behind each of its numbers.
 import { element, fill, given } from "../dom.js";
-import { stacked } from "../figure.js";
 import { decimal, range } from "../numbers.js";
 import { Refused, Unreachable } from "../source.js";
-import { divergingColors, divergingGradient } from "../diverging.js";
+import { divergingGradient } from "../diverging.js";
 import { Explanation, SumFrame } from "./steps-explanation.js";
-import { Matrix, pictureOf } from "./steps-matrix.js";
+import { Matrix } from "./steps-matrix.js";
 import { Practice } from "./steps-practice.js";
 import { rowOf } from "./steps-row.js";
 import { Settings } from "./steps-settings.js";
@@ -15,7 +14,6 @@ import { Walk } from "./steps-walk.js";
 /**
  * @import { Context } from "../app.js"
  * @import { Explained } from "./steps-explanation.js"
- * @import { Scale } from "./steps-matrix.js"
  * @import { StepsData } from "./steps-sums.js"
  */
 
@@ -270,34 +268,20 @@ class Steps {
     const swatches = Object.entries(SWATCHES).map(([kind, name]) => {
       return element("span.key", element(`span.swatch.${kind}`), t(`steps.${name}`));
     });
-    const bars = this.scales().map((one) => {
-      const ramp = one.tones ? divergingRamp() : element("span.ramp");
-      return element("span.key", one.label + one.begin, ramp, one.end);
+    // The colors of all but the weights, which come last, are on both sides of 0.
+    const bars = data.scales.map(({ names, top }, at) => {
+      const label = names.map((name) => t(`steps.${name}`)).join(t("shell.comma"));
+      const [end, isOfWeights] = [decimal(top, 2), at === data.scales.length - 1];
+      const begin = label + t("shell.colon") + (isOfWeights ? "0" : `−${end}`);
+      return element("span.key", begin, isOfWeights ? element("span.ramp") : divergingRamp(), end);
     });
     fill(this.legend, swatches, bars);
   }
 
-  /**
-   * The scales of colors: their labels, with a colon, the numbers at their ends, and the colors of
-   * those on both sides of 0.
-   * @returns {Scale[]}
-   */
-  scales() {
-    const { t, data } = this;
-    return data.scales.map(({ names, top }, at) => {
-      const label = names.map((name) => t(`steps.${name}`)).join(t("shell.comma"));
-      const [end, isOfWeights] = [decimal(top, 2), at === data.scales.length - 1];
-      const begin = isOfWeights ? "0" : `−${end}`;
-      const colors = isOfWeights ? undefined : divergingColors();
-      return { label: label + t("shell.colon"), begin, end, tones: colors };
-    });
-  }
-
-  figure() {
-    const notes = [this.t("steps.hidden")];
-    const matrices = pictureOf(this.pipeline, this.explained.title, this.scales(), notes);
-    const walk = this.walk.figure();
-    return { ...stacked([matrices, walk].filter(Boolean)), card: walk };
+  picture() {
+    const { explained, legend, pipeline, practice } = this;
+    const parts = [pipeline, legend, practice.shown];
+    return { title: explained.title, parts, card: [practice.shown] };
   }
 
   /** The largest weight of the word that is explained. */
@@ -388,6 +372,6 @@ export const steps = {
     }
     const view = new Steps(frame, context);
     await view.ask();
-    context.picture(() => view.figure());
+    context.picture(() => view.picture());
   },
 };

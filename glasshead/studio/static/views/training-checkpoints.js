@@ -1,6 +1,7 @@
 // Two checkpoints compared: how far each head's attention has moved, and where.
-import { paint, paperColor, ramp, scale } from "../colors.js";
+import { paint, ramp, scale } from "../colors.js";
 import { firstText, menu, textField } from "../controls.js";
+import { drawDifference } from "../diverging.js";
 import { element, fill, moveOf, table } from "../dom.js";
 import { range, weight, within } from "../numbers.js";
 import { Refused, newest } from "../source.js";
@@ -18,8 +19,6 @@ import { Refused, newest } from "../source.js";
  */
 
 const LONGEST = 500;
-// The ends of the map of differences, light and dark: of less, and of more.
-const DIVERGING = { light: ["#a8480a", "#00588f"], dark: ["#f0a35e", "#66bdf2"] };
 
 /** A section that asks for what it shows once it is opened. */
 export class CheckpointComparison {
@@ -227,11 +226,12 @@ export class CheckpointComparison {
       `${this.named(state.second)} (0–${weight(top)})`,
       `${t("training.difference")} (±${weight(most)})`,
     ];
-    const colored = sequential(top);
-    const painters = [colored, colored, diverging(most)];
+    // Weights of both have one scale.
+    const level = scale({ top });
     const maps = parts.map((values, at) => {
       const canvas = element("canvas", { width: length, height: length });
-      painters[at](canvas, values);
+      if (at === 2) drawDifference(canvas, values, length);
+      else paint(canvas, (cell) => (Object.is(values[cell], -0) ? null : level(values[cell])));
       const attributes = { tabindex: 0, role: "img", "aria-label": names[at] };
       const frame = element("div.matrix", attributes, canvas, here[at]);
       leads(frame, length, place, tell);
@@ -297,42 +297,4 @@ function leads(frame, length, place, tell) {
     place.key = within(place.key + move[1], length);
     tell();
   });
-}
-
-/**
- * Paint weights, but not those that are hidden.
- * @param {number} top  The largest weight
- */
-function sequential(top) {
-  const level = scale({ top });
-  return (/** @type {HTMLCanvasElement} */ canvas, /** @type {Float32Array} */ values) => {
-    paint(canvas, (at) => (Object.is(values[at], -0) ? null : level(values[at])));
-  };
-}
-
-/**
- * Paint differences: one color for less, another for more, and paper for none.
- * @param {number} most  The largest difference
- */
-function diverging(most) {
-  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const ends = (isDark ? DIVERGING.dark : DIVERGING.light).map(bytesOf);
-  const none = bytesOf(paperColor("paper"));
-  return (/** @type {HTMLCanvasElement} */ canvas, /** @type {Float32Array} */ values) => {
-    const pen = canvas.getContext("2d");
-    const image = pen.createImageData(canvas.width, canvas.height);
-    values.forEach((value, at) => {
-      if (Object.is(value, -0)) return;
-      const share = most > 0 ? Math.abs(value) / most : 0;
-      const end = ends[value < 0 ? 0 : 1];
-      const color = none.map((from, part) => from + (end[part] - from) * share);
-      image.data.set([...color, 255], 4 * at);
-    });
-    pen.putImageData(image, 0, 0);
-  };
-}
-
-/** @param {string} color  As "#rrggbb" */
-function bytesOf(color) {
-  return [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
 }

@@ -5,7 +5,7 @@ import { grouped, significant, ticks } from "../numbers.js";
 /**
  * @import { Translate } from "../app.js"
  * @import { Cursor, LegendEntry, Plotter } from "../chart.js"
- * @import { Mark } from "../figure.js"
+ * @import { Mark } from "../marks.js"
  */
 
 /**

@@ -6,7 +6,7 @@ import { grouped, range, significant } from "../numbers.js";
 /**
  * @import { Translate } from "../app.js"
  * @import { Cursor, Plotter } from "../chart.js"
- * @import { Mark } from "../figure.js"
+ * @import { Mark } from "../marks.js"
  */
 
 /**

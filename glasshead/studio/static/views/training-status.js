@@ -5,6 +5,7 @@ import { asNumber } from "./training-maps.js";
 
 /**
  * @import { Translate } from "../app.js"
+ * @import { Found, Settings } from "./training-findings.js"
  * @import { Heads, Written } from "./training-maps.js"
  */
 
@@ -54,6 +55,7 @@ import { asNumber } from "./training-maps.js";
  * @property {Record<string, WrittenCurve[]>} charts
  * @property {[number, number][]} columns
  * @property {Record<string, Written[]>} extremes
+ * @property {Found} found
  */
 
 /**
@@ -69,6 +71,8 @@ import { asNumber } from "./training-maps.js";
  * @property {Record<string, WrittenCurve[]>} charts
  * @property {Rows} table
  * @property {Heads | null} heads
+ * @property {Found} found  What came of it
+ * @property {Settings} [settings]  Those in which it differs from the others
  * @property {Alarm[]} alarms
  * @property {AlarmGroup[]} groups
  * @property {string} run  Its name
@@ -298,7 +302,7 @@ function alarmSentence(t, alarm) {
  * @param {string[]} headings
  * @param {HTMLElement[][]} rows
  */
-function framedTable(caption, headings, rows) {
+export function framedTable(caption, headings, rows) {
   const cells = headings.map((heading) => headingCell("col", heading));
   return element("figure.table", table("table", caption, cells, rows));
 }

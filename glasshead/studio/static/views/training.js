@@ -7,6 +7,7 @@ import { range } from "../numbers.js";
 import { Refused, Unreachable } from "../source.js";
 import { CheckpointComparison } from "./training-checkpoints.js";
 import { curvePlotter } from "./training-curves.js";
+import { findings, inWords, settingsTable } from "./training-findings.js";
 import { mapPlotter } from "./training-maps.js";
 import { OtherRuns } from "./training-runs.js";
 import { Standing, alarmBanner, alarmTable, lastRows, plain } from "./training-status.js";
@@ -14,7 +15,6 @@ import { Zoom } from "./training-zoom.js";
 
 /**
  * @import { Context } from "../app.js"
- * @import { Mark } from "../figure.js"
  * @import { Curve, CurvesData } from "./training-curves.js"
  * @import { MapData, Written } from "./training-maps.js"
  * @import { Alarm, Run, WrittenCurve } from "./training-status.js"
@@ -48,9 +48,6 @@ const MAPS = { normalized_entropy: "entropy_collapse", max_score: "maximum_logit
 const OVER = ["smoothed loss", "loss"];
 // Milliseconds that a part rests before more of its rows are asked for.
 const ZOOM_RESTS = 150;
-// Of the picture.
-const WIDTH = 1000;
-const MARGIN = 24;
 
 class Training {
   /**
@@ -88,6 +85,9 @@ class Training {
     this.notice = element("div.away", { role: "alert" });
     this.content = element("div");
     this.problems = element("div.problems");
+    this.found = element("div");
+    this.settings = element("section.settings");
+    this.drawn = element("div.drawn");
     this.alarms = element("div.alarms");
     this.notes = element("div.notes");
     this.rows = element("div.rows");
@@ -151,7 +151,8 @@ class Training {
 
   show() {
     const { t } = this;
-    const { charts, heads, alarms, notes, table, problems, others, pace } = this.run;
+    const { charts, found, heads, alarms, notes, table, problems, others, pace } = this.run;
+    const settings = Object.keys(others).length ? this.run.settings : null;
     this.zoom.last = Math.max(1, pace.step, ...Object.values(others).map(({ step }) => step));
     this.others.show(this.run);
     const shape = JSON.stringify([Object.keys(charts), heads?.heads]);
@@ -164,6 +165,8 @@ class Training {
       this.problems,
       problems.map((problem) => element("p", problem)),
     );
+    fill(this.found, findings(t, this.run));
+    fill(this.settings, settings && settingsTable(t, settings));
     fill(this.banner, heads && alarmBanner(t, this.run, (alarm) => this.openHead(alarm)));
     const isOpen = this.alarms.querySelector("details")?.open;
     const go = (/** @type {Alarm} */ alarm) => this.go(alarm);
@@ -173,7 +176,8 @@ class Training {
       notes.map(([name, places]) => element("p.quiet", t(name, places))),
     );
     fill(this.rows, table.rows.length > 0 && lastRows(t, table));
-    this.context.picture(() => this.figure());
+    const parts = [this.found, this.settings, this.drawn, this.checkpoints.body];
+    this.context.picture(() => ({ parts, card: [this.drawn], sentence: inWords(t, found) }));
   }
 
   layOut() {
@@ -199,18 +203,24 @@ class Training {
     );
     for (const chart of this.everyChart) this.zoom.over(chart);
     const [first, ...others] = elementsOf(this.curves);
+    const ofHeads = [...elementsOf(this.extremes), ...elementsOf(this.maps)];
+    fill(
+      this.drawn,
+      first,
+      element("div.charts", others),
+      element("h2", t("training.heads")),
+      element("div.charts.two", ofHeads),
+    );
     fill(
       this.content,
+      this.found,
       this.standing.element,
       this.problems,
       this.banner,
       this.controls(),
-      first,
-      element("div.charts", others),
-      element("h2", t("training.heads")),
-      heads
-        ? element("div.charts.two", elementsOf(this.extremes), elementsOf(this.maps))
-        : element("p.note", withCode(t("training.unwatched"))),
+      this.settings,
+      this.drawn,
+      heads ? null : element("p.note", withCode(t("training.unwatched"))),
       this.alarms,
       this.notes,
       this.checkpoints.element,
@@ -442,18 +452,6 @@ class Training {
       if (!(error instanceof Refused)) this.context.failed(error);
       else this.go(alarm);
     }
-  }
-
-  figure() {
-    /** @type {Mark[]} */
-    const marks = [];
-    let y = MARGIN;
-    for (const chart of this.everyChart) {
-      const drawn = chart.figure(MARGIN, y, WIDTH - 2 * MARGIN);
-      marks.push(...drawn.marks);
-      y += drawn.height;
-    }
-    return { width: WIDTH, height: y + MARGIN, marks };
   }
 }
 
