@@ -33,7 +33,7 @@ def test_every_module_is_in_a_bundle_and_its_source_map():
     modules = {f"../{one.relative_to(STUDIO)}" for one in STUDIO.joinpath("static").rglob("*.js")}
     # What works without a server comes with no studio that has one.
     served = {name for name in modules if not name.startswith("../static/live/")}
-    assert sources | {"../static/parts/html.js"} == served
+    assert sources == served
     for name in MAPS:
         code = bundles()[name.removesuffix(".map")]
         assert code.rstrip().endswith(f"//# sourceMappingURL={name}")
@@ -54,8 +54,13 @@ def test_a_browser_receives_little():
         code = [every[name] for name in first]
         style = bundles()[f"views/{view.name}.css"]
         assert 20_000 < compressed(page(), served_style(), style, *code) <= 46_000
+    # Exercises arrive when they are chosen, with the library of their templates.
+    others = {name for name in every if not re.match("chunk-|steps-(arrows|predict)-", name)}
+    views = set().union(*map(imported, others))
     styles = [bundles()[f"views/{view.name}.css"] for view in VIEWS]
-    assert compressed(page(), served_style(), *styles, *every.values()) <= 105_000
+    scripts = [every[name] for name in views]
+    assert compressed(page(), served_style(), *styles, *scripts) <= 107_500
+    assert compressed(*(every[name] for name in every if name not in views)) <= 15_000
 
 
 @pytest.mark.parametrize("name", ["report.js", "live.js"])

@@ -17,6 +17,7 @@ from glasshead.studio.views import (
     prompt_compared,
     steps,
     steps_cell,
+    steps_practice,
     steps_request,
     training,
     training_checkpoints,
@@ -33,7 +34,7 @@ VIEWS = (
     View(
         "steps",
         (None, *_MODELS, "vision", "weights"),
-        (steps.PANEL, steps_request.PANEL, steps_cell.PANEL),
+        (steps.PANEL, steps_request.PANEL, steps_cell.PANEL, steps_practice.PANEL),
         export=steps.export_steps,
     ),
     View(

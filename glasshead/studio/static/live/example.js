@@ -1,4 +1,5 @@
 // The worked example in the browser: the attention of a sentence, with any setting of the view.
+import { NORMALIZERS } from "../normalizers.js";
 import { Refused } from "../source.js";
 import { generated, isWord, names, split } from "./words.js";
 
@@ -36,7 +37,6 @@ import { generated, isWord, names, split } from "./words.js";
 const BAD_REQUEST = 400;
 const TOO_MUCH = 413;
 const ROOMY = 8;
-const REACH = 4;
 
 /**
  * All matrices of a sentence's attention, and the settings that there are.
@@ -245,38 +245,6 @@ function valueOf(name, dim) {
   return name === "auto" ? dim ** -0.5 : Number(name);
 }
 
-/** @type {Record<string, (scores: number[]) => number[]>} */
-const NORMALIZERS = {
-  softmax: (scores) => shares(scores, []),
-  "softmax-one": (scores) => shares(scores, [0]),
-  hardmax: (scores) => {
-    const first = scores.indexOf(Math.max(...scores));
-    return scores.map((_, at) => (at === first ? 1 : 0));
-  },
-  sigmoid: (scores) => scores.map((score) => 1 / (1 + Math.exp(-score))),
-  sparsemax: (scores) => {
-    const near = withinReach(scores);
-    const ranked = [...near].sort((one, other) => other - one);
-    const totals = cumulated(ranked);
-    const support = ranked.filter((score, at) => 1 + (at + 1) * score > totals[at]).length;
-    const threshold = (totals[support - 1] - 1) / support;
-    return near.map((score) => Math.max(score - threshold, 0));
-  },
-  entmax15: (scores) => {
-    const near = withinReach(scores).map((score) => score / 2);
-    const ranked = [...near].sort((one, other) => other - one);
-    const means = cumulated(ranked).map((total, at) => total / (at + 1));
-    const spreads = cumulated(ranked.map((score) => score ** 2)).map((total, at) => {
-      return total - (at + 1) * means[at] ** 2;
-    });
-    const thresholds = means.map((mean, at) => {
-      return mean - Math.sqrt(Math.max((1 - spreads[at]) / (at + 1), 0));
-    });
-    const support = Math.max(1, ranked.filter((score, at) => thresholds[at] <= score).length);
-    return near.map((score) => Math.max(score - thresholds[support - 1], 0) ** 2);
-  },
-};
-
 /** The threshold τ of a row. @type {Record<string, (row: (number | null)[], weights: number[]) => number>} */
 const THRESHOLDS = {
   sparsemax: (row, weights) => {
@@ -288,31 +256,6 @@ const THRESHOLDS = {
     return row[first] / 2 - Math.sqrt(weights[first]);
   },
 };
-
-/**
- * e^s over the sum of all, and of sinks.
- * @param {number[]} scores
- * @param {number[]} sinks
- */
-function shares(scores, sinks) {
-  const largest = Math.max(...scores, ...sinks);
-  const powers = scores.map((score) => Math.exp(score - largest));
-  const others = sinks.map((score) => Math.exp(score - largest));
-  const sum = [...powers, ...others].reduce((all, each) => all + each, 0);
-  return powers.map((each) => each / sum);
-}
-
-/** Scores below the largest, and none so far that it could count. @param {number[]} scores */
-function withinReach(scores) {
-  const largest = Math.max(...scores);
-  return scores.map((score) => Math.max(score - largest, -REACH));
-}
-
-/** @param {number[]} numbers */
-function cumulated(numbers) {
-  let sum = 0;
-  return numbers.map((each) => (sum += each));
-}
 
 /**
  * @param {Matrix} left

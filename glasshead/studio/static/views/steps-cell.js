@@ -3,6 +3,7 @@ import { TextPicker, firstText, menu, progress } from "../controls.js";
 import { element, fill, headingCell, table } from "../dom.js";
 import { decimal, grouped, range, significant, weight } from "../numbers.js";
 import { Refused, newest } from "../source.js";
+import { Practice } from "./steps-practice.js";
 import { Walk } from "./steps-walk.js";
 
 /**
@@ -58,6 +59,7 @@ export class CellOfModel {
     this.title = element("h2");
     this.facts = element("p.quiet.facts");
     this.walk = new Walk(context);
+    this.practice = new Practice(context, this.walk, ["predict"]);
     this.strip = element("div.strip.all", { "aria-hidden": "true" });
     this.numbers = element("div");
   }
@@ -104,7 +106,8 @@ export class CellOfModel {
   draw(told, row) {
     const { t } = this;
     if (!this.title.isConnected) {
-      fill(this.made, this.title, this.facts, this.strip, this.walk.element, this.numbers);
+      const { title, facts, strip, practice, numbers } = this;
+      fill(this.made, title, facts, strip, practice.element, numbers);
     }
     const { layer, head } = told;
     fill(this.title, t("heads.named", { layer, head }), " ", element("code", told.layers[layer]));
@@ -112,9 +115,10 @@ export class CellOfModel {
     fill(this.facts, this.factsOf(told, row).join(" · "));
     this.drawStrip(told);
     this.walk.show(row);
+    this.practice.show({ rows: () => [row], at: 0 });
     fill(this.numbers, this.table(told, row));
-    const parts = [this.title, this.facts, this.walk.element];
-    this.context.picture(() => ({ parts }));
+    const { practice } = this;
+    this.context.picture(() => ({ parts: [this.title, this.facts, practice.shown] }));
   }
 
   /** @param {Told} told */
@@ -229,6 +233,7 @@ function rowOfModel(told, t) {
   return {
     ...told,
     isExponential,
+    sharesOne: !told.normalizer.startsWith("sigmoid"),
     hasSink: told.sink !== null,
     isProduct: told.is_product,
     normalizer: told.sink === null ? told.normalizer : t("cell.sink", { sink: decimal(told.sink) }),

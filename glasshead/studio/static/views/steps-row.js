@@ -40,6 +40,7 @@ import { factor, joined, product } from "./steps-sums.js";
  * @property {number | null} softcap
  * @property {string} normalizer  Its name
  * @property {boolean} isExponential
+ * @property {boolean} sharesOne  Whether weights share what there is, as all but sigmoids do
  * @property {boolean} hasSink  Which takes a part of the weight
  * @property {boolean} isProduct  Whether a score is q · k
  * @property {number} hidden  Keys that the mask hides, of all
@@ -94,6 +95,7 @@ export function rowOf(data, query, normalizer) {
     softcap: null,
     normalizer,
     isExponential: data.normalizer.startsWith("softmax"),
+    sharesOne: data.normalizer !== "sigmoid",
     hasSink: data.normalizer === "softmax-one",
     isProduct: true,
     hidden: masked.length - seen.length,

@@ -1,11 +1,11 @@
 // The view "steps": every matrix of a small attention, and the sum behind each of its numbers.
 import { element, fill, given } from "../dom.js";
-import { decimal } from "../numbers.js";
-import { Refused } from "../source.js";
-import { CellOfModel } from "./steps-cell.js";
+import { decimal, range } from "../numbers.js";
+import { Refused, Unreachable } from "../source.js";
 import { divergingGradient } from "../diverging.js";
 import { Explanation, SumFrame } from "./steps-explanation.js";
 import { Matrix } from "./steps-matrix.js";
+import { Practice } from "./steps-practice.js";
 import { rowOf } from "./steps-row.js";
 import { Settings } from "./steps-settings.js";
 import { sumOf } from "./steps-sums.js";
@@ -27,6 +27,9 @@ const LINES = [
 ];
 // The swatches of the legend, and the names of their texts.
 const SWATCHES = { hidden: "hidden", made: "made" };
+
+// Where one looks is no setting.
+const PLACES = ["at", "frame", "way"];
 
 /**
  * The sections of the explanation that phases of the walk are of, where these have another name.
@@ -71,11 +74,18 @@ class Steps {
     this.legend = element("p.legend", { "aria-label": t("steps.legend"), role: "note" });
     this.sum = new SumFrame(t);
     this.walk = new Walk(context, (phase) => this.explanation.mark(SECTIONS[phase] ?? phase, true));
+    this.practice = new Practice(context, this.walk, ["predict", "drag"]);
     this.explanation = new Explanation(t("steps.words"));
     const hint = element("p.quiet", t("steps.hint"));
     const { pipeline, legend } = this;
     const numbers = element("div.numbers", pipeline, this.sum.element, legend, hint);
-    const made = element("div.made", this.walk.element, this.settings.frame, this.refusal, numbers);
+    const made = element(
+      "div.made",
+      this.practice.element,
+      this.settings.frame,
+      this.refusal,
+      numbers,
+    );
     this.columns = element("div.columns", made, this.explanation.frame);
   }
 
@@ -125,9 +135,7 @@ class Steps {
   async answer(state, signal) {
     const { source, language } = this.context;
     const { query, ...chosen } = state;
-    // Where one looks is no setting.
-    delete chosen.at;
-    delete chosen.frame;
+    for (const name of PLACES) delete chosen[name];
     const data = await source.json("steps", chosen, { signal });
     if (signal.aborted) return;
     this.draw(data, Number(query) in data.words ? Number(query) : data.query);
@@ -199,7 +207,10 @@ class Steps {
     if (!this.isStale) this.settings.draw(data, query);
     this.drawNumbers();
     const normalizer = data.options.normalizer.find(({ name }) => name === data.normalizer)?.said;
-    this.walk.show(rowOf(data, query, normalizer ?? data.normalizer));
+    /** @param {number} of */
+    const row = (of) => rowOf(data, of, normalizer ?? data.normalizer);
+    this.walk.show(row(query));
+    this.practice.show({ rows: () => range(words.length).map(row), at: query, data });
     this.at ??= this.strongestCell();
     reachByTab(this.cells.get(this.at));
     this.show(this.shown ?? this.at);
@@ -268,9 +279,9 @@ class Steps {
   }
 
   picture() {
-    const { explained, legend, pipeline, walk } = this;
-    const parts = [pipeline, legend, walk.element];
-    return { title: explained.title, parts, card: [walk.element] };
+    const { explained, legend, pipeline, practice } = this;
+    const parts = [pipeline, legend, practice.shown];
+    return { title: explained.title, parts, card: [practice.shown] };
   }
 
   /** The largest weight of the word that is explained. */
@@ -341,6 +352,13 @@ function reachByTab(cell) {
   cell.tabIndex = 0;
 }
 
+/** The code of a head of a model, which arrives when one is opened. */
+function cellCode() {
+  return import("./steps-cell.js").catch(() => {
+    throw new Unreachable("steps");
+  });
+}
+
 export const steps = {
   /**
    * @param {HTMLElement} frame
@@ -348,6 +366,7 @@ export const steps = {
    */
   async open(frame, context) {
     if (context.state.layer !== undefined) {
+      const { CellOfModel } = await cellCode();
       await new CellOfModel(frame, context).start();
       return;
     }

@@ -1,0 +1,61 @@
+// What makes weights of the scores of a row, by the names of the library; −∞ is a hidden score.
+
+// A score further below the largest has no weight where weights are sparse.
+const REACH = 4;
+
+/** @type {Record<string, (scores: number[]) => number[]>} */
+export const NORMALIZERS = {
+  softmax: (scores) => shares(scores, []),
+  "softmax-one": (scores) => shares(scores, [0]),
+  hardmax: (scores) => {
+    const first = scores.indexOf(Math.max(...scores));
+    return scores.map((_, at) => (at === first ? 1 : 0));
+  },
+  sigmoid: (scores) => scores.map((score) => 1 / (1 + Math.exp(-score))),
+  sparsemax: (scores) => {
+    const near = withinReach(scores);
+    const ranked = [...near].sort((one, other) => other - one);
+    const totals = cumulated(ranked);
+    const support = ranked.filter((score, at) => 1 + (at + 1) * score > totals[at]).length;
+    const threshold = (totals[support - 1] - 1) / support;
+    return near.map((score) => Math.max(score - threshold, 0));
+  },
+  entmax15: (scores) => {
+    const near = withinReach(scores).map((score) => score / 2);
+    const ranked = [...near].sort((one, other) => other - one);
+    const means = cumulated(ranked).map((total, at) => total / (at + 1));
+    const spreads = cumulated(ranked.map((score) => score ** 2)).map((total, at) => {
+      return total - (at + 1) * means[at] ** 2;
+    });
+    const thresholds = means.map((mean, at) => {
+      return mean - Math.sqrt(Math.max((1 - spreads[at]) / (at + 1), 0));
+    });
+    const support = Math.max(1, ranked.filter((score, at) => thresholds[at] <= score).length);
+    return near.map((score) => Math.max(score - thresholds[support - 1], 0) ** 2);
+  },
+};
+
+/**
+ * e^s over the sum of all, and of sinks.
+ * @param {number[]} scores
+ * @param {number[]} sinks
+ */
+function shares(scores, sinks) {
+  const largest = Math.max(...scores, ...sinks);
+  const powers = scores.map((score) => Math.exp(score - largest));
+  const others = sinks.map((score) => Math.exp(score - largest));
+  const sum = [...powers, ...others].reduce((all, each) => all + each, 0);
+  return powers.map((each) => each / sum);
+}
+
+/** Scores below the largest, and none so far that it could count. @param {number[]} scores */
+function withinReach(scores) {
+  const largest = Math.max(...scores);
+  return scores.map((score) => Math.max(score - largest, -REACH));
+}
+
+/** @param {number[]} numbers */
+function cumulated(numbers) {
+  let sum = 0;
+  return numbers.map((each) => (sum += each));
+}

@@ -1,0 +1,99 @@
+// The ways to follow a query: watch its walk, predict its weights, or drag its arrows.
+import { choice } from "../controls.js";
+import { element, fill } from "../dom.js";
+import { Unreachable } from "../source.js";
+
+/**
+ * @import { Context } from "../app.js"
+ * @import { Row } from "./steps-row.js"
+ * @import { StepsData } from "./steps-sums.js"
+ * @import { Walk } from "./steps-walk.js"
+ */
+
+/**
+ * What there is to practice on: rows of queries, the one that is shown, and the sentence that they
+ * are of; a head of a model has no sentence.
+ * @typedef {{rows: () => Row[], at: number, data?: StepsData}} Material
+ */
+
+/**
+ * @typedef {object} Exercise
+ * @property {HTMLElement} element
+ * @property {(material: Material) => void} show
+ */
+
+/**
+ * The code of each exercise, which arrives when it is first chosen.
+ * @type {Record<string, () => Promise<new (context: Context) => Exercise>>}
+ */
+const EXERCISES = {
+  predict: async () => (await import("./steps-predict.js")).Predict,
+  drag: async () => (await import("./steps-arrows.js")).Arrows,
+};
+
+export class Practice {
+  /**
+   * @param {Context} context
+   * @param {Walk} walk
+   * @param {string[]} names  Of the exercises that are offered
+   */
+  constructor(context, walk, names) {
+    const { t, state } = context;
+    this.context = context;
+    this.walk = walk;
+    /** @type {Material} */
+    this.material = null;
+    /** @type {Record<string, Exercise>} */
+    this.made = {};
+    this.way = names.includes(state.way) ? state.way : "watch";
+    const options = ["watch", ...names].map((name) => [name, t(`practice.${name}`)]);
+    const chosen = (/** @type {string} */ way) => this.choose(way);
+    this.choice = choice(
+      t("practice.title"),
+      /** @type {[string, string][]} */ (options),
+      this.way,
+      chosen,
+    );
+    this.place = element("div");
+    this.element = element("div.ways", this.choice, walk.element, this.place);
+  }
+
+  /** What is shown: the walk, or an exercise. */
+  get shown() {
+    return this.made[this.way]?.element ?? this.walk.element;
+  }
+
+  /** @param {Material} material */
+  show(material) {
+    this.material = material;
+    this.draw();
+  }
+
+  /** @param {string} way */
+  choose(way) {
+    this.way = way;
+    this.context.remember({ way: way === "watch" ? null : way });
+    this.walk.pause();
+    return this.draw();
+  }
+
+  async draw() {
+    const { way, material } = this;
+    this.walk.element.hidden = way !== "watch";
+    if (way === "watch") {
+      fill(this.place);
+      return;
+    }
+    try {
+      const Made = this.made[way] ? null : await EXERCISES[way]();
+      this.made[way] ??= new Made(this.context);
+    } catch {
+      this.context.failed(new Unreachable(way));
+      return;
+    }
+    // Meanwhile another may have been chosen.
+    if (way !== this.way || material !== this.material) return;
+    fill(this.place, this.made[way].element);
+    this.made[way].show(material);
+  }
+}

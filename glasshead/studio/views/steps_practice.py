@@ -1,0 +1,46 @@
+"""Exercises of the view `steps`: weights to predict, and arrows to drag."""
+
+from glasshead.message import _
+from glasshead.studio.panel import Panel
+
+WORDS = {
+    "practice.title": _("What to do"),
+    "practice.watch": _("Watch"),
+    "practice.predict": _("Predict a weight"),
+    "practice.drag": _("Drag the arrows"),
+    "predict.none": _("Each query sees a single key, so there is no weight to predict."),
+    "predict.round": _("Round {round} of {of}"),
+    "predict.ask": _("How much weight does “{query}” give to “{key}”? Drag its bar."),
+    "predict.guess": _("Your guess for “{key}”"),
+    "predict.score": _("Show the score"),
+    "predict.power": _("Show the power of e"),
+    "predict.sum": _("Show the sum"),
+    "predict.weight": _("Show the weight"),
+    "predict.next": _("Next round"),
+    "predict.result": _("Show the result"),
+    "predict.says.score": _("The score says how well the key of “{key}” matches the query."),
+    "predict.says.power": _("The score becomes a power of e, relative to the largest score."),
+    "predict.says.sum": _("The powers of all keys add up."),
+    "predict.off": _("You guessed {guess}, and the weight is {weight}: the difference is {off}."),
+    "predict.done": _(
+        "Mean difference over {rounds} rounds: {mean}. Your best guess was “{query}” → “{key}”, "
+        "with a difference of {least}."
+    ),
+    "predict.pair": _("Query → key"),
+    "predict.guessed": _("Guess"),
+    "predict.difference": _("Difference"),
+    "predict.again": _("More rounds"),
+    "drag.says": _(
+        "Drag the tip of an arrow, or choose an arrow and use the arrow keys. A score is |q|·p: "
+        "the length of q times the length p of the key's projection onto q."
+    ),
+    "drag.none": _("Vectors of one number have no plane. Choose fewer heads."),
+    "drag.keys": _("Query and keys"),
+    "drag.values": _("Values and context"),
+    "drag.plane": _("Numbers in the plane"),
+    "drag.pair": _("{one} and {other}"),
+    "drag.reset": _("Reset"),
+    "drag.weight": _("weight {weight}"),
+}
+
+PANEL = Panel(words=WORDS)

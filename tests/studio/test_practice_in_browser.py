@@ -1,0 +1,243 @@
+"""The exercises of the view `steps` in a browser: weights to predict, and arrows to drag."""
+
+from urllib.parse import urlencode
+
+import pytest
+import torch
+
+import glasshead as gh
+from glasshead.studio.live import live_page
+from glasshead.studio.studio import Limits
+from glasshead.studio.views.steps import computed
+from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
+from studio.conftest import LANGUAGES, address, quickly, widths_of
+
+SENTENCE = "I do not like rain"
+# Of the row that is asked about: its query and the key, by their places.
+ASKED = """() => {
+  const words = [...document.querySelectorAll(".predict .bars .word")];
+  return [document.querySelector(".predict .bars .query").textContent.slice(2, -1),
+    words.findIndex((one) => one.classList.contains("asked"))];
+}"""
+# The widths of all bars, as shares; that of the slider is its value.
+BARS = """() => [...document.querySelectorAll(".predict .bars :is(input, .bar > b)")]
+  .map((one) => Number(one.style.getPropertyValue("--share")))"""
+LINES = """() => [...document.querySelectorAll(".predict .sums .line")].map((line) =>
+  [...line.querySelectorAll(":scope > data")].map((one) => Number(one.value)))"""
+
+
+def close(numbers, expected):
+    torch.testing.assert_close(
+        torch.tensor(numbers, dtype=torch.float64),
+        torch.as_tensor(expected, dtype=torch.float64),
+        atol=1e-6,
+        rtol=1e-6,
+    )
+
+
+def exercise(look, way, **chosen):
+    page = look.open(f"#steps?{urlencode({'text': SENTENCE, 'way': way, **chosen})}")
+    page.wait_for_selector(f".{'predict .bars' if way == 'predict' else 'drag .planes circle'}")
+    return page
+
+
+def test_five_weights_are_guessed_and_worked_out(looking, serving):
+    page = exercise(looking(serving().url), "predict", mask="causal")
+    trace = computed(StepsRequest(text=SENTENCE, mask="causal"), Limits()).trace
+    words, asked, differences = SENTENCE.split(), [], []
+    for turn in range(5):
+        assert page.locator(".predict .count").inner_text() == f"Round {turn + 1} of 5"
+        word, key = page.evaluate(ASKED)
+        query = words.index(word)
+        page.locator(".predict [type=range]").press("Home")
+        for _ in range(3 + turn):
+            page.keyboard.press("ArrowRight")
+        assert page.locator(".predict .sums .line").count() == 0
+        go = page.locator(".predict button.play")
+        for name in ("Show the score", "Show the power of e", "Show the sum", "Show the weight"):
+            assert go.inner_text() == name
+            go.click()
+        score, scaled, power, total, weight = page.evaluate(LINES)
+        powers = (trace.masked[query] - trace.masked[query].max()).exp()
+        close(score[-1], trace.scores[query, key])
+        close(scaled, [trace.problem.scale, trace.scores[query, key], trace.scaled[query, key]])
+        close(power[-1], powers[key])
+        close(total, [*powers[: query + 1], powers.sum()])
+        close(weight, [powers[key], powers.sum(), trace.weights[query, key]])
+        close(page.evaluate(BARS)[: query + 1], trace.weights[query, : query + 1])
+        asked.append((query, key))
+        differences.append(abs(0.03 + 0.01 * turn - float(trace.weights[query, key])))
+        go.click()
+    assert len(set(asked)) == 5
+    assert all(0 <= key <= query > 0 for query, key in asked)
+    told = page.locator(".predict .said").inner_text()
+    mean, least = sum(differences) / 5, min(differences)
+    query, key = asked[differences.index(least)]
+    assert told == (
+        f"Mean difference over 5 rounds: {mean:.2f}. Your best guess was “{words[query]}” → "
+        f"“{words[key]}”, with a difference of {least:.2f}."
+    )
+    page.get_by_role("button", name="More rounds").click()
+    assert page.locator(".predict .count").inner_text() == "Round 1 of 5"
+    query, key = page.evaluate(ASKED)
+    assert (words.index(query), key) not in asked
+
+
+@pytest.mark.parametrize("normalizer", quickly("softmax", STEPS_NORMALIZERS))
+def test_bars_in_sight_do_not_give_the_hidden_one_away(looking, serving, normalizer):
+    page = exercise(looking(serving().url), "predict", normalizer=normalizer)
+    trace = computed(StepsRequest(text=SENTENCE, normalizer=normalizer), Limits()).trace
+    word, key = page.evaluate(ASKED)
+    weights = trace.weights[SENTENCE.split().index(word)]
+    others = [at for at in range(5) if at != key]
+    for presses in (0, 23, 71):
+        slider = page.locator(".predict [type=range]")
+        slider.press("Home")
+        for _ in range(presses):
+            page.keyboard.press("ArrowRight")
+        bars = torch.tensor(page.evaluate(BARS), dtype=torch.float64)
+        close(bars[key].item(), presses / 100)
+        if normalizer == "sigmoid":
+            close(bars[others].tolist(), weights[others])
+        elif weights[key] < 1:
+            share = (1 - presses / 100) / (1 - weights[key])
+            close(bars[others].tolist(), weights[others] * share)
+
+
+def test_a_sentence_of_one_word_has_nothing_to_predict_and_a_narrow_head_no_plane(looking, serving):
+    look = looking(serving().url)
+    page = look.open("#steps?text=rain&way=predict")
+    page.get_by_text("there is no weight to predict").wait_for()
+    page.get_by_text("Drag the arrows").click()
+    page.locator(".drag svg").first.wait_for()
+    assert "way=drag" in address(page)
+    page.locator("fieldset", has_text="Heads").get_by_text("4").click()
+    page.get_by_text("Vectors of one number have no plane").wait_for()
+    assert page.locator(".drag svg:visible").count() == 0
+    page.get_by_text("Watch", exact=True).click()
+    assert page.locator(".stage").is_visible()
+    assert "way=" not in address(page)
+
+
+# The score in the line, and the weights next to their bars.
+WORKED = """() => [
+  [...document.querySelectorAll(".drag .line data")].map((one) => Number(one.value)),
+  [...document.querySelectorAll(".drag .bar > b")].map((one) =>
+    Number(one.style.getPropertyValue("--share")))]"""
+# Where a mark stands, in the plane's own units, from its middle and upwards.
+PLACE = "(mark) => [mark.getAttribute('cx'), -mark.getAttribute('cy')].map(Number)"
+
+
+def test_scores_weights_and_context_follow_the_arrow_keys(looking, serving):
+    page = exercise(looking(serving().url), "drag", heads=2, mask="causal", query=3)
+    made = computed(StepsRequest(text=SENTENCE, heads=2, mask="causal"), Limits())
+    queries, keys, values = (made.step(name).clone() for name in ("queries", "keys", "values"))
+    q, longest = queries[3], values.abs().max()
+    size = torch.stack([q, *keys]).abs().max()
+    plane = page.locator(".drag svg").first
+    plane.press("ArrowUp")
+    plane.press("ArrowUp")
+    plane.press("ArrowLeft")
+    q = q + torch.tensor([-0.05, 0.1]) * size
+    page.get_by_label("Query and keys").select_option("k(do)")
+    plane.press("ArrowRight")
+    keys[1, 0] += 0.05 * size
+    page.locator(".drag svg").nth(1).press("ArrowDown")
+    values[3, 1] -= 0.05 * longest
+    scores = keys @ q
+    weights = (scores[:4] * made.beta).softmax(-1)
+    line, bars = page.evaluate(WORKED)
+    close(line, [q.norm(), scores[1] / q.norm(), scores[1]])
+    close(bars, [*weights, 0])
+    context = page.locator(".drag circle.context").evaluate(PLACE)
+    torch.testing.assert_close(
+        torch.tensor(context),
+        weights @ values[:4] / (1.4 * longest) * 150,
+        atol=0.02,
+        rtol=0,
+        check_dtype=False,
+    )
+    assert plane.get_attribute("aria-label") == "k(do)"
+    assert plane.get_attribute("aria-valuetext").endswith(f"weight {weights[1]:.3f}")
+    page.get_by_role("button", name="Reset").click()
+    close(page.evaluate(WORKED)[1], made.step("weights")[3])
+
+
+def test_an_arrow_is_dragged_and_the_other_numbers_stay(looking, serving):
+    page = exercise(looking(serving().url), "drag")
+    trace = computed(StepsRequest(text=SENTENCE), Limits()).trace
+    query = len(SENTENCE.split()) - 1
+    box = page.locator(".drag svg").first.bounding_box()
+    tip = page.locator(".drag .k circle").nth(2)
+    held = tip.bounding_box()
+    page.mouse.move(held["x"] + held["width"] / 2, held["y"] + held["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + box["height"] * 0.3, steps=7)
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    page.mouse.up()
+    name = page.locator(".drag svg").first.get_attribute("aria-label")
+    key = SENTENCE.split().index(name[2:-1])
+    one, other = (int(part) for part in page.get_by_label("Numbers in").input_value().split("."))
+    x, y = page.locator(".drag .k.held circle").evaluate(PLACE)
+    assert (x, y) == pytest.approx((0.6 * 150, 0.4 * 150), abs=1.5)
+    size = 1.4 * torch.stack([trace.queries[query], *trace.keys]).abs().max()
+    moved = trace.keys[key].clone()
+    moved[[one, other]] = torch.tensor([x, y], dtype=moved.dtype) / 150 * size
+    line, bars = page.evaluate(WORKED)
+    score = moved @ trace.queries[query]
+    assert line[-1] == pytest.approx(float(score), abs=1e-3)
+    assert line[0] * line[1] + line[2] == pytest.approx(float(score), abs=1e-3)
+    scaled = trace.scaled[query].clone()
+    scaled[key] = score * trace.problem.scale
+    torch.testing.assert_close(
+        torch.tensor(bars, dtype=torch.float64), scaled.softmax(-1).double(), atol=1e-3, rtol=0
+    )
+    # Where no tip is near, nothing is taken hold of.
+    page.mouse.move(box["x"] + 3, box["y"] + 3)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 60, box["y"] + 60)
+    page.mouse.up()
+    assert page.evaluate(WORKED) == [line, bars]
+
+
+@pytest.mark.parametrize("where", quickly("live", ["live", "report"]))
+def test_exercises_need_no_server(looking, tmp_path, where):
+    file = tmp_path / "page.html"
+    if where == "live":
+        file.write_text(live_page(), encoding="utf-8")
+    else:
+        gh.Report(None, SENTENCE).save(file)
+    look = looking(file.as_uri())
+    for way, name in (("predict", "Show the score"), ("drag", "Reset")):
+        page = look.open(f"#steps?{urlencode({'way': way, 'frame': 1})}")
+        page.get_by_role("button", name=name).click()
+    page = look.open("#steps?way=nothing&frame=1")
+    assert page.get_by_label("Watch").is_checked()
+
+
+@pytest.mark.slow
+def test_a_head_of_a_model_is_predicted(looking, serving, folder):
+    page = looking(serving(folder).url).open("#steps?layer=0&head=1&way=predict&said=a+big+dog+ran")
+    page.wait_for_selector(".predict .bars")
+    assert page.get_by_label("Drag the arrows").count() == 0
+    for _ in range(4):
+        page.locator(".predict button.play").click()
+    weight = page.evaluate(LINES)[-1][-1]
+    shown = page.locator("table.cell td:last-child").evaluate_all(
+        "(all) => all.map((one) => Number(one.dataset.value))"
+    )
+    assert min(abs(weight - one) for one in shown) < 1e-9
+
+
+@pytest.mark.slow
+def test_exercises_are_accessible_and_fit_in_every_language(looking, serving):
+    look = looking(serving().url)
+    for way in ("predict", "drag"):
+        page = exercise(look, way, mask="causal")
+        for language in LANGUAGES:
+            look.speak(language)
+            page.wait_for_selector(f".{way} :is(.bars, .planes)")
+            for width in widths_of(language, (390, 820, 1440, 1920)):
+                look.resize(width)
+                assert look.overflow() == 0, (way, language, width)
+            assert look.violations(contrast=language == "en") == []
