@@ -117,8 +117,8 @@ export class CellOfModel {
     this.walk.show(row);
     this.practice.show({ rows: () => [row], at: 0 });
     fill(this.numbers, this.table(told, row));
-    const parts = [this.title, this.facts, this.walk.element];
-    this.context.picture(() => ({ parts }));
+    const { practice } = this;
+    this.context.picture(() => ({ parts: [this.title, this.facts, practice.shown] }));
   }
 
   /** @param {Told} told */

@@ -58,6 +58,11 @@ export class Practice {
     this.element = element("div.ways", this.choice, walk.element, this.place);
   }
 
+  /** What is shown: the walk, or an exercise. */
+  get shown() {
+    return this.made[this.way]?.element ?? this.walk.element;
+  }
+
   /** @param {Material} material */
   show(material) {
     this.material = material;

@@ -279,9 +279,9 @@ class Steps {
   }
 
   picture() {
-    const { explained, legend, pipeline, walk } = this;
-    const parts = [pipeline, legend, walk.element];
-    return { title: explained.title, parts, card: [walk.element] };
+    const { explained, legend, pipeline, practice } = this;
+    const parts = [pipeline, legend, practice.shown];
+    return { title: explained.title, parts, card: [practice.shown] };
   }
 
   /** The largest weight of the word that is explained. */
