@@ -3,12 +3,14 @@ import { paperColor } from "../colors.js";
 import { element, fill, moveOf } from "../dom.js";
 import { finer } from "../marks.js";
 import { within } from "../numbers.js";
+import { panZoom } from "../parts/pan-zoom.js";
 import { atlasMarks, drawAtlas } from "./atlas-draw.js";
 import { SIDE, Tiles, tileOf } from "./atlas-tiles.js";
 import { Viewport } from "./atlas-viewport.js";
 
 /**
  * @import { ColorScale } from "../colors.js"
+ * @import { Point } from "../parts/pan-zoom.js"
  * @import { Tensor } from "../source.js"
  * @import { Tokens } from "./atlas-text.js"
  * @import { MapInfo, TilePlace } from "./atlas-viewport.js"
@@ -30,15 +32,8 @@ import { Viewport } from "./atlas-viewport.js";
  * @typedef {{floor: number, top: number, place: ColorScale}} Scale
  */
 
-/** @typedef {{left: number, top: number}} Point */
-
-// What an arrow key moves the map by, and how far a pointer may tremble in a click, in pixels.
+// What an arrow key moves the map by, in pixels.
 const STEP = 80;
-const STILL = 4;
-// Pixels of a line that a wheel turns by, and how much of a power of 2 each pixel zooms by.
-const WHEEL_LINE = 30;
-const WHEEL_ZOOM = 0.004;
-const PINCH_ZOOM = 0.02;
 /** @type {Record<string, number>} */
 const ZOOM_KEYS = {
   "+": Math.SQRT2,
@@ -87,9 +82,6 @@ export class AtlasMap {
     this.tiles = new Tiles({ ask, signal, info, failed, came: () => this.draw() });
     /** @type {Scale} */
     this.scale = { floor: 0, top: 1, place: () => 0 };
-    // The press of a pointer that is under way.
-    /** @type {(Point & {from: Point, pointer: number, still: boolean}) | null} */
-    this.press = null;
     // Timers, and the frame that is asked for.
     /** @type {number | null} */
     this.wanting = null;
@@ -116,16 +108,17 @@ export class AtlasMap {
 
   listen() {
     const { canvas, signal } = this;
-    canvas.addEventListener("pointerdown", (event) => this.pressed(event), { signal });
-    canvas.addEventListener("pointermove", (event) => this.pointed(event), { signal });
+    const moves = {
+      view: () => this.viewport,
+      origin: () => ({ left: this.gutter.left, top: 0 }),
+      changed: () => this.changed(),
+      clicked: (/** @type {Point} */ point) => this.pointAt(point, true),
+      hovered: (/** @type {Point} */ point) => this.pointAt(point, false),
+    };
+    panZoom(canvas, moves, signal);
     const leave = () => this.point(this.pinned.queries, this.pinned.keys, false);
     canvas.addEventListener("pointerleave", leave, { signal });
-    canvas.addEventListener("pointerup", () => this.released(), { signal });
-    canvas.addEventListener("pointercancel", () => this.cancelled(), { signal });
     canvas.addEventListener("keydown", (event) => this.key(event), { signal });
-    // What the wheel does here it does not do to the page.
-    const ownWheel = { signal, passive: false };
-    canvas.addEventListener("wheel", (event) => this.wheel(event), ownWheel);
     const observer = new ResizeObserver(() => this.resize());
     observer.observe(canvas);
     signal.addEventListener("abort", () => observer.disconnect());
@@ -226,53 +219,6 @@ export class AtlasMap {
     });
   }
 
-  /** @param {PointerEvent} event */
-  pressed(event) {
-    if (event.button !== 0) return;
-    this.canvas.focus({ preventScroll: true });
-    this.canvas.setPointerCapture(event.pointerId);
-    const at = this.pointOf(event);
-    this.press = { ...at, from: at, pointer: event.pointerId, still: true };
-  }
-
-  /** @param {PointerEvent} event */
-  pointed(event) {
-    const at = this.pointOf(event);
-    const { press } = this;
-    if (!press && event.pointerType === "mouse" && event.buttons === 0) this.pointAt(at, false);
-    if (press?.pointer !== event.pointerId) return;
-    const moved = Math.hypot(at.left - press.from.left, at.top - press.from.top);
-    press.still &&= moved < STILL;
-    if (press.still) return;
-    this.viewport.pan(at.left - press.left, at.top - press.top);
-    Object.assign(press, at);
-    this.changed();
-  }
-
-  released() {
-    // A press that has not moved the map was a click.
-    if (this.press?.still) this.pointAt(this.press, true);
-    this.press = null;
-  }
-
-  cancelled() {
-    this.press = null;
-  }
-
-  /** @param {WheelEvent} event */
-  wheel(event) {
-    // Seen whole, the map goes no further away: the wheel scrolls the page instead.
-    if (this.viewport.isWhole && event.deltaY > 0) return;
-    event.preventDefault();
-    const { left, top } = this.pointOf(event);
-    const isOfLines = event.deltaMode === WheelEvent.DOM_DELTA_LINE;
-    const pixels = event.deltaY * (isOfLines ? WHEEL_LINE : 1);
-    // Two fingers on a touchpad come as a wheel with Ctrl.
-    const speed = event.ctrlKey ? PINCH_ZOOM : WHEEL_ZOOM;
-    this.viewport.zoomBy(2 ** (-pixels * speed), left, top);
-    this.changed();
-  }
-
   /** @param {KeyboardEvent} event */
   key(event) {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
@@ -345,15 +291,6 @@ export class AtlasMap {
     const { viewport } = this;
     if (left < 0 || top >= viewport.height) return;
     this.point(viewport.query(top), viewport.key(left), pins);
-  }
-
-  /**
-   * @param {MouseEvent} event
-   * @returns {Point}
-   */
-  pointOf(event) {
-    const box = this.canvas.getBoundingClientRect();
-    return { left: event.clientX - box.left - this.gutter.left, top: event.clientY - box.top };
   }
 }
 

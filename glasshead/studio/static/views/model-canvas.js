@@ -5,12 +5,14 @@ import { zoomButtons } from "../controls.js";
 import { element, moveOf } from "../dom.js";
 import { finer } from "../marks.js";
 import { within } from "../numbers.js";
+import { panZoom } from "../parts/pan-zoom.js";
 import { Viewport } from "./atlas-viewport.js";
 import { ROW, SHOWS_MAP, cornerOf, headAt, marksOf, sizeOf, tokenAt } from "./model-scene.js";
 
 /**
  * @import { Translate } from "../app.js"
  * @import { Mark } from "../marks.js"
+ * @import { Point } from "../parts/pan-zoom.js"
  * @import { Scene } from "./model-scene.js"
  */
 
@@ -23,9 +25,6 @@ import { ROW, SHOWS_MAP, cornerOf, headAt, marksOf, sizeOf, tokenAt } from "./mo
  * @property {() => void} moved  Another part is seen
  */
 
-// A press that moves less than so many pixels is a click.
-const STILL = 4;
-const WHEEL_ZOOM = 0.004;
 const ZOOM_STEP = 1.5;
 // Zooming into a head takes so many milliseconds.
 const GLIDE = 260;
@@ -47,8 +46,6 @@ export class ModelCanvas {
     /** @type {Scene} */
     this.scene = null;
     this.view = new Viewport({ ...sizeOf([1], 1), ...LEVELS });
-    /** @type {{left: number, top: number, pointer: number, still: boolean} | null} */
-    this.press = null;
     /** @type {number | null} */
     this.drawing = null;
     /** @type {Record<string, string>} */
@@ -70,12 +67,14 @@ export class ModelCanvas {
 
   listen() {
     const { canvas, signal } = this;
-    canvas.addEventListener("pointerdown", (event) => this.pressed(event), { signal });
-    canvas.addEventListener("pointermove", (event) => this.pointed(event), { signal });
-    canvas.addEventListener("pointerup", (event) => this.released(event), { signal });
-    canvas.addEventListener("pointercancel", () => (this.press = null), { signal });
+    const moves = {
+      view: () => this.view,
+      origin: () => ({ left: 0, top: ROW }),
+      changed: () => this.changed(),
+      clicked: (/** @type {Point} */ point) => this.clicked(point),
+    };
+    panZoom(canvas, moves, signal);
     canvas.addEventListener("dblclick", () => this.open(), { signal });
-    canvas.addEventListener("wheel", (event) => this.wheel(event), { signal, passive: false });
     const observer = new ResizeObserver(() => this.resize());
     observer.observe(this.element);
     signal.addEventListener("abort", () => observer.disconnect());
@@ -219,51 +218,14 @@ export class ModelCanvas {
     pen.restore();
   }
 
-  /** @param {MouseEvent} event */
-  pointOf({ clientX, clientY }) {
-    const { left, top } = this.canvas.getBoundingClientRect();
-    return { left: clientX - left, top: clientY - top };
-  }
-
-  /** @param {PointerEvent} event */
-  pressed(event) {
-    if (event.button !== 0) return;
-    this.canvas.setPointerCapture(event.pointerId);
-    this.press = { ...this.pointOf(event), pointer: event.pointerId, still: true };
-  }
-
-  /** @param {PointerEvent} event */
-  pointed(event) {
-    const { press } = this;
-    if (press?.pointer !== event.pointerId) return;
-    const at = this.pointOf(event);
-    if (press.still && Math.hypot(at.left - press.left, at.top - press.top) < STILL) return;
-    press.still = false;
-    this.view.pan(at.left - press.left, at.top - press.top);
-    Object.assign(press, at);
-    this.changed();
-  }
-
-  /** @param {PointerEvent} event */
-  released(event) {
-    const { press, view, scene } = this;
-    this.press = null;
-    if (!press?.still || !scene) return;
-    const point = this.pointOf(event);
-    const token = tokenAt(scene, view, point);
-    const found = headAt(scene, view.key(point.left), view.query(point.top - ROW));
+  /** @param {Point} point */
+  clicked({ left, top }) {
+    const { scene, view } = this;
+    if (!scene) return;
+    const token = tokenAt(scene, view, { left, top: top + ROW });
+    const found = headAt(scene, view.key(left), view.query(top));
     if (token !== null) this.heard.asked(token);
     else if (found) this.heard.chosen(...found);
-  }
-
-  /** @param {WheelEvent} event */
-  wheel(event) {
-    // Seen whole, the model goes no further away: the wheel scrolls the page instead.
-    if (this.view.isWhole && event.deltaY > 0) return;
-    event.preventDefault();
-    const { left, top } = this.pointOf(event);
-    this.view.zoomBy(2 ** (-event.deltaY * WHEEL_ZOOM), left, top - ROW);
-    this.changed();
   }
 
   /** @param {KeyboardEvent} event */
