@@ -131,10 +131,11 @@ class _Numbers:
         self.builder.store(value, self._spot(i, j), align=self.bytes)
 
 
-_multiply_tile, _multiply_tall = _tile_of(ROWS), _tile_of(TILE.tall or ROWS)
-_TALL = TILE.tall
+# The rows of a taller tile, never 0: it is a step.
+_TALL = TILE.tall or ROWS
 # What is left of rows that fill tiles fills tiles.
-_TALL_STEP = math.lcm(ROWS, _TALL or ROWS)
+_TALL_STEP = math.lcm(ROWS, _TALL)
+_multiply_tile, _multiply_tall = _tile_of(ROWS), _tile_of(_TALL)
 
 
 @together
@@ -143,7 +144,7 @@ def multiply_rows(a, rows, b, depth, c, add, scale):
 
     C is as wide as a tile. The operands are each an `Operand`.
     """
-    tall = rows // _TALL_STEP * _TALL_STEP if _TALL > 0 else 0
+    tall = rows // _TALL_STEP * _TALL_STEP if _TALL > ROWS else 0
     for i in range(0, tall, _TALL):
         left = Operand(a.numbers, a.first + i * a.row, a.row, a.column)
         into = Operand(c.numbers, c.first + i * c.row, c.row, 1)
