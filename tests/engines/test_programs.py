@@ -231,3 +231,20 @@ def test_a_long_call_in_parts_has_the_bits_of_a_short_one(monkeypatch, rule):
     finally:
         torch.set_num_threads(before)
     assert len(taken) > (2 if rule else 1)
+
+
+@pytest.mark.parametrize("most", [2**17, 0], ids=["remembered", "too long to be remembered"])
+def test_work_is_divided_by_the_numbers_of_the_bounds(monkeypatch, most):
+    monkeypatch.setattr(programs, "_REMEMBERED", most)
+    whole = problem()
+    bounds = torch.tensor([[[0] * QUERIES, [KEYS] * QUERIES]])
+    whole = whole._replace(recipe=whole.recipe._replace(bounds=bounds))
+    again = whole._replace(recipe=whole.recipe._replace(bounds=bounds.clone()))
+    all_keys = Schedule.of(whole, numbers=2**20, shares=4)
+    assert Schedule.of(again, numbers=2**20, shares=4) == all_keys
+    # As no version of a tensor shows.
+    bounds.numpy()[:, 1] = 1
+    one_key = Schedule.of(whole, numbers=2**20, shares=4)
+    assert all_keys.operations == KEYS * one_key.operations
+    assert one_key.across - 1 == all_keys.across - KEYS
+    assert Schedule.of(again, numbers=2**20, shares=4) == all_keys

@@ -12,6 +12,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -158,36 +159,12 @@ class Schedule:
             shares: The least number of work items per thread.
             tiled: Whether products of bfloat16 are computed on matrix tiles.
         """
-        query, bounds = problem.query, problem.recipe.bounds
-        batch, heads, queries, dim = query.shape
-        kv_heads, keys = problem.key.shape[1:3]
-        width = columns_of(real_of(query).itemsize)
-        seen = (bounds[:, 1] - bounds[:, 0]).clamp(min=0)
-        operations = 4 * int(seen.sum()) * (batch // len(bounds)) * heads * dim
-        threads = 1 if operations < _FEW else torch.get_num_threads()
-        most = int(seen.max()) + _HEIGHT + 2 * width if seen.numel() else 1
+        query, bounds = problem.query, problem.recipe.bounds.numpy()
         rows = SQUARE if tiled else at_hand().tile.rows
-        height = min(rows if tiled and shares > 1 else _HEIGHT, max(8, numbers // most), queries)
-        height = -(-height // rows) * rows
-        sets, stripes = batch * kv_heads, 1
-        if threads > 1:
-            blocks = -(-queries // height)
-            stripes = max(1, min(blocks, math.ceil(shares * threads / sets)))
-        return cls(
-            batch=batch,
-            heads=heads,
-            kv_heads=kv_heads,
-            queries=queries,
-            keys=keys,
-            width=width,
-            height=height,
-            rows=rows,
-            across=_across(bounds.numpy(), keys, height) + (3 if tiled else 2) * width,
-            stripes=stripes,
-            threads=min(threads, sets * stripes),
-            tiled=tiled,
-            operations=operations,
-        )
+        sizes = *query.shape, *problem.key.shape[1:3], columns_of(real_of(query).itemsize), rows
+        how = numbers, shares, tiled, torch.get_num_threads()
+        divided = _divided if bounds.nbytes <= _REMEMBERED else _divided.__wrapped__
+        return divided(bounds.tobytes(), len(bounds), sizes, how)
 
     @property
     def group(self) -> int:
@@ -197,6 +174,55 @@ class Schedule:
     def padded(self, length: int) -> int:
         """Round a length up to whole panels."""
         return -(-length // self.width) * self.width
+
+
+# Layers of a model have the same bounds: how their work is divided is found once for the last few.
+# The bounds of some thousand queries are compared in less time than they are counted.
+_REMEMBERED = 2**17
+
+
+@lru_cache(maxsize=16)
+def _divided(
+    given: bytes, count: int, sizes: tuple[int, ...], how: tuple[int, int, bool, int]
+) -> Schedule:
+    """Divide the work of a problem.
+
+    Args:
+        given: The bounds of each query, `[#batch, 2, queries]`, as their bytes.
+        count: The size of the first of these axes.
+        sizes: Batch, heads, queries and width, heads of keys and keys, the keys of a panel, and
+            the queries of which a block has a multiple.
+        how: The most scores of a block, the least number of work items per thread, whether
+            products are computed on matrix tiles, and the threads.
+    """
+    batch, heads, queries, dim, kv_heads, keys, width, rows = sizes
+    numbers, shares, tiled, threads = how
+    bounds = np.ndarray((count, 2, queries), np.int64, given)
+    seen = np.maximum(bounds[:, 1] - bounds[:, 0], 0)
+    operations = 4 * int(seen.sum()) * (batch // count) * heads * dim
+    threads = 1 if operations < _FEW else threads
+    most = int(seen.max()) + _HEIGHT + 2 * width if seen.size else 1
+    height = min(rows if tiled and shares > 1 else _HEIGHT, max(8, numbers // most), queries)
+    height = -(-height // rows) * rows
+    sets, stripes = batch * kv_heads, 1
+    if threads > 1:
+        blocks = -(-queries // height)
+        stripes = max(1, min(blocks, math.ceil(shares * threads / sets)))
+    return Schedule(
+        batch=batch,
+        heads=heads,
+        kv_heads=kv_heads,
+        queries=queries,
+        keys=keys,
+        width=width,
+        height=height,
+        rows=rows,
+        across=_across(bounds, keys, height) + (3 if tiled else 2) * width,
+        stripes=stripes,
+        threads=min(threads, sets * stripes),
+        tiled=tiled,
+        operations=operations,
+    )
 
 
 def takes_tiles(problem: LoweredProblem) -> bool:
