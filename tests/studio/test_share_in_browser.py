@@ -1,10 +1,15 @@
 """What a page gives to others: a link, a picture, a card, and a file that needs no studio."""
 
+import re
+from io import BytesIO
+from xml.etree import ElementTree as ET
+
+import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from studio.conftest import address, share
+from studio.conftest import address, quickly, share
 from studio.small_runs import SmallRun
 
 VIEWS = ("heads", "atlas", "prompt", "model", "steps")
@@ -66,6 +71,31 @@ def test_a_card_is_a_picture_with_a_sentence(looking, serving, tmp_path):
         assert len(card.convert("RGB").getcolors(2**20)) > 50
         sentence = card.crop((0, 480, 1200, 590)).convert("RGB")
         assert len(sentence.getcolors(2**20)) > 5
+
+
+@pytest.mark.parametrize("dark", quickly(False, [False, True]))
+def test_a_picture_looks_as_the_page_does(looking, serving, tmp_path, dark):
+    # High enough that the sum, which stays in sight, covers no matrix.
+    look = looking(serving().url, height=2300, dark=dark)
+    page = look.open("#steps?mask=causal")
+    page.mouse.move(0, 0)
+    svg = ET.parse(saved(page, "SVG", tmp_path)).getroot()
+    place = page.locator(".pipeline").bounding_box()
+    with Image.open(BytesIO(page.screenshot(clip=place))) as shot:
+        shown = shot.convert("RGB")
+    # How far the matrices have moved, from the page into the picture.
+    groups = [svg.find("{*}g"), svg.find("{*}g/{*}g"), svg.find("{*}g/{*}g/{*}g")]
+    groups.append(groups[-1].find("{*}g"))
+    moves = [re.findall(r"-?[\d.]+", each.get("transform", "0 0"))[:2] for each in groups]
+    left, top = (sum(float(move[side]) for move in moves) for side in (0, 1))
+    with Image.open(saved(page, "PNG", tmp_path)) as png:
+        half = png.convert("RGB").resize((png.width // 2, png.height // 2), Image.Resampling.BOX)
+    x, y = round(place["x"] + left), round(place["y"] + top)
+    made = half.crop((x, y, x + shown.width, y + shown.height))
+    # Letters may stand a part of a pixel elsewhere; cells, their colors and their frames do not.
+    one, other = (np.asarray(each.reduce(6), dtype=float).ravel() for each in (shown, made))
+    assert np.abs(one - other).mean() < 3
+    assert np.corrcoef(one, other)[0, 1] > 0.99
 
 
 def test_a_link_is_copied_or_shown(looking, serving):

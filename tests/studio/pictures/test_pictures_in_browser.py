@@ -1,6 +1,7 @@
 """The page of a vision model in a browser: its maps, its keys, and pictures that are sent."""
 
 import io
+import re
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -139,6 +140,19 @@ def test_a_picture_that_is_forgotten_is_told_of(looking, serving, folder):
     page.locator("input[type=file]").set_input_files(png((30, 30, 200)))
     expect(page.locator(".refused")).to_have_count(0)
     expect(page.locator(".small")).to_have_count(7)
+
+
+def test_bars_beside_the_picture_are_the_sums(looking, serving, folder):
+    look = looking(serving(folder).url, width=1440)
+    page = look.open("#picture?layer=0&head=2&query=8")
+    said = re.findall(r"([a-z ]+) (0\.\d+)", page.locator("[role=status]").last.inner_text())
+    shares = page.locator(".bar i").evaluate_all(
+        "(all) => all.map((one) => one.clientWidth / one.parentElement.clientWidth)"
+    )
+    assert shares == pytest.approx([float(value) for _, value in said[:2]], abs=0.01)
+    photo, bars = (page.locator(name).bounding_box() for name in (".photo canvas", ".bars"))
+    assert bars["x"] > photo["x"] + photo["width"]
+    assert bars["y"] < photo["y"] + photo["height"]
 
 
 @pytest.mark.slow

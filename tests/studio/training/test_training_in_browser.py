@@ -182,6 +182,23 @@ def test_each_control_reacts_and_its_address_opens_the_same_again(still, looking
     assert [(readout(page, title), drawn(title)) for title in titles] == first
 
 
+def test_it_begins_with_what_came_of_the_run(still, looking):
+    run, url = still
+    page = looking(url).open("#training")
+    losses = [float(row["loss"]) for row in rows_of(run)]
+    assert page.locator(".found").inner_text() == (
+        "1 of 8 heads had a score above 100, the first at step 200. "
+        "1 of 8 heads collapsed, the first at step 280. "
+        f"The loss went from {losses[0]:.4g} to {losses[-1]:.4g} in 370 steps."
+    )
+    tops = [
+        page.locator(name).bounding_box()["y"] for name in ("h1", ".found", ".standing", ".banner")
+    ]
+    assert tops == sorted(tops)
+    # Nothing is compared.
+    assert page.locator(".settings").inner_text() == ""
+
+
 @pytest.mark.slow
 def test_the_picture_has_all_charts_as_vectors(still, looking):
     _, url = still

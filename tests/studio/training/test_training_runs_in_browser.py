@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from glasshead.studio.studio import Studio
 from glasshead.tasks.run_folder import RunFolder
@@ -205,6 +206,42 @@ def test_an_alarm_opens_its_head_among_the_heads(trained, serves, looking):
     layers = sorted({row.split(",")[1] for row in trained.attention.read_text().split()[1:]})
     assert f"layer={len(layers) - 1}" in place
     assert "head=1" in place
+
+
+@pytest.mark.slow
+def test_compared_runs_show_what_came_of_them_and_how_they_differ(tmp_path, serves, looking):
+    own, fast = (SmallRun(tmp_path / name).watch().go(37) for name in ("own", "fast"))
+    config = own.folder.read_config()
+    for run, rate in ((own, 0.001), (fast, 0.05)):
+        training = config["training"] | {"learning_rate": rate}
+        run.folder.config.write_text(json.dumps(config | {"training": training}))
+    raised = (
+        Alarm(80, layer, head, "entropy_collapse", 0.05, 0.1)
+        for layer, heads in fast.layers.items()
+        for head in range(heads)
+    )
+    fast.folder.write_text(fast.folder.alarms, "".join(map(line_of, raised)))
+    looked = looking(serves(Studio(own.folder.path)).url, width=1920)
+    page = looked.open("#training?over=fast")
+    assert page.locator(".found dt").all_inner_texts() == ["own", "fast"]
+    assert (
+        page.locator(".found dd").last.inner_text().startswith("All 8 heads collapsed at step 80.")
+    )
+    cells = page.locator(".settings :is(th, td)").all_inner_texts()
+    assert cells == ["setting", "own", "fast", "training.learning_rate", "0.001", "0.05"]
+    loss, accuracy = (
+        figure_of(page, title).bounding_box() for title in ("Loss", "Validation: accuracy")
+    )
+    assert accuracy["x"] >= loss["x"] + loss["width"]
+    for language in LANGUAGES:
+        looked.speak(language)
+        assert looked.violations(contrast=language == "en") == []
+        assert not re.search(r"[{}]", page.locator(".found").inner_text())
+    looked.speak("en")
+    page.get_by_text("Other runs (1)").click()
+    page.get_by_label("fast", exact=True).uncheck()
+    expect(page.locator("p.found")).to_have_count(1)
+    assert page.locator(".settings").inner_text() == ""
 
 
 @pytest.mark.slow
