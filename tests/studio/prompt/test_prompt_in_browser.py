@@ -441,7 +441,7 @@ def test_views_of_other_kinds_of_models_have_no_tab(looking, serving, folder):
     look = looking(serving(folder).url)
     page = look.open(PLACE)
     tabs = "(all) => all.filter((each) => each.offsetParent).map((each) => each.hash.split('?')[0])"
-    own = ["#prompt", "#steps", "#heads", "#atlas", "#model", "#training"]
+    own = ["#steps", "#prompt", "#heads", "#atlas", "#model", "#training"]
     assert page.locator("nav a").evaluate_all(tabs) == own
     # An address that names one says why it is not there.
     look.go("#picture")

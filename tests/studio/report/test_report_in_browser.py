@@ -38,7 +38,7 @@ def test_every_view_opens_without_a_request(offline, view):
     page = look.open(f"#{view}")
     assert page.locator("h1").inner_text().lower().endswith(view)
     assert page.locator(".refused").count() == 0
-    assert page.locator("nav a").all_inner_texts() == ["Attention heads", "Alignment", "Atlas"]
+    assert page.locator("nav a").all_inner_texts() == ["Attention heads", "Atlas", "Alignment"]
     assert page.get_by_label("Language").count() == 0
     assert page.locator("textarea, form, input[type=file]").count() == 0
     assert look.violations() == []

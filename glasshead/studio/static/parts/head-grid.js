@@ -39,7 +39,7 @@ export class HeadGrid extends Component {
 
   /** @param {Props} props @param {State} state */
   static getDerivedStateFromProps({ open }, state) {
-    return open?.join() === state.open?.join() ? null : { open, reached: open };
+    return !open || open.join() === state.open?.join() ? null : { open, reached: open };
   }
 
   componentDidMount() {
@@ -70,7 +70,9 @@ export class HeadGrid extends Component {
   /** @param {number} layer @param {number} head */
   cell(layer, head) {
     const { cell, counts, some } = this.props;
-    const { reached } = this.state;
+    const asked = this.state.reached;
+    // Another model may have no such head.
+    const reached = asked[1] < counts[asked[0]] ? asked : [0, 0];
     const first = counts.slice(0, layer).reduce((sum, count) => sum + count, 0);
     const isIn = !some || some.some((each) => each.join() === reached.join());
     const isReached = (isIn ? reached : some[0]).join() === `${layer},${head}`;
