@@ -53,8 +53,12 @@ def test_a_browser_receives_little():
         first = imported("app.js") | imported(own)
         code = [every[name] for name in first]
         assert 20_000 < compressed(page(), style_sheet(), *code) <= 46_000
-    # Exercises arrive when they are chosen, with the library of their templates.
-    others = {name for name in every if not re.match("chunk-|steps-(arrows|predict)-", name)}
+    # Exercises and tours arrive when they are chosen, with the library of templates.
+    others = {
+        name
+        for name in every
+        if not re.match("chunk-|(steps-arrows|steps-predict|tour|present)-", name)
+    }
     views = set().union(*map(imported, others))
     assert compressed(page(), style_sheet(), *(every[name] for name in views)) <= 107_500
     assert compressed(*(every[name] for name in every if name not in views)) <= 15_000
