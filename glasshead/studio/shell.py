@@ -93,7 +93,7 @@ WORDS = {
     ),
     "tour.away": _("The tour {file} cannot be loaded. Put it next to the page."),
     "present.title": _("Present"),
-    "present.keys": _("Arrow keys change the step, and Esc ends the presentation."),
+    "present.keys": _("The arrow keys change the step, and Esc ends the presentation."),
 }
 
 
