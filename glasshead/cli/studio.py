@@ -54,6 +54,14 @@ def studio(
         int,
         Option(metavar="N", parser=whole_number, help="Port to listen on; 0 chooses a free port."),
     ] = 0,
+    tour: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Begin with a tour: a JSON file of stops, each with a place such as #steps and a "
+            "sentence.",
+        ),
+    ] = None,
     opens: Annotated[
         bool, Option("--open/--no-open", help="Open the studio in the browser.")
     ] = True,
@@ -65,8 +73,10 @@ def studio(
     other_folders = [Path(other) for other in others if other is not None]
     from glasshead.studio.app import serve
     from glasshead.studio.studio import Studio
+    from glasshead.studio.tour import read_tour
 
-    served = Studio(_folder(model), other_folders=other_folders)
+    given = None if tour is None else read_tour(tour)
+    served = Studio(_folder(model), other_folders=other_folders, tour=given)
     if other_folders:
         _check_all_read(served)
     # What cannot be shown is refused here, before a page opens to say it.

@@ -22,6 +22,7 @@ from glasshead.studio.page import document, icon
 from glasshead.studio.shell import LANGUAGES, about, words
 from glasshead.studio.stored_answers import StoredAnswers, in_a_script
 from glasshead.studio.studio import Limits, Studio
+from glasshead.studio.tour import built_in
 from glasshead.studio.views.heads_compared import InductionTests
 from glasshead.studio.views.prompt import Prompts
 from glasshead.studio.views.steps_request import (
@@ -49,6 +50,7 @@ def live_page(lang: str = "en") -> str:
     studio = Studio(FOLDER)
     answers = StoredAnswers()
     answers.hold("about", {}, _about(studio))
+    answers.hold("tour", {}, built_in())
     for language in LANGUAGES:
         answers.hold("words", {"lang": language}, words(language))
     answers.hold("heads/roles", {}, InductionTests(studio).roles(0, Work()))

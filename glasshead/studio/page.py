@@ -68,9 +68,11 @@ def document(
         story: A model that the page runs itself, as JSON; it comes last, as the page starts before.
     """
     css, code = f"\n{style_sheet()}", f"\n{bundles()[script]}"
+    # A page on a site may load a tour from beside it.
+    connects = "connect-src 'self'; " if story else ""
     policy = (
         f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(css)}'; "
-        f"img-src data: blob:; base-uri 'none'; form-action 'none'"
+        f"img-src data: blob:; {connects}base-uri 'none'; form-action 'none'"
     )
     made = rendered(
         "report.html",

@@ -14,6 +14,7 @@ from glasshead.studio.shell import LANGUAGES, about, words
 from glasshead.studio.stored_answers import ReportContent, StoredAnswers, key_of
 from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.subject import Sample
+from glasshead.studio.tour import built_in
 from glasshead.studio.views.table import VIEWS
 from glasshead.tasks.run_folder import RunFolder, require_for_model
 
@@ -195,6 +196,9 @@ def _answers_of(
     if of_the_model and all(view in refused for view in of_the_model):
         raise refused[of_the_model[0]]
     answers.hold(f"texts/{content.name}", {}, {"text": content.text[:_CHARACTERS]})
+    # The tour walks through the worked example.
+    if _WITHOUT_A_MODEL in notes:
+        answers.hold("tour", {}, built_in())
     answers.hold("about", {}, _about(description, content, views, notes))
     answers.hold("words", {"lang": content.lang}, spoken)
     return answers, {view: views[view] or "" for view in refused}
@@ -219,6 +223,7 @@ def _about(
         # Its path is private to the report's author.
         "subject": {**description["subject"], "path": None},
         "views": views,
+        "tour": "built_in" if _WITHOUT_A_MODEL in notes else None,
         "notes": notes,
         "text": content.name,
         "first": next((view for view in ("heads", *views) if views[view] is None), "steps"),

@@ -13,6 +13,7 @@ from glasshead.studio.page import document, icon
 from glasshead.studio.parameters import HAS_A_WORD, Language, TextName
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import Kind, StudioSubject
+from glasshead.studio.tour import built_in
 from glasshead.studio.views.table import VIEWS
 from glasshead.tasks.run_folder import RunFolder
 
@@ -84,6 +85,18 @@ WORDS = {
     # Stands between a name and its value.
     "shell.colon": _(": "),
     "shell.skip": _("Skip to the view"),
+    "tour.title": _("Tour"),
+    "tour.stop": _("Stop {stop} of {of}"),
+    "tour.back": _("Previous stop"),
+    "tour.on": _("Next stop"),
+    "tour.end": _("End the tour"),
+    "tour.bad": _(
+        "{file} must be a tour, a JSON file of stops with a place and a sentence each, but "
+        "{part} is missing or wrong."
+    ),
+    "tour.away": _("The tour {file} cannot be loaded. Put it next to the page."),
+    "present.title": _("Present"),
+    "present.keys": _("The arrow keys change the step, and Esc ends the presentation."),
 }
 
 
@@ -140,6 +153,7 @@ def about(studio: Studio, say: Say | None = None) -> dict[str, Any]:
     `models` are the names of all models, if there are several;
     `views` maps each view to None, or to the name of the string that says why it is unavailable;
     `first` is the view that the page opens with;
+    `tour` is "own" if the page is to begin with a tour that was given;
     `problem` says what is wrong with the folder, in the language of `say`.
 
     >>> told = about(Studio())
@@ -166,6 +180,7 @@ def about(studio: Studio, say: Say | None = None) -> dict[str, Any]:
         "limits": asdict(studio.limits),
         "languages": LANGUAGES,
         "palette": palette(),
+        "tour": "built_in" if studio.tour is None else "own",
     }
 
 
@@ -204,6 +219,11 @@ def shell_routes(routes: "Routes") -> None:
         Of a run: from its held-out part. 404 if there is no model.
         """
         return asdict(studio.subject.sample())
+
+    @routes.at_once("/tour")
+    def tour() -> dict[str, Any]:
+        """Return the tour of the page: stops, each with a place and a sentence."""
+        return studio.tour or built_in()
 
     @routes.at_once("/file")
     def file(

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from weakref import WeakSet
 
 from glasshead.studio.background_jobs import (
@@ -104,6 +105,7 @@ class Studio:
         folder: A run or model folder; None: only the views that need no model.
         limits: Limits on requests and on concurrent work.
         other_folders: Folders of further models and runs, to compare the first one with.
+        tour: A tour that the page begins with, as of `read_tour`; None: it offers the built-in one.
 
     Attributes:
         subject: What the folder holds.
@@ -119,8 +121,9 @@ class Studio:
         limits: Limits | None = None,
         *,
         other_folders: Sequence[Path] = (),
+        tour: dict[str, Any] | None = None,
     ) -> None:
-        self.limits = limits or Limits()
+        self.limits, self.tour = limits or Limits(), tour
         self.subject, self.other_folders = StudioSubject(folder), tuple(other_folders)
         self.others = tuple(map(StudioSubject, self.other_folders))
         self.texts = SentTexts(self.limits)

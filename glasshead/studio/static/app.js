@@ -32,6 +32,7 @@ import { viewOf } from "./views/table.js";
  * @property {Record<string, string>} languages
  * @property {import("./colors.js").Palettes} palette
  * @property {Record<string, string[]>} [notes]  What a report leaves out of a view
+ * @property {"built_in" | "own" | null} tour  Whether there is one, and it was given
  * @property {string} [icon]
  * @property {string} [place]  What a saved page opens with, as its address would say
  */
@@ -110,6 +111,11 @@ export class Page {
     this.share = null;
     /** @type {Selected} */
     this.selection = {};
+    /** @type {import("./tour.js").Tour} */
+    this.tour = null;
+    /** @type {import("./present.js").Presentation} */
+    this.presentation = null;
+    this.guide = element("div");
     // What is loaded, in words.
     this.loaded = element("span");
   }
@@ -121,7 +127,42 @@ export class Page {
     await this.speak(this.chosenLanguage());
     onGoing(() => this.go());
     onPaper(() => this.open());
+    const search = new URLSearchParams(location.search);
+    const isGiven = this.about.tour === "own" && !location.hash;
     await this.open();
+    if (search.has("present")) await this.present();
+    if (search.has("tour") || isGiven) {
+      await this.beginTour(search.get("tour") ?? "", Number(search.get("stop")) || 0);
+    }
+  }
+
+  /**
+   * Begin a tour, or tell above the view why there is none.
+   * @param {string} file  Its address; "" for the studio's own
+   * @param {number} [stop]
+   */
+  async beginTour(file, stop) {
+    try {
+      const { Tour } = await import("./tour.js").catch(unreached);
+      this.tour = new Tour(this);
+      fill(this.guide, this.tour.element);
+      await this.tour.begin(file, stop);
+    } catch (error) {
+      if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
+      const isRefused = error instanceof Refused;
+      fill(this.guide, this.refused(isRefused ? error.message : this.t("shell.gone")));
+    }
+  }
+
+  async present() {
+    const { Presentation } = await import("./present.js").catch(unreached);
+    this.presentation = new Presentation(this);
+  }
+
+  /** Leave the presentation. */
+  ended() {
+    this.presentation = null;
+    fill(this.notice);
   }
 
   /** The language that was chosen before, or else the first of the browser's that the page has. */
@@ -169,13 +210,16 @@ export class Page {
       "header",
       this.brand(),
       element("nav", { "aria-label": this.t("shell.views") }, this.intents()),
+      this.about.tour && button(this.t("tour.title"), () => this.beginTour("")),
+      button(this.t("present.title"), () => this.present()),
       this.share.element,
       this.source.offline ? null : this.languageMenu(),
     );
     const skipLink = element("a.skip", { href: "#view", onclick: skip }, this.t("shell.skip"));
     // A model that the page holds may still be arriving.
     const story = document.getElementById("story");
-    fill(document.body, skipLink, header, this.notice, this.frame, story);
+    fill(document.body, skipLink, header, this.guide, this.notice, this.frame, story);
+    if (this.tour?.stops.length) this.tour.draw();
     this.tellModel();
   }
 
@@ -282,6 +326,7 @@ export class Page {
     }
     try {
       await open(name, frame, this.context(name, frame, state, signal));
+      this.presentation?.show(0);
     } catch (error) {
       this.failed(error, frame, signal);
     }
@@ -403,6 +448,14 @@ export class Page {
   /** @param {string} sentence */
   refusal(sentence) {
     const again = this.source.offline ? null : button(this.t("shell.again"), () => this.again());
+    return this.refused(sentence, again);
+  }
+
+  /**
+   * @param {string} sentence
+   * @param {HTMLElement} [again]
+   */
+  refused(sentence, again) {
     return element("div.refused", { role: "alert" }, element("p", sentence), again);
   }
 
@@ -443,6 +496,11 @@ export class Page {
     if (name !== "shell.back") return;
     this.noticeTimer = setTimeout(() => fill(this.notice), NOTICE_FOR);
   }
+}
+
+/** Let code that did not arrive be told of as a studio that is away. @returns {never} */
+function unreached() {
+  throw new Unreachable("");
 }
 
 /**

@@ -135,6 +135,7 @@ export async function saveFile(source, { view, about, language }, missing) {
     models: [],
     icon,
     first: view,
+    tour: null,
     place: location.hash,
     languages: { [language]: about.languages[language] },
   };

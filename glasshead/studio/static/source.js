@@ -50,7 +50,7 @@ const FORGOTTEN = 410;
 const ENDING = 499;
 // Answers that are kept for a file of what is shown, and those that all views share.
 const MOST_KEPT = 256;
-const SHARED = /^(about|words|sample|texts|prompt\/model)\b/;
+const SHARED = /^(about|words|sample|texts|tour|prompt\/model)\b/;
 
 /** The data of a studio that runs. @implements {Source} */
 class Server {

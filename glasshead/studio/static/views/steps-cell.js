@@ -61,7 +61,7 @@ export class CellOfModel {
     this.walk = new Walk(context);
     this.practice = new Practice(context, this.walk, ["predict"]);
     this.strip = element("div.strip.all", { "aria-hidden": "true" });
-    this.numbers = element("div");
+    this.numbers = element("div", { "data-panel": "" });
   }
 
   async start() {

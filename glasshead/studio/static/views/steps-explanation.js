@@ -38,7 +38,7 @@ export class Explanation {
     this.sections = element("div");
     this.frame = element(
       "aside.words",
-      { "aria-label": label, tabindex: "0" },
+      { "aria-label": label, tabindex: "0", "data-panel": "" },
       this.title,
       this.sections,
     );

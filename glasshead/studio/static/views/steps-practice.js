@@ -55,7 +55,7 @@ export class Practice {
       chosen,
     );
     this.place = element("div");
-    this.element = element("div.ways", this.choice, walk.element, this.place);
+    this.element = element("div.ways", { "data-panel": "" }, this.choice, walk.element, this.place);
   }
 
   /** What is shown: the walk, or an exercise. */

@@ -61,7 +61,7 @@ export class Stage {
     this.layout = null;
     this.element = element("canvas.stage", {
       "aria-hidden": "true",
-      onclick: ({ offsetX, offsetY }) => this.point(offsetX, offsetY, pointed),
+      onclick: ({ offsetX: x, offsetY: y }) => this.point(x / this.zoom, y / this.zoom, pointed),
     });
     this.pen = this.element.getContext("2d");
     paintsFiner(this.element, (fine) => this.paint(this.time, fine));
@@ -104,15 +104,18 @@ export class Stage {
   /** @param {number} time  In frames: 2.5 is on the way from frame 2 to frame 3 */
   paint(time = this.time, fine = devicePixelRatio) {
     this.time = time;
-    const width = this.element.clientWidth;
+    // Letters are as large as those of the page.
+    this.zoom = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+    const width = this.element.clientWidth / this.zoom;
     if (!this.row || !width) return;
     this.letters = getComputedStyle(this.element).fontFamily;
     this.layout = layoutOf(width, this.row, this.lanes.length, this.longestWord());
     const { pen, layout } = this;
-    this.element.width = Math.round(width * fine);
-    this.element.height = Math.round(layout.height * fine);
-    this.element.style.setProperty("height", `${layout.height}px`);
-    pen.setTransform(fine, 0, 0, fine, 0, 0);
+    const scale = fine * this.zoom;
+    this.element.width = Math.round(width * scale);
+    this.element.height = Math.round(layout.height * scale);
+    this.element.style.setProperty("height", `${layout.height * this.zoom}px`);
+    pen.setTransform(scale, 0, 0, scale, 0, 0);
     this.colors = Object.fromEntries(
       ["paper", "sunk", "ink", "quiet", "rule", "accent", "tint"].map((name) => [
         name,

@@ -124,10 +124,27 @@ export class Walk {
   /** @param {KeyboardEvent} event */
   key(event) {
     const target = /** @type {Element} */ (event.target);
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (by) this.present(event, by);
     if (event.key !== " " || event.defaultPrevented || target.closest(HANDLED)) return;
     if (!this.element.isConnected) return;
     event.preventDefault();
     this.toggle();
+  }
+
+  /**
+   * In a presentation, the arrow keys go from frame to frame; at its end they are for others.
+   * @param {KeyboardEvent} event
+   * @param {number} by
+   */
+  present(event, by) {
+    const { present, tour } = document.documentElement.dataset;
+    const isAway = present === undefined || tour !== undefined || !this.element.checkVisibility();
+    const target = /** @type {Element} */ (event.target);
+    if (isAway || event.defaultPrevented || target.closest("input, select, textarea, td")) return;
+    if (!(this.at + by in this.frames)) return;
+    event.preventDefault();
+    this.step(by);
   }
 
   toggle() {

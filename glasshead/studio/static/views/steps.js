@@ -78,7 +78,14 @@ class Steps {
     this.explanation = new Explanation(t("steps.words"));
     const hint = element("p.quiet", t("steps.hint"));
     const { pipeline, legend } = this;
-    const numbers = element("div.numbers", pipeline, this.sum.element, legend, hint);
+    const numbers = element(
+      "div.numbers",
+      { "data-panel": "" },
+      pipeline,
+      this.sum.element,
+      legend,
+      hint,
+    );
     const made = element(
       "div.made",
       this.practice.element,

@@ -1,0 +1,142 @@
+// A tour: stops of the page, each a place and a sentence, that are gone through one by one.
+import { button, element, fill } from "./dom.js";
+import { Refused } from "./source.js";
+
+/** @import { Page } from "./app.js" */
+
+/**
+ * A stop; its sentence is one for all languages, or one for each.
+ * @typedef {{place: string, says: string | Record<string, string>}} Stop
+ */
+
+const BAD_REQUEST = 400;
+
+export class Tour {
+  /** @param {Page} page */
+  constructor(page) {
+    this.page = page;
+    /** @type {Stop[]} */
+    this.stops = [];
+    this.at = 0;
+    this.element = element("section.tour");
+  }
+
+  /**
+   * Load a tour, and go to one of its stops.
+   * @param {string} file  Its address from the page's; "" for the studio's own
+   * @param {number} stop
+   */
+  async begin(file, stop = 0) {
+    const { page } = this;
+    const tour = file ? await this.load(file) : await page.source.json("tour");
+    const part = faultOf(tour);
+    if (part) throw new Refused(page.t("tour.bad", { file, part }), BAD_REQUEST);
+    const all = /** @type {Stop[]} */ (tour.stops);
+    // What another model has, or no report, is passed over.
+    this.stops = all.filter(({ place }) => page.about.views[place.slice(1).split("?")[0]] === null);
+    if (!this.stops.length) {
+      const none = { file: file || "JSON", part: "stops" };
+      throw new Refused(page.t("tour.bad", none), BAD_REQUEST);
+    }
+    this.file = file;
+    document.documentElement.dataset.tour = "";
+    this.go(Math.min(stop, this.stops.length - 1));
+  }
+
+  /**
+   * A tour next to the page, from nowhere else.
+   * @param {string} file
+   */
+  async load(file) {
+    const url = new URL(file, location.href);
+    try {
+      if (url.origin !== location.origin) throw new Error(url.origin);
+      const answer = await fetch(url);
+      if (!answer.ok) throw new Error(answer.statusText);
+      // What is no JSON is no tour.
+      return await answer.json().catch(() => /** @type {any} */ (null));
+    } catch {
+      throw new Refused(this.page.t("tour.away", { file }), BAD_REQUEST);
+    }
+  }
+
+  /** @param {number} stop */
+  go(stop) {
+    if (!(stop in this.stops)) return;
+    this.at = stop;
+    rememberInSearch({ tour: this.file, stop: stop || null });
+    this.draw();
+    /** @type {HTMLElement} */ (this.element.querySelector("a")).click();
+  }
+
+  draw() {
+    const { page, stops, at } = this;
+    const { place, says } = stops[at];
+    const said = typeof says === "string" ? says : (says[page.language] ?? says.en);
+    /**
+     * @param {string} sign
+     * @param {string} name
+     * @param {number} to
+     */
+    const towards = (sign, name, to) => {
+      const made = button(sign, () => this.go(to));
+      return Object.assign(made, { ariaLabel: page.t(name), disabled: !(to in stops) });
+    };
+    const focused = [...this.element.querySelectorAll("button")].indexOf(
+      /** @type {HTMLButtonElement} */ (document.activeElement),
+    );
+    this.element.ariaLabel = page.t("tour.title");
+    fill(
+      this.element,
+      element("p", { role: "status" }, said ?? Object.values(says)[0]),
+      element("a", { href: place, hidden: true }),
+      element(
+        "div.row",
+        element("span.quiet", page.t("tour.stop", { stop: at + 1, of: stops.length })),
+        towards("◂", "tour.back", at - 1),
+        towards("▸", "tour.on", at + 1),
+        button(page.t("tour.end"), () => this.end()),
+      ),
+    );
+    this.element.querySelectorAll("button")[focused]?.focus();
+  }
+
+  end() {
+    delete document.documentElement.dataset.tour;
+    rememberInSearch({ tour: null, stop: null });
+    this.stops = [];
+    this.element.replaceChildren();
+    this.page.frame.focus();
+  }
+}
+
+/**
+ * The first part of a tour that is missing or wrong; null where there is none.
+ * @param {any} tour
+ */
+function faultOf(tour) {
+  const stops = tour?.stops;
+  if (!Array.isArray(stops) || !stops.length) return "stops";
+  for (const [at, stop] of stops.entries()) {
+    if (typeof stop?.place !== "string" || !stop.place.startsWith("#")) return `stops[${at}].place`;
+    const { says } = stop;
+    const said = typeof says === "object" && says !== null ? Object.values(says) : [says];
+    const isSaid = said.every((each) => typeof each === "string" && each.trim());
+    if (!said.length || !isSaid) return `stops[${at}].says`;
+  }
+  return null;
+}
+
+/**
+ * Put names into the address before its "#"; null takes one away.
+ * @param {Record<string, string | number | null>} changes
+ */
+export function rememberInSearch(changes) {
+  if (location.protocol === "about:") return;
+  const url = new URL(location.href);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null) url.searchParams.delete(name);
+    else url.searchParams.set(name, String(value));
+  }
+  history.replaceState(null, "", url);
+}

@@ -1,0 +1,155 @@
+"""Tours of the page and its presentation in a browser, and the files of tours."""
+
+import json
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import expect
+
+from glasshead.studio.live import live_page
+from glasshead.studio.shell import LANGUAGES
+from glasshead.studio.studio import Studio
+from glasshead.studio.tour import built_in, read_tour
+from studio.conftest import address
+
+MINE = {
+    "stops": [
+        {"place": "#steps?frame=2&mask=causal", "says": "The second key."},
+        {"place": "#atlas", "says": "Without a model, nobody sees this."},
+        {"place": "#steps?way=predict", "says": {"es": "Prediga.", "en": "Guess a weight."}},
+    ]
+}
+WRONG = [
+    ([], "must hold a JSON object"),
+    ({}, "stops is missing"),
+    ({"stops": []}, "stops is missing"),
+    ({"stops": [{"says": "x"}]}, "stops[0].place"),
+    ({"stops": [{"place": "steps", "says": "x"}]}, "stops[0].place"),
+    ({"stops": [*MINE["stops"], {"place": "#steps"}]}, "stops[3].says"),
+    ({"stops": [{"place": "#steps", "says": {}}]}, "stops[0].says"),
+    ({"stops": [{"place": "#steps", "says": {"en": " "}}]}, "stops[0].says"),
+]
+
+
+def test_the_tour_of_the_package_has_seven_stops_in_all_languages():
+    stops = built_in()["stops"]
+    assert len(stops) == 7
+    assert all(set(stop["says"]) == set(LANGUAGES) for stop in stops)
+
+
+@pytest.mark.parametrize(("tour", "part"), WRONG)
+def test_a_bad_file_is_refused_in_one_sentence(tmp_path, tour, part):
+    file = tmp_path / "lesson.json"
+    file.write_text(json.dumps(tour))
+    with pytest.raises(ValueError, match="lesson.json") as error:
+        read_tour(file)
+    assert part in str(error.value)
+    file.write_text("{")
+    with pytest.raises(ValueError, match="broken JSON"):
+        read_tour(file)
+    file.write_text(json.dumps(MINE))
+    assert read_tour(file) == MINE
+
+
+def test_a_tour_that_is_given_begins_and_is_walked(looking, serves):
+    look = looking(serves(Studio(tour=MINE)).url, fresh=True)
+    page = look.open()
+    tour = page.locator(".tour")
+    expect(tour.locator("p")).to_have_text("The second key.")
+    expect(tour.locator(".quiet")).to_have_text("Stop 1 of 2")
+    page.wait_for_selector(".walk .line[data-frame=score]")
+    assert "frame=2" in address(page)
+    page.get_by_label("Next stop").press("Enter")
+    expect(tour.locator("p")).to_have_text("Guess a weight.")
+    page.wait_for_selector(".predict .bars")
+    assert "stop=1" in address(page)
+    assert page.get_by_label("Next stop").is_disabled()
+    look.speak("es")
+    expect(tour.locator("p")).to_have_text("Prediga.")
+    assert look.violations() == []
+    page.reload()
+    expect(tour.locator("p")).to_have_text("Prediga.")
+    page.get_by_role("button", name="Terminar el recorrido").click()
+    expect(tour).to_be_empty()
+    assert "?" not in address(page).partition("#")[0]
+
+
+@pytest.mark.slow
+def test_each_stop_of_the_package_opens_what_it_speaks_of(looking, serving):
+    look = looking(serving().url)
+    page = look.open("#steps")
+    page.get_by_role("button", name="Tour").click()
+    # Without a model there are no heads.
+    shown = [stop for stop in built_in()["stops"] if stop["place"] != "#heads"]
+    for at, stop in enumerate(shown):
+        expect(page.locator(".tour p")).to_have_text(stop["says"]["en"])
+        view = stop["place"][1:].partition("?")[0]
+        page.wait_for_selector(f".view.{view} .body[data-drawn]")
+        assert page.locator(".refused").count() == 0
+        for width in (390, 820, 1440, 1920):
+            look.resize(width)
+            assert look.overflow() == 0, (width, at)
+        if at < len(shown) - 1:
+            page.get_by_label("Next stop").click()
+
+
+def test_a_tour_next_to_the_page_is_loaded_or_refused(looking, serving):
+    look = looking(serving().url, expected=("404", "Failed to load"))
+    page = look.page
+    page.route("**/lesson.json", lambda route: route.fulfill(body=json.dumps(MINE)))
+    page.route("**/wrong.json", lambda route: route.fulfill(body='{"stops": [3]}'))
+    look.open("?tour=lesson.json&stop=1#steps")
+    expect(page.locator(".tour p")).to_have_text("Guess a weight.")
+    for file, said in (
+        ("wrong.json", "wrong.json must be a tour"),
+        ("away.json", "The tour away.json cannot be loaded"),
+        ("https://example.org/lesson.json", "cannot be loaded"),
+    ):
+        look.open(f"?{urlencode({'tour': file})}#steps")
+        expect(page.locator(".refused")).to_contain_text(said)
+
+
+def test_a_page_without_a_server_has_the_tour(looking, tmp_path):
+    file = tmp_path / "index.html"
+    file.write_text(live_page(), encoding="utf-8")
+    look = looking(file.as_uri())
+    page = look.open("#steps?frame=1")
+    page.get_by_role("button", name="Tour").click()
+    expect(page.locator(".tour .quiet")).to_have_text("Stop 1 of 7")
+
+
+def test_a_presentation_is_walked_by_the_arrow_keys(looking, serving):
+    look = looking(serving().url, width=1920, height=1080)
+    page = look.open("?present#steps?frame=0")
+    panels = page.locator("[data-panel]:visible")
+    expect(panels).to_have_count(1)
+    assert page.evaluate("getComputedStyle(document.documentElement).fontSize") == "25.6px"
+    assert not page.locator("header").is_visible()
+    assert page.locator(".stage").bounding_box()["height"] > 400
+    last = int(page.get_by_label("Frame", exact=True).get_attribute("max"))
+    for frame in range(1, last + 1):
+        page.keyboard.press("ArrowRight")
+        expect(page.locator(".player output")).to_have_text(f"{frame + 1} / {last + 1}")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".pipeline")).to_be_visible()
+    expect(panels).to_have_count(1)
+    page.keyboard.press("PageDown")
+    expect(page.locator(".words")).to_be_visible()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".stage")).to_be_visible()
+    assert look.overflow() == 0
+    page.keyboard.press("Escape")
+    expect(page.locator("header")).to_be_visible()
+    expect(panels).to_have_count(3)
+    assert "present" not in address(page)
+
+
+def test_a_presented_tour_goes_from_stop_to_stop(looking, serves):
+    look = looking(serves(Studio(tour=MINE)).url)
+    page = look.open("?present")
+    expect(page.locator(".tour p")).to_have_text("The second key.")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".tour p")).to_have_text("Guess a weight.")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".tour p")).to_have_text("The second key.")
