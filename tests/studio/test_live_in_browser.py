@@ -230,7 +230,7 @@ def test_a_head_is_ablated_and_its_steps_are_walked(look, studio):
     page = look.open("#prompt?text=cup+Tom+river+cup+Tom")
     page.get_by_text("ablates it").click()
     page.locator('.grid [data-layer="1"][data-head="3"]').click()
-    page.wait_for_selector(".undoing p")
+    page.wait_for_selector("p.away:not(:empty)")
     told = Prompts(studio).predictions("cup Tom river cup Tom", [(1, 3)], 10, 1.0, Work())
     assert float(page.locator(".loss").get_attribute("data-value")) == pytest.approx(
         told["loss"], abs=1e-4

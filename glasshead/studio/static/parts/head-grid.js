@@ -27,7 +27,7 @@ import { walk } from "./walk.js";
 const LEAST = 16;
 const LEAST_TOUCHED = 26;
 const WITH_WORDS = 46;
-const NAMES = 44;
+const NAMES = 48;
 const BETWEEN = 2;
 
 /** @extends {Component<Props, State>} */

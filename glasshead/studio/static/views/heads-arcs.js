@@ -71,7 +71,7 @@ export class HeadArcs {
       swatch.style.background = color;
       return element("span.key", swatch, name, open && this.keeping(heads[at], name));
     });
-    fill(this.legend, keys, element("span.quiet", this.t("heads.arcs_told")));
+    fill(this.legend, keys);
   }
 
   /**

@@ -199,7 +199,8 @@ class Heads {
       this.one.roles,
     );
     const under = element("p.quiet.under.on-page", t("heads.under"));
-    const all = element("div.all", roles.element, this.grid, under);
+    const howArcs = element("p.quiet.on-page", t("heads.arcs_told"));
+    const all = element("div.all", roles.element, this.grid, under, howArcs);
     const one = element("div.open", compare.thumbs, this.one.element);
     const beside = element("div.beside", this.arcs.element, all, one, scores);
     // A grid of many heads has half of the width.
