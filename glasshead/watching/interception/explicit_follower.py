@@ -72,7 +72,7 @@ from glasshead.watching.interception.explicit_derived import (
     weighed_values,
 )
 from glasshead.watching.interception.explicit_normalized import normalized
-from glasshead.watching.interception.explicit_operators import Operator
+from glasshead.watching.interception.explicit_operators import Operator, operator_of
 from glasshead.watching.interception.explicit_records import (
     MIXED,
     Change,
@@ -150,9 +150,7 @@ class HandFollower:
         self._records.stop()
         self._watchers = ()
 
-    def softmax(
-        self, session: Session, operator: Operator, args: Sequence[Any], output: Any
-    ) -> None:
+    def softmax(self, session: Session, func: Any, args: Sequence[Any], output: Any) -> None:
         """Look at a softmax that has run."""
         if in_backward() or not isinstance(output, Tensor):
             return
@@ -162,7 +160,7 @@ class HandFollower:
             session.band.softmax(args[0], output)
             return
         scores, record = args[0], None
-        if operator.name in _SOFTMAXES and len(args) > 1 and isinstance(args[1], int):
+        if operator_of(func).name in _SOFTMAXES and len(args) > 1 and isinstance(args[1], int):
             record = self._records.of(scores)
         if record is None or record.kind is not TensorRole.SCORES or not output.ndim:
             if record is None and self._records.follows and self._is_late(session):
@@ -247,7 +245,7 @@ class HandFollower:
     def follow(
         self,
         session: Session,
-        operator: Operator,
+        func: Any,
         args: Sequence[Any],
         kwargs: dict[str, Any],
         output: Any,
@@ -256,12 +254,13 @@ class HandFollower:
 
         Args:
             session: The session of this thread.
-            operator, args, kwargs, output: An operator that is no attention itself, and no softmax.
+            func, args, kwargs, output: An operator that is no attention itself, and no softmax.
         """
         if not self._records.follows:
             return None
         if self._watchers != session.watches.every:
             self._know_models(session)
+        operator = operator_of(func)
         if session.band is not None:
             session.band.follow(operator.name, args)
             return None

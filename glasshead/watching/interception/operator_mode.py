@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from glasshead.watching.errors import MEANT, UnseenError, unknown_operator, unre
 from glasshead.watching.interception.circumstances import in_backward
 from glasshead.watching.interception.explicit_capture import capture_scores, observe_explicit
 from glasshead.watching.interception.explicit_follower import HandFollower
-from glasshead.watching.interception.explicit_operators import Operator, operator_of
+from glasshead.watching.interception.explicit_operators import operator_of
 from glasshead.watching.interception.higher_order import run_higher_order
 from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.interception.selected_operators import (
@@ -83,26 +83,11 @@ def _role(func: Any) -> _Role | None:
     return _Role.SOFTMAX if _SOFTMAX.match(name) else None
 
 
-class _Part(NamedTuple):
-    """What an operator may have to do with attention.
-
-    Attributes:
-        role: Its part in one, by its name; None: none.
-        operator: What is known of it.
-        passed_over: Whether it computes nothing: a view of a tensor, or memory for one.
-    """
-
-    role: _Role | None
-    operator: Operator
-    passed_over: bool
-
-
 @cache
-def _part(func: Any) -> _Part:
-    """Return what an operator may have to do with attention: one look-up for each that runs."""
-    role, operator = _role(func), operator_of(func)
-    nothing = role is None and not operator.product and (operator.view or operator.empty)
-    return _Part(role, operator, nothing)
+def _is_passed_over(func: Any) -> bool:
+    """Return whether an operator computes nothing: a view of a tensor, or memory for one."""
+    operator = operator_of(func)
+    return _role(func) is None and not operator.product and (operator.view or operator.empty)
 
 
 @cache
@@ -365,14 +350,14 @@ class OperatorInterceptMode(ThreadMode, _Mode):
         output: Any,
     ) -> None:
         """Observe or follow an operator that has run."""
-        role, operator, passed_over = _part(func)
-        if passed_over:
+        if _is_passed_over(func):
             return
+        role = _role(func)
         if role is _Role.WITH_LOGSUMEXP:
             session.record_kernel(*output[:2])
         if session.enabled:
             if role is None or role is _Role.SOFTMAX:
-                self._follow(session, role, operator, args, kwargs, output)
+                self._follow(session, role, func, args, kwargs, output)
             else:
                 _look(session, role, func, args, kwargs, output)
 
@@ -380,7 +365,7 @@ class OperatorInterceptMode(ThreadMode, _Mode):
         self,
         session: Session,
         role: _Role | None,
-        operator: Operator,
+        func: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         output: Any,
@@ -389,9 +374,9 @@ class OperatorInterceptMode(ThreadMode, _Mode):
         taken = None
         try:
             if role is _Role.SOFTMAX:
-                self._follower.softmax(session, operator, args, output)
+                self._follower.softmax(session, func, args, output)
             else:
-                taken = self._follower.follow(session, operator, args, kwargs, output)
+                taken = self._follower.follow(session, func, args, kwargs, output)
         except Exception as error:  # noqa: BLE001 - the model runs on
             why = f"cannot be followed there ({type(error).__name__}: {error})"
             self._follower.stop(why)
