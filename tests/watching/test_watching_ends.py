@@ -105,7 +105,8 @@ def check(seen, model, sequences, mask, ends):
 @pytest.mark.parametrize("cache", [None, "static"])
 @pytest.mark.parametrize("told", ["argument", "config", "several"])
 def test_a_row_that_ends_early_has_what_it_has_alone(told, cache, padding):
-    model, (tokens, mask) = llama(), prompts()
+    # In float32 the model itself gives other queries to a row of a batch than to the row alone.
+    model, (tokens, mask) = llama().double(), prompts()
     end = early(model, tokens, mask)
     pad = PAD if padding == "other" else end
     tokens = tokens.masked_fill(mask == 0, pad)
