@@ -47,6 +47,8 @@ def test_five_weights_are_guessed_and_worked_out(looking, serving):
     words, asked, differences = SENTENCE.split(), [], []
     for turn in range(5):
         assert page.locator(".predict .count").inner_text() == f"Round {turn + 1} of 5"
+        # What gives the answer is hidden.
+        assert page.locator(":is(.pipeline, .words):visible").count() == 0
         word, key = page.evaluate(ASKED)
         query = words.index(word)
         page.locator(".predict [type=range]").press("Home")
@@ -68,6 +70,7 @@ def test_five_weights_are_guessed_and_worked_out(looking, serving):
         asked.append((query, key))
         differences.append(abs(0.03 + 0.01 * turn - float(trace.weights[query, key])))
         go.click()
+    assert page.locator(":is(.pipeline, .words):visible").count() == 2
     assert len(set(asked)) == 5
     assert all(0 <= key <= query > 0 for query, key in asked)
     told = page.locator(".predict .said").inner_text()
