@@ -12,3 +12,5 @@ from glasshead.statistics.per_query import MaxWeight as MaxWeight
 from glasshead.statistics.per_query import MeanDistance as MeanDistance
 from glasshead.statistics.per_query import TopK as TopK
 from glasshead.statistics.per_query import TopKeys as TopKeys
+
+__all__: list[str]
