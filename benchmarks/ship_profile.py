@@ -3,7 +3,7 @@
     glasshead tune
     python benchmarks/ship_profile.py zen3 "quiet machine, 2026-11-27" --has sse4a vaes vpclmulqdq
 
-NAME is the file's, and FEATURES are LLVM's names, by which the processor is told from others that
+NAME is the file's. FEATURES are LLVM's names; they distinguish the processor from others that
 run the same machine code. The file is written to `glasshead/attention/processors`.
 """
 

@@ -45,7 +45,7 @@ export class Selection {
     this.listeners.push(changed);
   }
 
-  /** Begin elsewhere, as another text or head is opened: nothing is told. @param {Place} place */
+  /** Begin elsewhere, as another text or head is opened: no cell is reported. @param {Place} place */
   begin(place) {
     this.pinned = place;
     this.shown = place;

@@ -18,7 +18,7 @@ export function listed(heads) {
 }
 
 /**
- * The place of a head in a list; −1 where it is not in it.
+ * The index of a head in a list; −1 if the list does not contain it.
  * @param {Head[]} heads
  * @param {Head} one
  */
