@@ -39,11 +39,17 @@ STATISTICS = [
 ]
 
 
-def inputs(dtype, *, queries=259, keys=307, requires_grad=False):
-    shapes = ((2, 4, queries, 64), (2, 2, keys, 64), (2, 2, keys, 64))
+def inputs(dtype, *, queries=259, keys=307, kv_heads=2, requires_grad=False):
+    shapes = ((2, 4, queries, 64), (2, kv_heads, keys, 64), (2, kv_heads, keys, 64))
     generator = torch.Generator(DEVICE).manual_seed(3)
     made = [torch.randn(shape, generator=generator, device=DEVICE) for shape in shapes]
     return [x.to(dtype).requires_grad_(requires_grad) for x in made]
+
+
+def inputs_of(kernel, dtype):
+    """Query heads that share keys, unless a kernel has none: PyTorch's efficient one refuses them."""
+    kv_heads = 4 if kernel == "efficient" else 2
+    return inputs(dtype, queries=307, kv_heads=kv_heads, requires_grad=True)
 
 
 def assert_statistics(seen, trace, exact=1e-4):
@@ -60,7 +66,7 @@ def test_the_fused_engine_by_each_kernel(kernel, dtype):
     """Value and gradient of the reference, and, of a kernel that tells its logsumexp, that too."""
     if dtype == torch.float32 and kernel in ("flash", "cuDNN"):
         pytest.skip(f"{kernel} takes half precision")
-    x = inputs(dtype, queries=307, requires_grad=True)
+    x = inputs_of(kernel, dtype)
     exact = [one.detach().float().requires_grad_() for one in x]
     attention = gh.Attention(mask=gh.causal(), engine="fused")
     with sdpa_kernel(KERNELS[kernel]):
@@ -202,11 +208,11 @@ def test_the_kernels_tell_their_logsumexp():
     from glasshead.engines.fused import _Recorder
     from glasshead.engines.reducing import of_rows
 
-    x = inputs(torch.bfloat16, queries=307, requires_grad=True)
     attention = gh.Attention(mask=gh.causal(), engine="fused")
-    problem = attention.problem(*x)
-    (expected,) = by_rows(problem.detached(), [LogSum()])[0]
     for kernel in ("flash", "efficient", "cuDNN"):
+        x = inputs_of(kernel, torch.bfloat16)
+        problem = attention.problem(*x)
+        (expected,) = by_rows(problem.detached(), [LogSum()])[0]
         with sdpa_kernel(KERNELS[kernel]), _Recorder() as recorder:
             attention(*x)
         known = of_rows(recorder.logsumexps, problem)

@@ -53,7 +53,7 @@ def blocks_for(dtype: torch.dtype, dim: int, *, top: bool, pairs: bool) -> Block
         return Blocks(64, 32, 8 if pairs else 4, 2)
     if dim > 128:
         return Blocks(64, 64, 4, 2)
-    return Blocks(128, 64, 8, 3 if dim <= 64 else 2)
+    return Blocks(128, 64, 8, 3) if dim <= 64 else Blocks(128, 64, 4, 2)
 
 
 class _Stripe(NamedTuple):
