@@ -47,7 +47,7 @@ def inputs(dtype, *, queries=259, keys=307, kv_heads=2, requires_grad=False):
 
 
 def inputs_of(kernel, dtype):
-    """Query heads that share keys, unless a kernel has none: PyTorch's efficient one refuses them."""
+    """Query heads share keys, which the efficient kernel of PyTorch refuses."""
     kv_heads = 4 if kernel == "efficient" else 2
     return inputs(dtype, queries=307, kv_heads=kv_heads, requires_grad=True)
 
