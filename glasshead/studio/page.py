@@ -20,8 +20,9 @@ def page() -> str:
 
 
 def style_sheet() -> str:
-    """Return the CSS of drawings, of the studio and of each view."""
-    return _shared_style() + "".join(bundles()[f"views/{view.name}.css"] for view in VIEWS)
+    """Return the CSS of drawings, of the studio, of each view, and of a presentation."""
+    names = [*(f"views/{view.name}.css" for view in VIEWS), "present.css"]
+    return _shared_style() + "".join(bundles()[name] for name in names)
 
 
 def served_style() -> str:

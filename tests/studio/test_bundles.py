@@ -61,6 +61,7 @@ def test_a_browser_receives_little():
     scripts = [every[name] for name in views]
     assert compressed(page(), served_style(), *styles, *scripts) <= 124_000
     assert compressed(*(every[name] for name in every if name not in views)) <= 9_500
+    assert compressed(bundles()["present.css"]) <= 1_000
 
 
 @pytest.mark.parametrize("name", ["report.js", "live.js"])

@@ -7,7 +7,7 @@ import { Reconnect } from "./reconnect.js";
 import { Share } from "./share.js";
 import { Refused, Unreachable, sourceOfPage } from "./source.js";
 import { selectionOf, stateOf } from "./selection.js";
-import { viewOf } from "./views/table.js";
+import { styled, viewOf } from "./views/table.js";
 
 /**
  * @import { Selected } from "./selection.js"
@@ -155,14 +155,17 @@ export class Page {
   }
 
   async present() {
-    const { Presentation } = await import("./present.js").catch(unreached);
+    const coming = Promise.all([import("./present.js"), styled("present")]);
+    const [{ Presentation }] = await coming.catch(unreached);
     this.presentation = new Presentation(this);
+    this.frame.after(this.presentation.element);
   }
 
   /** Leave the presentation. */
   ended() {
     this.presentation = null;
     fill(this.notice);
+    this.frame.focus();
   }
 
   /** The language that was chosen before, or else the first of the browser's that the page has. */
@@ -218,7 +221,8 @@ export class Page {
     const skipLink = element("a.skip", { href: "#view", onclick: skip }, this.t("shell.skip"));
     // A model that the page holds may still be arriving.
     const story = document.getElementById("story");
-    fill(document.body, skipLink, header, this.guide, this.notice, this.frame, story);
+    const presenting = this.presentation?.element;
+    fill(document.body, skipLink, header, this.guide, this.notice, this.frame, presenting, story);
     if (this.tour?.stops.length) this.tour.draw();
     this.tellModel();
   }
@@ -317,6 +321,7 @@ export class Page {
     writeAddress(name, state);
     this.mark(name);
     const frame = this.layOutView(name);
+    this.presentation?.begin();
     const { problem } = this.about.subject;
     if (problem !== null) this.reconnect.forSubject();
     if (this.about.views[name] !== null) {
@@ -326,7 +331,6 @@ export class Page {
     }
     try {
       await open(name, frame, this.context(name, frame, state, signal));
-      this.presentation?.show(0);
     } catch (error) {
       this.failed(error, frame, signal);
     }
@@ -492,8 +496,8 @@ export class Page {
   say(name) {
     clearTimeout(this.noticeTimer);
     fill(this.notice, element("p", this.t(name)));
-    // That it is back is soon known.
-    if (name !== "shell.back") return;
+    // That it is back is soon known, and how a presentation is gone through.
+    if (!["shell.back", "present.keys"].includes(name)) return;
     this.noticeTimer = setTimeout(() => fill(this.notice), NOTICE_FOR);
   }
 }

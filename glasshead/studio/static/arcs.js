@@ -1,11 +1,14 @@
 // A text with the attention between its tokens as arcs: from a query to its keys above the words,
 // and below them from the queries that look at it.
-import { element, fill, moveOf } from "./dom.js";
+import { element, fill, moveOf, tokenName } from "./dom.js";
 import { svgNode } from "./marks.js";
 import { decimal, range, weight, within } from "./numbers.js";
+import { walk } from "./parts/walk.js";
+import { pointing } from "./selection.js";
 
 /**
  * @import { Translate } from "./app.js"
+ * @import { Children } from "./dom.js"
  * @import { Selection } from "./selection.js"
  */
 
@@ -42,16 +45,14 @@ export class Arcs {
     this.heads = [];
     /** @type {HTMLButtonElement[]} */
     this.tokens = [];
+    const listeners = pointing(selection);
     this.over = svgNode("svg", { class: "over", "aria-hidden": "true" });
     this.text = element("p.words", {
       role: "group",
       "aria-label": t("prompt.words"),
-      // What comes under a pointer that rests is not pointed at.
-      onpointermove: (/** @type {PointerEvent} */ event) => this.point(event, false),
-      onpointerleave: () => selection.leave(),
-      onclick: (/** @type {Event} */ event) => this.point(event, true),
-      onfocusin: (/** @type {Event} */ event) => this.point(event, true),
-      onkeydown: (/** @type {KeyboardEvent} */ event) => this.walk(event),
+      ...listeners,
+      onfocusin: listeners.onclick,
+      onkeydown: (/** @type {any} */ event) => moveOf(event)?.[1] && walk(event, true),
     });
     this.element = element("div.arcs", this.over, this.text);
     // Where the tokens stand, until they are laid out again.
@@ -75,7 +76,7 @@ export class Arcs {
     if (words.join("\n") !== this.words.join("\n") || words.length !== this.tokens.length) {
       this.words = words;
       this.tokens = words.map((word, at) => {
-        const name = word.trim() ? null : "␣";
+        const name = word.trim() ? null : tokenName(word);
         const place = { "data-at": at, "aria-label": name };
         return element("button.token", { type: "button", tabindex: -1, ...place }, word);
       });
@@ -98,25 +99,6 @@ export class Arcs {
       frames.at(-1).append(token);
     });
     return frames.flatMap((frame) => [frame, element("wbr")]);
-  }
-
-  /** @param {Event} event @param {boolean} pins */
-  point(event, pins) {
-    const { at } = /** @type {HTMLElement} */ (event.target).dataset;
-    if (at === undefined) return;
-    const place = { query: Number(at) };
-    if (pins) this.selection.pin(place);
-    else this.selection.point(place);
-  }
-
-  /** @param {KeyboardEvent} event */
-  walk(event) {
-    const move = moveOf(event);
-    if (!move || !move[1]) return;
-    event.preventDefault();
-    const query = within(this.selection.query + move[1], this.words.length);
-    this.selection.pin({ query });
-    this.tokens[query].focus();
   }
 
   /** Draw the arcs of the query that is selected. */
@@ -233,7 +215,7 @@ export class Arcs {
    * @param {string} kind
    */
   path({ name, color }, d, value, query, key, kind) {
-    const { words } = this;
+    const [from, to] = [query, key].map((at) => tokenName(this.words[at]));
     return {
       d,
       fill: "none",
@@ -245,7 +227,7 @@ export class Arcs {
       "data-query": query,
       "data-key": key,
       "data-value": value,
-      title: `${name}${this.colon}${words[query].trim()} → ${words[key].trim()} ${weight(value)}`,
+      title: `${name}${this.colon}${from} → ${to} ${weight(value)}`,
     };
   }
 }
@@ -317,6 +299,19 @@ function arc(from, to, shift, isAbove, width) {
 }
 
 /**
+ * The names of heads with their colors, and what else belongs to each.
+ * @param {ArcHead[]} heads
+ * @param {(at: number) => Children} [more]
+ */
+export function keysOf(heads, more) {
+  return heads.map(({ name, color }, at) => {
+    const swatch = element("span.swatch", { "aria-hidden": "true" });
+    swatch.style.background = color;
+    return element("span.key", swatch, name, more?.(at));
+  });
+}
+
+/**
  * The sentence about the key that a query looks at most.
  * @param {Translate} t
  * @param {number[]} head  Its layer and itself
@@ -325,6 +320,6 @@ function arc(from, to, shift, isAbove, width) {
 export function whereItLooks(t, [layer, head], arcs) {
   const { words, query } = arcs;
   const { key, weight: most } = arcs.strongest();
-  const places = { layer, head, query: words[query].trim(), key: words[key].trim() };
+  const places = { layer, head, query: tokenName(words[query]), key: tokenName(words[key]) };
   return t("prompt.why", { ...places, weight: decimal(most) });
 }

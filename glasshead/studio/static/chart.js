@@ -1,5 +1,5 @@
 // Charts over the steps of a training, which share one cross-hair.
-import { element, fill, moveOf, setAttributes } from "./dom.js";
+import { element, fill, letterScale, moveOf, setAttributes } from "./dom.js";
 import { markNode, svgNode } from "./marks.js";
 import { grouped, range, significant, ticks, within } from "./numbers.js";
 
@@ -9,9 +9,10 @@ import { grouped, range, significant, ticks, within } from "./numbers.js";
  */
 
 /**
- * A chart as it is drawn at a place and a width.
+ * A chart as it is drawn at a width.
  * @typedef {object} Plot
  * @property {Mark[]} marks
+ * @property {LegendEntry[]} [legend]
  * @property {number} height
  * @property {number[]} steps  Where the cross-hair can stand, in order
  * @property {(x: number) => number} stepAt  The step of a place
@@ -27,7 +28,7 @@ import { grouped, range, significant, ticks, within } from "./numbers.js";
 /**
  * Draw a chart of some data.
  * @template Data
- * @typedef {(data: Data, left: number, top: number, width: number) => Plot} Plotter
+ * @typedef {(data: Data, width: number) => Plot} Plotter
  */
 
 /**
@@ -112,6 +113,7 @@ export class Chart {
     this.plot = null;
     this.picture = svgNode("svg", { class: "picture", "aria-hidden": "true" });
     this.crossHair = svgNode("svg", { class: "cross", "aria-hidden": "true" });
+    this.legend = element("p.legend");
     this.readout = element("p.readout");
     this.frame = element(
       "div.plot",
@@ -129,7 +131,8 @@ export class Chart {
       this.picture,
       this.crossHair,
     );
-    this.element = element("figure", element(heading, title), this.frame, this.readout);
+    const parts = [element(heading, title), this.legend, this.frame, this.readout];
+    this.element = element("figure", { "data-panel": "" }, parts);
     new ResizeObserver(() => this.draw()).observe(this.frame);
     cursor.charts.add(this);
   }
@@ -141,13 +144,17 @@ export class Chart {
   }
 
   draw() {
-    const width = Math.floor(this.frame.clientWidth);
+    const large = letterScale();
+    const width = Math.floor(this.frame.clientWidth / large);
     if (!this.data || !width) return;
-    this.plot = this.plotter(this.data, 0, 0, width);
+    this.plot = this.plotter(this.data, width);
+    const { height } = this.plot;
+    const size = { width: width * large, height: height * large };
     for (const each of [this.picture, this.crossHair]) {
-      setAttributes(each, { width, height: this.plot.height });
+      setAttributes(each, { ...size, viewBox: `0 0 ${width} ${height}` });
     }
     this.picture.replaceChildren(...this.plot.marks.map(markNode));
+    fill(this.legend, this.plot.legend?.map(keyOf));
     this.cross();
   }
 
@@ -184,11 +191,17 @@ export class Chart {
   point(event) {
     const { cursor, plot } = this;
     if (!plot?.steps.length) return;
-    const box = this.frame.getBoundingClientRect();
-    const y = event.clientY - box.top;
+    const { x, y } = this.placeOf(event);
     const row = plot.rows?.findIndex((top) => y >= top && y < top + plot.rowHeight) ?? -1;
     if (row >= 0) cursor.choose(row);
-    cursor.show(plot.stepAt(event.clientX - box.left));
+    cursor.show(plot.stepAt(x));
+  }
+
+  /** Where an event is, in pixels of the plot. @param {MouseEvent} event */
+  placeOf({ clientX, clientY }) {
+    const box = this.frame.getBoundingClientRect();
+    const large = letterScale();
+    return { x: (clientX - box.left) / large, y: (clientY - box.top) / large };
   }
 }
 
@@ -272,42 +285,17 @@ export function powers(low, high, count) {
 }
 
 /**
- * Names of curves and signs, in as many lines as they take.
- * @param {LegendEntry[]} entries
- * @param {number} left
- * @param {number} top
- * @param {number} width
- */
-export function legend(entries, left, top, width) {
-  /** @type {Mark[]} */
-  const marks = [];
-  let x = left;
-  let y = top + LETTER;
-  for (const entry of entries) {
-    const { label, color } = entry;
-    // Letters of Chinese are about twice as wide.
-    const letters = [...label].reduce((sum, letter) => sum + (letter > "⺀" ? 12 : 6.6), 0);
-    if (x > left && x + 44 + letters > left + width) {
-      x = left;
-      y += 18;
-    }
-    if (entry.sign) marks.push({ ...smallText(entry.sign, x + 4, y), fill: color });
-    else marks.push(lineSample(x, y, entry));
-    if (entry.dots) marks.push(dot(x + 9, y - 4, color));
-    marks.push({ ...smallText(label, x + 24, y), size: LETTER + 1 });
-    x += 44 + letters;
-  }
-  return { marks, height: entries.length ? y - top + 6 : 0 };
-}
-
-/**
- * @param {number} x
- * @param {number} y
+ * What a legend says of a curve or a sign.
  * @param {LegendEntry} entry
- * @returns {Mark}
  */
-function lineSample(x, y, { color, width, opacity }) {
-  return { d: `M${x} ${y - 4}h18`, stroke: color, width, opacity };
+function keyOf({ label, color, sign, dots, width, opacity }) {
+  /** @type {Mark[]} */
+  const marks = sign
+    ? [{ ...smallText(sign, 9, 9, "middle"), fill: color }]
+    : [{ d: "M0 5h18", stroke: color, width, opacity }];
+  if (dots) marks.push(dot(9, 5, color));
+  const look = { viewBox: "0 0 18 10", "aria-hidden": "true" };
+  return element("span.key", svgNode("svg", look, ...marks.map(markNode)), label);
 }
 
 /**

@@ -60,14 +60,25 @@ export function paperColor(name) {
  * @param {number} part
  */
 export function faint(name, part) {
-  const [over, under] = [name, "paper"].map((each) => channels(paperColor(each)));
-  const mixed = over.map((each, at) => Math.round(part * each + (1 - part) * under[at]));
-  return `#${mixed.map((each) => each.toString(16).padStart(2, "0")).join("")}`;
+  return mixed(paperColor("paper"), paperColor(name), part);
 }
 
-/** @param {string} color  As "#rrggbb" */
-function channels(color) {
-  return [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
+/**
+ * A color between two, as "#rrggbb".
+ * @param {string} from  As "#rrggbb" or "#rgb"
+ * @param {string} to
+ * @param {number} share
+ */
+export function mixed(from, to, share) {
+  const [one, other] = [from, to].map(channels);
+  const parts = one.map((each, at) => Math.round(each + (other[at] - each) * share));
+  return `#${parts.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** @param {string} color */
+export function channels(color) {
+  const digits = color.length === 4 ? color.replace(/[^#]/g, "$&$&") : color;
+  return [1, 3, 5].map((at) => parseInt(digits.slice(at, at + 2), 16));
 }
 
 /**
@@ -92,25 +103,20 @@ export function scale({ top = 1, logarithmic = false, floor = 1e-4 } = {}) {
 /**
  * Color each pixel of a canvas.
  * @param {HTMLCanvasElement} canvas
- * @param {(pixel: number) => number | null} placeOf  Its place in the map; null leaves it clear
+ * @param {(pixel: number) => number | null} placeOf  Its place in the colors; null leaves it clear
+ * @param {string[]} [colors]
  */
-export function paint(canvas, placeOf) {
+export function paint(canvas, placeOf, colors = ramp()) {
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(canvas.width, canvas.height);
   const pixels = new Uint32Array(image.data.buffer);
-  const colors = packedColors();
+  // Each color as the number as which its four bytes in a picture are read.
+  const bytes = colors.flatMap((color) => [...channels(color), 255]);
+  const packed = new Uint32Array(new Uint8Array(bytes).buffer);
   for (let at = 0; at < pixels.length; at += 1) {
     const place = placeOf(at);
-    if (place !== null) pixels[at] = colors[place];
+    if (place !== null) pixels[at] = packed[place];
   }
   pen.putImageData(image, 0, 0);
   return pen;
-}
-
-/** The map with a number for each color, as its four bytes in a picture are read. */
-function packedColors() {
-  const bytes = ramp().flatMap((color) => {
-    return [...channels(color), 255];
-  });
-  return new Uint32Array(new Uint8Array(bytes).buffer);
 }

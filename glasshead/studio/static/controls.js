@@ -9,8 +9,8 @@ import { Refused } from "./source.js";
  */
 
 /**
- * A value, and the text that names it.
- * @typedef {[string | number, string | number]} Option
+ * A value, and the text that names it, or a value that names itself.
+ * @typedef {[string | number, string | number] | string | number} Option
  */
 
 // A longer text is not put into its field again.
@@ -27,6 +27,11 @@ function labeled(id, label, ...held) {
   return element("div.control", element("label", { for: id }, label), held);
 }
 
+/** @param {Option} option @returns {[string, string]} */
+function named(option) {
+  return /** @type {any} */ (Array.isArray(option) ? option : [option, option]).map(String);
+}
+
 /**
  * A menu that drops down.
  * @param {string} label
@@ -39,7 +44,7 @@ export function menu(label, options, value, chosen) {
   const select = element(
     "select",
     { id, onchange: () => chosen(select.value) },
-    options.map(([each, text]) => element("option", { value: each }, text)),
+    options.map(named).map(([each, text]) => element("option", { value: each }, text)),
   );
   /** @param {string | number} each */
   const set = (each) => {
@@ -52,27 +57,25 @@ export function menu(label, options, value, chosen) {
 /**
  * Radio buttons that stand side by side.
  * @param {string} label
- * @param {[string, string][]} options
+ * @param {Option[]} options
  * @param {string} value
  * @param {(value: string) => void} chosen
  */
 export function choice(label, options, value, chosen) {
   const name = unique("choice");
-  const inputs = options.map(([each]) => {
+  const held = options.map(named).map(([each, text]) => {
     const id = unique("option");
     const onchange = () => chosen(each);
-    return element("input", { type: "radio", name, id, value: each, onchange });
+    const input = element("input", { type: "radio", name, id, value: each, onchange });
+    return { input, label: element("label", { for: id }, text) };
   });
   /** @param {string} each */
   const set = (each) => {
-    for (const input of inputs) input.checked = input.value === each;
+    for (const { input } of held) input.checked = input.value === each;
   };
   set(value);
-  const held = inputs.map((input, at) => [
-    input,
-    element("label", { for: input.id }, options[at][1]),
-  ]);
-  const made = element("fieldset.control", element("legend", label), element("div.choice", held));
+  const all = element("div.choice", held.map(Object.values));
+  const made = element("fieldset.control", element("legend", label), all);
   return Object.assign(made, { set });
 }
 

@@ -1,6 +1,6 @@
 // Numbers on both sides of 0, such as scores and differences of weights: what is above and what is
 // below have two colors, told apart whatever one's color vision, and 0 has that of the paper.
-import { categories, paperColor } from "./colors.js";
+import { categories, channels, mixed, paperColor } from "./colors.js";
 import { decimal, range, term, within } from "./numbers.js";
 
 // Colors on each side of 0.
@@ -26,11 +26,16 @@ export function tones() {
 }
 
 /**
- * The color of a number.
+ * The place of a number among the colors.
  * @param {number} share  Of the largest, from −1 to 1
  */
+export function tonePlace(share) {
+  return within(Math.round((share + 1) * STEPS), 2 * STEPS + 1);
+}
+
+/** @param {number} share */
 export function toneOf(share) {
-  return tones()[within(Math.round((share + 1) * STEPS), 2 * STEPS + 1)];
+  return tones()[tonePlace(share)];
 }
 
 /** The colors without those of letters. */
@@ -43,23 +48,6 @@ export function divergingGradient() {
   return `linear-gradient(to right, ${divergingColors().join(", ")})`;
 }
 
-/**
- * @param {string} from  As "#rrggbb" or "#rgb"
- * @param {string} to
- * @param {number} share
- */
-function mixed(from, to, share) {
-  const [one, other] = [from, to].map(channels);
-  const parts = one.map((each, at) => Math.round(each + (other[at] - each) * share));
-  return `#${parts.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
-}
-
-/** @param {string} color */
-function channels(color) {
-  const digits = color.length === 4 ? color.replace(/[^#]/g, "$&$&") : color;
-  return [1, 3, 5].map((at) => parseInt(digits.slice(at, at + 2), 16));
-}
-
 /** @param {number[]} bytes */
 function luminance(bytes) {
   const [red, green, blue] = bytes.map((byte) => {
@@ -67,39 +55,6 @@ function luminance(bytes) {
     return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
   });
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
-}
-
-/**
- * Draw count × count differences; what is hidden in both (−0) is clear.
- * @param {HTMLCanvasElement} canvas
- * @param {Float32Array} values
- * @param {number} count
- * @param {number} [most]  Pixels along a side; of more cells, a pixel shows the largest of several
- * @returns {number}  The largest size of a difference
- */
-export function drawDifference(canvas, values, count, most = Infinity) {
-  const size = Math.min(count, most);
-  const largest = new Float32Array(size * size).fill(-0);
-  let top = 0;
-  for (let at = 0; at < values.length; at += 1) {
-    const row = Math.floor((Math.floor(at / count) * size) / count);
-    const pixel = row * size + Math.floor(((at % count) * size) / count);
-    const isLarger = Math.abs(values[at]) > Math.abs(largest[pixel]);
-    if (isLarger || Object.is(largest[pixel], -0)) largest[pixel] = values[at];
-    top = Math.max(top, Math.abs(values[at]));
-  }
-  canvas.width = size;
-  canvas.height = size;
-  const pen = canvas.getContext("2d");
-  const image = pen.createImageData(size, size);
-  const colors = divergingColors().map(channels);
-  largest.forEach((value, at) => {
-    if (Object.is(value, -0)) return;
-    const place = top ? Math.round((value / top) * STEPS) : 0;
-    image.data.set([...colors[within(place + STEPS, colors.length)], 255], 4 * at);
-  });
-  pen.putImageData(image, 0, 0);
-  return top;
 }
 
 /**

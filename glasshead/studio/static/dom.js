@@ -1,4 +1,5 @@
-// Elements made of data: a text is always a text, never markup.
+// Elements made of data: a text is always a text, never markup; and where keys and pointers lead.
+import { within } from "./numbers.js";
 
 /**
  * The class of an element, from a name such as "canvas" or "div.controls".
@@ -153,6 +154,55 @@ export function moveOf({ key, altKey, ctrlKey, metaKey }, page = Infinity) {
     End: [0, Infinity],
   };
   return moves[key] ?? null;
+}
+
+/**
+ * A token as sentences name it: without the spaces around it, and each of them by a sign if
+ * there is nothing else.
+ * @param {string} token
+ */
+export function tokenName(token) {
+  return token.trim() || token.replaceAll("\n", "\\n").replace(/\s/g, "␣");
+}
+
+/** How much larger letters are than at first: in a presentation, what is drawn in pixels grows too. */
+export function letterScale() {
+  return "present" in document.documentElement.dataset ? 1.6 : 1;
+}
+
+/** @typedef {[row: number, column: number]} Cell */
+
+/**
+ * Listeners of a matrix of cells, to which a pointer and arrow keys lead.
+ * @param {object} given
+ * @param {() => Cell} given.size  Rows and columns
+ * @param {() => Cell} given.at  The cell that keys move from
+ * @param {(row: number, column: number, isKept: boolean) => void} given.go  To a cell that is there; a
+ *   click or a key keeps it
+ * @param {number} [given.page]  Rows that PageUp and PageDown go by
+ */
+export function leadsToCells({ size, at, go, page }) {
+  /** @param {number} row @param {number} column @param {boolean} isKept */
+  const lead = (row, column, isKept) => {
+    const [rows, columns] = size();
+    go(within(row, rows), within(column, columns), isKept);
+  };
+  /** @param {MouseEvent} event */
+  const pointed = ({ currentTarget, clientX, clientY, type }) => {
+    const frame = /** @type {Element} */ (currentTarget).getBoundingClientRect();
+    const [rows, columns] = size();
+    const row = Math.floor(((clientY - frame.top) / frame.height) * rows);
+    lead(row, Math.floor(((clientX - frame.left) / frame.width) * columns), type === "click");
+  };
+  /** @param {KeyboardEvent} event */
+  const onkeydown = (event) => {
+    const move = moveOf(event, page);
+    if (!move) return;
+    event.preventDefault();
+    const [row, column] = at();
+    lead(row + move[0], column + move[1], true);
+  };
+  return { onclick: pointed, onpointermove: pointed, onkeydown };
 }
 
 let lastNumber = 0;

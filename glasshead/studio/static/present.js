@@ -1,58 +1,104 @@
-// A presentation: large letters and one panel at a time, which the arrow keys go through.
+// A presentation: large letters and one panel at a time, which keys and buttons go through.
+import { button, element, fill } from "./dom.js";
+import { within } from "./numbers.js";
 import { rememberInSearch } from "./tour.js";
 
 /** @import { Page } from "./app.js" */
 
-// Also what a remote control sends.
 /** @type {Record<string, number>} */
-const KEYS = { ArrowLeft: -1, ArrowRight: 1, PageUp: -1, PageDown: 1 };
+const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
+// What a remote control sends.
+/** @type {Record<string, number>} */
+const PAGES = { PageUp: -1, PageDown: 1 };
 const HANDLED = "input, select, textarea, [role='slider'], [role='grid'] *";
+// The parts of a view of which one is seen; what holds nothing is no panel.
+const PANELS = "[data-panel]:not(:empty, [hidden])";
 
 export class Presentation {
   /** @param {Page} page */
   constructor(page) {
     this.page = page;
+    // The panel that is asked for, which a view may not have yet.
     this.at = 0;
     this.leaving = new AbortController();
+    this.place = element("span", { role: "status" });
+    /** @param {string} sign @param {string} name @param {() => void} onclick */
+    const made = (sign, name, onclick) => {
+      return Object.assign(button(sign, onclick), { ariaLabel: page.t(name) });
+    };
+    this.element = element(
+      "section.presenting",
+      { "aria-label": page.t("present.title") },
+      made("◂", "present.back", () => this.go(-1)),
+      this.place,
+      made("▸", "present.on", () => this.go(1)),
+      made("×", "present.end", () => this.end()),
+    );
     document.documentElement.dataset.present = "";
     rememberInSearch({ present: "" });
     const { signal } = this.leaving;
-    // On the window: what a view handles itself is handled before.
-    addEventListener("keydown", (event) => this.key(event), { signal });
-    this.show(0);
+    // On the window: what a view handles itself is handled before, but for a remote control.
+    addEventListener("keydown", (event) => this.key(event, ARROWS), { signal });
+    addEventListener("keydown", (event) => event.key === "Escape" && this.end(), { signal });
+    addEventListener("keydown", (event) => this.key(event, PAGES), { signal, capture: true });
+    // Panels come with what they show.
+    const observer = new MutationObserver(() => this.show());
+    observer.observe(page.frame, {
+      childList: true,
+      subtree: true,
+      attributeFilter: ["hidden", "data-panel"],
+    });
+    signal.addEventListener("abort", () => observer.disconnect());
+    this.show();
     page.say("present.keys");
   }
 
-  /** The panels of the view; one that is not marked is one panel. */
   panels() {
-    return /** @type {HTMLElement[]} */ ([...this.page.frame.querySelectorAll("[data-panel]")]);
+    return [...this.page.frame.querySelectorAll(PANELS)];
+  }
+
+  /** Show the panel that is asked for, or the nearest that there is. */
+  show() {
+    const panels = this.panels();
+    const shown = within(this.at, panels.length);
+    panels.forEach((panel, each) => panel.classList.toggle("presented", each === shown));
+    const place = panels.length ? `${shown + 1} / ${panels.length}` : "";
+    if (this.place.textContent !== place) fill(this.place, place);
+  }
+
+  /** @param {number} by */
+  go(by) {
+    const { length } = this.panels();
+    this.at = within(within(this.at, length) + by, length);
+    this.show();
+    scrollTo(0, 0);
+  }
+
+  /** Another view is opened. */
+  begin() {
+    this.at = 0;
+    this.show();
   }
 
   /**
-   * Show one panel, the nearest that there is.
-   * @param {number} at
+   * @param {KeyboardEvent} event
+   * @param {Record<string, number>} keys
    */
-  show(at) {
-    const panels = this.panels();
-    this.at = Math.max(0, Math.min(panels.length - 1, at));
-    panels.forEach((panel, each) => panel.classList.toggle("presented", each === this.at));
-  }
-
-  /** @param {KeyboardEvent} event */
-  key(event) {
-    if (event.key === "Escape") this.end();
-    const by = KEYS[event.key];
-    const { target, altKey, ctrlKey, metaKey } = event;
-    const isOther = event.defaultPrevented || altKey || ctrlKey || metaKey;
-    if (!by || isOther || /** @type {Element} */ (target).closest?.(HANDLED)) return;
+  key(event, keys) {
+    const by = keys[event.key];
+    const target = /** @type {Element} */ (event.target);
+    const isHandled = event.defaultPrevented || (keys === ARROWS && target.closest?.(HANDLED));
+    if (!by || isHandled || event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
+    event.stopPropagation();
     const { tour } = this.page;
     if (tour?.stops.length) tour.go(tour.at + by);
-    else this.show(this.at + by);
+    else this.go(by);
   }
 
   end() {
     this.leaving.abort();
+    this.element.remove();
     delete document.documentElement.dataset.present;
     rememberInSearch({ present: null });
     this.page.ended();

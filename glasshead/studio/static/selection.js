@@ -1,7 +1,6 @@
 // What is selected: the one store that the parts of a view and all views share. A pointer shows
 // another query or key for as long as it is there; a click keeps it, and the address holds it.
 import { given } from "./dom.js";
-import { headsOf } from "./parts/heads.js";
 
 /** @import { Context } from "./app.js" */
 
@@ -89,9 +88,83 @@ export class Selection {
   }
 }
 
+/**
+ * Listeners of an element that holds others, each of a query (`data-at`): a pointer shows the query,
+ * and a click keeps it.
+ * @param {Selection} selection
+ */
+export function pointing(selection) {
+  /** @param {Event} event */
+  const turn = ({ target, type }) => {
+    const { at } = /** @type {HTMLElement} */ (target).dataset;
+    if (at === undefined) return;
+    // What comes under a pointer that rests is not pointed at.
+    if (type === "pointermove") selection.point({ query: Number(at) });
+    else selection.pin({ query: Number(at) });
+  };
+  return { onpointermove: turn, onclick: turn, onpointerleave: () => selection.leave() };
+}
+
 /** @param {Place} one @param {Place} other */
 function isSame(one, other) {
   return one.query === other.query && one.key === other.key;
+}
+
+/** @typedef {[number, number]} Head  A layer, and a head of it */
+
+/**
+ * Heads as the address holds them, such as "1.3,4.0".
+ * @param {string | undefined} written
+ * @returns {Head[]}
+ */
+export function headsOf(written) {
+  const names = (written ?? "").split(",").filter((name) => /^\d+\.\d+$/.test(name));
+  return names.map((name) => /** @type {Head} */ (name.split(".").map(Number)));
+}
+
+/** @param {Head[]} heads */
+export function listed(heads) {
+  return heads.map((head) => head.join(".")).join(",") || null;
+}
+
+/**
+ * The index of a head in a list; −1 if the list does not contain it.
+ * @param {Head[]} heads
+ * @param {Head} one
+ */
+export function placeOf(heads, [layer, head]) {
+  return heads.findIndex((each) => each[0] === layer && each[1] === head);
+}
+
+/**
+ * A list of heads without one that is in it, or with one that is not.
+ * @param {Head[]} heads
+ * @param {Head} one
+ */
+export function toggled(heads, one) {
+  const at = placeOf(heads, one);
+  return at < 0 ? [...heads, one] : heads.toSpliced(at, 1);
+}
+
+/**
+ * The number of a head among those of all layers.
+ * @param {number[]} counts  Heads of each layer
+ * @param {Head} head
+ */
+export function numberOf(counts, [layer, head]) {
+  return counts.slice(0, layer).reduce((sum, count) => sum + count, head);
+}
+
+/**
+ * The head of a number among those of all layers; its layer is beyond the last one if there is none.
+ * @param {number[]} counts
+ * @param {number} number
+ * @returns {Head}
+ */
+export function headAt(counts, number) {
+  let [layer, head] = [0, number];
+  while (head >= counts[layer]) head -= counts[layer++];
+  return [layer, head];
 }
 
 /**

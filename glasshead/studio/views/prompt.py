@@ -281,7 +281,7 @@ def _labelled(
     first, last = len(reader.around[0]), len(tokens) - len(reader.around[1])
     return [
         {
-            "text": f"{tokens[row].strip('␣')} → {reader.labels[label]}",
+            "text": f"{tokens[row].strip('␣') or tokens[row]} → {reader.labels[label]}",
             "p": now[row, label].item(),
             "before": before[row, label].item(),
         }

@@ -2,10 +2,11 @@
 // its heads, a layer has several lines.
 import { Component, createRef } from "preact";
 import { range } from "../numbers.js";
+import { numberOf } from "../selection.js";
 import { html } from "./html.js";
 import { walk } from "./walk.js";
 
-/** @import { Head } from "./heads.js" */
+/** @import { Head } from "../selection.js" */
 
 /**
  * @typedef {object} Props
@@ -73,10 +74,9 @@ export class HeadGrid extends Component {
     const asked = this.state.reached;
     // Another model may have no such head.
     const reached = asked[1] < counts[asked[0]] ? asked : [0, 0];
-    const first = counts.slice(0, layer).reduce((sum, count) => sum + count, 0);
     const isIn = !some || some.some((each) => each.join() === reached.join());
     const isReached = (isIn ? reached : some[0]).join() === `${layer},${head}`;
-    return cell(layer, head, first + head, isReached ? 0 : -1);
+    return cell(layer, head, numberOf(counts, [layer, head]), isReached ? 0 : -1);
   }
 
   /** @param {FocusEvent} event */

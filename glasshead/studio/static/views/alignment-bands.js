@@ -5,9 +5,7 @@ import { element, moveOf, setAttributes } from "../dom.js";
 import { svgNode } from "../marks.js";
 import { decimal, within } from "../numbers.js";
 
-/**
- * @import { Translate } from "../app.js"
- */
+/** @import { Translate } from "../app.js" */
 
 /** @typedef {"source" | "target"} Side */
 
@@ -73,7 +71,7 @@ export class Bands {
     this.lists = { source: this.list("source"), target: this.list("target") };
     this.stage = element("div.stage", this.lists.source, this.svg, this.lists.target);
     this.readout = element("p.readout", { "aria-live": "polite" });
-    this.element = element("div.bands", this.stage, this.readout);
+    this.element = element("div.bands", { "data-panel": "" }, this.stage, this.readout);
     let width = 0;
     const resized = () => {
       if (this.stage.clientWidth === width) return;

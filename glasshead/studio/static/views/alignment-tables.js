@@ -56,6 +56,7 @@ export function candidateList({ candidates, length_penalty: penalty }, place, t,
   );
   return element(
     "fieldset.candidates",
+    { "data-panel": "" },
     element("legend", t("alignment.candidates")),
     head,
     rows,

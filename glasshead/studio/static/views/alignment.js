@@ -52,7 +52,7 @@ class Alignment {
     this.bands = null;
     /** @type {WeightTable} */
     this.table = null;
-    this.heat = element("figure.heat");
+    this.heat = element("figure.heat", { "data-panel": "" });
     this.result = element("div.result");
     this.shown = element("div.shown");
     const controls = stored ? this.storedMenu(stored) : this.controls();
@@ -63,9 +63,8 @@ class Alignment {
 
   /** @param {Stored} stored */
   storedMenu({ sentences }) {
-    const options = sentences.map((each) => /** @type {[string, string]} */ ([each, each]));
     const label = this.context.t("alignment.sentence");
-    return menu(label, options, this.sentence, (sentence) => this.change({ sentence }));
+    return menu(label, sentences, this.sentence, (sentence) => this.change({ sentence }));
   }
 
   controls() {
@@ -131,9 +130,11 @@ class Alignment {
    */
   numberChoice(name, count, usual) {
     const { t, remember, state } = this.context;
-    const options = range(count).map((at) => /** @type {[string, string]} */ ([`${at}`, `${at}`]));
-    if (count > 1) options.unshift([MEAN, t("alignment.mean")]);
-    this[name] = options.some(([each]) => each === state[name]) ? state[name] : usual;
+    const known = range(count).map(String);
+    /** @type {import("../controls.js").Option[]} */
+    const options = count > 1 ? [[MEAN, t("alignment.mean")], ...known] : known;
+    const isThere = known.includes(state[name]) || (count > 1 && state[name] === MEAN);
+    this[name] = isThere ? state[name] : usual;
     return choice(t(`alignment.${name}`), options, this[name], (chosen) => {
       this[name] = chosen;
       remember({ [name]: chosen });
@@ -184,7 +185,7 @@ class Alignment {
       (word) => this.table.mark(word),
       (word) => remember({ word }),
     );
-    this.heat = element("figure.heat");
+    this.heat = element("figure.heat", { "data-panel": "" });
     fill(this.shown, this.bands.element, this.heat);
     this.redraw();
     this.bands.keep(state.word);

@@ -3,15 +3,13 @@ import { element } from "../dom.js";
 import { FINE } from "../marks.js";
 import { grouped, ticks, weight } from "../numbers.js";
 import { SIDE } from "./atlas-tiles.js";
-import { NAMED } from "./atlas-viewport.js";
+import { NAMED } from "../parts/viewport.js";
 
 /**
  * @import { Mark } from "../marks.js"
  * @import { AtlasMap, Side } from "./atlas-map.js"
- * @import { TilePlace } from "./atlas-viewport.js"
+ * @import { TilePlace } from "../parts/viewport.js"
  */
-
-/** @typedef {CanvasRenderingContext2D} Pen */
 
 // From how many pixels a cell has: lines of the cross-hair on both sides, lines around it, its
 // number in it.
@@ -25,17 +23,18 @@ const LETTER = 7;
 const ROWS_APART = 40;
 const COLUMNS_APART = 72;
 
+/** @typedef {CanvasRenderingContext2D} Pen */
+
 /**
  * Draw the map; gives whether all tiles that are seen were there.
- * @param {Pen} pen
  * @param {AtlasMap} map
  */
-export function drawAtlas(pen, map) {
-  const { canvas, ink } = map;
-  pen.fillStyle = ink.paper;
+export function drawAtlas(map) {
+  const { canvas, pen } = map;
+  pen.fillStyle = map.ink("paper");
   pen.fillRect(0, 0, canvas.width, canvas.height);
   const isWhole = drawCells(pen, map);
-  for (const mark of axisMarks(map)) drawMark(pen, mark, map);
+  for (const mark of axisMarks(map)) map.drawMark(mark);
   return isWhole;
 }
 
@@ -45,18 +44,18 @@ export function drawAtlas(pen, map) {
  * @param {AtlasMap} map
  */
 function drawCells(pen, map) {
-  const { viewport, info, gutter, ink } = map;
-  const size = viewport.zoom * viewport.block;
+  const { view, info, edges } = map;
+  const size = view.zoom * view.block;
   pen.imageSmoothingEnabled = false;
   pen.save();
-  pen.translate(gutter.left, 0);
-  clip(pen, 0, 0, viewport.width, viewport.height);
-  const { zoom } = viewport;
-  clip(pen, viewport.left(0), viewport.top(0), info.keys * zoom, info.queries * zoom);
+  pen.translate(edges.left, 0);
+  clip(pen, 0, 0, view.width, view.height);
+  const { zoom } = view;
+  clip(pen, view.left(0), view.top(0), info.keys * zoom, info.queries * zoom);
   // What is hidden is darker than what is beyond the map.
-  pen.fillStyle = ink.sunk;
-  pen.fillRect(0, 0, viewport.width, viewport.height);
-  const isWhole = viewport
+  pen.fillStyle = map.ink("sunk");
+  pen.fillRect(0, 0, view.width, view.height);
+  const isWhole = view
     .tiles(SIDE)
     .map((at) => drawTile(pen, map, at))
     .every(Boolean);
@@ -86,19 +85,19 @@ function clip(pen, left, top, width, height) {
  * @param {AtlasMap} map
  * @param {TilePlace} place
  */
-function drawTile(pen, { viewport, tiles, scale, info }, place) {
+function drawTile(pen, { view, tiles, scale, info }, place) {
   const tile = tiles.nearest(place);
   if (!tile) return false;
-  const side = SIDE * viewport.block;
+  const side = SIDE * view.block;
   const row = place.row * side;
   const column = place.column * side;
   const rows = Math.min(side, info.queries - row);
   const columns = Math.min(side, info.keys - column);
   // Whole pixels, so that no line is seen between two tiles.
-  const left = Math.round(viewport.left(column));
-  const right = Math.round(viewport.left(column + columns));
-  const top = Math.round(viewport.top(row));
-  const bottom = Math.round(viewport.top(row + rows));
+  const left = Math.round(view.left(column));
+  const right = Math.round(view.left(column + columns));
+  const top = Math.round(view.top(row));
+  const bottom = Math.round(view.top(row + rows));
   const block = 2 ** tile.level;
   pen.drawImage(
     tiles.picture(tile, scale.place),
@@ -120,16 +119,17 @@ function drawTile(pen, { viewport, tiles, scale, info }, place) {
  * @param {AtlasMap} map
  * @param {number} size  Of a cell
  */
-function drawLines(pen, { viewport, ink }, size) {
-  const { block, width, height } = viewport;
-  const { rows, columns } = viewport.seen(block);
+function drawLines(pen, map, size) {
+  const { view } = map;
+  const { block, width, height } = view;
+  const { rows, columns } = view.seen(block);
   pen.globalAlpha = Math.min(1, (size - LINED) / 12);
-  pen.fillStyle = ink.paper;
+  pen.fillStyle = map.ink("paper");
   for (let at = columns[0]; at <= columns[1]; at += 1) {
-    pen.fillRect(Math.round(viewport.left(at * block)), 0, 1, height);
+    pen.fillRect(Math.round(view.left(at * block)), 0, 1, height);
   }
   for (let at = rows[0]; at <= rows[1]; at += 1) {
-    pen.fillRect(0, Math.round(viewport.top(at * block)), width, 1);
+    pen.fillRect(0, Math.round(view.top(at * block)), width, 1);
   }
   pen.globalAlpha = 1;
 }
@@ -139,10 +139,11 @@ function drawLines(pen, { viewport, ink }, size) {
  * @param {AtlasMap} map
  * @param {number} size  Of a cell
  */
-function drawNumbers(pen, { viewport, tiles, scale, info, ink, font }, size) {
-  const { level, block } = viewport;
-  const { rows, columns } = viewport.seen(block);
-  pen.font = `11px ${font}`;
+function drawNumbers(pen, map, size) {
+  const { view, tiles, scale, info } = map;
+  const { level, block } = view;
+  const { rows, columns } = view.seen(block);
+  pen.font = `11px ${map.ink("plain")}`;
   pen.textAlign = "center";
   pen.textBaseline = "middle";
   for (let row = rows[0]; row < rows[1]; row += 1) {
@@ -151,9 +152,9 @@ function drawNumbers(pen, { viewport, tiles, scale, info, ink, font }, size) {
       if (!value) continue;
       const key = column * block;
       const keys = Math.min(block, info.keys - key);
-      pen.fillStyle = scale.place(value / keys) < DARK ? ink.ink : ink.paper;
-      const y = viewport.top(row * block) + size / 2;
-      pen.fillText(weight(value), viewport.left(key + keys / 2), y, size - 4);
+      pen.fillStyle = map.ink(scale.place(value / keys) < DARK ? "ink" : "paper");
+      const y = view.top(row * block) + size / 2;
+      pen.fillText(weight(value), view.left(key + keys / 2), y, size - 4);
     }
   }
 }
@@ -163,39 +164,33 @@ function drawNumbers(pen, { viewport, tiles, scale, info, ink, font }, size) {
  * @param {AtlasMap} map
  */
 function drawCross(pen, map) {
-  const { viewport, ink } = map;
+  const { view } = map;
   const { queries, keys } = map.seen();
-  const [left, right] = keys.map((at) => Math.round(viewport.left(at)));
-  const [top, bottom] = queries.map((at) => Math.round(viewport.top(at)));
-  pen.fillStyle = ink.ink;
+  const [left, right] = keys.map((at) => Math.round(view.left(at)));
+  const [top, bottom] = queries.map((at) => Math.round(view.top(at)));
+  pen.fillStyle = map.ink("ink");
   pen.globalAlpha = 0.6;
-  for (const at of crossLines(top, bottom)) pen.fillRect(0, at, viewport.width, 1);
-  for (const at of crossLines(left, right)) pen.fillRect(at, 0, 1, viewport.height);
+  for (const at of crossLines(top, bottom)) pen.fillRect(0, at, view.width, 1);
+  for (const at of crossLines(left, right)) pen.fillRect(at, 0, 1, view.height);
   pen.globalAlpha = 1;
   // A small cell is framed at a distance.
   const around = Math.max(0, (9 - (right - left)) / 2);
-  const frame = new Path2D();
-  frame.rect(
-    left - around + 0.5,
-    top - around + 0.5,
-    right - left + 2 * around,
-    bottom - top + 2 * around,
-  );
+  /** @type {[string, number][]} */
+  const lines = [
+    ["paper", 4],
+    ["ink", 1.5],
+  ];
   // A dark line on a light one is seen on every color.
-  strokeFrame(pen, frame, ink.paper, 4);
-  strokeFrame(pen, frame, ink.ink, 1.5);
-}
-
-/**
- * @param {Pen} pen
- * @param {Path2D} frame
- * @param {string} color
- * @param {number} width
- */
-function strokeFrame(pen, frame, color, width) {
-  pen.strokeStyle = color;
-  pen.lineWidth = width;
-  pen.stroke(frame);
+  for (const [color, width] of lines) {
+    pen.strokeStyle = map.ink(color);
+    pen.lineWidth = width;
+    pen.strokeRect(
+      left - around + 0.5,
+      top - around + 0.5,
+      right - left + 2 * around,
+      bottom - top + 2 * around,
+    );
+  }
 }
 
 /**
@@ -212,19 +207,19 @@ function crossLines(from, to) {
  * @returns {Mark[]}
  */
 function axisMarks(map) {
-  const { viewport, gutter } = map;
-  const isNamed = viewport.zoom >= NAMED;
+  const { view, edges } = map;
+  const isNamed = view.zoom >= NAMED;
   const rows = axisPlaces(map, "queries", ROWS_APART, 4).map(({ at, middle }) => ({
-    ...axisMark(map, "queries", at, gutter.left),
-    x: gutter.left - 8,
-    y: viewport.top(middle) + 4,
+    ...axisMark(map, "queries", at, edges.left),
+    x: edges.left - 8,
+    y: view.top(middle) + 4,
     anchor: "end",
   }));
-  const upright = { anchor: "end", rotate: -90, y: viewport.height + 6 };
-  const level = { anchor: "middle", y: viewport.height + 16 };
+  const upright = { anchor: "end", rotate: -90, y: view.height + 6 };
+  const level = { anchor: "middle", y: view.height + 16 };
   const columns = axisPlaces(map, "keys", COLUMNS_APART, 0).map(({ at, middle }) => ({
-    ...axisMark(map, "keys", at, gutter.bottom),
-    x: gutter.left + viewport.left(middle) + (isNamed ? 4 : 0),
+    ...axisMark(map, "keys", at, edges.bottom),
+    x: edges.left + view.left(middle) + (isNamed ? 4 : 0),
     ...(isNamed ? upright : level),
   }));
   return [...rows, ...columns];
@@ -237,18 +232,16 @@ function axisMarks(map) {
  * @param {number} apart  Pixels between two numbers
  * @param {number} inset  Pixels at both ends without a mark
  */
-function axisPlaces({ viewport, info }, side, apart, inset) {
-  const isNamed = viewport.zoom >= NAMED;
+function axisPlaces({ view, info }, side, apart, inset) {
+  const isNamed = view.zoom >= NAMED;
   // A token is named at the middle of its cell, and a number stands where the token begins.
   const half = isNamed ? 0.5 : 0;
   const isOfQueries = side === "queries";
-  const from = isOfQueries ? viewport.query(inset) : viewport.key(inset);
-  const to = isOfQueries
-    ? viewport.query(viewport.height - inset)
-    : viewport.key(viewport.width - inset);
+  const from = isOfQueries ? view.query(inset) : view.key(inset);
+  const to = isOfQueries ? view.query(view.height - inset) : view.key(view.width - inset);
   const low = Math.max(0, from - half);
   const high = Math.min(to - half, info[side] - 1);
-  const count = (high - low) / (isNamed ? 1 : apart / viewport.zoom);
+  const count = (high - low) / (isNamed ? 1 : apart / view.zoom);
   return ticks(low, high, count).map((at) => ({ at, middle: at + half }));
 }
 
@@ -259,27 +252,10 @@ function axisPlaces({ viewport, info }, side, apart, inset) {
  * @param {number} room
  * @returns {Mark}
  */
-function axisMark({ viewport, tokens, cross }, side, at, room) {
-  if (viewport.zoom < NAMED) return { size: 12, text: grouped(at), fill: "quiet" };
+function axisMark({ view, tokens, cross }, side, at, room) {
+  if (view.zoom < NAMED) return { size: 12, text: grouped(at), fill: "quiet" };
   const letters = [...tokens[side].short(at)].slice(0, (room - 10) / LETTER);
   return { size: 12, text: letters.join(""), fill: at === cross[side] ? "accent" : "quiet" };
-}
-
-/**
- * @param {Pen} pen
- * @param {Mark} mark
- * @param {AtlasMap} map
- */
-function drawMark(pen, { text, x, y, fill, size, anchor, rotate = 0 }, { ink, font }) {
-  pen.fillStyle = ink[fill];
-  pen.font = `${size}px ${font}`;
-  pen.textAlign = anchor === "middle" ? "center" : "end";
-  pen.textBaseline = "alphabetic";
-  pen.save();
-  pen.translate(x, y);
-  pen.rotate((rotate * Math.PI) / 180);
-  pen.fillText(String(text), 0, 0);
-  pen.restore();
 }
 
 /**
@@ -288,12 +264,12 @@ function drawMark(pen, { text, x, y, fill, size, anchor, rotate = 0 }, { ink, fo
  * @returns {Mark[]}
  */
 export function atlasMarks(map) {
-  const { viewport, gutter } = map;
-  const { width, height } = viewport;
+  const { view, edges } = map;
+  const { width, height } = view;
   const image = element("canvas", { width: width * FINE, height: height * FINE });
   const pen = image.getContext("2d");
-  pen.setTransform(FINE, 0, 0, FINE, -gutter.left * FINE, 0);
+  pen.setTransform(FINE, 0, 0, FINE, -edges.left * FINE, 0);
   drawCells(pen, map);
-  const cells = { x: gutter.left, y: 0, width, height, image, smooth: true };
+  const cells = { x: edges.left, y: 0, width, height, image, smooth: true };
   return [cells, ...axisMarks(map)];
 }

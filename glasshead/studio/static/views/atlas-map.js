@@ -1,19 +1,18 @@
 // The map itself: a canvas that is moved by pointer, wheel and keys.
-import { paperColor } from "../colors.js";
 import { element, fill, moveOf } from "../dom.js";
 import { finer } from "../marks.js";
 import { within } from "../numbers.js";
-import { panZoom } from "../parts/pan-zoom.js";
+import { Viewport } from "../parts/viewport.js";
+import { ZoomPane } from "../parts/zoom-pane.js";
 import { atlasMarks, drawAtlas } from "./atlas-draw.js";
 import { SIDE, Tiles, tileOf } from "./atlas-tiles.js";
-import { Viewport } from "./atlas-viewport.js";
 
 /**
  * @import { ColorScale } from "../colors.js"
- * @import { Point } from "../parts/pan-zoom.js"
+ * @import { MapInfo, TilePlace } from "../parts/viewport.js"
+ * @import { Selection } from "../selection.js"
  * @import { Tensor } from "../source.js"
  * @import { Tokens } from "./atlas-text.js"
- * @import { MapInfo, TilePlace } from "./atlas-viewport.js"
  */
 
 /** @typedef {"queries" | "keys"} Side */
@@ -51,16 +50,15 @@ const MARGIN = 128;
 // map that moves.
 const WHILE_MOVING = 1;
 const WHILE_RESTING = 4;
-// A finer screen costs more pixels in each frame than anybody sees.
-const FINEST = 2;
 const NARROW = 600;
 
-export class AtlasMap {
+export class AtlasMap extends ZoomPane {
   /**
    * @param {object} given
    * @param {Element} given.frame
    * @param {MapInfo} given.info
    * @param {Record<Side, Tokens>} given.tokens
+   * @param {Selection} given.selection  Whose query and key have the cross-hair
    * @param {(place: TilePlace, signal: AbortSignal) => Promise<Tensor>} given.ask
    * @param {(error: Error) => void} given.failed
    * @param {() => void} given.moved
@@ -69,80 +67,54 @@ export class AtlasMap {
    * @param {string} given.label
    * @param {string} given.describedby
    */
-  constructor({ frame, info, tokens, ask, failed, moved, drawn, signal, label, describedby }) {
-    this.info = info;
-    this.tokens = tokens;
-    this.moved = moved;
-    this.drawn = drawn;
-    this.signal = signal;
-    // Where the cross-hair is, and where it goes back to when the pointer leaves.
-    this.cross = { queries: Math.floor(info.queries / 2), keys: Math.floor(info.keys / 4) };
-    this.pinned = this.cross;
-    this.viewport = new Viewport(info);
-    this.tiles = new Tiles({ ask, signal, info, failed, came: () => this.draw() });
-    /** @type {Scale} */
-    this.scale = { floor: 0, top: 1, place: () => 0 };
-    // Timers, and the frame that is asked for.
-    /** @type {number | null} */
-    this.wanting = null;
-    /** @type {number | null} */
-    this.resting = null;
-    /** @type {number | null} */
-    this.drawing = null;
-    this.fine = 1;
-    this.gutter = { left: 0, bottom: 0 };
-    this.canvas = element("canvas", {
+  constructor({ frame, info, tokens, selection, ask, failed, moved, drawn, signal, ...names }) {
+    const { label, describedby } = names;
+    const canvas = element("canvas", {
       tabindex: 0,
       role: "application",
       "aria-label": label,
       "aria-describedby": describedby,
+      onpointerleave: () => selection.leave(),
+      onkeydown: (event) => this.key(event),
     });
-    finer.set(this.canvas, () => atlasMarks(this));
-    this.pen = this.canvas.getContext("2d", { alpha: false });
-    this.font = getComputedStyle(document.body).fontFamily;
-    this.ink = inks();
-    fill(frame, this.canvas);
+    super(canvas, new Viewport(info), signal);
+    this.info = info;
+    this.tokens = tokens;
+    this.selection = selection;
+    this.moved = moved;
+    this.drawn = drawn;
+    this.tiles = new Tiles({ ask, signal, info, failed, came: () => this.draw() });
+    /** @type {Scale} */
+    this.scale = { floor: 0, top: 1, place: () => 0 };
+    // Timers.
+    /** @type {number | null} */
+    this.wanting = null;
+    /** @type {number | null} */
+    this.resting = null;
+    finer.set(canvas, () => atlasMarks(this));
+    fill(frame, canvas);
     this.resize();
-    this.listen();
   }
 
-  listen() {
-    const { canvas, signal } = this;
-    const moves = {
-      view: () => this.viewport,
-      origin: () => ({ left: this.gutter.left, top: 0 }),
-      changed: () => this.changed(),
-      clicked: (/** @type {Point} */ point) => this.pointAt(point, true),
-      hovered: (/** @type {Point} */ point) => this.pointAt(point, false),
-    };
-    panZoom(canvas, moves, signal);
-    const leave = () => this.point(this.pinned.queries, this.pinned.keys, false);
-    canvas.addEventListener("pointerleave", leave, { signal });
-    canvas.addEventListener("keydown", (event) => this.key(event), { signal });
-    const observer = new ResizeObserver(() => this.resize());
-    observer.observe(canvas);
-    signal.addEventListener("abort", () => observer.disconnect());
+  fit() {
+    return { left: this.size.width < NARROW ? 62 : 92, top: 0, bottom: 54 };
   }
 
-  resize() {
-    const { viewport, canvas } = this;
-    const { clientWidth: width, clientHeight: height } = canvas;
-    if (!width || !height) return;
-    const { isWhole } = viewport;
-    this.fine = Math.min(devicePixelRatio, FINEST);
-    canvas.width = Math.round(width * this.fine);
-    canvas.height = Math.round(height * this.fine);
-    this.gutter = { left: width < NARROW ? 62 : 92, bottom: 54 };
-    viewport.width = width - this.gutter.left;
-    viewport.height = height - this.gutter.bottom;
-    viewport.go(viewport.y, viewport.x, isWhole ? 0 : viewport.zoom);
-    this.changed();
+  /** @returns {Record<Side, number>} */
+  get cross() {
+    const { query, key } = this.selection;
+    return { queries: query, keys: key };
+  }
+
+  get focus() {
+    const { queries: y, keys: x } = this.cross;
+    return { y, x };
   }
 
   /** @returns {Seen} */
   seen() {
-    const { viewport, tiles } = this;
-    const { level, block } = viewport;
+    const { view, tiles } = this;
+    const { level, block } = view;
     const queries = this.blockOf("queries");
     const keys = this.blockOf("keys");
     const value = tiles.value(level, queries[0] / block, keys[0] / block);
@@ -155,7 +127,7 @@ export class AtlasMap {
    * @returns {[number, number]}
    */
   blockOf(side) {
-    const { block } = this.viewport;
+    const { block } = this.view;
     const start = Math.floor(this.cross[side] / block) * block;
     return [start, Math.min(start + block, this.info[side])];
   }
@@ -167,20 +139,17 @@ export class AtlasMap {
    * @param {boolean} pins  Whether it stays there
    */
   point(query, key, pins = true) {
-    const { info, cross } = this;
-    const queries = within(Math.floor(query), info.queries);
-    const keys = within(Math.floor(key), info.keys);
-    const isThere = queries === cross.queries && keys === cross.keys;
-    const isPinned = queries === this.pinned.queries && keys === this.pinned.keys;
-    if (pins) this.pinned = { queries, keys };
-    if (isThere && (isPinned || !pins)) return;
-    this.cross = { queries, keys };
-    this.moved();
-    this.draw();
+    const { info, selection } = this;
+    const place = {
+      query: within(Math.floor(query), info.queries),
+      key: within(Math.floor(key), info.keys),
+    };
+    if (pins) selection.pin(place);
+    else selection.point(place);
   }
 
-  /** Another part is seen: ask for its tiles, soon and once the map rests. */
-  changed() {
+  /** Ask for the tiles of what is seen, soon and once the map rests. */
+  renewed() {
     this.wanting ??= setTimeout(() => this.want(0, WHILE_MOVING), WANT_EACH);
     clearTimeout(this.resting);
     this.resting = setTimeout(() => this.want(MARGIN, WHILE_RESTING), REST);
@@ -195,28 +164,22 @@ export class AtlasMap {
   want(margin, atOnce) {
     this.wanting = null;
     if (this.signal.aborted) return;
-    const { viewport, info, cross } = this;
-    const { level, block } = viewport;
+    const { view, info, cross } = this;
+    const { level, block } = view;
     const ofCross = tileOf(
       level,
       Math.floor(cross.queries / block),
       Math.floor(cross.keys / block),
     );
     const coarsest = tileOf(info.levels - 1, 0, 0);
-    const beside = viewport.tiles(SIDE, margin);
-    const all = [...viewport.tiles(SIDE), ofCross, coarsest, ...beside];
+    const beside = view.tiles(SIDE, margin);
+    const all = [...view.tiles(SIDE), ofCross, coarsest, ...beside];
     const wanted = all.filter((tile) => info.ready || tile.level < info.coarse);
     this.tiles.want(wanted, atOnce);
   }
 
-  /** Draw the map with the next frame of the screen. */
-  draw() {
-    this.drawing ??= requestAnimationFrame(() => {
-      this.drawing = null;
-      if (this.signal.aborted || !this.gutter.left) return;
-      this.pen.setTransform(this.fine, 0, 0, this.fine, 0, 0);
-      this.drawn(drawAtlas(this.pen, this));
-    });
+  paint() {
+    if (this.edges.left) this.drawn(drawAtlas(this));
   }
 
   /** @param {KeyboardEvent} event */
@@ -238,19 +201,7 @@ export class AtlasMap {
       this.step(down, right);
       return;
     }
-    this.viewport.pan(-right * STEP, -down * STEP);
-    this.changed();
-  }
-
-  /**
-   * Zoom at the cross-hair; by 0, until all is seen.
-   * @param {number} factor
-   */
-  zoom(factor) {
-    const { viewport, cross } = this;
-    const left = within(viewport.left(cross.keys), viewport.width);
-    const top = within(viewport.top(cross.queries), viewport.height);
-    viewport.zoomBy(factor, left, top);
+    this.view.pan(-right * STEP, -down * STEP);
     this.changed();
   }
 
@@ -260,17 +211,17 @@ export class AtlasMap {
    * @param {number} right
    */
   step(down, right) {
-    const { viewport } = this;
+    const { view } = this;
     this.point(this.nextBlock("queries", down), this.nextBlock("keys", right));
     const { queries, keys } = this.cross;
-    const size = viewport.block * viewport.zoom;
+    const size = view.block * view.zoom;
     /**
      * @param {number} from
      * @param {number} room
      */
     const isSeen = (from, room) => from >= 0 && from + size <= room;
-    const isAcross = isSeen(viewport.left(keys), viewport.width);
-    if (!isAcross || !isSeen(viewport.top(queries), viewport.height)) viewport.go(queries, keys);
+    const isAcross = isSeen(view.left(keys), view.width);
+    if (!isAcross || !isSeen(view.top(queries), view.height)) view.go(queries, keys);
     this.changed();
   }
 
@@ -280,22 +231,19 @@ export class AtlasMap {
    * @param {number} by
    */
   nextBlock(side, by) {
-    const { block } = this.viewport;
+    const { block } = this.view;
     if (!by) return this.cross[side];
     const count = Math.ceil(this.info[side] / block);
     return within(Math.floor(this.cross[side] / block) + by, count) * block;
   }
 
-  /** @param {Point} point @param {boolean} pins */
-  pointAt({ left, top }, pins) {
-    const { viewport } = this;
-    if (left < 0 || top >= viewport.height) return;
-    this.point(viewport.query(top), viewport.key(left), pins);
+  hovered(pins = false) {
+    const { view, at } = this;
+    if (at.left < 0 || at.top >= view.height) return;
+    this.point(view.query(at.top), view.key(at.left), pins);
   }
-}
 
-/** The page's colors, which a canvas does not know by name. */
-function inks() {
-  const names = ["paper", "sunk", "ink", "quiet", "accent"];
-  return Object.fromEntries(names.map((name) => [name, paperColor(name)]));
+  clicked() {
+    this.hovered(true);
+  }
 }

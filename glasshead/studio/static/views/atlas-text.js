@@ -1,5 +1,5 @@
 // The text of an atlas: tokens by their places, and the passages around the cross-hair.
-import { element, fill, unique } from "../dom.js";
+import { element, fill, tokenName, unique } from "../dom.js";
 import { grouped, range } from "../numbers.js";
 
 // Tokens that are asked for together, as many as the route gives.
@@ -61,7 +61,7 @@ export class Tokens {
   short(place) {
     const token = this.at(place);
     if (token === null) return grouped(place);
-    return token === undefined ? "" : token.trim() || token.replaceAll(" ", "␣");
+    return token === undefined ? "" : tokenName(token);
   }
 
   /**
@@ -95,6 +95,7 @@ export class Passage {
   show(title, tokens, [start, stop], length) {
     this.head.textContent = title;
     this.text.hidden = !tokens.length;
+    this.frame.toggleAttribute("data-panel", Boolean(tokens.length));
     const isLong = stop - start > LONG;
     const before = tokens.between(Math.max(0, start - AROUND), start);
     const block = tokens.between(start, isLong ? start + LONG : stop);

@@ -6,7 +6,7 @@ import { range } from "../numbers.js";
 /**
  * @import { ColorScale } from "../colors.js"
  * @import { Tensor } from "../source.js"
- * @import { MapInfo, TilePlace } from "./atlas-viewport.js"
+ * @import { MapInfo, TilePlace } from "../parts/viewport.js"
  */
 
 /**

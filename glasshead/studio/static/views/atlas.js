@@ -11,6 +11,7 @@ import {
 } from "../controls.js";
 import { element, fill, unique } from "../dom.js";
 import { grouped, weight } from "../numbers.js";
+import { Selection } from "../selection.js";
 import { Refused, newest } from "../source.js";
 import { AtlasMap } from "./atlas-map.js";
 import { Passage, Tokens } from "./atlas-text.js";
@@ -19,7 +20,7 @@ import { Passage, Tokens } from "./atlas-text.js";
  * @import { Context } from "../app.js"
  * @import { Options, Parameters, Progress } from "../source.js"
  * @import { Seen, Side } from "./atlas-map.js"
- * @import { MapInfo } from "./atlas-viewport.js"
+ * @import { MapInfo } from "../parts/viewport.js"
  */
 
 /**
@@ -66,6 +67,12 @@ class Atlas {
     // The weight of the last color, where one was chosen.
     this.top = Number(state.top) || null;
     this.newOpening = newest(context.signal);
+    // Where the cross-hair is.
+    this.selection = new Selection(() => this.remember());
+    this.selection.on(() => {
+      this.map.moved();
+      this.map.draw();
+    });
     /** @type {string | null} */
     this.text = null;
     this.layer = 0;
@@ -210,7 +217,7 @@ class Atlas {
       note && element("p.quiet.part", note),
       element(
         "div.layout",
-        element("div.map", this.mapFrame, this.bar),
+        element("div.map", { "data-panel": "" }, this.mapFrame, this.bar),
         passages.keys.frame,
         element("div.told", this.readout, this.legend),
         passages.queries.frame,
@@ -234,12 +241,11 @@ class Atlas {
       const name = isStored ? at : `${at} · ${layers[Number(at)].name}`;
       return /** @type {[string, string]} */ ([at, name]);
     });
-    const columns = heads[layer].map((each) => /** @type {[number, number]} */ ([each, each]));
     return [
       menu(t(isStored ? "atlas.matrix" : "atlas.layer"), rows, layer, (to) => {
         this.change(0, to, head);
       }),
-      menu(t("atlas.head"), columns, head, (to) => this.change(1, layer, to)),
+      menu(t("atlas.head"), heads[layer], head, (to) => this.change(1, layer, to)),
     ];
   }
 
@@ -275,11 +281,12 @@ class Atlas {
    * @param {AbortSignal} signal
    */
   newMap(which, signal) {
-    const { t, tokens, info, context } = this;
+    const { t, tokens, info, context, selection } = this;
     const { queries, keys } = info;
     return new AtlasMap({
       frame: this.mapFrame,
       info,
+      selection,
       signal,
       label: t("atlas.map", { queries: grouped(queries), keys: grouped(keys) }),
       describedby: this.help.id,
@@ -309,9 +316,9 @@ class Atlas {
    * @param {Record<string, string>} state
    */
   goWhere({ y, x, zoom, i: query, j: key }) {
-    const { viewport, cross } = this.map;
-    viewport.go(Number(y) || 0, Number(x) || 0, zoom ? 2 ** Number(zoom) : 0);
-    this.map.point(Number(query ?? cross.queries) || 0, Number(key ?? cross.keys) || 0);
+    const { map, info } = this;
+    map.view.go(Number(y) || 0, Number(x) || 0, zoom ? 2 ** Number(zoom) : 0);
+    map.point(Number(query ?? info.queries / 2) || 0, Number(key ?? info.keys / 4) || 0);
   }
 
   /**
@@ -429,8 +436,8 @@ class Atlas {
   /** Put into the address what is open, and where one looks unless all is seen. */
   remember() {
     const { text, layer, head, isLogarithmic, top } = this;
-    const { viewport, pinned } = this.map;
-    const { isWhole, y, x, zoom } = viewport;
+    const { isWhole, y, x, zoom } = this.map.view;
+    const { query, key } = this.selection.pinned;
     /**
      * @param {number} value
      * @param {number} digits
@@ -443,8 +450,8 @@ class Atlas {
       y: rounded(y, 2),
       x: rounded(x, 2),
       zoom: rounded(Math.log2(zoom), 4),
-      i: pinned.queries,
-      j: pinned.keys,
+      i: query,
+      j: key,
       scale: isLogarithmic ? null : "linear",
       top,
     });

@@ -1,15 +1,14 @@
 // The text above the maps, with arcs from a token to those that the open head, and others that are
 // kept beside it, look at.
-import { Arcs } from "../arcs.js";
+import { Arcs, keysOf } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
 import { button, element, fill } from "../dom.js";
-import { headsOf, listed, placeOf, toggled } from "../parts/heads.js";
+import { headsOf, listed, placeOf, toggled } from "../selection.js";
 
 /**
  * @import { ArcHead } from "../arcs.js"
  * @import { Context } from "../app.js"
- * @import { Selection } from "../selection.js"
- * @import { Head } from "../parts/heads.js"
+ * @import { Head, Selection } from "../selection.js"
  */
 
 // Of a longer text a part is seen, and the rest scrolled to.
@@ -34,7 +33,7 @@ export class HeadArcs {
     this.frame = element("div.frame", this.arcs.element);
     this.element = element(
       "section.over-text",
-      { "aria-label": t("heads.arcs") },
+      { "aria-label": t("heads.arcs"), "data-panel": "" },
       this.frame,
       this.legend,
     );
@@ -66,12 +65,10 @@ export class HeadArcs {
     const shown = weights.map((each, at) => ({ ...each, color: categories()[at] }));
     this.frame.classList.toggle("long", words.length > LONG);
     this.arcs.show(words, shown, query);
-    const keys = shown.map(({ name, color }, at) => {
-      const swatch = element("span.swatch", { "aria-hidden": "true" });
-      swatch.style.background = color;
-      return element("span.key", swatch, name, open && this.keeping(heads[at], name));
-    });
-    fill(this.legend, keys);
+    fill(
+      this.legend,
+      keysOf(shown, (at) => open && this.keeping(heads[at], shown[at].name)),
+    );
   }
 
   /**

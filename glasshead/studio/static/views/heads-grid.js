@@ -9,7 +9,7 @@ import { MapCanvas } from "../parts/map-canvas.js";
 /**
  * @import { Translate } from "../app.js"
  * @import { Look } from "../map.js"
- * @import { Head } from "../parts/heads.js"
+ * @import { Head } from "../selection.js"
  * @import { Tensor } from "../source.js"
  */
 

@@ -1,5 +1,5 @@
 // The map of one head, with tokens in the margins, numbers along the axes, and a cross-hair.
-import { element, fill, moveOf } from "../dom.js";
+import { element, fill, leadsToCells, letterScale } from "../dom.js";
 import { markNode, svgNode, textWidth } from "../marks.js";
 import { drawMap } from "../map.js";
 import { grouped, range, ticks, within } from "../numbers.js";
@@ -80,32 +80,30 @@ export class HeadMap {
     };
     this.element = element("div.map", this.margins, this.canvas, Object.values(this.cross));
     const resized = () => {
-      const isNew = ![0, this.layout?.given].includes(this.element.clientWidth);
+      const isNew = ![0, this.layout?.given].includes(this.element.clientWidth / letterScale());
       if (this.whole && isNew) this.show(this.whole, this.look);
     };
     new ResizeObserver(resized).observe(this.element);
   }
 
   makeCanvas() {
-    const { selection } = this;
+    const { selection, words } = this;
+    const listeners = leadsToCells({
+      size: () => [words.length, words.length],
+      at: () => [selection.query, selection.key],
+      page: PAGE,
+      go: (query, key, isKept) => this.turn({ query, key }, isKept),
+    });
     return element("canvas", {
       tabindex: "0",
       role: "application",
       "aria-label": this.t("heads.map"),
       "aria-describedby": "heads-readout",
-      onkeydown: (event) => {
-        const move = moveOf(event, PAGE);
-        if (!move) return;
-        event.preventDefault();
-        this.turn(selection.query + move[0], selection.key + move[1], true);
-      },
-      onpointermove: (event) => {
-        if (!this.held) this.point(event, false);
-      },
+      ...listeners,
       onpointerleave: () => selection.leave(),
       onclick: (event) => {
         this.held = !this.held;
-        this.point(event, true);
+        listeners.onclick(event);
       },
     });
   }
@@ -121,8 +119,11 @@ export class HeadMap {
     const { left, top, side, cell, width, height } = this.layout;
     put(this.canvas, left, top, side, side);
     this.canvas.dataset.cell = String(cell);
-    this.element.style.height = `${height}px`;
-    fill(this.margins, svgNode("svg", { width, height }, ...this.marks().map(markNode)));
+    const large = letterScale();
+    this.element.style.height = `${height * large}px`;
+    const size = { width: width * large, height: height * large };
+    const frame = { ...size, viewBox: `0 0 ${width} ${height}` };
+    fill(this.margins, svgNode("svg", frame, ...this.marks().map(markNode)));
     this.color(look);
     this.placeCross();
   }
@@ -139,9 +140,11 @@ export class HeadMap {
    * @returns {Layout}
    */
   measured() {
-    const given = this.element.clientWidth;
+    const large = letterScale();
+    const given = this.element.clientWidth / large;
     const isNarrow = given < NARROW;
-    const fine = devicePixelRatio;
+    const fine = devicePixelRatio * large;
+    const seen = innerHeight / large;
     const count = this.words.length;
     const longest = Math.max(...this.words.map((word) => [...word].length));
     const letters = Math.min(isNarrow ? 8 : 12, longest);
@@ -153,11 +156,11 @@ export class HeadMap {
     const top = Math.max(left, 80, ...titles.map((width) => width + 2 * GAP));
     const strip = isNarrow ? 18 : 32;
     const strips = 2 * (strip + GAP);
-    const above = this.element.getBoundingClientRect().top + scrollY + top;
-    const remains = innerHeight - above - strip - GAP - BELOW;
+    const above = (this.element.getBoundingClientRect().top + scrollY) / large + top;
+    const remains = seen - above - strip - GAP - BELOW;
     // A map that begins below the first screen has most of a screen of its own.
     const fits = remains >= SMALLEST_ROOM;
-    const screen = fits ? remains : Math.max(SMALLEST_ROOM, innerHeight - ELSEWHERE);
+    const screen = fits ? remains : Math.max(SMALLEST_ROOM, seen - ELSEWHERE);
     const room = Math.min(given - left - strips, screen);
     const whole = Math.min(Math.floor((room * fine) / count), LARGEST_CELL * fine);
     const pooled = whole < 1;
@@ -308,23 +311,14 @@ export class HeadMap {
     cross.cell.classList.toggle("held", this.held);
   }
 
-  /** @param {MouseEvent} event @param {boolean} pins */
-  point(event, pins) {
-    const { cell } = this.layout;
-    this.turn(Math.floor(event.offsetY / cell), Math.floor(event.offsetX / cell), pins);
-  }
-
   /**
-   * Move the cross-hair to the nearest cell there is.
-   * @param {number} row
-   * @param {number} column
+   * Move the cross-hair.
+   * @param {{query: number, key: number}} place
    * @param {boolean} pins  Whether it stays there
    */
-  turn(row, column, pins) {
-    const { length } = this.words;
-    const place = { query: within(row, length), key: within(column, length) };
+  turn(place, pins) {
     if (pins) this.selection.pin(place);
-    else this.selection.point(place);
+    else if (!this.held) this.selection.point(place);
     // What is held is framed otherwise.
     this.placeCross();
   }
@@ -343,10 +337,7 @@ function crossPart(name) {
  * @param {number} height
  */
 function put(part, left, top, width, height) {
-  Object.assign(part.style, {
-    left: `${left}px`,
-    top: `${top}px`,
-    width: `${width}px`,
-    height: `${height}px`,
-  });
+  for (const [side, pixels] of Object.entries({ left, top, width, height })) {
+    part.style.setProperty(side, `${pixels * letterScale()}px`);
+  }
 }

@@ -3,18 +3,18 @@ import { scale } from "../colors.js";
 import { divergingGradient, signed } from "../diverging.js";
 import { element, fill, headingCell, table } from "../dom.js";
 import { decimal, grouped, weight } from "../numbers.js";
+import { html, render } from "../parts/html.js";
+import { pointing } from "../selection.js";
 import { HeadMap } from "./heads-map.js";
 
 /**
  * @import { Translate } from "../app.js"
- * @import { Children } from "../dom.js"
  * @import { Look } from "../map.js"
  * @import { Selection } from "../selection.js"
  * @import { Summary } from "./heads-grid.js"
  * @import { WholeHead } from "./heads-map.js"
  */
 
-const ROWS = ["query", "key", "weight", "rank", "entropy", "distance", "received"];
 /** @type {Record<string, string>} */
 const UNITS = { entropy: "heads.nats", distance: "heads.tokens" };
 // The weakest weight that a logarithmic scale shows, as a share of the largest.
@@ -36,26 +36,22 @@ export class OneHead {
     this.whole = null;
     /** @type {Look} */
     this.look = null;
-    // The head and its role, and the ends of its colors.
-    this.name = "";
-    /** @type {string[]} */
-    this.ends = [];
     // The query by whose weights the text is shaded.
     /** @type {number} */
     this.shadedQuery = null;
     this.map = new HeadMap(summary.tokens, t, selection);
     this.title = element("h2");
     this.key = element("p.key");
-    this.cells = cellsOf(ROWS, (row) => element("td", { "data-row": row }));
-    const roles = Object.keys(summary.scores);
-    this.scoreCells = cellsOf(roles, (role) => element("td.score", { "data-score": role }));
-    this.roles = this.roleTable();
+    this.numbers = element("tbody");
+    this.roles = element("div");
     this.tokens = summary.running.map((word, at) => element("span", { "data-at": at }, word));
+    const look = { "aria-live": "polite", "aria-label": t("heads.readout") };
+    const readout = element("table.readout", { id: "heads-readout", ...look }, this.numbers);
     this.element = element(
       "section.one",
       { "aria-label": t("heads.open") },
       element("div.head", this.title, this.key),
-      element("div.map-and-numbers", this.map.element, this.readout()),
+      element("div.map-and-numbers", this.map.element, readout),
       hasSteps && element("p", openInSteps(t)),
       why,
       // Of a difference, no query looks at anything.
@@ -64,52 +60,39 @@ export class OneHead {
         : [
             element("h2", t("heads.text")),
             element("p.quiet.on-page", t("heads.text_told")),
-            this.text(),
+            // Each token can be made the query.
+            element("p.tokens", pointing(selection), this.tokens),
           ],
     );
   }
 
-  readout() {
-    const { t, cells } = this;
-    const rows = ROWS.map((row) => {
-      const unit = UNITS[row] && ` ${t(UNITS[row])}`;
-      return element("tr", headingCell("row", t(`heads.${row}`), unit), cells[row]);
-    });
-    return element(
-      "table.readout",
-      { id: "heads-readout", "aria-live": "polite", "aria-label": t("heads.readout") },
-      element("tbody", rows),
-    );
-  }
-
-  /** The text, in which each token can be made the query. */
-  text() {
-    /** @param {Event} event */
-    const turn = ({ target, type }) => {
-      const { at } = /** @type {HTMLElement} */ (target).dataset;
-      const place = { query: Number(at) };
-      if (at && type === "click") this.selection.pin(place);
-      else if (at) this.selection.point(place);
-    };
-    const onpointerleave = () => this.selection.leave();
-    return element("p.tokens", { onpointermove: turn, onclick: turn, onpointerleave }, this.tokens);
-  }
-
-  roleTable() {
+  /**
+   * Show how a head scores in each role.
+   * @param {number} layer
+   * @param {number} head
+   */
+  tellRoles(layer, head) {
     const { t, summary } = this;
-    const all = summary.roles.flat();
-    const names = ["heads.role", "heads.score", "heads.having"];
-    const rows = Object.entries(this.scoreCells).map(([role, cell]) => {
+    const { scores, roles, differs } = summary;
+    const rows = Object.keys(scores).map((role) => {
+      const score = scores[role][layer][head];
+      const look = { "data-score": role, "data-value": score ?? "" };
+      const cell = element("td.score", look, differs ? signed(score, 3) : decimal(score, 3));
+      cell.style.setProperty("--share", String(Math.abs(score ?? 0)));
       const meaning = element("small", t(`heads.means.${role}`));
-      const count = all.filter((one) => one === role).length;
+      const count = roles.flat().filter((one) => one === role).length;
       return [
         headingCell("row", t(`heads.role.${role}`), meaning),
         cell,
         element("td.right", { "data-role": role }, count),
       ];
     });
+    const names = ["heads.role", "heads.score", "heads.having"];
     const headings = names.map((name) => headingCell("col", t(name)));
-    return table("table", t("heads.roles"), headings, rows);
+    const made = table("table", t("heads.roles"), headings, rows);
+    const own = Object.keys(scores).indexOf(roles[layer][head]);
+    made.querySelectorAll("tbody tr")[own]?.classList.add("here");
+    fill(this.roles, made);
   }
 
   /**
@@ -122,7 +105,6 @@ export class OneHead {
     const { t, summary } = this;
     const ownRole = summary.roles[layer][head];
     const role = ownRole && t(`heads.role.${ownRole}`);
-    this.name = [t("heads.named", { layer, head }), role].filter(Boolean).join(" · ");
     this.whole = whole;
     fill(
       this.title,
@@ -130,13 +112,7 @@ export class OneHead {
       role && element("span.tag", role),
       element("code", summary.layers[layer]),
     );
-    for (const [each, cell] of Object.entries(this.scoreCells)) {
-      const score = summary.scores[each][layer][head];
-      cell.dataset.value = String(score ?? "");
-      fill(cell, summary.differs ? signed(score, 3) : decimal(score, 3));
-      cell.style.setProperty("--share", String(Math.abs(score ?? 0)));
-      cell.parentElement.classList.toggle("here", each === ownRole);
-    }
+    this.tellRoles(layer, head);
     this.recolor(look);
   }
 
@@ -149,14 +125,14 @@ export class OneHead {
     this.look = look;
     const { largest, layout } = this.map;
     const least = look.logarithmic ? weight(largest * FLOOR) : "0";
-    this.ends = look.diverging ? [signed(-largest), signed(largest)] : [least, decimal(largest)];
+    const ends = look.diverging ? [signed(-largest), signed(largest)] : [least, decimal(largest)];
     const ramp = element("span.ramp", { "aria-hidden": "true" });
     if (look.diverging) ramp.style.background = divergingGradient();
     fill(
       this.key,
-      element("span", this.ends[0]),
+      element("span", ends[0]),
       ramp,
-      element("span", { "data-value": largest }, this.ends[1]),
+      element("span", { "data-value": largest }, ends[1]),
       element("span.hidden", this.t("shell.hidden")),
       layout.pooled ? element("span", this.t("heads.pooled")) : null,
     );
@@ -173,17 +149,34 @@ export class OneHead {
 
   /** Tell the numbers where the cross-hair stands, and shade the text. */
   tell() {
-    const { whole, summary } = this;
+    const { t, whole, summary } = this;
     const { query, key } = this.selection;
     const { length } = summary.tokens;
     const row = whole.values.subarray(query * length, (query + 1) * length);
-    this.tellToken("query", query);
-    this.tellToken("key", key);
-    this.tellNumber("weight", row[key], this.written(row[key], weight));
-    this.tellRank(row, row[key]);
-    this.tellNumber("entropy", whole.entropy[query]);
-    this.tellNumber("distance", whole.distance[query]);
-    this.tellNumber("received", whole.received[key]);
+    /** @param {number} at */
+    const named = (at) => html`<b>${summary.tokens[at]}</b><span class="at">${grouped(at)}</span>`;
+    /** @param {number} value @param {(value: number) => string} format  Of what is no difference */
+    const number = (value, format = decimal) => {
+      return [value, summary.differs ? signed(value) : format(value)];
+    };
+    /** @type {Record<string, any[]>} */
+    const numbers = {
+      query: [query, named(query)],
+      key: [key, named(key)],
+      weight: number(row[key], weight),
+      rank: summary.differs ? ["", "–"] : this.rank(row, row[key]),
+      entropy: number(whole.entropy[query]),
+      distance: number(whole.distance[query]),
+      received: number(whole.received[key]),
+    };
+    const rows = Object.entries(numbers).map(([name, [value, text]]) => {
+      const unit = UNITS[name] && ` ${t(UNITS[name])}`;
+      return html`<tr>
+        <th scope="row">${t(`heads.${name}`)}${unit}</th>
+        <td data-row=${name} data-value=${value}>${text}</td>
+      </tr>`;
+    });
+    render(rows, this.numbers);
     if (this.shadedQuery !== query) this.shade(row);
     this.shadedQuery = query;
     this.tokens.forEach((token, at) => {
@@ -193,45 +186,15 @@ export class OneHead {
   }
 
   /**
-   * @param {string} name
-   * @param {number} at
-   */
-  tellToken(name, at) {
-    const token = element("b", this.summary.tokens[at]);
-    this.tellNumber(name, at, [token, element("span.at", grouped(at))]);
-  }
-
-  /**
-   * @param {string} name
-   * @param {number | string} value
-   * @param {Children} text
-   */
-  tellNumber(name, value, text = this.written(/** @type {number} */ (value), decimal)) {
-    fill(this.cells[name], text);
-    this.cells[name].dataset.value = String(value);
-  }
-
-  /**
-   * @param {number} value
-   * @param {(value: number) => string} format  Of what is no difference
-   */
-  written(value, format) {
-    return this.summary.differs ? signed(value) : format(value);
-  }
-
-  /**
-   * Tell which place a weight has among those of its row that are above 0.
+   * The place of a weight among those of its row that are above 0.
    * @param {Float32Array} row
    * @param {number} own
    */
-  tellRank(row, own) {
-    if (!(own > 0) || this.summary.differs) {
-      this.tellNumber("rank", "", "–");
-      return;
-    }
+  rank(row, own) {
+    if (!(own > 0)) return ["", "–"];
     const rank = 1 + countAbove(row, own);
     const places = { rank: grouped(rank), count: grouped(countAbove(row, 0)) };
-    this.tellNumber("rank", rank, this.t("heads.of", places));
+    return [rank, this.t("heads.of", places)];
   }
 
   /** @param {Float32Array} row  The weights of the query */
@@ -252,16 +215,6 @@ export class OneHead {
  */
 function openInSteps(t) {
   return element("a.steps-link", { href: "#steps" }, t("cell.open"));
-}
-
-/**
- * @template {HTMLElement} Cell
- * @param {string[]} names
- * @param {(name: string) => Cell} make
- * @returns {Record<string, Cell>}
- */
-function cellsOf(names, make) {
-  return Object.fromEntries(names.map((name) => [name, make(name)]));
 }
 
 /**

@@ -2,7 +2,8 @@
 import { choice, menu, progress } from "../controls.js";
 import { button, element, fill } from "../dom.js";
 import { decimal } from "../numbers.js";
-import { placeOf } from "../parts/heads.js";
+import { placeOf } from "../selection.js";
+import { html, render } from "../parts/html.js";
 import { Refused } from "../source.js";
 import { roleColor } from "./heads-grid.js";
 
@@ -10,7 +11,7 @@ import { roleColor } from "./heads-grid.js";
  * @import { Context } from "../app.js"
  * @import { Options, Progress } from "../source.js"
  * @import { Summary } from "./heads-grid.js"
- * @import { Head } from "../parts/heads.js"
+ * @import { Head } from "../selection.js"
  */
 
 /**
@@ -133,22 +134,25 @@ export class RoleBar {
 
   showChips() {
     const { t } = this.context;
-    const all = this.summary.roles.flat().map((role) => role ?? NONE);
-    const names = [...Object.keys(this.summary.scores), NONE];
-    const chips = names.map((role) => {
+    const { chosen, summary } = this;
+    const all = summary.roles.flat().map((role) => role ?? NONE);
+    const chips = [...Object.keys(summary.scores), NONE].map((role) => {
       const count = all.filter((one) => one === role).length;
-      const isOn = this.chosen.includes(role);
-      const swatch = element("span.swatch", { "aria-hidden": "true" });
-      const name = [swatch, t(`heads.role.${role}`), " ", element("b", count)];
-      const chip = button(name, () => this.toggle(role));
-      chip.style.setProperty("--role", roleColor(this.summary, role));
-      chip.className = "chip";
-      chip.dataset.role = role;
-      chip.ariaPressed = String(isOn);
-      chip.disabled = !count && !isOn;
-      return chip;
+      const isOn = chosen.includes(role);
+      return html`<button
+        key=${role}
+        class="chip"
+        type="button"
+        style=${`--role: ${roleColor(summary, role)}`}
+        data-role=${role}
+        aria-pressed=${String(isOn)}
+        disabled=${!count && !isOn}
+        onClick=${() => this.toggle(role)}
+      >
+        <span class="swatch" aria-hidden="true" />${t(`heads.role.${role}`)}${" "}<b>${count}</b>
+      </button>`;
     });
-    fill(this.chips, chips);
+    render(chips, this.chips);
   }
 
   /** @param {string} role */
@@ -156,9 +160,7 @@ export class RoleBar {
     const others = this.chosen.filter((each) => each !== role);
     const chosen = others.length < this.chosen.length ? others : [...others, role];
     this.context.remember({ role: chosen.join(",") || null });
-    for (const chip of this.chips.querySelectorAll("button")) {
-      chip.ariaPressed = String(chosen.includes(chip.dataset.role));
-    }
+    this.showChips();
     this.arranged();
   }
 

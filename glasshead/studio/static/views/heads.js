@@ -20,7 +20,7 @@ import { Why } from "./heads-why.js";
  * @import { Options, Progress, Tensor } from "../source.js"
  * @import { Side } from "./heads-compare.js"
  * @import { Summary } from "./heads-grid.js"
- * @import { Head } from "../parts/heads.js"
+ * @import { Head } from "../selection.js"
  */
 
 // Heads of a layer whose small maps need much of the width.
@@ -194,14 +194,15 @@ class Heads {
     roles.show(summary, compare.modelShown(this.text));
     const scores = element(
       "section.roles.on-page",
+      { "data-panel": "" },
       element("h2", t("heads.roles")),
       element("p.quiet", t("heads.roles_told")),
       this.one.roles,
     );
     const under = element("p.quiet.under.on-page", t("heads.under"));
     const howArcs = element("p.quiet.on-page", t("heads.arcs_told"));
-    const all = element("div.all", roles.element, this.grid, under, howArcs);
-    const one = element("div.open", compare.thumbs, this.one.element);
+    const all = element("div.all", { "data-panel": "" }, roles.element, this.grid, under, howArcs);
+    const one = element("div.open", { "data-panel": "" }, compare.thumbs, this.one.element);
     const beside = element("div.beside", this.arcs.element, all, one, scores);
     // A grid of many heads has half of the width.
     beside.classList.toggle("many", Math.max(...summary.heads) > MANY);

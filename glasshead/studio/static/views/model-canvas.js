@@ -1,18 +1,16 @@
 // The canvas of the whole model: moved by pointer, wheel and keys; a button stands on the head that
 // is selected, so that the keyboard and screen readers reach each.
-import { paperColor } from "../colors.js";
 import { zoomButtons } from "../controls.js";
-import { element, moveOf } from "../dom.js";
+import { element, letterScale, moveOf } from "../dom.js";
 import { finer } from "../marks.js";
 import { within } from "../numbers.js";
-import { panZoom } from "../parts/pan-zoom.js";
-import { Viewport } from "./atlas-viewport.js";
+import { headAt as headOf } from "../selection.js";
+import { Viewport } from "../parts/viewport.js";
+import { ZoomPane } from "../parts/zoom-pane.js";
 import { ROW, SHOWS_MAP, cornerOf, headAt, marksOf, sizeOf, tokenAt } from "./model-scene.js";
 
 /**
  * @import { Translate } from "../app.js"
- * @import { Mark } from "../marks.js"
- * @import { Point } from "../parts/pan-zoom.js"
  * @import { Scene } from "./model-scene.js"
  */
 
@@ -30,54 +28,34 @@ const ZOOM_STEP = 1.5;
 const GLIDE = 260;
 // The head that is opened fills so much of the canvas.
 const OPENED = 0.42;
-const MOST_FINE = 2;
 // A head may be eight times as large as a token of an atlas.
 const LEVELS = { levels: 1, finest: -3, coarse: 1, ready: true, tops: [1], floor: 0, most: 1 };
 
-export class ModelCanvas {
+export class ModelCanvas extends ZoomPane {
   /**
    * @param {Translate} t
    * @param {Heard} heard
    * @param {AbortSignal} signal
    */
   constructor(t, heard, signal) {
+    const view = new Viewport({ ...sizeOf([1], 1), ...LEVELS });
+    super(
+      element("canvas", { "aria-hidden": "true", ondblclick: () => this.open() }),
+      view,
+      signal,
+    );
     this.heard = heard;
-    this.signal = signal;
     /** @type {Scene} */
     this.scene = null;
-    this.view = new Viewport({ ...sizeOf([1], 1), ...LEVELS });
-    /** @type {number | null} */
-    this.drawing = null;
-    /** @type {Record<string, string>} */
-    this.inks = {};
-    this.canvas = element("canvas", { "aria-hidden": "true" });
     finer.set(this.canvas, () => marksOf(this.scene, this.view));
-    this.pen = this.canvas.getContext("2d", { alpha: false });
-    const onkeydown = (/** @type {KeyboardEvent} */ event) => this.key(event);
     this.node = element("button.node", {
       type: "button",
-      onkeydown,
+      onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event),
       onclick: () => this.open(),
       "aria-describedby": "model-help",
     });
     this.zooming = zoomButtons(t, (factor) => this.zoom(factor), ZOOM_STEP);
     this.element = element("div.whole", this.canvas, this.node);
-    this.listen();
-  }
-
-  listen() {
-    const { canvas, signal } = this;
-    const moves = {
-      view: () => this.view,
-      origin: () => ({ left: 0, top: ROW }),
-      changed: () => this.changed(),
-      clicked: (/** @type {Point} */ point) => this.clicked(point),
-    };
-    panZoom(canvas, moves, signal);
-    canvas.addEventListener("dblclick", () => this.open(), { signal });
-    const observer = new ResizeObserver(() => this.resize());
-    observer.observe(this.element);
-    signal.addEventListener("abort", () => observer.disconnect());
   }
 
   /**
@@ -90,37 +68,32 @@ export class ModelCanvas {
     this.node.ariaLabel = name;
     this.inks = {};
     if (isNew) this.resize();
-    this.changed(false);
+    this.renewed();
   }
 
-  resize() {
-    const { view, canvas, element: frame } = this;
-    const { clientWidth: width, clientHeight: height } = frame;
-    if (!width || !height) return;
-    const { isWhole } = view;
-    if (this.scene) {
-      const size = sizeOf(this.scene.counts, width / (height - ROW));
-      this.scene.column = size.column;
+  fit() {
+    const { view, scene } = this;
+    const { width, height } = this.size;
+    if (scene) {
+      const size = sizeOf(scene.counts, width / (height - ROW));
+      scene.column = size.column;
       view.info = { ...size, ...LEVELS };
     }
-    const fine = Math.min(devicePixelRatio, MOST_FINE);
-    canvas.width = Math.round(width * fine);
-    canvas.height = Math.round(height * fine);
-    this.pen.setTransform(fine, 0, 0, fine, 0, 0);
-    Object.assign(view, { width, height: height - ROW });
-    view.go(view.y, view.x, isWhole ? 0 : view.zoom);
-    this.changed(false);
+    return { left: 0, top: ROW, bottom: 0 };
   }
 
-  /** Another part is seen, or other numbers. @param {boolean} moved */
-  changed(moved = true) {
+  changed() {
+    if (this.scene) this.heard.moved();
+    this.renewed();
+  }
+
+  renewed() {
     const { view, scene } = this;
     if (!scene) return;
     if (view.zoom >= SHOWS_MAP) {
       const wanted = this.seen().filter((at) => !scene.maps.has(at));
       if (wanted.length) this.heard.wanted(wanted);
     }
-    if (moved) this.heard.moved();
     this.draw();
   }
 
@@ -140,15 +113,9 @@ export class ModelCanvas {
     return found;
   }
 
-  /** The layer and the number of the head that is selected. @returns {[number, number]} */
+  /** The head that is selected. */
   get place() {
-    let { head } = this.scene;
-    let layer = 0;
-    while (head >= this.scene.counts[layer]) {
-      head -= this.scene.counts[layer];
-      layer += 1;
-    }
-    return [layer, head];
+    return headOf(this.scene.counts, this.scene.head);
   }
 
   /** The left upper corner of the head that is selected. */
@@ -156,72 +123,32 @@ export class ModelCanvas {
     return cornerOf(this.scene.column, ...this.place);
   }
 
-  /** Draw with the next frame of the screen. */
-  draw() {
-    this.drawing ??= requestAnimationFrame(() => {
-      this.drawing = null;
-      if (this.signal.aborted || !this.scene) return;
-      const { pen, view } = this;
-      pen.fillStyle = this.ink("paper");
-      pen.fillRect(0, 0, view.width, view.height + ROW);
-      pen.imageSmoothingEnabled = false;
-      for (const mark of marksOf(this.scene, view)) this.drawMark(mark);
-      const { x, y } = this.corner;
-      const { style } = this.node;
-      style.width = style.height = `${view.zoom}px`;
-      style.transform = `translate(${view.left(x)}px, ${view.top(y) + ROW}px)`;
-      this.element.dataset.zoom = String(view.zoom);
-    });
+  get focus() {
+    const { x, y } = this.corner;
+    return { x: x + 0.5, y: y + 0.5 };
   }
 
-  /** @param {string} name */
-  ink(name) {
-    return (this.inks[name] ??= paperColor(name) || name);
-  }
-
-  /** @param {Mark} mark */
-  drawMark({ x, y, width, height, fill: color, opacity, ...rest }) {
-    const { pen } = this;
-    if (rest.image) pen.drawImage(rest.image, x, y, Number(width), height);
-    else if (rest.text !== undefined) this.drawText({ x, y, fill: color, ...rest });
-    else if (rest.d === undefined) {
-      pen.fillStyle = this.ink(color);
-      pen.fillRect(x, y, Number(width), height);
-    } else {
-      const path = new Path2D(rest.d);
-      pen.globalAlpha = Number(opacity ?? 1);
-      pen.strokeStyle = this.ink(rest.stroke);
-      pen.lineWidth = Number(width ?? 1);
-      if (color) {
-        pen.fillStyle = this.ink(color);
-        pen.fill(path);
-      }
-      pen.stroke(path);
-      pen.globalAlpha = 1;
-    }
-  }
-
-  /** @param {Mark} mark */
-  drawText({ x, y, text, size, anchor, weight = 400, fill: color, rotate }) {
-    const { pen } = this;
-    pen.fillStyle = this.ink(color);
-    pen.font = `${weight} ${size}px ${this.ink("plain")}`;
-    pen.textAlign = anchor === "middle" ? "center" : anchor === "end" ? "right" : "left";
-    if (!rotate) {
-      pen.fillText(String(text), x, y);
-      return;
-    }
-    pen.save();
-    pen.translate(x, y);
-    pen.rotate((rotate * Math.PI) / 180);
-    pen.fillText(String(text), 0, 0);
-    pen.restore();
-  }
-
-  /** @param {Point} point */
-  clicked({ left, top }) {
-    const { scene, view } = this;
+  paint() {
+    const { pen, view, scene } = this;
     if (!scene) return;
+    pen.fillStyle = this.ink("paper");
+    pen.fillRect(0, 0, view.width, view.height + ROW);
+    pen.imageSmoothingEnabled = false;
+    for (const mark of marksOf(scene, view)) this.drawMark(mark);
+    const { x, y } = this.corner;
+    const [side, left, top] = [view.zoom, view.left(x), view.top(y) + ROW].map((each) => {
+      return `${each * letterScale()}px`;
+    });
+    const { style } = this.node;
+    style.width = style.height = side;
+    style.transform = `translate(${left}, ${top})`;
+    this.element.dataset.zoom = String(view.zoom);
+  }
+
+  clicked() {
+    const { scene, view, at } = this;
+    if (!scene) return;
+    const { left, top } = at;
     const token = tokenAt(scene, view, { left, top: top + ROW });
     const found = headAt(scene, view.key(left), view.query(top));
     if (token !== null) this.heard.asked(token);
@@ -258,18 +185,6 @@ export class ModelCanvas {
     this.changed();
   }
 
-  /** Zoom at the head that is selected; by 0, until all is seen. @param {number} factor */
-  zoom(factor) {
-    const { view } = this;
-    const { x, y } = this.corner;
-    view.zoomBy(
-      factor,
-      within(view.left(x + 0.5), view.width),
-      within(view.top(y + 0.5), view.height),
-    );
-    this.changed();
-  }
-
   /** Go near the head that is selected, or back where it is near. */
   open() {
     const { view } = this;
@@ -278,7 +193,7 @@ export class ModelCanvas {
       this.zoom(0);
       return;
     }
-    const { x, y } = this.corner;
+    const { x, y } = this.focus;
     const from = { y: view.y, x: view.x, zoom: view.zoom };
     const start = performance.now();
     const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -288,8 +203,9 @@ export class ModelCanvas {
       const zoom = from.zoom * (near / from.zoom) ** part;
       // Places move as their distance to the end, in pixels, shrinks.
       const rest = part === 1 ? 0 : ((1 - part) * from.zoom) / zoom;
-      view.go(y + 0.5 + (from.y - y - 0.5) * rest, x + 0.5 + (from.x - x - 0.5) * rest, zoom);
-      this.changed(part === 1);
+      view.go(y + (from.y - y) * rest, x + (from.x - x) * rest, zoom);
+      if (part === 1) this.changed();
+      else this.renewed();
       if (part < 1) requestAnimationFrame(glide);
     };
     glide();

@@ -1,10 +1,11 @@
 // The whole model as marks: tokens above, heads in columns of layers, the residual stream below.
 import { faint, ramp, scale } from "../colors.js";
+import { tokenName } from "../dom.js";
 import { range } from "../numbers.js";
 
 /**
  * @import { Mark } from "../marks.js"
- * @import { Viewport } from "./atlas-viewport.js"
+ * @import { Viewport } from "../parts/viewport.js"
  */
 
 /**
@@ -307,7 +308,7 @@ class Drawing {
         x: x + 3,
         y: NAMES - 8,
         rotate: -50,
-        text: shortened(words[at].trim()),
+        text: shortened(tokenName(words[at])),
       });
     }
   }
@@ -325,7 +326,7 @@ function circle(x, y, radius) {
 
 /** @param {string} word */
 function shortened(word) {
-  return word.length > 11 ? `${word.slice(0, 10)}…` : word || "␣";
+  return word.length > 11 ? `${word.slice(0, 10)}…` : word;
 }
 
 /**

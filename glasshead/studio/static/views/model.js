@@ -4,13 +4,14 @@ import { categories, paint, scale } from "../colors.js";
 import { button, element, fill, headingCell, table } from "../dom.js";
 import { drawMap } from "../map.js";
 import { decimal, range, weight, within } from "../numbers.js";
-import { Selection } from "../selection.js";
+import { headAt, numberOf, Selection } from "../selection.js";
 import { newest } from "../source.js";
 import { TypedText } from "../typed-text.js";
 import { ModelCanvas } from "./model-canvas.js";
 
 /**
  * @import { Context } from "../app.js"
+ * @import { Head } from "../selection.js"
  * @import { Tensor } from "../source.js"
  * @import { Scene } from "./model-scene.js"
  */
@@ -49,6 +50,8 @@ class Model {
     this.told = null;
     /** @type {Tensor} */
     this.writes = null;
+    /** @type {Head} */
+    this.place = null;
     /** @type {Scene} */
     this.scene = null;
     // A key is one of those that the query reads from.
@@ -70,7 +73,7 @@ class Model {
       if (this.selection.query === this.scene.query) this.show();
       else this.ask();
     });
-    this.one = element("aside");
+    this.one = element("aside", { "data-panel": "" });
     this.legend = element("p.legend");
     this.note = element("p.quiet");
     this.table = element("div");
@@ -88,13 +91,14 @@ class Model {
         "div.stage",
         element(
           "div",
+          { "data-panel": "" },
           this.canvas.element,
           element("div.under", this.legend, this.canvas.zooming),
           this.note,
           help,
         ),
         this.one,
-        element("div.sentence", this.arcs.element),
+        element("div.sentence", { "data-panel": "" }, this.arcs.element),
       ),
       element("details", element("summary", t("model.as_table")), this.table),
     );
@@ -149,11 +153,6 @@ class Model {
     this.coming.clear();
   }
 
-  /** The number of a head over all layers. @param {number} layer @param {number} head */
-  numberOf(layer, head) {
-    return this.told.heads.slice(0, layer).reduce((sum, each) => sum + each, 0) + head;
-  }
-
   /**
    * @param {number} layer
    * @param {number} head
@@ -177,7 +176,7 @@ class Model {
   async openHead(signal) {
     const { t, told, state, place } = this;
     const [layer, head] = place;
-    const { values } = await this.mapOf(layer, head, signal);
+    const { values } = await this.mapOf(place, signal);
     if (signal.aborted) return;
     const { length } = told.tokens;
     const name = t("heads.named", { layer, head });
@@ -188,12 +187,8 @@ class Model {
     await this.ask();
   }
 
-  /**
-   * @param {number} layer
-   * @param {number} head
-   * @param {AbortSignal} signal
-   */
-  mapOf(layer, head, signal) {
+  /** @param {Head} head @param {AbortSignal} signal */
+  mapOf([layer, head], signal) {
     const params = { text: this.text.text, layer, head };
     return this.context.source.numbers("model/map", params, { signal });
   }
@@ -227,7 +222,7 @@ class Model {
     const { scene, place, t, told } = this;
     const [layer, head] = place;
     if (!scene.norms.length) return;
-    scene.head = this.numberOf(layer, head);
+    scene.head = numberOf(told.heads, place);
     scene.key = this.selection.key ?? null;
     const name = t("heads.named", { layer, head });
     const norm = decimal(scene.norms[scene.head]);
@@ -246,7 +241,7 @@ class Model {
     const { x, y, zoom } = this.state;
     if (![x, y, zoom].every((each) => Number.isFinite(Number.parseFloat(each)))) return;
     this.canvas.view.go(Number(y), Number(x), Number(zoom));
-    this.canvas.changed(false);
+    this.canvas.renewed();
   }
 
   /** @param {Context["remember"]} remember */
@@ -372,13 +367,8 @@ class Model {
     const wanted = heads.filter((at) => !coming.has(at));
     for (const at of wanted) coming.add(at);
     for (const at of wanted) {
-      let [layer, head] = [0, at];
-      while (head >= told.heads[layer]) {
-        head -= told.heads[layer];
-        layer += 1;
-      }
       try {
-        const { values } = await this.mapOf(layer, head, signal);
+        const { values } = await this.mapOf(headAt(told.heads, at), signal);
         const canvas = element("canvas");
         drawMap(canvas, values, told.tokens.length, { logarithmic: false, skip: 0 }, MAP_SIDE);
         scene.maps.set(at, canvas);

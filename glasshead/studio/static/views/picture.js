@@ -1,8 +1,10 @@
 // The view "picture": where the heads of a vision model look in a picture, from a patch or a token.
 import { scale } from "../colors.js";
 import { menu } from "../controls.js";
-import { element, fill, headingCell, moveOf, table, unique } from "../dom.js";
+import { element, fill, headingCell, leadsToCells, table, unique } from "../dom.js";
 import { decimal, grouped, range, weight, within } from "../numbers.js";
+import { headAt, numberOf } from "../selection.js";
+import { walk } from "../parts/walk.js";
 import { Refused, newest } from "../source.js";
 
 /**
@@ -52,15 +54,23 @@ class Picture {
       tabindex: 0,
       role: "application",
       "aria-label": t("picture.canvas"),
-      onclick: (/** @type {MouseEvent} */ event) => this.clicked(event),
-      onkeydown: (/** @type {KeyboardEvent} */ event) => this.walk(event),
+      ...leadsToCells({
+        size: () => this.told.grid,
+        at: () => this.patchOf(this.query),
+        go: (row, column, isKept) => {
+          if (isKept) this.ask(this.told.first + row * this.told.grid[1] + column);
+        },
+      }),
     });
     this.controls = element("div.controls");
     this.name = element("h2");
     this.summary = element("p", { role: "status" });
     this.bars = element("div.bars", { "aria-hidden": "true" });
     this.grid = element("div.all", {
-      onkeydown: (/** @type {KeyboardEvent} */ event) => this.walkHeads(event),
+      "data-panel": "",
+      // Whoever goes from head to head sees each.
+      onkeydown: (/** @type {any} */ event) => walk(event),
+      onfocusin: (/** @type {any} */ { target }) => this.show(this.buttons.indexOf(target)),
     });
     this.table = element("div");
     /** @type {HTMLButtonElement[]} */
@@ -78,7 +88,7 @@ class Picture {
       this.refusal,
       element(
         "div.beside",
-        element("section.photo", this.controls, this.canvas),
+        element("section.photo", { "data-panel": "" }, this.controls, this.canvas),
         element("section.told", this.name, this.summary, this.bars),
         this.grid,
       ),
@@ -144,16 +154,9 @@ class Picture {
   /** The heads as buttons, and the rollout as another. */
   layOut() {
     const { t, told } = this;
-    let at = 0;
     const small = (/** @type {string} */ name) => {
-      const number = at;
-      at += 1;
-      const onclick = () => this.show(number);
-      return element(
-        "button.small",
-        { type: "button", "aria-label": name, onclick },
-        element("canvas"),
-      );
+      const look = { type: "button", "aria-label": name, tabindex: -1 };
+      return element("button.small", look, element("canvas"));
     };
     const rows = told.heads.map((count, layer) => [
       headingCell("row", layer),
@@ -218,9 +221,9 @@ class Picture {
   /** What the address names: a head, or the rollout. */
   shownFirst() {
     const { layer, head } = this.context.state;
-    const before = this.told.heads.slice(0, Number(layer)).reduce((sum, each) => sum + each, 0);
-    const isHead = Number(head) < this.told.heads[Number(layer)];
-    return isHead ? before + Number(head) : this.buttons.length - 1;
+    const { heads } = this.told;
+    const isHead = Number(head) < heads[Number(layer)];
+    return isHead ? numberOf(heads, [Number(layer), Number(head)]) : this.buttons.length - 1;
   }
 
   /** What tokens are, in words; of a kind that the page does not know, as the library says. @param {string} kind */
@@ -230,11 +233,20 @@ class Picture {
     return known === name ? kind : known;
   }
 
+  /**
+   * The row and the column of a patch; of another token, those of the first patch.
+   * @param {number} query
+   * @returns {[number, number]}
+   */
+  patchOf(query) {
+    const [, columns] = this.told.grid;
+    const place = Math.max(0, query - this.told.first);
+    return [Math.floor(place / columns), place % columns];
+  }
+
   /** @param {number} query */
   patchName(query) {
-    const [, columns] = this.told.grid;
-    const place = query - this.told.first;
-    const [row, column] = [Math.floor(place / columns), place % columns];
+    const [row, column] = this.patchOf(query);
     return this.t("picture.patch", { row, column });
   }
 
@@ -287,11 +299,7 @@ class Picture {
       button.ariaPressed = String(other === at);
       button.tabIndex = other === at ? 0 : -1;
     });
-    let [layer, head] = [0, at];
-    while (head >= told.heads[layer]) {
-      head -= told.heads[layer];
-      layer += 1;
-    }
+    const [layer, head] = headAt(told.heads, at);
     const isHead = layer < told.heads.length;
     context.remember(isHead ? { layer, head } : { layer: null, head: null });
     const name = isHead ? t("heads.named", { layer, head }) : t("picture.rollout");
@@ -306,10 +314,7 @@ class Picture {
     const { canvas, told, query } = this;
     if (query < told.first) return;
     const [rows, columns] = told.grid;
-    const [row, column] = [
-      Math.floor((query - told.first) / columns),
-      (query - told.first) % columns,
-    ];
+    const [row, column] = this.patchOf(query);
     const [wide, high] = [canvas.width / columns, canvas.height / rows];
     const pen = canvas.getContext("2d");
     for (const [color, width] of /** @type {const} */ ([
@@ -355,39 +360,6 @@ class Picture {
     ]);
     const headings = [element("td"), range(columns).map((column) => headingCell("col", column))];
     fill(this.table, table("table", t("picture.table"), headings, body));
-  }
-
-  /** @param {MouseEvent} event */
-  clicked({ offsetX, offsetY }) {
-    const { canvas, told } = this;
-    const [rows, columns] = told.grid;
-    const row = within(Math.floor((offsetY / canvas.clientHeight) * rows), rows);
-    const column = within(Math.floor((offsetX / canvas.clientWidth) * columns), columns);
-    this.ask(told.first + row * columns + column);
-  }
-
-  /** @param {KeyboardEvent} event */
-  walk(event) {
-    const move = moveOf(event);
-    if (!move) return;
-    event.preventDefault();
-    const { told, query } = this;
-    const [rows, columns] = told.grid;
-    const place = Math.max(0, query - told.first);
-    const row = within(Math.floor(place / columns) + move[0], rows);
-    this.ask(told.first + row * columns + within((place % columns) + move[1], columns));
-  }
-
-  /** Go from head to head. @param {KeyboardEvent} event */
-  walkHeads(event) {
-    const move = moveOf(event);
-    const at = this.buttons.indexOf(/** @type {HTMLButtonElement} */ (event.target));
-    if (!move || at < 0) return;
-    event.preventDefault();
-    const most = Math.max(...this.told.heads);
-    const to = within(at + move[0] * most + move[1], this.buttons.length);
-    this.show(to);
-    this.buttons[to].focus();
   }
 }
 

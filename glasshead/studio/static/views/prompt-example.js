@@ -4,12 +4,10 @@ import { Arcs } from "../arcs.js";
 import { categories, scale } from "../colors.js";
 import { element, fill, headingCell, scrolling, table } from "../dom.js";
 import { decimal, within } from "../numbers.js";
-import { Selection } from "../selection.js";
+import { Selection, pointing } from "../selection.js";
 import { TypedText } from "../typed-text.js";
 
-/**
- * @import { Context } from "../app.js"
- */
+/** @import { Context } from "../app.js" */
 
 /** @typedef {{weights: number[][], scores: number[][]}} Matrices */
 
@@ -38,12 +36,12 @@ export class Example {
     this.title = element("h2");
     this.body = element("tbody");
     this.bars = element("table.bars.words", this.body);
-    this.whole = element("div");
-    this.likely = element("section.likely", this.title, this.bars);
+    this.whole = element("div", pointing(this.selection));
+    this.likely = element("section.likely", { "data-panel": "" }, this.title, this.bars);
     this.parts = [
-      element("div.sentence.large", this.arcs.element, this.why),
+      element("div.sentence.large", { "data-panel": "" }, this.arcs.element, this.why),
       this.likely,
-      element("section.all", element("h2", t("prompt.every")), this.whole),
+      element("section.all", { "data-panel": "" }, element("h2", t("prompt.every")), this.whole),
     ];
     /** @type {string[]} */
     this.words = [];
@@ -112,18 +110,12 @@ export class Example {
     const rows = words.map((word, query) => [
       headingCell("row", word),
       matrices.weights[query].map((weight, key) => {
-        const onclick = () => this.selection.pin({ query });
-        const place = { "data-query": query, "data-key": key, onclick };
+        const place = { "data-at": query, "data-query": query, "data-key": key };
         return element("td", { class: `w${level(weight)}`, ...place }, decimal(weight, 2));
       }),
     ]);
     const headings = [element("td"), words.map((word) => headingCell("col", word))];
     fill(this.whole, table("table.every", t("prompt.every"), headings, rows));
-    this.whole.onpointermove = ({ target }) => {
-      const { query } = /** @type {HTMLElement} */ (target).dataset;
-      if (query) this.selection.point({ query: Number(query) });
-    };
-    this.whole.onpointerleave = () => this.selection.leave();
   }
 
   /** Report the word that is pointed at. */

@@ -1,12 +1,12 @@
 // The heads of a model as small maps: a click shows the arcs of one, or takes it away.
 import { HeadGrid } from "../parts/head-grid.js";
-import { placeOf } from "../parts/heads.js";
+import { placeOf } from "../selection.js";
 import { html } from "../parts/html.js";
 import { MapCanvas } from "../parts/map-canvas.js";
 
 /**
  * @import { Translate } from "../app.js"
- * @import { Head } from "../parts/heads.js"
+ * @import { Head } from "../selection.js"
  * @import { Tensor } from "../source.js"
  */
 

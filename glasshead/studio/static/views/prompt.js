@@ -1,12 +1,11 @@
 // The view "prompt": a text with the arcs of its heads, what the model predicts of it while it is
 // typed, and what changes when heads are taken away. Without a model, the worked example.
-import { Arcs, whereItLooks } from "../arcs.js";
+import { Arcs, keysOf, whereItLooks } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
 import { choice, menu, progress, slider } from "../controls.js";
 import { button, element, fill } from "../dom.js";
-import { headsOf, listed, toggled } from "../parts/heads.js";
+import { headsOf, listed, Selection, toggled } from "../selection.js";
 import { html, render } from "../parts/html.js";
-import { Selection } from "../selection.js";
 import { newest } from "../source.js";
 import { TypedText } from "../typed-text.js";
 import { Bars } from "./prompt-bars.js";
@@ -17,7 +16,7 @@ import { PromptHeads } from "./prompt-heads.js";
  * @import { ArcHead } from "../arcs.js"
  * @import { Context } from "../app.js"
  * @import { Told } from "./prompt-bars.js"
- * @import { Head } from "../parts/heads.js"
+ * @import { Head } from "../selection.js"
  * @import { Tensor } from "../source.js"
  */
 
@@ -51,7 +50,7 @@ class Prompt {
     /** @type {Tensor} */
     this.maps = null;
     this.heads = element("div");
-    this.bars = new Bars(t, (text) => this.follow(text));
+    this.bars = element("div");
     this.compare = new PromptCompare(
       frame,
       context,
@@ -76,7 +75,6 @@ class Prompt {
 
   layOut() {
     const { t, state } = this;
-    const tops = TOPS.map((each) => /** @type {[number, number]} */ ([each, each]));
     const at = TEMPERATURES.indexOf(Number(state.temperature ?? 1));
     /** @param {Record<string, any>} changes */
     const change = (changes) => {
@@ -85,7 +83,7 @@ class Prompt {
     };
     const controls = element(
       "div.controls",
-      menu(t("prompt.top"), tops, Number(state.top ?? USUAL_TOP), (top) => {
+      menu(t("prompt.top"), TOPS, Number(state.top ?? USUAL_TOP), (top) => {
         change({ top: Number(top) === USUAL_TOP ? null : top });
       }),
       slider(
@@ -109,10 +107,11 @@ class Prompt {
     );
     this.stage = element(
       "div.stage",
-      element("div.sentence", this.arcs.element, this.why),
-      element("aside", this.predicted, controls),
+      element("div.sentence", { "data-panel": "" }, this.arcs.element, this.why),
+      element("aside", { "data-panel": "" }, this.predicted, controls),
       element(
         "section.all",
+        { "data-panel": "" },
         element("div.clicks", mode, this.undoing),
         this.heads,
         this.away,
@@ -156,11 +155,13 @@ class Prompt {
       this.told = told;
       const { isOn } = this.compare;
       this.frame.classList.toggle("comparing", isOn);
-      fill(this.predicted, isOn ? this.compare.panel : this.bars.element);
+      fill(this.predicted, isOn ? this.compare.panel : this.bars);
       // The head stays the same while one types, and other views open it.
       this.context.remember({ heads: listed(this.shown) });
       this.text.tell(null);
-      this.bars.show(told, !this.without.length);
+      const isWhole = !this.without.length;
+      const taken = (/** @type {string} */ token) => this.follow(token);
+      render(html`<${Bars} ...${{ t: this.t, told, isWhole, taken }} />`, this.bars);
       this.drawUndoing();
       const [maps, heads] = await Promise.all([
         source.numbers("prompt/maps", params, { signal }),
@@ -216,14 +217,7 @@ class Prompt {
     const about = predicts === "tokens" ? running.length - 1 : tokens.indexOf(blank);
     const query = about < 0 ? null : about;
     this.arcs.show(running, heads, numberOr(this.state.query, query));
-    fill(
-      this.legend,
-      heads.map(({ name, color }) => {
-        const swatch = element("span.swatch", { "aria-hidden": "true" });
-        swatch.style.background = color;
-        return element("span.key", swatch, name);
-      }),
-    );
+    fill(this.legend, keysOf(heads));
     this.tell();
     const { arcs, predicted, stage, why } = this;
     const card = [arcs.element, predicted];

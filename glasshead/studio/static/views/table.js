@@ -22,7 +22,7 @@ const VIEWS = {
  * @returns {Promise<View>}
  */
 export async function viewOf(name) {
-  const [code] = await Promise.all([VIEWS[name](), styled(name)]).catch(() => {
+  const [code] = await Promise.all([VIEWS[name](), styled(`views/${name}`)]).catch(() => {
     throw new Unreachable(name);
   });
   return code[name];
@@ -31,8 +31,8 @@ export async function viewOf(name) {
 /** @type {Record<string, Promise<Event>>} */
 const styles = {};
 
-/** Have the style of a view, which a page in one file holds. @param {string} name */
-function styled(name) {
+/** Have a style that is not needed at first, which a page in one file holds. @param {string} name */
+export function styled(name) {
   if (document.querySelector("head style")) return null;
   styles[name] ??= new Promise((onload, failed) => {
     const onerror = () => {
@@ -40,7 +40,7 @@ function styled(name) {
       link.remove();
       failed(new Unreachable(name));
     };
-    const href = `static/views/${name}.css`;
+    const href = `static/${name}.css`;
     const link = element("link", { rel: "stylesheet", href, onload, onerror });
     document.head.append(link);
   });

@@ -1,9 +1,9 @@
 // Two checkpoints compared: how far each head's attention has moved, and where.
-import { paint, ramp, scale } from "../colors.js";
+import { ramp, scale } from "../colors.js";
 import { firstText, menu, textField } from "../controls.js";
-import { drawDifference } from "../diverging.js";
-import { element, fill, moveOf, table } from "../dom.js";
-import { range, weight, within } from "../numbers.js";
+import { element, fill, leadsToCells, table } from "../dom.js";
+import { drawMap } from "../map.js";
+import { range, weight } from "../numbers.js";
 import { Refused, newest } from "../source.js";
 
 /**
@@ -51,6 +51,7 @@ export class CheckpointComparison {
 
   async toggled() {
     const { context } = this;
+    this.element.toggleAttribute("data-panel", this.element.open);
     if (!this.element.open) {
       context.remember({ first: null, second: null, layer: null, one: null });
       return;
@@ -226,15 +227,20 @@ export class CheckpointComparison {
       `${this.named(state.second)} (0–${weight(top)})`,
       `${t("training.difference")} (±${weight(most)})`,
     ];
-    // Weights of both have one scale.
-    const level = scale({ top });
+    const listeners = leadsToCells({
+      size: () => [length, length],
+      at: () => [place.query, place.key],
+      go: (query, key) => {
+        Object.assign(place, { query, key });
+        tell();
+      },
+    });
     const maps = parts.map((values, at) => {
-      const canvas = element("canvas", { width: length, height: length });
-      if (at === 2) drawDifference(canvas, values, length);
-      else paint(canvas, (cell) => (Object.is(values[cell], -0) ? null : level(values[cell])));
-      const attributes = { tabindex: 0, role: "img", "aria-label": names[at] };
+      const canvas = element("canvas");
+      // Weights of both have one scale.
+      drawMap(canvas, values, length, at === 2 ? { diverging: true } : { top });
+      const attributes = { tabindex: 0, role: "img", "aria-label": names[at], ...listeners };
       const frame = element("div.matrix", attributes, canvas, here[at]);
-      leads(frame, length, place, tell);
       return element("figure", element("h4", names[at]), frame);
     });
     tell();
@@ -273,28 +279,4 @@ function mark(here, { query, key }, length) {
   const side = `${100 / length}%`;
   const [left, top] = [key, query].map((each) => `${(100 * each) / length}%`);
   Object.assign(here.style, { left, top, width: side, height: side });
-}
-
-/**
- * Let pointer and arrows lead to a query and a key.
- * @param {HTMLElement} frame
- * @param {number} length
- * @param {{query: number, key: number}} place
- * @param {() => void} tell
- */
-function leads(frame, length, place, tell) {
-  frame.addEventListener("pointermove", (event) => {
-    const box = frame.getBoundingClientRect();
-    place.key = within(Math.floor(((event.clientX - box.left) / box.width) * length), length);
-    place.query = within(Math.floor(((event.clientY - box.top) / box.height) * length), length);
-    tell();
-  });
-  frame.addEventListener("keydown", (event) => {
-    const move = moveOf(event);
-    if (!move) return;
-    event.preventDefault();
-    place.query = within(place.query + move[0], length);
-    place.key = within(place.key + move[1], length);
-    tell();
-  });
 }

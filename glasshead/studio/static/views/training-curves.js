@@ -1,5 +1,6 @@
 // Curves over steps, as a chart draws them.
-import { alarmAt, dot, legend, powers, reading, smallText, stepAxis } from "../chart.js";
+import { alarmAt, dot, powers, reading, smallText, stepAxis } from "../chart.js";
+import { letterScale } from "../dom.js";
 import { grouped, significant, ticks } from "../numbers.js";
 
 /**
@@ -43,6 +44,8 @@ const TOP = 10;
 const BOTTOM = 24;
 // So many points have room for a dot each.
 const MOST_DOTS = 80;
+// Of the height of a screen, in pixels, what is not a chart.
+const ELSEWHERE = 170;
 // Pixels between two numbers of the axis of values.
 const TICKS_APART = 34;
 
@@ -52,35 +55,35 @@ const TICKS_APART = 34;
  * @returns {Plotter<CurvesData>}
  */
 export function curvePlotter(t) {
-  return (data, left, top, width) => new CurvePlot(t, data, left, top, width);
+  return (data, width) => new CurvePlot(t, data, width);
 }
 
 class CurvePlot {
   /**
    * @param {Translate} t
    * @param {CurvesData} data
-   * @param {number} left
-   * @param {number} top
    * @param {number} width
    */
-  constructor(t, data, left, top, width) {
+  constructor(t, data, width) {
     const { curves, signs = [], span, logarithmicSteps } = data;
     this.t = t;
     this.data = data;
     const named = curves.filter((curve) => !curve.unnamed);
     const titled = named.map((curve) => ({ ...curve, label: curve.title ?? curve.label }));
     const entries = [...titled, ...signs];
-    const names = legend(entries.length > 1 ? entries : [], left, top, width);
-    this.height = names.height + data.height;
-    this.left = left + LEFT;
-    this.right = left + width - RIGHT;
-    this.top = top + names.height + TOP;
-    this.bottom = top + this.height - BOTTOM;
+    this.legend = entries.length > 1 ? entries : [];
+    const large = letterScale();
+    // In a presentation it has the screen to itself.
+    this.height = large > 1 ? Math.max(data.height, innerHeight / large - ELSEWHERE) : data.height;
+    this.left = LEFT;
+    this.right = width - RIGHT;
+    this.top = TOP;
+    this.bottom = this.height - BOTTOM;
     this.steps = [...new Set(curves.flatMap((curve) => curve.steps))];
     this.steps.sort((one, other) => one - other);
     this.x = stepAxis(...span, this.left, this.right, this.bottom, logarithmicSteps);
     this.y = valueAxis(data, this.top, this.bottom);
-    this.marks = [...names.marks, ...this.axisMarks(), ...this.dataMarks()];
+    this.marks = [...this.axisMarks(), ...this.dataMarks()];
   }
 
   axisMarks() {

@@ -1,7 +1,7 @@
 // The map of heads, as a chart draws it: a row a head, a column a step at which it was watched.
 import { alarmAt, reading, smallText, stepAxis } from "../chart.js";
 import { ramp, scale } from "../colors.js";
-import { grouped, range, significant } from "../numbers.js";
+import { grouped, significant } from "../numbers.js";
 
 /**
  * @import { Translate } from "../app.js"
@@ -45,6 +45,8 @@ import { grouped, range, significant } from "../numbers.js";
 const LEFT = 30;
 const RIGHT = 10;
 const KEY = 24;
+// Where the colors begin, after the number of the first one.
+const COLORS = LEFT + 46;
 const HEADING = 17;
 const BOTTOM = 27;
 // All heads together are about so high, in pixels, and one of them between these.
@@ -61,29 +63,27 @@ const SPACED = 6;
  * @returns {Plotter<MapData>}
  */
 export function mapPlotter(t) {
-  return (data, left, top, width) => new MapPlot(t, data, left, top, width);
+  return (data, width) => new MapPlot(t, data, width);
 }
 
 class MapPlot {
   /**
    * @param {Translate} t
    * @param {MapData} data
-   * @param {number} left
-   * @param {number} top
    * @param {number} width
    */
-  constructor(t, data, left, top, width) {
+  constructor(t, data, width) {
     const { heads, columns, measures } = data.heads;
     this.t = t;
     this.data = data;
     const height = Math.floor(ALL_ROWS / heads.length);
     const row = Math.max(LOWEST_ROW, Math.min(HIGHEST_ROW, height));
     this.rowHeight = row > SPACED ? row - 1 : row;
-    this.left = left + LEFT;
-    this.right = left + width - RIGHT;
+    this.left = LEFT;
+    this.right = width - RIGHT;
     /** @type {number[]} */
     this.rows = [];
-    const names = this.layOutRows(row, top + KEY);
+    const names = this.layOutRows(row, KEY);
     const bottom = names.bottom;
     this.firsts = columns.map(([first]) => first);
     this.steps = columns.map(([, last]) => last);
@@ -92,12 +92,12 @@ class MapPlot {
       const x = each === Infinity ? this.right : Math.round(this.x.place(each));
       return Math.max(this.left, Math.min(this.right, x));
     });
-    this.height = bottom + BOTTOM - top;
+    this.height = bottom + BOTTOM;
     const { values, range: ends, threshold } = measures[data.measure];
     this.values = values.map((line) => line.map(asNumber));
     this.marks = [
-      ...colorKey(ends, this.left, top),
-      ...thresholdMark(ends, threshold, this.left, top, t),
+      ...colorKey(ends),
+      ...thresholdMark(ends, threshold, t),
       ...names.marks,
       ...this.cellMarks(ends),
       ...this.x.marks,
@@ -257,20 +257,15 @@ export function asNumber(value) {
 /**
  * The colors, and the numbers at their ends.
  * @param {[number, number]} ends
- * @param {number} x
- * @param {number} y
  * @returns {Mark[]}
  */
-function colorKey([low, high], x, y) {
-  const from = x + 46;
+function colorKey([low, high]) {
   const colors = ramp();
-  const to = from + 2 * colors.length;
+  const to = COLORS + 2 * colors.length;
   return [
-    smallText(significant(low, 3), from - 6, y + 11, "end"),
-    smallText(significant(high, 3), to + 6, y + 11),
-    ...range(colors.length).map((at) => {
-      return { x: from + 2 * at, y: y + 2, width: 2, height: 10, fill: colors[at] };
-    }),
+    smallText(significant(low, 3), COLORS - 6, 11, "end"),
+    smallText(significant(high, 3), to + 6, 11),
+    ...colors.map((fill, at) => ({ x: COLORS + 2 * at, y: 2, width: 2, height: 10, fill })),
   ];
 }
 
@@ -278,20 +273,17 @@ function colorKey([low, high], x, y) {
  * Where in the colors the threshold of the alarms is; nothing where it is beyond them.
  * @param {[number, number]} ends
  * @param {number} threshold
- * @param {number} x
- * @param {number} y
  * @param {Translate} t
  * @returns {Mark[]}
  */
-function thresholdMark([low, high], threshold, x, y, t) {
+function thresholdMark([low, high], threshold, t) {
   const length = 2 * ramp().length;
   const share = (threshold - low) / (high - low);
   if (!(share >= 0 && share <= 1)) return [];
-  const at = Math.round(x + 46 + share * length) + 0.5;
+  const at = Math.round(COLORS + share * length) + 0.5;
   const text = t("training.threshold", { value: significant(threshold) });
-  const label = smallText(text, x + 46 + length + 50, y + 11);
   return [
-    { d: `M${at} ${y - 1}v16`, stroke: "alarm", width: 2 },
-    { ...label, fill: "alarm" },
+    { d: `M${at} -1v16`, stroke: "alarm", width: 2 },
+    { ...smallText(text, COLORS + length + 50, 11), fill: "alarm" },
   ];
 }

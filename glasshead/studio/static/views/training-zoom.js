@@ -1,5 +1,5 @@
 // A part of the steps, chosen by dragging over a chart, by the wheel with Ctrl, or by keys.
-import { element } from "../dom.js";
+import { element, letterScale } from "../dom.js";
 
 /** @import { Chart } from "../chart.js" */
 
@@ -108,11 +108,11 @@ export class Zoom {
    * @param {WheelEvent} event
    * @param {Chart<any>} chart
    */
-  turn(event, { frame, plot }) {
+  turn(event, chart) {
+    const { plot } = chart;
     if (!plot || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
-    const x = event.clientX - frame.getBoundingClientRect().left;
-    this.by(Math.exp(-event.deltaY * SPEED), plot.x.stepAt(x));
+    this.by(Math.exp(-event.deltaY * SPEED), plot.x.stepAt(chart.placeOf(event).x));
   }
 }
 
@@ -132,9 +132,8 @@ class Drag {
 
   /** @param {PointerEvent} event */
   placeOf(event) {
-    const { frame, plot } = this.chart;
-    const x = event.clientX - frame.getBoundingClientRect().left;
-    return Math.max(plot.left, Math.min(plot.right, x));
+    const { left, right } = this.chart.plot;
+    return Math.max(left, Math.min(right, this.chart.placeOf(event).x));
   }
 
   /** @param {PointerEvent} event */
@@ -150,8 +149,9 @@ class Drag {
     if (this.from === null) return;
     const to = this.placeOf(event);
     this.area.hidden = Math.abs(to - this.from) < SHORTEST;
-    this.area.style.left = `${Math.min(this.from, to)}px`;
-    this.area.style.width = `${Math.abs(to - this.from)}px`;
+    const large = letterScale();
+    this.area.style.left = `${Math.min(this.from, to) * large}px`;
+    this.area.style.width = `${Math.abs(to - this.from) * large}px`;
   }
 
   /** @param {PointerEvent} event */

@@ -15,6 +15,7 @@ import { Zoom } from "./training-zoom.js";
 
 /**
  * @import { Context } from "../app.js"
+ * @import { Plotter } from "../chart.js"
  * @import { Curve, CurvesData } from "./training-curves.js"
  * @import { MapData, Written } from "./training-maps.js"
  * @import { Alarm, Run, WrittenCurve } from "./training-status.js"
@@ -86,11 +87,11 @@ class Training {
     this.content = element("div");
     this.problems = element("div.problems");
     this.found = element("div");
-    this.settings = element("section.settings");
+    this.settings = element("section.settings", { "data-panel": "" });
     this.drawn = element("div.drawn");
-    this.alarms = element("div.alarms");
+    this.alarms = element("div.alarms", { "data-panel": "" });
     this.notes = element("div.notes");
-    this.rows = element("div.rows");
+    this.rows = element("div.rows", { "data-panel": "" });
     fill(frame, this.notice, this.content);
   }
 
@@ -184,23 +185,24 @@ class Training {
     const { t, cursor } = this;
     const { charts, heads } = this.run;
     cursor.charts.clear();
-    this.curves = new Map(
-      Object.keys(charts).map((name) => {
-        const heading = name === "loss" ? "h2" : "h3";
-        return [name, new Chart(this.title(name), cursor, curvePlotter(t), heading)];
-      }),
-    );
     const measures = heads ? Object.keys(MAPS) : [];
-    this.extremes = new Map(
-      measures.map((name) => {
-        return [name, new Chart(t(`training.extreme.${name}`), cursor, curvePlotter(t))];
-      }),
-    );
-    this.maps = new Map(
-      measures.map((name) => {
-        return [name, new Chart(t(`training.measure.${name}`), cursor, mapPlotter(t))];
-      }),
-    );
+    /**
+     * @template Data
+     * @param {string[]} names
+     * @param {(name: string) => string} title
+     * @param {Plotter<Data>} plotter
+     */
+    const chartsOf = (names, title, plotter) => {
+      return new Map(
+        names.map((name) => {
+          const heading = name === "loss" ? "h2" : "h3";
+          return [name, new Chart(title(name), cursor, plotter, heading)];
+        }),
+      );
+    };
+    this.curves = chartsOf(Object.keys(charts), (name) => this.title(name), curvePlotter(t));
+    this.extremes = chartsOf(measures, (name) => t(`training.extreme.${name}`), curvePlotter(t));
+    this.maps = chartsOf(measures, (name) => t(`training.measure.${name}`), mapPlotter(t));
     for (const chart of this.everyChart) this.zoom.over(chart);
     const [first, ...others] = elementsOf(this.curves);
     const ofHeads = [...elementsOf(this.extremes), ...elementsOf(this.maps)];
@@ -213,10 +215,14 @@ class Training {
     );
     fill(
       this.content,
-      this.found,
-      this.standing.element,
-      this.problems,
-      this.banner,
+      element(
+        "div",
+        { "data-panel": "" },
+        this.found,
+        this.standing.element,
+        this.problems,
+        this.banner,
+      ),
       this.controls(),
       this.settings,
       this.drawn,
