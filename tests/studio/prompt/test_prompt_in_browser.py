@@ -1,5 +1,6 @@
 """The page of a prompt in a browser: its arcs, its bars, and heads that are taken away."""
 
+import re
 from urllib.parse import parse_qs, urlsplit
 from xml.etree import ElementTree as ET
 
@@ -447,3 +448,12 @@ def test_views_of_other_kinds_of_models_have_no_tab(looking, serving, folder):
     look.go("#picture")
     assert page.locator("nav a").evaluate_all(tabs) == [*own[:5], "#picture", own[5]]
     assert page.locator("p.note").is_visible()
+
+
+def test_a_space_is_named_in_each_sentence(looking, serving, folder):
+    page = looking(serving(folder).url).open("#prompt?text=a+big++dog&query=5")
+    assert page.locator(".token[aria-pressed=true]").inner_text().strip() == ""
+    expect(page.locator(".why")).to_contain_text("“␣”")
+    titles = page.locator(".arcs path title").all_text_contents()
+    assert titles
+    assert all(re.search(r": \S+ → \S+ [0-9.]+", title) for title in titles), titles

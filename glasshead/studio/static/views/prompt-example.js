@@ -37,7 +37,7 @@ export class Example {
     this.body = element("tbody");
     this.bars = element("table.bars.words", this.body);
     this.whole = element("div", pointing(this.selection));
-    this.likely = element("section.likely", { "data-panel": "" }, this.title, this.bars);
+    this.likely = element("section.likely", this.title, this.bars);
     this.parts = [
       element("div.sentence.large", { "data-panel": "" }, this.arcs.element, this.why),
       this.likely,
@@ -64,6 +64,7 @@ export class Example {
         sentence,
         element(
           "aside",
+          { "data-panel": "" },
           likely,
           element("p.quiet", how),
           scrolling(how, element("pre.formula", COMMANDS)),
