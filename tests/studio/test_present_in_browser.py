@@ -35,6 +35,12 @@ def urls(tmp_path_factory, serving, folder):
     return lambda view: serving(known[view]() if view in known else folder).url
 
 
+def presented(look, place):
+    page = look.open(f"?present{place}")
+    page.wait_for_selector(".presenting")
+    return page
+
+
 def seen(page):
     return page.locator("[data-panel]:visible")
 
@@ -72,7 +78,7 @@ def test_keys_go_through_the_panels_of_each_view_one_at_a_time(looking, urls, vi
 
 def test_a_remote_control_leaves_what_keys_move_within(looking, urls):
     look = looking(urls("heads"), width=1920, height=1080)
-    page = look.open("?present#heads?layer=1&head=2")
+    page = presented(look, "#heads?layer=1&head=2")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     canvas = page.locator(".map canvas")
@@ -95,7 +101,7 @@ def test_a_remote_control_leaves_what_keys_move_within(looking, urls):
 
 def test_a_pointer_finds_its_place_where_all_is_larger(looking, urls):
     look = looking(urls("heads"), width=1920, height=1080)
-    page = look.open("?present#heads?layer=1&head=2")
+    page = presented(look, "#heads?layer=1&head=2")
     for _ in range(2):
         page.keyboard.press("ArrowRight")
     canvas = page.locator(".map canvas")
@@ -112,7 +118,7 @@ def test_a_pointer_finds_its_place_where_all_is_larger(looking, urls):
 
 def test_another_panel_is_kept_while_its_view_is_filled_again(looking, urls):
     look = looking(urls("prompt"), width=1920, height=1080)
-    page = look.open(f"?present#prompt?text={TEXT}")
+    page = presented(look, f"#prompt?text={TEXT}")
     page.keyboard.press("ArrowRight")
     expect(page.locator(".bars")).to_be_visible()
     page.locator("textarea").fill("a small dog")
@@ -125,7 +131,7 @@ def test_another_panel_is_kept_while_its_view_is_filled_again(looking, urls):
 def test_a_presentation_is_accessible_and_fits_small_screens(looking, urls, languages):
     for language in languages:
         look = looking(urls("prompt"), width=390, height=844, language=language)
-        page = look.open(f"?present#prompt?text={TEXT}")
+        page = presented(look, f"#prompt?text={TEXT}")
         for _ in PANELS["prompt"]:
             assert look.violations(contrast=language == "en") == []
             assert look.overflow() == 0
