@@ -165,7 +165,9 @@ export function tokenName(token) {
   return token.trim() || token.replaceAll("\n", "\\n").replace(/\s/g, "␣");
 }
 
-/** How much larger letters are than at first: in a presentation, what is drawn in pixels grows too. */
+/**
+ * How much larger letters are than at first, as in present.css: what is drawn in pixels grows, too.
+ */
 export function letterScale() {
   return "present" in document.documentElement.dataset ? 1.6 : 1;
 }
