@@ -13,6 +13,7 @@ from torch import Tensor
 
 from glasshead.recipe.problem import Problem, bias_values
 from glasshead.watching.captured_call import AttentionCall
+from glasshead.watching.foreign import attribute
 
 # An attention: its name, and the run of its module in a forward pass.
 AttentionKey = tuple[str, int]
@@ -115,12 +116,14 @@ class NewCall:
         keys: Number of keys.
         rows: Number of rows.
         crops: How often its cache was cropped.
-        content: Numbers of each of its keys.
+        content: Numbers of each of its keys, or of the latent keys that they are computed from.
+        latent: Whether these are of latent keys.
         ids: The `position_ids` that its module was given.
     """
 
     __slots__ = (
-        "before", "captured", "content", "crops", "forward", "ids", "key", "keys", "owner", "rows"
+        "before", "captured", "content", "crops", "forward", "ids", "key", "keys", "latent",
+        "owner", "rows",
     )  # fmt: skip
 
     def __init__(self, call: AttentionCall, owner: CacheTexts | None) -> None:
@@ -133,7 +136,9 @@ class NewCall:
         self.keys, self.rows = problem.scores_shape[-1], captured.rows
         self.crops = 0 if owner is None else owner.crops
         whole = captured.crossing or self.before + captured.queries == self.keys
-        self.content = content_of(problem) if whole else None
+        cached = None if owner is None or not whole else _latent_content(call, owner.cache())
+        self.latent = cached is not None
+        self.content = content_of(problem) if whole and cached is None else cached
         given = (one.arguments.get("position_ids") for one in call.calls)
         self.ids = next((one for one in given if isinstance(one, Tensor)), None)
 
@@ -187,10 +192,13 @@ def nearly_same(state: TextState, call: NewCall, position: int, moved: list[int]
     """Return whether the keys of a call may be those of the last one, in numbers of few bits.
 
     A quantized cache gives its keys back rounded. Keys that cannot be compared may be the same.
+    Latent keys are compared as they are cached.
     """
     both, shift = _compared(state, call, moved), position - call.before - state.first
     if both is None or len(both[0]) != len(both[1]):
         return True
+    if call.latent:
+        return False
     kind = call.captured.problem.key.dtype
     was, now = overlap(*both, shift)
     was, now = was.contiguous().view(kind).float(), now.contiguous().view(kind).float()
@@ -306,6 +314,33 @@ def content_of(problem: Problem) -> Int[Tensor, "rows kv_heads keys words"] | No
     few = few[None] if few.ndim < 4 else few.flatten(0, -4)
     words = few.clone(memory_format=torch.contiguous_format)
     return words.view(_WORDS[words.itemsize])
+
+
+def _latent_content(call: AttentionCall, cache: Any) -> Int[Tensor, "rows 1 keys words"] | None:
+    """Copy a few numbers of each latent key in a cache; None if it holds the keys themselves.
+
+    One head of latent keys makes those of all heads. A module computes these again in each step,
+    and their last bits may depend on how many there are. The bits of what is cached do not.
+    """
+    problem, keys = call.captured.problem, call.captured.problem.scores_shape[-1]
+    number = next(
+        (one for own in call.calls if (one := attribute(own.module, "layer_idx")) is not None), None
+    )
+    try:
+        layer = cache.layers[number]
+    except (AttributeError, IndexError, KeyError, TypeError):
+        return None
+    # The second holds the rotary part of the keys, which all heads share.
+    both = attribute(layer, "keys"), attribute(layer, "values")
+    for held in both:
+        if not isinstance(held, Tensor) or held.ndim != 4 or held.dtype != problem.key.dtype:
+            return None
+        if held.shape[:2] != (call.captured.rows, 1) or held.shape[-2] < keys:
+            return None
+    if both[0].shape[-1] == problem.key.shape[-1]:
+        return None
+    few = torch.cat([held.detach()[..., :keys, :_COMPARED] for held in both], -1)
+    return few.view(_WORDS[few.itemsize])
 
 
 def overlap(old: Tensor, new: Tensor, shift: int) -> tuple[Tensor, Tensor]:

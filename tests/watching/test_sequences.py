@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 import glasshead as gh
 import watched_models as models
+from watching.families import FAMILIES
 
 pytest.importorskip("transformers")
 
@@ -352,6 +353,64 @@ def evicted(model, kept, **given):
         step = {name: x[:, -1:] + 1 for name, x in given.items()}
         model(goes_on[:, :1], past_key_values=cache, **step)
     return seen
+
+
+@pytest.fixture(params=["DeepseekV2", "DeepseekV3"])
+def latent(request):
+    """A model whose keys are computed from latent ones, with other last bits in each step."""
+    model = FAMILIES[request.param].build("sdpa")
+
+    def rounds(_module, _given, made):
+        return made * (1 + made.shape[1] * 2.0**-40)
+
+    hooks = [
+        layer.self_attn.kv_b_proj.register_forward_hook(rounds) for layer in model.model.layers
+    ]
+    yield model
+    for hook in hooks:
+        hook.remove()
+
+
+def test_latent_keys_show_what_a_call_continues(latent):
+    seen = evicted(latent, lambda x: x)
+    for layer in seen.values():
+        assert [call.position for call in layer] == [0, 13, 16]
+        assert all(call.apart is None and call.rows is None for call in layer)
+        assert layer.weights.shape[-2:] == (17, 17)
+
+
+def test_latent_keys_keep_their_numbers_where_others_are_removed(latent):
+    given = {"position_ids": torch.arange(13, 16)[None]}
+    for layer in evicted(latent, lambda x: x[:, :, KEPT], **given).values():
+        W = layer.weights[..., 13:, :]
+        assert not W[..., [2, 3, 4, 5, 9]].any()
+        torch.testing.assert_close(W.sum(-1), torch.ones_like(W[..., 0]))
+
+
+@pytest.mark.parametrize(
+    ("changed", "cause"),
+    [
+        (lambda x: x[[0, 0]], "changed places"),
+        (lambda x: x[[1, 0]], "changed places"),
+        (lambda x: torch.cat([x[:1], x[1:] + 1e-9]), "rows of its cache were replaced"),
+        (lambda x: x + 1e-9, "rows of its cache were replaced"),
+    ],
+)
+@pytest.mark.parametrize("parts", [("keys", "values"), ("keys",), ("values",)])
+def test_latent_keys_of_another_text_are_not_joined(latent, changed, cause, parts):
+    from transformers import DynamicCache
+
+    cache, text = DynamicCache(config=latent.config), models.tokens(2, 7)
+    with torch.no_grad(), watching(latent) as seen:
+        latent(text, past_key_values=cache)
+        for layer in cache.layers:
+            for part in parts:
+                setattr(layer, part, changed(getattr(layer, part)))
+        latent(models.tokens(2, 3), past_key_values=cache)
+    moved = cause if len(parts) == 2 else "rows of its cache were replaced|changed places"
+    for layer in seen.values():
+        with pytest.raises(ValueError, match=moved):
+            _ = layer.weights
 
 
 @pytest.mark.parametrize("told", [True, False])
