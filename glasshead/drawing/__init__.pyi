@@ -22,6 +22,7 @@ from .printable import printable as printable
 from .printable import shorten as shorten
 from .printable import visible as visible
 from .table import Table as Table
+from .walk import Walk as Walk
 from .word_bands import WordBands as WordBands
 
 __all__: list[str]

@@ -26,6 +26,7 @@ from glasshead.explanation.steps import EXPLAINERS
 from glasshead.explanation.subject import Subject, formula_of, part_name
 from glasshead.explanation.translations import Say
 from glasshead.explanation.undefined import undefined_notes
+from glasshead.explanation.walk import walk_of
 from glasshead.ladder.worked_example import WorkedExample
 from glasshead.message import Message
 from glasshead.recipe.problem import Trace
@@ -224,6 +225,7 @@ def explain(
         index=subject.index,
         steps=tuple(step for step in steps if step is not None),
         notes=tuple(undefined_notes(subject)),
+        walk=walk_of(trace, subject.index, place, subject.name, subject.key_names, say),
     )
 
 

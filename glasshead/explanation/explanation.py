@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from glasshead.drawing import Block, Document, Drawn, Formula, Heading, Note, Paragraph
+from glasshead.drawing import Block, Document, Drawn, Formula, Heading, Note, Paragraph, Walk
 from glasshead.explanation.translations import Say
 
 
@@ -98,6 +98,7 @@ class Explanation(Drawn):
         index: The index of the leading axes, (batch…, head).
         steps: The steps, in order; a step without effect is omitted.
         notes: Notes of the caller, shown below the opening.
+        walk: The figure of the query on its way to its context, for a page; None: there is none.
 
     >>> import torch
     >>> import glasshead as gh
@@ -119,6 +120,7 @@ class Explanation(Drawn):
     index: tuple[int, ...]
     steps: tuple[Step, ...]
     notes: tuple[str, ...] = ()
+    walk: Walk | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON data, with numbers in full.
@@ -147,8 +149,15 @@ class Explanation(Drawn):
         return replace(self, notes=(*self.notes, text))
 
     def document(self) -> Document:
+        return self._document(self._blocks())
+
+    def html(self) -> str:
+        """Return a self-contained HTML page, with the figure of the walk below the opening."""
+        return self._document(self._blocks(self.walk)).html()
+
+    def _document(self, blocks: Iterator[Block]) -> Document:
         words = Say(self.language).words()
-        return Document(list(self._blocks()), title=self.title, language=self.language, words=words)
+        return Document(list(blocks), title=self.title, language=self.language, words=words)
 
     def __getitem__(self, name: str) -> Step:
         """Return the step with this name.
@@ -165,11 +174,13 @@ class Explanation(Drawn):
         steps = ", ".join(step.name for step in self.steps)
         return f"Explanation({self.title!r}, steps: {steps})"
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self, figure: Block | None = None) -> Iterator[Block]:
         """Yield the opening, the caller's notes, and each step below its numbered title."""
         opening, *steps = self.steps
         yield from opening.blocks()
         yield from map(Note, self.notes)
+        if figure is not None:
+            yield figure
         for place, step in enumerate(steps, start=1):
             yield Heading(f"{place}. {step.title}")
             yield from step.blocks()

@@ -97,6 +97,24 @@ def test_the_score_of_a_latent_vector_is_that_of_its_key():
     assert of_key.rpartition(" = ")[2] == of_latent.rpartition(" = ")[2]
 
 
+@pytest.mark.parametrize("query", range(6))
+@pytest.mark.parametrize("step", [11, 13, 15])
+def test_the_rotation_is_that_of_a_layer_that_turns(step, query):
+    explanation, layer = explain_step(step, query=query), built(step)
+    queries, keys, _ = (part[0] for part in layer.project(journey()))
+    data = explanation["rotation"].data
+    # A pair of numbers is a complex one, and a product with e^it turns it by the angle t.
+    query_, *others = (torch.view_as_complex(x.detach()[0]) for x in (queries, keys))
+    turns = torch.polar(torch.ones(6), query - torch.arange(6.0)).to(query_.dtype)
+    expected = (query_[query] * others[0].conj() * turns).real / 2**0.5
+    torch.testing.assert_close(data["turned_scores"][0], expected)
+    still = explanation["scores"].data["scores"]
+    torch.testing.assert_close(data["turned_scores"][:, query], still[:, query])
+    layer.turn = ladder.rotated
+    torch.testing.assert_close(data["turned"], layer(journey())[0, query])
+    assert query == 0 or not torch.allclose(data["turned"], built(step)(journey())[0, query])
+
+
 def test_the_window_has_three_words_and_its_sink_takes_the_rest():
     explanation = explain_step(13)
     assert explanation["masked"].data["seen"] == [3, 4, 5]
@@ -176,6 +194,18 @@ def test_an_explanation_is_text_a_page_and_data(step):
     data = explanation.to_dict()
     assert data["recipe"]["layer"] == LADDER_STEPS[step].call
     assert data["steps"][0]["name"] == "opening"
+
+
+@pytest.mark.parametrize("query", [1, 5])
+@pytest.mark.parametrize("step", range(11, 16))
+def test_the_figure_of_a_page_has_the_weights_of_the_explanation(step, query):
+    explanation = explain_step(step, query=query)
+    row = explanation.walk.row
+    weights = explanation["weights"].data["weights"][0].tolist()
+    assert [key["weight"] for key in row["keys"]] == pytest.approx(weights, abs=1e-12)
+    context = explanation["context"].data["contexts"][0].tolist()
+    assert row["context"] == pytest.approx(context, abs=1e-12)
+    assert f"c({JOURNEY.tokens[query]})" in explanation.html()
 
 
 def test_a_step_that_is_not_explained():

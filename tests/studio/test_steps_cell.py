@@ -7,10 +7,11 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 import glasshead as gh
+from glasshead.explanation.walk import SHOWN
 from glasshead.studio.background_jobs import Refusal, Work
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
-from glasshead.studio.views.steps_cell import SHOWN, Cells
+from glasshead.studio.views.steps_cell import Cells
 from pretrained_folders import TOKENS, llama_folder, tokenizer_files
 
 TEXT = "ab abc a c b ab bc aa ca bab abc aab c b a a b c ab"

@@ -8,19 +8,29 @@ from typing import Any
 import torch
 
 from glasshead import ladder
+from glasshead.attention import Attention
 from glasshead.explanation.explain_trace import names, position
 from glasshead.explanation.explanation import Explanation, Step
 from glasshead.explanation.figures import Figures
 from glasshead.explanation.ladder_steps.step11_grouped_queries import explain_grouped_queries
-from glasshead.explanation.ladder_steps.step12_latent_attention import explain_latent_attention
-from glasshead.explanation.ladder_steps.step13_sliding_window import explain_sliding_window
+from glasshead.explanation.ladder_steps.step12_latent_attention import (
+    explain_latent_attention,
+    latent_trace,
+)
+from glasshead.explanation.ladder_steps.step13_sliding_window import (
+    explain_sliding_window,
+    windowed_trace,
+)
 from glasshead.explanation.ladder_steps.step14_sparse_selection import explain_sparse_selection
 from glasshead.explanation.ladder_steps.step15_gated_attention import explain_gated_attention
 from glasshead.explanation.ladder_steps.step16_delta_rule import explain_delta_rule
 from glasshead.explanation.ladder_steps.working import Working
 from glasshead.explanation.settings import ExplanationSettings
 from glasshead.explanation.translations import Say
+from glasshead.explanation.walk import walk_of
 from glasshead.ladder.worked_example import JOURNEY
+from glasshead.recipe.masks import causal
+from glasshead.recipe.problem import Trace
 
 
 @dataclass(frozen=True)
@@ -31,11 +41,13 @@ class LadderStep:
         layer: The name of its class in `glasshead.ladder`.
         sizes: What it is built with here.
         explain: Yields the steps of its explanation, the opening first.
+        attend: Traces its attention; None: it has none.
     """
 
     layer: str
     sizes: Mapping[str, int]
     explain: Callable[[Working[Any]], Iterator[Step]]
+    attend: Callable[[Working[Any]], Trace] | None = None
 
     @property
     def call(self) -> str:
@@ -49,16 +61,19 @@ LADDER_STEPS: Mapping[int, LadderStep] = MappingProxyType(
             "GroupedQueryAttention",
             {"d_in": 3, "head_dim": 2, "num_heads": 4, "num_kv_heads": 2},
             explain_grouped_queries,
+            lambda working: Attention(mask=causal()).trace(*working.layer.project(working.x)),
         ),
         12: LadderStep(
             "LatentAttention",
             {"d_in": 3, "num_heads": 2, "latent_dim": 2, "head_dim": 2, "rotary_dim": 2},
             explain_latent_attention,
+            latent_trace,
         ),
         13: LadderStep(
             "SlidingWindowAttention",
             {"d_in": 3, "head_dim": 2, "num_heads": 2, "num_kv_heads": 1, "window": 3},
             explain_sliding_window,
+            windowed_trace,
         ),
         14: LadderStep(
             "SparseAttention",
@@ -74,11 +89,13 @@ LADDER_STEPS: Mapping[int, LadderStep] = MappingProxyType(
                 "top_k": 3,
             },
             explain_sparse_selection,
+            latent_trace,
         ),
         15: LadderStep(
             "GatedAttention",
             {"d_in": 3, "head_dim": 2, "num_heads": 2, "num_kv_heads": 1},
             explain_gated_attention,
+            lambda working: Attention(mask=causal()).trace(*working.layer.project(working.x)),
         ),
         16: LadderStep(
             "GatedDeltaNet",
@@ -148,4 +165,7 @@ def explain_ladder_step(settings: ExplanationSettings) -> Explanation:
         index=(),
         steps=(replace(opening, intro=(*opening.intro, shown)), *steps),
         notes=(drawn,),
+        walk=None
+        if known.attend is None
+        else walk_of(known.attend(working), (0, 0), place, working.name, working.names, say),
     )

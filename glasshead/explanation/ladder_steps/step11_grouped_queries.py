@@ -7,6 +7,7 @@ from glasshead.explanation.ladder_steps.working import (
     Working,
     explain_contexts,
     explain_memory,
+    explain_rotation,
     explain_scores,
     explain_weights,
 )
@@ -43,6 +44,7 @@ def explain_grouped_queries(working: Working[GroupedQueryAttention]) -> Iterator
     yield explain_weights(working, scaled, weights, seen)
     result = working.here(layer(working.x))
     yield explain_contexts(working, weights, values, seen, result=result)
+    yield explain_rotation(working, seen, say("This is the layer of {model}.", model="Llama"))
     yield _memory(working)
 
 

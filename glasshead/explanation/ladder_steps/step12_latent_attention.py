@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from glasshead.attention import Attention
 from glasshead.explanation.explanation import Step
 from glasshead.explanation.ladder_steps.working import (
     Working,
@@ -13,9 +14,12 @@ from glasshead.explanation.ladder_steps.working import (
     explain_memory,
     explain_scores,
     explain_weights,
+    turn_lines,
 )
 from glasshead.explanation.subject import aligned
 from glasshead.ladder import LatentAttention
+from glasshead.recipe.masks import dense
+from glasshead.recipe.problem import Trace
 
 
 def explain_latent_attention(working: Working[LatentAttention]) -> Iterator[Step]:
@@ -38,15 +42,12 @@ def explain_latent_attention(working: Working[LatentAttention]) -> Iterator[Step
 
 def explain_parts(working: Working[LatentAttention], seen: list[int]) -> Step:
     """Explain the scores, whose queries and keys have two parts."""
-    layer, say = working.layer, working.say
-    latent, shared = layer.remember(working.x)
-    keys = layer.split_heads(layer.W_key(latent))[0]  # [heads, tokens, head_dim]
-    keys = torch.cat([keys, shared.expand(len(keys), -1, -1)], dim=-1)
-    queries = torch.cat([working.here(part) for part in layer.ask(working.x)], dim=-1)
+    say = working.say
+    queries, keys = _whole(working)
     return explain_scores(
         working,
-        queries,
-        keys,
+        working.here(queries),
+        keys[0],
         seen,
         intro=(
             say(
@@ -56,6 +57,22 @@ def explain_parts(working: Working[LatentAttention], seen: list[int]) -> Step:
         ),
         formula="s[h] = (qC[h]·kC[h] + qR[h]·kR) / √(2 + 2)",
     )
+
+
+def latent_trace(working: Working[LatentAttention]) -> Trace:
+    """Trace the attention, whose queries and keys have two parts."""
+    layer = working.layer
+    _, values = layer.compare(working.x)
+    return Attention(mask=dense(~layer.hidden(working.x))).trace(*_whole(working), values)
+
+
+def _whole(working: Working[LatentAttention]) -> tuple[Tensor, Tensor]:
+    """Return queries and keys, `[1, heads, tokens, width]`, their two parts side by side."""
+    layer = working.layer
+    latent, shared = layer.remember(working.x)
+    keys = layer.split_heads(layer.W_key(latent))
+    shared = shared[:, None].expand(*keys.shape[:3], -1)
+    return torch.cat(layer.ask(working.x), dim=-1), torch.cat([keys, shared], dim=-1)
 
 
 def _opening(working: Working[LatentAttention]) -> Step:
@@ -110,11 +127,10 @@ def _rotation(working: Working[LatentAttention]) -> Step:
     layer, say = working.layer, working.say
     x, place = working.here(working.x).tolist(), working.position
     latent, shared = layer.remember(working.x)
-    still = (layer.W_position.weight @ torch.tensor(x, dtype=torch.float64)).tolist()
-    turned = working.here(shared).tolist()
+    still = layer.W_position.weight @ working.here(working.x)
     lines = [
         *working.product("a", x, layer.W_position.weight),
-        *turn_lines(working, "kR", still, turned),
+        *turn_lines(working, "kR", still, working.here(shared)),
     ]
     return Step(
         name="rotation",
@@ -137,24 +153,6 @@ def _rotation(working: Working[LatentAttention]) -> Step:
         ),
         data={"shared_keys": shared[0]},
     )
-
-
-def turn_lines(
-    working: Working, sign: str, still: list[float], turned: list[float]
-) -> list[tuple[str, str]]:
-    """Return the lines of a pair of numbers that is turned by the position of the word."""
-    write, place = working.write, working.position
-    a, b = map(write.factor, still)
-    return [
-        (
-            f"{sign}₁({working.name})",
-            f"{a}·cos {place} - {b}·sin {place} = {write.figure(turned[0])}",
-        ),
-        (
-            f"{sign}₂({working.name})",
-            f"{a}·sin {place} + {b}·cos {place} = {write.figure(turned[1])}",
-        ),
-    ]
 
 
 def _keys(working: Working[LatentAttention]) -> Step:

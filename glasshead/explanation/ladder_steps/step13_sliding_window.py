@@ -2,15 +2,20 @@
 
 from collections.abc import Iterator
 
+from glasshead.attention import Attention
 from glasshead.drawing import Formula
 from glasshead.explanation.explanation import Step
 from glasshead.explanation.ladder_steps.working import (
     Working,
     explain_contexts,
+    explain_rotation,
     explain_scores,
     explain_weights,
 )
 from glasshead.ladder import SlidingWindowAttention
+from glasshead.recipe.masks import causal, window
+from glasshead.recipe.normalizers import SoftmaxOne
+from glasshead.recipe.problem import Trace
 
 
 def explain_sliding_window(working: Working[SlidingWindowAttention]) -> Iterator[Step]:
@@ -50,6 +55,15 @@ def explain_sliding_window(working: Working[SlidingWindowAttention]) -> Iterator
     )
     result = working.here(layer(working.x))
     yield explain_contexts(working, weights, values, seen, result=result)
+    yield explain_rotation(working, seen, say("This is the layer of {model}.", model="gpt-oss"))
+
+
+def windowed_trace(working: Working[SlidingWindowAttention]) -> Trace:
+    """Trace the attention in its window, with the sinks."""
+    layer = working.layer
+    mask = causal() & window(before=layer.window - 1)
+    attention = Attention(mask=mask, normalizer=SoftmaxOne(layer.sinks))
+    return attention.trace(*layer.project(working.x))
 
 
 def _opening(working: Working[SlidingWindowAttention]) -> Step:

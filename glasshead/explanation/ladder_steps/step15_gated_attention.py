@@ -6,6 +6,7 @@ from glasshead.explanation.explanation import Step
 from glasshead.explanation.ladder_steps.working import (
     Working,
     explain_contexts,
+    explain_rotation,
     explain_scores,
     explain_weights,
 )
@@ -26,6 +27,11 @@ def explain_gated_attention(working: Working[GatedAttention]) -> Iterator[Step]:
     yield explain_weights(working, scores.data["scores"], weights, seen)
     yield explain_contexts(working, weights, values, seen)
     yield _gate(working)
+    yield explain_rotation(
+        working,
+        seen,
+        working.say("The layer of Qwen3-Next turns the first quarter of the numbers of a head."),
+    )
 
 
 def _opening(working: Working[GatedAttention]) -> Step:

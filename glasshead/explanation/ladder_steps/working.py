@@ -1,6 +1,7 @@
 """A layer of the ladder at work on one word of a sentence, for the explanations of its step."""
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -14,6 +15,7 @@ from glasshead.explanation.explanation import Step
 from glasshead.explanation.figures import Figures
 from glasshead.explanation.subject import aligned
 from glasshead.explanation.translations import Say
+from glasshead.ladder import GroupedQueryAttention, rotated
 from glasshead.ladder.worked_example import JOURNEY
 
 Layer_co = TypeVar("Layer_co", bound=nn.Module, covariant=True)
@@ -109,15 +111,9 @@ def explain_scores(
     why: str = "",
 ) -> Step:
     """Explain the scaled scores of the explained word, written out for some of the heads."""
-    say, write, width = working.say, working.write, queries.shape[-1]
-    scores = (keys @ queries[..., None])[..., 0] / width**0.5  # [heads, tokens]
-
-    def line(head: int, key: int) -> tuple[str, str]:
-        sum_ = write.products(queries[head].tolist(), keys[head, key].tolist())
-        result = write.figure(scores[head, key].item())
-        return f"s[{head}]({working.names[key]})", f"({sum_})/√{width} = {result}"
-
-    lines = [line(head, key) for head in heads for key in seen]
+    say = working.say
+    scores = (keys @ queries[..., None])[..., 0] / queries.shape[-1] ** 0.5  # [heads, tokens]
+    lines = [line for head in heads for line in _score_lines(working, queries, keys, seen, head)]
     return Step(
         name="scores",
         title=say("Scores: how well does each key fit?"),
@@ -133,6 +129,24 @@ def explain_scores(
         why=why,
         data={"scores": scores},
     )
+
+
+def _score_lines(
+    working: Working[Any],
+    queries: Float[Tensor, "heads width"],
+    keys: Float[Tensor, "heads tokens width"],
+    seen: Sequence[int],
+    head: int,
+    sign: str = "s",
+) -> list[tuple[str, str]]:
+    """Return the lines of the scaled scores of a head."""
+    write, query, width = working.write, queries[head], queries.shape[-1]
+    lines = []
+    for key in seen:
+        sum_ = write.products(query.tolist(), keys[head, key].tolist())
+        score = write.figure((keys[head, key] @ query).item() / width**0.5)
+        lines.append((f"{sign}[{head}]({working.names[key]})", f"({sum_})/√{width} = {score}"))
+    return lines
 
 
 def explain_weights(
@@ -234,6 +248,78 @@ def explain_contexts(
         ),
         data=data,
     )
+
+
+def explain_rotation(
+    working: Working[GroupedQueryAttention], seen: Sequence[int], model: str
+) -> Step:
+    """Explain what changes if queries and keys are turned by the position of their word.
+
+    Args:
+        working: The layer at work, which turns nothing.
+        seen: The positions of the words that the explained word sees.
+        model: Whose layer it then is, a sentence.
+    """
+    layer, say, write, place = copy(working.layer), working.say, working.write, working.position
+    layer.turn = rotated
+    still = [part[0] for part in layer.project(working.x)[:2]]
+    queries, keys = (rotated(part) for part in still)
+    of_heads = keys.repeat_interleave(layer.group, dim=0)
+    scores = queries @ of_heads.mT / layer.head_dim**0.5
+    weights = layer.weigh(scores[None])[0, :, place]
+    result = working.here(layer(working.x))
+    lines = [
+        *turn_lines(working, "q'[0]", still[0][0, place], queries[0, place]),
+        *turn_lines(working, "k'[0]", still[1][0, place], keys[0, place]),
+        *_score_lines(working, queries[:, place], of_heads, seen, 0, sign="s'"),
+        *((f"p'[0]({working.names[key]})", write.figure(weights[0, key].item())) for key in seen),
+        working.vector("o'", result.tolist()),
+    ]
+    columns = {f"k[{head}]": part for head, part in enumerate(still[1])}
+    columns |= {f"k'[{head}]": part for head, part in enumerate(keys)}
+    return Step(
+        name="rotation",
+        title=say("The position: a rotation"),
+        intro=(
+            say.after_each_other(
+                say(
+                    "The numbers so far know no positions. With turn=rotated, each query and each "
+                    "key is turned by the angle t, the position of its word counted from 0, and "
+                    "the values stay. “{query}” stands at t = {place}.",
+                    place=place,
+                ),
+                model,
+            ),
+            say(
+                "Then everything goes on as before: the scores s' of head 0, its weights p', and "
+                "what the layer returns, o'."
+            ),
+        ),
+        formula="[a, b] → [a·cos t - b·sin t, a·sin t + b·cos t],   s'[h] = q'[h]·k'[g] / √d",
+        numbers=aligned(lines),
+        figures=(working.table(columns), working.heads(weights, seen)),
+        why=say.after_each_other(
+            say(
+                "Why turn: queries are turned in the same way, and the product of two turned "
+                "vectors depends on the difference of their angles alone. So a score knows how far "
+                "apart two words stand, wherever they stand."
+            ),
+            say("The score of “{query}” with itself stays, as both are turned by the same angle."),
+        ),
+        data={"turned_scores": scores[:, place], "turned_weights": weights, "turned": result},
+    )
+
+
+def turn_lines(
+    working: Working[Any], sign: str, still: Float[Tensor, "2"], turned: Float[Tensor, "2"]
+) -> list[tuple[str, str]]:
+    """Return the lines of a pair of numbers that is turned by the position of the word."""
+    write, place = working.write, working.position
+    (a, b), (first, second) = map(write.factor, still.tolist()), map(write.figure, turned.tolist())
+    return [
+        (f"{sign}₁({working.name})", f"{a}·cos {place} - {b}·sin {place} = {first}"),
+        (f"{sign}₂({working.name})", f"{a}·sin {place} + {b}·cos {place} = {second}"),
+    ]
 
 
 def explain_memory(working: Working[Any], lines: Sequence[tuple[str, str]], why: str = "") -> Step:

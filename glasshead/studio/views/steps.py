@@ -14,6 +14,7 @@ from glasshead.explanation.embeddings import Projection, composed, head_counts, 
 from glasshead.explanation.explain_trace import Sentence, SentenceAttention, names
 from glasshead.explanation.explanation import json_ready
 from glasshead.explanation.settings import Setting
+from glasshead.explanation.walk import COLUMNS
 from glasshead.ladder.worked_example import (
     EXAMPLES,
     HELLO_SHINY_SUN,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from glasshead.studio.routes import Routes
 
 
-WORDS = {
+WORDS = COLUMNS | {
     **{f"steps.{each.name}": Setting.of(each).label for each in controls()},
     "steps.title": _("Steps"),
     "steps.show": _("Show"),
@@ -63,12 +64,6 @@ WORDS = {
     "steps.mask.window": _("window"),
     "steps.matrices": _("Matrices, in order of computation"),
     "steps.queries": _("Queries"),
-    "steps.keys": _("Keys"),
-    "steps.values": _("Values"),
-    "steps.scores": _("Scores"),
-    "steps.scaled": _("Scaled"),
-    "steps.masked": _("Masked"),
-    "steps.weights": _("Weights"),
     "steps.context": _("Context"),
     "steps.hint": _(
         "Point at a cell, or move with Tab and the arrow keys. Enter explains the word of the row."
