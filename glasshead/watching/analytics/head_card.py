@@ -1,7 +1,7 @@
 """The card of a head: what it does, and its drawing."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,11 +116,36 @@ def document_of(
     blocks: list[Block] = [Paragraph(Message("Texts read: {texts}.", texts=texts))]
     if unknown is not None:
         blocks.append(Note(Message("What feeds some heads is not known: {why}", why=unknown)))
+    blocks += map(Paragraph, _aligned(cards, named))
     blocks.append(Strips(names, cells, caption))
     for name, own in zip(names, by_layer, strict=True):
         blocks.append(Heading(Message("Layer {layer}", layer=name)))
         blocks.append(Cards([card.drawn(named) for card in own]))
     return Document(blocks, title=Message("Head cards: {heads} heads", heads=len(cards)))
+
+
+def _aligned(cards: Sequence[HeadCard], named: Mapping[str, str]) -> Iterator[str]:
+    """Yield which heads align the two parts of a text; nothing if there are no two parts."""
+    known = [card for card in cards if not math.isnan(card.scores.get(ALIGNMENT, math.nan))]
+    best = sorted(known, key=lambda card: -card.scores[ALIGNMENT])
+    found = [card for card in best if card.role == ALIGNMENT]
+    others = [card.scores[ALIGNMENT] for card in best if card.role != ALIGNMENT]
+    heads = [
+        Message(
+            "{role} {score:.2f}",
+            role=named[f"{card.layer} head {card.head}"],
+            score=card.scores[ALIGNMENT],
+        )
+        for card in found
+    ]
+    if heads:
+        yield Message(
+            "Heads that align the two parts of a text: {heads}.", heads=Message.joined(", ", heads)
+        )
+    elif known:
+        yield Message("No head aligns the two parts of a text.")
+    if others:
+        yield Message("The highest score of any other head is {score:.2f}.", score=others[0])
 
 
 def entry(card: HeadCard) -> dict[str, Any]:

@@ -63,6 +63,19 @@ def test_alignment_needs_one_key_for_each_query():
     assert without.role != "alignment"
 
 
+def test_the_heads_that_align_are_named_before_the_cards():
+    cards = gh.head_cards(
+        set_weights(one_hot(MATCH), torch.full((6, 6), 1 / 6)), TOKENS, separator=9
+    )
+    text = cards.text()
+    assert "two parts of a text: layer the model head 0 1.00." in text
+    assert "The highest score of any other head is 0.25." in text
+    assert text.index("1.00.") < text.index("Layer the model")
+    alone = gh.head_cards(set_weights(torch.full((6, 6), 1 / 6)), TOKENS, separator=9)
+    assert "No head aligns the two parts of a text." in alone.text()
+    assert "two parts" not in gh.head_cards(set_weights(one_hot(MATCH)), TOKENS).text()
+
+
 def test_special_tokens_are_sinks():
     seen = set_weights(one_hot([0, 3, 3, 3, 3, 0]))
     (card,) = gh.head_cards(seen, TOKENS, special={9}).cards
