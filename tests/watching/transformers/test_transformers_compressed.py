@@ -1,5 +1,7 @@
 """Keys that stand for several tokens each are kept, and steps with them are not joined."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -31,6 +33,12 @@ def deepseek():
         if parameter.ndim < 2:
             nn.init.normal_(parameter, 0.0, 0.3)
     return model
+
+
+def test_the_reference_names_the_family():
+    page = (Path(__file__).parents[3] / "docs/reference/watching.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if line.startswith("| compressed keys"))
+    assert "DeepSeek-V4" in row
 
 
 @pytest.mark.parametrize("mixers", [False, True])

@@ -1,5 +1,7 @@
 """Parts of scores and logits of models of transformers, with small random weights."""
 
+import copy
+
 import pytest
 import torch
 
@@ -24,6 +26,10 @@ READERS = [
 ]
 # What casts to float32 in its norms, or rotates in it, sums to no more than that in float64.
 LIMITS = {torch.float32: 1e-5, torch.float64: 1e-6}
+# These do not: together with the translators and encoders below, more than 20 families.
+EXACT = ["Phi", "StableLm", "Nemotron", "GPTNeoX", "Falcon", "GPTBigCode", "Starcoder2", "GPT2"]
+EXACT += ["OPT", "BioGpt", "Bloom", "Mpt"]
+ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
 def seen_of(model, **given):
@@ -60,9 +66,9 @@ def test_parts_of_decoders_sum_to_scores_and_logits(name, mode):
     assert {one.name for one in parts.components if one.head is not None} == {*seen}
 
 
-@pytest.mark.parametrize("name", ["GPT2", "GPTNeoX", "Phi", "StableLm", "OPT", "Starcoder2"])
+@pytest.mark.parametrize("name", EXACT)
 def test_parts_in_float64_sum_to_rounding(name):
-    model = FAMILIES[name].build("sdpa")
+    model = copy.deepcopy(FAMILIES[name].build(FAMILIES[name].modes[0])).double()
     torch.manual_seed(3)
     seen, output = seen_of(model, input_ids=torch.randint(2, models.VOCABULARY, (2, 7)))
     assert output.logits.dtype == torch.float64
@@ -82,7 +88,9 @@ def test_parts_of_encoders(name, mode):
     if architecture.kind == "image":
         given = {"pixel_values": torch.randn(2, 3, 12, 12, dtype=architecture.dtype)}
     seen, _ = seen_of(architecture.model(mode), **given)
-    check_scores(seen, LIMITS[architecture.dtype])
+    # ModernBERT rotates in float32.
+    limits = LIMITS if name == "modernbert" else ROUNDING
+    check_scores(seen, limits[architecture.dtype])
     with pytest.raises(UnseenError, match="needs a model that returns logits"):
         gh.logit_parts(seen)
 
@@ -112,7 +120,7 @@ def test_parts_of_translators_reach_across(name):
         given["input_features"] = torch.randn(shape, dtype=dtype)
         del given["input_ids"]
     seen, output = seen_of(model, **given)
-    check_scores(seen, LIMITS[dtype])
+    check_scores(seen, ROUNDING[dtype])
     crossing = next(name for name, one in seen.items() if one[0].crossing)
     parts = gh.score_parts(seen, crossing, head=0, query=4)
     sides = [parts.of_key, parts.of_query]
@@ -125,7 +133,7 @@ def test_parts_of_translators_reach_across(name):
     assert not readers & writers & heads
     logit = gh.logit_parts(seen, token=5, query=3, batch=1)
     theirs = output.logits[1, 3, 5]
-    assert abs(logit.sum() - theirs) <= LIMITS[dtype] * logit.parts.abs().sum()
+    assert abs(logit.sum() - theirs) <= ROUNDING[dtype] * logit.parts.abs().sum()
 
 
 def test_one_text_alone_has_the_same_heads():
