@@ -12,7 +12,9 @@ from glasshead.watching.seen import short
 
 # A head whose queries match equal tokens across a separator.
 ALIGNMENT = "alignment"
-_ROLE = _("alignment")
+# The share of its queries whose largest weight is on one of these.
+MATCH = "match"
+_NAMES = _("alignment"), _("match")
 
 
 @dataclass(frozen=True)
@@ -126,26 +128,28 @@ def document_of(
 
 def _aligned(cards: Sequence[HeadCard], named: Mapping[str, str]) -> Iterator[str]:
     """Yield which heads align the two parts of a text; nothing if there are no two parts."""
-    known = [card for card in cards if not math.isnan(card.scores.get(ALIGNMENT, math.nan))]
-    best = sorted(known, key=lambda card: -card.scores[ALIGNMENT])
+    known = [card for card in cards if MATCH in card.scores]
+    best = sorted(known, key=lambda card: -card.scores[MATCH])
     found = [card for card in best if card.role == ALIGNMENT]
-    others = [card.scores[ALIGNMENT] for card in best if card.role != ALIGNMENT]
+    others = [card.scores[MATCH] for card in best if card.role != ALIGNMENT]
     heads = [
         Message(
-            "{role} {score:.2f}",
-            role=named[f"{card.layer} head {card.head}"],
-            score=card.scores[ALIGNMENT],
+            "{name} {share:.0%}",
+            name=named[f"{card.layer} head {card.head}"],
+            share=card.scores[MATCH],
         )
         for card in found
     ]
     if heads:
         yield Message(
-            "Heads that align the two parts of a text: {heads}.", heads=Message.joined(", ", heads)
+            "Heads that align the two parts of a text, and the share of the second part's tokens "
+            "whose largest weight is on an equal token of the first part: {heads}.",
+            heads=Message.joined(", ", heads),
         )
     elif known:
         yield Message("No head aligns the two parts of a text.")
-    if others:
-        yield Message("The highest score of any other head is {score:.2f}.", score=others[0])
+    if heads and others:
+        yield Message("For any other head, the share is at most {share:.0%}.", share=others[0])
 
 
 def entry(card: HeadCard) -> dict[str, Any]:

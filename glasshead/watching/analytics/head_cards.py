@@ -13,7 +13,7 @@ from glasshead.attention.weights import Weights
 from glasshead.drawing import Document, Drawn
 from glasshead.recipe.validation import whole_number
 from glasshead.watching.analytics.components import Component
-from glasshead.watching.analytics.head_card import ALIGNMENT, HeadCard, document_of
+from glasshead.watching.analytics.head_card import ALIGNMENT, MATCH, HeadCard, document_of
 from glasshead.watching.analytics.logit_parts import head_logits
 from glasshead.watching.analytics.role_scores import PRECEDENCE, THRESHOLDS
 from glasshead.watching.analytics.roles import NEAR, Masses, masses_of_layers, roles_of
@@ -30,7 +30,7 @@ _ROOM = 2**20
 _SIDES = ("key", "query")
 _TALLIES = ("keys", "looks", "writes", *_SIDES)
 # The sums of each head.
-_SUMS = ("entropy", "distance", "sink", "alignment", "queries", "others", "aligned")
+_SUMS = ("entropy", "distance", "sink", "alignment", "match", "queries", "others", "aligned")
 
 
 class Tally:
@@ -104,7 +104,10 @@ class HeadCards(Drawn):
         for own, (layer, head) in enumerate(places):
             scores = {role: float(roles.scores[role][layer, head]) for role in PRECEDENCE}
             role = roles.roles[layer][head]
-            if float(aligned[own]) >= 0.5:
+            scores[ALIGNMENT] = float(aligned[own])
+            if float(sums["aligned"][own]):
+                scores[MATCH] = float(sums["match"][own] / sums["aligned"][own])
+            if scores[ALIGNMENT] >= 0.5:
                 role = ALIGNMENT
             others = float(sums["others"][own])
             found.append(
@@ -112,7 +115,7 @@ class HeadCards(Drawn):
                     layer=self.layers[layer],
                     head=head,
                     role=role,
-                    scores=scores | {ALIGNMENT: float(aligned[own])},
+                    scores=scores,
                     entropy=float(sums["entropy"][own] / sums["queries"][own]),
                     distance=float(sums["distance"][own] / sums["queries"][own]),
                     sink=float(sums["sink"][own]) / others,
@@ -220,7 +223,7 @@ def head_cards(
 
     A card holds, with sinks the first token and the special ones:
 
-        scores      as of `head_roles`, and "alignment"
+        scores      as of `head_roles`, "alignment", and with two parts "match"
         entropy     mean entropy of a query's weights, in nats
         distance    mean Σ_j P_ij |i - j|
         sink        mean weight on the sinks, of the other queries
@@ -240,7 +243,8 @@ def head_cards(
         alignment = mean_i Σ_j A_ij/Σ_k A_ik · A_ij/Σ_k A_kj · [t_i = t_j]
 
     over the queries whose token is also before the separator. It is 1 if each looks at one equal
-    token, at which no other looks. From 0.5 on, it is the head's role.
+    token, at which no other looks. From 0.5 on, it is the head's role. The score "match" is the
+    share of these queries whose largest weight of all is on an equal token before the separator.
 
     Cards of several texts are added with `+`.
 
@@ -431,7 +435,9 @@ def _measured(weights: Weights, text: _Text) -> dict[str, Tensor]:
         )
         crossed += A.sum(1)
         matched += (A * A / A.sum(-1, keepdim=True).clamp(min=1e-30) * same).sum(1)
-        sums["aligned"] += (after & (same & text.before).any(-1)).sum()
+        equal = same & text.before & after[:, None]
+        sums["aligned"] += equal.any(-1).sum()
+        sums["match"] += equal[torch.arange(len(rows)), P.argmax(-1)].sum(-1)
         P = P[:, asking]
         received += P.sum(1)
         weight, best = P.masked_fill(text.sinks, -1).max(-1)

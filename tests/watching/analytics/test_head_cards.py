@@ -38,6 +38,8 @@ def test_numbers_of_set_weights_are_worked_out_on_paper():
     assert match.scores["alignment"] == 1
     # Two queries, of each ½ · ½ for the one equal token of two.
     assert uniform.scores["alignment"] == pytest.approx(1 / 4)
+    # The first of equal weights is on the sink.
+    assert (match.scores["match"], uniform.scores["match"]) == (1, 0)
     assert match.entropy == 0
     assert uniform.entropy == pytest.approx(math.log(6), rel=1e-6)
     assert match.distance == pytest.approx((0 + 1 + 1 + 1 + 2 + 4) / 6)
@@ -60,6 +62,8 @@ def test_alignment_needs_one_key_for_each_query():
     assert apart.scores["alignment"] == 1
     (without, _) = gh.head_cards(seen, tokens).cards
     assert math.isnan(without.scores["alignment"])
+    assert "match" not in without.scores
+    assert same.scores["match"] == apart.scores["match"] == 1
     assert without.role != "alignment"
 
 
@@ -67,10 +71,10 @@ def test_the_heads_that_align_are_named_before_the_cards():
     cards = gh.head_cards(
         set_weights(one_hot(MATCH), torch.full((6, 6), 1 / 6)), TOKENS, separator=9
     )
-    text = cards.text()
-    assert "two parts of a text: layer the model head 0 1.00." in text
-    assert "The highest score of any other head is 0.25." in text
-    assert text.index("1.00.") < text.index("Layer the model")
+    text = " ".join(cards.text().split())
+    assert "on an equal token of the first part: layer the model head 0 100%." in text
+    assert "For any other head, the share is at most 0%." in text
+    assert text.index("100%.") < text.index("Layer the model")
     alone = gh.head_cards(set_weights(torch.full((6, 6), 1 / 6)), TOKENS, separator=9)
     assert "No head aligns the two parts of a text." in alone.text()
     assert "two parts" not in gh.head_cards(set_weights(one_hot(MATCH)), TOKENS).text()

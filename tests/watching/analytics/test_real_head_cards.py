@@ -44,6 +44,11 @@ def test_the_head_that_maps_atoms_of_products_is_found(example, wheels, tmp_path
     ]
     assert ("10", 5) in aligned
     assert {head for _, head in aligned} == {5}
+    matches = sorted(cards, key=lambda card: -card["scores"]["match"])[:2]
+    assert [(card["layer"].rpartition("#")[2], card["head"]) for card in matches] == [
+        ("8", 5),
+        ("10", 5),
+    ]
     others = [card["scores"]["alignment"] for card in cards if card["head"] != 5]
     assert max(others) < 0.1
     assert (tmp_path / "rxnmapper.json").read_bytes() == committed("rxnmapper")
