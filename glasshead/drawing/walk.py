@@ -88,7 +88,13 @@ def _score(key: Mapping[str, Any]) -> float:
 def _bar(score: float, lowest: float, highest: float) -> _Bar:
     """Return the bar of a score, from 0 to it."""
     zero, end = ((x - lowest) / ((highest - lowest) or 1.0) for x in (0.0, score))
-    return _Bar(f"{score:.2f}", min(zero, end), max(zero, end))
+    return _Bar(_short(score), min(zero, end), max(zero, end))
+
+
+def _short(number: float) -> str:
+    """Return a number to two decimals, and no zero with a sign."""
+    text = f"{number:.2f}"
+    return text if float(text) else "0.00"
 
 
 def _scale(vectors: Sequence[Sequence[float]]) -> float:
@@ -99,4 +105,4 @@ def _scale(vectors: Sequence[Sequence[float]]) -> float:
 def _cells(vector: Sequence[float], top: float) -> list[tuple[float, str]]:
     """Return the cells of a vector: shares from -1 to 1, and the numbers of a short one."""
     written = len(vector) <= _WRITTEN
-    return [(x / top, f"{x:.2f}" if written else "") for x in vector[:_DRAWN]]
+    return [(x / top, _short(x) if written else "") for x in vector[:_DRAWN]]

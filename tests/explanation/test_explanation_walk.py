@@ -38,7 +38,8 @@ def rows(drawn):
 
 
 def two(numbers):
-    return [f"{number:.2f}" for number in numbers.tolist()]
+    # No zero has a sign.
+    return [f"{round(number, 2) + 0.0:.2f}" for number in numbers.tolist()]
 
 
 def test_a_page_shows_the_numbers_of_the_query():
