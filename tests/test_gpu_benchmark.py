@@ -1,4 +1,4 @@
-"""The benchmark for a GPU runs, at tiny sizes on the CPU, and says in a sentence what it wants."""
+"""The benchmarks for a GPU run, at tiny sizes on the CPU, and say in a sentence what they want."""
 
 import json
 import subprocess
@@ -48,13 +48,14 @@ def tiny(benchmark, **others):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_without_a_gpu_it_says_so(tmp_path):
+@pytest.mark.parametrize("name", ["benchmarks/gpu.py", "benchmarks/gpu_paged.py"])
+def test_without_a_gpu_it_says_so(name, tmp_path):
     file = tmp_path / "gpu.json"
-    command = [sys.executable, "benchmarks/gpu.py", "--out", str(file)]
+    command = [sys.executable, name, "--out", str(file)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        "benchmarks/gpu.py takes a CUDA device, and PyTorch finds none here: run it there."
+        f"{name} takes a CUDA device, and PyTorch finds none here: run it there."
     ]
     assert not file.exists()
 

@@ -36,7 +36,8 @@ class CacheLayout:
 
     Attributes:
         size: The tokens of a block.
-        order: The place of each number of keys and of values, `[heads, tokens, features]`.
+        order: Where each number of keys and of values lies in memory, counted from the beginning of
+            its block, `[heads, tokens, features]`.
         strides: The same as sums of steps; None if they are not.
 
     Errors: a ValueError if the cache does not hold each number as it is.
@@ -75,7 +76,9 @@ class CacheLayout:
         cache, strides, order = self.blocks_of(cache), self.strides[which], self.order[which]
         numbers = blocks.flatten()
         if strides is None:
-            found = cache[numbers].flatten(1)[:, order.flatten().to(cache.device)]
+            places = numbers[:, None] * cache.stride(0) + order.flatten().to(cache.device)
+            found = cache.as_strided((cache.untyped_storage().nbytes() // cache.itemsize,), (1,), 0)
+            found = found[cache.storage_offset() + places]
         else:
             offset = cache.storage_offset() + strides.first
             sizes, steps = (len(cache), *strides.sizes), (cache.stride(0), *strides.steps)
@@ -103,13 +106,21 @@ def _order(layer: Any, axis: int, size: int, which: int) -> Tensor:
     token, head, feature = numbers
     used = (token >= 0).nonzero().squeeze(1)
     order = torch.full((shape[1], shape[0], shape[2]), -1)
-    order[head[used], token[used], feature[used]] = used
+    order[head[used], token[used], feature[used]] = _memory(cache.select(axis, 0))[used]
     if len(used) != order.numel() or int(order.min()) < 0:
         raise ValueError(
             f"watch_vllm needs a cache that holds each number as it is, but that of "
             f"{layer.layer_name!r} does not. Start the engine with kv_cache_dtype='auto'."
         )
     return order
+
+
+def _memory(block: Tensor) -> Tensor:
+    """Return where each number of a block lies in memory, in the order of its axes."""
+    places = torch.tensor(0)
+    for size, step in zip(block.shape, block.stride(), strict=True):
+        places = places[..., None] + torch.arange(size) * step
+    return places.flatten()
 
 
 def _strides(order: Tensor) -> Strides | None:

@@ -130,7 +130,7 @@ class ServedLayer:
             key, value: `[..., kv_heads, keys, dim]`.
             position: That of the first query.
         """
-        slopes = self.slopes
+        slopes, sinks = self.slopes, self.sinks
         return problem_from_inputs(
             query,
             key,
@@ -140,7 +140,7 @@ class ServedLayer:
             mask=causal() if self.before is None else window(before=self.before),
             softcap=self.softcap,
             bias=None if slopes is None else Slopes(slopes),
-            sinks=self.sinks,
+            sinks=None if sinks is None else sinks.to(query.device),
         )
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from glasshead.engines import reduce_by_fastest
+from glasshead.attention.io import parts
+from glasshead.engines import TRITON, reduce_by_fastest
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import without_autocast
 from glasshead.serving.library_scans import pass_scans
@@ -64,8 +65,8 @@ class Settler:
                     copied = self._queries(request, number), key
                 if copied is not None and self._keep:
                     new = first if request.kept_keys[number] else 0
-                    request.kept_queries[number].append(copied[0])
-                    request.kept_keys[number].append(copied[1][..., new:, :].clone())
+                    request.kept_queries[number].append(copied[0].cpu())
+                    request.kept_keys[number].append(copied[1][..., new:, :].to("cpu", copy=True))
                 own = {} if values is None else values[place]
                 if values is None and copied is not None:
                     query, key = copied
@@ -83,8 +84,9 @@ class Settler:
         cache = self._caches[number]
         if cache is None or not self._statistics:
             return None
-        from glasshead.engines.streaming.paged import PagedRequest, reduce_paged, refusal
+        from glasshead.engines.streaming.paged import PagedRequest
 
+        kernels = _kernels_of(cache)
         paged = [
             PagedRequest(
                 [(step.copies[number], step.first, step.last) for step in one.waiting],
@@ -96,10 +98,21 @@ class Settler:
         queries = max(one.queries for one in paged)
         keys = max(one.end for one in requests)
         wanted = self._request(number, queries, keys)
-        if refusal(cache, wanted.reductions) is not None:
+        stored = {cache.layers[0].dtype, *(x.dtype for one in paged for x, _, _ in one.rows[:1])}
+        if len(stored) > 1 or kernels.refusal(cache, wanted.reductions) is not None:
             self._caches[number] = None
             return None
-        reduced = reduce_paged(cache, paged, wanted.problem, wanted.reductions)
+        try:
+            reduced = kernels.reduce_paged(cache, paged, wanted.problem, wanted.reductions)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            if not _is_of_gpu(cache):
+                raise
+            # Where the kernel cannot be compiled, keys are copied.
+            TRITON.fail(error)
+            self._caches[number] = None
+            return None
         return [wanted.finished(one) for one in reduced]
 
     def _request(self, number: int, queries: int, keys: int) -> StatisticRequest:
@@ -123,7 +136,8 @@ class Settler:
             return {}
         wanted = StatisticRequest(problem, self._statistics)
         with without_autocast(problem.query.device):
-            return wanted.finished(reduce_by_fastest(problem, wanted.reductions))
+            values = wanted.finished(reduce_by_fastest(problem, wanted.reductions))
+        return {name: _on_cpu(value) for name, value in values.items()}
 
     @staticmethod
     def _keys(layers: Sequence[ServedLayer], table: Tensor, first: int, end: int) -> Tensor:
@@ -133,11 +147,12 @@ class Settler:
         """
         layer = layers[0]
         seen = 0 if layer.before is None else max(0, first - layer.before)
-        parts = [one.layout.keys(one.cache, table, seen, end) for one in layers]
-        whole = parts[0].new_zeros(len(layers), 1, parts[0].shape[0], end, parts[0].shape[2])
-        torch.stack(parts, out=whole[:, 0, :, seen:]) if not seen else whole[:, 0, :, seen:].copy_(
-            torch.stack(parts)
-        )
+        several = [one.layout.keys(one.cache, table, seen, end) for one in layers]
+        heads, _, dim = several[0].shape
+        whole = several[0].new_zeros(len(layers), 1, heads, end, dim)
+        torch.stack(several, out=whole[:, 0, :, seen:]) if not seen else whole[
+            :, 0, :, seen:
+        ].copy_(torch.stack(several))
         return whole
 
     def mismatch(self, outputs: Sequence[StepOutput], states: Sequence[Any]) -> str | None:
@@ -189,6 +204,26 @@ class Settler:
         )
         problem = layer.problem(query, key, value, position - seen)
         return output_mismatch(CapturedCall(problem, output=made)) is None
+
+
+def _on_cpu(value: Any) -> Any:
+    """Return the value of a statistic on the CPU: memory of a GPU is the engine's."""
+    if isinstance(value, Tensor):
+        return value.cpu()
+    return type(value)(*(part.cpu() for _, part in parts(value)))
+
+
+def _is_of_gpu(cache: "PagedCache") -> bool:
+    return cache.layers[0].is_cuda
+
+
+def _kernels_of(cache: "PagedCache") -> Any:
+    """Return the module that computes statistics from a cache where it is."""
+    if _is_of_gpu(cache):
+        from glasshead.engines.triton import paged
+    else:
+        from glasshead.engines.streaming import paged
+    return paged
 
 
 def _cache_of(layers: Sequence[ServedLayer]) -> "PagedCache | None":

@@ -14,12 +14,17 @@ from glasshead.serving import plugin
 class CPUAttentionBackendImpl:
     """Causal attention to a paged cache, `[blocks, kv_heads, tokens, 2 · dim]`."""
 
+    axis = 0
+
     def __init__(self, heads, kv_heads, dim, *, window=None, softcap=0, slopes=None, sinks=None):
         self.num_heads, self.num_kv_heads, self.head_size = heads, kv_heads, dim
         self.scale, self.logits_soft_cap = dim**-0.5, softcap
         self.sliding_window = -1 if window is None else window
         self.alibi_slopes, self.sinks = slopes, sinks
         self.attn_type, self.kv_cache_dtype = "decoder", "auto"
+
+    def cache_of(self, blocks, size):
+        return torch.full((blocks, self.num_kv_heads, size, 2 * self.head_size), torch.nan)
 
     def do_kv_cache_update(self, layer, key, value, cache, slots):
         blocks, heads, size, wide = cache.shape
@@ -45,18 +50,41 @@ class CPUAttentionBackendImpl:
             scores = query[first:last].double().transpose(0, 1) @ k.mT * self.scale
             if self.logits_soft_cap:
                 scores = self.logits_soft_cap * torch.tanh(scores / self.logits_soft_cap)
-            i, j = torch.arange(position, end)[:, None], torch.arange(end)
+            i, j = (torch.arange(*ends, device=scores.device) for ends in ((position, end), (end,)))
+            i = i[:, None]
             if self.alibi_slopes is not None:
-                scores -= self.alibi_slopes.double()[:, None, None] * (i - j).abs()
+                slopes = self.alibi_slopes.to(scores)
+                scores -= slopes[:, None, None] * (i - j).abs()
             hidden = j > i
             if self.sliding_window > 0:
                 hidden |= j <= i - self.sliding_window
             scores = scores.masked_fill(hidden, -torch.inf)
             lse = scores.logsumexp(-1)
             if self.sinks is not None:
-                lse = torch.logaddexp(lse, self.sinks.double()[:, None])
+                lse = torch.logaddexp(lse, self.sinks.to(lse)[:, None])
             found = (scores - lse[..., None]).exp() @ v
             output[first:last] = found.transpose(0, 1).to(output.dtype)
+
+
+class FlashAttentionImpl(CPUAttentionBackendImpl):
+    """The same with a cache as a GPU has it: keys before values, in memory head by head.
+
+    Its axes are `[2, blocks, tokens, kv_heads, dim]`.
+    """
+
+    axis = 1
+
+    def cache_of(self, blocks, size):
+        shape = 2, blocks, self.num_kv_heads, size, self.head_size
+        return torch.full(shape, torch.nan).transpose(2, 3)
+
+    def do_kv_cache_update(self, layer, key, value, cache, slots):
+        places = slots // cache.shape[2], slots % cache.shape[2]
+        for part, given in zip(cache, (key, value), strict=True):
+            part[places] = given
+
+    def read(self, cache, table, end):
+        return tuple(part[table].flatten(0, 1)[:end].transpose(0, 1) for part in cache)
 
 
 class FakeRunner:
@@ -70,15 +98,18 @@ class FakeRunner:
         given: Queries and keys of each layer and request, as they were made.
     """
 
-    def __init__(self, impls, *, blocks=23, size=32, dtype=torch.float32, records=True):
+    def __init__(
+        self, impls, *, blocks=23, size=32, dtype=torch.float32, records=True, device="cpu"
+    ):
         self.size, self.dtype, self.given, self._records = size, dtype, {}, records
+        self._device = device
         self._random = torch.Generator().manual_seed(3)
         context, model = {}, nn.Module()
         model.layers = nn.ModuleList()
         for number, impl in enumerate(impls):
-            cache = torch.full((blocks, impl.num_kv_heads, size, 2 * impl.head_size), torch.nan)
+            cache = impl.cache_of(blocks, size).to(device, dtype)
             name = f"layers.{number}.self_attn.attn"
-            layer = SimpleNamespace(impl=impl, kv_cache=cache.to(dtype), layer_name=name)
+            layer = SimpleNamespace(impl=impl, kv_cache=cache, layer_name=name)
             context[name] = layer
             holder = nn.Module()
             holder.self_attn = nn.Module()
@@ -150,19 +181,22 @@ class FakeRunner:
             window = layer.impl.sliding_window
             for state in states if window > 0 else ():
                 passed = max(0, state.computed - window + 1) // self.size
-                layer.kv_cache[state.block_ids[0][:passed]] = 1e3
+                layer.kv_cache.movedim(layer.impl.axis, 0)[state.block_ids[0][:passed]] = 1e3
 
     def _attend(self, layer, tokens, rows, slots, metadata):
         impl = layer.impl
         query, key, value = (
-            torch.randn(tokens, heads, impl.head_size, generator=self._random).to(self.dtype)
+            torch.randn(tokens, heads, impl.head_size, generator=self._random).to(
+                self._device, self.dtype
+            )
             for heads in (impl.num_heads, impl.num_kv_heads, impl.num_kv_heads)
         )
         named = zip(rows, self.input_batch.req_ids, strict=True)
         for (first, last, position, _), name in named if self._records else ():
             known = self.given.setdefault((layer.layer_name, name), [])
             # What is computed again after a preemption replaces nothing that was seen.
-            known.append((position, query[first:last].clone(), key[first:last].clone()))
+            known.append((position, query[first:last].cpu().clone(), key[first:last].cpu().clone()))
+        slots = slots.to(self._device)
         impl.do_kv_cache_update(layer, key, value, layer.kv_cache, slots)
         output = torch.empty_like(query)
         impl.forward(layer, query, key, value, layer.kv_cache, metadata, output)

@@ -13,7 +13,7 @@ from glasshead.serving.results import SeenRequest, joined_heads, seen_of, to_byt
 from glasshead.serving.served_layers import RefusalError
 from glasshead.serving.watch_vllm import checked, watch_vllm
 from glasshead.watching.recorded_call import Call, CallInfo
-from serving.fake_engine import CPUAttentionBackendImpl, FakeRunner
+from serving.fake_engine import CPUAttentionBackendImpl, FakeRunner, FlashAttentionImpl
 
 STATISTICS = {
     "entropy": gh.Entropy(),
@@ -122,6 +122,25 @@ def test_statistics_of_a_batch_are_those_of_float64(kind, dtype):
         assert seen["layers.1.self_attn"].entropy.shape == (1, 4, count)
         check(runner, name, seen)
     assert not watcher.requests
+
+
+@pytest.mark.parametrize("kind", ["full", "window"])
+def test_a_cache_with_keys_before_values_is_read_as_it_is(kind):
+    """As on a GPU, where a block is not the first axis, and heads lie before tokens in memory."""
+    impls = [FlashAttentionImpl(4, 2, 6, **KINDS[kind]) for _ in range(3)]
+    runner = FakeRunner(impls, dtype=torch.bfloat16)
+    watcher = EngineWatcher(runner, ServedChoices(STATISTICS, every=5, keep=True))
+    runner.step({"a": 41, "b": 67})
+    for _ in range(7):
+        runner.step({"a": 1, "b": 1})
+    watcher.stop()
+    for name, count in ("a", 48), ("b", 74):
+        seen = taken(watcher, name)
+        check(runner, name, seen)
+        W = seen["layers.2.self_attn"].weights
+        assert W.shape == (1, 4, count, count)
+        received = expected(runner, name, 2)["received"]
+        torch.testing.assert_close(W[...].sum(-2)[0].double(), received, atol=1e-4, rtol=0)
 
 
 def test_blocks_are_read_before_they_are_given_to_another_request():

@@ -84,16 +84,24 @@ def refusal(cache: PagedCache, reductions: Sequence[Reduction]) -> str | None:
     first, order = cache.layers[0], cache.order
     if first.device.type != "cpu":
         return "the cache is not on the CPU"
-    if first.dtype not in (torch.float32, *_HALVES):
-        return f"the cache is of {first.dtype}"
+    unknown = unknown_to_paged(cache, reductions)
+    if unknown is not None:
+        return unknown
+    step = _head_step(order)
+    heads = torch.arange(len(order))[:, None, None] * step
+    return None if torch.equal(order, order[0] + heads) else "its heads lie in different orders"
+
+
+def unknown_to_paged(cache: PagedCache, reductions: Sequence[Reduction]) -> str | None:
+    """Return why no kernel computes reductions of a cache of this dtype; None if they do."""
+    if cache.layers[0].dtype not in (torch.float32, *_HALVES):
+        return f"the cache is of {cache.layers[0].dtype}"
     for one in reductions:
         if not knows(one) or isinstance(one, BlockSum | DiagonalSum):
             return f"{type(one).__name__} does not follow from chunks of queries"
         if isinstance(one, TimesQueries) and not bool((one.per_query == 1).all()):
             return "its queries have weights"
-    step = _head_step(order)
-    heads = torch.arange(len(order))[:, None, None] * step
-    return None if torch.equal(order, order[0] + heads) else "its heads lie in different orders"
+    return None
 
 
 def _head_step(order: Tensor) -> int:
@@ -169,21 +177,21 @@ class _Batch:
         columns = many * len(spec.per_query) * self.lengths
         ends = np.cumsum(sizes).reshape(len(sizes), -1)
         table = [
-            _begins(self.counts),
+            begins(self.counts),
             self.counts,
             self.lengths,
             [one.position for one in requests],
-            _begins(blocks),
+            begins(blocks),
             *(ends - sizes),
-            _begins(sizes[-1]),
-            _begins(columns),
+            begins(sizes[-1]),
+            begins(columns),
         ]
         self.queries = PagedQueries(
             requests=np.stack(table, 1).astype(np.int64),
             blocks=torch.cat(
                 [one.blocks[:count] for one, count in zip(requests, blocks, strict=True)]
             ).numpy(),
-            rows=np.concatenate([_rows(one.rows) for one in requests]),
+            rows=np.concatenate([addresses(one.rows) for one in requests]),
             before=-1 if cache.before is None else cache.before,
             itemsize=cache.layers[0].itemsize,
         )
@@ -225,12 +233,12 @@ class _Batch:
         )
 
 
-def _begins(counts: np.ndarray) -> np.ndarray:
+def begins(counts: np.ndarray) -> np.ndarray:
     """Return where each part begins, of so many numbers each."""
     return np.cumsum(counts) - counts
 
 
-def _rows(steps: Sequence[tuple[Tensor, int, int]]) -> np.ndarray:
+def addresses(steps: Sequence[tuple[Tensor, int, int]]) -> np.ndarray:
     """Return of each query the address in the first layer, and the step to the next layer."""
     found = []
     for copies, first, last in steps:

@@ -40,7 +40,7 @@ _KNOWN = (
     TimesQueries,
 )
 # The list of a row's largest weights stays in registers.
-_MOST, _WIDEST = 64, 256
+_MOST, WIDEST = 64, 256
 
 
 class Triton:
@@ -67,22 +67,25 @@ class Triton:
             return f"the score {type(problem.score).__name__} is not an inner product"
         if not problem.normalizer.exponential:
             return f"the weights of {type(problem.normalizer).__name__} are not exponentials"
-        if device.type != "cuda" and not (device.type == "cpu" and _is_interpreted()):
-            return f"it runs on CUDA devices, and the inputs are on {device.type}"
+        unavailable = self.unavailable(device)
+        if unavailable is not None:
+            return unavailable
         if problem.dtype == torch.float64:
             return "it computes in float32, and the inputs are of float64"
-        if problem.query.shape[-1] > _WIDEST:
-            return f"queries are at most {_WIDEST} wide, and these {problem.query.shape[-1]}"
+        if problem.query.shape[-1] > WIDEST:
+            return f"queries are at most {WIDEST} wide, and these {problem.query.shape[-1]}"
         if 0 in problem.query.shape or 0 in problem.key.shape:
             return "an axis is empty"
         if torch.compiler.is_compiling():
             return "it is not traced by torch.compile"
         if is_differentiated_otherwise(problem) or _requires_gradient(problem):
             return "its statistics have no gradient"
-        return self._unavailable(device)
+        return None
 
-    def _unavailable(self, device: torch.device) -> str | None:
+    def unavailable(self, device: torch.device) -> str | None:
         """Return why the kernel cannot run on this device, or None if it can."""
+        if device.type != "cuda" and not (device.type == "cpu" and _is_interpreted()):
+            return f"it runs on CUDA devices, and the inputs are on {device.type}"
         if find_spec("triton") is None:
             return "Triton is not installed; run pip install 'glasshead[gpu]'"
         if device.type == "cuda" and torch.version.hip is not None:
@@ -144,13 +147,17 @@ class Triton:
         except Exception as error:
             if not _may_fail(problem):
                 raise
-            self._failure = f"it failed ({type(error).__name__}: {error})".splitlines()[0]
-            warnings.warn(
-                f"statistics take blocks of rows in plain torch, as the kernel in Triton "
-                f"{self._failure[3:]}.",
-                stacklevel=2,
-            )
+            self.fail(error)
             return by_rows(problem, reductions)
+
+    def fail(self, error: Exception) -> None:
+        """Record that the kernel cannot be compiled or launched here, and warn of it."""
+        self._failure = f"it failed ({type(error).__name__}: {error})".splitlines()[0]
+        warnings.warn(
+            f"statistics take blocks of rows in plain torch, as the kernel in Triton "
+            f"{self._failure[3:]}.",
+            stacklevel=3,
+        )
 
 
 TRITON = Triton()

@@ -25,6 +25,20 @@ _LOG_SUM, _MAX_SCORE, _MAX_WEIGHT = map(tl.constexpr, (LOG_SUM, MAX_SCORE, MAX_W
 _ENTROPY, _SCORES, _DISTANCES = map(tl.constexpr, (ENTROPY, SCORES, DISTANCES))
 _FACTOR, _KEY, _MANY_KEYS = map(tl.constexpr, (FACTOR, KEY, MANY_KEYS))
 _ROW_STATS, _MANY, _NO_KEY = map(tl.constexpr, (ROW_STATS, MANY, 2**30))
+# Of a request with paged keys: the numbers that a program reads.
+REQUEST = (
+    "queries",
+    "keys",
+    "position",
+    "rows_before",
+    "columns_before",
+    "queries_before",
+    "pages_before",
+)
+_QUERIES, _KEYS, _POSITION, _ROWS, _COLUMNS, _ADDRESSES, _PAGES = map(tl.constexpr, range(7))
+_REQUEST = tl.constexpr(len(REQUEST))
+# The arguments about paged keys of a launch without them.
+NOT_PAGED = None, None, None, None, 0, 0, 0
 
 
 @triton.jit
@@ -111,6 +125,14 @@ def reduce_weights(
     spans_head,
     per_query_batch,
     per_query_head,
+    # Of paged keys.
+    units,
+    requests,
+    pages,
+    layers,
+    places,
+    page_step,
+    before,
     # What is compiled.
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
@@ -129,6 +151,11 @@ def reduce_weights(
     LEFT: tl.constexpr,
     TOP: tl.constexpr,
     MAP: tl.constexpr,
+    PAGED: tl.constexpr,
+    SIZE: tl.constexpr,
+    STEP: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    WIDEN: tl.constexpr,
 ):
     """Reduce the weights of a block of queries, of one head, over the keys that they see.
 
@@ -153,18 +180,61 @@ def reduce_weights(
         first_query, last_query: Which queries.
         ROWS: Whether to sum along rows, LOG_SUM to MAX_WEIGHT; KEYED and FAR add those named so.
         MAP: 0: no map; 1: few columns of a map fall into a block; 2: many.
+        PAGED: Whether queries are of many requests, whose keys lie in blocks of a cache. A batch
+            is then a layer, and masks are causal, or windows of `before` keys before a query's own.
+            Results of a request, `[layers, heads, …]`, come after those of the requests before.
+        units: A request and a block of its queries for every `places` programs, a place being a
+            head of a layer; requests: the numbers of `REQUEST`; pages: the blocks of all requests.
+        layers: Where the cache of each layer begins, in numbers after `key`.
+        query: With PAGED, of each query its address in the first layer, and the bytes to the next.
+        table, sink: With PAGED, the slope of a bias by distance, and the sink, of each place.
+        SIZE, page_step: The tokens of a block, and the numbers from a block to the next.
+        STEP: The numbers from a feature of a key to the next.
+        ALIGNED: Whether layers begin at multiples of 16.
+        WIDEN: Whether products are of float32.
     """
-    blocks = tl.cdiv(last_query - first_query, BLOCK_QUERIES)
     program = tl.program_id(0)
-    # The last queries of a causal mask see most: they begin first.
-    block = blocks - 1 - program % blocks
-    place = (program // blocks).to(tl.int64)
-    batch, head = place // heads, place % heads
+    right_row, left_row = keys, queries
+    if PAGED:
+        unit = units + program // places * 2
+        block = tl.load(unit + 1).to(tl.int32)
+        place = (program % places).to(tl.int64)
+        batch, head = place // heads, place % heads
+        request = requests + tl.load(unit) * _REQUEST
+        queries = tl.load(request + _QUERIES).to(tl.int32)
+        keys = tl.load(request + _KEYS).to(tl.int32)
+        first_query, last_query = 0, queries
+        offset = tl.load(request + _POSITION).to(tl.int32)
+        rows_before = tl.load(request + _ROWS)
+        shifts += rows_before
+        rows += rows_before * _ROW_STATS
+        by_key += rows_before * RIGHT
+        top += rows_before * TOP
+        top_keys += rows_before * TOP
+        by_query += tl.load(request + _COLUMNS) * LEFT
+        query += tl.load(request + _ADDRESSES) * 2
+        pages += tl.load(request + _PAGES)
+        if HAS_TABLE:
+            table += place
+        if HAS_SINK:
+            sink += batch * heads
+    else:
+        blocks = tl.cdiv(last_query - first_query, BLOCK_QUERIES)
+        # The last queries of a causal mask see most: they begin first.
+        block = blocks - 1 - program % blocks
+        place = (program // blocks).to(tl.int64)
+        batch, head = place // heads, place % heads
+        offset = tl.load(offsets + batch * offsets_batch)
 
     i = first_query + block * BLOCK_QUERIES + tl.arange(0, BLOCK_QUERIES)
     inside = i < last_query
-    start = tl.load(bounds + batch * bounds_batch + i, mask=inside, other=0).to(tl.int32)
-    stop = tl.load(bounds + batch * bounds_batch + queries + i, mask=inside, other=0).to(tl.int32)
+    if PAGED:
+        start = tl.where(inside, tl.maximum(offset + i - before, 0), 0)
+        stop = tl.where(inside, offset + i + 1, 0)
+    else:
+        of_rows = bounds + batch * bounds_batch + i
+        start = tl.load(of_rows, mask=inside, other=0).to(tl.int32)
+        stop = tl.load(of_rows + queries, mask=inside, other=0).to(tl.int32)
     seeing = start < stop
     low = tl.min(tl.where(seeing, start, keys), 0)
     high = tl.max(tl.where(seeing, stop, 0), 0)
@@ -172,14 +242,22 @@ def reduce_weights(
     whole_from, whole_to = tl.max(start, 0), tl.min(stop, 0)
 
     d = tl.arange(0, BLOCK_DIM)
-    rows_at = query + batch * query_batch + head * query_head
-    q = tl.load(
-        rows_at + i.to(tl.int64)[:, None] * query_row + d[None, :],
-        mask=inside[:, None] & (d < DIM)[None, :],
-        other=0.0,
-    )
-    keys_at = key + batch * key_batch + (head // group) * key_head
-    position = (i + tl.load(offsets + batch * offsets_batch)).to(tl.float32)
+    if PAGED:
+        address = tl.load(query + 2 * i, mask=inside, other=0)
+        address += tl.load(query + 2 * i + 1, mask=inside, other=0) * batch + head * query_head
+        rows_at = address.to(tl.pointer_type(key.dtype.element_ty))[:, None]
+        layer_at = tl.load(layers + batch)
+        if ALIGNED:
+            layer_at = tl.multiple_of(layer_at, 16)
+        keys_at = key + layer_at + (head // group) * key_head
+    else:
+        rows_at = query + batch * query_batch + head * query_head
+        rows_at += i.to(tl.int64)[:, None] * query_row
+        keys_at = key + batch * key_batch + (head // group) * key_head
+    q = tl.load(rows_at + d[None, :], mask=inside[:, None] & (d < DIM)[None, :], other=0.0)
+    if WIDEN:
+        q = q.to(tl.float32)
+    position = (i + offset).to(tl.float32)
     if MAP > 0:
         map_row = _block_of(i, queries, map_rows)
         first_map_row = tl.min(tl.where(inside, map_row, map_rows), 0).to(tl.int32)
@@ -208,21 +286,31 @@ def reduce_weights(
     for first in range(low // BLOCK_KEYS * BLOCK_KEYS, high, BLOCK_KEYS):
         j = first + tl.arange(0, BLOCK_KEYS)
         there = j < keys
+        if PAGED:
+            page = tl.load(pages + j // SIZE, mask=there, other=0)
+            key_at = page * page_step + (j % SIZE).to(tl.int64) * key_row
+        else:
+            key_at = j.to(tl.int64) * key_row
         k = tl.load(
-            keys_at + j.to(tl.int64)[None, :] * key_row + d[:, None],
+            keys_at + key_at[None, :] + d[:, None] * STEP,
             mask=(d < DIM)[:, None] & there[None, :],
             other=0.0,
         )
+        if WIDEN:
+            k = k.to(tl.float32)
         s = tl.dot(q, k, input_precision="ieee") * scale
         if HAS_SOFTCAP:
             s = _cap(s, softcap)
         if HAS_TABLE:
-            diagonals = table + batch * table_batch + head * table_head + queries - 1
-            t = tl.load(
-                diagonals + (j[None, :] - i[:, None]),
-                mask=inside[:, None] & there[None, :],
-                other=0.0,
-            )
+            if PAGED:
+                t = -tl.load(table) * tl.abs(position[:, None] - j.to(tl.float32)[None, :])
+            else:
+                diagonals = table + batch * table_batch + head * table_head + queries - 1
+                t = tl.load(
+                    diagonals + (j[None, :] - i[:, None]),
+                    mask=inside[:, None] & there[None, :],
+                    other=0.0,
+                )
             s = tl.where(t == float("-inf"), t, s + t)
         if HAS_BIAS:
             pairs = bias + batch * bias_batch + head * bias_head
@@ -284,7 +372,7 @@ def reduce_weights(
                 if (first < tl.load(spans + 2 * r + 1)) & (
                     first + BLOCK_KEYS > tl.load(spans + 2 * r)
                 ):
-                    of_key = tl.load(right + r * keys + j, mask=there, other=0.0)
+                    of_key = tl.load(right + r * right_row + j, mask=there, other=0.0)
                     by_row = tl.sum(p * of_key[None, :], 1)
                     sums += tl.where(columns[None, :] == r, by_row[:, None], 0.0)
         if TOP > 0:
@@ -307,7 +395,7 @@ def reduce_weights(
         if LEFT > 0:
             for l in tl.static_range(LEFT):
                 factors_at = per_query + batch * per_query_batch + head * per_query_head
-                of_query = tl.load(factors_at + l * queries + i, mask=inside, other=0.0)
+                of_query = tl.load(factors_at + l * left_row + i, mask=inside, other=0.0)
                 by_column = tl.sum(p * of_query[:, None], 0).to(tl.float64)
                 tl.atomic_add(by_query + (place * LEFT + l) * keys + j, by_column, mask=there)
         if MAP > 0:

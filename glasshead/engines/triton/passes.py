@@ -15,7 +15,7 @@ from glasshead.engines.streaming.operands import (
     asked_for,
     results_of,
 )
-from glasshead.engines.triton.kernels import INTERPRETED, reduce_weights
+from glasshead.engines.triton.kernels import INTERPRETED, NOT_PAGED, reduce_weights
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.tile import four_axes
 from glasshead.statistics.reductions import Largest, Reduction
@@ -99,8 +99,6 @@ class _Passes:
         reductions = [one.joined(Largest()) or one for one in reductions]
         self.problem, self.reductions = problem, reductions
         query, key, scale = problem.scaled_features(problem.query, problem.key)
-        if INTERPRETED:
-            query, key = (x.to(problem.dtype) for x in (query, key))
         self.query, self.key = (
             _contiguous(four_axes(x, tuple(x.shape[:-3]))) for x in (query, key)
         )
@@ -195,11 +193,11 @@ class _Passes:
             None if operand is None or part == _NO else operand[:, :, part].contiguous()
             for operand, part in ((spec.per_key, columns.right), (spec.per_query, columns.left))
         )
-        spans = None if right is None else _spans(right)
+        spans = None if right is None else spans_of(right)
         # The kernel's results of these columns are a tensor of their own.
-        width = 0 if right is None else _power_of_two(right.shape[2])
+        width = 0 if right is None else power_of_two(right.shape[2])
         if right is not None and spans is not None:
-            right, spans = (_padded(x, width) for x in (right, spans))
+            right, spans = (padded(x, width) for x in (right, spans))
         by_key = self._zeros((batch, heads, width, queries), torch.float32)
         height = 0 if left is None else left.shape[2]
         by_query = self._zeros((batch, heads, height, keys), torch.float64)
@@ -207,7 +205,7 @@ class _Passes:
         if columns.map is not None:
             map_rows, map_columns = spec.maps[2 * columns.map : 2 * columns.map + 2]
             cells = self._zeros((batch, heads, map_rows, map_columns), torch.float64)
-        top = _power_of_two(spec.top) if spec.top and rows else 0
+        top = power_of_two(spec.top) if spec.top and rows else 0
         sorted_top = self._zeros((batch, heads, queries, top), torch.float32)
         sorted_keys = self._zeros((batch, heads, queries, top), torch.int32)
         read = (stripe.visible, recipe.bias, recipe.table)
@@ -217,8 +215,8 @@ class _Passes:
             kind = 1 if map_columns * block.keys <= 4 * keys else 2
         table, sink = recipe.table, recipe.sink
         grid = (-(-(stripe.last - stripe.first) // block.queries) * batch * heads,)
-        with _on(self.query.device):
-            _kernel[grid](
+        with on_device(self.query.device):
+            KERNEL[grid](
                 self.query,
                 self.key,
                 stripe.bounds,
@@ -260,8 +258,9 @@ class _Passes:
                 *_steps(right, 2),
                 *_steps(spans, 2),
                 *_steps(left, 2),
+                *NOT_PAGED,
                 DIM=dim,
-                BLOCK_DIM=max(16, _power_of_two(dim)),
+                BLOCK_DIM=max(16, power_of_two(dim)),
                 BLOCK_QUERIES=block.queries,
                 BLOCK_KEYS=block.keys,
                 HAS_VISIBLE=stripe.visible is not None,
@@ -277,10 +276,12 @@ class _Passes:
                 LEFT=height,
                 TOP=top,
                 MAP=kind,
-                num_warps=block.warps,
-                num_stages=block.stages,
-                # Versions of Triton differ in what they take for granted.
-                enable_fp_fusion=True,
+                PAGED=False,
+                SIZE=1,
+                STEP=1,
+                ALIGNED=False,
+                WIDEN=INTERPRETED,
+                **options_of(block),
             )
         some = slice(stripe.first, stripe.last)
         if width:
@@ -301,15 +302,11 @@ class _Passes:
         return self.maps[..., first : first + rows * columns].unflatten(-1, (rows, columns))
 
     def _sort(self, weights: Tensor, keys: Tensor, some: slice) -> None:
-        """Sort the largest weights of each row; of equals, the lower key first."""
-        last = torch.iinfo(keys.dtype).max
-        keys, order = keys.masked_fill(keys < 0, last).sort(dim=-1)
-        weights, by_weight = weights.gather(-1, order).sort(dim=-1, descending=True, stable=True)
-        keys = keys.gather(-1, by_weight)
-        width = min(self.spec.top, weights.shape[-1])
-        self.found.top[:, :, some, :width] = weights[..., :width]
-        # NaN and 0 are no weights that a key could be named for.
-        self.found.keys[:, :, some, :width] = keys.where(weights > 0, -1)[..., :width].long()
+        """Store the largest weights of some rows, sorted."""
+        weights, keys = largest_first(weights, keys, self.spec.top)
+        width = weights.shape[-1]
+        self.found.top[:, :, some, :width] = weights
+        self.found.keys[:, :, some, :width] = keys
 
     def results(self) -> list[tuple[Tensor, ...]]:
         """Return the results of each reduction."""
@@ -321,12 +318,31 @@ class _Passes:
         ]
 
 
-_kernel: Any = reduce_weights
+KERNEL: Any = reduce_weights
 _NO = slice(0, 0)
 _NONE = _Columns(_NO, _NO, None)
 
 
-def _power_of_two(number: int) -> int:
+def largest_first(weights: Tensor, keys: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return so many of the weights along the last axis, and their keys.
+
+    The largest come first; of equals, the lower key first.
+    """
+    last = torch.iinfo(keys.dtype).max
+    keys, order = keys.masked_fill(keys < 0, last).sort(dim=-1)
+    weights, by_weight = weights.gather(-1, order).sort(dim=-1, descending=True, stable=True)
+    keys, weights = keys.gather(-1, by_weight)[..., :count], weights[..., :count]
+    # NaN and 0 are no weights that a key could be named for.
+    return weights, keys.where(weights > 0, -1).long()
+
+
+def options_of(block: Blocks) -> dict[str, Any]:
+    """Return the options of a launch."""
+    # Versions of Triton differ in what they take for granted.
+    return {"num_warps": block.warps, "num_stages": block.stages, "enable_fp_fusion": True}
+
+
+def power_of_two(number: int) -> int:
     """Return the least power of two that is not below a number."""
     return 1 << (number - 1).bit_length()
 
@@ -347,7 +363,7 @@ def _steps(tensor: Tensor | None, axes: int) -> list[int]:
     return [0] * axes if tensor is None else [_step(tensor, axis) for axis in range(axes)]
 
 
-def _spans(right: Tensor) -> Tensor:
+def spans_of(right: Tensor) -> Tensor:
     """Return where each row of `[…, r, keys]` begins and ends to be other than 0, `[…, r, 2]`."""
     keys = right.shape[-1]
     places = torch.arange(keys, device=right.device, dtype=torch.int32)
@@ -357,12 +373,12 @@ def _spans(right: Tensor) -> Tensor:
     return torch.stack([starts, stops], -1).to(torch.int32).contiguous()
 
 
-def _padded(rows: Tensor, count: int) -> Tensor:
+def padded(rows: Tensor, count: int) -> Tensor:
     """Append rows of 0 to `[…, r, n]`."""
     missing = count - rows.shape[-2]
     return torch.nn.functional.pad(rows, (0, 0, 0, missing)).contiguous() if missing else rows
 
 
-def _on(device: torch.device) -> AbstractContextManager[Any]:
+def on_device(device: torch.device) -> AbstractContextManager[Any]:
     """Return a context in which kernels are launched on this device."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

@@ -24,7 +24,10 @@ NOTHING = {
     **dict.fromkeys(("HAS_VISIBLE", "HAS_BIAS", "HAS_TABLE", "HAS_SOFTCAP", "HAS_SINK"), False),
     **dict.fromkeys(("ROWS", "SHIFTED", "KEYED", "FAR"), False),
     **dict.fromkeys(("RIGHT", "LEFT", "TOP", "MAP"), 0),
+    **dict.fromkeys(("PAGED", "ALIGNED", "WIDEN"), False),
+    **dict.fromkeys(("SIZE", "STEP"), 1),
 }
+PAGED = {"PAGED": True, "ALIGNED": True, "SIZE": 16}
 SIX = {"ROWS": True, "KEYED": True, "FAR": True, "RIGHT": 1, "LEFT": 1}
 VARIANTS = {
     "six statistics beside a known logsumexp": SIX | {"SHIFTED": True},
@@ -34,9 +37,15 @@ VARIANTS = {
     "a mask, biases and a softcap": SIX
     | {"HAS_VISIBLE": True, "HAS_BIAS": True, "HAS_TABLE": True, "HAS_SOFTCAP": True}
     | {"HAS_SINK": True, "LEFT": 0},
+    "paged keys": SIX | PAGED | {"LEFT": 0},
+    "paged keys with sinks and a softcap": SIX
+    | PAGED
+    | {"TOP": 8, "LEFT": 0}
+    | {"HAS_TABLE": True, "HAS_SOFTCAP": True, "HAS_SINK": True},
+    "columns of paged keys": PAGED | {"SHIFTED": True, "LEFT": 1},
 }
 TENSORS = {
-    **dict.fromkeys(("bounds", "offsets"), "i64"),
+    **dict.fromkeys(("bounds", "offsets", "units", "requests", "pages", "layers"), "i64"),
     **dict.fromkeys(("key_spans", "top_keys"), "i32"),
     **dict.fromkeys(("by_query", "cells"), "fp64"),
     "visible": "u8",
@@ -55,19 +64,21 @@ def compiled(capability, dtype, dim, variant):
 
     if INTERPRETED:
         pytest.skip("this process interprets Triton's kernels")
-    top, pairs = bool(variant.get("TOP")), "HAS_BIAS" in variant
+    top, pairs, paged = bool(variant.get("TOP")), "HAS_BIAS" in variant, "PAGED" in variant
     block = blocks_for(dtype, dim, top=top, pairs=pairs)
     constants = NOTHING | variant | {"DIM": dim, "BLOCK_DIM": max(16, dim)}
     constants |= {"BLOCK_QUERIES": block.queries, "BLOCK_KEYS": block.keys}
     names = reduce_weights.arg_names
-    pointers = names[: names.index("heads")]
+    pointers = names[: names.index("heads")] + names[names.index("units") : names.index("places")]
     signature = dict.fromkeys(names, "i32")
     signature |= {name: "*" + TENSORS.get(name, "fp32") for name in pointers}
     signature |= dict.fromkeys(("query", "key"), "*" + TYPES[dtype])
+    signature |= {"query": "*i64"} if paged else {}
     signature |= dict.fromkeys(NUMBERS, "fp32") | dict.fromkeys(constants, "constexpr")
     # What torch allocates begins at such an address, and rows of vectors do.
     even = {(names.index(name),): [["tt.divisibility", 16]] for name in pointers}
-    even |= {(names.index(name),): [["tt.divisibility", 16]] for name in ("query_row", "key_row")}
+    steps = "query_row", "key_row", "key_head", "page_step"
+    even |= {(names.index(name),): [["tt.divisibility", 16]] for name in steps}
     values = {(names.index(name),): value for name, value in constants.items()}
     return triton.compile(
         ASTSource(reduce_weights, signature, values, even),
@@ -109,6 +120,11 @@ def registers(kernel, capability, folder):
         ("columns and a map", torch.bfloat16, 128),
         ("eight statistics", torch.bfloat16, 128),
         ("a mask, biases and a softcap", torch.bfloat16, 128),
+        ("paged keys", torch.bfloat16, 64),
+        ("paged keys", torch.bfloat16, 128),
+        ("paged keys", torch.float32, 128),
+        ("paged keys with sinks and a softcap", torch.bfloat16, 64),
+        ("columns of paged keys", torch.bfloat16, 128),
     ],
 )
 def test_it_compiles_within_limits(capability, variant, dtype, dim, tmp_path):

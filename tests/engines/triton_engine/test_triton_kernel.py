@@ -12,7 +12,7 @@ from packaging.version import Version
 from engines.triton_engine.installed import require_triton
 from scripts import ROOT
 
-CHECKS = "tests/engines/triton_engine/kernel_checks.py"
+CHECKS = [f"tests/engines/triton_engine/{name}_checks.py" for name in ("kernel", "paged")]
 
 
 @pytest.mark.timeout(1800)
@@ -24,7 +24,7 @@ def test_the_kernel_agrees_with_the_reference():
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     if not torch.cuda.is_available():
         variables["TRITON_INTERPRET"] = "1"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", CHECKS]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *CHECKS]
     done = subprocess.run(
         command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False
     )

@@ -1,0 +1,340 @@
+"""Sums over the weights of many requests on a GPU, whose keys stay in the blocks of a cache."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glasshead.engines.streaming.kernels.streamed import ROW_STATS, OutputSpec, Results
+from glasshead.engines.streaming.operands import asked_for, results_of
+from glasshead.engines.streaming.paged import (
+    PagedCache,
+    PagedRequest,
+    addresses,
+    begins,
+    unknown_to_paged,
+)
+from glasshead.engines.triton.engine import TRITON, WIDEST
+from glasshead.recipe.problem import Problem
+from glasshead.statistics.reductions import Largest, Reduction
+
+# More keys before its own than any query has.
+_ALL = 2**30
+# Results on the device at a time, unless those of one request take more.
+_BYTES = 2**28
+
+
+def refusal(cache: PagedCache, reductions: Sequence[Reduction]) -> str | None:
+    """Return why the kernel cannot compute reductions of a cache; None if it can."""
+    unavailable = TRITON.unavailable(cache.layers[0].device)
+    if unavailable is not None:
+        return unavailable
+    unknown = unknown_to_paged(cache, reductions)
+    if unknown is not None:
+        return unknown
+    many = next((one for one in reductions if not TRITON.knows(one)), None)
+    if many is not None:
+        return f"{many} is not of few weights"
+    if cache.order.shape[2] > WIDEST:
+        return f"keys are at most {WIDEST} wide, and these {cache.order.shape[2]}"
+    grid = cache.order[0, 0, 0]
+    for size, step in zip(cache.order.shape, _steps(cache.order), strict=True):
+        grid = grid[..., None] + torch.arange(size) * step
+    return None if torch.equal(grid, cache.order) else "its numbers are not in even steps"
+
+
+def _steps(order: Tensor) -> list[int]:
+    """Return the steps from the first head, token and feature to the second; 1 if there is none."""
+    lines = order[:, 0, 0], order[0, :, 0], order[0, 0, :]
+    return [int(line[1] - line[0]) if len(line) > 1 else 1 for line in lines]
+
+
+def reduce_paged(
+    cache: PagedCache,
+    requests: Sequence[PagedRequest],
+    largest: Problem,
+    reductions: Sequence[Reduction],
+) -> list[list[tuple[Tensor, ...]]]:
+    """Compute reductions of the weights of each request, `[layers, heads, …]`, on the CPU.
+
+    Sums along rows take one launch, and sums along columns, which take whole rows, a second one.
+
+    Args:
+        cache: The caches.
+        requests: The requests.
+        largest: A problem with the most queries and keys of any, which the reductions were made
+            for; none of its numbers is read.
+        reductions: The reductions, none of which `refusal` refuses.
+    """
+    # The kernel finds the largest scores with their keys, or not at all.
+    reductions = [one.joined(Largest()) or one for one in reductions]
+    spec, reduced = asked_for(largest, reductions), list[list[tuple[Tensor, ...]]]()
+    for several in _batches(cache, requests, spec):
+        batch = _Batch(cache, several, spec)
+        batch.run()
+        # What is kept of a request must not hold the results of all.
+        reduced += [
+            [tuple(part.clone() for part in some) for some in results_of(one, largest, reductions)]
+            for one in batch.results()
+        ]
+    return reduced
+
+
+def _batches(
+    cache: PagedCache, requests: Sequence[PagedRequest], spec: OutputSpec
+) -> Iterator[list[PagedRequest]]:
+    """Yield requests whose results take little memory on the device, which is the engine's."""
+    places, several, taken = len(cache.layers) * cache.heads, list[PagedRequest](), 0
+    columns = 0 if spec.per_query is None else 8
+    rows = 4 * (ROW_STATS + 1 + (0 if spec.per_key is None else spec.per_key.shape[2]))
+    for one in requests:
+        keys = one.position + one.queries
+        needed = places * (one.queries * (rows + 8 * spec.top) + keys * columns)
+        if several and taken + needed > _BYTES:
+            yield several
+            several, taken = [], 0
+        several.append(one)
+        taken += needed
+    yield several
+
+
+class _Batch:
+    """Requests in tables as the kernel reads them, and the arrays that it fills for them.
+
+    Args:
+        cache: The caches.
+        requests: The requests.
+        spec: Output specification, the same for each head.
+    """
+
+    def __init__(
+        self, cache: PagedCache, requests: Sequence[PagedRequest], spec: OutputSpec
+    ) -> None:
+        # Triton is slow to import.
+        from glasshead.engines.triton.passes import Blocks, blocks_for, power_of_two
+
+        self.cache, self.spec, self.device = cache, spec, cache.layers[0].device
+        self.counts = np.array([one.queries for one in requests])
+        self.lengths = np.array([one.position + one.queries for one in requests])
+        self.places = len(cache.layers) * cache.heads
+        usual = blocks_for(
+            cache.layers[0].dtype, cache.order.shape[2], top=bool(spec.top), pairs=False
+        )
+        # Few heights, as each is compiled. Few rows have few registers to share.
+        fits = (height for height in (16, 64) if height >= self.counts.max())
+        height = next(fits, usual.queries)
+        self.block = (
+            Blocks(height, usual.keys, 4, usual.stages) if height < usual.queries else usual
+        )
+        # The strides of operands, of which any but multiples of 16 would be compiled anew.
+        self.queries, self.keys = (
+            -(-int(one.max()) // 16) * 16 for one in (self.counts, self.lengths)
+        )
+        self.top = power_of_two(spec.top) if spec.top else 0
+        self._send(requests)
+        self.shifts, self.rows = self._of_rows(1), self._of_rows(ROW_STATS)
+        self.top_weights, self.top_keys = self._of_rows(self.top), self._of_rows(self.top, True)
+        self.by_key = list[tuple[int, int, Tensor]]()
+        columns = self.places * int(self.lengths.sum()) if spec.per_query is not None else 0
+        self.by_query = torch.zeros(columns, dtype=torch.float64, device=self.device)
+
+    def _of_rows(self, each: int, whole: bool = False) -> Tensor:
+        """Return so many zeros for each query of each head."""
+        shape, dtype = each * self.places * int(self.counts.sum()), torch.float32
+        return torch.zeros(shape, dtype=torch.int32 if whole else dtype, device=self.device)
+
+    def _send(self, requests: Sequence[PagedRequest]) -> None:
+        """Send the tables to the device, all at once."""
+        cache, first, height = self.cache, self.cache.layers[0], self.block.queries
+        blocks, tiles = -(-self.lengths // cache.order.shape[1]), -(-self.counts // height)
+        positions = self.lengths - self.counts
+        owner = np.repeat(np.arange(len(requests)), tiles)
+        tile = np.arange(len(owner)) - np.repeat(begins(tiles), tiles)
+        # Those that see most begin first.
+        seen = np.minimum(positions[owner] + (tile + 1) * height, self.lengths[owner])
+        order = np.argsort(-seen, kind="stable")
+        self.tiles = len(order)
+        layers = [(one.data_ptr() - first.data_ptr()) // first.itemsize for one in cache.layers]
+        place = int(cache.order[0, 0, 0])
+        self.is_aligned = all((one + place) % 16 == 0 for one in layers)
+        table = [
+            self.counts,
+            self.lengths,
+            positions,
+            begins(self.places * self.counts),
+            begins(self.places * self.lengths),
+            begins(self.counts),
+            begins(blocks),
+        ]
+        parts = [
+            np.stack([owner, tile], 1)[order],
+            np.stack(table, 1),
+            np.concatenate([addresses(one.rows) for one in requests]),
+            np.concatenate(
+                [one.blocks[:n].numpy() for one, n in zip(requests, blocks, strict=True)]
+            ),
+            np.array(layers) + place,
+        ]
+        flat = [np.ascontiguousarray(one, np.int64).ravel() for one in parts]
+        sent = torch.from_numpy(np.concatenate(flat)).to(self.device)
+        self.units, self.requests, self.addresses, self.pages, self.layers = sent.split(
+            [one.size for one in flat]
+        )
+
+    def run(self) -> None:
+        """Launch the kernel for sums along rows, then for sums along columns, if there are any."""
+        from glasshead.engines.triton.passes import COLUMNS, spans_of
+
+        per_key = self.spec.per_key
+        parts: list[Tensor | None] = [None]
+        if per_key is not None:
+            rows = torch.zeros(per_key.shape[2], self.keys, device=self.device)
+            seen = min(self.keys, per_key.shape[3])
+            rows[:, :seen] = per_key[0, 0, :, :seen]
+            parts = [*rows.split(COLUMNS)]
+        spans = [None if one is None else spans_of(one) for one in parts]
+        for number, (part, span) in enumerate(zip(parts, spans, strict=True)):
+            self._launch(part, span, None, rows=number == 0)
+        if self.spec.per_query is not None:
+            # All columns of L are 1, and their sums are the same.
+            ones = torch.ones(self.queries, device=self.device)
+            self._launch(None, None, ones, rows=False)
+
+    def _launch(
+        self, right: Tensor | None, spans: Tensor | None, left: Tensor | None, *, rows: bool
+    ) -> None:
+        from glasshead.engines.triton.kernels import INTERPRETED
+        from glasshead.engines.triton.passes import (
+            KERNEL,
+            on_device,
+            options_of,
+            padded,
+            power_of_two,
+        )
+
+        cache, spec = self.cache, self.spec
+        (kv_heads, size, dim), steps = cache.order.shape, _steps(cache.order)
+        width = 0 if right is None else power_of_two(len(right))
+        by_key = self._of_rows(width)
+        if right is not None and spans is not None:
+            self.by_key.append((len(right), width, by_key))
+            right, spans = padded(right, width), padded(spans, width)
+        slopes, sinks = (
+            None if one is None else one.to(self.device, torch.float32).contiguous()
+            for one in (cache.slopes, cache.sinks)
+        )
+        arguments = dict.fromkeys(_ABSENT, None) | dict.fromkeys(_ZERO, 0)
+        arguments |= {
+            "query": self.addresses,
+            "key": cache.layers[0],
+            "table": slopes,
+            "sink": sinks,
+            "per_key": right,
+            "key_spans": spans,
+            "per_query": left,
+            "shifts": self.shifts,
+            "rows": self.rows,
+            "by_key": by_key,
+            "top": self.top_weights,
+            "top_keys": self.top_keys,
+            "by_query": self.by_query,
+            "heads": cache.heads,
+            "group": cache.heads // kv_heads,
+            "queries": self.queries,
+            "keys": self.keys,
+            "scale": float(cache.scale),
+            "softcap": float(cache.softcap),
+            "query_head": dim * cache.layers[0].itemsize,
+            "key_head": steps[0],
+            "key_row": steps[1],
+            "sink_head": 1,
+            "units": self.units,
+            "requests": self.requests,
+            "pages": self.pages,
+            "layers": self.layers,
+            "places": self.places,
+            "page_step": cache.layers[0].stride(0),
+            "before": _ALL if cache.before is None else cache.before,
+        }
+        with on_device(self.device):
+            KERNEL[self.tiles * self.places,](
+                **arguments,
+                DIM=dim,
+                BLOCK_DIM=max(16, power_of_two(dim)),
+                BLOCK_QUERIES=self.block.queries,
+                BLOCK_KEYS=self.block.keys,
+                HAS_VISIBLE=False,
+                HAS_BIAS=False,
+                HAS_TABLE=slopes is not None,
+                HAS_SOFTCAP=cache.softcap > 0,
+                HAS_SINK=sinks is not None,
+                ROWS=rows,
+                SHIFTED=not rows,
+                KEYED=bool(spec.keyed) and rows,
+                FAR=bool(spec.far) and rows,
+                RIGHT=width,
+                LEFT=0 if left is None else 1,
+                TOP=self.top if rows else 0,
+                MAP=0,
+                PAGED=True,
+                SIZE=size,
+                STEP=steps[2],
+                ALIGNED=self.is_aligned,
+                WIDEN=INTERPRETED,
+                **options_of(self.block),
+            )
+
+    def results(self) -> list[Results]:
+        """Copy the results to the CPU, and return those of each request, `[layers, heads, …]`."""
+        from glasshead.engines.triton.passes import largest_first
+
+        spec, heads = self.spec, (len(self.cache.layers), self.cache.heads)
+        top, keys = self.top_weights, self.top_keys
+        if self.top:
+            top, keys = largest_first(*(one.view(-1, self.top) for one in (top, keys)), spec.top)
+        rows, top, keys = (one.flatten().cpu() for one in (self.rows, top, keys))
+        by_query, by_key = self.by_query.cpu(), [(*sizes, one.cpu()) for *sizes, one in self.by_key]
+        columns = 0 if spec.per_query is None else spec.per_query.shape[2]
+        before, columns_before = (
+            begins(self.places * counts).tolist() for counts in (self.counts, self.lengths)
+        )
+
+        def of(numbers: Tensor, begin: int, *shape: int) -> Tensor:
+            return numbers[begin : begin + self.places * math.prod(shape)].view(*heads, *shape)
+
+        found = []
+        for queries, length, row, column in zip(
+            self.counts.tolist(), self.lengths.tolist(), before, columns_before, strict=True
+        ):
+            several = [
+                of(one, row * width, width, queries)[:, :, :count] for count, width, one in by_key
+            ]
+            nothing = rows.new_zeros(*heads, 0)
+            found.append(
+                Results(
+                    context=nothing,
+                    rows=of(rows, row * ROW_STATS, ROW_STATS, queries),
+                    by_key=torch.cat(several, 2) if several else nothing,
+                    top=of(top, row * spec.top, queries, spec.top),
+                    keys=of(keys, row * spec.top, queries, spec.top),
+                    by_query=of(by_query, column, 1, length).float().expand(-1, -1, columns, -1)
+                    if columns
+                    else nothing,
+                    diagonals=nothing,
+                    maps=nothing,
+                )
+            )
+        return found
+
+
+_ABSENT = "bounds", "offsets", "visible", "bias", "cells"
+_ZERO = (
+    *("first_query", "last_query", "visible_first_query", "visible_first_key"),
+    *("map_rows", "map_columns", "query_batch", "query_row", "key_batch", "bounds_batch"),
+    *("offsets_batch", "visible_batch", "visible_head", "visible_row", "visible_key"),
+    *("bias_batch", "bias_head", "bias_row", "bias_key", "table_batch", "table_head"),
+    *("per_key_batch", "per_key_head", "spans_batch", "spans_head"),
+    *("per_query_batch", "per_query_head"),
+)
