@@ -132,7 +132,7 @@ def reduce_weights(
     layers,
     places,
     page_step,
-    before,
+    reach,
     # What is compiled.
     DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
@@ -181,7 +181,7 @@ def reduce_weights(
         ROWS: Whether to sum along rows, LOG_SUM to MAX_WEIGHT; KEYED and FAR add those named so.
         MAP: 0: no map; 1: few columns of a map fall into a block; 2: many.
         PAGED: Whether queries are of many requests, whose keys lie in blocks of a cache. A batch
-            is then a layer, and masks are causal, or windows of `before` keys before a query's own.
+            is then a layer, and masks are causal, or windows of `reach` keys before a query's own.
             Results of a request, `[layers, heads, …]`, come after those of the requests before.
         units: A request and a block of its queries for every `places` programs, a place being a
             head of a layer; requests: the numbers of `REQUEST`; pages: the blocks of all requests.
@@ -229,7 +229,7 @@ def reduce_weights(
     i = first_query + block * BLOCK_QUERIES + tl.arange(0, BLOCK_QUERIES)
     inside = i < last_query
     if PAGED:
-        start = tl.where(inside, tl.maximum(offset + i - before, 0), 0)
+        start = tl.where(inside, tl.maximum(offset + i - reach, 0), 0)
         stop = tl.where(inside, offset + i + 1, 0)
     else:
         of_rows = bounds + batch * bounds_batch + i

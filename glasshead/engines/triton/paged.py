@@ -21,7 +21,7 @@ from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import Largest, Reduction
 
 # More keys before its own than any query has.
-_ALL = 2**30
+_ALL = 2**30 - 1
 # Results on the device at a time, unless those of one request take more.
 _BYTES = 2**28
 
@@ -256,7 +256,7 @@ class _Batch:
             "layers": self.layers,
             "places": self.places,
             "page_step": cache.layers[0].stride(0),
-            "before": _ALL if cache.before is None else cache.before,
+            "reach": _ALL if cache.before is None else cache.before,
         }
         with on_device(self.device):
             KERNEL[self.tiles * self.places,](
