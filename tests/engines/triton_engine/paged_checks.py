@@ -66,7 +66,7 @@ def test_each_request_has_the_sums_of_float64(kind, dtype, order):
     keys, cache = cache_of(dtype, ORDERS[order], DEVICE, **KINDS[kind])
     # Prompts, a generated token, and some after a cached prefix.
     sizes = [(17, 17), (1, 31), (3, 29)]
-    if IS_GPU or kind == "full":
+    if IS_GPU or (kind == "full" and dtype == torch.float32):
         sizes += [(1, 1), (71, 83)]
     requests, plain = requests_of(keys, dtype, sizes)
     wanted = request_of(cache, 71, 83)
