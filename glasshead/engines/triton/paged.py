@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ from glasshead.engines.streaming.paged import (
 from glasshead.engines.triton.engine import TRITON, WIDEST
 from glasshead.recipe.problem import Problem
 from glasshead.statistics.reductions import Largest, Reduction
+
+if TYPE_CHECKING:
+    from glasshead.engines.triton.passes import Blocks
 
 # More keys before its own than any query has.
 _ALL = 2**30 - 1
@@ -100,6 +104,20 @@ def _batches(
     yield several
 
 
+def block_of(dtype: torch.dtype, dim: int, *, top: bool, queries: int) -> "Blocks":
+    """Return the block size for requests of so many queries at most.
+
+    Few heights, as each is compiled.
+    """
+    from glasshead.engines.triton.passes import blocks_for
+
+    usual = blocks_for(dtype, dim, top=top, pairs=False)
+    most = 32 if dtype == torch.float32 and dim > 64 else usual.queries
+    height = next((one for one in (16, 64) if queries <= one < most), most)
+    # Addresses of keys take registers, too.
+    return usual._replace(queries=height, warps=8 if height > 64 else 4)
+
+
 class _Batch:
     """Requests in tables as the kernel reads them, and the arrays that it fills for them.
 
@@ -113,21 +131,14 @@ class _Batch:
         self, cache: PagedCache, requests: Sequence[PagedRequest], spec: OutputSpec
     ) -> None:
         # Triton is slow to import.
-        from glasshead.engines.triton.passes import Blocks, blocks_for, power_of_two
+        from glasshead.engines.triton.passes import power_of_two
 
         self.cache, self.spec, self.device = cache, spec, cache.layers[0].device
         self.counts = np.array([one.queries for one in requests])
         self.lengths = np.array([one.position + one.queries for one in requests])
         self.places = len(cache.layers) * cache.heads
-        usual = blocks_for(
-            cache.layers[0].dtype, cache.order.shape[2], top=bool(spec.top), pairs=False
-        )
-        # Few heights, as each is compiled. Few rows have few registers to share.
-        fits = (height for height in (16, 64) if height >= self.counts.max())
-        height = next(fits, usual.queries)
-        self.block = (
-            Blocks(height, usual.keys, 4, usual.stages) if height < usual.queries else usual
-        )
+        dtype, dim = cache.layers[0].dtype, cache.order.shape[2]
+        self.block = block_of(dtype, dim, top=bool(spec.top), queries=int(self.counts.max()))
         # The strides of operands, of which any but multiples of 16 would be compiled anew.
         self.queries, self.keys = (
             -(-int(one.max()) // 16) * 16 for one in (self.counts, self.lengths)

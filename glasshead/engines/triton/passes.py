@@ -37,7 +37,9 @@ class Blocks(NamedTuple):
     stages: int
 
 
-def blocks_for(dtype: torch.dtype, dim: int, *, top: bool, pairs: bool) -> Blocks:
+def blocks_for(
+    dtype: torch.dtype, dim: int, *, top: bool, pairs: bool, hopper: bool = True
+) -> Blocks:
     """Return the block size for a dtype and width.
 
     Fixed ones, as trying several takes a device and some seconds.
@@ -46,6 +48,8 @@ def blocks_for(dtype: torch.dtype, dim: int, *, top: bool, pairs: bool) -> Block
         dtype, dim: Of queries and keys.
         top: Whether the largest weights of each row are listed.
         pairs: Whether numbers of each pair are read: a mask, or biases.
+        hopper: Whether the GPU's compute capability is 9.0 or higher: on older ones fewer warps
+            have too few registers.
     """
     if dtype == torch.float32:
         return Blocks(32, 32, 4, 1) if dim > 128 else Blocks(64, 32, 4, 2)
@@ -53,7 +57,7 @@ def blocks_for(dtype: torch.dtype, dim: int, *, top: bool, pairs: bool) -> Block
         return Blocks(64, 32, 8 if pairs else 4, 2)
     if dim > 128:
         return Blocks(64, 64, 4, 2)
-    return Blocks(128, 64, 8, 3) if dim <= 64 else Blocks(128, 64, 4, 2)
+    return Blocks(128, 64, 8, 3) if dim <= 64 else Blocks(128, 64, 4 if hopper else 8, 2)
 
 
 class _Stripe(NamedTuple):
@@ -210,7 +214,9 @@ class _Passes:
         sorted_keys = self._zeros((batch, heads, queries, top), torch.int32)
         read = (stripe.visible, recipe.bias, recipe.table)
         pairs = any(one is not None for one in read)
-        block = blocks_for(self.query.dtype, dim, top=bool(top), pairs=pairs)
+        device = self.query.device
+        hopper = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
+        block = blocks_for(self.query.dtype, dim, top=bool(top), pairs=pairs, hopper=hopper)
         if columns.map is not None:
             kind = 1 if map_columns * block.keys <= 4 * keys else 2
         table, sink = recipe.table, recipe.sink

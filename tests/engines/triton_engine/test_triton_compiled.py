@@ -60,12 +60,15 @@ def compiled(capability, dtype, dim, variant):
     from triton.compiler import ASTSource
 
     from glasshead.engines.triton.kernels import INTERPRETED, reduce_weights
+    from glasshead.engines.triton.paged import block_of
     from glasshead.engines.triton.passes import blocks_for
 
     if INTERPRETED:
         pytest.skip("this process interprets Triton's kernels")
     top, pairs, paged = bool(variant.get("TOP")), "HAS_BIAS" in variant, "PAGED" in variant
-    block = blocks_for(dtype, dim, top=top, pairs=pairs)
+    block = blocks_for(dtype, dim, top=top, pairs=pairs, hopper=capability >= 90)
+    if paged:
+        block = block_of(dtype, dim, top=top, queries=1000)
     constants = NOTHING | variant | {"DIM": dim, "BLOCK_DIM": max(16, dim)}
     constants |= {"BLOCK_QUERIES": block.queries, "BLOCK_KEYS": block.keys}
     names = reduce_weights.arg_names
