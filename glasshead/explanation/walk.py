@@ -155,8 +155,9 @@ def row_of(
         are not shown: `count`, how many of them are `hidden`, their `weight`, and `mean`, the mean
         of their values by weight, None if they are none; `weights`, those of all keys;
         `largest`, the largest score of all, and `total`, Σ exp(s - largest) over all keys and the
-        sink, with the part of the `rest` in it; and of the recipe `beta`, `softcap`,
-        `normalizer`, `sink`, `mask`, `key_head`, `is_product` and `hidden`, the hidden keys of all.
+        sink, with the part of the `rest` in it; `changes`, the steps that change a number; and of
+        the recipe `beta`, `softcap`, `normalizer`, `sink`, `mask`, `key_head`, `is_product` and
+        `hidden`, the hidden keys of all.
     """
     rows = {name: trace.steps[name][query] for name in ("queries", "scores", "scaled", "capped")}
     masked, weights = trace.steps["masked"][query], trace.steps["weights"][query]
@@ -173,6 +174,7 @@ def row_of(
         "weights": json_ready(weights),
         "largest": largest,
         "total": float(total),
+        "changes": _changes(trace, query, sees),
         "beta": trace.beta,
         "softcap": trace.softcap,
         "normalizer": trace.normalizer,
@@ -182,6 +184,33 @@ def row_of(
         "is_product": trace.is_product,
         "hidden": int((~sees).sum()),
     }
+
+
+def _changes(trace: HeadTrace, query: int, sees: Tensor) -> list[str]:
+    """Return the steps from the scores to the weights that change a number of a row, in order."""
+    scaled, capped = (trace.steps[name][query][sees] for name in ("scaled", "capped"))
+    bias = torch.zeros(()) if trace.bias is None else trace.bias[query][sees]
+    changes = {
+        "scaled": trace.beta != 1,
+        "capped": bool((capped != scaled).any()),
+        "biased": bool(bias.any()),
+        "masked": not bool(sees.all()),
+    }
+    return [name for name, changed in changes.items() if changed]
+
+
+def vectors_of(trace: HeadTrace, query: int) -> Float[Tensor, "keys width"]:
+    """Return each key, its value and its bias for a query, side by side; −∞ where hidden.
+
+    >>> x = torch.randn(1, 3, 5, 2)
+    >>> one = head_trace(gh.Attention(bias=gh.ALiBi(3), mask=gh.causal()).trace(x, x, x), (0, 2))
+    >>> vectors_of(one, 2)[:, 4]
+    tensor([-0.5000, -0.2500, -0.0000,    -inf,    -inf])
+    """
+    masked = trace.steps["masked"][query]
+    bias = torch.zeros_like(masked) if trace.bias is None else trace.bias[query]
+    added = torch.where(masked.isneginf(), masked, bias)
+    return torch.cat([trace.steps["keys"], trace.steps["values"], added[:, None]], -1).float()
 
 
 def shown_keys(weights: Row, query: int, key: int | None) -> list[int]:

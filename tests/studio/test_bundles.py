@@ -55,12 +55,12 @@ def test_a_browser_receives_little():
         style = bundles()[f"views/{view.name}.css"]
         assert 20_000 < compressed(page(), served_style(), style, *code) <= 45_000
     # Exercises and tours arrive when they are chosen.
-    chosen = re.compile("chunk-|(steps-arrows|steps-predict|tour|present)-")
+    chosen = re.compile("chunk-|(steps-exercises|tour|present)-")
     views = set().union(*(imported(name) for name in every if not chosen.match(name)))
     styles = [bundles()[f"views/{view.name}.css"] for view in VIEWS]
     scripts = [every[name] for name in views]
-    assert compressed(page(), served_style(), *styles, *scripts) <= 124_000
-    assert compressed(*(every[name] for name in every if name not in views)) <= 9_500
+    assert compressed(page(), served_style(), *styles, *scripts) <= 123_000
+    assert compressed(*(every[name] for name in every if name not in views)) <= 9_300
     assert compressed(bundles()["present.css"]) <= 1_000
 
 

@@ -120,6 +120,9 @@ def check_heads(live, studio, text):
     query = reading.length // 2
     cell = Cells(studio).row(own, layer, head, query, 0, Work())
     assert close(live("steps/cell", **place, query=query, key=0), cell)
+    found, _ = live.numbers("steps/vectors", **place, query=query)
+    expected = Cells(studio).vectors(own, layer, head, query, Work())
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
 
 
 def test_its_numbers_are_those_of_the_library(look, studio):

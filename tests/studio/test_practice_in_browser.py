@@ -6,10 +6,13 @@ import pytest
 import torch
 
 import glasshead as gh
+from glasshead.studio.background_jobs import Work
 from glasshead.studio.live import live_page
-from glasshead.studio.studio import Limits
+from glasshead.studio.studio import Limits, Studio
 from glasshead.studio.views.steps import computed
+from glasshead.studio.views.steps_cell import Cells
 from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
+from glasshead.tasks.story_model import FOLDER
 from studio.conftest import LANGUAGES, address, quickly, widths_of
 
 SENTENCE = "I do not like rain"
@@ -37,7 +40,7 @@ def close(numbers, expected):
 
 def exercise(look, way, **chosen):
     page = look.open(f"#steps?{urlencode({'text': SENTENCE, 'way': way, **chosen})}")
-    page.wait_for_selector(f".{'predict .bars' if way == 'predict' else 'drag .planes circle'}")
+    page.wait_for_selector(f".{'predict .bars' if way == 'predict' else 'drag circle'}")
     return page
 
 
@@ -222,7 +225,6 @@ def test_exercises_need_no_server(looking, tmp_path, where):
 def test_a_head_of_a_model_is_predicted(looking, serving, folder):
     page = looking(serving(folder).url).open("#steps?layer=0&head=1&way=predict&said=a+big+dog+ran")
     page.wait_for_selector(".predict .bars")
-    assert page.get_by_label("Drag the arrows").count() == 0
     for _ in range(4):
         page.locator(".predict button.play").click()
     weight = page.evaluate(LINES)[-1][-1]
@@ -232,6 +234,113 @@ def test_a_head_of_a_model_is_predicted(looking, serving, folder):
     assert min(abs(weight - one) for one in shown) < 1e-9
 
 
+# The plane's directions are those of no coordinates: the scale of a plane is told by its slider.
+HELD = """() => [...document.querySelectorAll(".drag svg")].map((svg) =>
+  [svg.ariaLabel, svg.ariaValueMax].map((each, at) => (at ? Number(each) : each)))"""
+SAID = "Lily had a red ball. The dog and the ball ran to the park. Lily"
+
+
+def head_of_the_story(studio, query):
+    name = studio.texts.add(SAID)
+    cells = Cells(studio)
+    told = cells.row(name, 1, 2, query, None, Work())
+    return told, cells.vectors(name, 1, 2, query, Work()).double()
+
+
+def test_the_arrows_of_a_head_are_dragged_and_all_its_keys_count(looking, serving):
+    served = serving(FOLDER)
+    query = 13
+    told, vectors = head_of_the_story(served.studio, query)
+    shown = [key["place"] for key in told["keys"]]
+    assert len(shown) < query
+    q = torch.tensor(told["q"], dtype=torch.float64)
+    keys, values, bias = vectors.split([len(q), len(q), 1], -1)
+    place = {"layer": 1, "head": 2, "query": query, "way": "drag", "said": SAID}
+    page = looking(served.url).open(f"#steps?{urlencode(place)}")
+    page.wait_for_selector(".drag circle")
+    bars = page.evaluate(WORKED)[1]
+    weights = torch.tensor(told["weights"], dtype=torch.float64)
+    close(bars[:-1], weights[shown])
+    assert bars[-1] == pytest.approx(float(weights.sum() - weights[shown].sum()), abs=1e-6)
+    # The plane holds the query: its tip stands on the first axis, as far out as the query is long.
+    (label, size), _ = page.evaluate(HELD)
+    assert label.startswith("q(")
+    x, y = page.locator(".drag .q circle").evaluate(PLACE)
+    assert (x, y) == pytest.approx((float(q.norm()) / size * 150, 0), abs=0.02)
+    # A step to the right makes the query longer, and each score in the same ratio.
+    plane = page.locator(".drag svg").first
+    plane.press("ArrowRight")
+    longer = q * (1 + 0.05 * size / 1.4 / q.norm())
+    scores = keys @ longer
+    weights = (scores * told["beta"] + bias[:, 0]).softmax(-1)
+    line, bars = page.evaluate(WORKED)
+    close(bars[:-1], weights[shown])
+    # The numbers of a line make its score, to which nothing is added from outside of the plane.
+    assert len(line) == 3
+    assert line[0] * line[1] == pytest.approx(line[2], abs=1e-6)
+    assert line[0] == pytest.approx(float(longer.norm()), abs=1e-6)
+    said = page.locator(".drag figcaption").all_inner_texts()
+    assert "all of each score" in said[0]
+    context = weights @ values
+    x, y = page.locator(".drag circle.context").evaluate(PLACE)
+    size = page.evaluate(HELD)[1][1]
+    share = (x**2 + y**2) * (size / 150) ** 2 / float(context.square().sum())
+    assert float(said[1].split("\u00a0%")[0].split()[-1]) == pytest.approx(100 * share, abs=0.6)
+    page.get_by_role("button", name="Reset").click()
+    close(page.evaluate(WORKED)[1][:-1], torch.tensor(told["weights"])[shown])
+
+
+def test_the_arrows_of_a_key_change_the_others_in_the_same_ratio(looking, serving):
+    served = serving(FOLDER)
+    place = {"layer": 1, "head": 2, "query": 13, "way": "drag", "said": SAID}
+    page = looking(served.url).open(f"#steps?{urlencode(place)}")
+    page.wait_for_selector(".drag circle")
+    before = page.evaluate(WORKED)[1]
+    page.get_by_label("Query and keys").select_option(index=3)
+    page.locator(".drag svg").first.press("ArrowLeft")
+    after = page.evaluate(WORKED)[1]
+    assert after[2] < before[2]
+    ratio = [one / other for one, other in zip(after, before, strict=True) if other > 0]
+    del ratio[2]
+    close(ratio, [(1 - after[2]) / (1 - before[2])] * len(ratio))
+
+
+@pytest.mark.slow
+def test_the_page_without_a_server_drags_the_arrows_of_a_head(looking, tmp_path):
+    file = tmp_path / "page.html"
+    file.write_text(live_page(), encoding="utf-8")
+    look = looking(file.as_uri())
+    place = {"layer": 1, "head": 2, "query": 13, "way": "drag", "said": SAID}
+    page = look.open(f"#steps?{urlencode(place)}")
+    page.wait_for_selector(".drag circle")
+    told, _ = head_of_the_story(Studio(FOLDER), 13)
+    shown = [key["place"] for key in told["keys"]]
+    bars = page.evaluate(WORKED)[1]
+    assert bars[:-1] == pytest.approx([told["weights"][at] for at in shown], abs=1e-4)
+    for width in (390, 768, 1440):
+        look.resize(width)
+        assert look.overflow() == 0
+    assert look.violations() == []
+
+
+@pytest.mark.slow
+def test_weights_that_do_not_follow_are_not_dragged(looking, serving):
+    look = looking(serving(FOLDER).url)
+    page = look.page
+
+    def other(route):
+        answer = route.fetch()
+        told = answer.json()
+        told["beta"] *= 1.5
+        route.fulfill(response=answer, json=told)
+
+    page.route("**/api/steps/cell?**", other)
+    place = {"layer": 1, "head": 2, "query": 13, "way": "drag", "said": SAID}
+    look.open(f"#steps?{urlencode(place)}")
+    page.get_by_text("do not follow from its queries and keys alone").wait_for()
+    assert page.locator(".drag svg:visible").count() == 0
+
+
 @pytest.mark.slow
 def test_exercises_are_accessible_and_fit_in_every_language(looking, serving):
     look = looking(serving().url)
@@ -239,7 +348,7 @@ def test_exercises_are_accessible_and_fit_in_every_language(looking, serving):
         page = exercise(look, way, mask="causal")
         for language in LANGUAGES:
             look.speak(language)
-            page.wait_for_selector(f".{way} :is(.bars, .planes)")
+            page.wait_for_selector(f".{way} :is(.bars, figure)")
             for width in widths_of(language, (390, 820, 1440, 1920)):
                 look.resize(width)
                 assert look.overflow() == 0, (way, language, width)

@@ -87,6 +87,7 @@ PATHS = {
     "heads/maps": "",
     "heads/weights": "&layer=0&head=0",
     "heads/along": "&layer=0&head=0",
+    "steps/vectors": "&layer=0&head=0&query=0",
     "atlas/map": "&layer=0&head=0",
     "atlas/tile": "&layer=0&head=0&level=0&row=0&column=0",
     "atlas/tokens": "&start=0&stop=3",

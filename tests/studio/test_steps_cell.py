@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 import glasshead as gh
-from glasshead.explanation.walk import SHOWN
+from glasshead.explanation.walk import SHOWN, head_trace, row_of
 from glasshead.studio.background_jobs import Refusal, Work
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
@@ -86,6 +86,47 @@ def test_each_number_follows_from_those_before(read):
         assert shares + rest["weight"] * rest["mean"][at] == pytest.approx(number, abs=1e-4)
     largest = torch.tensor(told["weights"]).topk(SHOWN).indices.tolist()
     assert set(largest) <= set(places)
+
+
+@pytest.mark.parametrize("query", [0, QUERY])
+def test_the_vectors_of_all_keys_make_the_weights(read, query):
+    studio, text, reading, _ = read
+    cells = Cells(studio)
+    told = cells.row(text, LAYER, HEAD, query, None, Work())
+    dim = len(told["q"])
+    vectors = cells.vectors(text, LAYER, HEAD, query, Work())
+    keys, values, bias = vectors.split([dim, len(told["context"]), 1], -1)
+    assert len(keys) == reading.length
+    assert bias[:, 0].isneginf().tolist() == [key > query for key in range(reading.length)]
+    scores = keys @ torch.tensor(told["q"]) * told["beta"] + bias[:, 0]
+    torch.testing.assert_close(scores.softmax(-1), torch.tensor(told["weights"]))
+    torch.testing.assert_close(
+        torch.tensor(told["weights"]) @ values, torch.tensor(told["context"]), atol=1e-5, rtol=1e-4
+    )
+
+
+def traced_head(attention, length=7, dim=5):
+    torch.manual_seed(3)
+    x = torch.randn(1, 2, length, dim)
+    return head_trace(attention.trace(x, x.flip(-1), x), (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("attention", "query", "changes"),
+    [
+        (gh.Attention(), 2, ["scaled"]),
+        (gh.Attention(score=gh.Dot()), 2, []),
+        (gh.Attention(mask=gh.causal()), 2, ["scaled", "masked"]),
+        (gh.Attention(mask=gh.causal()), 6, ["scaled"]),
+        (gh.Attention(softcap=3.0), 2, ["scaled", "capped"]),
+        (gh.Attention(bias=gh.ALiBi(2)), 2, ["scaled", "biased"]),
+        # Of the first query, the only key that is seen has a bias of 0.
+        (gh.Attention(bias=gh.ALiBi(2), mask=gh.causal()), 0, ["scaled", "masked"]),
+    ],
+)
+def test_steps_without_effect_are_known(attention, query, changes):
+    words = list("abcdefg")
+    assert row_of(traced_head(attention), words[query], words, query)["changes"] == changes
 
 
 def test_a_llama_shows_rotated_queries_and_its_shared_key_head(tmp_path):

@@ -234,7 +234,7 @@ def test_a_projected_number_is_the_embedding_times_a_column(looking, serving):
 @pytest.mark.slow
 def test_the_keyboard_alone_can_do_all(looking, serving):
     look = looking(serving().url)
-    page = look.open("#steps?mask=causal&heads=3")
+    page = look.open("#steps?mask=causal&heads=3&idle=1")
     page.keyboard.press("Tab")
     name = """() => {
       const { dataset, labels, textContent } = document.activeElement;
@@ -455,7 +455,7 @@ def test_each_sum_makes_its_cell(looking, serving):
             "normalizer": normalizer,
             "beta": beta,
         }
-        page = look.go(f"#steps?{urlencode(chosen)}")
+        page = look.go(f"#steps?{urlencode({**chosen, 'idle': 1})}")
         matrices = steps_data(StepsRequest(**chosen), Limits())["matrices"]
         asked = [("scores", 1, 3, "s"), ("scaled", 2, 1, "β·s"), ("context", 3, 2, "c₃")]
         asked += [("weights", 2, column, "p") for column in range(5)]
@@ -466,7 +466,7 @@ def test_each_sum_makes_its_cell(looking, serving):
 
 
 def test_a_cell_frames_what_it_is_made_of(looking, serving):
-    page = looking(serving().url).open("#steps?mask=causal")
+    page = looking(serving().url).open("#steps?mask=causal&idle=1")
     made = "() => [...document.querySelectorAll('td.made')].map((cell) => cell.dataset.cell).sort()"
     expected = {
         "scores.1.2": [
@@ -488,6 +488,33 @@ def test_a_cell_frames_what_it_is_made_of(looking, serving):
     # Where the pointer leaves, the cell of before is shown again.
     page.mouse.move(5, 5)
     assert page.locator("td.at").get_attribute("data-cell") == "weights.1.1"
+
+
+def test_matrices_without_effect_are_folded_and_open_by_the_keyboard(looking, serving):
+    page = looking(serving().url).open("#steps")
+    names = """[...document.querySelectorAll("[data-matrix]")]
+      .filter((table) => table.checkVisibility()).map((table) => table.dataset.matrix)"""
+    assert set(page.evaluate(names)) == {*STEPS} - {"scaled", "masked"}
+    # What a cell is made of is framed where it is in sight.
+    made = "() => [...document.querySelectorAll('td.made')].map((cell) => cell.dataset.cell).sort()"
+    page.locator('[data-cell="weights.1.0"]').hover()
+    assert page.evaluate(made) == [f"scores.1.{key}" for key in range(3)]
+    page.get_by_role("button", name="Masked = Scaled").press("Enter")
+    assert set(page.evaluate(names)) == {*STEPS}
+    assert page.evaluate("document.activeElement.dataset.cell") == "masked.0.0"
+    assert "idle=1" in address(page)
+    page.locator('[data-cell="weights.1.0"]').hover()
+    assert page.evaluate(made) == [f"masked.1.{key}" for key in range(3)]
+    # No cell that is folded is the one that is shown.
+    page.locator('[data-cell="masked.0.0"]').focus()
+    page.locator(".fold summary").click()
+    page.wait_for_function(f"({names}).length === 6")
+    assert page.locator("td.at").get_attribute("data-cell") == "weights.1.1"
+    # An address that names such a cell unfolds it, and a setting that has an effect does too.
+    page = looking(serving().url).open("#steps?at=scaled.1.0")
+    assert page.locator('[data-cell="scaled.1.0"]').is_visible()
+    page = looking(serving().url).open("#steps?mask=causal&beta=2")
+    assert set(page.evaluate(names)) == {*STEPS}
 
 
 STORY = (

@@ -125,8 +125,8 @@ def test_each_normalizer_ends_in_its_weights(looking, serving):
 
 
 def test_what_is_drawn_is_the_frame(looking, serving):
-    page = looking(serving().url).open("#steps?frame=0")
-    trace = computed(StepsRequest(), Limits()).trace
+    page = looking(serving().url).open("#steps?frame=0&beta=2")
+    trace = computed(StepsRequest(beta="2"), Limits()).trace
     page.evaluate(LISTEN)
     drawn = {}
     for _ in range(10):
@@ -149,14 +149,14 @@ def test_still_where_motion_is_reduced(looking, serving):
     page.evaluate(LISTEN)
     page.get_by_label("Next frame").click()
     assert page.evaluate(FRAME)[0] == "score"
-    assert page.locator(".player output").inner_text() == "4 / 11"
+    assert page.locator(".player output").inner_text() == "4 / 10"
     page.keyboard.press("Escape")
     page.locator("main").focus()
     page.keyboard.press("Space")
     count = page.evaluate("() => window.written.length")
     page.wait_for_timeout(400)
     assert page.evaluate("() => window.written.length") == count
-    assert page.locator(".player output").inner_text() == "4 / 11"
+    assert page.locator(".player output").inner_text() == "4 / 10"
     assert "frame=3" in address(page)
 
 
@@ -216,6 +216,78 @@ def test_another_word_and_a_link_keep_the_frame(looking, serving):
     page.get_by_label("Explained word").select_option("0")
     page.locator(".words h2", has_text="“Hello”").wait_for()
     close(page.evaluate(FRAME)[1][-1], trace.scores[0, 1])
+
+
+def shown_frame(page):
+    return page.evaluate(FRAME)[0], page.locator(".player output").inner_text()
+
+
+def test_steps_without_effect_are_folded_and_open_by_the_keyboard(looking, serving):
+    look = looking(serving().url)
+    page = look.open("#steps?beta=1&frame=3")
+    fold = page.locator(".walk .fold")
+    said = fold.locator("summary").inner_text()
+    assert said == "Steps without effect here: β = 1, softcap, bias, mask, dropout"
+    assert fold.locator("li:visible").count() == 0
+    assert shown_frame(page) == ("score", "4 / 10")
+    # The stepper skips them.
+    page.get_by_label("Next frame").click()
+    assert shown_frame(page) == ("power", "5 / 10")
+    fold.locator("summary").press("Enter")
+    page.locator(".player output", has_text="/ 15").wait_for()
+    assert shown_frame(page) == ("power", "9 / 15")
+    assert fold.locator("li:visible").count() == 5
+    assert "idle=1" in address(page)
+    assert "frame=8" in address(page)
+    trace = computed(StepsRequest(beta="1"), Limits()).trace
+    first = int(trace.weights[1].argmax())
+    for phase, number, said in (
+        ("masked", trace.masked[1, first], "No mask hides a key."),
+        ("biased", trace.masked[1, first], "No bias changes the scores."),
+        ("capped", trace.capped[1, first], "No softcap bends the scores."),
+        ("scaled", trace.scaled[1, first], "β is 1, so each score stays as it is."),
+    ):
+        page.get_by_label("Previous frame").click()
+        found, numbers = page.evaluate(FRAME)
+        assert found == phase
+        close(numbers[-1], number)
+        assert page.locator(".walk .said").inner_text() == said
+    # An address holds it.
+    page = look.open("#steps?beta=1&frame=10&idle=1")
+    assert shown_frame(page) == ("dropped", "11 / 15")
+    close(page.evaluate(FRAME)[1], [trace.weights[1, first]])
+    # What is folded gives way to the next step.
+    fold.locator("summary").click()
+    page.locator(".player output", has_text="/ 10").wait_for()
+    assert page.evaluate(FRAME)[0] in ("mix", "context")
+    assert "idle" not in address(page)
+
+
+def test_a_step_that_comes_to_have_an_effect_joins_the_walk(looking, serving):
+    page = looking(serving().url).open("#steps?beta=1&frame=5")
+    before, _ = shown_frame(page)
+    page.locator("fieldset", has_text="Mask").get_by_text("causal").click()
+    page.locator(".fold summary", has_text="β = 1, softcap, bias, dropout").wait_for()
+    assert shown_frame(page)[0] == before == "weights"
+    # The last word sees all others: its mask has no effect.
+    page.get_by_label("Explained word").select_option("2")
+    page.locator(".fold summary", has_text="mask").wait_for()
+    assert shown_frame(page)[0] == "weights"
+
+
+@pytest.mark.slow
+def test_steps_without_effect_are_named_in_every_language(looking, serving):
+    look = looking(serving().url, width=390)
+    page = look.open("#steps?beta=1&idle=1")
+    for language in LANGUAGES:
+        look.speak(language)
+        names = words(language)
+        told = page.locator(".walk .fold").inner_text()
+        for phase in ("scaled", "capped", "biased", "masked", "dropped"):
+            assert names[f"walk.idle.{phase}"] in told
+            assert phase == "scaled" or names[f"walk.step.{phase}"] in told
+        assert look.overflow() == 0
+        assert look.violations(contrast=language == "en") == []
 
 
 # What a page of a long sentence must be at a width, and where the weights of the word stand in it.

@@ -1,4 +1,5 @@
 // What makes weights of the scores of a row, by the names of the library; −∞ is a hidden score.
+import { sum } from "./numbers.js";
 
 // A score further below the largest has no weight where weights are sparse.
 const REACH = 4;
@@ -44,8 +45,8 @@ function shares(scores, sinks) {
   const largest = Math.max(...scores, ...sinks);
   const powers = scores.map((score) => Math.exp(score - largest));
   const others = sinks.map((score) => Math.exp(score - largest));
-  const sum = [...powers, ...others].reduce((all, each) => all + each, 0);
-  return powers.map((each) => each / sum);
+  const total = sum([...powers, ...others]);
+  return powers.map((each) => each / total);
 }
 
 /** Scores below the largest, and none so far that it could count. @param {number[]} scores */
@@ -56,6 +57,6 @@ function withinReach(scores) {
 
 /** @param {number[]} numbers */
 function cumulated(numbers) {
-  let sum = 0;
-  return numbers.map((each) => (sum += each));
+  let total = 0;
+  return numbers.map((each) => (total += each));
 }

@@ -87,6 +87,23 @@ export function range(count) {
   return [...Array(count).keys()];
 }
 
+/** @param {ArrayLike<number> & Iterable<number>} numbers */
+export function sum(numbers) {
+  let all = 0;
+  for (const each of numbers) all += each;
+  return all;
+}
+
+/**
+ * @param {ArrayLike<number>} one
+ * @param {ArrayLike<number>} other
+ */
+export function dot(one, other) {
+  let all = 0;
+  for (let at = 0; at < one.length; at++) all += one[at] * other[at];
+  return all;
+}
+
 /**
  * Round numbers between two.
  * @param {number} low

@@ -5,10 +5,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 import glasshead as gh
 from glasshead.drawing import visible as printed
-from glasshead.explanation.walk import WALK_WORDS, HeadTrace, head_trace, row_of
+from glasshead.explanation.walk import WALK_WORDS, HeadTrace, head_trace, row_of, vectors_of
 from glasshead.message import _
 from glasshead.recipe.problem import Trace
 from glasshead.studio.background_jobs import Cache, Refusal, TooMuch, Work
@@ -52,6 +54,16 @@ WORDS = WALK_WORDS | {
     "walk.normalized": _("{normalizer} turns the scores into weights."),
     "walk.mix": _("The values mix: each adds its share, value times weight, to the context."),
     "walk.mix.rest": _("{count} other keys do the same, together."),
+    "walk.idle": _("Steps without effect here: {steps}"),
+    "walk.step.capped": _("softcap"),
+    "walk.step.biased": _("bias"),
+    "walk.step.masked": _("mask"),
+    "walk.step.dropped": _("dropout"),
+    "walk.idle.scaled": _("β is 1, so each score stays as it is."),
+    "walk.idle.capped": _("No softcap bends the scores."),
+    "walk.idle.biased": _("No bias changes the scores."),
+    "walk.idle.masked": _("No mask hides a key."),
+    "walk.idle.dropped": _("No dropout removes a weight: it acts only during training."),
     "cell.open": _("Open this cell in Steps"),
     "cell.example": _("The worked example, or a sentence of your own"),
     "cell.layer": _("Layer, from 0"),
@@ -100,18 +112,12 @@ class Cells:
         Errors: a `Refusal` if there is no such text, layer, head, query or key, or where the
         steps of this attention do not follow from its inputs; `TooMuch` beyond the memory.
         """
-        reading = heads.reading_of(self._studio, text, work)
-        check_place("layer", layer, len(reading.layers))
-        check_place("head", head, reading.heads[layer])
+        reading, trace = self._read(text, layer, head, work)
         if query is None:
             query = reading.length - 1
         check_place("query", query, reading.length)
         if key is not None:
             check_place("key", key, reading.length)
-        place = self._studio.subject.version, text, layer, head
-        trace = self._traces.get(
-            place, lambda: self._trace(reading, layer, head, work), work.follow, work
-        )
         return {
             "tokens": (words := [printed(word) for word in reading.words]),
             "of": reading.of,
@@ -123,6 +129,27 @@ class Cells:
             "key": key,
             **row_of(trace, words[query], words, query, key),
         }
+
+    def vectors(
+        self, text: str, layer: int, head: int, query: int, work: Work
+    ) -> Float[Tensor, "keys width"]:
+        """Return each key, its value and its bias for a query, side by side; −∞ where hidden.
+
+        Args and errors: as of `row`.
+        """
+        reading, trace = self._read(text, layer, head, work)
+        check_place("query", query, reading.length)
+        return vectors_of(trace, query)
+
+    def _read(self, text: str, layer: int, head: int, work: Work) -> tuple[ModelPass, HeadTrace]:
+        reading = heads.reading_of(self._studio, text, work)
+        check_place("layer", layer, len(reading.layers))
+        check_place("head", head, reading.heads[layer])
+        place = self._studio.subject.version, text, layer, head
+        trace = self._traces.get(
+            place, lambda: self._trace(reading, layer, head, work), work.follow, work
+        )
+        return reading, trace
 
     def _trace(self, reading: ModelPass, layer: int, head: int, work: Work) -> HeadTrace:
         work.report("heads.reading", layer, len(reading.layers))
@@ -181,6 +208,15 @@ def _add_routes(routes: "Routes") -> None:
         steps, 404 if there is no model, 413 if the text takes too much memory.
         """
         return cells.row(text, layer, head, query, key, work)
+
+    @routes.numbers("/vectors", is_read=lambda text, **_of: heads.is_there(studio, text))
+    def vectors(work: Work, text: TextName, layer: Place, head: Place, query: Place) -> Tensor:
+        """Return all keys of a head, their values, and what is added to their scores for a query.
+
+        A row for each key: the key, its value, and its bias, which is −∞ if the key is hidden.
+        Errors: as of `cell`.
+        """
+        return cells.vectors(text, layer, head, query, work)
 
 
 PANEL = Panel(words=WORDS, routes=_add_routes)

@@ -35,6 +35,15 @@ WORDS = {
         "the length of q times the length p of the key's projection onto q."
     ),
     "drag.none": _("Vectors of one number have no plane. Choose fewer heads."),
+    "drag.unknown": _(
+        "The weights of this head do not follow from its queries and keys alone, so its arrows "
+        "cannot be dragged."
+    ),
+    "drag.scores": _(
+        "This plane holds q: it shows all of each score, and {share} of the squared lengths of "
+        "these keys."
+    ),
+    "drag.share": _("This plane shows {share} of the context's squared length."),
     "drag.keys": _("Query and keys"),
     "drag.values": _("Values and context"),
     "drag.plane": _("Numbers in the plane"),

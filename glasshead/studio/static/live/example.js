@@ -1,5 +1,6 @@
 // The worked example in the browser: the attention of a sentence, with any setting of the view.
 import { NORMALIZERS } from "../normalizers.js";
+import { dot, range, sum } from "../numbers.js";
 import { Refused } from "../source.js";
 import { generated, isWord, names, split } from "./words.js";
 
@@ -105,8 +106,8 @@ function optionsOf(tables, { work, worked, heads }, stops, width) {
     beta: stops,
     mask: tables.masks.map((name) => ({ name })),
     normalizer: tables.normalizers,
-    heads: numbered(places(width + 1).filter((each) => each && width % each === 0)),
-    head: numbered(places(heads)),
+    heads: numbered(range(width + 1).filter((each) => each && width % each === 0)),
+    head: numbered(range(heads)),
     query: names(worked.words).map((said, name) => ({ name, said })),
     decimals: numbered(tables.limits.decimals),
   };
@@ -249,7 +250,7 @@ function valueOf(name, dim) {
 const THRESHOLDS = {
   sparsemax: (row, weights) => {
     const above = row.filter((_, at) => weights[at] > 0);
-    return (above.reduce((all, each) => all + each, 0) - 1) / above.length;
+    return (sum(above) - 1) / above.length;
   },
   entmax15: (row, weights) => {
     const first = weights.findIndex((weight) => weight === Math.max(...weights));
@@ -262,22 +263,8 @@ const THRESHOLDS = {
  * @param {Matrix} right
  */
 function times(left, right) {
-  return left.map((row) =>
-    right[0].map((_, at) =>
-      dot(
-        row,
-        right.map((other) => other[at]),
-      ),
-    ),
-  );
-}
-
-/**
- * @param {number[]} left
- * @param {number[]} right
- */
-function dot(left, right) {
-  return left.reduce((sum, each, at) => sum + each * right[at], 0);
+  const columns = right[0].map((_, at) => right.map((other) => other[at]));
+  return left.map((row) => columns.map((column) => dot(row, column)));
 }
 
 /**
@@ -302,11 +289,6 @@ function figure(value, decimals) {
   const whole = String(value).split(".")[0].length;
   const most = isRoomy ? digits - whole : digits;
   return after.length <= most ? String(value) : value.toFixed(Math.max(0, most));
-}
-
-/** @param {number} count */
-function places(count) {
-  return Array.from({ length: count }, (_, at) => at);
 }
 
 /** @param {number[]} numbers */

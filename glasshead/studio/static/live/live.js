@@ -246,6 +246,10 @@ const ANSWERS = {
     });
     return { ...reading.cell(head, query, key), mask: masks[head[0]] };
   },
+  "steps/vectors": async (live, asked) => {
+    const reading = await live.sent(asked);
+    return reading.vectors(headOf(asked.layer, asked.head), Number(asked.query));
+  },
 };
 
 /**

@@ -1,5 +1,6 @@
 // A text that the story model has read in the browser, and what the views ask of it: the answers of
 // the studio's Python, number by number.
+import { sum } from "../numbers.js";
 import { Refused } from "../source.js";
 import { softmax } from "./story-model.js";
 import { running, visible } from "./tokens.js";
@@ -206,7 +207,7 @@ export class Reading {
       const even = sums[each].even / sums[each].count;
       return scores[each] !== null && scores[each] >= even + THRESHOLDS[each] * (1 - even);
     });
-    const entropy = entropies.reduce((all, each) => all + each, 0) / length;
+    const entropy = sum(entropies) / length;
     return { scores, role: role ?? null, entropy };
   }
 
@@ -318,8 +319,27 @@ export class Reading {
       sink: /** @type {number | null} */ (null),
       key_head: [head[1], this.heads[layer]],
       is_product: true,
+      changes: [...(beta === 1 ? [] : ["scaled"]), ...(seen.length < length ? ["masked"] : [])],
       hidden: length - seen.length,
     };
+  }
+
+  /**
+   * Each key, its value and its bias for a query, side by side; −∞ where hidden.
+   * @param {Head} head
+   * @param {number} query
+   * @returns {Tensor}
+   */
+  vectors(head, query) {
+    const { width } = this.model;
+    const { keys, values } = this.steps(head);
+    const rows = range(0, this.length).flatMap((key) => {
+      const [own, value] = [keys, values].map((each) =>
+        each.subarray(key * width, (key + 1) * width),
+      );
+      return [...own, ...value, this.sees(head[0], query, key) ? 0 : -Infinity];
+    });
+    return { values: Float32Array.from(rows), shape: [this.length, 2 * width + 1] };
   }
 
   /**
@@ -364,11 +384,6 @@ function tally(tallied, mass, even) {
 /** @param {number} first @param {number} end */
 function range(first, end) {
   return Array.from({ length: end - first }, (_, at) => first + at);
-}
-
-/** @param {number[]} numbers */
-function sum(numbers) {
-  return numbers.reduce((all, each) => all + each, 0);
 }
 
 /**

@@ -5,4 +5,4 @@ import { h, render } from "preact";
 /** An element, or a list of several, written as HTML: html`<p class=${name}>${text}</p>`. */
 export const html = htm.bind(h);
 
-export { render };
+export { h, render };

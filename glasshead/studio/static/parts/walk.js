@@ -1,16 +1,17 @@
-// Arrow keys among buttons that stand in lines, of which Tab leads to one.
+// Arrow keys among elements that stand in lines, of which Tab leads to one.
 import { moveOf } from "../dom.js";
 import { within } from "../numbers.js";
 
 /**
- * Focus the button that a key leads to: to the left or right in its line, or to a line above or below.
- * @param {KeyboardEvent & {currentTarget: Element}} event  Of the frame of all buttons
+ * Focus what a key leads to: to the left or right in its line, or to a line above or below.
+ * @param {KeyboardEvent & {currentTarget: Element}} event  Of the frame of all elements
  * @param {boolean} [flows]  Whether a line goes on in the next one
+ * @param {string} [name]  Of the elements
  */
-export function walk(event, flows = false) {
-  const from = /** @type {Element} */ (event.target).closest("button");
+export function walk(event, flows = false, name = "button") {
+  const from = /** @type {Element} */ (event.target).closest(name);
   const move = moveOf(event);
-  const all = [...event.currentTarget.querySelectorAll("button[tabindex]")];
+  const all = [...event.currentTarget.querySelectorAll(`${name}[tabindex]`)];
   if (!move || !all.includes(from)) return;
   event.preventDefault();
   const lines = [...Map.groupBy(all, (each) => each.getBoundingClientRect().top).values()];

@@ -1,17 +1,21 @@
 // Drag the arrows: the query, the keys and the values in a plane; scores, weights and context follow.
 import { menu } from "../controls.js";
-import { button, element, moveOf } from "../dom.js";
-import { NORMALIZERS } from "../normalizers.js";
-import { decimal, range } from "../numbers.js";
+import { button, element, fill, moveOf, setAttributes } from "../dom.js";
+import { decimal, dot, grouped, range, sum } from "../numbers.js";
 import { onDrag } from "../parts/dragging.js";
-import { html, render } from "../parts/html.js";
-import { bar, partsOf } from "./steps-bars.js";
+import { h, html, render } from "../parts/html.js";
+import { bar, barLine } from "./steps-bars.js";
+import { partElements } from "./steps-sums.js";
+import { faultOf, workedOut } from "./steps-followed.js";
 import { largestOf, shortWeight } from "./steps-layout.js";
+import { planeOfPair, planeWith, squares, widest } from "./steps-plane.js";
 
 /**
  * @import { Context } from "../app.js"
+ * @import { Worked } from "./steps-followed.js"
  * @import { Material } from "./steps-practice.js"
- * @import { Part, StepsData } from "./steps-sums.js"
+ * @import { Row } from "./steps-row.js"
+ * @import { Part } from "./steps-sums.js"
  */
 
 /**
@@ -19,7 +23,7 @@ import { largestOf, shortWeight } from "./steps-layout.js";
  * @typedef {{letter: "q" | "k" | "v", at: number, vector: number[]}} Arrow
  */
 
-/** @typedef {[number, number]} Pair  Two numbers of a vector: those of the plane */
+/** @typedef {"keys" | "values"} Name  Of a plane */
 
 // Half of a plane's side, in its own units, and how near a pointer takes hold of a tip.
 const HALF = 150;
@@ -32,99 +36,134 @@ const ROOM = 1.4;
 const NAMED = 8;
 // Between names.
 const LINE = 13;
+// Vectors of more numbers are seen in planes of their own, not in those of two numbers.
+const NUMBERS = 8;
 
 export class Arrows {
   /** @param {Context} context */
   constructor({ t }) {
     this.t = t;
-    /** @type {StepsData} */
-    this.data = null;
-    this.query = 0;
+    /** @type {Row} */
+    this.row = null;
     // What the vectors were when they were not dragged.
     this.origin = "";
-    /** @type {Pair} */
     this.pair = [0, 1];
-    /** @type {Record<"keys" | "values", Arrow>} */
-    this.held = { keys: null, values: null };
+    this.none = element("p.said");
     this.controls = element("div.controls");
-    this.planes = { keys: this.plane("keys"), values: this.plane("values") };
+    this.captions = both(() => element("figcaption"));
+    this.planes = both((name) => this.plane(name));
     this.numbers = element("div");
-    const { keys, values } = this.planes;
+    const figures = both((name) => element("figure", this.planes[name], this.captions[name]));
     this.element = element(
       "section.walk.drag",
       { "aria-label": t("practice.drag") },
+      this.none,
       element("p.said", t("drag.says")),
       this.controls,
-      element("div.planes", keys, values),
-      this.numbers,
+      element("div.worked", Object.values(figures), this.numbers),
     );
-    this.none = element("p.said", { hidden: true }, t("drag.none"));
-    this.element.prepend(this.none);
   }
 
   /** @param {Material} material */
-  show({ data, at }) {
-    const { queries, keys, values } = data.matrices;
-    const origin = JSON.stringify([queries[at], keys, values]);
-    this.data = data;
-    this.query = at;
-    const isFlat = queries[at].length < 2;
-    for (const each of this.element.children) {
-      /** @type {HTMLElement} */ (each).hidden = isFlat !== (each === this.none);
-    }
-    if (isFlat) return;
+  async show(material) {
+    this.material = material;
+    const row = material.rows()[material.at];
+    const origin = JSON.stringify([row.q, row.keys.map(({ k, v }) => [k, v])]);
     if (origin !== this.origin) {
+      const whole = (await material.whole?.()) ?? row;
+      if (this.material !== material) return;
       this.origin = origin;
-      this.pair = widest([queries[at], ...keys]);
-      this.reset();
+      this.row = whole;
+      // The keys that have an arrow; of others there is a dot.
+      this.shown = row.keys.map(({ place }) => place);
+      this.fault = faultOf(whole);
+      if (!this.fault) this.reset();
+    } else if (!material.whole) {
+      this.row = row;
     }
-    this.draw();
+    fill(this.none, this.fault && this.t(this.fault));
+    for (const each of this.element.children) {
+      /** @type {HTMLElement} */ (each).hidden = Boolean(this.fault) !== (each === this.none);
+    }
+    if (!this.fault) this.draw();
   }
 
-  /** Put all arrows back to the vectors of the sentence. */
+  /** Put all arrows back to the vectors of the query. */
   reset() {
-    const { queries, keys, values } = this.data.matrices;
-    this.q = [...queries[this.query]];
-    this.keys = keys.map((key) => [...key]);
-    this.values = values.map((value) => [...value]);
-    this.sizes = {
-      keys: ROOM * largestOf([this.q, ...this.keys]),
-      values: ROOM * largestOf(this.values),
-    };
-    this.held = { keys: this.arrows("keys")[0], values: this.arrows("values")[this.query] };
+    const { row, shown } = this;
+    this.q = [...row.q];
+    this.keys = row.keys.map(({ k }) => [...k]);
+    this.values = row.keys.map(({ v }) => [...v]);
+    const words = shown.map((at) => row.keys[at].word);
+    this.words = words.map((word, at) => {
+      return words.indexOf(word) === words.lastIndexOf(word)
+        ? word
+        : `${word} ${grouped(shown[at])}`;
+    });
+    const ranked = [...shown].sort((one, other) => row.keys[other].weight - row.keys[one].weight);
+    this.named = ranked.slice(0, NAMED);
+    this.pair = widest([row.q, ...row.keys.map((key) => key.k)]);
+    this.turn();
+    // At first the arrows of the query's own word.
+    this.held = both((name) => this.arrows(name).find(({ at }) => at === row.query));
     this.layOut();
   }
 
-  layOut() {
-    const { t, pair, q, data } = this;
-    const pairs = range(q.length).flatMap((one) => {
-      return range(q.length)
-        .slice(one + 1)
-        .map((other) => [one, other]);
+  /** Whether planes are chosen for their vectors, which have more numbers than one could choose of. */
+  get isFitted() {
+    const { q, context } = this.row;
+    return q.length > NUMBERS || q.length !== context.length;
+  }
+
+  /** Turn both planes to the numbers that are chosen, or to what they can show most of. */
+  turn() {
+    const { row, shown, pair, isFitted } = this;
+    const seen = row.keys.filter(({ masked }) => masked !== null).map(({ place }) => place);
+    const [own, others] = [true, false].map((isOwn) => {
+      return seen.filter((place) => shown.includes(place) === isOwn);
     });
-    const options = /** @type {[string, string][]} */ (
-      pairs.map(([one, other]) => [
-        `${one}.${other}`,
-        t("drag.pair", { one: one + 1, other: other + 1 }),
-      ])
-    );
-    /** @param {"keys" | "values"} name */
+    this.axes = both((name) => {
+      const vector = name === "keys" ? row.q : row.context;
+      if (!isFitted) return planeOfPair(vector.length, pair);
+      return planeWith(
+        vector,
+        own.map((place) => this[name][place]),
+      );
+    });
+    this.sizes = both((name) => {
+      const vectors = this.arrows(name).map(({ vector }) => vector);
+      return ROOM * largestOf(isFitted ? vectors.map((each) => this.placeOf(name, each)) : vectors);
+    });
+    this.clouds = both((name) => {
+      return others.map((at) => this.drawn(name, [this.placeOf(name, this[name][at])])).join("");
+    });
+  }
+
+  layOut() {
+    const { t, pair, q, isFitted } = this;
+    const pairs = range(isFitted ? 0 : q.length ** 2)
+      .map((each) => [Math.floor(each / q.length), each % q.length])
+      .filter(([one, other]) => one < other);
+    const options = pairs.map(([one, other]) => {
+      const said = t("drag.pair", { one: one + 1, other: other + 1 });
+      return /** @type {[string, string]} */ ([`${one}.${other}`, said]);
+    });
+    /** @param {Name} name */
     const choose = (name) => {
       const arrows = this.arrows(name);
       const names = /** @type {[number, string][]} */ (
-        arrows.map((arrow, at) => [at, labelOf(arrow, data.words)])
+        arrows.map((arrow, at) => [at, this.labelOf(arrow)])
       );
-      const held = arrows.findIndex(({ letter, at }) => {
-        return letter === this.held[name].letter && at === this.held[name].at;
+      return menu(t(`drag.${name}`), names, this.heldAt(name), (at) => {
+        this.take(name, arrows[Number(at)]);
       });
-      return menu(t(`drag.${name}`), names, held, (at) => this.take(name, arrows[Number(at)]));
     };
-    const [inKeys, inValues] = [choose("keys"), choose("values")];
-    this.menus = { keys: inKeys, values: inValues };
+    this.menus = both(choose);
     const planes =
       pairs.length > 1
         ? menu(t("drag.plane"), options, pair.join("."), (chosen) => {
-            this.pair = /** @type {Pair} */ (chosen.split(".").map(Number));
+            this.pair = chosen.split(".").map(Number);
+            this.turn();
             this.draw();
           })
         : null;
@@ -133,25 +172,39 @@ export class Arrows {
       this.draw();
       this.controls.querySelector("button").focus();
     });
-    this.controls.replaceChildren(...[inKeys, inValues, planes, back].filter(Boolean));
+    fill(this.controls, Object.values(this.menus), planes, back);
   }
 
   /**
    * The arrows of a plane: the query and the keys, or the values.
-   * @param {"keys" | "values"} name
+   * @param {Name} name
    * @returns {Arrow[]}
    */
   arrows(name) {
-    if (name === "values") return this.values.map((vector, at) => ({ letter: "v", at, vector }));
-    const keys = this.keys.map((vector, at) => {
-      return /** @type {Arrow} */ ({ letter: "k", at, vector });
-    });
-    return [{ letter: "q", at: this.query, vector: this.q }, ...keys];
+    const { shown, row, q, keys, values } = this;
+    if (name === "values") return shown.map((at) => ({ letter: "v", at, vector: values[at] }));
+    const others = shown.map((at) => /** @type {Arrow} */ ({ letter: "k", at, vector: keys[at] }));
+    return [{ letter: "q", at: row.query, vector: q }, ...others];
+  }
+
+  /** @param {Name} name @param {Arrow} arrow */
+  isHeld(name, { letter, at }) {
+    return letter === this.held[name].letter && at === this.held[name].at;
+  }
+
+  /** @param {Name} name */
+  heldAt(name) {
+    return this.arrows(name).findIndex((arrow) => this.isHeld(name, arrow));
+  }
+
+  /** @param {Arrow} arrow */
+  labelOf({ letter, at }) {
+    return `${letter}(${letter === "q" ? this.row.word : this.words[this.shown.indexOf(at)]})`;
   }
 
   /**
    * Let the keyboard move another arrow.
-   * @param {"keys" | "values"} name
+   * @param {Name} name
    * @param {Arrow} arrow
    */
   take(name, arrow) {
@@ -161,23 +214,22 @@ export class Arrows {
 
   /**
    * A plane that is dragged in, and walked by the arrow keys.
-   * @param {"keys" | "values"} name
+   * @param {Name} name
    */
   plane(name) {
     const made = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    made.setAttribute("viewBox", `${-HALF} ${-HALF} ${2 * HALF} ${2 * HALF}`);
-    made.setAttribute("tabindex", "0");
-    made.setAttribute("role", "slider");
+    const viewBox = `${-HALF} ${-HALF} ${2 * HALF} ${2 * HALF}`;
+    setAttributes(made, { viewBox, tabindex: 0, role: "slider" });
     made.addEventListener("keydown", (event) => {
       const [down, right] = moveOf(event) ?? [Infinity, 0];
       if (!Number.isFinite(down + right)) return;
       event.preventDefault();
       const step = (STEP * this.sizes[name]) / ROOM;
-      const [x, y] = this.pair.map((each) => this.held[name].vector[each]);
-      this.move(name, x + right * step, y - down * step);
+      const [x, y] = this.placeOf(name, this.held[name].vector);
+      this.move(name, [x + right * step, y - down * step]);
     });
     /** @param {PointerEvent} event */
-    const placeOf = (event) => {
+    const pointedAt = (event) => {
       const { left, top, width, height } = made.getBoundingClientRect();
       const x = ((event.clientX - left) / width) * 2 - 1;
       const y = 1 - ((event.clientY - top) / height) * 2;
@@ -186,168 +238,165 @@ export class Arrows {
     onDrag(
       made,
       (event) => {
-        const arrow = this.nearest(name, placeOf(event));
+        const arrow = this.nearest(name, pointedAt(event));
         if (arrow) {
           this.take(name, arrow);
-          this.menus[name].set(
-            this.arrows(name).findIndex(({ letter, at }) => {
-              return letter === arrow.letter && at === arrow.at;
-            }),
-          );
+          this.menus[name].set(this.heldAt(name));
         }
         return Boolean(arrow);
       },
-      (event) => {
-        const [x, y] = placeOf(event);
-        this.move(name, x, y);
-      },
+      (event) => this.move(name, pointedAt(event)),
     );
     return made;
   }
 
   /**
    * The arrow whose tip is near a place; null where none is.
-   * @param {"keys" | "values"} name
+   * @param {Name} name
    * @param {number[]} place
    */
   nearest(name, [x, y]) {
-    const [one, other] = this.pair;
-    const far = this.arrows(name).map(({ vector }) =>
-      Math.hypot(vector[one] - x, vector[other] - y),
-    );
+    const arrows = this.arrows(name);
+    const far = arrows.map(({ vector }) => {
+      const [across, up] = this.placeOf(name, vector);
+      return Math.hypot(across - x, up - y);
+    });
     const least = Math.min(...far);
-    const near = (NEAR / HALF) * this.sizes[name];
-    return least <= near ? this.arrows(name)[far.indexOf(least)] : null;
+    return least <= (NEAR / HALF) * this.sizes[name] ? arrows[far.indexOf(least)] : null;
   }
 
   /**
    * Move the tip of the arrow that is held, within its plane.
-   * @param {"keys" | "values"} name
-   * @param {number} x
-   * @param {number} y
+   * @param {Name} name
+   * @param {number[]} to
    */
-  move(name, x, y) {
+  move(name, to) {
     const { vector } = this.held[name];
     const most = this.sizes[name];
-    [x, y].forEach((each, at) => {
-      vector[this.pair[at]] = Math.max(-most, Math.min(most, each));
+    const from = this.placeOf(name, vector);
+    this.axes[name].forEach((axis, at) => {
+      const by = Math.max(-most, Math.min(most, to[at])) - from[at];
+      axis.forEach((each, number) => {
+        vector[number] += by * each;
+      });
     });
     this.draw();
   }
 
-  /** What follows from the arrows. */
-  worked() {
-    const { data, q, keys, values, query } = this;
-    const scores = keys.map((key) => dot(q, key));
-    const masked = scores.map((score, at) => {
-      return data.matrices.masked[query][at] === null ? -Infinity : score * data.beta;
-    });
-    const weights = NORMALIZERS[data.normalizer](masked);
-    const context = range(values[0].length).map((each) => {
-      return weights.reduce((sum, weight, at) => sum + weight * values[at][each], 0);
-    });
-    return { scores, masked, weights, context };
-  }
-
   draw() {
-    const worked = this.worked();
-    this.drawPlane("keys", this.keyPlane());
-    this.drawPlane("values", this.valuePlane(worked));
-    this.tell("keys", worked.weights);
-    this.tell("values", worked.weights);
+    const { t, row, q, keys, values, shown, isFitted } = this;
+    const worked = workedOut(row, q, keys);
+    const context = values[0].map((_, each) => {
+      // A hidden value, which may be anything, has no part.
+      return sum(worked.weights.map((weight, at) => weight && weight * values[at][each]));
+    });
+    this.drawPlane("keys", this.keyPlane(), worked.weights);
+    this.drawPlane("values", this.valuePlane(worked.weights, context), worked.weights);
+    const seen = shown.filter((at) => row.keys[at].masked !== null).map((at) => keys[at]);
+    const scores = t("drag.scores", { share: this.shareOf("keys", seen) });
+    const part = t("drag.share", { share: this.shareOf("values", [context]) });
+    fill(this.captions.keys, element("b", t("drag.keys")), isFitted ? [" ", scores] : null);
+    fill(this.captions.values, element("b", t("drag.values")), q.length > 2 ? [" ", part] : null);
     render(this.table(worked), this.numbers);
   }
 
   /**
-   * @param {"keys" | "values"} name
-   * @param {any} marks
+   * How much a plane shows of squared lengths.
+   * @param {Name} name
+   * @param {number[][]} vectors
    */
-  drawPlane(name, marks) {
-    const axes = html`<path class="axes" d="M${-HALF} 0H${HALF}M0 ${-HALF}V${HALF}" />`;
-    render(html`<g>${axes}${marks}</g>`, this.planes[name]);
+  shareOf(name, vectors) {
+    const inPlane = squares(vectors.map((each) => this.placeOf(name, each)));
+    return `${decimal((100 * inPlane) / (squares(vectors) || 1), 0)}\u00a0%`;
   }
 
   /**
-   * Say where the tip of the arrow that is held stands, and what follows.
-   * @param {"keys" | "values"} name
+   * Draw a plane, and say where the tip of the arrow that is held stands, and what follows.
+   * @param {Name} name
+   * @param {any} marks
    * @param {number[]} weights
    */
-  tell(name, weights) {
-    const { t, planes, held, pair, sizes, data } = this;
+  drawPlane(name, marks, weights) {
+    const { t, held, sizes, planes, clouds } = this;
+    const axes = html`<path class="axes" d="M${-HALF} 0H${HALF}M0 ${-HALF}V${HALF}" />`;
+    const cloud = html`<path class="cloud" d=${clouds[name]} />`;
+    render(html`<g>${axes}${cloud}${marks}</g>`, planes[name]);
     const { letter, at, vector } = held[name];
-    const [x, y] = pair.map((each) => decimal(vector[each], 2));
-    const weight =
-      letter === "q" ? null : t("drag.weight", { weight: shortWeight(weights[at], 3) });
-    planes[name].ariaLabel = labelOf(held[name], data.words);
+    const [x, y] = this.placeOf(name, vector);
+    const place = `(${decimal(x, 2)}, ${decimal(y, 2)})`;
+    const weight = t("drag.weight", { weight: shortWeight(weights[at], 3) });
+    planes[name].ariaLabel = this.labelOf(held[name]);
     planes[name].ariaValueMin = String(-sizes[name]);
     planes[name].ariaValueMax = String(sizes[name]);
-    planes[name].ariaValueNow = String(vector[pair[0]]);
-    planes[name].ariaValueText = [`(${x}, ${y})`, weight].filter(Boolean).join(t("shell.comma"));
+    planes[name].ariaValueNow = String(x);
+    planes[name].ariaValueText = letter === "q" ? place : place + t("shell.comma") + weight;
   }
 
   keyPlane() {
-    const { q, pair, sizes, held, keys } = this;
-    const [one, other] = pair;
-    const length = Math.hypot(q[one], q[other]) || 1;
-    const along = [q[one] / length, q[other] / length];
-    const far = 2 * sizes.keys;
-    const line = [along.map((each) => each * -far), along.map((each) => each * far)];
-    const shown = keys.length <= NAMED ? range(keys.length) : [held.keys.at];
-    const feet = shown.map((at) => {
-      const tip = pair.map((each) => keys[at][each]);
-      const size = tip[0] * along[0] + tip[1] * along[1];
-      return html`<path
-        class="foot"
-        d=${this.path("keys", [tip, along.map((each) => each * size)])}
-      />`;
+    const { q, sizes, keys, named } = this;
+    const place = this.placeOf("keys", q);
+    const length = Math.hypot(...place) || 1;
+    const along = place.map((each) => each / length);
+    const line = [-2, 2].map((far) => along.map((each) => each * far * sizes.keys));
+    const feet = named.map((at) => {
+      const tip = this.placeOf("keys", keys[at]);
+      const foot = along.map((each) => each * dot(tip, along));
+      return html`<path class="foot" d=${this.drawn("keys", [tip, foot])} />`;
     });
     return html`
-      <path class="line" d=${this.path("keys", line)} />
-      ${feet} ${[...this.arrows("keys")].reverse().map((arrow) => this.arrow("keys", arrow, 1))}
+      <path class="line" d=${this.drawn("keys", line)} />
+      ${feet}
+      ${this.arrows("keys")
+        .reverse()
+        .map((arrow) => this.arrow("keys", arrow, 1))}
       ${this.names("keys", [])}
     `;
   }
 
-  /** @param {ReturnType<Arrows["worked"]>} worked */
-  valuePlane({ weights, context }) {
-    const { pair, values } = this;
+  /**
+   * @param {number[]} weights
+   * @param {number[]} context
+   */
+  valuePlane(weights, context) {
+    const { values, shown, row } = this;
+    const tip = this.placeOf("values", context);
     let end = [0, 0];
-    const chain = values.map((value, at) => {
-      const from = end;
-      end = pair.map((each, axis) => from[axis] + weights[at] * value[each]);
-      return html`<path class="part" d=${this.path("values", [from, end])} />`;
+    // The shares of the values one after the other, and at last that of all others.
+    const ends = shown.map((at) => {
+      end = this.placeOf("values", values[at]).map((each, axis) => end[axis] + weights[at] * each);
+      return end;
     });
     const most = Math.max(...weights) || 1;
-    const tip = pair.map((each) => context[each]);
     return html`
       ${this.arrows("values").map((arrow) => this.arrow("values", arrow, weights[arrow.at] / most))}
-      ${chain}
-      <path class="context" d=${this.path("values", [[0, 0], tip])} />
-      ${this.tip("values", tip, "context")}
-      ${this.names("values", [[tip, `c(${this.data.words[this.query]})`]])}
+      <path class="part" d=${this.drawn("values", [[0, 0], ...ends, tip])} />
+      <path class="context" d=${this.drawn("values", [[0, 0], tip])} />
+      ${this.tip("values", tip, "context")} ${this.names("values", [[tip, `c(${row.word})`]])}
     `;
   }
 
   /**
-   * @param {"keys" | "values"} name
+   * @param {Name} name
    * @param {Arrow} arrow
    * @param {number} weight  From 0 to 1: how much is seen of it
    */
   arrow(name, arrow, weight) {
     const { letter, at, vector } = arrow;
-    const tip = this.pair.map((each) => vector[each]);
-    const { letter: heldLetter, at: heldAt } = this.held[name];
-    const isHeld = letter === heldLetter && at === heldAt;
-    const isHidden = letter !== "q" && this.data.matrices.masked[this.query][at] === null;
-    const kind = [letter, isHeld && "held", isHidden && "hid"].filter(Boolean).join(" ");
-    return html`<g class=${kind} key=${letter + at} style=${{ "--share": 0.25 + 0.75 * weight }}>
-      <path d=${this.path(name, [[0, 0], tip])} />
-      ${this.tip(name, tip, null)}
+    const place = this.placeOf(name, vector);
+    const isHidden = letter !== "q" && this.row.keys[at].masked === null;
+    const kind = [letter, this.isHeld(name, arrow) && "held", isHidden && "hid"];
+    return html`<g
+      class=${kind.filter(Boolean).join(" ")}
+      key=${letter + at}
+      style=${{ "--share": 0.25 + 0.75 * weight }}
+    >
+      <path d=${this.drawn(name, [[0, 0], place])} />
+      ${this.tip(name, place, null)}
     </g>`;
   }
 
   /**
-   * @param {"keys" | "values"} name
+   * @param {Name} name
    * @param {number[]} place
    * @param {string | null} kind
    */
@@ -355,44 +404,41 @@ export class Arrows {
     const [x, y] = this.at(name, place);
     return html`<circle class=${kind} cx=${x} cy=${y} r="6" />`;
   }
-
   /**
    * The names of tips, of which none covers another.
-   * @param {"keys" | "values"} name
+   * @param {Name} name
    * @param {[number[], string][]} others  Tips that are not dragged
    */
   names(name, others) {
-    const { held, values, pair, data } = this;
-    const arrows = this.arrows(name).filter(({ letter, at }) => {
-      const isHeld = letter === held[name].letter && at === held[name].at;
-      return isHeld || letter === "q" || values.length <= NAMED;
+    const arrows = this.arrows(name).filter((arrow) => {
+      return arrow.letter === "q" || this.isHeld(name, arrow) || this.named.includes(arrow.at);
     });
     const named = arrows.map((arrow) => {
-      const tip = pair.map((each) => arrow.vector[each]);
-      return /** @type {[number[], string]} */ ([tip, labelOf(arrow, data.words)]);
+      const place = this.placeOf(name, arrow.vector);
+      return /** @type {[number[], string]} */ ([place, this.labelOf(arrow)]);
     });
-    const placed = [...named, ...others].map(([tip, label]) => ({
-      place: this.at(name, tip),
-      label,
-    }));
     let free = -Infinity;
-    return placed
+    return [...named, ...others]
+      .map(([place, label]) => ({ place: this.at(name, place), label }))
       .sort((one, other) => one.place[1] - other.place[1])
       .map(({ place: [x, y], label }) => {
         free = Math.max(free + LINE, y);
-        const isLeft = x < 0;
-        return html`<text
-          x=${x + (isLeft ? -10 : 10)}
-          y=${free + 4}
-          text-anchor=${isLeft ? "end" : "start"}
-        >
-          ${label}
-        </text>`;
+        const [by, anchor] = x < 0 ? [-10, "end"] : [10, "start"];
+        return html`<text x=${x + by} y=${free + 4} text-anchor=${anchor}>${label}</text>`;
       });
   }
 
   /**
-   * @param {"keys" | "values"} name
+   * Where the tip of a vector stands in a plane.
+   * @param {Name} name
+   * @param {number[]} vector
+   */
+  placeOf(name, vector) {
+    return this.axes[name].map((axis) => dot(axis, vector));
+  }
+
+  /**
+   * @param {Name} name
    * @param {number[]} place
    */
   at(name, [x, y]) {
@@ -400,32 +446,35 @@ export class Arrows {
   }
 
   /**
-   * @param {"keys" | "values"} name
+   * A line through places of a plane; through a single one, a dot.
+   * @param {Name} name
    * @param {number[][]} places
    */
-  path(name, places) {
-    return `M${places.map((place) => this.at(name, place).join(" ")).join("L")}`;
+  drawn(name, places) {
+    const [first, ...others] = places.map((place) => this.at(name, place).join(" "));
+    return `M${first}${others.map((each) => `L${each}`).join("") || "h0"}`;
   }
 
-  /** @param {ReturnType<Arrows["worked"]>} worked */
+  /** @param {Worked} worked */
   table({ scores, masked, weights }) {
-    const { t, data, held, keys } = this;
-    const at = held.keys.letter === "k" ? held.keys.at : this.query;
+    const { t, held, row, shown, words } = this;
+    const at = held.keys.letter === "k" ? held.keys.at : row.query;
+    const rest = row.keys.filter(({ place }) => !shown.includes(place)).map(({ place }) => place);
+    const others = t("walk.others", { count: grouped(rest.length) });
+    const weight = sum(rest.map((each) => weights[each]));
     return html`
-      <p class="line">${partsOf(this.line(at, scores[at]), data.decimals.sums)}</p>
+      <p class="line">${partElements(this.sumOf(at, scores[at]), row.decimals, h)}</p>
       <div class="bars">
         <span></span>
         <span class="head">${t("steps.scaled")}</span>
         <span class="head">${t("steps.weights")}</span>
         <span></span>
-        ${keys.map(
-          (_, each) => html`
-            <span class="word">${data.words[each]}</span>
-            <output>${decimal(masked[each], 2)}</output>
-            ${bar(weights[each], masked[each] === -Infinity)}
-            <output>${shortWeight(weights[each], 3)}</output>
-          `,
-        )}
+        ${shown.map((each, place) => {
+          const scaled = html`<output>${decimal(masked[each], 2)}</output>`;
+          const shownBar = bar(weights[each], masked[each] === -Infinity);
+          return barLine(words[place], scaled, shownBar, shortWeight(weights[each], 3));
+        })}
+        ${rest.length > 0 && barLine(others, null, bar(weight, false), shortWeight(weight, 3))}
       </div>
     `;
   }
@@ -437,40 +486,24 @@ export class Arrows {
    * @param {number} score
    * @returns {Part[]}
    */
-  line(at, score) {
-    const { q, keys, pair, data } = this;
-    const [one, other] = pair;
-    const length = Math.hypot(q[one], q[other]);
-    const inPlane = q[one] * keys[at][one] + q[other] * keys[at][other];
+  sumOf(at, score) {
+    const { q, keys, shown, words, isFitted } = this;
+    const [query, key] = [q, keys[at]].map((each) => this.placeOf("keys", each));
+    const length = Math.hypot(...query);
+    const inPlane = dot(query, key);
+    const rest = isFitted || q.length === 2 ? [] : [" + ", score - inPlane];
     const shadow = length ? inPlane / length : 0;
-    const rest = q.length > 2 ? [" + ", score - inPlane] : [];
-    return [`s(${data.words[at]}) = |q|·p = `, length, "·", shadow, ...rest, " = ", score];
+    const word = words[shown.indexOf(at)];
+    return [`s(${word}) = |q|·p = `, length, "·", shadow, ...rest, " = ", score];
   }
 }
 
 /**
- * @param {Arrow} arrow
- * @param {string[]} words
+ * Something of each plane.
+ * @template Made
+ * @param {(name: Name) => Made} make
+ * @returns {Record<Name, Made>}
  */
-function labelOf({ letter, at }, words) {
-  return `${letter}(${words[at]})`;
-}
-
-/**
- * The two numbers that vectors have most of.
- * @param {number[][]} vectors
- * @returns {Pair}
- */
-function widest(vectors) {
-  const sizes = vectors[0].map((_, at) => vectors.reduce((sum, each) => sum + each[at] ** 2, 0));
-  const [one, other] = range(sizes.length).sort((first, second) => sizes[second] - sizes[first]);
-  return /** @type {Pair} */ ([one, other].sort());
-}
-
-/**
- * @param {number[]} one
- * @param {number[]} other
- */
-function dot(one, other) {
-  return one.reduce((sum, each, at) => sum + each * other[at], 0);
+function both(make) {
+  return { keys: make("keys"), values: make("values") };
 }

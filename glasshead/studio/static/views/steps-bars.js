@@ -1,9 +1,6 @@
-// Weights as bars, and the parts of a line, in templates.
-import { term } from "../numbers.js";
+// Weights as bars, in templates.
 import { html } from "../parts/html.js";
 import { weightColor } from "./steps-layout.js";
-
-/** @import { Part } from "./steps-sums.js" */
 
 /**
  * @param {number} weight
@@ -18,14 +15,14 @@ export function bar(weight, isHidden, guess) {
 }
 
 /**
- * @param {Part[]} parts
- * @param {number} [decimals]
- * @returns {any[]}
+ * A line of bars: a word, what stands beside it, its bar, and its number.
+ * @param {string} word
+ * @param {any} beside
+ * @param {any} shown
+ * @param {string} number
+ * @param {string} [kind]
  */
-export function partsOf(parts, decimals) {
-  return parts.map((part) => {
-    if (typeof part === "string") return part;
-    if (typeof part !== "number") return html`<sup>${partsOf(part.up, decimals)}</sup>`;
-    return html`<data value=${part} title=${part}>${term(part, decimals)}</data>`;
-  });
+export function barLine(word, beside, shown, number, kind = "word") {
+  return html`<span class=${kind}>${word}</span>${beside ?? html`<span></span>`}${shown}
+    <output>${number}</output>`;
 }

@@ -4,6 +4,7 @@ import { element, fill, headingCell, table } from "../dom.js";
 import { decimal, grouped, range, significant, weight } from "../numbers.js";
 import { Refused, newest } from "../source.js";
 import { Practice } from "./steps-practice.js";
+import { traitsOf } from "./steps-row.js";
 import { Walk } from "./steps-walk.js";
 
 /**
@@ -59,7 +60,7 @@ export class CellOfModel {
     this.title = element("h2");
     this.facts = element("p.quiet.facts");
     this.walk = new Walk(context);
-    this.practice = new Practice(context, this.walk, ["predict"]);
+    this.practice = new Practice(context, this.walk, ["predict", "drag"]);
     this.strip = element("div.strip.all", { "aria-hidden": "true" });
     this.numbers = element("div", { "data-panel": "" });
   }
@@ -69,7 +70,7 @@ export class CellOfModel {
     const example = element("a", { href: "#steps?text=Hello shiny sun!" }, t("cell.example"));
     const top = element("div.top", this.picker.element, element("p.quiet", example));
     this.made = element("div.made", progress(t("heads.opening")));
-    fill(this.frame, top, this.origin, this.controls, this.refusal, this.made);
+    fill(this.frame, top, this.origin, this.refusal, this.made);
     this.text = await firstText(this.context, this.origin);
     await Promise.all([this.picker.show(this.text), this.ask()]);
   }
@@ -106,8 +107,8 @@ export class CellOfModel {
   draw(told, row) {
     const { t } = this;
     if (!this.title.isConnected) {
-      const { title, facts, strip, practice, numbers } = this;
-      fill(this.made, title, facts, strip, practice.element, numbers);
+      const { title, facts, strip, practice, controls, numbers } = this;
+      fill(this.made, title, facts, strip, practice.element, controls, numbers);
     }
     const { layer, head } = told;
     fill(this.title, t("heads.named", { layer, head }), " ", element("code", told.layers[layer]));
@@ -115,10 +116,40 @@ export class CellOfModel {
     fill(this.facts, this.factsOf(told, row).join(" · "));
     this.drawStrip(told);
     this.walk.show(row);
-    this.practice.show({ rows: () => [row], at: 0 });
+    this.practice.show({ rows: () => [row], at: 0, whole: () => this.whole(told, row) });
     fill(this.numbers, this.table(told, row));
     const { practice } = this;
     this.context.picture(() => ({ parts: [this.title, this.facts, practice.shown] }));
+  }
+
+  /**
+   * The row with all keys of the text.
+   * @param {Told} told
+   * @param {Row} row
+   * @returns {Promise<Row>}
+   */
+  async whole({ layer, head, query, tokens, weights }, row) {
+    const { source, signal } = this.context;
+    const params = { text: this.text, layer, head, query };
+    const { values, shape } = await source.numbers("steps/vectors", params, { signal });
+    const keys = tokens.map((word, place) => {
+      const own = values.subarray(place * shape[1], (place + 1) * shape[1]);
+      const bias = own.at(-1);
+      const [key, value] = [own.slice(0, row.q.length), own.slice(row.q.length, -1)].map((each) => [
+        ...each,
+      ]);
+      const masked = bias === -Infinity ? null : bias;
+      return /** @type {Key} */ ({
+        place,
+        word,
+        k: key,
+        v: value,
+        bias,
+        masked,
+        weight: weights[place],
+      });
+    });
+    return { ...row, keys, rest: null };
   }
 
   /** @param {Told} told */
@@ -184,9 +215,9 @@ export class CellOfModel {
    * @param {Told} told
    * @param {Row} row
    */
-  table({ key }, { keys, rest, softcap }) {
+  table({ key }, { keys, rest, softcap, changes }) {
     const { t } = this;
-    const isBiased = keys.some(({ bias }) => bias !== null);
+    const isBiased = changes.includes("biased");
     const isMasked = isBiased || keys.some(({ masked }) => masked === null);
     /** @type {[string | null, (key: Key) => number | null][]} */
     const columns = [
@@ -229,12 +260,9 @@ function numberCell(value) {
  * @returns {Row}
  */
 function rowOfModel(told, t) {
-  const isExponential = told.normalizer.startsWith("softmax");
   return {
     ...told,
-    isExponential,
-    sharesOne: !told.normalizer.startsWith("sigmoid"),
-    hasSink: told.sink !== null,
+    ...traitsOf(told.normalizer.toLowerCase()),
     isProduct: told.is_product,
     normalizer: told.sink === null ? told.normalizer : t("cell.sink", { sink: decimal(told.sink) }),
   };

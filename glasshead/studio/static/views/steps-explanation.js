@@ -1,12 +1,13 @@
 // What explain says of one word, beside the matrices, and the sum of one cell below them.
 import { scale } from "../colors.js";
 import { element, fill, scrolling, table } from "../dom.js";
-import { decimal, term } from "../numbers.js";
+import { decimal } from "../numbers.js";
+import { partElements } from "./steps-sums.js";
 
 /**
  * @import { Translate } from "../app.js"
  * @import { Children } from "../dom.js"
- * @import { Part, StepsData, Sum } from "./steps-sums.js"
+ * @import { StepsData, Sum } from "./steps-sums.js"
  */
 
 // Words whose weights have room for their numbers.
@@ -66,10 +67,8 @@ export class Explanation {
     for (const each of /** @type {Iterable<HTMLElement>} */ (this.sections.children)) {
       each.classList.toggle("here", each.dataset.step === step);
     }
-    if (follow && matrix !== this.marked) {
-      const here = /** @type {HTMLElement} */ (this.sections.querySelector(".here"));
-      this.frame.scrollTop = (here?.offsetTop ?? 12) - 12;
-    }
+    const here = /** @type {HTMLElement} */ (this.sections.querySelector(".here"));
+    if (follow && here && matrix !== this.marked) this.frame.scrollTop = here.offsetTop - 12;
     this.marked = matrix;
   }
 }
@@ -178,17 +177,4 @@ export class SumFrame {
       element("data.full", attributes, written),
     ];
   }
-}
-
-/**
- * @param {Part[]} parts
- * @param {number} [decimals]
- * @returns {Children}
- */
-export function partElements(parts, decimals) {
-  return parts.map((part) => {
-    if (typeof part === "string") return part;
-    if (typeof part !== "number") return element("sup", partElements(part.up, decimals));
-    return element("data", { value: part, title: part }, term(part, decimals));
-  });
 }

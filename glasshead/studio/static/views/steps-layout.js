@@ -128,10 +128,7 @@ export function lanesOf({ keys, rest, largest }, frames, t) {
  */
 export function stairsOf({ q }, { k }) {
   let sum = 0;
-  return q.map((each, at) => {
-    sum += each * k[at];
-    return sum;
-  });
+  return q.map((each, at) => (sum += each * k[at]));
 }
 
 /**

@@ -1,8 +1,9 @@
 // A matrix as a table of colored cells, which the arrow keys walk.
 import { scale } from "../colors.js";
-import { element, moveOf } from "../dom.js";
-import { decimal, range, within } from "../numbers.js";
+import { element } from "../dom.js";
+import { decimal, range } from "../numbers.js";
 import { toneOf } from "../diverging.js";
+import { walk } from "../parts/walk.js";
 import { subscript } from "./steps-sums.js";
 
 /**
@@ -56,7 +57,7 @@ export class Matrix {
     });
     const table = element(
       `table.weights.${SIZES[decimals.cells]}`,
-      { role: "grid", "data-matrix": name, onkeydown: walk },
+      { role: "grid", "data-matrix": name, onkeydown: walkOrClick },
       element("caption", element("b", title), " ", this.formula),
       element(
         "thead",
@@ -146,21 +147,14 @@ function heading(word, scope) {
   return element("th", { scope, title: word }, element("span", word));
 }
 
-/** @param {KeyboardEvent} event */
-function walk(event) {
-  const cell = /** @type {HTMLTableCellElement} */ (event.target);
-  const move = moveOf(event);
-  if (!move && event.key !== "Enter" && event.key !== " ") return;
-  event.preventDefault();
-  if (!move) {
-    cell.click();
+/** @param {any} event */
+function walkOrClick(event) {
+  if (event.key !== "Enter" && event.key !== " ") {
+    walk(event, false, "td");
     return;
   }
-  const row = /** @type {HTMLTableRowElement} */ (cell.parentNode);
-  const { rows } = /** @type {HTMLTableSectionElement} */ (row.parentNode);
-  const { cells } = rows[within(row.sectionRowIndex + move[0], rows.length)];
-  // The first cell of a row is its heading.
-  cells[1 + within(cell.cellIndex - 1 + move[1], cells.length - 1)].focus();
+  event.preventDefault();
+  event.target.click();
 }
 
 /**

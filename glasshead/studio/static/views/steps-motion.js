@@ -1,5 +1,5 @@
 // What flies over the stage of the walk between two frames.
-import { range } from "../numbers.js";
+import { range, sum } from "../numbers.js";
 import { toneOf } from "../diverging.js";
 import { VECTOR, between, ease, sizesOf, stairsOf, weightColor } from "./steps-layout.js";
 
@@ -89,12 +89,9 @@ function drawPowers(stage, { key, power }, y, part) {
  */
 function drawPour(stage, lane, y, part) {
   const { layout, lanes } = stage;
-  const { x, width } = layout.columns.weights;
-  const sum = lanes.reduce((all, { weight }) => all + weight, 0);
-  const room = (width - layout.number) / Math.max(1, sum);
-  const others = lanes.slice(0, lanes.indexOf(lane));
-  const before = others.reduce((all, { weight }) => all + weight, 0);
-  const to = x + (before + lane.weight / 2) * room;
+  const { x } = layout.columns.weights;
+  const before = sum(lanes.slice(0, lanes.indexOf(lane)).map(({ weight }) => weight));
+  const to = x + (before + lane.weight / 2) * stage.room;
   const from = x + stage.barOf(stage.weightNow(lane));
   const color = weightColor(lane.weight);
   for (const at of range(DROPS)) {

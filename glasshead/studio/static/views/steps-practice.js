@@ -6,30 +6,20 @@ import { Unreachable } from "../source.js";
 /**
  * @import { Context } from "../app.js"
  * @import { Row } from "./steps-row.js"
- * @import { StepsData } from "./steps-sums.js"
  * @import { Walk } from "./steps-walk.js"
  */
 
 /**
- * What there is to practice on: rows of queries, the one that is shown, and the sentence that they
- * are of; a head of a model has no sentence.
- * @typedef {{rows: () => Row[], at: number, data?: StepsData}} Material
+ * What there is to practice on: rows of queries, and the one that is shown; where that has no more
+ * than some keys, all of them are to be asked for.
+ * @typedef {{rows: () => Row[], at: number, whole?: () => Promise<Row>}} Material
  */
 
 /**
  * @typedef {object} Exercise
  * @property {HTMLElement} element
- * @property {(material: Material) => void} show
+ * @property {(material: Material) => Promise<void> | void} show
  */
-
-/**
- * The code of each exercise, which arrives when it is first chosen.
- * @type {Record<string, () => Promise<new (context: Context) => Exercise>>}
- */
-const EXERCISES = {
-  predict: async () => (await import("./steps-predict.js")).Predict,
-  drag: async () => (await import("./steps-arrows.js")).Arrows,
-};
 
 export class Practice {
   /**
@@ -78,22 +68,31 @@ export class Practice {
   }
 
   async draw() {
-    const { way, material } = this;
+    const { way, material, context } = this;
     this.walk.element.hidden = way !== "watch";
     if (way === "watch") {
       fill(this.place);
       return;
     }
     try {
-      const Made = this.made[way] ? null : await EXERCISES[way]();
-      this.made[way] ??= new Made(this.context);
-    } catch {
-      this.context.failed(new Unreachable(way));
-      return;
+      const { EXERCISES } = await codeOf(way);
+      this.made[way] ??= new EXERCISES[way](context);
+      // Meanwhile another may have been chosen.
+      if (way !== this.way || material !== this.material) return;
+      fill(this.place, this.made[way].element);
+      await this.made[way].show(material);
+    } catch (error) {
+      if (!context.signal.aborted) context.failed(error);
     }
-    // Meanwhile another may have been chosen.
-    if (way !== this.way || material !== this.material) return;
-    fill(this.place, this.made[way].element);
-    this.made[way].show(material);
   }
+}
+
+/**
+ * The code of the exercises, which arrives when one is first chosen.
+ * @param {string} way
+ */
+function codeOf(way) {
+  return import("./steps-exercises.js").catch(() => {
+    throw new Unreachable(way);
+  });
 }

@@ -1,12 +1,12 @@
 // Predict the weight: one bar of a query's weights is hidden, guessed, and worked out.
 import { element } from "../dom.js";
 import { toneOf } from "../diverging.js";
-import { decimal, range } from "../numbers.js";
-import { html, render } from "../parts/html.js";
-import { bar, partsOf } from "./steps-bars.js";
+import { decimal, range, sum } from "../numbers.js";
+import { h, html, render } from "../parts/html.js";
+import { bar, barLine } from "./steps-bars.js";
 import { largestOf, short, shortWeight } from "./steps-layout.js";
 import { lineOf } from "./steps-row.js";
-import { joined } from "./steps-sums.js";
+import { joined, partElements } from "./steps-sums.js";
 
 /**
  * @import { Context } from "../app.js"
@@ -118,7 +118,7 @@ export class Predict {
           .map(
             ({ name, lines }) =>
               html`<li key=${name}>
-                ${lines.map((line) => html`<p class="line">${partsOf(line, row.decimals)}</p>`)}
+                ${lines.map((line) => html`<p class="line">${partElements(line, row.decimals, h)}</p>`)}
               </li>`,
           )}
       </ol>
@@ -162,16 +162,18 @@ export class Predict {
       ${row.keys.map((key, at) => {
         const isAsked = at === hidden;
         const isHidden = key.masked === null;
-        return html`
-          <span class=${isAsked ? "word asked" : "word"}>${key.word}</span>
-          ${vector(key.k, size)}
-          ${
-            isAsked && this.revealed === 0
-              ? this.slider(key, guess)
-              : bar(isAsked && !isWhole ? guess : others[at], isHidden, isAsked ? guess : undefined)
-          }
-          <output>${this.number(isAsked, isWhole, isHidden, isWhole ? key.weight : guess)}</output>
-        `;
+        const shown =
+          isAsked && this.revealed === 0
+            ? this.slider(key, guess)
+            : bar(isAsked && !isWhole ? guess : others[at], isHidden, isAsked ? guess : undefined);
+        const number = this.number(isAsked, isWhole, isHidden, isWhole ? key.weight : guess);
+        return barLine(
+          key.word,
+          vector(key.k, size),
+          shown,
+          number,
+          isAsked ? "word asked" : "word",
+        );
       })}
       ${row.rest && this.others(row, hidden, guess, isWhole)}
     </div>`;
@@ -199,11 +201,8 @@ export class Predict {
   others(row, hidden, guess, isWhole) {
     const { count, weight } = row.rest;
     const shown = isWhole ? weight : beside(row, weight, row.keys[hidden].weight, guess);
-    return html`
-      <span class="word">${this.t("walk.others", { count })}</span><span></span>
-      ${bar(shown, false)}
-      <output>${isWhole ? shortWeight(weight, 3) : ""}</output>
-    `;
+    const number = isWhole ? shortWeight(weight, 3) : "";
+    return barLine(this.t("walk.others", { count }), null, bar(shown, false), number);
   }
 
   /**
@@ -232,7 +231,7 @@ export class Predict {
   result() {
     const { t, told } = this;
     const offs = told.map(({ guess, weight }) => Math.abs(guess - weight));
-    const mean = offs.reduce((sum, off) => sum + off, 0) / told.length;
+    const mean = sum(offs) / told.length;
     const best = told[offs.indexOf(Math.min(...offs))].question;
     const words = { query: best.row.word, key: best.row.keys[best.place].word };
     const numbers = {
@@ -322,20 +321,13 @@ export function beside({ sharesOne, keys }, weight, hidden, guess) {
  * @returns {{name: string, lines: Part[][]}[]}
  */
 export function stepsOf(row, place) {
-  const { bias } = row.keys[place];
   /** @param {string} phase */
-  const line = (phase) => lineOf(row, { phase, key: place });
-  /** @type {[string, boolean][]} */
-  const changes = [
-    ["scaled", row.beta !== 1],
-    ["capped", row.softcap !== null],
-    ["biased", bias !== null],
-  ];
-  const changed = changes.filter(([, isThere]) => isThere).map(([phase]) => line(phase));
-  const score = { name: "score", lines: [line("score"), ...changed] };
-  const weight = { name: "weight", lines: [line("weights")] };
+  const told = (phase) => lineOf(row, { phase, key: place });
+  const changes = row.changes.filter((phase) => phase !== "masked");
+  const score = { name: "score", lines: ["score", ...changes].map(told) };
+  const weight = { name: "weight", lines: [told("weights")] };
   if (!row.isExponential) return [score, weight];
-  const power = { name: "power", lines: [line("power")] };
+  const power = { name: "power", lines: [told("power")] };
   return [score, power, { name: "sum", lines: [sumLine(row)] }, weight];
 }
 
@@ -348,9 +340,9 @@ function sumLine(row) {
   const powers = openKeys(row).map(({ masked }) => Math.exp(masked - row.largest));
   const shown = powers.length > TERMS ? powers.sort((one, other) => other - one) : powers;
   const terms = shown.slice(0, TERMS);
-  const others = row.total - terms.reduce((sum, power) => sum + power, 0);
+  const others = row.total - sum(terms);
   // A sink, and keys that are not shown, are others too.
-  const isAll = powers.length <= TERMS && !row.rest && !row.hasSink;
+  const isAll = powers.length <= TERMS && !row.rest && row.sink === null;
   const rest = isAll ? [] : [["… (", others, ")"]];
   return ["Σ = ", ...joined([...terms.map((power) => [power]), ...rest]), " = ", row.total];
 }

@@ -1,6 +1,6 @@
 // One query on its way to its context: what the walk shows in each of its frames, in numbers, in a
 // line and in a sentence.
-import { decimal, range } from "../numbers.js";
+import { decimal, range, sum } from "../numbers.js";
 import { factor, joined, product } from "./steps-sums.js";
 
 /**
@@ -31,21 +31,24 @@ import { factor, joined, product } from "./steps-sums.js";
 
 /**
  * @typedef {object} Row
- * @property {string} word  Of the query
+ * @property {number} query  Its place
+ * @property {string} word
  * @property {number[]} q
  * @property {number[]} context
  * @property {Key[]} keys
  * @property {Rest | null} rest
  * @property {number} beta
  * @property {number | null} softcap
- * @property {string} normalizer  Its name
+ * @property {string} normalizer  As it is said
+ * @property {string} kind  The normalizer's name
  * @property {boolean} isExponential
  * @property {boolean} sharesOne  Whether weights share what there is, as all but sigmoids do
- * @property {boolean} hasSink  Which takes a part of the weight
+ * @property {number | null} sink  The score of what takes a part of the weight
  * @property {boolean} isProduct  Whether a score is q · k
  * @property {number} hidden  Keys that the mask hides, of all
  * @property {number} largest  Score
  * @property {number} total  Of the powers of e
+ * @property {string[]} changes  The steps between scores and weights that change a number
  * @property {number} [decimals]  The most of a number
  */
 
@@ -57,6 +60,24 @@ import { factor, joined, product } from "./steps-sums.js";
 // Terms of a longer sum that are written, and numbers of a longer vector.
 const TERMS = 4;
 const NUMBERS = 6;
+// The steps that may change nothing, in their order.
+const IDLE = ["scaled", "capped", "biased", "masked", "dropped"];
+
+/**
+ * What the name of a normalizer tells of its weights.
+ * @param {string} kind
+ */
+export function traitsOf(kind) {
+  return { kind, isExponential: kind.startsWith("softmax"), sharesOne: kind !== "sigmoid" };
+}
+
+/**
+ * The steps that change nothing.
+ * @param {Row} row
+ */
+export function idleOf({ changes }) {
+  return IDLE.filter((phase) => !changes.includes(phase));
+}
 
 /**
  * The row of a word of a sentence.
@@ -70,8 +91,11 @@ export function rowOf(data, query, normalizer) {
   const masked = matrices.masked[query];
   const seen = masked.filter((score) => score !== null);
   const largest = Math.max(...seen);
-  const sink = data.normalizer === "softmax-one" ? Math.exp(-largest) : 0;
+  const sink = data.normalizer === "softmax-one" ? 0 : null;
+  const powers = [...seen, ...(sink === null ? [] : [sink])];
+  const hidden = masked.length - seen.length;
   return {
+    query,
     word: words[query],
     q: matrices.queries[query],
     context: matrices.context[query],
@@ -94,37 +118,32 @@ export function rowOf(data, query, normalizer) {
     beta,
     softcap: null,
     normalizer,
-    isExponential: data.normalizer.startsWith("softmax"),
-    sharesOne: data.normalizer !== "sigmoid",
-    hasSink: data.normalizer === "softmax-one",
+    ...traitsOf(data.normalizer),
+    sink,
     isProduct: true,
-    hidden: masked.length - seen.length,
+    hidden,
     largest,
-    total: seen.reduce((sum, score) => sum + Math.exp(score - largest), sink),
+    total: sum(powers.map((score) => Math.exp(score - largest))),
+    changes: [...(beta === 1 ? [] : ["scaled"]), ...(hidden ? ["masked"] : [])],
     decimals: decimals.sums,
   };
 }
 
 /**
  * @param {Row} row
+ * @param {boolean} [isWhole]  Whether steps that change nothing have a frame
  * @returns {Frame[]}
  */
-export function framesOf(row) {
-  const { keys, rest, softcap, hidden, isExponential } = row;
-  const isBiased = keys.some(({ bias }) => bias !== null);
-  const shared = [
-    { phase: "scaled", there: true },
-    { phase: "capped", there: softcap !== null },
-    { phase: "biased", there: isBiased },
-    { phase: "masked", there: hidden > 0 },
-    { phase: "power", there: isExponential },
-    { phase: "weights", there: true },
-  ];
+export function framesOf(row, isWhole = false) {
+  const { keys, rest, isExponential } = row;
+  const folded = isWhole ? [] : idleOf(row);
+  const powers = isExponential ? ["power"] : [];
+  const shared = [...IDLE.slice(0, -1), ...powers, "weights", ...IDLE.slice(-1)];
   return [
     { phase: "query" },
     ...keys.map((_, key) => ({ phase: "score", key })),
     ...(rest ? [{ phase: "score", rest: true }] : []),
-    ...shared.filter(({ there }) => there).map(({ phase }) => ({ phase })),
+    ...shared.filter((phase) => !folded.includes(phase)).map((phase) => ({ phase })),
     ...keys.flatMap(({ weight }, key) => (weight > 0 ? [{ phase: "mix", key }] : [])),
     ...(rest?.weight > 0 ? [{ phase: "mix", rest: true }] : []),
     { phase: "context" },
@@ -138,7 +157,8 @@ export function framesOf(row) {
  * @param {Translate} t
  */
 export function sentenceOf(row, { phase, rest }, t) {
-  const exponential = row.hasSink ? "sunk" : "weights";
+  if (idleOf(row).includes(phase)) return t(`walk.idle.${phase}`);
+  const exponential = row.sink === null ? "weights" : "sunk";
   const normalized = row.isExponential ? exponential : "normalized";
   const name = phase === "weights" ? normalized : phase;
   const ends = { word: row.word, count: row.q.length, normalizer: row.normalizer };
@@ -159,6 +179,8 @@ export function lineOf(row, { phase, key, rest }) {
   // The power of the largest score less itself is 1.
   const told = byWeight[Number(phase === "power" && byWeight[1]?.weight > 0)];
   const one = row.keys[key] ?? told;
+  if (phase === "dropped") return [`p(${one.word}) = `, one.weight];
+  if (phase !== "scaled" && idleOf(row).includes(phase)) return [`s(${one.word}) = `, one.capped];
   /** @type {Record<string, () => Part[]>} */
   const lines = {
     query: () => [`q(${row.word}) = `, ...vector(row.q)],
@@ -227,7 +249,7 @@ function products({ q, isProduct }, { k, score }) {
   }
   const sizes = all.map((at) => Math.abs(q[at] * k[at]));
   const largest = all.sort((one, other) => sizes[other] - sizes[one]).slice(0, TERMS);
-  const others = largest.reduce((sum, at) => sum - q[at] * k[at], score);
+  const others = score - sum(largest.map((at) => q[at] * k[at]));
   const terms = largest.map((at) => product(q[at], k[at]));
   // What the others add, so that the sum is that of all.
   return ["q·k = ", ...joined([...terms, ["… (", others, ")"]]), " = "];

@@ -3,7 +3,7 @@
 import { paperColor } from "../colors.js";
 import { element } from "../dom.js";
 import { paintsFiner } from "../marks.js";
-import { term, within } from "../numbers.js";
+import { sum, term, within } from "../numbers.js";
 import { toneOf } from "../diverging.js";
 import {
   HOME,
@@ -91,6 +91,7 @@ export class Stage {
     this.ends = [raw, calmed].map((all) => [Math.min(0, ...all), Math.max(0, ...all)]);
     this.most = Math.max(...this.lanes.map(({ weight }) => weight)) || 1;
     // Many keys together may have more than the largest.
+    this.sum = sum(this.lanes.map(({ weight }) => weight));
     this.mostPower = Math.max(...this.lanes.map(({ power }) => power)) || 1;
     this.size = largestOf([row.q, ...row.keys.map((key) => key.k)]);
     this.valueSize = largestOf([row.context, ...this.lanes.map((lane) => lane.v)]);
@@ -462,18 +463,36 @@ export class Stage {
       room: words.width,
     });
     if (away) {
-      pen.strokeStyle = colors.rule;
       pen.setLineDash([3, 3]);
-      pen.strokeRect(keys.x + 0.5, HOME + 0.5, keys.width - 1, VECTOR - 1);
+      this.outline(keys.x + 0.5, HOME + 0.5, keys.width - 1, VECTOR - 1, colors.rule);
       pen.setLineDash([]);
     }
     pen.fillStyle = colors.paper;
     pen.fillRect(keys.x - 3, y - 2, keys.width + 5, height + 4);
     this.drawVector(row.q, keys, y, height, this.size);
-    pen.strokeStyle = colors.accent;
-    pen.lineWidth = 2;
+    this.outline(keys.x - 2, y - 2, keys.width + 3, height + 4, colors.accent, 2);
+  }
+
+  /** Pixels of a weight of 1 in the vessel; sigmoids may have more to pour than one. */
+  get room() {
+    return (this.layout.columns.weights.width - this.layout.number) / Math.max(1, this.sum);
+  }
+
+  /**
+   * A frame around a vector.
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   * @param {string} color
+   * @param {number} [thick]  Where it is that of the query or the context
+   */
+  outline(x, y, width, height, color, thick) {
+    const { pen } = this;
+    pen.strokeStyle = color;
+    pen.lineWidth = thick ?? 1;
     pen.beginPath();
-    pen.roundRect(keys.x - 2, y - 2, keys.width + 3, height + 4, 4);
+    pen.roundRect(x, y, width, height, thick ? 4 : 0);
     pen.stroke();
   }
 
@@ -483,9 +502,7 @@ export class Stage {
     const { weights, values } = layout.columns;
     const y = layout.bottom;
     const poured = this.phase("weights");
-    const sum = lanes.reduce((before, { weight }) => before + weight, 0);
-    // Sigmoids may have more to pour than one.
-    const room = (weights.width - layout.number) / Math.max(1, sum);
+    const { room } = this;
     if (poured) {
       let x = weights.x;
       for (const lane of lanes) {
@@ -495,11 +512,10 @@ export class Stage {
         x += weight * room;
       }
     }
-    pen.strokeStyle = poured ? colors.quiet : colors.rule;
-    pen.lineWidth = 1;
-    pen.strokeRect(weights.x - 1.5, y - 1.5, weights.width - layout.number + 3, VECTOR + 3);
+    const edge = poured ? colors.quiet : colors.rule;
+    this.outline(weights.x - 1.5, y - 1.5, weights.width - layout.number + 3, VECTOR + 3, edge);
     if (poured === 1) {
-      this.write(`Σ p = ${term(Number(sum.toFixed(3)))}`, weights.x, y + VECTOR + 15, {
+      this.write(`Σ p = ${term(Number(this.sum.toFixed(3)))}`, weights.x, y + VECTOR + 15, {
         fill: colors.quiet,
         size: 11,
       });
@@ -512,9 +528,8 @@ export class Stage {
    * @param {number} y
    */
   drawContext(column, y) {
-    const { pen, layout, colors, lanes, row } = this;
-    pen.strokeStyle = colors.rule;
-    pen.strokeRect(column.x - 1.5, y - 1.5, column.width + 2, VECTOR + 3);
+    const { layout, colors, lanes, row } = this;
+    this.outline(column.x - 1.5, y - 1.5, column.width + 2, VECTOR + 3, colors.rule);
     this.write(`c(${row.word})`, column.x, y + VECTOR + 15, {
       fill: colors.accent,
       weight: 650,
@@ -524,15 +539,12 @@ export class Stage {
     const isWhole = lanes.every(({ mixAt }) => mixAt === undefined || this.done(mixAt) === 1);
     if (!parts.some(Boolean)) return;
     const mixed = row.context.map((_, at) => {
-      return lanes.reduce((sum, lane, place) => sum + parts[place] * lane.v[at], 0);
+      return sum(lanes.map((lane, place) => parts[place] * lane.v[at]));
     });
     this.drawVector(isWhole ? row.context : mixed, column, y, VECTOR, this.valueSize);
-    if (this.phase("context")) {
-      pen.strokeStyle = colors.accent;
-      pen.lineWidth = 2 * this.phase("context");
-      pen.beginPath();
-      pen.roundRect(column.x - 2, y - 2, column.width + 3, VECTOR + 4, 4);
-      pen.stroke();
+    const thick = 2 * this.phase("context");
+    if (thick) {
+      this.outline(column.x - 2, y - 2, column.width + 3, VECTOR + 4, colors.accent, thick);
     }
   }
 

@@ -1,6 +1,7 @@
 // The sum that made a cell. Its lines come with the data, with places such as {score} for what is
 // taken from cells.
-import { decimal, range } from "../numbers.js";
+import { element } from "../dom.js";
+import { decimal, range, sum, term } from "../numbers.js";
 
 /**
  * @import { Translate } from "../app.js"
@@ -126,7 +127,21 @@ export function product(left, right) {
  * @returns {Part[]}
  */
 export function joined(terms, sign = " + ") {
-  return terms.flatMap((term, at) => (at ? [sign, ...term] : term));
+  return terms.flatMap((each, at) => (at ? [sign, ...each] : each));
+}
+
+/**
+ * @param {Part[]} parts
+ * @param {number} [decimals]
+ * @param {(name: string, attributes: any, held: any) => any} [make]  An element, or one of a template
+ * @returns {any}
+ */
+export function partElements(parts, decimals, make = element) {
+  return parts.map((part) => {
+    if (typeof part === "string") return part;
+    if (typeof part !== "number") return make("sup", {}, partElements(part.up, decimals, make));
+    return make("data", { value: part, title: part }, term(part, decimals));
+  });
 }
 
 /** What the places of a cell's lines stand for: a method for each name. */
@@ -256,7 +271,7 @@ class Terms {
   }
 
   total() {
-    return this.shared.reduce((sum, each) => sum + Math.exp(each - this.shift), 0);
+    return sum(this.shared.map((each) => Math.exp(each - this.shift)));
   }
 
   share() {

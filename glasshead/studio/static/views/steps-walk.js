@@ -1,8 +1,8 @@
 // The walk of one query: played, stepped and scrubbed through, and told in sentences.
 import { button, element, fill } from "../dom.js";
 import { within } from "../numbers.js";
-import { partElements } from "./steps-explanation.js";
-import { framesOf, lineOf, sentenceOf } from "./steps-row.js";
+import { partElements } from "./steps-sums.js";
+import { framesOf, idleOf, lineOf, sentenceOf } from "./steps-row.js";
 import { Stage } from "./steps-stage.js";
 
 /**
@@ -31,10 +31,12 @@ export class Walk {
   /**
    * @param {Context} context
    * @param {(phase: string) => void} [reached]  Called where somebody goes to a phase
+   * @param {() => void} [folded]  Called where steps without effect are folded, or not any more
    */
-  constructor({ t, state, remember, signal }, reached = () => {}) {
+  constructor({ t, state, remember, signal }, reached = () => {}, folded = () => {}) {
     this.t = t;
     this.reached = reached;
+    this.folded = folded;
     this.state = state;
     this.remember = remember;
     this.signal = signal;
@@ -61,6 +63,14 @@ export class Walk {
       oninput: () => this.jump(Number(this.scrubber.value)),
     });
     this.count = element("output");
+    this.idle = element("summary");
+    this.reasons = element("ul");
+    this.fold = element(
+      "details.fold",
+      { open: state.idle !== undefined, ontoggle: () => this.unfold() },
+      this.idle,
+      this.reasons,
+    );
     this.element = this.layOut();
     this.still.addEventListener("change", () => this.pause(), { signal });
     document.addEventListener("keydown", (event) => this.key(event), { signal });
@@ -79,30 +89,49 @@ export class Walk {
       element("div.told", this.sentence, this.line),
       element("div.player", this.play, back, this.scrubber, on, this.count),
       this.stage.element,
+      this.fold,
     );
   }
 
   /**
-   * Show a row; where it has as many frames as that before it, the same frame of it.
+   * Show a row; the same frame of it, where it has that.
    * @param {Row} row
    */
   show(row) {
-    const { state } = this;
-    const before = this.frames.length;
+    const { t, state, frames: before, at } = this;
+    // Another sentence begins, or is at its end where the one before was.
+    const isOther = row.keys.length !== this.row?.keys.length && at < before.length - 1;
     this.row = row;
-    this.frames = framesOf(row);
-    const last = this.frames.length - 1;
-    if (this.frames.length !== before) {
+    this.frames = framesOf(row, this.fold.open);
+    const same = this.frames.findIndex((frame) => isSame(frame, before[at]));
+    const kept = isOther ? 0 : same < 0 ? at : same;
+    const next = before.length ? kept : Number(state.frame) || 0;
+    if (next !== at || this.frames.length !== before.length) {
       this.plays = false;
       this.moves = false;
-      // Another sentence is at its end where the one before was.
-      const again = this.at === before - 1 ? last : 0;
-      this.at = before ? again : within(Number(state.frame) || 0, last + 1);
+      this.at = within(next, this.frames.length);
       this.time = this.at;
     }
-    this.scrubber.max = String(last);
+    this.scrubber.max = String(this.frames.length - 1);
+    const idle = idleOf(row);
+    // The factor is a number, which needs no word.
+    const names = idle.map((phase) => (phase === "scaled" ? "β = 1" : t(`walk.step.${phase}`)));
+    fill(this.idle, t("walk.idle", { steps: names.join(t("shell.comma")) }));
+    fill(
+      this.reasons,
+      idle.map((phase) => element("li", t(`walk.idle.${phase}`))),
+    );
     this.stage.show(row, this.frames, this.time);
     this.tell();
+  }
+
+  /** Give steps that change nothing a frame each, or none. */
+  unfold() {
+    this.remember({ idle: this.fold.open ? 1 : null });
+    if (!this.row) return;
+    this.show(this.row);
+    this.save();
+    this.folded();
   }
 
   tell() {
@@ -250,4 +279,12 @@ export class Walk {
     const { phase } = this.frames[frame];
     return LASTS[phase] ?? Math.min(OF_A_KEY, OF_ALL_KEYS / this.row.keys.length);
   }
+}
+
+/**
+ * @param {Frame} one
+ * @param {Frame | undefined} other
+ */
+function isSame(one, other) {
+  return one.phase === other?.phase && one.key === other.key && one.rest === other.rest;
 }

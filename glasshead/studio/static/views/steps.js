@@ -1,8 +1,9 @@
 // The view "steps": every matrix of a small attention, and the sum behind each of its numbers.
-import { element, fill, given } from "../dom.js";
+import { button, element, fill, given } from "../dom.js";
 import { decimal, range } from "../numbers.js";
-import { Refused, Unreachable } from "../source.js";
+import { Refused } from "../source.js";
 import { divergingGradient } from "../diverging.js";
+import { CellOfModel } from "./steps-cell.js";
 import { Explanation, SumFrame } from "./steps-explanation.js";
 import { Matrix } from "./steps-matrix.js";
 import { Practice } from "./steps-practice.js";
@@ -25,11 +26,14 @@ const LINES = [
   { queries: "·", keys: "=", scores: "→", scaled: "→", masked: "→" },
   { weights: "·", values: "=", context: null },
 ];
+// Matrices that may be the same as that before them, and that one.
+/** @type {Record<string, string>} */
+const BEFORE = { scaled: "scores", masked: "scaled" };
 // The swatches of the legend, and the names of their texts.
 const SWATCHES = { hidden: "hidden", made: "made" };
 
 // Where one looks is no setting.
-const PLACES = ["at", "frame", "way"];
+const PLACES = ["at", "frame", "idle", "way"];
 
 /**
  * The sections of the explanation that phases of the walk are of, where these have another name.
@@ -73,7 +77,11 @@ class Steps {
     this.pipeline = this.pipelineFrame();
     this.legend = element("p.legend", { "aria-label": t("steps.legend"), role: "note" });
     this.sum = new SumFrame(t);
-    this.walk = new Walk(context, (phase) => this.explanation.mark(SECTIONS[phase] ?? phase, true));
+    this.walk = new Walk(
+      context,
+      (phase) => this.explanation.mark(SECTIONS[phase] ?? phase, true),
+      () => this.fold(),
+    );
     this.practice = new Practice(context, this.walk, ["predict", "drag"]);
     this.explanation = new Explanation(t("steps.words"));
     const hint = element("p.quiet", t("steps.hint"));
@@ -212,13 +220,14 @@ class Steps {
     if (shape !== this.shape) this.build(shape);
     // What is being moved or typed is left alone.
     if (!this.isStale) this.settings.draw(data, query);
+    this.at ??= this.strongestCell();
+    this.walk.fold.open ||= this.isFolded(this.at);
     this.drawNumbers();
     const normalizer = data.options.normalizer.find(({ name }) => name === data.normalizer)?.said;
     /** @param {number} of */
     const row = (of) => rowOf(data, of, normalizer ?? data.normalizer);
     this.walk.show(row(query));
-    this.practice.show({ rows: () => range(words.length).map(row), at: query, data });
-    this.at ??= this.strongestCell();
+    this.practice.show({ rows: () => range(words.length).map(row), at: query });
     reachByTab(this.cells.get(this.at));
     this.show(this.shown ?? this.at);
   }
@@ -243,6 +252,15 @@ class Steps {
       return signs.map(([name, sign]) => new Matrix(name, t(`steps.${name}`), data, sign));
     });
     this.matrices = Object.fromEntries(lines.flat().map((matrix) => [matrix.name, matrix]));
+    for (const [name, before] of Object.entries(BEFORE)) {
+      const { frame } = this.matrices[name];
+      const unfold = () => {
+        this.walk.fold.open = true;
+        this.drawNumbers();
+        /** @type {HTMLElement} */ (frame.querySelector("td[tabindex='0']")).focus();
+      };
+      frame.append(button(`${t(`steps.${name}`)} = ${t(`steps.${before}`)}`, unfold));
+    }
     const cells = lines.flat().flatMap((matrix) => matrix.cells.flat());
     this.cells = new Map(cells.map((cell) => [cell.element.dataset.cell, cell.element]));
     fill(
@@ -259,9 +277,32 @@ class Steps {
     this.shown = null;
   }
 
+  /**
+   * Whether the matrix of a cell is the same as that before it, and out of sight.
+   * @param {string} cell
+   */
+  isFolded(cell) {
+    const { beta, matrices } = this.data;
+    const isIdle = cell.startsWith("scaled")
+      ? beta === 1
+      : cell.startsWith("masked") && !matrices.masked.flat().includes(null);
+    return isIdle && !this.walk.fold.open;
+  }
+
+  /** Show or hide matrices without effect, and no cell that is hidden. */
+  fold() {
+    if (!this.data) return;
+    this.drawNumbers();
+    if (this.isFolded(this.at)) this.settle(this.strongestCell());
+    else this.show(this.at);
+  }
+
   drawNumbers() {
     const { t, query, data } = this;
     const { matrices, sums } = data;
+    for (const name of Object.keys(BEFORE)) {
+      this.matrices[name].frame.classList.toggle("folded", this.isFolded(name));
+    }
     for (const { names, top } of data.scales) {
       for (const name of names) {
         const matrix = this.matrices[name];
@@ -308,11 +349,21 @@ class Steps {
     for (const each of this.pipeline.querySelectorAll(".at, .made")) {
       each.classList.remove("at", "made");
     }
-    for (const each of sum.cells) this.cells.get(each).classList.add("made");
+    for (const each of sum.cells) this.cells.get(this.inSight(each)).classList.add("made");
     this.cells.get(cell).classList.add("at");
     this.sum.draw(sum);
     this.sum.drawWeights(this.data, this.query);
     this.explanation.mark(cell.split(".")[0], follow);
+  }
+
+  /**
+   * A cell of the same number, in a matrix that is in sight.
+   * @param {string} cell
+   * @returns {string}
+   */
+  inSight(cell) {
+    const [name] = cell.split(".");
+    return this.isFolded(cell) ? this.inSight(cell.replace(name, BEFORE[name])) : cell;
   }
 
   /** @param {string | undefined} cell */
@@ -359,13 +410,6 @@ function reachByTab(cell) {
   cell.tabIndex = 0;
 }
 
-/** The code of a head of a model, which arrives when one is opened. */
-function cellCode() {
-  return import("./steps-cell.js").catch(() => {
-    throw new Unreachable("steps");
-  });
-}
-
 export const steps = {
   /**
    * @param {HTMLElement} frame
@@ -373,7 +417,6 @@ export const steps = {
    */
   async open(frame, context) {
     if (context.state.layer !== undefined) {
-      const { CellOfModel } = await cellCode();
       await new CellOfModel(frame, context).start();
       return;
     }
