@@ -30,70 +30,70 @@ SIDE = 256
 WINDOW: ViewportSize = {"width": 1280, "height": 900}
 # Each of 256 x 256 blocks; at level 3 a tile is of 2048 keys a side.
 TILES = 40
-# Pan by a few pixels in each frame, and count frames.
-PANNED = """async ([view, seconds]) => {
-  const canvas = document.querySelector(`${view} canvas`);
-  const box = canvas.getBoundingClientRect();
-  const at = (x, y, type) => canvas.dispatchEvent(new PointerEvent(type, {
-    pointerId: 1, pointerType: "mouse", button: 0, buttons: 1, bubbles: true,
-    clientX: box.left + 400 + x, clientY: box.top + 200 + y }));
-  canvas.setPointerCapture = () => {};
-  at(0, 0, "pointerdown");
+# Take a step in each frame of the screen, and count frames; a pointer is moved by events, which
+# nothing else of the browser takes.
+COUNTED = """async ([what, seconds]) => {
+  const { element, start = () => {}, step } = (%s)(what);
+  const box = element.getBoundingClientRect();
+  const at = (type, x, y) => element.dispatchEvent(new PointerEvent(type, { pointerId: 1,
+    pointerType: "mouse", button: 0, buttons: 1, bubbles: true,
+    clientX: box.left + x, clientY: box.top + y }));
+  element.setPointerCapture = () => {};
+  start(at, box);
   const times = [];
   await new Promise((done) => {
-    const step = (now) => {
+    const next = (now) => {
       times.push(now);
-      const place = times.length * 4;
-      at(-(place % 2400), -(place % 2400), "pointermove");
-      if (now - times[0] < seconds * 1000) requestAnimationFrame(step); else done();
+      step(times.length, at, box);
+      if (now - times[0] < seconds * 1000) requestAnimationFrame(next); else done();
     };
-    requestAnimationFrame(step);
+    requestAnimationFrame(next);
   });
-  at(0, 0, "pointerup");
+  at("pointerup", 0, 0);
   return (times.length - 1) / ((times[times.length - 1] - times[0]) / 1000);
 }"""
+# Pan by a few pixels.
+PANNED = """(view) => ({
+  element: document.querySelector(`${view} canvas`),
+  start: (at) => at("pointerdown", 400, 200),
+  step: (count, at) => at("pointermove", 400 - (count * 4) % 2400, 200 - (count * 4) % 2400),
+})"""
+# Move the slider of β by a stop in every second frame.
+SLID = """() => {
+  const element = document.querySelector(".steps .slider input");
+  const last = Number(element.max);
+  const step = (count) => {
+    const place = Math.floor(count / 2) % (2 * last);
+    const stop = String(Math.min(place, 2 * last - place));
+    if (stop === element.value) return;
+    element.value = stop;
+    element.dispatchEvent(new Event("input", { bubbles: true }));
+  };
+  return { element, step };
+}"""
+# Drag the tip of the first arrow in a circle.
+ARROWED = """() => {
+  const element = document.querySelector(".steps .drag svg");
+  const tip = element.querySelector(".q circle").getBoundingClientRect();
+  const start = (at, { left, top }) => {
+    at("pointerdown", tip.left - left + tip.width / 2, tip.top - top + tip.height / 2);
+  };
+  const step = (count, at, { width }) => {
+    const turn = count / 30;
+    at("pointermove", width * (0.5 + 0.3 * Math.cos(turn)), width * (0.5 + 0.3 * Math.sin(turn)));
+  };
+  return { element, start, step };
+}"""
+# Move the cross-hair over a map, a query and two keys on.
+POINTED = """() => ({
+  element: document.querySelector(".heads .map canvas"),
+  step: (count, at, { width, height }) => {
+    at("pointermove", (count * 5) % (width - 1), (count * 3) % (height - 1));
+  },
+})"""
+SECONDS = 4
 
 WORDS = " ".join(f"word{place}" for place in range(24))
-# Move the slider of β by a stop in every second frame, and count frames.
-DRAGGED = """async (seconds) => {
-  const input = document.querySelector(".steps input[type=range]");
-  const last = Number(input.max);
-  const times = [];
-  await new Promise((done) => {
-    const step = (now) => {
-      times.push(now);
-      const place = Math.floor(times.length / 2) % (2 * last);
-      const stop = String(Math.min(place, 2 * last - place));
-      if (stop !== input.value) {
-        input.value = stop;
-        input.dispatchEvent(new Event("input", { bubbles: true }));
-      }
-      if (now - times[0] < seconds * 1000) requestAnimationFrame(step); else done();
-    };
-    requestAnimationFrame(step);
-  });
-  return (times.length - 1) / ((times[times.length - 1] - times[0]) / 1000);
-}"""
-
-# Move the cross-hair over a map in each frame, a query and two keys on, and count frames.
-POINTED = """async (seconds) => {
-  const canvas = document.querySelector(".heads .map canvas");
-  const box = canvas.getBoundingClientRect();
-  const times = [];
-  await new Promise((done) => {
-    const step = (now) => {
-      times.push(now);
-      const [across, down] = [times.length * 5, times.length * 3].map((at, axis) => {
-        return at % (axis ? box.height - 1 : box.width - 1);
-      });
-      canvas.dispatchEvent(new PointerEvent("pointermove", { pointerId: 1, pointerType: "mouse",
-        bubbles: true, clientX: box.left + across, clientY: box.top + down }));
-      if (now - times[0] < seconds * 1000) requestAnimationFrame(step); else done();
-    };
-    requestAnimationFrame(step);
-  });
-  return (times.length - 1) / ((times[times.length - 1] - times[0]) / 1000);
-}"""
 POINTED_TOKENS = 512
 
 # Of which a reader types the last letters; as many tokens have the first that are read.
@@ -198,10 +198,11 @@ def first_view(page: Page, url: str) -> float:
     return page.evaluate("window.drawn") / 1000
 
 
-def frame(name: str, frames: float) -> Figure:
-    """How long a frame takes, of so many a second."""
+def frame(page: Page, name: str, moved: str, what: str = "") -> Figure:
+    """How long a frame takes while something is moved by a script."""
+    frames = page.evaluate(COUNTED % moved, [what, SECONDS])
     told = f"{frames:.1f} frames a second"
-    return figure(f"a frame while {name}", 1 / frames, "s", about=told, at_most=0.02)
+    return figure(f"a frame while {name}", 1 / frames, "s", about=told, at_most=1 / 55)
 
 
 def panned(page: Page, url: str) -> list[Figure]:
@@ -214,20 +215,29 @@ def panned(page: Page, url: str) -> list[Figure]:
         page.goto("about:blank")
         page.goto(f"{url}#atlas?y=40000&x=39000&zoom={zoom}&i=40000&j=39000")
         page.wait_for_selector(".body[data-drawn]")
-        rows.append(frame(f"panning, {name}", page.evaluate(PANNED, [".atlas .map", 4])))
+        rows.append(frame(page, f"panning, {name}", PANNED, ".atlas .map"))
     return rows
 
 
-def dragged(page: Page, url: str) -> Figure:
-    """The frames of the view `steps` of 24 words while β is dragged."""
+def dragged(page: Page, url: str) -> list[Figure]:
+    """The frames of the view `steps` of 24 words while β or an arrow is dragged."""
     page.goto("about:blank")
     page.goto(f"{url}#steps?{urlencode({'text': WORDS})}")
     page.wait_for_selector(".body[data-drawn]")
-    return frame("β is dragged, 24 words", page.evaluate(DRAGGED, 4))
+    sliding = frame(page, "β is dragged, 24 words", SLID)
+    return [sliding, arrowed(page, f"{url}#steps?{urlencode({'text': WORDS, 'way': 'drag'})}", 24)]
 
 
-def pointed(page: Page, url: str) -> Figure:
-    """The frames of the view `heads` of 512 tokens while the pointer moves over a map."""
+def arrowed(page: Page, url: str, words: int) -> Figure:
+    """The frames of the view `steps` while the arrow of a query is dragged."""
+    page.goto("about:blank")
+    page.goto(url)
+    page.wait_for_selector(".drag .q circle")
+    return frame(page, f"an arrow is dragged, {words} keys", ARROWED)
+
+
+def pointed(page: Page, url: str) -> list[Figure]:
+    """The frames over 512 tokens while a pointer moves over a map, or drags an arrow of a head."""
     ends = range(len(TYPED), 9 * len(TYPED), 7)
     text = " ".join([TYPED] * 9)
     end = next(end for end in ends if sent(url, text[:end])[1] >= POINTED_TOKENS)
@@ -235,7 +245,8 @@ def pointed(page: Page, url: str) -> Figure:
     page.goto("about:blank")
     page.goto(f"{url}#heads?text={name}&layer=1&head=6")
     page.wait_for_selector(".body[data-drawn]")
-    return frame(f"the cross-hair moves over {tokens} tokens", page.evaluate(POINTED, 4))
+    moving = frame(page, f"the cross-hair moves over {tokens} tokens", POINTED)
+    return [moving, arrowed(page, f"{url}#steps?text={name}&layer=1&head=6&way=drag", tokens)]
 
 
 def sent(url: str, text: str) -> tuple[str, int]:
@@ -261,7 +272,7 @@ def canvas(page: Page, url: str) -> list[Figure]:
         page.goto("about:blank")
         page.goto(f"{url}#model?x=0&y=0&zoom={least * zoom}")
         page.wait_for_selector(".body[data-drawn]")
-        rows.append(frame(f"panning, {name}", page.evaluate(PANNED, [".whole", 4])))
+        rows.append(frame(page, f"panning, {name}", PANNED, ".whole"))
     return rows
 
 
@@ -285,12 +296,12 @@ def main() -> None:
             with chromium() as browser:
                 rows += panned(browser.new_page(viewport=WINDOW), url)
     with served() as url, chromium() as browser:
-        rows.append(dragged(browser.new_page(viewport=WINDOW), url))
+        rows += dragged(browser.new_page(viewport=WINDOW), url)
     story = Path(os.environ.get("GLASSHEAD_DATA", "")) / "stories260K"
     if story.is_dir():
         with served(story) as url, chromium() as browser:
             rows += typed(url)
-            rows.append(pointed(browser.new_page(viewport=WINDOW), url))
+            rows += pointed(browser.new_page(viewport=WINDOW), url)
     with tempfile.TemporaryDirectory() as place:
         wide = {"num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 12}
         model = llama_folder(Path(place), hidden_size=48, **wide)
