@@ -384,7 +384,7 @@ def test_an_address_that_is_not_to_be_had_is_told_and_left(looking, serving):
 
 @pytest.mark.slow
 def test_the_picture_has_every_number(looking, serving, tmp_path):
-    page = looking(serving().url).open("#steps?mask=causal")
+    page = looking(serving().url).open("#steps?mask=causal&idle=1")
     saved = {}
     for kind in ("SVG", "PNG"):
         with page.expect_download() as download:
@@ -508,7 +508,7 @@ def test_matrices_without_effect_are_folded_and_open_by_the_keyboard(looking, se
     # No cell that is folded is the one that is shown.
     page.locator('[data-cell="masked.0.0"]').focus()
     page.locator(".fold summary").click()
-    page.wait_for_function(f"({names}).length === 6")
+    page.wait_for_function(f"() => ({names}).length === 6")
     assert page.locator("td.at").get_attribute("data-cell") == "weights.1.1"
     # An address that names such a cell unfolds it, and a setting that has an effect does too.
     page = looking(serving().url).open("#steps?at=scaled.1.0")

@@ -189,7 +189,7 @@ def test_space_plays_and_pauses(looking, serving):
 def test_it_plays_to_its_end_and_tells_each_phase_once(looking, serving):
     look = looking(serving().url)
     look.page.emulate_media(reduced_motion="no-preference")
-    page = look.open("#steps?frame=5&mask=causal")
+    page = look.open("#steps?frame=5&mask=causal&beta=2")
     page.evaluate(
         """() => {
           window.told = [];
@@ -324,7 +324,7 @@ def test_a_long_sentence_fits_each_width_in_each_language(looking, serving):
 @pytest.mark.slow
 def test_titles_of_the_stage_are_whole_on_a_telephone(looking, serving):
     look = looking(serving().url, width=390)
-    page = look.open("#steps?mask=causal&frame=0")
+    page = look.open("#steps?mask=causal&frame=0&beta=2")
     page.evaluate(LISTEN)
     for language in LANGUAGES:
         look.speak(language)

@@ -59,8 +59,7 @@ export class Arrows {
       { "aria-label": t("practice.drag") },
       this.none,
       element("p.said", t("drag.says")),
-      this.controls,
-      element("div.worked", Object.values(figures), this.numbers),
+      element("div.worked", Object.values(figures), this.controls, this.numbers),
     );
   }
 
@@ -345,11 +344,10 @@ export class Arrows {
     });
     return html`
       <path class="line" d=${this.drawn("keys", line)} />
-      ${feet}
+      ${feet} ${this.names("keys", [])}
       ${this.arrows("keys")
         .reverse()
         .map((arrow) => this.arrow("keys", arrow, 1))}
-      ${this.names("keys", [])}
     `;
   }
 
@@ -368,10 +366,11 @@ export class Arrows {
     });
     const most = Math.max(...weights) || 1;
     return html`
+      ${this.names("values", [[tip, `c(${row.word})`]])}
       ${this.arrows("values").map((arrow) => this.arrow("values", arrow, weights[arrow.at] / most))}
       <path class="part" d=${this.drawn("values", [[0, 0], ...ends, tip])} />
       <path class="context" d=${this.drawn("values", [[0, 0], tip])} />
-      ${this.tip("values", tip, "context")} ${this.names("values", [[tip, `c(${row.word})`]])}
+      ${this.tip("values", tip, "context")}
     `;
   }
 
@@ -417,14 +416,16 @@ export class Arrows {
       const place = this.placeOf(name, arrow.vector);
       return /** @type {[number[], string]} */ ([place, this.labelOf(arrow)]);
     });
-    let free = -Infinity;
+    // Those to the left of the middle stand in a column of their own.
+    const free = { start: -Infinity, end: -Infinity };
     return [...named, ...others]
       .map(([place, label]) => ({ place: this.at(name, place), label }))
       .sort((one, other) => one.place[1] - other.place[1])
       .map(({ place: [x, y], label }) => {
-        free = Math.max(free + LINE, y);
-        const [by, anchor] = x < 0 ? [-10, "end"] : [10, "start"];
-        return html`<text x=${x + by} y=${free + 4} text-anchor=${anchor}>${label}</text>`;
+        const side = x < 0 ? "end" : "start";
+        free[side] = Math.max(free[side] + LINE, y);
+        const across = x + (x < 0 ? -10 : 10);
+        return html`<text x=${across} y=${free[side] + 4} text-anchor=${side}>${label}</text>`;
       });
   }
 
