@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 import torch
 from pairs import Figure, figure, report
-from playwright.sync_api import Page, ViewportSize
+from playwright.sync_api import CDPSession, Page, ViewportSize
 
 import glasshead as gh
 from tests.chromium import chromium
@@ -199,10 +199,21 @@ def first_view(page: Page, url: str) -> float:
 
 
 def frame(page: Page, name: str, moved: str, what: str = "") -> Figure:
-    """How long a frame takes while something is moved by a script."""
+    """How long a frame takes while a script moves something, and the page's own part of it."""
+    session = page.context.new_cdp_session(page)
+    # Time of the processor, which other processes do not lengthen.
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    before = busy(session)
     frames = page.evaluate(COUNTED % moved, [what, SECONDS])
-    told = f"{frames:.1f} frames a second"
+    spent = (busy(session) - before) / (frames * SECONDS)
+    told = f"{frames:.1f} frames a second, {spent * 1000:.1f} ms of the page's thread"
     return figure(f"a frame while {name}", 1 / frames, "s", about=told, at_most=1 / 55)
+
+
+def busy(session: CDPSession) -> float:
+    """Seconds that the page's own thread has worked."""
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    return next(one["value"] for one in metrics if one["name"] == "TaskDuration")
 
 
 def panned(page: Page, url: str) -> list[Figure]:
