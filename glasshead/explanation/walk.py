@@ -95,6 +95,7 @@ def walk_of(
 def head_trace(trace: Trace, index: tuple[int, ...]) -> HeadTrace:
     """Return the steps of one head, at an index of the leading axes, with its part of the recipe.
 
+    >>> import glasshead as gh
     >>> x = torch.randn(1, 3, 5, 2)
     >>> one = head_trace(gh.Attention(bias=gh.ALiBi(3), mask=gh.causal()).trace(x, x, x), (0, 2))
     >>> one.steps["weights"].shape, one.bias[4, :2], one.beta, one.mask
@@ -202,6 +203,7 @@ def _changes(trace: HeadTrace, query: int, sees: Tensor) -> list[str]:
 def vectors_of(trace: HeadTrace, query: int) -> Float[Tensor, "keys width"]:
     """Return each key, its value and its bias for a query, side by side; −∞ where hidden.
 
+    >>> import glasshead as gh
     >>> x = torch.randn(1, 3, 5, 2)
     >>> one = head_trace(gh.Attention(bias=gh.ALiBi(3), mask=gh.causal()).trace(x, x, x), (0, 2))
     >>> vectors_of(one, 2)[:, 4]
