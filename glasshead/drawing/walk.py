@@ -47,7 +47,7 @@ class Walk(Block):
         if rest is not None:
             lanes.append((self.others, None, None, rest["weight"], rest["mean"]))
         mixed = _scale([row["context"], *(value for *_, value in lanes)])
-        scores = [_score(key) for key in keys if key["masked"] is not None]
+        scores = [key["masked"] for key in keys if key["masked"] is not None]
         ends = min(0.0, *scores, 0.0), max(0.0, *scores, 0.0)
         most = max(weight for *_, weight, _ in lanes) or 1.0
         return rendered(
@@ -59,7 +59,9 @@ class Walk(Block):
                 {
                     "word": word,
                     "key": None if k is None else _cells(k, asked),
-                    "score": None if key is None else _bar(_score(key), *ends),
+                    "score": _bar(key["masked"], *ends)
+                    if key and key["masked"] is not None
+                    else None,
                     "hidden": key is not None and key["masked"] is None,
                     "weight": _Bar(f"{weight:.3f}", 0.0, weight / most),
                     "value": _cells(value, mixed),
@@ -78,11 +80,6 @@ class _Bar(NamedTuple):
     text: str
     start: float
     stop: float
-
-
-def _score(key: Mapping[str, Any]) -> float:
-    """Return a score after all steps but the mask."""
-    return key["capped"] if key["masked"] is None else key["masked"]
 
 
 def _bar(score: float, lowest: float, highest: float) -> _Bar:

@@ -30,7 +30,7 @@ _CAPTION = _("The context of “{word}” is the sum of the values, each times i
 WALK_WORDS = {"walk.others": _OTHERS, "walk.context": _CAPTION}
 
 SHOWN = 8
-"""Keys that are shown beside the chosen one: those with the largest weights."""
+"""Keys shown in addition to the chosen one: the keys with the largest weights."""
 # All keys of a text that is hardly longer are shown.
 _FEW = 12
 Row = Float[Tensor, " keys"]
@@ -38,7 +38,7 @@ Row = Float[Tensor, " keys"]
 
 @dataclass(frozen=True, eq=False)
 class HeadTrace:
-    """Every step of one head over a text, as `gh.watch(…, keep="trace")` tells them.
+    """Every step of one head over a text, as `gh.watch(…, keep="trace")` keeps them.
 
     Attributes:
         steps: The steps by the names of `Trace`, `[queries or keys, …]`.
@@ -46,7 +46,7 @@ class HeadTrace:
         beta: The factor of the scores.
         softcap: See `Problem`.
         normalizer: "softmax", "softmax-one", or the class of another.
-        sink: The score of the sink of this head, where it has one.
+        sink: The score of this head's sink; None if it has none.
         is_product: Whether a raw score is the product q · k.
         mask: The mask as the library writes it; None if nothing is hidden.
         key_head: The key head that this head reads, and how many there are.
@@ -74,7 +74,7 @@ def walk_of(
         trace: The trace.
         index: Index of the leading axes, (batch…, head).
         query: Position of the query.
-        word, words: The query's word, and those of the keys.
+        word, words: The query's word, and the keys' words.
         say: Translator.
     """
     steps = head_trace(trace, index)
@@ -83,7 +83,8 @@ def walk_of(
     if trace.problem.dropout or not all(bool(one.isfinite().all()) for one in used):
         return None
     row = row_of(steps, word, words, query)
-    score, rest = "masked" if row["hidden"] else "scaled", row["rest"]
+    changed = {"capped", "biased", "masked"}.intersection(row["changes"])
+    score, rest = "masked" if changed else "scaled", row["rest"]
     return Walk(
         row,
         [say(COLUMNS[f"steps.{name}"]) for name in ("keys", score, "weights", "values")],
@@ -149,10 +150,10 @@ def row_of(
         trace: The steps of its head.
         word, query: The query: its word, and its position.
         words: The words of the keys.
-        key: A key to show beside those with the largest weights; None: none.
+        key: A key to show in addition to the keys with the largest weights; None: none.
 
     Returns: `q` and `context`, the vectors; `keys`, each with `place`, `word`, `k`, `v`, `score`,
-        `scaled`, `capped`, `bias`, `masked` (None where hidden) and `weight`; `rest`, the keys that
+        `scaled`, `capped`, `bias`, `masked` (None if hidden) and `weight`; `rest`, the keys that
         are not shown: `count`, how many of them are `hidden`, their `weight`, and `mean`, the mean
         of their values by weight, None if they are none; `weights`, those of all keys;
         `largest`, the largest score of all, and `total`, Σ exp(s - largest) over all keys and the
@@ -201,7 +202,7 @@ def _changes(trace: HeadTrace, query: int, sees: Tensor) -> list[str]:
 
 
 def vectors_of(trace: HeadTrace, query: int) -> Float[Tensor, "keys width"]:
-    """Return each key, its value and its bias for a query, side by side; −∞ where hidden.
+    """Return each key, its value and its bias for a query, side by side; −∞ if hidden.
 
     >>> import glasshead as gh
     >>> x = torch.randn(1, 3, 5, 2)
@@ -223,7 +224,7 @@ def shown_keys(weights: Row, query: int, key: int | None) -> list[int]:
     """
     if len(weights) <= _FEW:
         return list(range(len(weights)))
-    # Of equal weights, such as those of hidden keys, the first ones, on every machine.
+    # Among equal weights, such as the weights of hidden keys, every machine shows the first ones.
     largest = weights.sort(descending=True, stable=True).indices[:SHOWN].tolist()
     own = [query] if query < len(weights) else []
     return sorted({*largest, *own, *([] if key is None else [key])})

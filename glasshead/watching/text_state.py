@@ -319,8 +319,8 @@ def content_of(problem: Problem) -> Int[Tensor, "rows kv_heads keys words"] | No
 def _latent_content(call: AttentionCall, cache: Any) -> Int[Tensor, "rows 1 keys words"] | None:
     """Copy a few numbers of each latent key in a cache; None if it holds the keys themselves.
 
-    One head of latent keys makes those of all heads. A module computes these again in each step,
-    and their last bits may depend on how many there are. The bits of what is cached do not.
+    The keys of all heads are computed from one head of latent keys. A module computes them again in
+    each step, and their last bits may depend on the number of keys. The cached bits do not change.
     """
     problem, keys = call.captured.problem, call.captured.problem.scores_shape[-1]
     number = next(

@@ -57,6 +57,15 @@ def test_a_page_shows_the_numbers_of_the_query():
     assert context[3:5] == [["Σ", "p", "=", "1.000"], two(trace.context[0, 1, 2])]
 
 
+@pytest.mark.parametrize("changed", [{"softcap": 0.5}, {"bias": gh.ALiBi(2)}], ids=str)
+def test_scores_after_a_cap_or_a_bias_are_not_called_scaled(changed):
+    trace, explanation = explained(**changed)
+    titles, _, *lanes, _ = rows(figure(explanation))
+    assert titles[2] == ["Masked"]
+    for place, (_, _, score, *_) in enumerate(lanes):
+        assert score == two(trace.masked[0, 1, 2, place : place + 1])
+
+
 def test_bars_are_shares_of_the_largest():
     trace, explanation = explained()
     weights = trace.weights[0, 1, 2]
@@ -99,7 +108,7 @@ def test_cross_attention_has_the_words_of_its_keys():
 
 
 @pytest.mark.parametrize("lang", ["tr", "es", "zh-Hant", "zh-Hans"])
-def test_it_is_told_in_the_language_of_the_page(lang):
+def test_it_is_in_the_language_of_the_page(lang):
     drawn = figure(gh.explain(traced(), tokens=WORDS, query=2, index=(0, 1), lang=lang))
     assert not re.search("Keys|Scaled|Weights|Values|The context", drawn)
 

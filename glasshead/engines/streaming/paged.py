@@ -84,7 +84,7 @@ def refusal(cache: PagedCache, reductions: Sequence[Reduction]) -> str | None:
     first, order = cache.layers[0], cache.order
     if first.device.type != "cpu":
         return "the cache is not on the CPU"
-    unknown = unknown_to_paged(cache, reductions)
+    unknown = shared_refusal(cache, reductions)
     if unknown is not None:
         return unknown
     step = _head_step(order)
@@ -92,8 +92,8 @@ def refusal(cache: PagedCache, reductions: Sequence[Reduction]) -> str | None:
     return None if torch.equal(order, order[0] + heads) else "its heads lie in different orders"
 
 
-def unknown_to_paged(cache: PagedCache, reductions: Sequence[Reduction]) -> str | None:
-    """Return why no kernel computes reductions of a cache of this dtype; None if they do."""
+def shared_refusal(cache: PagedCache, reductions: Sequence[Reduction]) -> str | None:
+    """Return why neither paged kernel computes these reductions of a cache; None if both may."""
     if cache.layers[0].dtype not in (torch.float32, *_HALVES):
         return f"the cache is of {cache.layers[0].dtype}"
     for one in reductions:

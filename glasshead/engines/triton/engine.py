@@ -147,17 +147,13 @@ class Triton:
         except Exception as error:
             if not _may_fail(problem):
                 raise
-            self.fail(error)
+            self._failure = f"it failed ({type(error).__name__}: {error})".splitlines()[0]
+            warnings.warn(
+                f"The Triton kernel {self._failure[3:]}. Statistics are computed by blocks of "
+                "rows in plain torch.",
+                stacklevel=2,
+            )
             return by_rows(problem, reductions)
-
-    def fail(self, error: Exception) -> None:
-        """Record that the kernel cannot be compiled or launched here, and warn of it."""
-        self._failure = f"it failed ({type(error).__name__}: {error})".splitlines()[0]
-        warnings.warn(
-            f"statistics take blocks of rows in plain torch, as the kernel in Triton "
-            f"{self._failure[3:]}.",
-            stacklevel=3,
-        )
 
 
 TRITON = Triton()

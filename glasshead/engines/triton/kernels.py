@@ -35,7 +35,9 @@ REQUEST = (
     "queries_before",
     "pages_before",
 )
-_QUERIES, _KEYS, _POSITION, _ROWS, _COLUMNS, _ADDRESSES, _PAGES = map(tl.constexpr, range(7))
+_QUERIES, _KEYS, _POSITION, _ROWS, _COLUMNS, _ADDRESSES, _PAGES = map(
+    tl.constexpr, range(len(REQUEST))
+)
 _REQUEST = tl.constexpr(len(REQUEST))
 # The arguments about paged keys of a launch without them.
 NOT_PAGED = None, None, None, None, 0, 0, 0

@@ -15,7 +15,7 @@ from glasshead.engines.streaming.paged import (
     PagedRequest,
     addresses,
     begins,
-    unknown_to_paged,
+    shared_refusal,
 )
 from glasshead.engines.triton.engine import TRITON, WIDEST
 from glasshead.recipe.problem import Problem
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # More keys before its own than any query has.
 _ALL = 2**30 - 1
-# Results on the device at a time, unless those of one request take more.
+# About how many bytes the results of several requests take on the device at a time.
 _BYTES = 2**28
 
 
@@ -35,12 +35,12 @@ def refusal(cache: PagedCache, reductions: Sequence[Reduction]) -> str | None:
     unavailable = TRITON.unavailable(cache.layers[0].device)
     if unavailable is not None:
         return unavailable
-    unknown = unknown_to_paged(cache, reductions)
+    unknown = shared_refusal(cache, reductions)
     if unknown is not None:
         return unknown
-    many = next((one for one in reductions if not TRITON.knows(one)), None)
-    if many is not None:
-        return f"{many} is not of few weights"
+    missing = next((one for one in reductions if not TRITON.knows(one)), None)
+    if missing is not None:
+        return f"the kernel does not compute {missing}"
     if cache.order.shape[2] > WIDEST:
         return f"keys are at most {WIDEST} wide, and these {cache.order.shape[2]}"
     grid = cache.order[0, 0, 0]
@@ -89,7 +89,7 @@ def reduce_paged(
 def _batches(
     cache: PagedCache, requests: Sequence[PagedRequest], spec: OutputSpec
 ) -> Iterator[list[PagedRequest]]:
-    """Yield requests whose results take little memory on the device, which is the engine's."""
+    """Yield groups of requests whose results take little memory of the device."""
     places, several, taken = len(cache.layers) * cache.heads, list[PagedRequest](), 0
     columns = 0 if spec.per_query is None else 8
     rows = 4 * (ROW_STATS + 1 + (0 if spec.per_key is None else spec.per_key.shape[2]))
@@ -107,14 +107,14 @@ def _batches(
 def block_of(dtype: torch.dtype, dim: int, *, top: bool, queries: int) -> "Blocks":
     """Return the block size for requests of so many queries at most.
 
-    Few heights, as each is compiled.
+    There are few heights, because each one is compiled.
     """
     from glasshead.engines.triton.passes import blocks_for
 
-    usual = blocks_for(dtype, dim, top=top, pairs=False)
+    usual = blocks_for(dtype, dim, top=top, pairs=False, many_registers=False)
     most = 32 if dtype == torch.float32 and dim > 64 else usual.queries
     height = next((one for one in (16, 64) if queries <= one < most), most)
-    # Addresses of keys take registers, too.
+    # Addresses of keys need registers, too.
     return usual._replace(queries=height, warps=8 if height > 64 else 4)
 
 
@@ -158,30 +158,32 @@ class _Batch:
 
     def _send(self, requests: Sequence[PagedRequest]) -> None:
         """Send the tables to the device, all at once."""
+        from glasshead.engines.triton.kernels import REQUEST
+
         cache, first, height = self.cache, self.cache.layers[0], self.block.queries
         blocks, tiles = -(-self.lengths // cache.order.shape[1]), -(-self.counts // height)
         positions = self.lengths - self.counts
         owner = np.repeat(np.arange(len(requests)), tiles)
         tile = np.arange(len(owner)) - np.repeat(begins(tiles), tiles)
-        # Those that see most begin first.
+        # Blocks of queries that see most keys come first.
         seen = np.minimum(positions[owner] + (tile + 1) * height, self.lengths[owner])
         order = np.argsort(-seen, kind="stable")
         self.tiles = len(order)
         layers = [(one.data_ptr() - first.data_ptr()) // first.itemsize for one in cache.layers]
         place = int(cache.order[0, 0, 0])
         self.is_aligned = all((one + place) % 16 == 0 for one in layers)
-        table = [
-            self.counts,
-            self.lengths,
-            positions,
-            begins(self.places * self.counts),
-            begins(self.places * self.lengths),
-            begins(self.counts),
-            begins(blocks),
-        ]
+        numbers = {
+            "queries": self.counts,
+            "keys": self.lengths,
+            "position": positions,
+            "rows_before": begins(self.places * self.counts),
+            "columns_before": begins(self.places * self.lengths),
+            "queries_before": begins(self.counts),
+            "pages_before": begins(blocks),
+        }
         parts = [
             np.stack([owner, tile], 1)[order],
-            np.stack(table, 1),
+            np.stack([numbers[name] for name in REQUEST], 1),
             np.concatenate([addresses(one.rows) for one in requests]),
             np.concatenate(
                 [one.blocks[:n].numpy() for one, n in zip(requests, blocks, strict=True)]
@@ -209,7 +211,7 @@ class _Batch:
         for number, (part, span) in enumerate(zip(parts, spans, strict=True)):
             self._launch(part, span, None, rows=number == 0)
         if self.spec.per_query is not None:
-            # All columns of L are 1, and their sums are the same.
+            # Every column of L is 1, so one sum serves all columns.
             ones = torch.ones(self.queries, device=self.device)
             self._launch(None, None, ones, rows=False)
 

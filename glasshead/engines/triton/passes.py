@@ -38,18 +38,18 @@ class Blocks(NamedTuple):
 
 
 def blocks_for(
-    dtype: torch.dtype, dim: int, *, top: bool, pairs: bool, hopper: bool = True
+    dtype: torch.dtype, dim: int, *, top: bool, pairs: bool, many_registers: bool
 ) -> Blocks:
     """Return the block size for a dtype and width.
 
-    Fixed ones, as trying several takes a device and some seconds.
+    The sizes are fixed, because trying several takes a device and some seconds.
 
     Args:
         dtype, dim: Of queries and keys.
         top: Whether the largest weights of each row are listed.
         pairs: Whether numbers of each pair are read: a mask, or biases.
-        hopper: Whether the GPU's compute capability is 9.0 or higher: on older ones fewer warps
-            have too few registers.
+        many_registers: Whether the GPU has compute capability 9.0 or higher. Four warps of an
+            older one have too few registers for 128 × 64.
     """
     if dtype == torch.float32:
         return Blocks(32, 32, 4, 1) if dim > 128 else Blocks(64, 32, 4, 2)
@@ -57,7 +57,7 @@ def blocks_for(
         return Blocks(64, 32, 8 if pairs else 4, 2)
     if dim > 128:
         return Blocks(64, 64, 4, 2)
-    return Blocks(128, 64, 8, 3) if dim <= 64 else Blocks(128, 64, 4 if hopper else 8, 2)
+    return Blocks(128, 64, 8, 3) if dim <= 64 else Blocks(128, 64, 4 if many_registers else 8, 2)
 
 
 class _Stripe(NamedTuple):
@@ -215,8 +215,8 @@ class _Passes:
         read = (stripe.visible, recipe.bias, recipe.table)
         pairs = any(one is not None for one in read)
         device = self.query.device
-        hopper = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
-        block = blocks_for(self.query.dtype, dim, top=bool(top), pairs=pairs, hopper=hopper)
+        newer = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
+        block = blocks_for(self.query.dtype, dim, top=bool(top), pairs=pairs, many_registers=newer)
         if columns.map is not None:
             kind = 1 if map_columns * block.keys <= 4 * keys else 2
         table, sink = recipe.table, recipe.sink

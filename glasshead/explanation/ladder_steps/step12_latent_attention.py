@@ -148,8 +148,8 @@ def _rotation(working: Working[LatentAttention]) -> Step:
         figures=(working.table({"c": latent[0], "kR": shared[0]}),),
         why=say(
             "Why turn: queries are turned in the same way, and the product of two turned vectors "
-            "depends on the difference of their angles alone. So a score knows how far apart two "
-            "words stand, wherever they stand."
+            "depends on the difference of their angles alone. So a score depends on the distance "
+            "of two words, not on their positions."
         ),
         data={"shared_keys": shared[0]},
     )

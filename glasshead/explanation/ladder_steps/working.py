@@ -283,16 +283,17 @@ def explain_rotation(
         intro=(
             say.after_each_other(
                 say(
-                    "The numbers so far know no positions. With turn=rotated, each query and each "
-                    "key is turned by the angle t, the position of its word counted from 0, and "
-                    "the values stay. “{query}” stands at t = {place}.",
+                    "So far, the score of two words does not depend on their positions. With "
+                    "turn=rotated, each query and each key is turned by the angle t, the position "
+                    "of its word counted from 0, and the values stay. “{query}” stands at t = "
+                    "{place}.",
                     place=place,
                 ),
                 model,
             ),
             say(
-                "Then everything goes on as before: the scores s' of head 0, its weights p', and "
-                "what the layer returns, o'."
+                "The next steps are the same: the scores s' of head 0, its weights p', and what "
+                "the layer returns, o'."
             ),
         ),
         formula="[a, b] → [a·cos t - b·sin t, a·sin t + b·cos t],   s'[h] = q'[h]·k'[g] / √d",
@@ -301,10 +302,13 @@ def explain_rotation(
         why=say.after_each_other(
             say(
                 "Why turn: queries are turned in the same way, and the product of two turned "
-                "vectors depends on the difference of their angles alone. So a score knows how far "
-                "apart two words stand, wherever they stand."
+                "vectors depends on the difference of their angles alone. So a score depends on "
+                "the distance of two words, not on their positions."
             ),
-            say("The score of “{query}” with itself stays, as both are turned by the same angle."),
+            say(
+                "The score of “{query}” with itself does not change, because both are turned by "
+                "the same angle."
+            ),
         ),
         data={"turned_scores": scores[:, place], "turned_weights": weights, "turned": result},
     )

@@ -106,18 +106,15 @@ class Cells:
             text: The name of a text that was sent.
             layer, head: The head, counted from 0.
             query: The query; None: the last one.
-            key: A key to show beside those with the largest weights; None: none.
+            key: A key to show in addition to the keys with the largest weights; None: none.
             work: Receives progress.
 
         Errors: a `Refusal` if there is no such text, layer, head, query or key, or where the
         steps of this attention do not follow from its inputs; `TooMuch` beyond the memory.
         """
-        reading, trace = self._read(text, layer, head, work)
+        reading, trace = self._read(text, layer, head, work, query=query, key=key)
         if query is None:
             query = reading.length - 1
-        check_place("query", query, reading.length)
-        if key is not None:
-            check_place("key", key, reading.length)
         return {
             "tokens": (words := [printed(word) for word in reading.words]),
             "of": reading.of,
@@ -133,18 +130,22 @@ class Cells:
     def vectors(
         self, text: str, layer: int, head: int, query: int, work: Work
     ) -> Float[Tensor, "keys width"]:
-        """Return each key, its value and its bias for a query, side by side; −∞ where hidden.
+        """Return each key, its value and its bias for a query, side by side; −∞ if hidden.
 
         Args and errors: as of `row`.
         """
-        reading, trace = self._read(text, layer, head, work)
-        check_place("query", query, reading.length)
+        _, trace = self._read(text, layer, head, work, query=query)
         return vectors_of(trace, query)
 
-    def _read(self, text: str, layer: int, head: int, work: Work) -> tuple[ModelPass, HeadTrace]:
+    def _read(
+        self, text: str, layer: int, head: int, work: Work, **places: int | None
+    ) -> tuple[ModelPass, HeadTrace]:
         reading = heads.reading_of(self._studio, text, work)
         check_place("layer", layer, len(reading.layers))
         check_place("head", head, reading.heads[layer])
+        for name, at in places.items():
+            if at is not None:
+                check_place(name, at, reading.length)
         place = self._studio.subject.version, text, layer, head
         trace = self._traces.get(
             place, lambda: self._trace(reading, layer, head, work), work.follow, work

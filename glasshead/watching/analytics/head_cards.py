@@ -437,7 +437,8 @@ def _measured(weights: Weights, text: _Text) -> dict[str, Tensor]:
         matched += (A * A / A.sum(-1, keepdim=True).clamp(min=1e-30) * same).sum(1)
         equal = same & text.before & after[:, None]
         sums["aligned"] += equal.any(-1).sum()
-        sums["match"] += equal[torch.arange(len(rows)), P.argmax(-1)].sum(-1)
+        weight, best = P.max(-1)
+        sums["match"] += (equal[torch.arange(len(rows)), best] & (weight > 0)).sum(-1)
         P = P[:, asking]
         received += P.sum(1)
         weight, best = P.masked_fill(text.sinks, -1).max(-1)
