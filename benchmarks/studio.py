@@ -30,8 +30,7 @@ SIDE = 256
 WINDOW: ViewportSize = {"width": 1280, "height": 900}
 # Each of 256 x 256 blocks; at level 3 a tile is of 2048 keys a side.
 TILES = 40
-# Take a step in each frame of the screen, and count frames; a pointer is moved by events, which
-# nothing else of the browser takes.
+# Take a step in each frame of the screen, and count frames. Pointers are moved by synthetic events.
 COUNTED = """async ([what, seconds]) => {
   const { element, start = () => {}, step } = (%s)(what);
   const box = element.getBoundingClientRect();
@@ -111,7 +110,7 @@ NOTED = """new MutationObserver(() => {
 
 
 def stored(file: Path) -> None:
-    """Weights of one causal head, as a text of many topics might have them."""
+    """Save weights of one causal head, as a text of many topics might have them."""
     torch.manual_seed(0)
     topics = torch.randn(97, WIDTH)[torch.arange(TOKENS) // 997 % 97]
     query, key = torch.randn(2, 1, 1, TOKENS, WIDTH).mul(0.6).add(topics * 0.9).unbind()
@@ -120,7 +119,7 @@ def stored(file: Path) -> None:
 
 @contextmanager
 def served(*shown: Path) -> Iterator[str]:
-    """The address of a studio that shows a file, or the worked example."""
+    """Yield the address of a studio that shows a file, or the worked example."""
     command = [sys.executable, "-m", "glasshead", "studio", *map(str, shown), "--no-open"]
     command += ["--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -132,7 +131,7 @@ def served(*shown: Path) -> Iterator[str]:
 
 
 def got(url: str) -> float:
-    """How long an answer takes, with all of it read."""
+    """Return how long an answer takes, with all of it read."""
     start = time.perf_counter()
     with urllib.request.urlopen(url, timeout=300) as answer:
         answer.read()
@@ -140,7 +139,7 @@ def got(url: str) -> float:
 
 
 def tiles(url: str, level: int) -> tuple[float, float]:
-    """The median and the 95th percentile of tiles that nobody has asked for yet."""
+    """Return the median and the 95th percentile of tiles that nobody has asked for yet."""
     last = TOKENS // SIDE // 2**level
     places = {
         (int(row), int(column * (row + 1)))
@@ -154,7 +153,7 @@ def tiles(url: str, level: int) -> tuple[float, float]:
 
 
 def keystroke(url: str, text: str) -> float:
-    """How long all takes that the page asks for after a key: bars and maps, and the heads shown."""
+    """Return how long all requests of the page after a key take: bars, maps and the shown heads."""
     start = time.perf_counter()
     with ThreadPoolExecutor(2) as asking:
         for answer in [
@@ -168,13 +167,13 @@ def keystroke(url: str, text: str) -> float:
 
 
 def tokens_in(url: str, text: str) -> int:
-    """How many tokens the model reads of a text."""
+    """Return how many tokens the model reads of a text."""
     with urllib.request.urlopen(f"{url}api/prompt?{urlencode({'text': text})}") as answer:
         return len(json.load(answer)["tokens"])
 
 
 def typed(url: str) -> list[Figure]:
-    """The median and the 95th percentile of keystrokes at the end of a prompt of 64 tokens."""
+    """Return the median and the 95th percentile of keystrokes at the end of 64 tokens."""
     letters = next(end for end in range(1, len(TYPED)) if tokens_in(url, TYPED[:end]) >= PROMPT)
     start = TYPED[:letters]
     # Each text is one that the studio has not read before.
@@ -191,7 +190,7 @@ def typed(url: str) -> list[Figure]:
 
 
 def first_view(page: Page, url: str) -> float:
-    """Seconds from the start of the page until its first view is drawn."""
+    """Return the seconds from the start of the page until its first view is drawn."""
     page.goto("about:blank")
     page.goto(f"{url}#atlas")
     page.wait_for_selector(".body[data-drawn]")
@@ -199,25 +198,25 @@ def first_view(page: Page, url: str) -> float:
 
 
 def frame(page: Page, name: str, moved: str, what: str = "") -> Figure:
-    """How long a frame takes while a script moves something, and the page's own part of it."""
+    """Return the time of a frame while a script moves something, and the page thread's share."""
     session = page.context.new_cdp_session(page)
     # Time of the processor, which other processes do not lengthen.
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
     before = busy(session)
     frames = page.evaluate(COUNTED % moved, [what, SECONDS])
     spent = (busy(session) - before) / (frames * SECONDS)
-    told = f"{frames:.1f} frames a second, {spent * 1000:.1f} ms of the page's thread"
-    return figure(f"a frame while {name}", 1 / frames, "s", about=told, at_most=1 / 55)
+    about = f"{frames:.1f} frames a second, {spent * 1000:.1f} ms of the page's thread"
+    return figure(f"a frame while {name}", 1 / frames, "s", about=about, at_most=1 / 55)
 
 
 def busy(session: CDPSession) -> float:
-    """Seconds that the page's own thread has worked."""
+    """Return the seconds of processor time that the page's thread has used."""
     metrics = session.send("Performance.getMetrics")["metrics"]
     return next(one["value"] for one in metrics if one["name"] == "TaskDuration")
 
 
 def panned(page: Page, url: str) -> list[Figure]:
-    """The first view of an atlas, and its frames while it is panned."""
+    """Time the first view of an atlas, and its frames while it is panned."""
     page.add_init_script(NOTED)
     first_view(page, url)
     seconds = sorted(first_view(page, url) for _ in range(5))
@@ -231,7 +230,7 @@ def panned(page: Page, url: str) -> list[Figure]:
 
 
 def dragged(page: Page, url: str) -> list[Figure]:
-    """The frames of the view `steps` of 24 words while β or an arrow is dragged."""
+    """Time the frames of the view `steps` of 24 words while β or an arrow is dragged."""
     page.goto("about:blank")
     page.goto(f"{url}#steps?{urlencode({'text': WORDS})}")
     page.wait_for_selector(".body[data-drawn]")
@@ -240,7 +239,7 @@ def dragged(page: Page, url: str) -> list[Figure]:
 
 
 def arrowed(page: Page, url: str, words: int) -> Figure:
-    """The frames of the view `steps` while the arrow of a query is dragged."""
+    """Time the frames of the view `steps` while the arrow of a query is dragged."""
     page.goto("about:blank")
     page.goto(url)
     page.wait_for_selector(".drag .q circle")
@@ -248,7 +247,7 @@ def arrowed(page: Page, url: str, words: int) -> Figure:
 
 
 def pointed(page: Page, url: str) -> list[Figure]:
-    """The frames over 512 tokens while a pointer moves over a map, or drags an arrow of a head."""
+    """Time frames over 512 tokens while a pointer moves over a map, or drags an arrow."""
     ends = range(len(TYPED), 9 * len(TYPED), 7)
     text = " ".join([TYPED] * 9)
     end = next(end for end in ends if sent(url, text[:end])[1] >= POINTED_TOKENS)
@@ -261,7 +260,7 @@ def pointed(page: Page, url: str) -> list[Figure]:
 
 
 def sent(url: str, text: str) -> tuple[str, int]:
-    """The name of a text that the model has read, and how many tokens it has."""
+    """Return the name of a text that the model has read, and how many tokens it has."""
     body = json.dumps({"text": text}).encode()
     headers = {"Content-Type": "application/json"}
     asked = urllib.request.Request(f"{url}api/texts", body, headers)
@@ -273,7 +272,7 @@ def sent(url: str, text: str) -> tuple[str, int]:
 
 
 def canvas(page: Page, url: str) -> list[Figure]:
-    """The frames of the view `model` of 12 x 12 heads while it is panned, from far and near."""
+    """Time the frames of the view `model` of 12 x 12 heads while it is panned, far and near."""
     rows = []
     for name, zoom in (("12 × 12 heads seen whole but for a tenth", 1.1), ("twice as near", 2)):
         page.goto("about:blank")

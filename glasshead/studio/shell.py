@@ -96,7 +96,9 @@ WORDS = {
     ),
     "tour.away": _("The tour {file} cannot be loaded. Put it next to the page."),
     "present.title": _("Present"),
-    "present.keys": _("The arrow keys go on and back, and Esc ends the presentation."),
+    "present.keys": _(
+        "The arrow keys show the next or the previous panel. Esc ends the presentation."
+    ),
     "present.back": _("Previous panel"),
     "present.on": _("Next panel"),
     "present.end": _("End the presentation"),

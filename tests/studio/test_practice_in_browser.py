@@ -4,6 +4,7 @@ from urllib.parse import urlencode
 
 import pytest
 import torch
+from playwright.sync_api import expect
 
 import glasshead as gh
 from glasshead.studio.background_jobs import Work
@@ -76,10 +77,10 @@ def test_five_weights_are_guessed_and_worked_out(looking, serving):
     assert page.locator(":is(.pipeline, .words):visible").count() == 2
     assert len(set(asked)) == 5
     assert all(0 <= key <= query > 0 for query, key in asked)
-    told = page.locator(".predict .said").inner_text()
+    shown = page.locator(".predict .said").inner_text()
     mean, least = sum(differences) / 5, min(differences)
     query, key = asked[differences.index(least)]
-    assert told == (
+    assert shown == (
         f"Mean difference over 5 rounds: {mean:.2f}. Your best guess was “{words[query]}” → "
         f"“{words[key]}”, with a difference of {least:.2f}."
     )
@@ -234,7 +235,7 @@ def test_a_head_of_a_model_is_predicted(looking, serving, folder):
     assert min(abs(weight - one) for one in shown) < 1e-9
 
 
-# The plane's directions are those of no coordinates: the scale of a plane is told by its slider.
+# The planes do not lie along coordinates; the maximum of a slider states the scale of its plane.
 HELD = """() => [...document.querySelectorAll(".drag svg")].map((svg) =>
   [svg.ariaLabel, svg.ariaValueMax].map((each, at) => (at ? Number(each) : each)))"""
 SAID = "Lily had a red ball. The dog and the ball ran to the park. Lily"
@@ -243,23 +244,23 @@ SAID = "Lily had a red ball. The dog and the ball ran to the park. Lily"
 def head_of_the_story(studio, query):
     name = studio.texts.add(SAID)
     cells = Cells(studio)
-    told = cells.row(name, 1, 2, query, None, Work())
-    return told, cells.vectors(name, 1, 2, query, Work()).double()
+    row = cells.row(name, 1, 2, query, None, Work())
+    return row, cells.vectors(name, 1, 2, query, Work()).double()
 
 
 def test_the_arrows_of_a_head_are_dragged_and_all_its_keys_count(looking, serving):
     served = serving(FOLDER)
     query = 13
-    told, vectors = head_of_the_story(served.studio, query)
-    shown = [key["place"] for key in told["keys"]]
+    row, vectors = head_of_the_story(served.studio, query)
+    shown = [key["place"] for key in row["keys"]]
     assert len(shown) < query
-    q = torch.tensor(told["q"], dtype=torch.float64)
+    q = torch.tensor(row["q"], dtype=torch.float64)
     keys, values, bias = vectors.split([len(q), len(q), 1], -1)
     place = {"layer": 1, "head": 2, "query": query, "way": "drag", "said": SAID}
     page = looking(served.url).open(f"#steps?{urlencode(place)}")
     page.wait_for_selector(".drag circle")
     bars = page.evaluate(WORKED)[1]
-    weights = torch.tensor(told["weights"], dtype=torch.float64)
+    weights = torch.tensor(row["weights"], dtype=torch.float64)
     close(bars[:-1], weights[shown])
     assert bars[-1] == pytest.approx(float(weights.sum() - weights[shown].sum()), abs=1e-6)
     # The plane holds the query: its tip stands on the first axis, as far out as the query is long.
@@ -272,7 +273,7 @@ def test_the_arrows_of_a_head_are_dragged_and_all_its_keys_count(looking, servin
     plane.press("ArrowRight")
     longer = q * (1 + 0.05 * size / 1.4 / q.norm())
     scores = keys @ longer
-    weights = (scores * told["beta"] + bias[:, 0]).softmax(-1)
+    weights = (scores * row["beta"] + bias[:, 0]).softmax(-1)
     line, bars = page.evaluate(WORKED)
     close(bars[:-1], weights[shown])
     # The numbers of a line make its score, to which nothing is added from outside of the plane.
@@ -280,14 +281,28 @@ def test_the_arrows_of_a_head_are_dragged_and_all_its_keys_count(looking, servin
     assert line[0] * line[1] == pytest.approx(line[2], abs=1e-6)
     assert line[0] == pytest.approx(float(longer.norm()), abs=1e-6)
     said = page.locator(".drag figcaption").all_inner_texts()
-    assert "all of each score" in said[0]
+    assert "each score in full" in said[0]
     context = weights @ values
     x, y = page.locator(".drag circle.context").evaluate(PLACE)
     size = page.evaluate(HELD)[1][1]
     share = (x**2 + y**2) * (size / 150) ** 2 / float(context.square().sum())
     assert float(said[1].split("\u00a0%")[0].split()[-1]) == pytest.approx(100 * share, abs=0.6)
     page.get_by_role("button", name="Reset").click()
-    close(page.evaluate(WORKED)[1][:-1], torch.tensor(told["weights"])[shown])
+    close(page.evaluate(WORKED)[1][:-1], torch.tensor(row["weights"])[shown])
+
+
+def test_planes_wait_for_the_vectors_of_all_keys(looking, serving):
+    look = looking(serving(FOLDER).url)
+    held = []
+    look.page.route("**/api/steps/vectors?**", lambda *one: held.extend(one[:1]))
+    place = {"layer": 1, "head": 2, "query": 13, "way": "drag", "said": SAID}
+    with look.page.expect_request("**/api/steps/vectors?**"):
+        page = look.open(f"#steps?{urlencode(place)}")
+    expect(page.locator(".drag")).to_have_count(1)
+    assert page.locator(".drag :is(svg, p):visible").count() == 0
+    held[0].continue_()
+    page.wait_for_selector(".drag circle")
+    assert page.locator(".drag svg:visible").count() == 2
 
 
 def test_the_arrows_of_a_key_change_the_others_in_the_same_ratio(looking, serving):
@@ -313,10 +328,10 @@ def test_the_page_without_a_server_drags_the_arrows_of_a_head(looking, tmp_path)
     place = {"layer": 1, "head": 2, "query": 13, "way": "drag", "said": SAID}
     page = look.open(f"#steps?{urlencode(place)}")
     page.wait_for_selector(".drag circle")
-    told, _ = head_of_the_story(Studio(FOLDER), 13)
-    shown = [key["place"] for key in told["keys"]]
+    row, _ = head_of_the_story(Studio(FOLDER), 13)
+    shown = [key["place"] for key in row["keys"]]
     bars = page.evaluate(WORKED)[1]
-    assert bars[:-1] == pytest.approx([told["weights"][at] for at in shown], abs=1e-4)
+    assert bars[:-1] == pytest.approx([row["weights"][at] for at in shown], abs=1e-4)
     for width in (390, 768, 1440):
         look.resize(width)
         assert look.overflow() == 0
@@ -330,9 +345,9 @@ def test_weights_that_do_not_follow_are_not_dragged(looking, serving):
 
     def other(route):
         answer = route.fetch()
-        told = answer.json()
-        told["beta"] *= 1.5
-        route.fulfill(response=answer, json=told)
+        row = answer.json()
+        row["beta"] *= 1.5
+        route.fulfill(response=answer, json=row)
 
     page.route("**/api/steps/cell?**", other)
     place = {"layer": 1, "head": 2, "query": 13, "way": "drag", "said": SAID}

@@ -116,6 +116,31 @@ def test_a_pointer_finds_its_place_where_all_is_larger(looking, urls):
     assert box["y"] + box["height"] < 1080
 
 
+def test_two_presses_begin_one_presentation(looking, urls):
+    page = looking(urls("heads")).open("#heads?layer=1&head=2")
+    page.get_by_role("button", name="Present", exact=True).evaluate(
+        "(button) => { button.click(); button.click(); }"
+    )
+    expect(page.locator(".presenting")).to_have_count(1)
+    page.locator("main").focus()
+    page.keyboard.press("Escape")
+    expect(page.locator("header")).to_be_visible()
+    expect(page.locator(".presenting")).to_have_count(0)
+
+
+def test_escape_ends_a_presentation_unless_the_view_uses_it(looking, urls):
+    page = presented(looking(urls("model")), f"#model?text={TEXT}")
+    head = page.locator(".whole button")
+    least = page.locator(".whole").get_attribute("data-zoom")
+    head.press("+")
+    expect(page.locator(".whole")).not_to_have_attribute("data-zoom", least)
+    head.press("Escape")
+    expect(page.locator(".whole")).to_have_attribute("data-zoom", least)
+    expect(page.locator(".presenting")).to_be_visible()
+    page.locator("main").press("Escape")
+    expect(page.locator("header")).to_be_visible()
+
+
 def test_another_panel_is_kept_while_its_view_is_filled_again(looking, urls):
     look = looking(urls("prompt"), width=1920, height=1080)
     page = presented(look, f"#prompt?text={TEXT}")

@@ -48,43 +48,43 @@ def read(request, tmp_path_factory):
 
 def test_the_numbers_are_those_of_the_model(read):
     studio, text, reading, model = read
-    told = Cells(studio).row(text, LAYER, HEAD, QUERY, 0, Work())
+    row = Cells(studio).row(text, LAYER, HEAD, QUERY, 0, Work())
     with torch.inference_mode():
         made = model(reading.tokens[None], output_attentions=True).attentions[LAYER][0, HEAD, QUERY]
-    weights = torch.tensor(told["weights"])
+    weights = torch.tensor(row["weights"])
     torch.testing.assert_close(weights, made, atol=1e-5, rtol=1e-4)
-    assert told["hidden"] == reading.length - QUERY - 1
+    assert row["hidden"] == reading.length - QUERY - 1
     with torch.inference_mode(), gh.watch(model, keep="context") as seen:
         model(reading.tokens[None])
     context = seen[reading.layers[LAYER]][0].context[0, HEAD, QUERY]
-    torch.testing.assert_close(torch.tensor(told["context"]), context, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(torch.tensor(row["context"]), context, atol=1e-4, rtol=1e-4)
 
 
 def test_each_number_follows_from_those_before(read):
     studio, text, reading, _ = read
-    told = Cells(studio).row(text, LAYER, HEAD, QUERY, 0, Work())
-    places = [key["place"] for key in told["keys"]]
+    row = Cells(studio).row(text, LAYER, HEAD, QUERY, 0, Work())
+    places = [key["place"] for key in row["keys"]]
     assert 0 in places
     assert len(places) < reading.length
-    dim = len(told["q"])
-    assert told["beta"] == pytest.approx(dim**-0.5)
-    for key in told["keys"]:
-        score = sum(q * k for q, k in zip(told["q"], key["k"], strict=True))
+    dim = len(row["q"])
+    assert row["beta"] == pytest.approx(dim**-0.5)
+    for key in row["keys"]:
+        score = sum(q * k for q, k in zip(row["q"], key["k"], strict=True))
         assert key["score"] == pytest.approx(score, abs=1e-3)
-        assert key["scaled"] == pytest.approx(told["beta"] * key["score"], abs=1e-4)
+        assert key["scaled"] == pytest.approx(row["beta"] * key["score"], abs=1e-4)
         assert (key["masked"] is None) == (key["place"] > QUERY)
         if key["masked"] is None:
             assert key["weight"] == 0
         else:
-            power = torch.tensor(key["masked"] - told["largest"], dtype=torch.float64).exp()
-            assert key["weight"] == pytest.approx(float(power) / told["total"], abs=1e-6)
-    rest = told["rest"]
+            power = torch.tensor(key["masked"] - row["largest"], dtype=torch.float64).exp()
+            assert key["weight"] == pytest.approx(float(power) / row["total"], abs=1e-6)
+    rest = row["rest"]
     assert rest["count"] == reading.length - len(places)
-    assert rest["weight"] + sum(key["weight"] for key in told["keys"]) == pytest.approx(1, abs=1e-5)
-    for at, number in enumerate(told["context"]):
-        shares = sum(key["weight"] * key["v"][at] for key in told["keys"])
+    assert rest["weight"] + sum(key["weight"] for key in row["keys"]) == pytest.approx(1, abs=1e-5)
+    for at, number in enumerate(row["context"]):
+        shares = sum(key["weight"] * key["v"][at] for key in row["keys"])
         assert shares + rest["weight"] * rest["mean"][at] == pytest.approx(number, abs=1e-4)
-    largest = torch.tensor(told["weights"]).topk(SHOWN).indices.tolist()
+    largest = torch.tensor(row["weights"]).topk(SHOWN).indices.tolist()
     assert set(largest) <= set(places)
 
 
@@ -92,16 +92,16 @@ def test_each_number_follows_from_those_before(read):
 def test_the_vectors_of_all_keys_make_the_weights(read, query):
     studio, text, reading, _ = read
     cells = Cells(studio)
-    told = cells.row(text, LAYER, HEAD, query, None, Work())
-    dim = len(told["q"])
+    row = cells.row(text, LAYER, HEAD, query, None, Work())
+    dim = len(row["q"])
     vectors = cells.vectors(text, LAYER, HEAD, query, Work())
-    keys, values, bias = vectors.split([dim, len(told["context"]), 1], -1)
+    keys, values, bias = vectors.split([dim, len(row["context"]), 1], -1)
     assert len(keys) == reading.length
     assert bias[:, 0].isneginf().tolist() == [key > query for key in range(reading.length)]
-    scores = keys @ torch.tensor(told["q"]) * told["beta"] + bias[:, 0]
-    torch.testing.assert_close(scores.softmax(-1), torch.tensor(told["weights"]))
+    scores = keys @ torch.tensor(row["q"]) * row["beta"] + bias[:, 0]
+    torch.testing.assert_close(scores.softmax(-1), torch.tensor(row["weights"]))
     torch.testing.assert_close(
-        torch.tensor(told["weights"]) @ values, torch.tensor(told["context"]), atol=1e-5, rtol=1e-4
+        torch.tensor(row["weights"]) @ values, torch.tensor(row["context"]), atol=1e-5, rtol=1e-4
     )
 
 
@@ -132,9 +132,9 @@ def test_steps_without_effect_are_known(attention, query, changes):
 def test_a_llama_shows_rotated_queries_and_its_shared_key_head(tmp_path):
     studio = Studio(llama_folder(tmp_path / "model"))
     text = studio.texts.add("ab abc a c b")
-    told = Cells(studio).row(text, 0, 2, None, None, Work())
-    assert told["key_head"] == [0, 1]
-    assert told["query"] == len(told["tokens"]) - 1
+    row = Cells(studio).row(text, 0, 2, None, None, Work())
+    assert row["key_head"] == [0, 1]
+    assert row["query"] == len(row["tokens"]) - 1
     model = studio.subject.reader().model
     captured = {}
     reading = heads.reading_of(studio, text, Work())
@@ -147,7 +147,7 @@ def test_a_llama_shows_rotated_queries_and_its_shared_key_head(tmp_path):
         studio.subject.reader().read(reading.tokens[None])
     hook.remove()
     raw = captured["raw"][0].unflatten(-1, (3, -1))[-1, 2]
-    rotated = torch.tensor(told["q"])
+    rotated = torch.tensor(row["q"])
     assert not torch.allclose(rotated, raw, atol=1e-3)
     # A rotation keeps the length.
     torch.testing.assert_close(rotated.norm(), raw.norm(), atol=1e-4, rtol=1e-4)
@@ -156,11 +156,11 @@ def test_a_llama_shows_rotated_queries_and_its_shared_key_head(tmp_path):
 def test_a_run_of_the_library_is_worked_out_too(folder):
     studio = Studio(folder)
     text = studio.texts.add("Once upon a time Tom saw a big red ball and a dog.")
-    told = Cells(studio).row(text, 1, 2, 7, 3, Work())
+    row = Cells(studio).row(text, 1, 2, 7, 3, Work())
     reading = heads.reading_of(studio, text, Work())
     expected = heads.whole_map(reading, 1, 2)[7].abs()
-    torch.testing.assert_close(torch.tensor(told["weights"]), expected, atol=1e-6, rtol=1e-5)
-    json.dumps(told, allow_nan=False)
+    torch.testing.assert_close(torch.tensor(row["weights"]), expected, atol=1e-6, rtol=1e-5)
+    json.dumps(row, allow_nan=False)
 
 
 @pytest.mark.parametrize(

@@ -192,9 +192,9 @@ def test_it_plays_to_its_end_and_tells_each_phase_once(looking, serving):
     page = look.open("#steps?frame=5&mask=causal&beta=2")
     page.evaluate(
         """() => {
-          window.told = [];
+          window.shown = [];
           const said = document.querySelector(".walk .said");
-          new MutationObserver(() => window.told.push(said.textContent))
+          new MutationObserver(() => window.shown.push(said.textContent))
             .observe(said, { childList: true });
         }"""
     )
@@ -202,9 +202,9 @@ def test_it_plays_to_its_end_and_tells_each_phase_once(looking, serving):
     page.wait_for_function(
         "() => document.querySelector('.walk .line').dataset.frame === 'context'"
     )
-    told = page.evaluate("() => window.told")
-    assert len(told) == len(set(told)) == 4
-    assert told[-1] == "The context of “shiny” is the sum of the values, each times its weight."
+    shown = page.evaluate("() => window.shown")
+    assert len(shown) == len(set(shown)) == 4
+    assert shown[-1] == "The context of “shiny” is the sum of the values, each times its weight."
     page.get_by_role("button", name="Play").wait_for()
 
 
@@ -259,8 +259,16 @@ def test_steps_without_effect_are_folded_and_open_by_the_keyboard(looking, servi
     # What is folded gives way to the next step.
     fold.locator("summary").click()
     page.locator(".player output", has_text="/ 10").wait_for()
-    assert page.evaluate(FRAME)[0] in ("mix", "context")
+    assert shown_frame(page) == ("mix", "7 / 10")
     assert "idle" not in address(page)
+
+
+def test_a_folded_step_gives_way_to_the_one_after_it_however_many_are_folded(looking, serving):
+    page = looking(serving().url).open("#steps?beta=1&frame=7&idle=1")
+    assert shown_frame(page) == ("masked", "8 / 15")
+    page.locator(".walk .fold summary").click()
+    page.locator(".player output", has_text="/ 10").wait_for()
+    assert shown_frame(page) == ("power", "5 / 10")
 
 
 def test_a_step_that_comes_to_have_an_effect_joins_the_walk(looking, serving):
@@ -282,10 +290,10 @@ def test_steps_without_effect_are_named_in_every_language(looking, serving):
     for language in LANGUAGES:
         look.speak(language)
         names = words(language)
-        told = page.locator(".walk .fold").inner_text()
+        shown = page.locator(".walk .fold").inner_text()
         for phase in ("scaled", "capped", "biased", "masked", "dropped"):
-            assert names[f"walk.idle.{phase}"] in told
-            assert phase == "scaled" or names[f"walk.step.{phase}"] in told
+            assert names[f"walk.idle.{phase}"] in shown
+            assert phase == "scaled" or names[f"walk.step.{phase}"] in shown
         assert look.overflow() == 0
         assert look.violations(contrast=language == "en") == []
 
@@ -351,12 +359,12 @@ def test_a_cell_of_a_head_is_opened_in_steps(looking, serving, model):
     held = address(page)
     for part in ("layer=1", "head=2", "query=13", "key=4", f"text={name}"):
         assert part in held
-    told = Cells(served.studio).row(name, 1, 2, 13, 4, Work())
+    row = Cells(served.studio).row(name, 1, 2, 13, 4, Work())
     reading = heads.reading_of(served.studio, name, Work())
     weights = heads.whole_map(reading, 1, 2)[13].abs()
     rows = page.locator("table.cell tbody tr")
-    assert rows.count() == len(told["keys"]) + 1
-    for at, key in enumerate(told["keys"]):
+    assert rows.count() == len(row["keys"]) + 1
+    for at, key in enumerate(row["keys"]):
         cells = (
             rows.nth(at).locator("td").evaluate_all("(all) => all.map((one) => one.dataset.value)")
         )
@@ -364,13 +372,13 @@ def test_a_cell_of_a_head_is_opened_in_steps(looking, serving, model):
         close(float(cells[1]), key["scaled"])
         close(float(cells[-1]), weights[key["place"]])
     frames = walked(page)
-    close(dict(frames)["query"], told["q"][:6])
+    close(dict(frames)["query"], row["q"][:6])
     scores = [numbers for phase, numbers in frames if phase == "score" and numbers]
-    for numbers, key in zip(scores, told["keys"], strict=True):
+    for numbers, key in zip(scores, row["keys"], strict=True):
         close(numbers[-1], key["score"])
         pairs = zip(numbers[0:8:2], numbers[1:8:2], strict=True)
         close(sum(one * other for one, other in pairs) + numbers[8], key["score"])
-    close(dict(frames)["context"], told["context"][:6])
+    close(dict(frames)["context"], row["context"][:6])
     assert look.violations() == []
     for width in (390, 820, 1440):
         look.resize(width)
@@ -393,8 +401,8 @@ def test_the_controls_of_a_cell_choose_another(looking, serving, model):
     page.get_by_label("Query", exact=True).select_option("5")
     page.wait_for_selector(".view.steps .body[data-drawn]")
     assert page.evaluate("() => document.activeElement.labels[0].textContent") == "Query"
-    told = Cells(served.studio).row(name, 1, 0, 5, None, Work())
-    close(page.evaluate(FRAME)[1], told["context"][:6])
+    row = Cells(served.studio).row(name, 1, 0, 5, None, Work())
+    close(page.evaluate(FRAME)[1], row["context"][:6])
     look.open(f"#steps?text={name}&layer=7&head=0")
     assert "layer must be from 0 to 1, got 7" in page.locator(".refused").inner_text()
     look.open(f"#steps?text={name}&layer=1&head=0")
@@ -441,9 +449,9 @@ def assert_saves_the_walk(page):
     with page.expect_download() as saved:
         share(page, "SVG")
     svg = ET.parse(saved.value.path()).getroot()
-    told = page.locator(".walk .told > *").evaluate_all("all => all.map((one) => one.textContent)")
-    assert all(told)
-    assert all("".join(each.split()) in letters(svg) for each in told)
+    said = page.locator(".walk .told > *").evaluate_all("all => all.map((one) => one.textContent)")
+    assert all(said)
+    assert all("".join(each.split()) in letters(svg) for each in said)
     (image,) = (one for one in svg.iter() if one.tag.endswith("image"))
     stage = page.locator("canvas.stage")
     with Image.open(BytesIO(b64decode(image.get("href").partition(",")[2]))) as painted:
@@ -451,7 +459,7 @@ def assert_saves_the_walk(page):
         assert painted.size == tuple(3 * side for side in shown)
     # The page is as it was.
     assert stage.evaluate("(canvas) => canvas.width / canvas.clientWidth") == 1
-    return told, image.get("href")
+    return said, image.get("href")
 
 
 @pytest.mark.slow

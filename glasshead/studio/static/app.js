@@ -157,6 +157,8 @@ export class Page {
   async present() {
     const coming = Promise.all([import("./present.js"), styled("present")]);
     const [{ Presentation }] = await coming.catch(unreached);
+    // Another press was faster.
+    if (this.presentation) return;
     this.presentation = new Presentation(this);
     this.frame.after(this.presentation.element);
   }
@@ -496,7 +498,7 @@ export class Page {
   say(name) {
     clearTimeout(this.noticeTimer);
     fill(this.notice, element("p", this.t(name)));
-    // That it is back is soon known, and how a presentation is gone through.
+    // These notices disappear by themselves.
     if (!["shell.back", "present.keys"].includes(name)) return;
     this.noticeTimer = setTimeout(() => fill(this.notice), NOTICE_FOR);
   }

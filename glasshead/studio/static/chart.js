@@ -285,7 +285,7 @@ export function powers(low, high, count) {
 }
 
 /**
- * What a legend says of a curve or a sign.
+ * A legend's entry: a sample of the curve or the sign, and its name.
  * @param {LegendEntry} entry
  */
 function keyOf({ label, color, sign, dots, width, opacity }) {

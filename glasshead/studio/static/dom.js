@@ -158,18 +158,18 @@ export function moveOf({ key, altKey, ctrlKey, metaKey }, page = Infinity) {
 
 /**
  * A token as sentences name it: without the spaces around it, and each of them by a sign if
- * there is nothing else.
+ * there is nothing else; an empty token by the same sign.
  * @param {string} token
  */
 export function tokenName(token) {
-  return token.trim() || token.replaceAll("\n", "\\n").replace(/\s/g, "␣");
+  return token.trim() || token.replaceAll("\n", "\\n").replace(/\s/g, "␣") || "␣";
 }
 
 /**
- * How much larger letters are than at first, as in present.css: what is drawn in pixels grows, too.
+ * How much larger letters are than at first, which present.css says: what is drawn in pixels grows, too.
  */
 export function letterScale() {
-  return "present" in document.documentElement.dataset ? 1.6 : 1;
+  return Number(getComputedStyle(document.documentElement).getPropertyValue("--large")) || 1;
 }
 
 /** @typedef {[row: number, column: number]} Cell */

@@ -38,8 +38,11 @@ export class Presentation {
     rememberInSearch({ present: "" });
     const { signal } = this.leaving;
     // On the window: what a view handles itself is handled before, but for a remote control.
-    addEventListener("keydown", (event) => this.key(event, ARROWS), { signal });
-    addEventListener("keydown", (event) => event.key === "Escape" && this.end(), { signal });
+    const heard = (/** @type {KeyboardEvent} */ event) => {
+      this.key(event, ARROWS);
+      if (event.key === "Escape" && !event.defaultPrevented) this.end();
+    };
+    addEventListener("keydown", heard, { signal });
     addEventListener("keydown", (event) => this.key(event, PAGES), { signal, capture: true });
     // Panels come with what they show.
     const observer = new MutationObserver(() => this.show());

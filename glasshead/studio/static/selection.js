@@ -1,5 +1,6 @@
 // What is selected: the one store that the parts of a view and all views share. A pointer shows
-// another query or key for as long as it is there; a click keeps it, and the address holds it.
+// another query or key for as long as it is there; a click keeps it, and the address holds it; and
+// heads by layer and number, as the address lists them.
 import { given } from "./dom.js";
 
 /** @import { Context } from "./app.js" */

@@ -40,10 +40,10 @@ WORDS = {
         "cannot be dragged."
     ),
     "drag.scores": _(
-        "This plane holds q: it shows all of each score, and {share} of the squared lengths of "
-        "these keys."
+        "This plane contains q. It shows each score in full, and {share}\u00a0% of the squared "
+        "lengths of the visible keys that have an arrow."
     ),
-    "drag.share": _("This plane shows {share} of the context's squared length."),
+    "drag.share": _("This plane shows {share}\u00a0% of the context's squared length."),
     "drag.keys": _("Query and keys"),
     "drag.values": _("Values and context"),
     "drag.plane": _("Numbers in the plane"),

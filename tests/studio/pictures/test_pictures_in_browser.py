@@ -112,6 +112,14 @@ def test_the_keyboard_goes_from_head_to_head_and_to_the_rollout(looking, serving
     expect(page.locator(".small").nth(6)).to_be_focused()
 
 
+def test_a_frame_that_scrolls_is_no_head(looking, serving, folder):
+    page = looking(serving(folder).url).open("#picture?layer=0&head=2")
+    page.locator(".all .scroll").focus()
+    assert "layer=0&head=2" in address(page)
+    assert page.locator(".small[tabindex='0']").count() == 1
+    expect(page.locator("h2")).to_contain_text("Layer 0, head 2")
+
+
 @pytest.mark.slow
 def test_a_picture_of_the_user_is_shown_and_a_bad_file_refused(looking, serving, folder, pictures):
     page = looking(serving(folder).url, expected=SAID).open("#picture?layer=0&head=2")
@@ -137,6 +145,8 @@ def test_a_picture_that_is_forgotten_is_told_of(looking, serving, folder):
     expect(page.locator(".refused")).to_have_text(
         "This picture is no longer here. Choose it again.", ignore_case=True
     )
+    # There are no patches yet to which keys and pointers could lead.
+    expect(page.locator("section > canvas")).to_be_hidden()
     page.locator("input[type=file]").set_input_files(png((30, 30, 200)))
     expect(page.locator(".refused")).to_have_count(0)
     expect(page.locator(".small")).to_have_count(7)

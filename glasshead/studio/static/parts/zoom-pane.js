@@ -20,7 +20,7 @@ const PINCH_ZOOM = 0.02;
 // A finer screen costs more pixels in each frame than anybody sees.
 const FINEST = 2;
 
-/** What a map makes of its canvas is in the methods that it overrides. */
+/** Subclasses override what is drawn, and what a click, a pointer and a change of size do. */
 export class ZoomPane {
   /**
    * @param {HTMLCanvasElement} canvas
@@ -56,7 +56,7 @@ export class ZoomPane {
     signal.addEventListener("abort", () => observer.disconnect());
   }
 
-  /** Whoever looks at it sees another part. */
+  /** Another part is seen, after a drag, a wheel or a key. */
   changed() {
     this.renewed();
   }
@@ -79,7 +79,7 @@ export class ZoomPane {
     return this.edges;
   }
 
-  /** What keeps its place as keys zoom. */
+  /** The place that stays where it is when keys zoom. */
   get focus() {
     return { y: 0, x: 0 };
   }

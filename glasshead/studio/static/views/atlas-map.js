@@ -237,13 +237,18 @@ export class AtlasMap extends ZoomPane {
     return within(Math.floor(this.cross[side] / block) + by, count) * block;
   }
 
-  hovered(pins = false) {
+  /** Move the cross-hair to where the pointer is. @param {boolean} pins */
+  pointAt(pins) {
     const { view, at } = this;
     if (at.left < 0 || at.top >= view.height) return;
     this.point(view.query(at.top), view.key(at.left), pins);
   }
 
+  hovered() {
+    this.pointAt(false);
+  }
+
   clicked() {
-    this.hovered(true);
+    this.pointAt(true);
   }
 }

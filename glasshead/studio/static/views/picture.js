@@ -52,6 +52,8 @@ class Picture {
     this.refusal = element("div", { role: "alert" });
     this.canvas = element("canvas", {
       tabindex: 0,
+      // As long as there is no picture, nothing leads into it.
+      hidden: true,
       role: "application",
       "aria-label": t("picture.canvas"),
       ...leadsToCells({
@@ -66,11 +68,18 @@ class Picture {
     this.name = element("h2");
     this.summary = element("p", { role: "status" });
     this.bars = element("div.bars", { "aria-hidden": "true" });
+    /** Show the head of a button. @param {any} event */
+    const reach = ({ target }) => {
+      const at = this.buttons.indexOf(target.closest("button"));
+      if (at >= 0) this.show(at);
+    };
     this.grid = element("div.all", {
       "data-panel": "",
-      // Whoever goes from head to head sees each.
+      // A head is shown when its button gets the focus.
       onkeydown: (/** @type {any} */ event) => walk(event),
-      onfocusin: (/** @type {any} */ { target }) => this.show(this.buttons.indexOf(target)),
+      onfocusin: reach,
+      // Safari does not focus a button that is clicked.
+      onclick: reach,
     });
     this.table = element("div");
     /** @type {HTMLButtonElement[]} */
@@ -140,6 +149,7 @@ class Picture {
       if (signal.aborted) return;
       this.told = told;
       this.photo = photoOf(pixels);
+      this.canvas.hidden = false;
       this.canvas.width = SIDE;
       this.canvas.height = Math.round((SIDE * this.photo.height) / this.photo.width);
       this.refuse(null);
@@ -186,18 +196,13 @@ class Picture {
     delete this.frame.dataset.drawn;
     this.query = query;
     const others = Object.entries(told.others).flatMap(([kind, keys]) => {
-      return keys.map(
-        (key) =>
-          /** @type {[number, string]} */ ([
-            key,
-            keys.length > 1 ? `${this.kindName(kind)} ${key}` : this.kindName(kind),
-          ]),
-      );
+      const name = this.kindName(kind);
+      return keys.map((key) => {
+        return /** @type {[number, string]} */ ([key, keys.length > 1 ? `${name} ${key}` : name]);
+      });
     });
-    const patches = /** @type {[number, string]} */ ([
-      Math.max(query, told.first),
-      this.patchName(Math.max(query, told.first)),
-    ]);
+    const patch = Math.max(query, told.first);
+    const patches = /** @type {[number, string]} */ ([patch, this.patchName(patch)]);
     const choose = (/** @type {string} */ value) => this.ask(Number(value));
     fill(this.controls, menu(t("picture.query"), [...others, patches], query, choose));
     try {

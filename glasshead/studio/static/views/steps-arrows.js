@@ -61,13 +61,15 @@ export class Arrows {
       element("p.said", t("drag.says")),
       element("div.worked", Object.values(figures), this.controls, this.numbers),
     );
+    // Without vectors there is nothing to drag.
+    this.see(() => false);
   }
 
   /** @param {Material} material */
   async show(material) {
     this.material = material;
     const row = material.rows()[material.at];
-    const origin = JSON.stringify([row.q, row.keys.map(({ k, v }) => [k, v])]);
+    const origin = JSON.stringify([row.q, row.keys.map(({ k, v }) => [k, v]), row.rest]);
     if (origin !== this.origin) {
       const whole = (await material.whole?.()) ?? row;
       if (this.material !== material) return;
@@ -81,10 +83,15 @@ export class Arrows {
       this.row = row;
     }
     fill(this.none, this.fault && this.t(this.fault));
-    for (const each of this.element.children) {
-      /** @type {HTMLElement} */ (each).hidden = Boolean(this.fault) !== (each === this.none);
-    }
+    this.see((each) => Boolean(this.fault) === (each === this.none));
     if (!this.fault) this.draw();
+  }
+
+  /** @param {(each: Element) => boolean} isSeen */
+  see(isSeen) {
+    for (const each of this.element.children) {
+      /** @type {HTMLElement} */ (each).hidden = !isSeen(each);
+    }
   }
 
   /** Put all arrows back to the vectors of the query. */
@@ -300,13 +307,13 @@ export class Arrows {
   }
 
   /**
-   * How much a plane shows of squared lengths.
+   * How much a plane shows of squared lengths, in percent.
    * @param {Name} name
    * @param {number[][]} vectors
    */
   shareOf(name, vectors) {
     const inPlane = squares(vectors.map((each) => this.placeOf(name, each)));
-    return `${decimal((100 * inPlane) / (squares(vectors) || 1), 0)}\u00a0%`;
+    return decimal((100 * inPlane) / (squares(vectors) || 1), 0);
   }
 
   /**
@@ -403,6 +410,7 @@ export class Arrows {
     const [x, y] = this.at(name, place);
     return html`<circle class=${kind} cx=${x} cy=${y} r="6" />`;
   }
+
   /**
    * The names of tips, of which none covers another.
    * @param {Name} name

@@ -134,18 +134,18 @@ export class CellOfModel {
     const { values, shape } = await source.numbers("steps/vectors", params, { signal });
     const keys = tokens.map((word, place) => {
       const own = values.subarray(place * shape[1], (place + 1) * shape[1]);
-      const bias = own.at(-1);
+      const isHidden = own.at(-1) === -Infinity;
       const [key, value] = [own.slice(0, row.q.length), own.slice(row.q.length, -1)].map((each) => [
         ...each,
       ]);
-      const masked = bias === -Infinity ? null : bias;
       return /** @type {Key} */ ({
         place,
         word,
         k: key,
         v: value,
-        bias,
-        masked,
+        bias: isHidden ? null : own.at(-1),
+        // Of the score it only matters whether it is hidden.
+        masked: isHidden ? null : 0,
         weight: weights[place],
       });
     });

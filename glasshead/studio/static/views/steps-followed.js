@@ -25,8 +25,12 @@ export function workedOut({ beta, softcap, sink, kind, keys: own }, query, keys)
       (softcap === null ? scaled : softcap * Math.tanh(scaled / softcap)) + (own[at].bias ?? 0)
     );
   });
+  // The library gives no weight where all keys are hidden.
+  const isEmpty = masked.every((score) => score === -Infinity);
   // A sink of another score than 0 is one of 0 among scores that are so much smaller.
-  const weights = NORMALIZERS[kind](masked.map((score) => score - (sink ?? 0)));
+  const weights = isEmpty
+    ? masked.map(() => 0)
+    : NORMALIZERS[kind](masked.map((score) => score - (sink ?? 0)));
   return { scores, masked, weights };
 }
 

@@ -180,7 +180,10 @@ export function lineOf(row, { phase, key, rest }) {
   const told = byWeight[Number(phase === "power" && byWeight[1]?.weight > 0)];
   const one = row.keys[key] ?? told;
   if (phase === "dropped") return [`p(${one.word}) = `, one.weight];
-  if (phase !== "scaled" && idleOf(row).includes(phase)) return [`s(${one.word}) = `, one.capped];
+  if (phase !== "scaled" && idleOf(row).includes(phase)) {
+    // A mask comes after a bias.
+    return [`s(${one.word}) = `, phase === "masked" ? one.masked : one.capped];
+  }
   /** @type {Record<string, () => Part[]>} */
   const lines = {
     query: () => [`q(${row.word}) = `, ...vector(row.q)],

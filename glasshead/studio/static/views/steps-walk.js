@@ -94,7 +94,7 @@ export class Walk {
   }
 
   /**
-   * Show a row; the same frame of it, where it has that.
+   * Show a row; the same frame of it, or else the next one that it has.
    * @param {Row} row
    */
   show(row) {
@@ -103,8 +103,11 @@ export class Walk {
     const isOther = row.keys.length !== this.row?.keys.length && at < before.length - 1;
     this.row = row;
     this.frames = framesOf(row, this.fold.open);
-    const same = this.frames.findIndex((frame) => isSame(frame, before[at]));
-    const kept = isOther ? 0 : same < 0 ? at : same;
+    const same = before
+      .slice(at)
+      .map((each) => this.frames.findIndex((frame) => isSame(frame, each)))
+      .find((found) => found >= 0);
+    const kept = isOther ? 0 : (same ?? at);
     const next = before.length ? kept : Number(state.frame) || 0;
     if (next !== at || this.frames.length !== before.length) {
       this.plays = false;
@@ -283,8 +286,8 @@ export class Walk {
 
 /**
  * @param {Frame} one
- * @param {Frame | undefined} other
+ * @param {Frame} other
  */
 function isSame(one, other) {
-  return one.phase === other?.phase && one.key === other.key && one.rest === other.rest;
+  return one.phase === other.phase && one.key === other.key && one.rest === other.rest;
 }

@@ -229,7 +229,7 @@ class Steps {
     this.walk.show(row(query));
     this.practice.show({ rows: () => range(words.length).map(row), at: query });
     reachByTab(this.cells.get(this.at));
-    this.show(this.shown ?? this.at);
+    this.show(this.shown && !this.isFolded(this.shown) ? this.shown : this.at);
   }
 
   /**
