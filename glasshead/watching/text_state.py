@@ -13,7 +13,7 @@ from torch import Tensor
 
 from glasshead.recipe.problem import Problem, bias_values
 from glasshead.watching.captured_call import AttentionCall
-from glasshead.watching.foreign import attribute
+from glasshead.watching.foreign import answer, attribute
 
 # An attention: its name, and the run of its module in a forward pass.
 AttentionKey = tuple[str, int]
@@ -326,10 +326,7 @@ def _latent_content(call: AttentionCall, cache: Any) -> Int[Tensor, "rows 1 keys
     number = next(
         (one for own in call.calls if (one := attribute(own.module, "layer_idx")) is not None), None
     )
-    try:
-        layer = cache.layers[number]
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return None
+    layer = answer(lambda: cache.layers[number])
     # The second holds the rotary part of the keys, which all heads share.
     both = attribute(layer, "keys"), attribute(layer, "values")
     for held in both:
