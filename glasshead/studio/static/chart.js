@@ -180,7 +180,7 @@ export class Chart {
     const { steps, rows } = this.plot;
     const [down, right] = moveOf(event) ?? [0, 0];
     const isAlong = right !== 0 || Math.abs(down) > 1;
-    if (event.key === "Escape") cursor.keep(null);
+    if (event.key === "Escape" && cursor.kept !== null) cursor.keep(null);
     else if (isAlong) cursor.keep(nextStep(steps, cursor.step, down, right));
     else if (down && rows) cursor.choose(within(cursor.row + down, rows.length));
     else return;

@@ -149,7 +149,7 @@ export class Bands {
     const [down, right] = moveOf(event) ?? [0, 0];
     const along = Math.abs(right) > 1 || !this.columns ? right : down;
     const { side, at } = word;
-    if (event.key === "Escape") this.hold(null);
+    if (event.key === "Escape" && this.held) this.hold(null);
     else if (along) this.items(side)[within(at + along, this.words[side].length)].focus();
     else if (Math.abs(down || right) === 1) this.cross(word);
     else return;

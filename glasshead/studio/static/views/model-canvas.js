@@ -161,8 +161,11 @@ export class ModelCanvas extends ZoomPane {
     if (move) this.step(move);
     else if (event.key === "+" || event.key === "=") this.zoom(ZOOM_STEP);
     else if (event.key === "-") this.zoom(1 / ZOOM_STEP);
-    else if (event.key === "Escape" || event.key === "0") this.zoom(0);
-    else return;
+    else if (event.key === "Escape" || event.key === "0") {
+      const { zoom } = this.view;
+      this.zoom(0);
+      if (this.view.zoom === zoom) return;
+    } else return;
     event.preventDefault();
   }
 

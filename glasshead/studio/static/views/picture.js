@@ -71,7 +71,7 @@ class Picture {
     /** Show the head of a button. @param {any} event */
     const reach = ({ target }) => {
       const at = this.buttons.indexOf(target.closest("button"));
-      if (at >= 0) this.show(at);
+      if (at >= 0 && this.maps) this.show(at);
     };
     this.grid = element("div.all", {
       "data-panel": "",
