@@ -117,7 +117,7 @@ def test_a_kernel_that_fails_is_told_once_and_rows_take_over(monkeypatch):
     problem = gh.Attention(mask=gh.causal()).problem(query, query, query)
     monkeypatch.setitem(sys.modules, "glasshead.engines.triton.passes", None)
     monkeypatch.setattr(engine, "_may_fail", lambda problem: True)
-    with pytest.warns(UserWarning, match="Statistics are computed by blocks of rows in plain torch"):
+    with pytest.warns(UserWarning, match="are computed by blocks of rows in plain torch"):
         (found,) = failing.reduce(problem, [EntropySum()])
     assert failing.refusal(problem).startswith("it failed (")
     torch.testing.assert_close(found[0], reduce_by_fastest(problem, [EntropySum()])[0][0])
