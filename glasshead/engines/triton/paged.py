@@ -90,12 +90,16 @@ def _batches(
     cache: PagedCache, requests: Sequence[PagedRequest], spec: OutputSpec
 ) -> Iterator[list[PagedRequest]]:
     """Yield groups of requests whose results take little memory of the device."""
+    from glasshead.engines.triton.passes import power_of_two
+
     places, several, taken = len(cache.layers) * cache.heads, list[PagedRequest](), 0
     columns = 0 if spec.per_query is None else 8
     rows = 4 * (ROW_STATS + 1 + (0 if spec.per_key is None else spec.per_key.shape[2]))
+    # The largest weights and their keys are sorted, which takes copies of them and 64-bit places.
+    rows += 32 * power_of_two(spec.top) if spec.top else 0
     for one in requests:
         keys = one.position + one.queries
-        needed = places * (one.queries * (rows + 8 * spec.top) + keys * columns)
+        needed = places * (one.queries * rows + keys * columns)
         if several and taken + needed > _BYTES:
             yield several
             several, taken = [], 0
@@ -139,7 +143,7 @@ class _Batch:
         self.places = len(cache.layers) * cache.heads
         dtype, dim = cache.layers[0].dtype, cache.order.shape[2]
         self.block = block_of(dtype, dim, top=bool(spec.top), queries=int(self.counts.max()))
-        # The strides of operands, of which any but multiples of 16 would be compiled anew.
+        # Strides of operands. For any but multiples of 16, Triton compiles the kernel again.
         self.queries, self.keys = (
             -(-int(one.max()) // 16) * 16 for one in (self.counts, self.lengths)
         )

@@ -258,7 +258,7 @@ def explain_rotation(
     Args:
         working: The layer at work, which turns nothing.
         seen: The positions of the words that the explained word sees.
-        model: Whose layer it then is, a sentence.
+        model: A sentence that names the model with this layer.
     """
     layer, say, write, place = copy(working.layer), working.say, working.write, working.position
     layer.turn = rotated

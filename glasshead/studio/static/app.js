@@ -216,7 +216,11 @@ export class Page {
       this.brand(),
       element("nav", { "aria-label": this.t("shell.views") }, this.intents()),
       this.about.tour && button(this.t("tour.title"), () => this.beginTour("")),
-      button(this.t("present.title"), () => this.present()),
+      element(
+        "button.present",
+        { type: "button", onclick: () => this.present() },
+        this.t("present.title"),
+      ),
       this.share.element,
       this.source.offline ? null : this.languageMenu(),
     );

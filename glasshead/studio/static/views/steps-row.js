@@ -64,7 +64,7 @@ const NUMBERS = 6;
 const IDLE = ["scaled", "capped", "biased", "masked", "dropped"];
 
 /**
- * What the name of a normalizer tells of its weights.
+ * The properties of the weights of a normalizer, by its name.
  * @param {string} kind
  */
 export function traitsOf(kind) {
