@@ -96,6 +96,8 @@ class Settler:
             )
             for one, table in zip(requests, tables, strict=True)
         ]
+        if _is_of_gpu(cache) and not kernels.is_fastest(cache, paged):
+            return None
         queries = max(one.queries for one in paged)
         keys = max(one.end for one in requests)
         wanted = self._request(number, queries, keys)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # More keys before its own than any query has.
 _ALL = 2**30 - 1
+# Pairs of a query and a key that a request may have before copies of its keys take less time.
+_PAIRS = 2**17
 # About how many bytes the results of several requests take on the device at a time.
 _BYTES = 2**28
 
@@ -53,6 +55,16 @@ def _steps(order: Tensor) -> list[int]:
     """Return the steps from the first head, token and feature to the second; 1 if there is none."""
     lines = order[:, 0, 0], order[0, :, 0], order[0, 0, :]
     return [int(line[1] - line[0]) if len(line) > 1 else 1 for line in lines]
+
+
+def is_fastest(cache: PagedCache, requests: Sequence[PagedRequest]) -> bool:
+    """Return whether requests take less time here than from copies of their keys.
+
+    The limit was measured on an NVIDIA H100 by `benchmarks/gpu_paged.py`.
+    """
+    before = _ALL if cache.before is None else cache.before
+    pairs = [one.queries * (min(one.position, before) + one.queries) for one in requests]
+    return sum(pairs) <= _PAIRS * len(requests)
 
 
 def reduce_paged(
@@ -115,7 +127,7 @@ def block_of(dtype: torch.dtype, dim: int, *, top: bool, queries: int) -> "Block
     """
     from glasshead.engines.triton.passes import blocks_for
 
-    usual = blocks_for(dtype, dim, top=top, pairs=False, many_registers=False)
+    usual = blocks_for(dtype, dim, top=top, pairs=False)
     most = 32 if dtype == torch.float32 and dim > 64 else usual.queries
     height = next((one for one in (16, 64) if queries <= one < most), most)
     # Addresses of keys need registers, too.

@@ -37,9 +37,7 @@ class Blocks(NamedTuple):
     stages: int
 
 
-def blocks_for(
-    dtype: torch.dtype, dim: int, *, top: bool, pairs: bool, many_registers: bool
-) -> Blocks:
+def blocks_for(dtype: torch.dtype, dim: int, *, top: bool, pairs: bool) -> Blocks:
     """Return the block size for a dtype and width.
 
     The sizes are fixed, because trying several takes a device and some seconds.
@@ -48,16 +46,12 @@ def blocks_for(
         dtype, dim: Of queries and keys.
         top: Whether the largest weights of each row are listed.
         pairs: Whether numbers of each pair are read: a mask, or biases.
-        many_registers: Whether the GPU has compute capability 9.0 or higher. Four warps of an
-            older one have too few registers for 128 × 64.
     """
     if dtype == torch.float32:
         return Blocks(32, 32, 4, 1) if dim > 128 else Blocks(64, 32, 4, 2)
     if top or pairs:
         return Blocks(64, 32, 8 if pairs else 4, 2)
-    if dim > 128:
-        return Blocks(64, 64, 4, 2)
-    return Blocks(128, 64, 8, 3) if dim <= 64 else Blocks(128, 64, 4 if many_registers else 8, 2)
+    return Blocks(128, 64, 8, 3) if dim <= 64 else Blocks(64, 64, 4, 2)
 
 
 class _Stripe(NamedTuple):
@@ -214,9 +208,7 @@ class _Passes:
         sorted_keys = self._zeros((batch, heads, queries, top), torch.int32)
         read = (stripe.visible, recipe.bias, recipe.table)
         pairs = any(one is not None for one in read)
-        device = self.query.device
-        newer = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
-        block = blocks_for(self.query.dtype, dim, top=bool(top), pairs=pairs, many_registers=newer)
+        block = blocks_for(self.query.dtype, dim, top=bool(top), pairs=pairs)
         if columns.map is not None:
             kind = 1 if map_columns * block.keys <= 4 * keys else 2
         table, sink = recipe.table, recipe.sink

@@ -26,7 +26,8 @@ from engines.paged_cases import (
     transposed,
 )
 from glasshead.engines.streaming import paged as streaming
-from glasshead.engines.triton.paged import reduce_paged, refusal
+from glasshead.engines.streaming.paged import PagedRequest
+from glasshead.engines.triton.paged import is_fastest, reduce_paged, refusal
 from glasshead.serving import settling
 from glasshead.serving.engine_watcher import EngineWatcher, ServedChoices
 from glasshead.statistics.reductions import StatisticRequest
@@ -153,6 +154,48 @@ def test_keys_are_copied_if_the_kernel_fails(monkeypatch):
     runner.step({"a": 1})
     watcher.stop()
     check(runner, "a", taken(watcher, "a"))
+
+
+def test_keys_of_many_pairs_are_copied(monkeypatch):
+    from glasshead.engines.triton import paged
+
+    took = []
+    monkeypatch.setattr(settling, "_is_of_gpu", lambda _cache: True)
+    monkeypatch.setattr(settling, "_kernels_of", lambda _cache: paged)
+    monkeypatch.setattr(paged, "_PAIRS", 20 * 20)
+    monkeypatch.setattr(paged, "reduce_paged", lambda *_args: took.append("in place"))
+    copied = settling.Settler._values
+    monkeypatch.setattr(
+        settling.Settler, "_values", lambda *args: took.append("copies") or copied(*args)
+    )
+    runner = FakeRunner([FlashAttentionImpl(4, 2, 6)], device=DEVICE)
+    watcher = EngineWatcher(runner, ServedChoices(SERVED))
+    runner.step({"a": 23})
+    watcher.stop()
+    assert set(took) == {"copies"}
+    check(runner, "a", taken(watcher, "a"))
+
+
+@pytest.mark.parametrize(
+    ("before", "sizes", "expected"),
+    [
+        (None, [(64, 2048)], True),
+        (None, [(64, 2049)], False),
+        # The mean of several counts.
+        (None, [(64, 2049), (1, 17)], True),
+        # A window of 1,985 keys, of which the last 64 queries see 2,048.
+        (1984, [(64, 8191)], True),
+        (1985, [(64, 8191)], False),
+    ],
+)
+def test_keys_stay_in_place_if_that_takes_less_time(before, sizes, expected):
+    _, cache = cache_of(torch.float32, as_they_came(), torch.device("cpu"))
+    step = torch.empty(1, max(queries for queries, _ in sizes), 1)
+    requests = [
+        PagedRequest([(step, 0, queries)], torch.empty(0), keys - queries)
+        for queries, keys in sizes
+    ]
+    assert is_fastest(cache._replace(before=before), requests) is expected
 
 
 # On a GPU in the sizes of its blocks.

@@ -66,7 +66,7 @@ def compiled(capability, dtype, dim, variant):
     if INTERPRETED:
         pytest.skip("this process interprets Triton's kernels")
     top, pairs, paged = bool(variant.get("TOP")), "HAS_BIAS" in variant, "PAGED" in variant
-    block = blocks_for(dtype, dim, top=top, pairs=pairs, many_registers=capability >= 90)
+    block = blocks_for(dtype, dim, top=top, pairs=pairs)
     if paged:
         block = block_of(dtype, dim, top=top, queries=1000)
     constants = NOTHING | variant | {"DIM": dim, "BLOCK_DIM": max(16, dim)}
