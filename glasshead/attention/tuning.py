@@ -1,26 +1,44 @@
 """Measuring the processor at hand: the few numbers by which `engine="auto"` predicts times."""
 
+import itertools
 import math
-import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from glasshead.attention import load
 from glasshead.attention.attention import Attention
 from glasshead.attention.cost import ENGINES, WAYS, Speed, work_of
+from glasshead.attention.load import Stretch, mean_taken
 from glasshead.attention.profiles import DTYPES, machine, parsed, write
 from glasshead.recipe.masks import causal, dense
 from glasshead.recipe.problem import Problem
 
 SECONDS = 18.0
-# Seconds of a sample, so that a clock can tell it.
-_SAMPLE = 1e-3
+# Seconds of a sample, so that a clock can tell it, and the most calls in it.
+_SAMPLE, _MANY = 1e-3, 100
 _COPIED = 2**25
+# Rounds, so that no time rests on one sample.
+_ROUNDS = 3
+# Seconds after which the load is read: the system counts processor time in hundredths.
+_STRETCH = 0.3
+# Processors that other programs may take, besides those that the threads leave free.
+_TAKEN = 0.25
+# Disturbed stretches that are repeated, even if that takes longer than measuring.
+_TRIES = 5
+
+# How a profile came about if the system does not report its load.
+UNCHECKED = "glasshead tune, without a check of the machine's load"
 
 Progress = Callable[[float], object]
+# The dtype, engine, pass and shape of a call.
+Key = tuple[str, ...]
+_COPY, _OPERATOR = ("copy",), ("operator",)
+Times = dict[Key, float]
 
 
 class Shape(NamedTuple):
@@ -69,10 +87,27 @@ class Tuned(NamedTuple):
     ratios: dict[str, dict[str, dict[str, float]]]
 
 
+class LoadedError(RuntimeError):
+    """Other programs took so much processor time that no times could be measured.
+
+    Attributes:
+        taken: The processors that they kept busy.
+        processors: How many there are.
+    """
+
+    def __init__(self, taken: float, processors: int) -> None:
+        super().__init__(
+            f"The machine must be quiet to be measured, but {_busy(taken, processors)}; close them "
+            "and try again, or pass loaded=True to measure all the same."
+        )
+        self.taken, self.processors = taken, processors
+
+
 def tune(
     seconds: float = SECONDS,
     progress: Progress | None = None,
     *,
+    loaded: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Tuned:
     """Measure this processor, and keep a profile of it for `engine="auto"`.
@@ -80,17 +115,29 @@ def tune(
     The profile holds for this processor, number of threads, and versions of PyTorch and glasshead.
     It takes effect in the next process, as a process keeps its engines.
 
+    What is measured while other programs take more than a quarter of a processor from the threads
+    is measured again, for at most as long again.
+
     Args:
-        seconds: About how long to measure, 1 to 600. Kernels that are not installed are compiled
-            first.
+        seconds: About how long to measure, 1 to 600; at least three rounds over all calls. Kernels
+            that are not installed are compiled first.
         progress: Called with the share that is done, 0 to 1.
-        clock: The clock to measure by; `time.process_time` where other programs run.
+        loaded: Whether to measure while other programs run, too; the profile's `how` states it.
+        clock: The clock to measure by.
+
+    Errors: a `LoadedError` if the machine stays busy; the earlier profile stays as it is.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(f"seconds must be a number, got {type(seconds).__name__}.")
     if not 1 <= seconds <= 600:
         raise ValueError(f"seconds must be between 1 and 600, got {seconds}.")
-    given, times = measured(seconds, progress, clock)
+    times, how = _measured(measurements(clock), seconds, progress, loaded=loaded)
+    given = {
+        "name": "measured here",
+        "machine": machine()._asdict(),
+        "how": how,
+        **fitted(times),
+    }
     parsed(given)
     ratios = {
         dtype: {
@@ -106,56 +153,94 @@ def tune(
     return Tuned(str(write(given)), given, ratios)
 
 
-Times = dict[tuple[str, str, str, str], float]
+def _busy(taken: float, processors: int) -> str:
+    return f"other programs kept {taken:.1f} of {processors} processors busy"
 
 
-def measured(
-    seconds: float, progress: Progress | None, clock: Callable[[], float]
-) -> tuple[dict[str, Any], Times]:
-    """Measure rounds over all calls until the time is up, and fit a profile to their medians."""
-    cells = {
-        (dtype, engine, way, shape.name): _call(shape, dtype, engine, way)
+def measurements(clock: Callable[[], float]) -> dict[Key, Callable[[], float]]:
+    """Return what measures each call, in seconds; the engines of a call are next to each other."""
+    made: dict[Key, Callable[[], float]] = {
+        (dtype, engine, way, shape.name): partial(_sample, _call(shape, dtype, engine, way), clock)
         for dtype in DTYPES
         for way in WAYS
         for shape in SHAPES
         for engine in ENGINES
     }
-    start, rounds = time.perf_counter(), 0
-    many = {}
-    for key, call in cells.items():
+    return {**made, _COPY: partial(_copied, clock), _OPERATOR: partial(_operator, clock)}
+
+
+def _measured(
+    calls: Mapping[Key, Callable[[], float]],
+    seconds: float,
+    progress: Progress | None,
+    *,
+    loaded: bool,
+) -> tuple[Times, str]:
+    """Warm up, measure rounds until the time is up, and measure again what others disturbed.
+
+    Returns: the shortest time of each, which other programs spoil least, and how it came about.
+    """
+    start, every = load.reading(), list(calls.items())
+    for call in calls.values():
         call()
-        many[key] = max(1, min(100, int(_SAMPLE / max(_timed(call, 1, clock), 1e-9))))
-    samples: dict[tuple[str, str, str, str], list[float]] = {key: [] for key in cells}
-    copies, operators = [], []
-    begun = time.perf_counter()
+    warm, processors = load.reading().wall - start.wall, start.processors
+    # Processors beyond two for each thread: cores that run no thread have them.
+    limit = _TAKEN + max(processors - 2 * torch.get_num_threads(), 0)
+    times: Times = {}
+    kept: list[Stretch] = []
+    lost: list[Stretch] = []
+    rounds, left = 0, every
     while True:
-        for key, call in cells.items():
-            samples[key].append(_timed(call, many[key], clock))
-        copies.append(_copied(clock))
-        operators.append(_operator(clock))
-        rounds += 1
-        taken = time.perf_counter() - start
+        found, stretch = _stretch(left)
+        if not loaded and stretch.disturbed(limit):
+            lost.append(stretch)
+            if len(lost) > _TRIES and sum(one.wall for one in lost) > seconds:
+                raise LoadedError(mean_taken(lost), processors)
+            continue
+        kept.append(stretch)
+        times |= {key: min(one, times.get(key, one)) for key, one in found.items()}
+        left = left[len(found) :]
+        passed = warm + sum(one.wall for one in kept)
+        done = rounds + 1 - len(left) / len(every)
         if progress is not None:
-            progress(min(taken / seconds, 1.0))
-        if taken + (time.perf_counter() - begun) / rounds > seconds:
+            progress(min(passed / seconds, done / _ROUNDS, 1.0))
+        if not left:
+            rounds, left = rounds + 1, every
+            if rounds >= _ROUNDS and passed + (passed - warm) / rounds > seconds:
+                break
+    if any(stretch.taken is None for stretch in kept):
+        return times, UNCHECKED
+    if not any(stretch.disturbed(limit) for stretch in kept):
+        return times, "glasshead tune"
+    return times, f"glasshead tune --loaded, while {_busy(mean_taken(kept), processors)}"
+
+
+def _stretch(calls: Sequence[tuple[Key, Callable[[], float]]]) -> tuple[Times, Stretch]:
+    """Measure the next calls, until the load is known; the last ones of a round several times."""
+    found: Times = {}
+    before = after = load.reading()
+    for key, call in itertools.cycle(calls):
+        found[key] = min(call(), found.get(key, math.inf))
+        after = load.reading()
+        if after.wall - before.wall >= _STRETCH:
             break
-    times = {key: statistics.median(each) for key, each in samples.items()}
-    speeds = {
-        dtype: {
-            engine: {way: _fitted(times, dtype, engine, way) for way in WAYS} for engine in ENGINES
-        }
-        for dtype in DTYPES
-    }
+    return found, load.between(before, after)
+
+
+def fitted(times: Times) -> dict[str, Any]:
+    """Fit the numbers of a profile to times."""
     own = times["float32", "streaming", "forward", "call"]
-    given = {
-        "name": "measured here",
-        "machine": machine()._asdict(),
-        "how": "glasshead tune",
-        "bandwidth": _rounded(1e-9 * 2 * 4 * _COPIED / statistics.median(copies)),
-        "operator": _rounded(max(1e6 * (statistics.median(operators) - own), 0.0)),
-        "speeds": speeds,
+    return {
+        "bandwidth": _rounded(1e-9 * 2 * 4 * _COPIED / times[_COPY]),
+        "operator": _rounded(max(1e6 * (times[_OPERATOR] - own), 0.0)),
+        "speeds": {
+            dtype: {
+                engine: {way: _fitted(times, dtype, engine, way) for way in WAYS}
+                for engine in ENGINES
+            }
+            for dtype in DTYPES
+        },
     }
-    return given, times
 
 
 def _fitted(times: Times, dtype: str, engine: str, way: str) -> list[float]:
@@ -220,6 +305,15 @@ def _call(shape: Shape, dtype: str, engine: str, way: str) -> Callable[[], objec
             return torch.autograd.grad(attention(*leaves), leaves, arriving)
 
     return both
+
+
+def _sample(call: Callable[[], object], clock: Callable[[], float]) -> float:
+    """Time as many calls as a sample needs."""
+    start, many, passed = clock(), 0, 0.0
+    while many < _MANY and passed < _SAMPLE:
+        call()
+        many, passed = many + 1, clock() - start
+    return passed / many
 
 
 def _timed(call: Callable[[], object], many: int, clock: Callable[[], float]) -> float:
