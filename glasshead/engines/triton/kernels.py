@@ -39,8 +39,6 @@ _QUERIES, _KEYS, _POSITION, _ROWS, _COLUMNS, _ADDRESSES, _PAGES = map(
     tl.constexpr, range(len(REQUEST))
 )
 _REQUEST = tl.constexpr(len(REQUEST))
-# The arguments about paged keys of a launch without them.
-NOT_PAGED = None, None, None, None, 0, 0, 0
 
 
 @triton.jit
@@ -472,3 +470,10 @@ def reduce_weights(
 
 # Triton's interpreter computes on the CPU, where its products of bfloat16 are wrong.
 INTERPRETED = not isinstance(reduce_weights, triton.runtime.JITFunction)
+_names = reduce_weights.arg_names[: reduce_weights.arg_names.index("DIM")]
+_numbers, _paged = _names.index("heads"), _names.index("units")
+_TENSORS = {*_names[:_numbers], *_names[_paged : _names.index("places")]}
+# The arguments of a launch that reads no operand: it replaces those that it reads.
+UNREAD = {name: None if name in _TENSORS else 0 for name in _names}
+# Those about paged keys, in order.
+NOT_PAGED = [UNREAD[name] for name in _names[_paged:]]

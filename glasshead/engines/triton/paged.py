@@ -234,7 +234,7 @@ class _Batch:
     def _launch(
         self, right: Tensor | None, spans: Tensor | None, left: Tensor | None, *, rows: bool
     ) -> None:
-        from glasshead.engines.triton.kernels import INTERPRETED
+        from glasshead.engines.triton.kernels import INTERPRETED, UNREAD
         from glasshead.engines.triton.passes import (
             KERNEL,
             on_device,
@@ -254,8 +254,7 @@ class _Batch:
             None if one is None else one.to(self.device, torch.float32).contiguous()
             for one in (cache.slopes, cache.sinks)
         )
-        arguments = dict.fromkeys(_ABSENT, None) | dict.fromkeys(_ZERO, 0)
-        arguments |= {
+        arguments = UNREAD | {
             "query": self.addresses,
             "key": cache.layers[0],
             "table": slopes,
@@ -356,14 +355,3 @@ class _Batch:
                 )
             )
         return found
-
-
-_ABSENT = "bounds", "offsets", "visible", "bias", "cells"
-_ZERO = (
-    *("first_query", "last_query", "visible_first_query", "visible_first_key"),
-    *("map_rows", "map_columns", "query_batch", "query_row", "key_batch", "bounds_batch"),
-    *("offsets_batch", "visible_batch", "visible_head", "visible_row", "visible_key"),
-    *("bias_batch", "bias_head", "bias_row", "bias_key", "table_batch", "table_head"),
-    *("per_key_batch", "per_key_head", "spans_batch", "spans_head"),
-    *("per_query_batch", "per_query_head"),
-)
