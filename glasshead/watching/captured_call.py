@@ -152,6 +152,48 @@ class CapturedCall:
         return math.prod(self.batch)
 
 
+class Repeatable:
+    """What captures a call, or captures it as one that was told the same."""
+
+    def __call__(self) -> CapturedCall:
+        """Capture the call."""
+        raise NotImplementedError
+
+    def told(self) -> Any:
+        """Return what it was told, without the numbers of its tensors; None if unknown."""
+        raise NotImplementedError
+
+    def again(self, told: Any, first: CapturedCall) -> CapturedCall | None:
+        """Capture the call as another one; None if it was told something else.
+
+        Args:
+            told: What the other one was told.
+            first: The other one as it was captured, without numbers.
+        """
+        raise NotImplementedError
+
+
+class CapturedOnce:
+    """What captures a call, once for all who ask.
+
+    Attributes:
+        repeatable: The same, if the call can be captured as another one; else None.
+    """
+
+    __slots__ = ("_capture", "_captured", "repeatable")
+
+    def __init__(self, capture: Callable[[], CapturedCall]) -> None:
+        self._capture = capture
+        self._captured: CapturedCall | None = None
+        self.repeatable = capture if isinstance(capture, Repeatable) else None
+
+    def __call__(self) -> CapturedCall:
+        """Capture the call, unless that was done."""
+        if self._captured is None:
+            self._captured = self._capture()
+        return self._captured
+
+
 class AttentionCall(NamedTuple):
     """A captured call, and where it is in the run of the model.
 
@@ -316,9 +358,11 @@ class MaskReader:
 
     def _read_small(self, given: Tensor) -> ConvertedMask:
         """Convert a mask of few pairs, whose copy takes no memory worth the name."""
-        for known, read in self._small:
+        for place, (known, read) in enumerate(self._small):
             alike = known.shape == given.shape and known.dtype == given.dtype
             if alike and known.device == given.device and torch.equal(known, given):
+                # That of a window stays the same while those of other layers grow.
+                self._small.insert(0, self._small.pop(place))
                 return read
         own = given.clone()
         read = ConvertedMask(dense(own), None, own) if own.dtype == torch.bool else _read(own)

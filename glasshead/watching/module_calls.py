@@ -67,12 +67,17 @@ class ModuleCall:
         self.module, self.identity, self.compiled = module, object(), given is None
         self._given = given
 
+    @property
+    def given(self) -> tuple[Sequence[Any], dict[str, Any]]:
+        """The arguments by place and by name, as they were given; of compiled code none."""
+        return self._given or ((), {})
+
     @cached_property
     def arguments(self) -> dict[str, Any]:
         """The arguments of `forward` by name, defaults included; of compiled code none."""
         if self._given is None:
             return {}
-        inputs, named = self._given
+        inputs, named = self.given
         names, defaults = _parameters(type(self.module))
         return {**defaults, **dict(zip(names, inputs, strict=False)), **named}
 

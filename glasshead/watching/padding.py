@@ -97,6 +97,11 @@ class PaddingFinder:
             return None
         return real.to(captured.problem.query.device)
 
+    def is_same(self, name: str, other: str) -> bool:
+        """Return whether two attentions have the same padding, if both were told the same."""
+        sides = [(_encodes(one), _decodes(one), self._fits.get(one)) for one in (name, other)]
+        return sides[0] == sides[1]
+
     def check(self, seen: Sequence[str]) -> None:
         """Check whether padding may have been counted as tokens.
 

@@ -17,7 +17,8 @@ Errors leave in two places. An `UnfitError`, for a request that does not fit, su
 range, is raised in the model's run. Any other error ends in `MissedAttention`: the model runs on,
 and the end of the block raises an `UnseenError`.
 
-In compiled code a layer may take the result of placing from the first of its pass: `AlikeLayers`.
+In a step of generation, a layer that was told the same as an earlier one of its pass shares what
+does not depend on its tensors: `AlikeSteps`, and in compiled code `AlikeLayers`.
 docs/concepts/watched_call.md draws the path.
 """
 
@@ -35,10 +36,12 @@ from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import without_autocast
 from glasshead.statistics import Statistic
 from glasshead.watching.alike_layers import AlikeLayers, ObservedStep
+from glasshead.watching.alike_steps import AlikeSteps, ObservedFirst
 from glasshead.watching.captured_call import (
     AttentionCall,
-    CapturedCall,
+    CapturedOnce,
     MaskReader,
+    Repeatable,
     SiteCall,
     output_mismatch,
 )
@@ -51,6 +54,7 @@ from glasshead.watching.missed import MissedAttention
 from glasshead.watching.mixers.observer import MixerObserver
 from glasshead.watching.module_calls import (
     ModuleCall,
+    ModuleRun,
     attention_name,
     calls_in_progress,
     names_of,
@@ -59,7 +63,7 @@ from glasshead.watching.module_calls import (
 from glasshead.watching.observing import Observer
 from glasshead.watching.other_mixers import Unobserved
 from glasshead.watching.padding import PaddingFinder
-from glasshead.watching.placing import Placer
+from glasshead.watching.placing import PlacedCall, Placer
 from glasshead.watching.recorded_call import Call
 from glasshead.watching.recording import Recorder
 from glasshead.watching.sharding import Shard, ShardError, has_ranks, head_shard
@@ -123,7 +127,7 @@ class Watcher:
         settle = self.observer.singles.settle
         self.recorder = Recorder(self.names, statistics, keeper, masks, settle)
         self.watched = self.recorder.watched
-        self._alike = AlikeLayers()
+        self._alike, self._steps = AlikeLayers(), AlikeSteps()
         self.mixers = (
             MixerObserver(
                 self.names,
@@ -139,7 +143,7 @@ class Watcher:
             else None
         )
 
-    def observe(self, module: nn.Module | None, capture: Callable[[], CapturedCall]) -> None:
+    def observe(self, module: nn.Module | None, capture: CapturedOnce) -> None:
         """Observe an attention call, if its layer is selected.
 
         Args:
@@ -156,6 +160,8 @@ class Watcher:
         own = next((call for call in calls if call.module is module), calls[0])
         name = attention_name(self.names, own.module)
         run = self.placer.forward_pass.run(name, calls, own)
+        if self._observe_again(name, capture, calls, run):
+            return
         if self.recorder.images is not None:
             self.recorder.images.note(calls)
         if name not in self._selected:
@@ -177,24 +183,79 @@ class Watcher:
         if shards != captured.shards:
             captured = replace(captured, shards=shards)
         with torch.no_grad(), without_autocast(captured.problem.query.device):
-            self._through_stages(AttentionCall(name, captured, calls, run))
+            self._through_stages(AttentionCall(name, captured, calls, run), capture.repeatable)
 
-    def _through_stages(self, call: AttentionCall) -> None:
-        """Place, observe and record a captured call."""
-        name, captured, calls, _ = call
-        first = name not in self.watched
-        if first and (other := output_mismatch(captured)):
+    def _observe_again(
+        self, name: str, capture: CapturedOnce, calls: Sequence[ModuleCall], run: ModuleRun
+    ) -> bool:
+        """Observe a call by what it shares with one of its pass, if it does.
+
+        Args:
+            name: Name of its attention.
+            capture: Captures the call.
+            calls: The module calls in progress, innermost first.
+            run: The run of its module.
+        """
+        again = capture.repeatable
+        if again is None or name not in self.recorder.masks.settled:
+            return False
+        for first in self._steps.firsts(calls):
+            if not self.observer.padding.is_same(name, first.name):
+                continue
+            captured = first.captured_again(again, calls)
+            if captured is None:
+                continue
+            with torch.no_grad(), without_autocast(captured.problem.query.device):
+                placed = self.placer.place(AttentionCall(name, captured, calls, run))
+                if first.has_place_of(placed):
+                    self._record_again(first, placed)
+                else:
+                    self._from_its_place(placed, None)
+            return True
+        return False
+
+    def _record_again(self, first: ObservedFirst, placed: PlacedCall) -> None:
+        """Record a call with the place and the rule of one of its pass."""
+        name, _, _, run = placed.call
+        info, values = first.info, dict[str, Any]()
+        own = {"run": run.repeat, "interleaved": run.interleaved, "beside": run.beside}
+        if any(getattr(info, field) != value for field, value in own.items()):
+            info = info._replace(**own)
+        row = first.rule.row(placed.whole.query, placed.whole.key)
+        self.observer.singles.add_row(row, info.real, values)
+        self.record(name, self.recorder.made(first.shape, values, info))
+
+    def _through_stages(self, call: AttentionCall, again: Repeatable | None) -> None:
+        """Place, observe and record a captured call.
+
+        Args:
+            call: The call.
+            again: What captures it as another one; None: it cannot be.
+        """
+        name, captured = call.name, call.captured
+        if name not in self.watched and (other := output_mismatch(captured)):
             raise UnseenError(
                 f"watch cannot reproduce the output of {name!r} from its queries, keys and mask; "
                 f"the module gave {other}. Exclude it with layers=."
             )
-        placed = self.placer.place(call)
-        observed = self.observer.observe(placed, first=first)
+        self._from_its_place(self.placer.place(call), again)
+
+    def _from_its_place(self, placed: PlacedCall, again: Repeatable | None) -> None:
+        """Observe and record a placed call.
+
+        Args:
+            placed: The call.
+            again: As of `_through_stages`.
+        """
+        name, captured, calls, _ = placed.call
+        observed = self.observer.observe(placed, first=name not in self.watched)
         info = self.recorder.info(placed, observed)
         make = self.recorder.call(placed, observed, info)
         rule = observed.rule
         if rule is not None and self.choice.keep is None and not self.recorder.masks.compares:
             self._alike.learn(ObservedStep(captured, rule, info, observed.shape), calls)
+            if again is not None and not has_ranks():
+                self._steps.learn(again, placed, rule, info, observed.shape)
         self.record(name, make)
 
     def observe_alike(self, site: SiteCall, masks: MaskReader) -> bool:
@@ -210,7 +271,7 @@ class Watcher:
             captured = self._alike.captured_again(site, masks, calls)
             if captured is None:
                 return False
-            self.observe(None, lambda: captured)
+            self.observe(None, CapturedOnce(lambda: captured))
             return True
         with torch.no_grad(), without_autocast(site.query.device):
             row = first.row(site, masks)

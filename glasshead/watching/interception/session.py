@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from glasshead.watching.captured_call import CapturedCall, MaskReader, SiteCall
+from glasshead.watching.captured_call import CapturedCall, CapturedOnce, MaskReader, SiteCall
 from glasshead.watching.errors import MEANT, TRACED, unreadable
 from glasshead.watching.interception.circumstances import (
     OpenBlocks,
@@ -316,13 +316,7 @@ class Session:
     def _observe(
         self, module: nn.Module | None, capture: Callable[[], CapturedCall], *, at_once: bool
     ) -> None:
-        calls: list[CapturedCall] = []
-
-        def once() -> CapturedCall:
-            if not calls:
-                calls.append(capture())
-            return calls[0]
-
+        once = CapturedOnce(capture)
         with self.undisturbed():
             for watcher in self.watchers:
                 try:

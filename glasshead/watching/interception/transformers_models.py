@@ -3,7 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -15,10 +15,12 @@ from glasshead.engines.reducing import of_rows
 from glasshead.recipe.masks import Mask, causal, combined, from_huggingface, window
 from glasshead.recipe.tile import Tile
 from glasshead.recipe.validation import cast_inputs
+from glasshead.watching.alike_steps import is_traced, trace
 from glasshead.watching.captured_call import (
     CapturedCall,
     MaskReader,
     OutputGradient,
+    Repeatable,
     first_keys,
     position_among,
     problem_from_inputs,
@@ -103,15 +105,13 @@ def _run(
     crosses = crosses_by_variables(module, variables, given["key"].shape[-2], _cache_kind())
     fed = _fed(module, variables)
     compressed = _compressed(variables, given["key"])
-    known = {"fed": fed, "crosses": crosses, "compressed": compressed, "masks": session.masks}
-    before = partial(_capture, name, given, None, (), **known)
-    change = session.change(module, given["query"].shape[-3], before)
+    known = name, given, fed, crosses, compressed, session.masks
+    change = session.change(module, given["query"].shape[-3], _InterfaceCall(*known))
     if change is not None:
         return _run_changed(session, function, name, given, change)
     with session.suspended() as logsumexps:
         output = function(module, *inputs, **named)
-    capture = partial(_capture, name, given, output[0], logsumexps, **known)
-    session.observe(module, capture, output[0])
+    session.observe(module, _InterfaceCall(*known, output[0], logsumexps), output[0])
     return output
 
 
@@ -233,65 +233,165 @@ def _positional(function: _Function) -> tuple[str, ...]:
     return tuple(one.name for one in parameters if one.kind in kinds)
 
 
-def _capture(
-    name: str,
-    given: dict[str, Any],
-    output: Tensor | None,
-    logsumexps: Sequence[Tensor],
-    *,
-    fed: int | None,
-    crosses: bool | None,
-    compressed: int,
-    masks: MaskReader,
-) -> CapturedCall:
-    """Capture a call of an attention function; all of them take the same arguments."""
-    module = given["module"]
-    query, key, value = cast_inputs(given["query"], given["key"], given["value"])
-    queries, keys = query.shape[-2], key.shape[-2]
-    is_causal, own = given.get("is_causal"), holds(attribute(module, "is_causal", True))
-    is_causal = own if is_causal is None else bool(is_causal)
-    crossing = bool(crosses)
-    # GPT-2 of transformers 4 says of a call that it is not causal where a mask makes it so.
-    if crosses is None and not (is_causal or own) and queries != keys:
-        crossing = crosses_by_arguments(queries, keys)
-    position = None if crossing or fed is None or fed < queries else fed - queries
-    of_text = keys - compressed
-    sees = _sees(name, given, masks, of_text, is_causal=is_causal, position=position)
-    biases = [sees.bias, given.get("position_bias")]
-    bias = sum(bias[..., :keys] for bias in biases if bias is not None)
-    problem = problem_from_inputs(
-        query,
-        key,
-        value,
-        scale=given.get("scaling"),
-        offset=sees.offset,
-        mask=sees.mask,
-        bias=bias if isinstance(bias, Tensor) else None,
-        softcap=given.get("softcap"),
-        sinks=_sinks(name, given),
-    )
-    if not crossing:
-        problem = first_keys(problem, sees.offset + queries)
-    captured = partial(
-        CapturedCall,
-        problem,
-        position=position,
-        sliding=bool(given.get("sliding_window")) or holds(attribute(module, "sliding_window")),
-        crossing=crossing,
-        compressed=compressed,
-        logsumexp=of_rows(logsumexps, problem),
-    )
-    if output is None:
-        return captured()
-    heads, drops = query.shape[-3], _drops(name, given)
-    made = _heads_apart(output.detach(), heads)
-    return captured(
-        output=None if sees.inexact or drops else made,
-        context=lambda: made,
-        gradient=OutputGradient(
-            output, lambda gradient: _heads_apart(gradient, heads), lambda: problem.value, drops
-        ),
-    )
+# These differ between layers that are told the same.
+_OWN = {"module", "query", "key", "value", "attention_mask"}
+
+
+class _Told(NamedTuple):
+    """What a call was told, without the numbers of its tensors.
+
+    Attributes:
+        kind: Equal for calls of one kind.
+        mask: Its mask as it was read; None: it had none.
+        others: The traces of its other arguments by name.
+    """
+
+    kind: tuple[Any, ...]
+    mask: object
+    others: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _InterfaceCall(Repeatable):
+    """A call of an attention function; all of them take the same arguments.
+
+    Attributes:
+        name: Name of the function.
+        given: Its arguments by name.
+        fed: Number of tokens in its cache; None without a cache.
+        crosses: Whether its keys belong to another text; None: that is to be found.
+        compressed: How many of its keys stand for several tokens each.
+        masks: The conversions of mask tensors.
+        output: Its output; None before it has run.
+        logsumexps: Those of the kernels that it ran.
+    """
+
+    name: str
+    given: dict[str, Any]
+    fed: int | None
+    crosses: bool | None
+    compressed: int
+    masks: MaskReader
+    output: Tensor | None = None
+    logsumexps: Sequence[Tensor] = ()
+
+    def __call__(self) -> CapturedCall:
+        """Capture the call."""
+        name, given, fed, output = self.name, self.given, self.fed, self.output
+        module = given["module"]
+        query, key, value = cast_inputs(given["query"], given["key"], given["value"])
+        queries, keys = query.shape[-2], key.shape[-2]
+        is_causal, own = given.get("is_causal"), holds(attribute(module, "is_causal", True))
+        is_causal = own if is_causal is None else bool(is_causal)
+        crossing = bool(self.crosses)
+        # GPT-2 of transformers 4 says of a call that it is not causal where a mask makes it so.
+        if self.crosses is None and not (is_causal or own) and queries != keys:
+            crossing = crosses_by_arguments(queries, keys)
+        position = None if crossing or fed is None or fed < queries else fed - queries
+        of_text = keys - self.compressed
+        sees = _sees(name, given, self.masks, of_text, is_causal=is_causal, position=position)
+        biases = [sees.bias, given.get("position_bias")]
+        bias = sum(bias[..., :keys] for bias in biases if bias is not None)
+        problem = problem_from_inputs(
+            query,
+            key,
+            value,
+            scale=given.get("scaling"),
+            offset=sees.offset,
+            mask=sees.mask,
+            bias=bias if isinstance(bias, Tensor) else None,
+            softcap=given.get("softcap"),
+            sinks=_sinks(name, given),
+        )
+        if not crossing:
+            problem = first_keys(problem, sees.offset + queries)
+        captured = partial(
+            CapturedCall,
+            problem,
+            position=position,
+            sliding=bool(given.get("sliding_window")) or holds(attribute(module, "sliding_window")),
+            crossing=crossing,
+            compressed=self.compressed,
+            logsumexp=of_rows(self.logsumexps, problem),
+        )
+        if output is None:
+            return captured()
+        heads, drops = query.shape[-3], _drops(name, given)
+        made = _heads_apart(output.detach(), heads)
+        return captured(
+            output=None if sees.inexact or drops else made,
+            context=lambda: made,
+            gradient=OutputGradient(
+                output, lambda gradient: _heads_apart(gradient, heads), lambda: problem.value, drops
+            ),
+        )
+
+    def told(self) -> _Told | None:
+        """Return what the call was told, without the numbers of its tensors; None if unknown."""
+        mask = self._mask()
+        if mask is not self._mask():
+            return None
+        others = {name: trace(one) for name, one in self.given.items() if name not in _OWN}
+        return _Told(self._kind(), mask, others)
+
+    def again(self, told: _Told, first: CapturedCall) -> CapturedCall | None:
+        """Capture the call as another one; None if it was told something else.
+
+        Args:
+            told: What the other one was told.
+            first: The other one as it was captured, without numbers.
+        """
+        given, known = self.given, told.others
+        query, key, value = (given[name].detach() for name in ("query", "key", "value"))
+        problem = first.problem
+        both = (query, problem.query), (key, problem.key), (value, problem.value)
+        if (
+            self._kind() != told.kind
+            or len(given) != len(known) + len(_OWN & given.keys())
+            or not all(
+                name in _OWN or (name in known and is_traced(known[name], one))
+                for name, one in given.items()
+            )
+            # Neither was an axis added or expanded, nor a dtype cast.
+            or any(x.shape[:-2] != y.shape[:-2] or x.dtype != y.dtype for x, y in both)
+            or self._mask() is not told.mask
+        ):
+            return None
+        count = problem.key.shape[-2]
+        if count < key.shape[-2]:
+            key, value = (x[..., :count, :] for x in (key, value))
+        return CapturedCall(
+            replace(problem, query=query, key=key, value=value),
+            position=first.position,
+            sliding=first.sliding,
+            compressed=first.compressed,
+        )
+
+    def _kind(self) -> tuple[Any, ...]:
+        """Return what calls share that are captured alike, of numbers, shapes and types."""
+        module = self.given["module"]
+        tensors = [self.given[name] for name in ("query", "key", "value")]
+        return (
+            self.name,
+            type(module),
+            self.fed,
+            self.crosses,
+            self.compressed,
+            holds(attribute(module, "is_causal", True)),
+            holds(attribute(module, "sliding_window")),
+            [(one.shape, one.dtype, one.device) for one in tensors],
+            # Each layer has sinks of its own.
+            None if _sinks(self.name, self.given) is None else object(),
+        )
+
+    def _mask(self) -> object:
+        """Return the mask as it was read; another object each time if that is not known again."""
+        tensor, keys = self.given.get("attention_mask"), self.given["key"].shape[-2]
+        if tensor is None:
+            return None
+        if not isinstance(tensor, Tensor) or "flash" in self.name:
+            return object()
+        return self.masks.read(_of_keys(tensor, keys))
 
 
 class _Sees(NamedTuple):
@@ -351,10 +451,14 @@ def _sees(
             tile = Tile(range(queries), range(keys), last, device=query.device)
             known = position_among(queries, keys, mask.visible(tile) if last else None)
         return _Sees(mask, None, known)
-    read = masks.read(tensor[..., :keys] if tensor.shape[-1] > keys else tensor)
+    read = masks.read(_of_keys(tensor, keys))
     if known is None:
         known = read.position(queries, keys)
     return _Sees(read.mask, read.bias, known)
+
+
+def _of_keys(mask: Tensor, keys: int) -> Tensor:
+    return mask[..., :keys] if mask.shape[-1] > keys else mask
 
 
 def _sinks(name: str, given: dict[str, Any]) -> Tensor | None:

@@ -1,0 +1,206 @@
+"""Layers of a step of generation, in code that is not compiled, that were told the same.
+
+What such a step costs is the Python around each of its small attentions. The first of a forward
+pass is observed as a whole. One that differs in its queries, keys and values alone takes from it
+the mask, the padding and the rule of its row; its text is found by its own keys. What both were
+told is compared in each step. `alike_layers.py` does this for compiled code, which tells nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+from weakref import ReferenceType, ref
+
+import torch
+from torch import Tensor, nn
+
+from glasshead.watching.captured_call import CapturedCall, Repeatable
+from glasshead.watching.module_calls import TEXT, ModuleCall
+from glasshead.watching.placing import PlacedCall
+from glasshead.watching.recorded_call import CallInfo
+from glasshead.watching.single_query import RowRule
+
+# Kinds of calls of a pass, such as those of full layers and of layers with a window.
+_MOST = 4
+# What is compared by value; everything else has to be the same object.
+_PLAIN = {type(None), bool, int, float, str}
+# The vectors that a layer reads are its own.
+_VECTORS = "hidden_states"
+
+
+class ObservedFirst(NamedTuple):
+    """A call of one query that was observed as a whole.
+
+    Attributes:
+        name: Name of its attention.
+        told: What was told to its function, and to the modules around it.
+        placed: The call in its text, without numbers.
+        rule: What makes the row of its query.
+        info: What is known of it beside its statistics.
+        shape: Of its statistics, the axes before those of their own.
+    """
+
+    name: str
+    told: tuple[Any, list["_ToldModule"]]
+    placed: PlacedCall
+    rule: RowRule
+    info: CallInfo
+    shape: tuple[int, ...]
+
+    def captured_again(
+        self, capture: Repeatable, calls: Sequence[ModuleCall]
+    ) -> CapturedCall | None:
+        """Capture a call as this one; None if it, or a module around it, was told otherwise."""
+        told, around = self.told
+        if len(around) != len(calls):
+            return None
+        for known, call in zip(around, calls, strict=True):
+            if known.identity is call.identity:
+                break
+            if not known.fits(call):
+                return None
+        return capture.again(told, self.placed.call.captured)
+
+    def has_place_of(self, placed: PlacedCall) -> bool:
+        """Return whether another call has the same place in its text."""
+        return placed.place.places is None and placed.place == self.placed.place
+
+
+class AlikeSteps:
+    """The first calls of each kind of the current forward pass."""
+
+    def __init__(self) -> None:
+        self._pass: object = None
+        self._firsts: list[ObservedFirst] = []
+
+    def learn(
+        self,
+        capture: Repeatable,
+        placed: PlacedCall,
+        rule: RowRule,
+        info: CallInfo,
+        shape: tuple[int, ...],
+    ) -> None:
+        """Learn a call that was observed as a whole.
+
+        Args:
+            capture: What captured it.
+            placed: The call in its text.
+            rule: What makes the row of its query.
+            info: What is known of it beside its statistics.
+            shape: Of its statistics, the axes before those of their own.
+        """
+        (name, captured, calls, _), place = placed.call, placed.place
+        own = (
+            captured.problem.biases
+            or captured.crossing
+            or captured.shards
+            or captured.one_pass is not None
+            or place.places is not None
+            or info.images is not None
+            or placed.merged
+        )
+        if calls[-1].identity is not self._pass:
+            self._pass, self._firsts = calls[-1].identity, []
+        if own or len(self._firsts) == _MOST or (told := capture.told()) is None:
+            return
+        problem = _without_numbers(captured)
+        call = placed.call._replace(captured=problem, calls=())
+        empty = PlacedCall(call, place, problem.problem, problem.problem, False)
+        around = [_ToldModule.of(one) for one in calls]
+        self._firsts.append(ObservedFirst(name, (told, around), empty, rule, info, shape))
+
+    def firsts(self, calls: Sequence[ModuleCall]) -> Sequence[ObservedFirst]:
+        """Return the first calls of the pass that a call is in."""
+        return self._firsts if calls[-1].identity is self._pass else ()
+
+
+class _ToldModule(NamedTuple):
+    """A module call by its own vectors' shape, and the traces of its other arguments."""
+
+    identity: object
+    kind: type[nn.Module]
+    vectors: tuple[Any, ...]
+    inputs: tuple[Any, ...]
+    named: dict[str, Any]
+
+    @classmethod
+    def of(cls, call: ModuleCall) -> "_ToldModule":
+        vectors, inputs, named = _split(call)
+        traces = {name: trace(value) for name, value in named.items()}
+        return cls(call.identity, type(call.module), vectors, trace(inputs), traces)
+
+    def fits(self, call: ModuleCall) -> bool:
+        """Return whether a call of such a module was told the same, but for its vectors."""
+        if type(call.module) is not self.kind or call.compiled:
+            return False
+        vectors, inputs, named = _split(call)
+        return (
+            vectors == self.vectors
+            and is_traced(self.inputs, inputs)
+            and named.keys() == self.named.keys()
+            and all(is_traced(self.named[name], value) for name, value in named.items())
+        )
+
+
+def _split(call: ModuleCall) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
+    """Return what its vectors are alike by, and its other arguments, by place and by name."""
+    inputs, named = call.given
+    if _VECTORS in named:
+        named = {**named}
+        vectors = named.pop(_VECTORS)
+    elif inputs:
+        vectors, inputs = inputs[0], inputs[1:]
+    else:
+        return (), (), named
+    # A mask of tokens has fewer axes.
+    if not isinstance(vectors, Tensor) or not vectors.is_floating_point() or vectors.ndim < TEXT:
+        return (), (trace(vectors), *inputs), named
+    return (vectors.shape, vectors.dtype), tuple(inputs), named
+
+
+_UNKNOWN = object()
+
+
+def trace(value: Any) -> Any:
+    """Return what tells a value from others, without keeping an object alive.
+
+    >>> ones = torch.ones(2)
+    >>> is_traced(trace((ones, 3)), (ones, 3)), is_traced(trace(ones), torch.ones(2))
+    (True, False)
+    """
+    if type(value) in _PLAIN:
+        return value
+    if type(value) is tuple:
+        return tuple(map(trace, value))
+    try:
+        return ref(value)
+    except TypeError:
+        return _UNKNOWN
+
+
+def is_traced(known: Any, value: Any) -> bool:
+    """Return whether a value is that of a trace."""
+    if type(known) is ReferenceType:
+        # A reference to what is gone returns None.
+        return value is not None and known() is value
+    if type(known) is tuple:
+        same = type(value) is tuple and len(value) == len(known)
+        return same and all(map(is_traced, known, value))
+    return type(known) is type(value) and known is not _UNKNOWN and known == value
+
+
+def _without_numbers(captured: CapturedCall) -> CapturedCall:
+    """Return a captured call whose tensors take no memory."""
+    problem = captured.problem
+
+    def shell(x: Tensor) -> Tensor:
+        return torch.empty((), dtype=x.dtype, device=x.device).expand(x.shape)
+
+    query, key, value = map(shell, (problem.query, problem.key, problem.value))
+    return CapturedCall(
+        replace(problem, query=query, key=key, value=value),
+        position=captured.position,
+        sliding=captured.sliding,
+        compressed=captured.compressed,
+    )
