@@ -58,6 +58,7 @@ export class Arcs {
     // Where the tokens stand, until they are laid out again.
     /** @type {Place[] | null} */
     this.measured = null;
+    this.width = 0;
     const laidOut = () => {
       this.measured = null;
       this.draw();
@@ -134,6 +135,7 @@ export class Arcs {
   measure() {
     const { clientWidth, clientHeight } = this.element;
     if (!clientWidth) return null;
+    this.width = clientWidth;
     this.over.setAttribute("width", String(clientWidth));
     this.over.setAttribute("height", String(clientHeight));
     let line = -1;
@@ -166,10 +168,9 @@ export class Arcs {
 
   /** The arcs as attributes of SVG paths, the faintest first. */
   paths() {
-    const { heads, words, query } = this;
+    const { heads, words, query, width } = this;
     const places = this.places();
     const { length } = words;
-    const width = this.element.clientWidth;
     const faint = length <= ALL_OF ? heads.flatMap((head) => this.telling(head, places)) : [];
     const own = heads.flatMap((head, number) => {
       const shift = (number - (heads.length - 1) / 2) * 3;
@@ -201,7 +202,7 @@ export class Arcs {
       const row = head.values.subarray(query * length, (query + 1) * length);
       const key = row.indexOf(Math.max(...row));
       if (query === this.query || key === query || row[key] < TELLING) return [];
-      const d = arc(places[query], places[key], 0, true, this.element.clientWidth);
+      const d = arc(places[query], places[key], 0, true, this.width);
       return [{ ...this.path(head, d, row[key], query, key, "other"), "stroke-opacity": 0.16 }];
     });
   }

@@ -46,11 +46,19 @@ export function ramp() {
 }
 
 /**
+ * What the page has said: by names, its paper and its language.
+ * @type {Record<string, string>}
+ */
+const known = {};
+
+/**
  * A color by its name in CSS: paper, sunk, ink, quiet, rule, accent, alarm; "" of another name.
  * @param {string} name
  */
 export function paperColor(name) {
-  return getComputedStyle(document.body).getPropertyValue(`--${name}`).trim();
+  // To ask the page while it changes has all of it styled, in places laid out, for each color.
+  const asked = `${name} ${darkPaper.matches} ${document.documentElement.lang}`;
+  return (known[asked] ||= getComputedStyle(document.body).getPropertyValue(`--${name}`).trim());
 }
 
 /**

@@ -93,13 +93,14 @@ export class HeadArcs {
     cancelAnimationFrame(this.waiting);
     this.waiting = requestAnimationFrame(() => {
       const { frame, arcs } = this;
+      // Where all of the text is seen, nothing is measured; what is, is before anything changes.
+      const place = frame.matches(".long") && arcs.places()?.[arcs.selection.query];
+      if (place) {
+        const { scrollTop, clientHeight } = frame;
+        const isSeen = place.top >= scrollTop && place.bottom <= scrollTop + clientHeight;
+        if (!isSeen) frame.scrollTop = place.top - clientHeight / 2;
+      }
       arcs.turn();
-      // Where all of the text is seen, nothing is measured.
-      const place = frame.matches(".long") && arcs.places()?.[arcs.query];
-      if (!place) return;
-      const { scrollTop, clientHeight } = frame;
-      const isSeen = place.top >= scrollTop && place.bottom <= scrollTop + clientHeight;
-      if (!isSeen) frame.scrollTop = place.top - clientHeight / 2;
     });
   }
 }

@@ -19,6 +19,7 @@ import { grouped, range, ticks, within } from "../numbers.js";
 /**
  * Where the parts of a map are, in pixels of the page.
  * @typedef {object} Layout
+ * @property {number} large  Pixels of the screen's letters by one of these
  * @property {number} given  Width of the frame
  * @property {number} letters  Letters of a token in a margin
  * @property {number} left
@@ -117,9 +118,9 @@ export class HeadMap {
     this.look = look;
     this.layout = this.measured();
     const { left, top, side, cell, width, height } = this.layout;
-    put(this.canvas, left, top, side, side);
+    this.put(this.canvas, left, top, side, side);
     this.canvas.dataset.cell = String(cell);
-    const large = letterScale();
+    const { large } = this.layout;
     this.element.style.height = `${height * large}px`;
     const size = { width: width * large, height: height * large };
     const frame = { ...size, viewBox: `0 0 ${width} ${height}` };
@@ -167,6 +168,7 @@ export class HeadMap {
     const pixels = pooled ? Math.floor(room * fine) : whole * count;
     const side = pixels / fine;
     return {
+      large,
       given,
       letters,
       left,
@@ -301,14 +303,31 @@ export class HeadMap {
     // A small cell has a larger frame.
     const wide = Math.max(cell, 5);
     const inner = (cell - wide) / 2;
-    put(cross.across, left, y, width - left, cell);
-    put(cross.down, x, top, cell, height - top - 14);
-    put(cross.cell, x + inner, y + inner, wide, wide);
-    put(cross.query, 0, y + cell / 2 - 9, left - 2, 18);
-    put(cross.key, x + cell / 2 - 9, 0, 18, top - 2);
+    this.put(cross.across, left, y, width - left, cell);
+    this.put(cross.down, x, top, cell, height - top - 14);
+    this.put(cross.cell, x + inner, y + inner, wide, wide);
+    this.put(cross.query, 0, y + cell / 2 - 9, left - 2, 18);
+    this.put(cross.key, x + cell / 2 - 9, 0, 18, top - 2);
     cross.query.textContent = this.cut(this.words[query]);
     cross.key.textContent = this.cut(this.words[key]);
     cross.cell.classList.toggle("held", this.held);
+  }
+
+  /**
+   * Place a part: where it stands changes without another layout.
+   * @param {HTMLElement} part
+   * @param {number} left
+   * @param {number} top
+   * @param {number} width
+   * @param {number} height
+   */
+  put({ style }, left, top, width, height) {
+    const [across, down, wide, high] = [left, top, width, height].map((pixels) => {
+      return `${pixels * this.layout.large}px`;
+    });
+    style.translate = `${across} ${down}`;
+    style.width = wide;
+    style.height = high;
   }
 
   /**
@@ -327,17 +346,4 @@ export class HeadMap {
 /** @param {string} name */
 function crossPart(name) {
   return element(`span.${name}`, { "aria-hidden": "true" });
-}
-
-/**
- * @param {HTMLElement} part
- * @param {number} left
- * @param {number} top
- * @param {number} width
- * @param {number} height
- */
-function put(part, left, top, width, height) {
-  for (const [side, pixels] of Object.entries({ left, top, width, height })) {
-    part.style.setProperty(side, `${pixels * letterScale()}px`);
-  }
 }

@@ -99,6 +99,13 @@ class Drawing {
     this.level = scale({ top: Math.max(...scene.norms) });
     const { queries } = view.info;
     this.stream = this.top(queries - BELOW);
+    this.heads = scene.counts.flatMap((count, layer) => range(count).map((head) => [layer, head]));
+    const [layer, head] = this.heads[scene.head];
+    const left = view.left(this.cornerOf(layer, head).x + INSET.x);
+    const side = SIDE * this.unit;
+    const isMatched = side >= MATCHED * scene.words.length;
+    // The columns of the map that the tokens stand above, where it is seen.
+    this.columns = isMatched && left >= 0 && left + side <= view.width ? { left, side } : null;
   }
 
   /** @param {number} y */
@@ -108,14 +115,10 @@ class Drawing {
 
   /** @param {number} at */
   tokenX(at) {
-    const { view, scene, unit } = this;
-    const { length } = scene.words;
-    const [layer, head] = this.heads()[scene.head];
-    const left = view.left(this.cornerOf(layer, head).x + INSET.x);
-    const side = SIDE * unit;
-    const isSeen = left >= 0 && left + side <= view.width;
-    if (isSeen && side >= MATCHED * length) return left + ((at + 0.5) / length) * side;
-    return 18 + ((at + 0.3) / scene.words.length) * (view.width - 44);
+    const { view, columns } = this;
+    const { length } = this.scene.words;
+    if (columns) return columns.left + ((at + 0.5) / length) * columns.side;
+    return 18 + ((at + 0.3) / length) * (view.width - 44);
   }
 
   /**
@@ -129,10 +132,6 @@ class Drawing {
   /** @param {number} layer */
   collector(layer) {
     return this.view.left(this.cornerOf(layer, 0).x + 1.55);
-  }
-
-  heads() {
-    return this.scene.counts.flatMap((count, layer) => range(count).map((head) => [layer, head]));
   }
 
   drawStream() {
@@ -200,7 +199,7 @@ class Drawing {
     const { scene, marks } = this;
     const { words, reads, head: selected, norms, key } = scene;
     const most = Math.max(...norms) || 1;
-    this.heads().forEach(([layer, head], at) => {
+    this.heads.forEach(([layer, head], at) => {
       if (at === selected) return;
       const row = reads.subarray(at * words.length, (at + 1) * words.length);
       const largest = Math.max(...row);
@@ -209,7 +208,7 @@ class Drawing {
       const d = this.line(row.indexOf(largest), layer, head);
       marks.push({ d, stroke: "quiet", width: 1, opacity });
     });
-    const [layer, head] = this.heads()[selected];
+    const [layer, head] = this.heads[selected];
     const row = reads.subarray(selected * words.length, (selected + 1) * words.length);
     row.forEach((value, at) => {
       if (!(value >= LEAST)) return;
@@ -239,7 +238,7 @@ class Drawing {
   drawHeads() {
     const { marks, view, scene, unit, level } = this;
     const colors = ramp();
-    this.heads().forEach(([layer, head], at) => {
+    this.heads.forEach(([layer, head], at) => {
       const corner = this.cornerOf(layer, head);
       const [x, y] = [view.left(corner.x), this.top(corner.y)];
       if (x + unit < 0 || y + unit < 0 || x > view.width || y > view.height + ROW) return;
