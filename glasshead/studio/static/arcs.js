@@ -58,7 +58,6 @@ export class Arcs {
     // Where the tokens stand, until they are laid out again.
     /** @type {Place[] | null} */
     this.measured = null;
-    this.width = 0;
     const laidOut = () => {
       this.measured = null;
       this.draw();
