@@ -93,3 +93,15 @@ def word_translator(tmp_path_factory) -> Path:
 
     folder = tmp_path_factory.mktemp("translator") / "run"
     return translated(folder, "tokenizer=words", "num_decoder_layers=2").path
+
+
+@pytest.fixture(scope="session")
+def kernels_of_the_processor_at_hand() -> None:
+    """Load the kernels before a test pretends another processor, for which they would be wrong."""
+    from glasshead.engines.streaming import paged, passes
+    from glasshead.engines.streaming.kernels.processor import columns_of
+
+    assert paged
+    assert passes
+    for itemsize in (2, 4, 8):
+        columns_of(itemsize)

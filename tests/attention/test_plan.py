@@ -12,6 +12,8 @@ from glasshead.engines.streaming import machine_code, matrix_tiles
 from glasshead.engines.streaming.kernels import processor
 from glasshead.statistics.reductions import Reduction
 
+pytestmark = pytest.mark.usefixtures("kernels_of_the_processor_at_hand")
+
 FEW = "below 2^20 scores, blocks and threads cost more than they save"
 FIRST = "it is the first that can compute the call, of fused, streaming and reference"
 NOT_KNOWN = "streaming is not known to be faster: "

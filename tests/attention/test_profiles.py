@@ -12,6 +12,8 @@ from glasshead.attention import profiles, tuning
 from glasshead.engines.streaming import machine_code, matrix_tiles
 from glasshead.engines.streaming.kernels import processor
 
+pytestmark = pytest.mark.usefixtures("kernels_of_the_processor_at_hand")
+
 SHIPPED = ("avx2", "cascade-lake", "default", "intel-amx", "zen3", "zen4", "zen5")
 
 

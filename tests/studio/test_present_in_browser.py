@@ -105,6 +105,8 @@ def test_a_pointer_finds_its_place_where_all_is_larger(looking, urls):
     for _ in range(2):
         page.keyboard.press("ArrowRight")
     canvas = page.locator(".map canvas")
+    # Waits until it stands still.
+    canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
     count = page.locator(".tokens span").count()
     side = box["width"] / count

@@ -57,8 +57,13 @@ const known = {};
  */
 export function paperColor(name) {
   // To ask the page while it changes has all of it styled, in places laid out, for each color.
-  const asked = `${name} ${darkPaper.matches} ${document.documentElement.lang}`;
-  return (known[asked] ||= getComputedStyle(document.body).getPropertyValue(`--${name}`).trim());
+  const asked = name + darkPaper.matches + document.documentElement.lang;
+  return (known[asked] ??= getComputedStyle(document.body).getPropertyValue(`--${name}`).trim());
+}
+
+/** A color by its name in CSS, or else the name, for what does not know CSS. @param {string} name */
+export function inkOf(name) {
+  return paperColor(name) || name;
 }
 
 /**

@@ -1,5 +1,5 @@
 // Marks of charts and maps, as nodes of SVG.
-import { paperColor } from "./colors.js";
+import { inkOf, paperColor } from "./colors.js";
 import { element, setAttributes } from "./dom.js";
 
 /**
@@ -61,11 +61,6 @@ export function textWidth(text, size = 12) {
   return pen.measureText(text).width;
 }
 
-/** @param {string} name */
-function colorOf(name) {
-  return paperColor(name) || name;
-}
-
 /**
  * A mark as a node of an SVG element.
  * @param {Mark} mark
@@ -73,7 +68,7 @@ function colorOf(name) {
 export function markNode(mark) {
   if (mark.text !== undefined) return textMark(mark);
   if (mark.d !== undefined) return pathMark(mark);
-  if (!mark.image) return svgNode("rect", { ...mark, fill: colorOf(mark.fill) });
+  if (!mark.image) return svgNode("rect", { ...mark, fill: inkOf(mark.fill) });
   const { image, smooth, ...place } = mark;
   const rendering = smooth ? null : "pixelated";
   const look = { "image-rendering": rendering, preserveAspectRatio: "none" };
@@ -86,7 +81,7 @@ function textMark({ text, size = 13, fill = "ink", anchor = "start", rotate, wei
     "font-size": size,
     "text-anchor": anchor,
     "font-weight": weight,
-    fill: colorOf(fill),
+    fill: inkOf(fill),
     transform: rotate && `rotate(${rotate} ${rest.x} ${rest.y})`,
   };
   return textNode("text", { ...rest, ...look }, text);
@@ -94,7 +89,7 @@ function textMark({ text, size = 13, fill = "ink", anchor = "start", rotate, wei
 
 /** @param {Mark} mark */
 function pathMark({ fill = "none", stroke = "accent", width = 1, dash, ...rest }) {
-  const look = { fill: colorOf(fill), stroke: colorOf(stroke), "stroke-width": width };
+  const look = { fill: inkOf(fill), stroke: inkOf(stroke), "stroke-width": width };
   return svgNode("path", { ...rest, ...look, "stroke-dasharray": dash });
 }
 

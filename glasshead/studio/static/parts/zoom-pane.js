@@ -1,6 +1,6 @@
 // A canvas that shows a part of a map: a pointer drags it, a wheel zooms it, and a press that does not
 // drag is a click. It is drawn with the next frame of the screen.
-import { paperColor } from "../colors.js";
+import { inkOf } from "../colors.js";
 import { letterScale } from "../dom.js";
 import { within } from "../numbers.js";
 
@@ -37,8 +37,6 @@ export class ZoomPane {
     this.size = { width: 0, height: 0 };
     /** @type {Point} */
     this.at = { left: 0, top: 0 };
-    /** @type {Record<string, string>} */
-    this.inks = {};
     /** @type {number | null} */
     this.drawing = null;
     /** @type {(Point & {from: Point, pointer: number, still: boolean}) | null} */
@@ -121,11 +119,6 @@ export class ZoomPane {
     this.changed();
   }
 
-  /** The page's color of a name, which a canvas does not know. @param {string} name */
-  ink(name) {
-    return (this.inks[name] ??= paperColor(name) || name);
-  }
-
   /** @param {Mark} mark */
   drawMark(mark) {
     const { pen } = this;
@@ -133,15 +126,15 @@ export class ZoomPane {
     if (mark.text !== undefined) this.drawText(mark);
     else if (mark.image) pen.drawImage(mark.image, x, y, Number(width), height);
     else if (d === undefined) {
-      pen.fillStyle = this.ink(color);
+      pen.fillStyle = inkOf(color);
       pen.fillRect(x, y, Number(width), height);
     } else {
       const path = new Path2D(d);
       pen.globalAlpha = Number(opacity ?? 1);
-      pen.strokeStyle = this.ink(mark.stroke);
+      pen.strokeStyle = inkOf(mark.stroke);
       pen.lineWidth = Number(width ?? 1);
       if (color) {
-        pen.fillStyle = this.ink(color);
+        pen.fillStyle = inkOf(color);
         pen.fill(path);
       }
       pen.stroke(path);
@@ -155,8 +148,8 @@ export class ZoomPane {
     pen.save();
     pen.translate(x, y);
     pen.rotate((rotate * Math.PI) / 180);
-    pen.fillStyle = this.ink(color);
-    pen.font = `${weight} ${size}px ${this.ink("plain")}`;
+    pen.fillStyle = inkOf(color);
+    pen.font = `${weight} ${size}px ${inkOf("plain")}`;
     pen.textAlign = anchor === "middle" ? "center" : anchor === "end" ? "right" : "left";
     pen.fillText(String(text), 0, 0);
     pen.restore();

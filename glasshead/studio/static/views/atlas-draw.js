@@ -1,4 +1,5 @@
 // Drawing an atlas: on its canvas, and as the picture that is saved.
+import { inkOf } from "../colors.js";
 import { element } from "../dom.js";
 import { FINE } from "../marks.js";
 import { grouped, ticks, weight } from "../numbers.js";
@@ -31,7 +32,7 @@ const COLUMNS_APART = 72;
  */
 export function drawAtlas(map) {
   const { canvas, pen } = map;
-  pen.fillStyle = map.ink("paper");
+  pen.fillStyle = inkOf("paper");
   pen.fillRect(0, 0, canvas.width, canvas.height);
   const isWhole = drawCells(pen, map);
   for (const mark of axisMarks(map)) map.drawMark(mark);
@@ -53,7 +54,7 @@ function drawCells(pen, map) {
   const { zoom } = view;
   clip(pen, view.left(0), view.top(0), info.keys * zoom, info.queries * zoom);
   // What is hidden is darker than what is beyond the map.
-  pen.fillStyle = map.ink("sunk");
+  pen.fillStyle = inkOf("sunk");
   pen.fillRect(0, 0, view.width, view.height);
   const isWhole = view
     .tiles(SIDE)
@@ -124,7 +125,7 @@ function drawLines(pen, map, size) {
   const { block, width, height } = view;
   const { rows, columns } = view.seen(block);
   pen.globalAlpha = Math.min(1, (size - LINED) / 12);
-  pen.fillStyle = map.ink("paper");
+  pen.fillStyle = inkOf("paper");
   for (let at = columns[0]; at <= columns[1]; at += 1) {
     pen.fillRect(Math.round(view.left(at * block)), 0, 1, height);
   }
@@ -143,7 +144,7 @@ function drawNumbers(pen, map, size) {
   const { view, tiles, scale, info } = map;
   const { level, block } = view;
   const { rows, columns } = view.seen(block);
-  pen.font = `11px ${map.ink("plain")}`;
+  pen.font = `11px ${inkOf("plain")}`;
   pen.textAlign = "center";
   pen.textBaseline = "middle";
   for (let row = rows[0]; row < rows[1]; row += 1) {
@@ -152,7 +153,7 @@ function drawNumbers(pen, map, size) {
       if (!value) continue;
       const key = column * block;
       const keys = Math.min(block, info.keys - key);
-      pen.fillStyle = map.ink(scale.place(value / keys) < DARK ? "ink" : "paper");
+      pen.fillStyle = inkOf(scale.place(value / keys) < DARK ? "ink" : "paper");
       const y = view.top(row * block) + size / 2;
       pen.fillText(weight(value), view.left(key + keys / 2), y, size - 4);
     }
@@ -168,7 +169,7 @@ function drawCross(pen, map) {
   const { queries, keys } = map.seen();
   const [left, right] = keys.map((at) => Math.round(view.left(at)));
   const [top, bottom] = queries.map((at) => Math.round(view.top(at)));
-  pen.fillStyle = map.ink("ink");
+  pen.fillStyle = inkOf("ink");
   pen.globalAlpha = 0.6;
   for (const at of crossLines(top, bottom)) pen.fillRect(0, at, view.width, 1);
   for (const at of crossLines(left, right)) pen.fillRect(at, 0, 1, view.height);
@@ -182,7 +183,7 @@ function drawCross(pen, map) {
   ];
   // A dark line on a light one is seen on every color.
   for (const [color, width] of lines) {
-    pen.strokeStyle = map.ink(color);
+    pen.strokeStyle = inkOf(color);
     pen.lineWidth = width;
     pen.strokeRect(
       left - around + 0.5,

@@ -1,5 +1,6 @@
 // The canvas of the whole model: moved by pointer, wheel and keys; a button stands on the head that
 // is selected, so that the keyboard and screen readers reach each.
+import { inkOf } from "../colors.js";
 import { zoomButtons } from "../controls.js";
 import { element, letterScale, moveOf } from "../dom.js";
 import { finer } from "../marks.js";
@@ -66,7 +67,6 @@ export class ModelCanvas extends ZoomPane {
     const isNew = this.scene?.counts.join() !== scene.counts.join();
     this.scene = scene;
     this.node.ariaLabel = name;
-    this.inks = {};
     if (isNew) this.resize();
     this.renewed();
   }
@@ -131,7 +131,7 @@ export class ModelCanvas extends ZoomPane {
   paint() {
     const { pen, view, scene } = this;
     if (!scene) return;
-    pen.fillStyle = this.ink("paper");
+    pen.fillStyle = inkOf("paper");
     pen.fillRect(0, 0, view.width, view.height + ROW);
     pen.imageSmoothingEnabled = false;
     for (const mark of marksOf(scene, view)) this.drawMark(mark);

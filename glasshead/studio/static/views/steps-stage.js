@@ -1,6 +1,6 @@
 // The stage of the walk: a query that slides over the keys, products that rise to scores, a softmax
 // that pours them into one vessel, and values that mix. Each frame is drawn from its numbers alone.
-import { paperColor } from "../colors.js";
+import { inkOf } from "../colors.js";
 import { element } from "../dom.js";
 import { paintsFiner } from "../marks.js";
 import { sum, term, within } from "../numbers.js";
@@ -117,12 +117,6 @@ export class Stage {
     this.element.height = Math.round(layout.height * scale);
     this.element.style.setProperty("height", `${layout.height * this.zoom}px`);
     pen.setTransform(scale, 0, 0, scale, 0, 0);
-    this.colors = Object.fromEntries(
-      ["paper", "sunk", "ink", "quiet", "rule", "accent", "tint"].map((name) => [
-        name,
-        paperColor(name),
-      ]),
-    );
     this.drawTitles();
     this.lanes.forEach((lane, at) => this.drawLane(lane, at));
     this.drawFoot();
@@ -171,12 +165,7 @@ export class Stage {
    * @param {number} [look.weight]
    * @param {number} [look.room]  Pixels, within which a longer text is shortened
    */
-  write(
-    text,
-    x,
-    y,
-    { align = "left", fill = this.colors.ink, size = 12, weight = 400, room } = {},
-  ) {
+  write(text, x, y, { align = "left", fill = inkOf("ink"), size = 12, weight = 400, room } = {}) {
     const { pen } = this;
     pen.font = `${weight} ${size}px ${this.letters}`;
     pen.textAlign = align;
@@ -186,7 +175,7 @@ export class Stage {
   }
 
   drawTitles() {
-    const { t, pen, colors, begins, time, layout } = this;
+    const { t, pen, begins, time, layout } = this;
     const { keys, scores, weights, values } = layout.columns;
     const stages = ["scaled", "capped", "biased", "masked"].filter((name) => begins[name] <= time);
     const score = t(
@@ -202,7 +191,7 @@ export class Stage {
     ];
     pen.font = `600 12px ${this.letters}`;
     for (const { title, ...place } of placeTitles(pen, titles, layout.width)) {
-      this.write(title, place.x, 12, { ...place, fill: colors.quiet, weight: 600 });
+      this.write(title, place.x, 12, { ...place, fill: inkOf("quiet"), weight: 600 });
     }
   }
 
@@ -211,12 +200,12 @@ export class Stage {
    * @param {number} at
    */
   drawLane(lane, at) {
-    const { pen, layout, colors, frame } = this;
+    const { pen, layout, frame } = this;
     const { key } = lane;
     const y = this.yOf(at);
     const isCurrent = frame.rest ? !key : frame.key === at;
     if (isCurrent) {
-      pen.fillStyle = colors.sunk;
+      pen.fillStyle = inkOf("sunk");
       pen.beginPath();
       pen.roundRect(0, y + 1, layout.width, layout.lane - 2, 6);
       pen.fill();
@@ -240,7 +229,7 @@ export class Stage {
   drawWord({ key, word }, y, isCurrent) {
     const { isNarrow, columns } = this.layout;
     const { x, width } = columns.words;
-    const { ink, quiet } = this.colors;
+    const [ink, quiet] = ["ink", "quiet"].map(inkOf);
     const name = key || !isNarrow ? word : `+${this.row.rest.count}`;
     this.write(name, x + width, y + this.layout.lane / 2, {
       align: "right",
@@ -354,7 +343,7 @@ export class Stage {
     if (isHidden && this.phase("masked")) {
       const { x, width } = columns.scores;
       const box = { x, y: y + inset, width: width - layout.number, height };
-      hatch(pen, box, this.colors.quiet, this.phase("masked"));
+      hatch(pen, box, inkOf("quiet"), this.phase("masked"));
     }
     if (grown < 0.6) return;
     const { scores } = columns;
@@ -392,7 +381,7 @@ export class Stage {
    * @param {number} height
    */
   rule(x, y, height) {
-    this.pen.fillStyle = this.colors.quiet;
+    this.pen.fillStyle = inkOf("quiet");
     this.pen.fillRect(Math.round(x) - 0.5, y, 1, height);
   }
 
@@ -445,7 +434,7 @@ export class Stage {
 
   /** The query: above the keys, or on its way over them. */
   drawQuery() {
-    const { pen, layout, colors, lanes, row } = this;
+    const { pen, layout, lanes, row } = this;
     const { keys, words } = layout.columns;
     const slides = lanes.reduce((y, lane, at) => {
       const { scoreAt } = lane;
@@ -457,20 +446,20 @@ export class Stage {
     const height = between(VECTOR, layout.lane * 0.42, away);
     this.write(`q(${row.word})`, words.x + words.width, HOME + VECTOR / 2, {
       align: "right",
-      fill: colors.accent,
+      fill: inkOf("accent"),
       weight: 650,
       size: 13,
       room: words.width,
     });
     if (away) {
       pen.setLineDash([3, 3]);
-      this.outline(keys.x + 0.5, HOME + 0.5, keys.width - 1, VECTOR - 1, colors.rule);
+      this.outline(keys.x + 0.5, HOME + 0.5, keys.width - 1, VECTOR - 1, inkOf("rule"));
       pen.setLineDash([]);
     }
-    pen.fillStyle = colors.paper;
+    pen.fillStyle = inkOf("paper");
     pen.fillRect(keys.x - 3, y - 2, keys.width + 5, height + 4);
     this.drawVector(row.q, keys, y, height, this.size);
-    this.outline(keys.x - 2, y - 2, keys.width + 3, height + 4, colors.accent, 2);
+    this.outline(keys.x - 2, y - 2, keys.width + 3, height + 4, inkOf("accent"), 2);
   }
 
   /** Pixels of a weight of 1 in the vessel; sigmoids may have more to pour than one. */
@@ -498,7 +487,7 @@ export class Stage {
 
   /** The vessel that the weights are poured into, and the context that the values are mixed in. */
   drawFoot() {
-    const { pen, layout, colors, lanes } = this;
+    const { pen, layout, lanes } = this;
     const { weights, values } = layout.columns;
     const y = layout.bottom;
     const poured = this.phase("weights");
@@ -512,11 +501,11 @@ export class Stage {
         x += weight * room;
       }
     }
-    const edge = poured ? colors.quiet : colors.rule;
+    const edge = poured ? inkOf("quiet") : inkOf("rule");
     this.outline(weights.x - 1.5, y - 1.5, weights.width - layout.number + 3, VECTOR + 3, edge);
     if (poured === 1) {
       this.write(`Σ p = ${term(Number(this.sum.toFixed(3)))}`, weights.x, y + VECTOR + 15, {
-        fill: colors.quiet,
+        fill: inkOf("quiet"),
         size: 11,
       });
     }
@@ -528,10 +517,10 @@ export class Stage {
    * @param {number} y
    */
   drawContext(column, y) {
-    const { layout, colors, lanes, row } = this;
-    this.outline(column.x - 1.5, y - 1.5, column.width + 2, VECTOR + 3, colors.rule);
+    const { layout, lanes, row } = this;
+    this.outline(column.x - 1.5, y - 1.5, column.width + 2, VECTOR + 3, inkOf("rule"));
     this.write(`c(${row.word})`, column.x, y + VECTOR + 15, {
-      fill: colors.accent,
+      fill: inkOf("accent"),
       weight: 650,
       room: layout.width - column.x,
     });
@@ -544,7 +533,7 @@ export class Stage {
     this.drawVector(isWhole ? row.context : mixed, column, y, VECTOR, this.valueSize);
     const thick = 2 * this.phase("context");
     if (thick) {
-      this.outline(column.x - 2, y - 2, column.width + 3, VECTOR + 4, colors.accent, thick);
+      this.outline(column.x - 2, y - 2, column.width + 3, VECTOR + 4, inkOf("accent"), thick);
     }
   }
 
