@@ -1,9 +1,9 @@
-"""Layers of a step of generation, in code that is not compiled, that were told the same.
+"""Layers of a step of generation, in code that is not compiled, that got equal arguments.
 
 What such a step costs is the Python around each of its small attentions. The first of a forward
 pass is observed as a whole. One that differs in its queries, keys and values alone takes from it
-the mask, the padding and the rule of its row; its text is found by its own keys. What both were
-told is compared in each step. `alike_layers.py` does this for compiled code, which tells nothing.
+the mask, the padding and the rule of its row; its text is found by its own keys. The arguments of
+both are compared in each step. `alike_layers.py` does this for compiled code.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from weakref import ReferenceType, ref
 import torch
 from torch import Tensor, nn
 
-from glasshead.watching.captured_call import CapturedCall, Repeatable
+from glasshead.watching.captured_call import CapturedCall, ComparableCall
 from glasshead.watching.module_calls import TEXT, ModuleCall
 from glasshead.watching.placing import PlacedCall
 from glasshead.watching.recorded_call import CallInfo
@@ -33,7 +33,7 @@ class ObservedFirst(NamedTuple):
 
     Attributes:
         name: Name of its attention.
-        told: What was told to its function, and to the modules around it.
+        fingerprints: Of the arguments of its function, and of those of the modules around it.
         placed: The call in its text, without numbers.
         rule: What makes the row of its query.
         info: What is known of it beside its statistics.
@@ -41,17 +41,17 @@ class ObservedFirst(NamedTuple):
     """
 
     name: str
-    told: tuple[Any, list["_ToldModule"]]
+    fingerprints: tuple[Any, list["_ModuleFingerprint"]]
     placed: PlacedCall
     rule: RowRule
     info: CallInfo
     shape: tuple[int, ...]
 
     def captured_again(
-        self, capture: Repeatable, calls: Sequence[ModuleCall]
+        self, capture: ComparableCall, calls: Sequence[ModuleCall]
     ) -> CapturedCall | None:
-        """Capture a call as this one; None if it, or a module around it, was told otherwise."""
-        told, around = self.told
+        """Capture a call as this one; None if its arguments, or those around it, differ."""
+        own, around = self.fingerprints
         if len(around) != len(calls):
             return None
         for known, call in zip(around, calls, strict=True):
@@ -59,7 +59,7 @@ class ObservedFirst(NamedTuple):
                 break
             if not known.fits(call):
                 return None
-        return capture.again(told, self.placed.call.captured)
+        return capture.captured_like(own, self.placed.call.captured)
 
     def has_place_of(self, placed: PlacedCall) -> bool:
         """Return whether another call has the same place in its text."""
@@ -75,7 +75,7 @@ class AlikeSteps:
 
     def learn(
         self,
-        capture: Repeatable,
+        capture: ComparableCall,
         placed: PlacedCall,
         rule: RowRule,
         info: CallInfo,
@@ -102,21 +102,21 @@ class AlikeSteps:
         )
         if calls[-1].identity is not self._pass:
             self._pass, self._firsts = calls[-1].identity, []
-        if own or len(self._firsts) == _MOST or (told := capture.told()) is None:
+        if own or len(self._firsts) == _MOST or (fingerprint := capture.fingerprint()) is None:
             return
         problem = _without_numbers(captured)
         call = placed.call._replace(captured=problem, calls=())
         empty = PlacedCall(call, place, problem.problem, problem.problem, False)
-        around = [_ToldModule.of(one) for one in calls]
-        self._firsts.append(ObservedFirst(name, (told, around), empty, rule, info, shape))
+        around = [_ModuleFingerprint.of(one) for one in calls]
+        self._firsts.append(ObservedFirst(name, (fingerprint, around), empty, rule, info, shape))
 
     def firsts(self, calls: Sequence[ModuleCall]) -> Sequence[ObservedFirst]:
         """Return the first calls of the pass that a call is in."""
         return self._firsts if calls[-1].identity is self._pass else ()
 
 
-class _ToldModule(NamedTuple):
-    """A module call by its own vectors' shape, and the traces of its other arguments."""
+class _ModuleFingerprint(NamedTuple):
+    """The shape of the vectors of a module call, and the fingerprints of its other arguments."""
 
     identity: object
     kind: type[nn.Module]
@@ -125,21 +125,21 @@ class _ToldModule(NamedTuple):
     named: dict[str, Any]
 
     @classmethod
-    def of(cls, call: ModuleCall) -> "_ToldModule":
+    def of(cls, call: ModuleCall) -> "_ModuleFingerprint":
         vectors, inputs, named = _split(call)
-        traces = {name: trace(value) for name, value in named.items()}
-        return cls(call.identity, type(call.module), vectors, trace(inputs), traces)
+        known = {name: fingerprint_of(value) for name, value in named.items()}
+        return cls(call.identity, type(call.module), vectors, fingerprint_of(inputs), known)
 
     def fits(self, call: ModuleCall) -> bool:
-        """Return whether a call of such a module was told the same, but for its vectors."""
+        """Return whether a call of such a module got equal arguments, except for its vectors."""
         if type(call.module) is not self.kind or call.compiled:
             return False
         vectors, inputs, named = _split(call)
         return (
             vectors == self.vectors
-            and is_traced(self.inputs, inputs)
+            and matches(self.inputs, inputs)
             and named.keys() == self.named.keys()
-            and all(is_traced(self.named[name], value) for name, value in named.items())
+            and all(matches(self.named[name], value) for name, value in named.items())
         )
 
 
@@ -155,38 +155,38 @@ def _split(call: ModuleCall) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str
         return (), (), named
     # A mask of tokens has fewer axes.
     if not isinstance(vectors, Tensor) or not vectors.is_floating_point() or vectors.ndim < TEXT:
-        return (), (trace(vectors), *inputs), named
+        return (), (fingerprint_of(vectors), *inputs), named
     return (vectors.shape, vectors.dtype), tuple(inputs), named
 
 
 _UNKNOWN = object()
 
 
-def trace(value: Any) -> Any:
+def fingerprint_of(value: Any) -> Any:
     """Return what tells a value from others, without keeping an object alive.
 
     >>> ones = torch.ones(2)
-    >>> is_traced(trace((ones, 3)), (ones, 3)), is_traced(trace(ones), torch.ones(2))
+    >>> matches(fingerprint_of((ones, 3)), (ones, 3)), matches(fingerprint_of(ones), torch.ones(2))
     (True, False)
     """
     if type(value) in _PLAIN:
         return value
     if type(value) is tuple:
-        return tuple(map(trace, value))
+        return tuple(map(fingerprint_of, value))
     try:
         return ref(value)
     except TypeError:
         return _UNKNOWN
 
 
-def is_traced(known: Any, value: Any) -> bool:
-    """Return whether a value is that of a trace."""
+def matches(known: Any, value: Any) -> bool:
+    """Return whether a value has a fingerprint."""
     if type(known) is ReferenceType:
         # A reference to what is gone returns None.
         return value is not None and known() is value
     if type(known) is tuple:
         same = type(value) is tuple and len(value) == len(known)
-        return same and all(map(is_traced, known, value))
+        return same and all(map(matches, known, value))
     return type(known) is type(value) and known is not _UNKNOWN and known == value
 
 

@@ -152,22 +152,22 @@ class CapturedCall:
         return math.prod(self.batch)
 
 
-class Repeatable:
-    """What captures a call, or captures it as one that was told the same."""
+class ComparableCall:
+    """What captures a call, or copies the capture of a call with equal arguments."""
 
     def __call__(self) -> CapturedCall:
         """Capture the call."""
         raise NotImplementedError
 
-    def told(self) -> Any:
-        """Return what it was told, without the numbers of its tensors; None if unknown."""
+    def fingerprint(self) -> Any:
+        """Return a fingerprint of its arguments, without its tensors; None if there is none."""
         raise NotImplementedError
 
-    def again(self, told: Any, first: CapturedCall) -> CapturedCall | None:
-        """Capture the call as another one; None if it was told something else.
+    def captured_like(self, fingerprint: Any, first: CapturedCall) -> CapturedCall | None:
+        """Capture the call as another one; None if their arguments differ.
 
         Args:
-            told: What the other one was told.
+            fingerprint: Of the other one.
             first: The other one as it was captured, without numbers.
         """
         raise NotImplementedError
@@ -177,15 +177,15 @@ class CapturedOnce:
     """What captures a call, once for all who ask.
 
     Attributes:
-        repeatable: The same, if the call can be captured as another one; else None.
+        comparable: The same, if the call can be compared with others; else None.
     """
 
-    __slots__ = ("_capture", "_captured", "repeatable")
+    __slots__ = ("_capture", "_captured", "comparable")
 
     def __init__(self, capture: Callable[[], CapturedCall]) -> None:
         self._capture = capture
         self._captured: CapturedCall | None = None
-        self.repeatable = capture if isinstance(capture, Repeatable) else None
+        self.comparable = capture if isinstance(capture, ComparableCall) else None
 
     def __call__(self) -> CapturedCall:
         """Capture the call, unless that was done."""

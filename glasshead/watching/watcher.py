@@ -17,8 +17,8 @@ Errors leave in two places. An `UnfitError`, for a request that does not fit, su
 range, is raised in the model's run. Any other error ends in `MissedAttention`: the model runs on,
 and the end of the block raises an `UnseenError`.
 
-In a step of generation, a layer that was told the same as an earlier one of its pass shares what
-does not depend on its tensors: `AlikeSteps`, and in compiled code `AlikeLayers`.
+In a step of generation, a layer with the arguments of an earlier one of its pass shares what does
+not depend on its tensors: `AlikeSteps`, and in compiled code `AlikeLayers`.
 docs/concepts/watched_call.md draws the path.
 """
 
@@ -40,8 +40,8 @@ from glasshead.watching.alike_steps import AlikeSteps, ObservedFirst
 from glasshead.watching.captured_call import (
     AttentionCall,
     CapturedOnce,
+    ComparableCall,
     MaskReader,
-    Repeatable,
     SiteCall,
     output_mismatch,
 )
@@ -183,7 +183,7 @@ class Watcher:
         if shards != captured.shards:
             captured = replace(captured, shards=shards)
         with torch.no_grad(), without_autocast(captured.problem.query.device):
-            self._through_stages(AttentionCall(name, captured, calls, run), capture.repeatable)
+            self._through_stages(AttentionCall(name, captured, calls, run), capture.comparable)
 
     def _observe_again(
         self, name: str, capture: CapturedOnce, calls: Sequence[ModuleCall], run: ModuleRun
@@ -196,13 +196,13 @@ class Watcher:
             calls: The module calls in progress, innermost first.
             run: The run of its module.
         """
-        again = capture.repeatable
-        if again is None or name not in self.recorder.masks.settled:
+        comparable = capture.comparable
+        if comparable is None or name not in self.recorder.masks.settled:
             return False
         for first in self._steps.firsts(calls):
             if not self.observer.padding.is_same(name, first.name):
                 continue
-            captured = first.captured_again(again, calls)
+            captured = first.captured_again(comparable, calls)
             if captured is None:
                 continue
             with torch.no_grad(), without_autocast(captured.problem.query.device):
@@ -225,12 +225,12 @@ class Watcher:
         self.observer.singles.add_row(row, info.real, values)
         self.record(name, self.recorder.made(first.shape, values, info))
 
-    def _through_stages(self, call: AttentionCall, again: Repeatable | None) -> None:
+    def _through_stages(self, call: AttentionCall, comparable: ComparableCall | None) -> None:
         """Place, observe and record a captured call.
 
         Args:
             call: The call.
-            again: What captures it as another one; None: it cannot be.
+            comparable: What captured it, if that can be compared; else None.
         """
         name, captured = call.name, call.captured
         if name not in self.watched and (other := output_mismatch(captured)):
@@ -238,14 +238,14 @@ class Watcher:
                 f"watch cannot reproduce the output of {name!r} from its queries, keys and mask; "
                 f"the module gave {other}. Exclude it with layers=."
             )
-        self._from_its_place(self.placer.place(call), again)
+        self._from_its_place(self.placer.place(call), comparable)
 
-    def _from_its_place(self, placed: PlacedCall, again: Repeatable | None) -> None:
+    def _from_its_place(self, placed: PlacedCall, comparable: ComparableCall | None) -> None:
         """Observe and record a placed call.
 
         Args:
             placed: The call.
-            again: As of `_through_stages`.
+            comparable: As of `_through_stages`.
         """
         name, captured, calls, _ = placed.call
         observed = self.observer.observe(placed, first=name not in self.watched)
@@ -254,8 +254,8 @@ class Watcher:
         rule = observed.rule
         if rule is not None and self.choice.keep is None and not self.recorder.masks.compares:
             self._alike.learn(ObservedStep(captured, rule, info, observed.shape), calls)
-            if again is not None and not has_ranks():
-                self._steps.learn(again, placed, rule, info, observed.shape)
+            if comparable is not None and not has_ranks():
+                self._steps.learn(comparable, placed, rule, info, observed.shape)
         self.record(name, make)
 
     def observe_alike(self, site: SiteCall, masks: MaskReader) -> bool:

@@ -1,4 +1,4 @@
-"""Layers of a step that were told the same are observed as each would be by itself."""
+"""Layers of a step with equal arguments are observed as each would be by itself."""
 
 import gc
 import weakref
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.watching.alike_steps import AlikeSteps, _ToldModule, is_traced, trace
+from glasshead.watching.alike_steps import AlikeSteps, _ModuleFingerprint, fingerprint_of, matches
 from glasshead.watching.module_calls import ModuleCall
 from glasshead.watching.recorded_call import CallInfo
 from glasshead.watching.watcher import Watcher
@@ -167,22 +167,22 @@ def other_scale(model, _):
     model.model.layers[1].self_attn.scaling = 3.0
 
 
-def told(model, change):
-    """Change what an attention is told, which its call does not show."""
+def given_more(model, change):
+    """Change the arguments of an attention, which its call does not show."""
     model.model.layers[1].self_attn.register_forward_pre_hook(
         lambda module, given, named: (given, {**named, **change}), with_kwargs=True
     )
 
 
-def told_more(model, _):
-    told(model, {"note": object()})
+def given_a_note(model, _):
+    given_more(model, {"note": object()})
 
 
-def told_a_bias(model, _):
-    told(model, {"attention_mask": torch.linspace(-1, 1, TOLD).view(1, 1, 1, TOLD)})
+def given_a_bias(model, _):
+    given_more(model, {"attention_mask": torch.linspace(-1, 1, TOLD).view(1, 1, 1, TOLD)})
 
 
-@pytest.mark.parametrize("change", [other_keys, other_scale, told_more, told_a_bias])
+@pytest.mark.parametrize("change", [other_keys, other_scale, given_a_note, given_a_bias])
 def test_a_layer_that_differs_is_observed_by_itself(change, shared, alone):
     found = steps(llama(), change)
     assert shared.count("model.layers.1.self_attn") == TOLD - 3 - 1
@@ -232,7 +232,7 @@ def test_vectors_alone_may_differ_between_modules():
 
     def fits(ours, theirs, **named):
         first = ModuleCall(linear, ((ours,), named))
-        return _ToldModule.of(first).fits(ModuleCall(other, ((theirs,), named)))
+        return _ModuleFingerprint.of(first).fits(ModuleCall(other, ((theirs,), named)))
 
     vectors = torch.ones(2, 1, 5)
     assert fits(vectors, vectors + 1, note="as it was")
@@ -255,15 +255,15 @@ def test_a_call_whose_mask_is_not_known_again_is_not_kept(shared, monkeypatch):
     assert not shared
 
 
-def test_a_trace_tells_other_values():
+def test_a_fingerprint_tells_values_apart():
     ones = torch.ones(3)
     for value in (None, True, 3, 0.5, "text", ones, (ones, (2, None))):
-        assert is_traced(trace(value), value)
+        assert matches(fingerprint_of(value), value)
     for known, value in ((1, True), (1, 1.0), (ones, torch.ones(3)), ((ones, 2), (ones, 3))):
-        assert not is_traced(trace(known), value)
+        assert not matches(fingerprint_of(known), value)
     # A list may be changed, so that it tells nothing.
     several = [ones]
-    assert not is_traced(trace(several), several)
-    assert not is_traced(trace((several,)), (several,))
-    gone = trace(torch.ones(5))
-    assert not is_traced(gone, None)
+    assert not matches(fingerprint_of(several), several)
+    assert not matches(fingerprint_of((several,)), (several,))
+    gone = fingerprint_of(torch.ones(5))
+    assert not matches(gone, None)

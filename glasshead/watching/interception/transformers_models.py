@@ -15,12 +15,12 @@ from glasshead.engines.reducing import of_rows
 from glasshead.recipe.masks import Mask, causal, combined, from_huggingface, window
 from glasshead.recipe.tile import Tile
 from glasshead.recipe.validation import cast_inputs
-from glasshead.watching.alike_steps import is_traced, trace
+from glasshead.watching.alike_steps import fingerprint_of, matches
 from glasshead.watching.captured_call import (
     CapturedCall,
+    ComparableCall,
     MaskReader,
     OutputGradient,
-    Repeatable,
     first_keys,
     position_among,
     problem_from_inputs,
@@ -233,17 +233,17 @@ def _positional(function: _Function) -> tuple[str, ...]:
     return tuple(one.name for one in parameters if one.kind in kinds)
 
 
-# These differ between layers that are told the same.
+# These differ between layers with equal arguments.
 _OWN = {"module", "query", "key", "value", "attention_mask"}
 
 
-class _Told(NamedTuple):
-    """What a call was told, without the numbers of its tensors.
+class _Fingerprint(NamedTuple):
+    """The arguments of a call, without its tensors.
 
     Attributes:
         kind: Equal for calls of one kind.
         mask: Its mask as it was read; None: it had none.
-        others: The traces of its other arguments by name.
+        others: The fingerprints of its other arguments by name.
     """
 
     kind: tuple[Any, ...]
@@ -252,7 +252,7 @@ class _Told(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _InterfaceCall(Repeatable):
+class _InterfaceCall(ComparableCall):
     """A call of an attention function; all of them take the same arguments.
 
     Attributes:
@@ -326,35 +326,35 @@ class _InterfaceCall(Repeatable):
             ),
         )
 
-    def told(self) -> _Told | None:
-        """Return what the call was told, without the numbers of its tensors; None if unknown."""
+    def fingerprint(self) -> _Fingerprint | None:
+        """Return a fingerprint of its arguments, without its tensors; None if there is none."""
         mask = self._mask()
         if mask is not self._mask():
             return None
-        others = {name: trace(one) for name, one in self.given.items() if name not in _OWN}
-        return _Told(self._kind(), mask, others)
+        others = {name: fingerprint_of(one) for name, one in self.given.items() if name not in _OWN}
+        return _Fingerprint(self._kind(), mask, others)
 
-    def again(self, told: _Told, first: CapturedCall) -> CapturedCall | None:
-        """Capture the call as another one; None if it was told something else.
+    def captured_like(self, fingerprint: _Fingerprint, first: CapturedCall) -> CapturedCall | None:
+        """Capture the call as another one; None if their arguments differ.
 
         Args:
-            told: What the other one was told.
+            fingerprint: Of the other one.
             first: The other one as it was captured, without numbers.
         """
-        given, known = self.given, told.others
+        given, known = self.given, fingerprint.others
         query, key, value = (given[name].detach() for name in ("query", "key", "value"))
         problem = first.problem
         both = (query, problem.query), (key, problem.key), (value, problem.value)
         if (
-            self._kind() != told.kind
+            self._kind() != fingerprint.kind
             or len(given) != len(known) + len(_OWN & given.keys())
             or not all(
-                name in _OWN or (name in known and is_traced(known[name], one))
+                name in _OWN or (name in known and matches(known[name], one))
                 for name, one in given.items()
             )
             # Neither was an axis added or expanded, nor a dtype cast.
             or any(x.shape[:-2] != y.shape[:-2] or x.dtype != y.dtype for x, y in both)
-            or self._mask() is not told.mask
+            or self._mask() is not fingerprint.mask
         ):
             return None
         count = problem.key.shape[-2]
