@@ -18,6 +18,7 @@ from glasshead.watching.captured_call import CapturedCall, ComparableCall
 from glasshead.watching.module_calls import TEXT, ModuleCall
 from glasshead.watching.placing import PlacedCall
 from glasshead.watching.recorded_call import CallInfo
+from glasshead.watching.sequences import CallPosition
 from glasshead.watching.single_query import RowRule
 
 # Kinds of calls of a pass, such as those of full layers and of layers with a window.
@@ -34,7 +35,8 @@ class ObservedFirst(NamedTuple):
     Attributes:
         name: Name of its attention.
         fingerprints: Of the arguments of its function, and of those of the modules around it.
-        placed: The call in its text, without numbers.
+        captured: The call, without numbers.
+        place: Its place in its text.
         rule: What makes the row of its query.
         info: What is known of it beside its statistics.
         shape: Of its statistics, the axes before those of their own.
@@ -42,7 +44,8 @@ class ObservedFirst(NamedTuple):
 
     name: str
     fingerprints: tuple[Any, list["_ModuleFingerprint"]]
-    placed: PlacedCall
+    captured: CapturedCall
+    place: CallPosition
     rule: RowRule
     info: CallInfo
     shape: tuple[int, ...]
@@ -59,11 +62,11 @@ class ObservedFirst(NamedTuple):
                 break
             if not known.fits(call):
                 return None
-        return capture.captured_like(own, self.placed.call.captured)
+        return capture.captured_like(own, self.captured)
 
     def has_place_of(self, placed: PlacedCall) -> bool:
         """Return whether another call has the same place in its text."""
-        return placed.place.places is None and placed.place == self.placed.place
+        return placed.place.places is None and placed.place == self.place
 
 
 class AlikeSteps:
@@ -91,7 +94,7 @@ class AlikeSteps:
             shape: Of its statistics, the axes before those of their own.
         """
         (name, captured, calls, _), place = placed.call, placed.place
-        own = (
+        differs = (
             captured.problem.biases
             or captured.crossing
             or captured.shards
@@ -102,13 +105,11 @@ class AlikeSteps:
         )
         if calls[-1].identity is not self._pass:
             self._pass, self._firsts = calls[-1].identity, []
-        if own or len(self._firsts) == _MOST or (fingerprint := capture.fingerprint()) is None:
+        if differs or len(self._firsts) == _MOST or (fingerprint := capture.fingerprint()) is None:
             return
-        problem = _without_numbers(captured)
-        call = placed.call._replace(captured=problem, calls=())
-        empty = PlacedCall(call, place, problem.problem, problem.problem, False)
-        around = [_ModuleFingerprint.of(one) for one in calls]
-        self._firsts.append(ObservedFirst(name, (fingerprint, around), empty, rule, info, shape))
+        own = fingerprint, [_ModuleFingerprint.of(one) for one in calls]
+        empty = _without_numbers(captured)
+        self._firsts.append(ObservedFirst(name, own, empty, place, rule, info, shape))
 
     def firsts(self, calls: Sequence[ModuleCall]) -> Sequence[ObservedFirst]:
         """Return the first calls of the pass that a call is in."""

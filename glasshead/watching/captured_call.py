@@ -153,7 +153,7 @@ class CapturedCall:
 
 
 class ComparableCall:
-    """What captures a call, or copies the capture of a call with equal arguments."""
+    """Capture of a call, whose arguments can be compared with those of another call."""
 
     def __call__(self) -> CapturedCall:
         """Capture the call."""
@@ -174,7 +174,7 @@ class ComparableCall:
 
 
 class CapturedOnce:
-    """What captures a call, once for all who ask.
+    """Capture of a call, made once for all who ask.
 
     Attributes:
         comparable: The same, if the call can be compared with others; else None.

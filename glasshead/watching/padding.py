@@ -98,7 +98,7 @@ class PaddingFinder:
         return real.to(captured.problem.query.device)
 
     def is_same(self, name: str, other: str) -> bool:
-        """Return whether two attentions have the same padding, if both were told the same."""
+        """Return whether two attentions have the same padding, if their arguments are equal."""
         sides = [(_encodes(one), _decodes(one), self._fits.get(one)) for one in (name, other)]
         return sides[0] == sides[1]
 

@@ -188,7 +188,7 @@ class Watcher:
     def _observe_again(
         self, name: str, capture: CapturedOnce, calls: Sequence[ModuleCall], run: ModuleRun
     ) -> bool:
-        """Observe a call by what it shares with one of its pass, if it does.
+        """Observe a call that shares its arguments with one of its pass; return whether it does.
 
         Args:
             name: Name of its attention.
@@ -259,7 +259,7 @@ class Watcher:
         self.record(name, make)
 
     def observe_alike(self, site: SiteCall, masks: MaskReader) -> bool:
-        """Observe an attention call by what it shares with one of its pass, if it does.
+        """Observe an attention call that is like one of its pass; return whether it is.
 
         Args:
             site: The call.
