@@ -106,7 +106,7 @@ def _training(say: "Say") -> str:
 def _plan(folder: Path, say: "Say") -> str:
     return say(
         "The demo first computes an attention of three words step by step. It then trains a "
-        "translator, in one to six minutes, depending on the processor. At last the "
+        "translator, in one to eight minutes, depending on the processor. At last the "
         "translator reads a new sentence, and the demo shows which German words each English "
         "word looked at. All files are written to {folder}.",
         folder=shown(folder),

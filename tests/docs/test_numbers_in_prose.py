@@ -40,11 +40,11 @@ def test_a_window_of_w_tokens_is_what_the_pages_say(window):
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_demo_takes_as_long_as_the_readme_says(lang):
     minutes = {
-        "en": "one to six minutes",
-        "tr": "bir ile altı dakika",
-        "es": "de uno a seis minutos",
-        "zh-Hant": "一到六分鐘",
-        "zh-Hans": "一到六分钟",
+        "en": "one to eight minutes",
+        "tr": "bir ile sekiz dakika",
+        "es": "de uno a ocho minutos",
+        "zh-Hant": "一到八分鐘",
+        "zh-Hans": "一到八分钟",
     }[lang]
     readme = "README.md" if lang == "en" else f"README.{lang}.md"
     assert minutes in prose(readme)
