@@ -13,8 +13,8 @@ NEWER := 'pip>=25.1'
 # Some containers forbid Python to store bytecode; each process would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-all test-rest lint matrix bench bench-json bench-page docs pictures recording notebooks \
-    translations kernels catalogues scripts story-model release-check clean
+.PHONY: setup demo test test-all test-rest lint matrix fuzz-arm64 bench bench-json bench-page docs \
+    pictures recording notebooks translations kernels catalogues scripts story-model release-check clean
 
 # What `make demo` needs, and then the rest.
 .venv/base: pyproject.toml constraints.txt hatch_build.py
@@ -77,6 +77,27 @@ node_modules/installed: package.json package-lock.json | .venv/installed
 matrix: setup
 	$(BIN)/python matrix/run.py $(CELLS)
 
+# Random settings of the streaming engine on an emulated arm64 processor: make fuzz-arm64 COUNT=100.
+# It needs mmdebstrap and qemu-user of Debian, and keeps 1 GB in build/arm64.
+ARM64 := build/arm64
+COUNT ?= 20
+ON_ARM64 := $(BIN)/python -m pip install --quiet --only-binary=:all: --python-version 3.11 \
+    --platform manylinux_2_28_aarch64 --platform manylinux_2_17_aarch64 --target $(ARM64)/packages
+
+fuzz-arm64: $(ARM64)/installed
+	$(BIN)/python -P $(STREAMING)/build.py $(STREAMING)/machine_code aarch64
+	qemu-aarch64 -L $(ARM64)/root -E PYTHONPATH=.:$(ARM64)/packages $(ARM64)/root/usr/bin/python3 \
+	    -P tests/engines/random_settings.py all $(COUNT)
+
+# Later versions of PyTorch on PyPI need CUDA, and so would pip for any, as it reads their
+# requirements for the processor at hand.
+$(ARM64)/installed: | setup
+	rm -rf $(ARM64) && mkdir -p $(ARM64)
+	mmdebstrap --variant=extract --architectures=arm64 --include=python3,libstdc++6 bookworm $(ARM64)/root
+	$(ON_ARM64) --no-deps 'torch<2.10'
+	$(ON_ARM64) numpy numba jaxtyping safetensors typer rich jinja2 sympy networkx fsspec filelock
+	touch $@
+
 bench: setup
 	$(BIN)/python benchmarks/call_overhead.py
 	$(BIN)/python benchmarks/import_time.py
@@ -97,7 +118,7 @@ bench: setup
 bench-json: setup
 	$(BIN)/python benchmarks/processor.py '$(NAME)' '$(PROCESSOR)'
 
-# The costs on each processor, from benchmarks/results/*.json into the site.
+# The costs on each processor, from the JSON in benchmarks/results into the pages.
 bench-page: setup
 	$(BIN)/python benchmarks/processor.py --page
 

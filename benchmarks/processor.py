@@ -1,8 +1,8 @@
 """What attention, its statistics and a watch cost on one processor, for the site and the README.
 
-    python benchmarks/processor.py NAME PROCESSOR    measures, some six minutes; results/NAME.json
+    python benchmarks/processor.py NAME PROCESSOR    measures, some 15 minutes; results/NAME.json
     make bench-json NAME=zen5 PROCESSOR="AMD EPYC Zen 5 (AVX512-BF16)"        the same
-    python benchmarks/processor.py --page            writes the tables of the site, from results
+    python benchmarks/processor.py --page            writes the tables of the pages, from results
 
 NAME is the file's name, and PROCESSOR its name in prose, such as "AMD EPYC Zen 5 (AVX512-BF16)".
 Causal, batch 1, 8 heads of 64; the watched model has GPT-2's size. With TransformerLens in the same
@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import watch
 import watch_peers
+from grid_page import sections
 from observe_cases import DIM, HEADS, SIX
 from pairs import judged, paired
 from torch import Tensor
@@ -28,8 +30,10 @@ from torch.nn import functional as F
 import glasshead as gh
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "performance.md"
+ROOT = Path(__file__).parents[1]
 PLACE = re.compile(r"(<!-- costs -->\n).*?(<!-- end of costs -->)", re.DOTALL)
+# What the model's own part of the results has: that of `watch_peers`.
+FORWARD = f"forward pass, {watch.SHORT} tokens"
 LENGTHS = (512, 4096)
 TYPES = {"": torch.float32, ", bfloat16": torch.bfloat16}
 
@@ -77,6 +81,7 @@ def model() -> dict[str, Any]:
             kind: {"ratio": round(time.ratio, 2), "gib": round(more.value or 0, 2)}
             for kind, time, more in zip(watch_peers.KINDS, times, memory, strict=True)
         },
+        "watched": {row.name: round(row.ratio, 2) for row in watch.costs(skip=FORWARD)},
     }
 
 
@@ -92,19 +97,26 @@ def measure(name: str, processor: str) -> None:
         "model": model(),
     }
     file = RESULTS / f"{name}.json"
+    if file.exists():
+        # What a profiler found, which this does not measure.
+        earlier = json.loads(file.read_text(encoding="utf-8"))
+        found |= {part: earlier[part] for part in ("kernel",) if part in earlier}
     rows = ",\n  ".join(json.dumps(row) for row in found["costs"])
     text = json.dumps({**found, "costs": ["…"]}, indent=1).replace('"\\u2026"', rows)
     file.write_text(text + "\n", encoding="utf-8")
     print(f"wrote {file}")
 
 
+def stored() -> list[dict[str, Any]]:
+    """Return the results of each processor."""
+    files = sorted(RESULTS.glob("*.json"))
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
 def tables() -> str:
     """The costs of each processor, as a table of the site."""
     lines = []
-    for file in sorted(RESULTS.glob("*.json")):
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if not found["costs"]:
-            continue
+    for found in stored():
         measured = f"torch {found['torch']}, {found['threads']} threads, {found['date']}"
         lines += [f"{found['processor']}, {measured}:", ""]
         lines += ["| work | × SDPA | command in `benchmarks/` |", "|---|---|---|"]
@@ -115,10 +127,44 @@ def tables() -> str:
     return "\n".join(lines)
 
 
-def write_page() -> None:
-    """Put the tables between the marks of the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(PLACE.sub(lambda m: f"{m[1]}\n{tables()}\n{m[2]}", text), encoding="utf-8")
+def table_of_watching() -> str:
+    """The costs of a watched model, with a column for each processor."""
+    columns = [found for found in stored() if "model" in found]
+    cells: dict[str, list[str]] = {}
+
+    def put(work: str, column: int, text: str) -> None:
+        cells.setdefault(work, [""] * len(columns))[column] = text
+
+    for column, found in enumerate(columns):
+        kinds = found["model"]["kinds"]
+        ratios = {FORWARD: kinds["watched"]["ratio"], **found["model"].get("watched", {})}
+        for work, ratio in ratios.items():
+            put(f"time, {work}", column, f"{ratio:.2f} ×")
+    for kind, work in (("watched", ""), ("eager", ", `eager` with all weights")):
+        for column, found in enumerate(columns):
+            gib = f"{found['model']['kinds'][kind]['gib']:g} GiB more"
+            put(f"memory at the peak, {watch.LONG} tokens{work}", column, gib)
+    cells = {"watched, compared with unwatched": [found["processor"] for found in columns]} | cells
+    head, *rows = (f"| {' | '.join([work, *texts])} |\n" for work, texts in cells.items())
+    return "".join([head, "|---" * (1 + len(columns)) + "|\n", *rows])
+
+
+# The tables of each page.
+PAGES = {
+    "docs/concepts/performance.md": tables,
+    "docs/concepts/exact.md": table_of_watching,
+    "benchmarks/results/grid.md": sections,
+}
+
+
+def write_pages() -> None:
+    """Put the tables between the marks of their pages."""
+    for name, made in PAGES.items():
+        page = ROOT / name
+        text = page.read_text(encoding="utf-8")
+        table = made().replace("\\", r"\\")
+        filled = PLACE.sub(rf"\1\n{table}\n\2", text)
+        page.write_text(filled, encoding="utf-8")
 
 
 def main() -> None:
@@ -128,13 +174,13 @@ def main() -> None:
     )
     parser.add_argument("name", nargs="?", help="of the file of results")
     parser.add_argument("processor", nargs="?", help="its name in prose")
-    parser.add_argument("--page", action="store_true", help="only write the tables of the site")
+    parser.add_argument("--page", action="store_true", help="only write the tables of the pages")
     asked = parser.parse_args()
     if asked.processor:
         measure(asked.name, asked.processor)
     elif not asked.page:
         parser.error("NAME and PROCESSOR must be given, or --page.")
-    write_page()
+    write_pages()
 
 
 if __name__ == "__main__":

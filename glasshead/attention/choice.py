@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import torch
 
 from glasshead.engines import ENGINES, FUSED, REFERENCE, STREAMING, Engine
-from glasshead.recipe.biases import ALiBi
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import is_traced, one_of
 
-# Shorter calls of fewer scores go to SDPA without a prediction, which would load llvmlite.
-_SHORT, _FEW = 128, 2**22
-# With fewer scores the reference is faster than kernels that Python hands blocks to.
-_FEW_BY_BLOCKS = 2**20
+# Calls of fewer scores go to SDPA without a prediction, which would load llvmlite.
+_FEW = 2**14
+# With fewer scores the reference is faster than kernels that Python hands blocks to, unless one
+# call of machine code has so many queries and keys.
+_FEW_BY_BLOCKS, _SHORT = 2**20, 128
 NAMES = tuple(engine.name for engine in ENGINES)
 
 
@@ -114,17 +114,6 @@ def _why_not_predicted(problem: Problem) -> str | None:
         return "torch.compile and torch.jit trace the call, and SDPA is what they know"
     if (refusal := STREAMING.refusal(problem)) is not None:
         return refusal
-    scores = problem.scores_shape
-    if min(scores[-2:]) < _SHORT and math.prod(scores) < _FEW:
-        return f"the call has fewer than {_SHORT} queries or keys, and fewer than 2^22 scores"
-    if any(type(bias) is not ALiBi for bias in problem.biases):
-        return "a bias is added"
-    if problem.mask is not None and _has_holes(problem):
-        return "the mask hides pairs between others that it shows"
+    if math.prod(problem.scores_shape) < _FEW:
+        return "the call has fewer than 2^14 scores"
     return None
-
-
-def _has_holes(problem: Problem) -> bool:
-    """Return whether the mask hides pairs between others that it shows."""
-    on_meta = problem.query.device.type == "meta"
-    return problem.key_ranges(torch.device("cpu") if on_meta else None)[1] is not None

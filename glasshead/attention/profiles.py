@@ -18,7 +18,11 @@ from glasshead.drawing.printable import one_line
 from glasshead.files import read_regular, whole_file
 
 SHIPPED = Path(__file__).with_name("processors")
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+# A profile may lack this one, which has the default profile then.
+_MAY_LACK = "float64"
+# Files of another form are in another folder.
+_FOLDER = "profiles-2"
 _MOST_BYTES = 2**16
 
 
@@ -56,7 +60,7 @@ def own_file() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     processor, threads, version, _ = machine()
     name = f"{processor} {threads} threads torch {version}"
-    return Path(home) / "glasshead" / "profiles" / f"{re.sub(r'[^0-9A-Za-z.]+', '-', name)}.json"
+    return Path(home) / "glasshead" / _FOLDER / f"{re.sub(r'[^0-9A-Za-z.]+', '-', name)}.json"
 
 
 def at_hand(dtype: str) -> Profile:
@@ -152,17 +156,24 @@ def parsed(given: dict[str, Any]) -> Profile:
     """
     speeds = {
         dtype: {
-            engine: {way: Speed(*map(_number, given["speeds"][dtype][engine][way])) for way in WAYS}
+            engine: {way: _speed(given["speeds"][dtype][engine][way]) for way in WAYS}
             for engine in ENGINES
         }
         for dtype in DTYPES
+        if dtype != _MAY_LACK or dtype in given["speeds"]
     }
     bandwidth, operator = _number(given["bandwidth"]), _number(given["operator"])
     every = [speed for one in speeds.values() for ways in one.values() for speed in ways.values()]
-    for call, pair, width, _, whole in every:
-        if min(call, whole, pair + width, bandwidth) <= 0 or min(pair, width, operator) < 0:
+    for call, pair, width, _, whole, number in every:
+        if min(call, whole, pair + width, bandwidth) <= 0 or min(pair, width, number, operator) < 0:
             raise ValueError("its times must be positive")
     return Profile(str(given["name"]), speeds, bandwidth, operator)
+
+
+def _speed(given: Any) -> Speed:
+    if len(given) != len(Speed._fields):
+        raise ValueError(f"a speed must have {len(Speed._fields)} numbers, got {len(given)}")
+    return Speed(*map(_number, given))
 
 
 def _number(given: Any) -> float:

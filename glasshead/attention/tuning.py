@@ -5,27 +5,32 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from glasshead.attention import load
 from glasshead.attention.attention import Attention
-from glasshead.attention.cost import ENGINES, WAYS, Speed, work_of
+from glasshead.attention.cost import ENGINES, WAYS, Speed, Work, work_of
 from glasshead.attention.load import Stretch, mean_taken
 from glasshead.attention.profiles import DTYPES, machine, parsed, write
 from glasshead.recipe.masks import causal, dense
 from glasshead.recipe.problem import Problem
 
+if TYPE_CHECKING:
+    from glasshead.drawing import Document
+
 SECONDS = 18.0
 # Seconds of a sample, so that a clock can tell it, and the most calls in it.
-_SAMPLE, _MANY = 1e-3, 100
+_SAMPLE, _MANY = 1.5e-2, 100
 _COPIED = 2**25
-# Rounds, so that no time rests on one sample.
-_ROUNDS = 3
+# Rounds, so that no time rests on a first call.
+_ROUNDS = 2
 # Seconds after which the load is read: the system counts processor time in hundredths.
 _STRETCH = 0.3
+# Turns after which the numbers of a fit no longer change.
+_TURNS = 9
 # Processors that other programs may take, besides those that the threads leave free.
 _TAKEN = 0.25
 # Disturbed stretches that are repeated, even if that takes longer than measuring.
@@ -46,35 +51,41 @@ class Shape(NamedTuple):
 
     Attributes:
         name: What it tells.
-        heads, tokens, dim: Its sizes.
+        heads: The least number of heads; many threads get one for each four.
+        queries, keys, dim: Its other sizes.
         causal: Whether it has a causal mask.
     """
 
     name: str
     heads: int
-    tokens: int
+    queries: int
+    keys: int
     dim: int
-    causal: bool = True
+    causal: bool = False
 
     @property
     def about(self) -> str:
         """Describe the call in a few words."""
-        mask = "causal" if self.causal else "full"
-        return f"{mask} {self.tokens} × {self.dim}"
+        mask, sizes = "causal" if self.causal else "full", f"{self.queries} × {self.dim}"
+        if self.queries == self.keys:
+            return f"{mask} {sizes}"
+        return f"{sizes}, {self.keys} keys"
 
 
-# Each tells one number of `Speed`, in order: the call, and what it lacks of the next.
+# Each tells one number of `Speed`: the call, what a number of the inputs takes, a pair, a number
+# of the head_dims, more keys, and a call whose queries see all keys.
 SHAPES = (
-    Shape("call", 4, 16, 64),
-    Shape("narrow", 4, 1024, 32),
-    Shape("wide", 4, 1024, 128),
-    Shape("long", 1, 4096, 64),
-    Shape("whole", 4, 1024, 64, causal=False),
+    Shape("call", 2, 16, 16, 64, causal=True),
+    Shape("single", 4, 1, 4096, 64),
+    Shape("narrow", 2, 1024, 1024, 32, causal=True),
+    Shape("wide", 2, 1024, 1024, 128, causal=True),
+    Shape("long", 1, 1024, 4096, 64),
+    Shape("whole", 2, 1024, 1024, 64),
 )
 
 
 class Tuned(NamedTuple):
-    """The result of `tune`.
+    """The result of `tune`, which shows its ratios as a table.
 
     Attributes:
         file: The file that holds the profile.
@@ -85,6 +96,29 @@ class Tuned(NamedTuple):
     file: str
     profile: dict[str, Any]
     ratios: dict[str, dict[str, dict[str, float]]]
+
+    def __str__(self) -> str:
+        return self.document().text()
+
+    def _repr_html_(self) -> str:
+        return self.document()._repr_html_()
+
+    def document(self) -> "Document":
+        """Draw the ratios, and the machine that they hold for."""
+        from glasshead.drawing import Document, Paragraph, Table
+
+        rows = [
+            [shape.about, "with gradients" if way == "both" else way]
+            + [f"{ways[way][shape.name]:.2f}" for ways in self.ratios.values()]
+            for shape in SHAPES
+            for way in WAYS
+        ]
+        made = self.profile["machine"]
+        threads = f"{made['threads']} thread{'s' * (made['threads'] > 1)}"
+        about = f"{made['processor']}, {threads}, torch {made['torch']}"
+        table = Table(["call", "passes", *self.ratios], rows)
+        title = "Streaming's time as a multiple of SDPA's"
+        return Document([table, Paragraph(about)], title=title)
 
 
 class LoadedError(RuntimeError):
@@ -119,8 +153,8 @@ def tune(
     is measured again, for at most as long again.
 
     Args:
-        seconds: About how long to measure, 1 to 600; at least three rounds over all calls. Kernels
-            that are not installed are compiled first.
+        seconds: How long to measure, 1 to 600; two rounds over all calls take longer than few
+            seconds. Kernels that are not installed are compiled first.
         progress: Called with the share that is done, 0 to 1.
         loaded: Whether to measure while other programs run, too; the profile's `how` states it.
         clock: The clock to measure by.
@@ -176,14 +210,12 @@ def _measured(
     *,
     loaded: bool,
 ) -> tuple[Times, str]:
-    """Warm up, measure rounds until the time is up, and measure again what others disturbed.
+    """Measure rounds until the time is up, and measure again what others disturbed.
 
-    Returns: the shortest time of each, which other programs spoil least, and how it came about.
+    Returns: the shortest time of each, which other programs and first calls spoil least, and how it
+    came about.
     """
-    start, every = load.reading(), list(calls.items())
-    for call in calls.values():
-        call()
-    warm, processors = load.reading().wall - start.wall, start.processors
+    processors, every = load.reading().processors, list(calls.items())
     # Processors beyond two for each thread: cores that run no thread have them.
     limit = _TAKEN + max(processors - 2 * torch.get_num_threads(), 0)
     times: Times = {}
@@ -200,13 +232,13 @@ def _measured(
         kept.append(stretch)
         times |= {key: min(one, times.get(key, one)) for key, one in found.items()}
         left = left[len(found) :]
-        passed = warm + sum(one.wall for one in kept)
+        passed = sum(one.wall for one in kept)
         done = rounds + 1 - len(left) / len(every)
         if progress is not None:
             progress(min(passed / seconds, done / _ROUNDS, 1.0))
         if not left:
             rounds, left = rounds + 1, every
-            if rounds >= _ROUNDS and passed + (passed - warm) / rounds > seconds:
+            if rounds >= _ROUNDS and passed + passed / rounds > seconds:
                 break
     if any(stretch.taken is None for stretch in kept):
         return times, UNCHECKED
@@ -245,27 +277,30 @@ def fitted(times: Times) -> dict[str, Any]:
 
 def _fitted(times: Times, dtype: str, engine: str, way: str) -> list[float]:
     """Fit the numbers of `Speed` to the times of the shapes."""
-    call, narrow, wide, long, whole = (
+    call, single, narrow, wide, long, whole = (
         (times[dtype, engine, way, shape.name], work_of(_problem(shape, dtype), engine))
         for shape in SHAPES
     )
+    least, number, speed = 1e6 * call[0], 0.0, None
 
-    def per_pair(cell: Any) -> float:
+    def per_pair(cell: tuple[float, Work]) -> float:
+        """Return picoseconds of a pair, without the call and the numbers of its inputs."""
         seconds, work = cell
-        return max(seconds - call[0], 0.05 * seconds) / work.pairs
+        rest = 1e12 * (seconds - call[0]) - number * work.numbers
+        return max(rest, 0.05e12 * seconds) / work.pairs
 
-    wider = wide[1].width - narrow[1].width
-    width = max((per_pair(wide) - per_pair(narrow)) / wider, 0.0)
-    pair = max(per_pair(narrow) - width * narrow[1].width, 0.0)
-
-    def expected(cell: Any) -> float:
-        return pair + width * cell[1].width
-
-    growth = (per_pair(long) / expected(long) - 1) / math.log2(long[1].keys / 1024)
-    fitted = Speed(
-        1e6 * call[0], 1e12 * pair, 1e12 * width, growth, per_pair(whole) / expected(whole)
-    )
-    return [_rounded(x) for x in fitted]
+    # The inputs of all calls but the single query take little: a few turns find all numbers.
+    for _ in range(_TURNS):
+        wider = wide[1].width - narrow[1].width
+        width = max((per_pair(wide) - per_pair(narrow)) / wider, 0.0)
+        pair = max(per_pair(narrow) - width * narrow[1].width, 0.0)
+        full = per_pair(whole) / (pair + width * whole[1].width)
+        longer = per_pair(long) / (full * (pair + width * long[1].width))
+        growth = (longer - 1) / math.log2(long[1].keys / whole[1].keys)
+        speed = Speed(least, pair, width, growth, full, 0.0)
+        number = 1e12 * max(single[0] - speed.seconds(single[1]), 0.0) / single[1].numbers
+        speed = speed._replace(number=number)
+    return [_rounded(x) for x in cast("Speed", speed)]
 
 
 def _rounded(number: float) -> float:
@@ -273,15 +308,21 @@ def _rounded(number: float) -> float:
     return float(f"{number:.4g}")
 
 
+def _sizes(shape: Shape) -> list[tuple[int, ...]]:
+    """Return the shapes of query, key and value, whose blocks of queries occupy all threads."""
+    heads = max(shape.heads, torch.get_num_threads() // 4)
+    return [(1, heads, tokens, shape.dim) for tokens in (shape.queries, shape.keys, shape.keys)]
+
+
 def _inputs(shape: Shape, dtype: str) -> list[Tensor]:
-    sizes = 1, shape.heads, shape.tokens, shape.dim
-    return [torch.randn(sizes).to(getattr(torch, dtype)) for _ in range(3)]
+    return [torch.randn(sizes).to(getattr(torch, dtype)) for sizes in _sizes(shape)]
 
 
 def _problem(shape: Shape, dtype: str) -> Problem:
-    sizes = 1, shape.heads, shape.tokens, shape.dim
-    tensor = torch.empty(sizes, dtype=getattr(torch, dtype), device="meta")
-    return _attention(shape, "fused").problem(tensor, tensor, tensor)
+    made = (
+        torch.empty(sizes, dtype=getattr(torch, dtype), device="meta") for sizes in _sizes(shape)
+    )
+    return _attention(shape, "fused").problem(*made)
 
 
 def _attention(shape: Shape, engine: str) -> Attention:
@@ -308,12 +349,11 @@ def _call(shape: Shape, dtype: str, engine: str, way: str) -> Callable[[], objec
 
 
 def _sample(call: Callable[[], object], clock: Callable[[], float]) -> float:
-    """Time as many calls as a sample needs."""
-    start, many, passed = clock(), 0, 0.0
-    while many < _MANY and passed < _SAMPLE:
-        call()
-        many, passed = many + 1, clock() - start
-    return passed / many
+    """Return the shortest of as many calls as a sample needs: the first one finds cold caches."""
+    times: list[float] = []
+    while len(times) < _MANY and sum(times) < _SAMPLE:
+        times.append(_timed(call, 1, clock))
+    return min(times)
 
 
 def _timed(call: Callable[[], object], many: int, clock: Callable[[], float]) -> float:
@@ -333,7 +373,7 @@ def _operator(clock: Callable[[], float]) -> float:
     """Time a call of a few tokens that Python hands to the kernels."""
     shape = SHAPES[0]
     inputs = _inputs(shape, "float32")
-    mask = torch.ones(shape.tokens, shape.tokens, dtype=torch.bool).tril()
+    mask = torch.ones(shape.queries, shape.keys, dtype=torch.bool).tril()
     attention = Attention(mask=dense(mask), engine="streaming")
     with torch.no_grad():
         attention(*inputs)

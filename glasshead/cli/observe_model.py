@@ -39,7 +39,7 @@ from glasshead.drawing import (
 )
 from glasshead.message import Message
 from glasshead.recipe.masks import Mask
-from glasshead.statistics import DistanceHistogram, MaxScore, Received, Statistic
+from glasshead.statistics import DistanceHistogram, Entropy, MaxScore, Received, Statistic
 from glasshead.statistics.reductions import edges
 from glasshead.tasks.readers.distributed import RankError, connected_ranks
 from glasshead.tasks.readers.observe_texts import TextObserver
@@ -190,6 +190,8 @@ def report(observed: ObservedModel) -> Document:
         else:
             blocks.append(_heads(one, statistic, value))
             findings += _extremes(one, value)
+            if isinstance(statistic, Entropy):
+                findings[:0] = _finding(value)
     if MAP in observed.values:
         blocks.append(_map(observed))
     title = Message("The attention of {model} over {text}", **short)
@@ -299,6 +301,27 @@ def _extremes(one: StatisticOption, value: Float[Tensor, "layers heads"]) -> Ite
                 statistic=one.written,
                 least=least,
                 largest=largest,
+            )
+        )
+
+
+def _finding(entropy: Float[Tensor, "layers heads"]) -> Iterator[Paragraph]:
+    """State the heads with the narrowest and the broadest attention; n equal weights have ln n."""
+    if entropy.numel() > 1:
+        least, most = (
+            divmod(int(at), entropy.shape[1]) for at in (entropy.argmin(), entropy.argmax())
+        )
+        yield Paragraph(
+            Message(
+                "The narrowest attention is in layer {layer}, head {head}, with the entropy of "
+                "{least} equal weights; the broadest is in layer {broad_layer}, head {broad_head}, "
+                "with the entropy of {most}.",
+                layer=least[0],
+                head=least[1],
+                least=number(entropy[least].exp(), 3),
+                broad_layer=most[0],
+                broad_head=most[1],
+                most=number(entropy[most].exp(), 3),
             )
         )
 

@@ -1,17 +1,12 @@
 """The command `tune`: measure this processor for `engine="auto"`."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Option
 
 from glasshead.cli.inputs.messages import print_stderr, whole_number
 from glasshead.cli.output import Counter, print_drawing, print_json, spoken
 from glasshead.message import Message
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from glasshead.attention.tuning import Tuned
 
 
 def tune(
@@ -51,7 +46,7 @@ def tune(
     if json:
         print_json({"file": tuned.file, "ratios": tuned.ratios, **tuned.profile})
         return
-    print_drawing(_table(tuned))
+    print_drawing(tuned.document())
     say = spoken(None)
     print_stderr(
         say('Wrote {file}. engine="auto" reads it when a process starts.', file=tuned.file)
@@ -63,24 +58,3 @@ def tune(
                 "running."
             )
         )
-
-
-def _table(tuned: "Tuned") -> "Table":
-    """Lay out the ratios, and the seconds of SDPA that they are multiples of."""
-    from rich.table import Table
-
-    from glasshead.attention.tuning import SHAPES
-
-    made = tuned.profile["machine"]
-    table = Table(
-        title="Streaming's time as a multiple of SDPA's",
-        caption=f"{made['processor']}, {made['threads']} threads, torch {made['torch']}",
-    )
-    table.add_column("dtype and pass", no_wrap=True)
-    for shape in SHAPES:
-        table.add_column(shape.about, justify="right")
-    for dtype, ways in tuned.ratios.items():
-        for way, ratios in ways.items():
-            passes = "with gradients" if way == "both" else way
-            table.add_row(f"{dtype}, {passes}", *(f"{ratio:.2f}" for ratio in ratios.values()))
-    return table

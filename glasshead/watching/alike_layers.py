@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from glasshead.watching.captured_call import CapturedCall, MaskReader, SiteCall
 from glasshead.watching.module_calls import ModuleCall
 from glasshead.watching.recorded_call import CallInfo
-from glasshead.watching.single_query import RowRule, ScoreRow
+from glasshead.watching.single_query import RowRule
 
 
 class ObservedStep(NamedTuple):
@@ -73,8 +73,10 @@ class ObservedStep(NamedTuple):
         )
         return CapturedCall(problem, site=site)
 
-    def row(self, site: SiteCall, masks: MaskReader) -> ScoreRow | None:
-        """Compute the row of another call of its pass; None if that has not all from it."""
+    def key(
+        self, site: SiteCall, masks: MaskReader
+    ) -> Float[Tensor, "*batch kv_heads keys dim"] | None:
+        """Return the keys of another call of its pass; None if that has not all else from it."""
         own = self.captured.site
         if own is None or site.metadata != own.metadata:
             return None
@@ -82,8 +84,7 @@ class ObservedStep(NamedTuple):
         read = masks.read(site.mask).first(self.info.keys)
         if read.mask is not self.captured.problem.mask or read.bias is not None:
             return None
-        key: Float[Tensor, "*batch kv_heads keys dim"] = site.key[..., : self.info.keys, :]
-        return self.rule.row(site.query, key)
+        return site.key[..., : self.info.keys, :]
 
 
 class AlikeLayers:

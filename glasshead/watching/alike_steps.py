@@ -6,8 +6,7 @@ the mask, the padding and the rule of its row; its text is found by its own keys
 both are compared in each step. `alike_layers.py` does this for compiled code.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import ReferenceType, ref
 
@@ -25,6 +24,8 @@ from glasshead.watching.single_query import RowRule
 _MOST = 4
 # What is compared by value; everything else has to be the same object.
 _PLAIN = {type(None), bool, int, float, str}
+# Fingerprints of a value that no other has, and of one that may be any.
+_UNKNOWN, _ANY = object(), object()
 # The vectors that a layer reads are its own.
 _VECTORS = "hidden_states"
 
@@ -105,7 +106,10 @@ class AlikeSteps:
         )
         if calls[-1].identity is not self._pass:
             self._pass, self._firsts = calls[-1].identity, []
-        if differs or len(self._firsts) == _MOST or (fingerprint := capture.fingerprint()) is None:
+        if differs or len(self._firsts) == _MOST:
+            return
+        fingerprint = capture.fingerprint(captured)
+        if fingerprint is None:
             return
         own = fingerprint, [_ModuleFingerprint.of(one) for one in calls]
         empty = _without_numbers(captured)
@@ -117,50 +121,65 @@ class AlikeSteps:
 
 
 class _ModuleFingerprint(NamedTuple):
-    """The shape of the vectors of a module call, and the fingerprints of its other arguments."""
+    """The fingerprints of the arguments of a module call, by place and by name."""
 
     identity: object
     kind: type[nn.Module]
-    vectors: tuple[Any, ...]
     inputs: tuple[Any, ...]
     named: dict[str, Any]
 
     @classmethod
     def of(cls, call: ModuleCall) -> "_ModuleFingerprint":
-        vectors, inputs, named = _split(call)
-        known = {name: fingerprint_of(value) for name, value in named.items()}
-        return cls(call.identity, type(call.module), vectors, fingerprint_of(inputs), known)
+        given, named = call.given
+        inputs, known = [*map(fingerprint_of, given)], fingerprints_of(named)
+        if _VECTORS in named:
+            known[_VECTORS] = _of_vectors(named[_VECTORS])
+        elif given:
+            inputs[0] = _of_vectors(given[0])
+        return cls(call.identity, type(call.module), tuple(inputs), known)
 
     def fits(self, call: ModuleCall) -> bool:
         """Return whether a call of such a module got equal arguments, except for its vectors."""
         if type(call.module) is not self.kind or call.compiled:
             return False
-        vectors, inputs, named = _split(call)
-        return (
-            vectors == self.vectors
-            and matches(self.inputs, inputs)
-            and named.keys() == self.named.keys()
-            and all(matches(self.named[name], value) for name, value in named.items())
-        )
+        inputs, named = call.given
+        return matches(self.inputs, inputs) and match(self.named, named)
 
 
-def _split(call: ModuleCall) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
-    """Return what its vectors are alike by, and its other arguments, by place and by name."""
-    inputs, named = call.given
-    if _VECTORS in named:
-        named = {**named}
-        vectors = named.pop(_VECTORS)
-    elif inputs:
-        vectors, inputs = inputs[0], inputs[1:]
-    else:
-        return (), (), named
+class _Vectors(NamedTuple):
+    """The fingerprint of vectors that may have any numbers."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+def _of_vectors(value: Any) -> Any:
     # A mask of tokens has fewer axes.
-    if not isinstance(vectors, Tensor) or not vectors.is_floating_point() or vectors.ndim < TEXT:
-        return (), (fingerprint_of(vectors), *inputs), named
-    return (vectors.shape, vectors.dtype), tuple(inputs), named
+    if not isinstance(value, Tensor) or not value.is_floating_point() or value.ndim < TEXT:
+        return fingerprint_of(value)
+    return _Vectors(value.shape, value.dtype)
 
 
-_UNKNOWN = object()
+def fingerprints_of(given: Mapping[str, Any], own: Container[str] = ()) -> dict[str, Any]:
+    """Return the fingerprints of arguments by name.
+
+    Args:
+        given: The arguments.
+        own: The names of those that may be any.
+    """
+    return {name: _ANY if name in own else fingerprint_of(one) for name, one in given.items()}
+
+
+def match(known: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Return whether arguments by name have the fingerprints of others."""
+    if known.keys() != given.keys():
+        return False
+    for name, value in given.items():
+        own = known[name]
+        # Most are plain values, such as None, which fingerprints are themselves.
+        if own is not value and own is not _ANY and not matches(own, value):
+            return False
+    return True
 
 
 def fingerprint_of(value: Any) -> Any:
@@ -182,13 +201,16 @@ def fingerprint_of(value: Any) -> Any:
 
 def matches(known: Any, value: Any) -> bool:
     """Return whether a value has a fingerprint."""
-    if type(known) is ReferenceType:
+    kind = type(known)
+    if kind is ReferenceType:
         # A reference to what is gone returns None.
         return value is not None and known() is value
-    if type(known) is tuple:
+    if kind is tuple:
         same = type(value) is tuple and len(value) == len(known)
         return same and all(map(matches, known, value))
-    return type(known) is type(value) and known is not _UNKNOWN and known == value
+    if kind is _Vectors:
+        return isinstance(value, Tensor) and known == (value.shape, value.dtype)
+    return kind is type(value) and known is not _UNKNOWN and known == value
 
 
 def _without_numbers(captured: CapturedCall) -> CapturedCall:
@@ -200,7 +222,7 @@ def _without_numbers(captured: CapturedCall) -> CapturedCall:
 
     query, key, value = map(shell, (problem.query, problem.key, problem.value))
     return CapturedCall(
-        replace(problem, query=query, key=key, value=value),
+        problem.with_inputs(query, key, value),
         position=captured.position,
         sliding=captured.sliding,
         compressed=captured.compressed,

@@ -8,7 +8,7 @@ import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -136,17 +136,17 @@ class CapturedCall:
     site: SiteCall | None = None
     one_pass: OnePass | None = None
 
-    @cached_property
+    @property
     def queries(self) -> int:
         """Number of queries."""
-        return self.problem.scores_shape[-2]
+        return self.problem.query.shape[-2]
 
-    @cached_property
+    @property
     def batch(self) -> tuple[int, ...]:
         """Shape of the axes before heads and queries."""
-        return self.problem.scores_shape[:-3]
+        return self.problem.query.shape[:-3]
 
-    @cached_property
+    @property
     def rows(self) -> int:
         """Number of rows of the batch."""
         return math.prod(self.batch)
@@ -159,8 +159,12 @@ class ComparableCall:
         """Capture the call."""
         raise NotImplementedError
 
-    def fingerprint(self) -> Any:
-        """Return a fingerprint of its arguments, without its tensors; None if there is none."""
+    def fingerprint(self, captured: CapturedCall) -> Any:
+        """Return a fingerprint of its arguments, without its tensors; None if there is none.
+
+        Args:
+            captured: The call as it was captured.
+        """
         raise NotImplementedError
 
     def captured_like(self, fingerprint: Any, first: CapturedCall) -> CapturedCall | None:

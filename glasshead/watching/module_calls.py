@@ -7,7 +7,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Container, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -66,20 +66,21 @@ class ModuleCall:
     ) -> None:
         self.module, self.identity, self.compiled = module, object(), given is None
         self._given = given
+        self._arguments: dict[str, Any] | None = None if given else {}
 
     @property
     def given(self) -> tuple[Sequence[Any], dict[str, Any]]:
         """The arguments by place and by name, as they were given; of compiled code none."""
         return self._given or ((), {})
 
-    @cached_property
+    @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of `forward` by name, defaults included; of compiled code none."""
-        if self._given is None:
-            return {}
-        inputs, named = self.given
-        names, defaults = _parameters(type(self.module))
-        return {**defaults, **dict(zip(names, inputs, strict=False)), **named}
+        if self._arguments is None:
+            inputs, named = self.given
+            names, defaults = _parameters(type(self.module))
+            self._arguments = {**defaults, **dict(zip(names, inputs, strict=False)), **named}
+        return self._arguments
 
     @property
     def parameters(self) -> set[str]:

@@ -1,6 +1,6 @@
 """Observe a call: compute its statistics, the fourth of the stages of a call."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glasshead.engines import reduce_by_fastest
 from glasshead.recipe.problem import Problem
-from glasshead.recipe.validation import UnfitError
+from glasshead.recipe.validation import UnfitError, is_transformed
 from glasshead.statistics import Statistic
 from glasshead.statistics.reductions import StatisticRequest
 from glasshead.watching.captured_call import CapturedCall
@@ -83,7 +83,8 @@ class Observer:
         values: dict[str, Any] = {}
         rule = self.singles.add(whole, real, values) if waits else None
         if rule is None:
-            values = self._values(whole, real, captured)
+            found = self._values(whole, real, captured)
+            values = {name: _each(one, _without_others) for name, one in found.items()}
         if untold is not None:
             lost = names_keys if place.unplaced else _reads_positions
             values = {n: one for n, one in values.items() if not lost(self._statistics[n])}
@@ -184,8 +185,22 @@ def _reads_positions(statistic: Statistic) -> bool:
 
 def _of_heads(value: Any, heads: list[int], axis: int) -> Any:
     """Select heads of a statistic's value."""
+    index = torch.tensor(heads, dtype=torch.long)
+    return _each(value, lambda part: part.index_select(axis, index.to(part.device)))
+
+
+def _without_others(part: Tensor) -> Tensor:
+    """Return a tensor that keeps no larger memory alive, as a row of all statistics does."""
+    # What a transform of torch.func wraps shows no memory.
+    if is_transformed():
+        return part
+    own = part.numel() * part.itemsize
+    return part.clone() if part.untyped_storage().nbytes() > 2 * own else part
+
+
+def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Change each tensor of a statistic's value."""
     if isinstance(value, Tensor):
-        index = torch.tensor(heads, dtype=torch.long, device=value.device)
-        return value.index_select(axis, index)
-    parts = [_of_heads(part, heads, axis) for part in value]
+        return change(value)
+    parts = [_each(part, change) for part in value]
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

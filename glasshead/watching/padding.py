@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -99,8 +100,11 @@ class PaddingFinder:
 
     def is_same(self, name: str, other: str) -> bool:
         """Return whether two attentions have the same padding, if their arguments are equal."""
-        sides = [(_encodes(one), _decodes(one), self._fits.get(one)) for one in (name, other)]
-        return sides[0] == sides[1]
+        return (
+            self._fits.get(name) == self._fits.get(other)
+            and _encodes(name) == _encodes(other)
+            and _decodes(name) == _decodes(other)
+        )
 
     def check(self, seen: Sequence[str]) -> None:
         """Check whether padding may have been counted as tokens.
@@ -355,9 +359,11 @@ def _operands(problem: Problem) -> tuple[Mask, ...]:
     return () if problem.mask is None else problem.mask.conjuncts or (problem.mask,)
 
 
+@lru_cache(maxsize=2**12)
 def _encodes(name: str) -> bool:
     return any("encoder" in part for part in name.split(".")) and not _decodes(name)
 
 
+@lru_cache(maxsize=2**12)
 def _decodes(name: str) -> bool:
     return any("decoder" in part for part in name.split("."))

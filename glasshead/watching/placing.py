@@ -91,7 +91,7 @@ class Placer:
         """
         call, place = self._in_text(call)
         captured, problem = call.captured, call.captured.problem
-        queries, keys = problem.scores_shape[-2:]
+        queries, keys = captured.queries, problem.key.shape[-2]
         merged = merged_position(queries, keys, call.calls[0]) if keys > queries else None
         if merged is not None:
             place = place._replace(position=merged, first_key=0, offset=merged, places=None)

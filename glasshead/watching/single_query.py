@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,6 +17,7 @@ from glasshead.recipe.validation import without_autocast
 from glasshead.statistics import Entropy, MassOn, MaxWeight, Received, Statistic
 from glasshead.statistics.reductions import Rows
 
+_One = TypeVar("_One")
 # Rows that wait at most, however many layers a model has.
 _MOST = 64
 
@@ -64,11 +65,9 @@ class ScoreRow(NamedTuple):
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """A value that is equal for rows that can be computed together."""
-        shown = None if self.visible is None else self.visible.shape
-        # Layers may have sinks of their own.
-        own = None if type(self.normalizer) is Softmax else id(self.normalizer)
-        return self.scores.shape, self.scores.dtype, self.scores.device, shown, own
+        """A value that is equal for stacks `[rows, …]` that can be computed together."""
+        scores, shown = self.scores, None if self.visible is None else self.visible.shape
+        return scores.shape[1:], scores.dtype, scores.device, shown, _shared(self.normalizer)
 
 
 class RowRule(NamedTuple):
@@ -110,22 +109,37 @@ class RowRule(NamedTuple):
         known = scale, problem.softcap, problem.normalizer, problem.dtype
         return cls(*known, bias, visible, None if visible is None else ~visible)
 
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """A value that is equal for rules of equal rows; masks and biases are known by identity."""
+        own = id(self.bias), id(self.hidden), _shared(self.normalizer)
+        return self.scale, self.softcap, self.dtype, *own
+
     def row(
         self,
         query: Float[Tensor, "*batch heads 1 dim"],
         key: Float[Tensor, "*batch kv_heads keys dim"],
     ) -> ScoreRow:
         """Compute the row. A hidden key may hold anything: its score is overwritten."""
+        return self.of_products(self.products(query, key))
+
+    def products(
+        self,
+        query: Float[Tensor, "*batch heads 1 dim"],
+        key: Float[Tensor, "*batch kv_heads keys dim"],
+    ) -> Float[Tensor, "*batch heads 1 keys"]:
+        """Compute the products of the query and the keys."""
         if query.dtype != self.dtype:
             query, key = query.to(self.dtype), key.to(self.dtype)
-        heads, kv_heads = query.shape[-3], key.shape[-3]
-        if heads != kv_heads:
-            # The heads of a group read the same keys, as queries of one head would.
-            query = query.unflatten(-3, (-1, heads // kv_heads)).squeeze(-2)
-        scores = query @ key.mT
-        if heads != kv_heads:
-            scores = scores.reshape(*scores.shape[:-3], heads, 1, -1)
-        scores *= self.scale
+        # The heads of a group read the same keys, as queries of one head would.
+        group = query.shape[-3] // max(key.shape[-3], 1) or 1
+        keys = key.flatten(0, -3)
+        products = torch.bmm(query.reshape(len(keys), group, query.shape[-1]), keys.mT)
+        return products.view(*query.shape[:-1], key.shape[-2])
+
+    def of_products(self, products: Float[Tensor, "*leading heads 1 keys"]) -> ScoreRow:
+        """Compute the row of products, or a stack of rows; the products are overwritten."""
+        scores = products.mul_(self.scale)
         if self.softcap is not None:
             scores = self.softcap * torch.tanh(scores / self.softcap)
         if self.bias is not None:
@@ -207,11 +221,33 @@ _SHORT: dict[type[Statistic], Callable[[Any, Tensor], Tensor]] = {
 }
 
 
+class _Waiting(NamedTuple):
+    """A query that waits.
+
+    Attributes:
+        rule: The rule of its row.
+        products: Of the query and its keys.
+        real: Which queries of the batch are no padding; None: all.
+        values: Where its statistics are put by name.
+    """
+
+    rule: RowRule
+    products: Float[Tensor, "*batch heads 1 keys"]
+    real: Bool[Tensor, "batch 1"] | None
+    values: dict[str, Any]
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """A value that is equal for queries whose rows can be computed together."""
+        return *self.rule.kind, self.products.shape, self.products.device
+
+
 class QueryBatch:
     """Single queries of several layers, whose statistics are computed together.
 
-    The scores are computed at once, as a model may write to its queries, keys and mask. The rest
-    waits for those of the other layers of a pass: one operator for all takes the time of one.
+    The products of queries and keys are computed at once, as a model may write to both, and to its
+    mask. The rest is computed later, for all layers of a pass together: one operator for all takes
+    the time of one.
 
     Args:
         statistics: Statistics by name.
@@ -235,7 +271,7 @@ class QueryBatch:
         self.undisturbed: Callable[[], AbstractContextManager[Any]] = nullcontext
         self._statistics = statistics
         self._together = all(type(one) in _SHORT for one in statistics.values())
-        self._waiting: list[tuple[ScoreRow, Tensor | None, dict[str, Any]]] = []
+        self._waiting: list[_Waiting] = []
         # Another thread may read what has been seen so far.
         self._lock = RLock()
 
@@ -262,15 +298,23 @@ class QueryBatch:
         if rule.visible is not None:
             axes = (None,) * (problem.query.ndim - rule.visible.ndim)
             rule = rule._replace(visible=rule.visible[axes].clone())
-        self.add_row(rule.row(problem.query, problem.key), real, values)
+        if rule.bias is not None:
+            rule = rule._replace(bias=rule.bias.clone())
+        self.add_by_rule(rule, problem.query, problem.key, real, values)
         return rule
 
-    def add_row(
-        self, row: ScoreRow, real: Bool[Tensor, "batch 1"] | None, values: dict[str, Any]
+    def add_by_rule(
+        self,
+        rule: RowRule,
+        query: Float[Tensor, "*batch heads 1 dim"],
+        key: Float[Tensor, "*batch kv_heads keys dim"],
+        real: Bool[Tensor, "batch 1"] | None,
+        values: dict[str, Any],
     ) -> None:
-        """Add a query by its row, which nothing writes to any more."""
+        """Add a query by the rule of another one, which `add` has returned."""
+        waiting = _Waiting(rule, rule.products(query, key), real, values)
         with self._lock:
-            self._waiting.append((row, real, values))
+            self._waiting.append(waiting)
             if len(self._waiting) >= _MOST:
                 self.settle()
 
@@ -279,29 +323,43 @@ class QueryBatch:
         if not self._waiting:
             return
         with self._lock, self.undisturbed(), torch.no_grad():
-            alike: dict[Any, list[int]] = {}
-            for place, (row, *_) in enumerate(self._waiting):
-                alike.setdefault(row.kind, []).append(place)
-            for places in alike.values():
-                self._compute([self._waiting[place] for place in places])
+            rows = [
+                (alike[0].rule.of_products(torch.stack([one.products for one in alike])), alike)
+                for alike in _grouped(self._waiting, lambda one: one.kind)
+            ]
+            for several in _grouped(rows, lambda one: one[0].kind):
+                own = [row for row, _ in several]
+                self._compute(own, [one for _, alike in several for one in alike])
             self._waiting.clear()
 
-    def _compute(self, waiting: Sequence[tuple[ScoreRow, Tensor | None, dict[str, Any]]]) -> None:
-        first = waiting[0][0]
+    def _compute(self, rows: Sequence[ScoreRow], waiting: Sequence[_Waiting]) -> None:
+        """Compute the statistics of queries by stacks of their rows."""
+        first, visible = rows[0], None
         with without_autocast(first.scores.device):
-            weights = first.normalizer(
-                _stacked(row.scores for row, *_ in waiting),
-                None if first.visible is None else _stacked(row.visible for row, *_ in waiting),
-            )
+            if first.visible is not None:
+                masks = ((row.visible, len(row.scores)) for row in rows)
+                visible = torch.cat(
+                    [one.expand(n, *one.shape) for one, n in masks if one is not None]
+                )
+            weights = first.normalizer(torch.cat([row.scores for row in rows]), visible)
             for name, one in self._statistics.items():
-                found = _SHORT[type(one)](one, weights)
-                for (_, real, values), own in zip(waiting, found, strict=True):
+                found = _SHORT[type(one)](one, weights).unbind()
+                for (_, _, real, values), own in zip(waiting, found, strict=True):
                     if real is None or one.axes[:1] == ("query",):
                         values[name] = own
                     else:
-                        rows = real.reshape(*own.shape[:-2], 1, 1)
-                        values[name] = own.masked_fill(~rows, 0.0)
+                        which = real.reshape(*own.shape[:-2], 1, 1)
+                        values[name] = own.masked_fill(~which, 0.0)
 
 
-def _stacked(tensors: Iterable[Any]) -> Tensor:
-    return torch.stack([*tensors])
+def _grouped(ones: Iterable[_One], kind: Callable[[_One], Any]) -> list[list[_One]]:
+    """Return the groups of one kind, each in order."""
+    groups: dict[Any, list[_One]] = {}
+    for one in ones:
+        groups.setdefault(kind(one), []).append(one)
+    return [*groups.values()]
+
+
+def _shared(normalizer: Normalizer) -> int | None:
+    """Return a value that is equal for normalizers that are equal: layers may have own sinks."""
+    return None if type(normalizer) is Softmax else id(normalizer)

@@ -133,14 +133,18 @@ class NewCall:
         self.key = call.name, _CROSSING if captured.crossing else call.run.repeat
         self.captured, self.owner, self.forward = captured, owner, call.run.forward
         self.before = offset if isinstance(offset, int) else 0
-        self.keys, self.rows = problem.scores_shape[-1], captured.rows
+        self.keys, self.rows = problem.key.shape[-2], captured.rows
         self.crops = 0 if owner is None else owner.crops
         whole = captured.crossing or self.before + captured.queries == self.keys
         cached = None if owner is None or not whole else _latent_content(call, owner.cache())
         self.latent = cached is not None
         self.content = content_of(problem) if whole and cached is None else cached
-        given = (one.arguments.get("position_ids") for one in call.calls)
-        self.ids = next((one for one in given if isinstance(one, Tensor)), None)
+        self.ids = None
+        for one in call.calls:
+            given = one.arguments.get("position_ids")
+            if isinstance(given, Tensor):
+                self.ids = given
+                break
 
 
 class FoundKeys(NamedTuple):
@@ -310,8 +314,9 @@ def content_of(problem: Problem) -> Int[Tensor, "rows kv_heads keys words"] | No
     key = problem.key if problem.key.shape[-1] > 1 else problem.value
     if key is problem.key and key.shape[-1] == 1:
         return None
-    few = key[..., :_COMPARED]
-    few = few[None] if few.ndim < 4 else few.flatten(0, -4)
+    few = key.narrow(-1, 0, min(_COMPARED, key.shape[-1]))
+    if few.ndim != 4:
+        few = few[None] if few.ndim < 4 else few.flatten(0, -4)
     words = few.clone(memory_format=torch.contiguous_format)
     return words.view(_WORDS[words.itemsize])
 
@@ -323,9 +328,11 @@ def _latent_content(call: AttentionCall, cache: Any) -> Int[Tensor, "rows 1 keys
     each step, and their last bits may depend on the number of keys. The cached bits do not change.
     """
     problem, keys = call.captured.problem, call.captured.problem.scores_shape[-1]
-    number = next(
-        (one for own in call.calls if (one := attribute(own.module, "layer_idx")) is not None), None
-    )
+    number = None
+    for own in call.calls:
+        number = attribute(own.module, "layer_idx")
+        if number is not None:
+            break
     layer = answer(lambda: cache.layers[number])
     # The second holds the rotary part of the keys, which all heads share.
     both = attribute(layer, "keys"), attribute(layer, "values")
@@ -342,6 +349,8 @@ def _latent_content(call: AttentionCall, cache: Any) -> Int[Tensor, "rows 1 keys
 
 def overlap(old: Tensor, new: Tensor, shift: int) -> tuple[Tensor, Tensor]:
     """Return the keys that both have, where the new ones begin `shift` keys later."""
+    if not shift and old.shape[-2] == new.shape[-2]:
+        return old, new
     start = max(shift, 0)
     stop = max(start, min(old.shape[-2], shift + new.shape[-2]))
     return old[..., start:stop, :], new[..., start - shift : stop - shift, :]
@@ -361,7 +370,7 @@ def same_rows(old: Tensor, new: Tensor, shift: int, moved: list[int] | None) -> 
     old, new = overlap(old, new, shift)
     if not old.shape[-2]:
         return None
-    if old.shape == new.shape and torch.equal(old, new):
+    if torch.equal(old, new):
         return SameRows(moved)
     if moved is not None:
         return None

@@ -205,12 +205,14 @@ class Watcher:
             captured = first.captured_again(comparable, calls)
             if captured is None:
                 continue
-            with torch.no_grad(), without_autocast(captured.problem.query.device):
+            with without_autocast(captured.problem.query.device):
+                # Its tensors are detached, so that nothing before its statistics has a gradient.
                 placed = self.placer.place(AttentionCall(name, captured, calls, run))
                 if first.has_place_of(placed):
                     self._record_again(first, placed)
                 else:
-                    self._from_its_place(placed, None)
+                    with torch.no_grad():
+                        self._from_its_place(placed, None)
             return True
         return False
 
@@ -218,11 +220,11 @@ class Watcher:
         """Record a call with the place and the rule of one of its pass."""
         name, _, _, run = placed.call
         info, values = first.info, dict[str, Any]()
-        own = {"run": run.repeat, "interleaved": run.interleaved, "beside": run.beside}
-        if any(getattr(info, field) != value for field, value in own.items()):
-            info = info._replace(**own)
-        row = first.rule.row(placed.whole.query, placed.whole.key)
-        self.observer.singles.add_row(row, info.real, values)
+        own = run.repeat, run.interleaved, run.beside
+        if own != (info.run, info.interleaved, info.beside):
+            info = info._replace(run=run.repeat, interleaved=run.interleaved, beside=run.beside)
+        query, key = placed.whole.query, placed.whole.key
+        self.observer.singles.add_by_rule(first.rule, query, key, info.real, values)
         self.record(name, self.recorder.made(first.shape, values, info))
 
     def _through_stages(self, call: AttentionCall, comparable: ComparableCall | None) -> None:
@@ -273,9 +275,8 @@ class Watcher:
                 return False
             self.observe(None, CapturedOnce(lambda: captured))
             return True
-        with torch.no_grad(), without_autocast(site.query.device):
-            row = first.row(site, masks)
-        if row is None:
+        key = first.key(site, masks)
+        if key is None:
             return False
         own, info = calls[0], first.info
         name = attention_name(self.names, own.module)
@@ -284,7 +285,8 @@ class Watcher:
             info = info._replace(run=run.repeat, interleaved=run.interleaved)
         self.placer.place_single(name, info.position, run)
         values: dict[str, Any] = {}
-        self.observer.singles.add_row(row, info.real, values)
+        with torch.no_grad(), without_autocast(site.query.device):
+            self.observer.singles.add_by_rule(first.rule, site.query, key, info.real, values)
         self.record(name, self.recorder.made(first.shape, values, info))
         return True
 

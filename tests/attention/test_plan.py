@@ -17,8 +17,7 @@ pytestmark = pytest.mark.usefixtures("kernels_of_the_processor_at_hand")
 FEW = "below 2^20 scores, blocks and threads cost more than they save"
 FIRST = "it is the first that can compute the call, of fused, streaming and reference"
 NOT_KNOWN = "streaming is not known to be faster: "
-SHORT = f"{NOT_KNOWN}the call has fewer than 128 queries or keys, and fewer than 2^22 scores"
-HOLES = f"{NOT_KNOWN}the mask hides pairs between others that it shows"
+SHORT = f"{NOT_KNOWN}the call has fewer than 2^14 scores"
 TRACED = f"{NOT_KNOWN}torch.compile and torch.jit trace the call, and SDPA is what they know"
 
 
@@ -84,10 +83,9 @@ def times(plan):
         ("reference", FIRST, 2048, {"score": gh.Gaussian()}),
         ("reference", "it is named, by engine='reference'", 2048, {"engine": "reference"}),
         ("streaming", "it is named, by engine='streaming'", 7, {"engine": "streaming"}),
-        ("fused", SHORT, 127, {"mask": gh.causal()}),
-        ("fused", SHORT, 1, {"keys": 4096}),
-        ("fused", HOLES, 2048, {"mask": gh.causal() & ~gh.window(before=1)}),
-        ("fused", f"{NOT_KNOWN}a bias is added", 2048, {"bias": gh.RelativeBias(4)}),
+        # 4 · 63² scores, and 4 · 4095, are fewer than 2^14.
+        ("fused", SHORT, 63, {"mask": gh.causal()}),
+        ("fused", SHORT, 1, {"keys": 4095, "bias": gh.RelativeBias(4)}),
         (
             "fused",
             f"{NOT_KNOWN}it keeps no weights that could be dropped",
@@ -112,6 +110,32 @@ def test_the_plan_states_the_predicted_times_and_the_profile():
     assert plan.engine == "fused"
     assert plan.reason.startswith("streaming takes ")
     assert forward > 1 < both
+
+
+@pytest.mark.usefixtures("zen4")
+@pytest.mark.parametrize(
+    ("engine", "length", "options"),
+    [
+        ("fused", 64, {}),
+        ("fused", 1, {"keys": 4096}),
+        ("fused", 67, {"bias": torch.zeros(67, 67)}),
+        ("streaming", 1021, {"bias": gh.RelativeBias(4)}),
+        ("streaming", 1021, {"bias": torch.zeros(4, 1021, 1021)}),
+        ("streaming", 1021, {"bias": torch.zeros(1021, 1021), "dtype": torch.bfloat16}),
+        ("streaming", 2039, {"mask": gh.causal() & ~gh.window(before=2)}),
+    ],
+)
+def test_biases_holes_and_short_calls_are_predicted(engine, length, options):
+    plan = plan_of(length, **{"mask": gh.causal(), **options})
+    forward, both, name = times(plan)
+    assert (plan.engine, name) == (engine, "zen4")
+    assert (forward < 1 > both) is (engine == "streaming")
+
+
+@pytest.mark.usefixtures("zen4")
+def test_the_default_profile_streams_what_sdpa_makes_a_tensor_of():
+    plan = plan_of(2039, dtype=torch.float64, mask=gh.causal(), bias=gh.RelativeBias(4))
+    assert (plan.engine, times(plan)[2]) == ("streaming", "default")
 
 
 @pytest.mark.usefixtures("zen4")

@@ -60,6 +60,10 @@ def test_a_profile_is_read_once_in_a_process():
         ({"machine": {}}, "missing 4 required"),
         ({"speeds": {}}, "it has no 'float32'"),
         ({"speeds": []}, "list indices"),
+        (
+            {"speeds": {"float32": {"fused": {"forward": [1, 2, 3, 4, 5]}}}},
+            "a speed must have 6 numbers, got 5",
+        ),
         ({"bandwidth": 0}, "its times must be positive"),
         ({"bandwidth": "fast"}, "finite numbers, got 'fast'"),
         ({"operator": True}, "finite numbers, got True"),
@@ -151,11 +155,11 @@ def test_the_fit_gives_the_times_that_were_measured():
     times = {}
     for shape in tuning.SHAPES:
         work = tuning.work_of(tuning._problem(shape, "float32"), "fused")
-        speed = tuning.Speed(call=11.0, pair=307.0, width=13.0, growth=-0.07, whole=0.83)
+        speed = tuning.Speed(11.0, 307.0, 13.0, growth=-0.07, whole=0.83, number=503.0)
         call = 11e-6 if shape.name == "call" else speed.seconds(work)
         times["float32", "fused", "forward", shape.name] = call
     found = tuning._fitted(times, "float32", "fused", "forward")
-    assert found == pytest.approx([11.0, 307.0, 13.0, -0.07, 0.83], rel=1e-3)
+    assert found == pytest.approx([11.0, 307.0, 13.0, -0.07, 0.83, 503.0], rel=1e-3)
 
 
 @pytest.mark.parametrize("seconds", [0, 0.5, 601, float("nan")])
@@ -172,7 +176,9 @@ def test_the_seconds_are_a_number(seconds):
 
 @pytest.mark.slow
 def test_tuning_writes_a_profile_that_the_next_process_reads(monkeypatch):
-    few = [one._replace(tokens=min(one.tokens, 131)) for one in tuning.SHAPES]
+    few = [
+        one._replace(queries=-(-one.queries // 8), keys=-(-one.keys // 8)) for one in tuning.SHAPES
+    ]
     monkeypatch.setattr(tuning, "SHAPES", few)
     shares = []
     tuned = gh.tune(1, shares.append, loaded=True)
@@ -180,7 +186,7 @@ def test_tuning_writes_a_profile_that_the_next_process_reads(monkeypatch):
     assert shares[-1] <= 1
     assert read() == "measured here"
     assert json.loads(profiles.own_file().read_text("utf-8")) == tuned.profile
-    assert set(tuned.ratios) == {"float32", "bfloat16", "float16"}
+    assert set(tuned.ratios) == {"float32", "bfloat16", "float16", "float64"}
 
 
 def test_an_interrupted_measurement_leaves_no_file(monkeypatch):

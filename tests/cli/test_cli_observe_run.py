@@ -124,7 +124,12 @@ def test_the_extremes_are_named_with_their_place(command, place):
         layer, head = divmod(int(at), HEADS)
         (said,) = re.findall(rf"{word} ([\d.e-]+), in layer {layer}, head {head}", out)
         assert float(said) == pytest.approx(found[layer, head].item(), abs=1e-3)
-    # The finding comes first.
+    # The finding comes first; n equal weights have the entropy ln n.
+    found_in = r"in layer (\d), head (\d), with the entropy of (\d+\.\d+)"
+    for said, at in zip(re.findall(found_in, out), (found.argmin(), found.argmax()), strict=True):
+        assert divmod(int(at), HEADS) == tuple(map(int, said[:2]))
+        assert float(said[2]) == pytest.approx(found.flatten()[at].exp().item(), rel=0.01)
+    assert out.index("The narrowest attention") < out.index("Smallest entropy:")
     assert out.index("Smallest entropy:") < out.index("Layers: 2;")
 
 

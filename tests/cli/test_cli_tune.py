@@ -54,7 +54,7 @@ def test_the_table_fits_the_terminal(command, monkeypatch, columns):
     outcome = command("tune")
     assert outcome.code == 0
     assert max(map(len, outcome.out.splitlines())) <= columns
-    assert outcome.out.count("1.50") == 30
+    assert outcome.out.count("1.50") == 48
     assert outcome.err.startswith(f"Wrote {profiles.own_file()}.")
 
 

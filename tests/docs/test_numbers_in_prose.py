@@ -57,10 +57,15 @@ def stored(name):
     return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text("utf-8"))
 
 
-def test_the_page_states_the_costs_that_are_stored(monkeypatch):
+@pytest.mark.parametrize(
+    "page",
+    ["docs/concepts/performance.md", "docs/concepts/exact.md", "benchmarks/results/grid.md"],
+)
+def test_the_page_states_the_costs_that_are_stored(page, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    page = (ROOT / "docs" / "concepts" / "performance.md").read_text("utf-8")
-    assert script("benchmarks/processor.py").tables() in page
+    program = script("benchmarks/processor.py")
+    (place,) = program.PLACE.finditer((ROOT / page).read_text("utf-8"))
+    assert place[0] == f"{place[1]}\n{program.PAGES[page]()}\n{place[2]}"
 
 
 @pytest.mark.parametrize(
@@ -79,6 +84,47 @@ def test_the_cost_of_statistics_is_the_one_that_was_measured(work, measured):
     )
     (ratio,) = next(cost["ratio"] for cost in stored("zen5")["costs"] if cost["work"] == work)
     assert row[columns.index(" 4096 tokens ")].split() == [f"{ratio:.2f}", "×"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "measured"),
+    [
+        ("take 4.43 s and 40.8 MiB", "4.43 s, and 40.8 MiB"),
+        ("a matrix of 34.36 GB", "T=32768, eager | 34.36 GB"),
+        ("take 1/44 of the time", "window(before=255), T=8192 | 20.12 ms | 899.11 ms | 1/44.24"),
+        ("adds 9.10 ms", "first observe, machine code of a wheel | 9.10 ms"),
+        ("and 5.69 s if", "first observe, compiling | 5.69 s"),
+    ],
+)
+def test_a_figure_of_the_page_is_the_one_that_was_measured(stated, measured):
+    assert stated in prose("docs/concepts/performance.md")
+    assert measured in prose("benchmarks/results/observe.md")
+
+
+def test_the_parts_of_a_call_are_those_that_are_stored():
+    page, kernel = prose("docs/concepts/performance.md"), stored("intel_amx")["kernel"]
+    for speed in ("gflops", "sdpa", "inner_loop"):
+        assert f"reaches {kernel[speed]} GFLOP/s" in page
+    assert f"reaches {100 * kernel['gflops'] / kernel['inner_loop']:.0f} % of it" in page
+    shares = page[page.index("| part | share of the time |") :].partition("Blocks on")[0]
+    assert [int(share) for share in re.findall(r"\| (\d+) %", shares)] == kernel["shares"]
+    assert sum(kernel["shares"]) == 100
+
+
+def test_the_page_names_each_benchmark_that_make_bench_leaves_out():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    (recipe,) = re.findall(r"^bench: setup\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    page = (ROOT / "docs" / "concepts" / "performance.md").read_text("utf-8")
+    _, _, named = page.partition("Run the other files")
+    programs = {
+        file.name
+        for file in (ROOT / "benchmarks").glob("*.py")
+        # `observe.py` starts it.
+        if "__main__" in file.read_text("utf-8") and file.name != "observe_children.py"
+    }
+    run = set(re.findall(r"benchmarks/(\w+\.py)", recipe))
+    assert run < programs
+    assert set(re.findall(r"`(\w+\.py)`", named)) == programs - run
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -112,3 +158,26 @@ def test_the_table_of_the_readme_has_the_stored_figures_of_one_processor(readme)
         assert (ratio, memory) == ([f"{cost['ratio']:.1f}"], [f"{cost['gib']:.1f}"])
     alone = next(row for row in rows if "`sdpa`" in row[1])
     assert re.findall(r"\d+\.\d+", alone[2]) == [f"{found['model']['seconds']:.1f}"]
+
+
+def test_the_table_of_a_watch_has_the_stored_figures_of_each_processor():
+    page = (ROOT / "docs" / "concepts" / "exact.md").read_text("utf-8")
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in page[page.index("<!-- costs -->") :].splitlines()
+        if line.startswith("|")
+    ]
+    (_, *processors), _, *rows = rows
+    names = [file.stem for file in (ROOT / "benchmarks" / "results").glob("*.json")]
+    models = {one["processor"]: one["model"] for one in map(stored, names) if "model" in one}
+    assert set(processors) == set(models)
+    table = {work: dict(zip(processors, cells, strict=True)) for work, *cells in rows}
+    for processor, model in models.items():
+        found = {work: cells[processor].partition(" ")[0] for work, cells in table.items()}
+        watched, eager = model["kinds"]["watched"], model["kinds"]["eager"]
+        memory = "memory at the peak, 4096 tokens"
+        assert float(found.pop("time, forward pass, 1024 tokens")) == watched["ratio"]
+        assert float(found.pop(memory)) == watched["gib"]
+        assert float(found.pop(f"{memory}, `eager` with all weights")) == eager["gib"]
+        others = {work.removeprefix("time, "): float(cell) for work, cell in found.items() if cell}
+        assert others == model.get("watched", {})

@@ -3,9 +3,8 @@
     python -P tests/engines/random_settings.py INSTRUCTIONS COUNT [SEED]
 
 INSTRUCTIONS is a name of `HIDDEN` or `TILES`, or "all" for what the processor at hand has. Features
-of the processor are hidden before the kernels are written for it. The script also runs on an
-emulated processor, as it needs nothing but the package: `qemu-aarch64 -L ROOT ROOT/usr/bin/python3
--P tests/engines/random_settings.py all 100`.
+of the processor are hidden before the kernels are written for it. The script needs nothing but the
+package, so that `make fuzz-arm64` runs it on an emulated processor.
 """
 
 import random

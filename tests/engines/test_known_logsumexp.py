@@ -65,6 +65,21 @@ def test_statistics_are_those_of_float64(name, dtype, known):
     assert known == [name != "padding"]
 
 
+# Each block of queries sees keys that begin and end within a panel, of 8, 16 or 32 keys.
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (17, 17), (25, 25), (33, 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_windows_that_cut_panels_at_both_ends_fit_a_block(before, after, dtype, known):
+    inputs, mask = inputs_of(dtype), gh.window(before=before, after=after)
+    asked = [gh.LogSumExp(), gh.MaxWeight(), gh.Entropy(), gh.Received()]
+    found, expected = (
+        gh.Attention(engine=engine, mask=mask).observe(*inputs, asked)
+        for engine in ("fused", "reference")
+    )
+    for name, values in expected.values.items():
+        torch.testing.assert_close(found.values[name], values, rtol=3e-6, atol=3e-6)
+    assert known == [True]
+
+
 def test_keys_of_the_largest_weights_need_the_largest_scores_first(known):
     query, key, value = inputs_of(torch.float32)
     attention = gh.Attention(engine="fused", mask=gh.causal())

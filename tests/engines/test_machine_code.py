@@ -186,6 +186,40 @@ build["build_for"](Path({str(tmp_path)!r}), {name!r}, "pack")
         assert foreign not in code
 
 
+# Another process: Numba compiles for the processor that the kernels were imported for.
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_code_for_matrix_tiles_is_compiled_on_any_processor(tmp_path):
+    program = f"""
+import runpy
+from pathlib import Path
+import numpy as np
+from llvmlite import binding
+build = runpy.run_path({str(BUILD)!r})
+build["_skip_packages"]()
+from glasshead.engines.streaming.kernels import processor
+tiled = next(one for one in processor.SHIPPED if one.matrix_tiles)
+processor.at_hand = lambda: tiled
+from glasshead.engines.streaming.kernels.compiling import compiled
+emit = binding.TargetMachine.emit_object
+for entry in ("forward_blocks", "backward_blocks"):
+    file = Path({str(tmp_path)!r}, entry)
+    def emit_both(machine, module):
+        file.with_suffix(".s").write_text(machine.emit_assembly(module))
+        return emit(machine, module)
+    binding.TargetMachine.emit_object = emit_both
+    file.with_suffix(".o").write_bytes(compiled(entry, np.dtype(np.float32), tiled))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    for entry in ("forward_blocks", "backward_blocks"):
+        instructions = (tmp_path / f"{entry}.s").read_text().split()
+        # Tiles are opened and released once in a call.
+        assert [instructions.count(one) for one in ("ldtilecfg", "tilerelease")] == [1, 1]
+        for one in ("tileloadd", "tdpbf16ps", "tilestored"):
+            assert one in instructions
+        assert (tmp_path / f"{entry}.o").read_bytes()[:4] == b"\x7fELF"
+
+
 def test_a_processor_that_nobody_knows_has_a_kind_of_its_own(monkeypatch):
     monkeypatch.setattr(processor, "SHIPPED", ())
     own = processor.at_hand.__wrapped__()

@@ -300,13 +300,57 @@ def product_of_tiles(query, key):
     return total
 
 
+# Products at places of 64: the even ones are one chain, the odd ones another, of each 32.
+ORDERS: dict[str, tuple[dict[int, float], float]] = {
+    "no rounding": ({0: 2.0, 1: -3.0, 31: 5.0, 32: 7.0, 63: 11.0}, 22.0),
+    # 2^24 + 1 is 2^24, and then 0; 1 + 2 is 3. One chain would give 2, and no rounding 4.
+    "even and odd": ({0: 2.0**24, 1: 1.0, 2: 1.0, 3: 2.0, 4: -(2.0**24)}, 3.0),
+    # The same with the chains exchanged.
+    "odd and even": ({1: 2.0**24, 2: 1.0, 3: 1.0, 4: 2.0, 5: -(2.0**24)}, 3.0),
+    # 2^24 + (1 + 1); a chain that went on would give 2^24.
+    "the next 32": ({0: 2.0**24, 32: 1.0, 33: 1.0}, 2.0**24 + 2),
+    # (2^24 + 1) + 1; one sum of all of the 32 would give 2^24 + 2.
+    "the next of a chain": ({30: 2.0**24, 32: 1.0, 34: 1.0}, 2.0**24 + 2),
+    "one chain of three": ({0: 2.0**24, 2: 1.0, 4: 1.0}, 2.0**24),
+    # The chains are added before the sum: 2^24 + (2^24 - 2^24), and not 2^25 - 2^24.
+    "chains first": ({0: 2.0**24, 32: 2.0**24, 33: 3.0 - 2.0**24}, 2.0**24 + 4),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_the_emulation_adds_two_chains(name):
+    products, expected = ORDERS[name]
+    query, key = torch.zeros(3, 64), torch.zeros(2, 64)
+    for place, product in products.items():
+        query[1, place], key[0, place] = product, 1
+    found = torch.zeros(3, 2)
+    found[1, 0] = expected
+    assert torch.equal(product_of_tiles(query, key), found)
+
+
+def scores(query, key, beta):
+    """Every score, as the largest one of a head that has copies of a query, and a key."""
+    queries, keys, dim = *query.shape[:1], *key.shape
+    copies = query[:, None, None].expand(queries, keys, SQUARE // 2 + 1, dim)
+    one = key[None, :, None].expand(queries, keys, 1, dim)
+    attention = gh.Attention(engine="streaming", score=gh.Dot(beta=beta))
+    return attention.observe(copies, one, one, [gh.MaxScore()]).max_score
+
+
+@pytest.mark.usefixtures("hidden")
+@pytest.mark.parametrize(("dim", "beta"), [(32, 1.0), (64, 1.0), (96, 0.5)])
+def test_without_tiles_the_scores_are_within_rounding_of_the_emulation(dim, beta):
+    query, key, _ = (x[0, 0] for x in inputs_of(37, 41, dim, dim))
+    expected = product_of_tiles(query, key) * beta
+    torch.testing.assert_close(scores(query, key, beta), expected, rtol=1e-5, atol=1e-5)
+
+
 @needs_tiles
-def test_the_order_of_sums_is_the_documented_one():
-    query, key, value = (x[0, 0] for x in inputs_of(37, 41, 96, 32))
-    expected = product_of_tiles(query, key).max() * 0.5
-    attention = gh.Attention(engine="streaming", score=gh.Dot(beta=0.5))
-    seen = attention.observe(query, key, value, [gh.MaxScore()])
-    assert seen.max_score == expected
+@pytest.mark.parametrize(("dim", "beta"), [(32, 1.0), (64, 1.0), (96, 0.5)])
+def test_the_bits_of_each_score_are_those_of_the_emulation(dim, beta, tiled):
+    query, key, _ = (x[0, 0] for x in inputs_of(37, 41, dim, dim))
+    assert torch.equal(scores(query, key, beta), product_of_tiles(query, key) * beta)
+    assert tiled[0]
 
 
 @needs_tiles

@@ -225,6 +225,20 @@ def test_gradients_over_many_blocks(kv_heads, softcap):
     assert_same_gradients(case, lambda: gh.Attention(softcap=softcap))
 
 
+# Rows of a multiple of 64 scores are laid apart, by a panel.
+@pytest.mark.parametrize("keys", [64, 127, 128])
+@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize("mask", [None, gh.causal() & gh.window(before=77)], ids=str)
+def test_gradients_over_whole_panels(keys, softcap, mask):
+    def make():
+        torch.manual_seed(5)
+        bias = gh.RelativeBias(6, buckets=8, max_distance=9).double()
+        return gh.Attention(bias=bias, softcap=softcap)
+
+    case = Case((2,), 3, 2, 67, keys, 13, 37, seed=4, mask=mask)
+    assert_same_gradients(case, make)
+
+
 def test_gradients_pass_gradcheck():
     case = Case((1,), 2, 2, 5, 7, 3, 2, seed=1, mask=gh.causal())
     inputs = case.inputs(requires_grad=True)

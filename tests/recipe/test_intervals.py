@@ -92,7 +92,7 @@ def test_ranges_say_the_same_as_the_pairs(case, data):
 
 
 @given(cases(batches=st.just((2,))), st.data())
-@examples(500)
+@examples(300)
 def test_ranges_that_are_told_say_the_same_as_the_pairs(case, data):
     mask, tile = data.draw(ranged(case)), data.draw(tiles(case))
     assert_says_the_same(mask, tile)

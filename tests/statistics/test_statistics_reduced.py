@@ -93,7 +93,7 @@ def cuts(queries):
 
 
 @given(cases(), st.sampled_from(NORMALIZERS), st.data())
-@examples(400)
+@examples(300)
 def test_reductions_finish_to_the_definition(case, normalizer, data):
     statistic = data.draw(asked(case.queries, case.keys))
     ends = data.draw(cuts(case.queries))

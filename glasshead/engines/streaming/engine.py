@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial, reduce
 from hashlib import blake2b
@@ -40,7 +41,6 @@ from glasshead.recipe.problem import (
     bias_values,
     clear_hidden,
     sees_and_seen,
-    split,
     visible_pairs,
 )
 from glasshead.recipe.tile import Intervals, Tile, four_axes
@@ -124,12 +124,11 @@ class Streaming:
 
         if not are_there():
             return False
-        lengths, positions = _lengths_and_positions(problem)
+        lengths, rest = without_lengths(problem)
         if not all(map(_is_readable, lengths)) or len(lengths) > 1:
             return False
-        return positions is None or (
-            positions.of_positions and _plain_bounds(problem, positions) is not None
-        )
+        spans = _spans(rest)
+        return rest.simplified_mask() is None or (spans is not None and spans.show_all)
 
     def direct(self, problem: Problem) -> Direct | None:
         """Return what computes the problem in machine code alone, from its inputs as they are.
@@ -142,10 +141,10 @@ class Streaming:
         from glasshead.engines.streaming.plain_calls import PlainCall
 
         scale, softcap = float(cast("float", problem.scale)), problem.softcap or 0.0
-        lengths, positions = _lengths_and_positions(problem)
+        lengths, rest = without_lengths(problem)
         name = bounds = None
-        if positions is not None:
-            bounds = cast("Tensor", _plain_bounds(problem, positions))
+        if rest.simplified_mask() is not None:
+            bounds = cast("_Spans", _spans(rest)).bounds
             name = blake2b(bounds.numpy().tobytes()).digest()
         table = _table(problem)
         if isinstance(table, Tensor) and bool(table.isneginf().any()):
@@ -247,40 +246,22 @@ def _with_known(lowered: LoweredProblem, logsumexp: Tensor) -> LoweredProblem:
     return lowered._replace(recipe=recipe._replace(known=known))
 
 
-def _lengths_and_positions(problem: Problem) -> tuple[list[Tensor], Mask | None]:
-    """Split a mask into the lengths of batch rows, and what is left."""
+def without_lengths(problem: Problem) -> tuple[list[Tensor], Problem]:
+    """Split a problem into the lengths of its batch rows, and the problem without them."""
     mask = problem.simplified_mask()
     parts = () if mask is None else mask.conjuncts or (mask,)
     lengths = [part.lengths for part in parts if type(part) is LengthMask]
-    return lengths, combined([part for part in parts if type(part) is not LengthMask])
+    if not lengths:
+        return lengths, problem
+    rest = combined([part for part in parts if type(part) is not LengthMask])
+    return lengths, problem._once(  # noqa: SLF001
+        "without lengths", lambda: problem.with_part_of_mask(rest)
+    )
 
 
 def _is_readable(lengths: Tensor) -> bool:
     """Return whether the lengths of each call can be read, as no transform wraps them."""
     return type(lengths) is Tensor and lengths.device.type == "cpu"
-
-
-def _plain_bounds(problem: Problem, positions: Mask) -> Tensor | None:
-    """Return the bounds of a mask of positions; None if others hide pairs, or rows see none."""
-    return problem._once(  # noqa: SLF001
-        "plain bounds", lambda: _bounds_that_show_all(problem, positions)
-    )
-
-
-def _bounds_that_show_all(problem: Problem, positions: Mask) -> Tensor | None:
-    device = torch.device("cpu") if problem.query.device.type == "meta" else None
-    if positions is problem.simplified_mask():
-        intervals, rest = problem.key_ranges(device)
-    else:
-        tile = problem.tile() if device is None else replace(problem.tile(), device=device)
-        intervals, rest = split(positions, tile, problem.scores_shape[:-3])
-    if rest is not None or intervals is None:
-        return None
-    queries, keys = problem.scores_shape[-2:]
-    sides = [four_axes(side, ())[:, 0, :, 0].expand(-1, queries) for side in intervals]
-    bounds = torch.stack(torch.broadcast_tensors(*sides), 1).contiguous()
-    sees, seen = _seen_by_bounds(bounds, keys)
-    return bounds if len(bounds) == 1 and bool(sees.all() & seen.all()) else None
 
 
 def _bias_bytes(problem: Problem) -> int:
@@ -361,7 +342,7 @@ def _spans(problem: Problem) -> _Spans | None:
     mask, offset = problem.mask, problem.offset
     if (
         type(problem.query) not in ORDINARY
-        or not problem.query.is_cpu
+        or problem.query.device.type not in ("cpu", "meta")
         or type(offset) is not int
         or not (mask is None or mask.of_positions)
         or is_traced()
@@ -370,22 +351,25 @@ def _spans(problem: Problem) -> _Spans | None:
         return None
     queries, keys = problem.scores_shape[-2:]
     name = mask, offset, queries, keys
-    if name not in _SPANS:
-        intervals, rest = problem.key_ranges()
-        made = None
-        if rest is None:
-            # Autograd saves no tensor of inference mode.
-            with torch.inference_mode(mode=False):
-                bounds = _bounds(problem, intervals, tuple(problem.scores_shape[:-3])).clone()
-                starts, stops = bounds.unbind(1)
-                pairs, seen = int((stops - starts).sum()), _seen_by_bounds(bounds, keys)
-                made = _Spans(bounds, pairs, all(bool(x.all()) for x in seen))
-            if len(bounds) > 1 or type(bounds) is not Tensor:
-                return None
-        if len(_SPANS) >= _MOST_SPANS:
-            _SPANS.clear()
-        _SPANS[name] = made
-    return _SPANS[name]
+    # Another thread may clear them at any time.
+    with suppress(KeyError):
+        return _SPANS[name]
+    intervals, rest = problem.key_ranges(counted=True)
+    made = None
+    if rest is None:
+        # Autograd saves no tensor of inference mode.
+        with torch.inference_mode(mode=False):
+            batch = tuple(problem.scores_shape[:-3])
+            bounds = _bounds(problem, intervals, batch, torch.device("cpu")).clone()
+            starts, stops = bounds.unbind(1)
+            pairs, seen = int((stops - starts).sum()), _seen_by_bounds(bounds, keys)
+            made = _Spans(bounds, pairs, all(bool(x.all()) for x in seen))
+        if len(bounds) > 1 or type(bounds) is not Tensor:
+            return None
+    if len(_SPANS) >= _MOST_SPANS:
+        _SPANS.clear()
+    _SPANS[name] = made
+    return made
 
 
 def lower_recipe(problem: Problem) -> RecipeTensors:
@@ -394,7 +378,10 @@ def lower_recipe(problem: Problem) -> RecipeTensors:
     batch, tile = leading[:-1], problem.tile()
     spans = _spans(problem)
     intervals, rest = (None, None) if spans is not None else problem.key_ranges()
-    bounds = _bounds(problem, intervals, batch) if spans is None else spans.bounds
+    if spans is None:
+        bounds = _bounds(problem, intervals, batch, problem.query.device)
+    else:
+        bounds = spans.bounds.to(problem.query.device)
     visible, rule = None, None
     if rest is not None:
         if rest.is_dense or is_traced():
@@ -423,9 +410,7 @@ def seen_pairs(problem: Problem) -> int | None:
     spans = _spans(problem)
     if spans is not None:
         return spans.pairs * math.prod(problem.scores_shape[:-2])
-    # A problem on the meta device has no numbers, but a mask has its own.
-    on_meta = problem.query.device.type == "meta"
-    intervals, rest = problem.key_ranges(torch.device("cpu") if on_meta else None)
+    intervals, rest = problem.key_ranges(counted=True)
     *leading, queries, keys = problem.scores_shape
     whole = math.prod(leading)
     if intervals is None:
@@ -435,9 +420,10 @@ def seen_pairs(problem: Problem) -> int | None:
     return int(rows.sum(-2).mean() * whole)
 
 
-def _bounds(problem: Problem, intervals: Intervals | None, batch: tuple[int, ...]) -> Tensor:
+def _bounds(
+    problem: Problem, intervals: Intervals | None, batch: tuple[int, ...], device: torch.device
+) -> Tensor:
     queries, keys = problem.scores_shape[-2:]
-    device = problem.query.device
     if intervals is None:
         starts = torch.zeros(1, queries, dtype=torch.int64, device=device)
         return torch.stack([starts, starts + keys], 1)

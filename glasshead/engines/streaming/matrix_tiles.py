@@ -20,8 +20,8 @@ def are_there() -> bool:
 def refusal() -> str | None:
     """Return why products of bfloat16 are not computed on matrix tiles; None if they are.
 
-    Linux is asked for permission once per process, by the first call that needs it. Threads and
-    forked processes share the permission.
+    Linux is asked for permission once per process, by the first call that needs it. The permission
+    is valid for the whole process, inherited by fork(2), and cleared by exec(3).
     """
     if not are_there():
         return "this processor has no matrix tiles (AMX)"

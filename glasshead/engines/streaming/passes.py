@@ -1,6 +1,7 @@
 """Forward and backward pass: a problem as a program, its arrays, and the sums of its stripes."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 
@@ -143,11 +144,6 @@ def backward(
     if wanted[0]:
         # Heads may share a bias, whose gradients are then added one after the other.
         cut = replace(cut, threads=1)
-    of_key, of_value = (_key_sums(x, cut) for x in (grads.key, grads.value))
-    heads = cut.stripes, *problem.query.shape[:2]
-    diagonals = cut.queries + cut.keys - 1 if wanted[1] else 0
-    tables = torch.zeros(*heads, diagonals, dtype=torch.float64, device=_CPU)
-    sinks = torch.zeros(*heads, 1 if wanted[2] else 0, dtype=torch.float64, device=_CPU)
     given = {
         "row_stats": row_stats.contiguous(),
         "of_context": arriving.context,
@@ -155,6 +151,24 @@ def backward(
         "of_entropy": arriving.entropy,
         "of_by_key": arriving.by_key,
         "per_key": arriving.per_key,
+    }
+    with stripe_sums(grads, cut) as sums:
+        _run(backward_program, problem, cut, arriving, grads, given=given | sums)
+    return grads
+
+
+@contextmanager
+def stripe_sums(grads: GradInputs, cut: Schedule | Program) -> Iterator[dict[str, Tensor]]:
+    """Yield the arrays that a program sums gradients in; then add the stripes to the gradients.
+
+    The gradients are zeros, and have no numbers if they are not required.
+    """
+    of_key, of_value = (_key_sums(x, cut) for x in (grads.key, grads.value))
+    heads = cut.stripes, *grads.query.shape[:2]
+    diagonals = grads.query.shape[2] + grads.key.shape[2] - 1 if grads.table.numel() else 0
+    tables = torch.zeros(*heads, diagonals, dtype=torch.float64, device=_CPU)
+    sinks = torch.zeros(*heads, min(1, grads.sink.numel()), dtype=torch.float64, device=_CPU)
+    yield {
         "grad_query": grads.query,
         "grad_key": of_key,
         "grad_value": of_value,
@@ -162,17 +176,15 @@ def backward(
         "grad_table": tables,
         "grad_sink": sinks,
     }
-    _run(backward_program, problem, cut, arriving, grads, given=given)
     _add_stripes(grads.key, of_key)
     _add_stripes(grads.value, of_value)
-    if wanted[1]:
+    if grads.table.numel():
         grads.table.copy_(tables.sum(0).sum_to_size(grads.table.shape))
-    if wanted[2]:
+    if grads.sink.numel():
         grads.sink.copy_(sinks[..., 0].sum((0, 1)).sum_to_size(grads.sink.shape))
-    return grads
 
 
-def _key_sums(result: Tensor, cut: Schedule) -> Tensor:
+def _key_sums(result: Tensor, cut: Schedule | Program) -> Tensor:
     """Return zeros for a gradient of keys or values `[batch, kv_heads, keys, dim]`.
 
     It is summed over the queries of each stripe by itself, in whole panels: in the result, where

@@ -24,6 +24,7 @@ from glasshead.engines.streaming.operands import (
     in_rows,
 )
 from glasshead.engines.streaming.operator import no_second_gradient, streaming_backward
+from glasshead.engines.streaming.passes import stripe_sums
 from glasshead.engines.streaming.programs import Program, Schedule, kept
 from glasshead.private_names import private
 from glasshead.recipe.masks.kinds import LengthMask
@@ -353,54 +354,23 @@ def _gradients(
     """Compute the gradients of query, key and value, in float32, and of a table and a sink."""
     query, key, value, table, sink = inputs
     program = call.backward(gradient, wanted, *inputs)
-    of_query = torch.empty(query.shape, dtype=torch.float32, device=_CPU)
-    # Sums over the queries: of each stripe by itself, and with the rows that fill up a panel.
-    of_key, of_value = (
-        torch.zeros(
-            (program.stripes, *x.shape[:2], *map(program.padded, x.shape[2:])),
-            dtype=torch.float32,
-            device=_CPU,
-        )
-        for x in (key, value)
+
+    def zeros(*shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.float32, device=_CPU)
+
+    grads = GradInputs(
+        torch.empty(query.shape, dtype=torch.float32, device=_CPU),
+        zeros(*key.shape),
+        zeros(*value.shape),
+        bias=zeros(0),
+        table=zeros(*table.shape) if wanted[0] else zeros(0),
+        sink=zeros(*sink.shape) if wanted[1] else zeros(0),
     )
-    heads = program.stripes, *query.shape[:2]
-    of_table, of_sink = (
-        torch.zeros((*heads, size if want else 0), dtype=torch.float64, device=_CPU)
-        for size, want in zip((query.shape[2] + key.shape[2] - 1, 1), wanted, strict=True)
-    )
-    program.run(
-        {
-            "query": query,
-            "key": key,
-            "value": value,
-            "lengths": lengths,
-            "bounds": bounds,
-            "offsets": _OFFSETS,
-            **_added(table, sink),
-            "of_context": gradient,
-            "row_stats": row_stats,
-            "grad_query": of_query,
-            "grad_key": of_key,
-            "grad_value": of_value,
-            "grad_table": of_table,
-            "grad_sink": of_sink,
-        }
-    )
-    sums = (x[0] if program.stripes == 1 else x.sum(0) for x in (of_key, of_value))
-    if table is not None and wanted[0]:
-        of_table = of_table.sum(0).sum_to_size(table.shape).to(table.dtype)
-    if sink is not None and wanted[1]:
-        of_sink = of_sink[..., 0].sum((0, 1)).sum_to_size(sink.shape).to(sink.dtype)
-    # They have the width of their vectors in whole panels.
-    return (
-        of_query,
-        *(
-            x[:, :, : key.shape[2], : given.shape[3]].contiguous()
-            for x, given in zip(sums, (key, value), strict=True)
-        ),
-        of_table,
-        of_sink,
-    )
+    given = {"query": query, "key": key, "value": value, **_added(table, sink)}
+    rows = {"lengths": lengths, "bounds": bounds, "offsets": _OFFSETS, "row_stats": row_stats}
+    with stripe_sums(grads, program) as sums:
+        program.run({**given, **rows, "of_context": gradient, **sums})
+    return grads.query, grads.key, grads.value, grads.table, grads.sink
 
 
 def _forward_program(problem: LoweredProblem) -> Program:

@@ -113,7 +113,7 @@ class Schedule:
         width: The keys of a panel.
         height: The queries of a block.
         rows: Of which the height is a multiple.
-        across: The most keys that a block spans, in whole panels.
+        across: The most numbers from one row of scores of a block to the next.
         stripes: In how many parts the queries are divided.
         threads: How many take part.
         tiled: Whether products of bfloat16 are computed on matrix tiles.
@@ -217,7 +217,8 @@ def _divided(
         width=width,
         height=height,
         rows=rows,
-        across=_across(bounds, keys, height) + (3 if tiled else 2) * width,
+        # A block's keys may begin and end within panels, and its rows are a panel further apart.
+        across=_across(bounds, keys, height) + 3 * width,
         stripes=stripes,
         threads=min(threads, sets * stripes),
         tiled=tiled,

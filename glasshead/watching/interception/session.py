@@ -364,10 +364,9 @@ class Session:
 
     def _may_step_aside(self, output: Any) -> None:
         """Let modes do less, where each watcher has seen a whole pass of what runs."""
-        if self.graph is None and all(one.runs_again for one in self.watches.every):
-            for mode in self.modes:
-                if not mode.is_aside:
-                    mode.may_step_aside(output)
+        for mode in self.modes if self.graph is None else ():
+            if not mode.is_aside and all(one.runs_again for one in self.watches.every):
+                mode.may_step_aside(output)
 
     def record_unobserved(
         self, why: str, module: nn.Module | None = None, *, within: bool = False
@@ -424,7 +423,7 @@ class Session:
 
     def notify_other_threads(self) -> None:
         """Tell the watchers of other threads that an unobserved attention has run here."""
-        if not (self.watchers or self.inside):
+        if not (self.inside or self.watchers):
             for session in THREADS.sessions():
                 for watcher in session.watches.every:
                     watcher.missed.update_running(elsewhere=True)

@@ -3,8 +3,10 @@
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cache, lru_cache, partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +17,7 @@ from glasshead.engines.reducing import of_rows
 from glasshead.recipe.masks import Mask, causal, combined, from_huggingface, window
 from glasshead.recipe.tile import Tile
 from glasshead.recipe.validation import cast_inputs
-from glasshead.watching.alike_steps import fingerprint_of, matches
+from glasshead.watching.alike_steps import fingerprints_of, match
 from glasshead.watching.captured_call import (
     CapturedCall,
     ComparableCall,
@@ -27,6 +29,7 @@ from glasshead.watching.captured_call import (
 )
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.foreign import answer, attribute, holds, is_a
+from glasshead.watching.interception.selected_operators import hidden
 from glasshead.watching.interception.session import Patch, Session, intercepted
 from glasshead.watching.interception.torch_attention import capture_change, hide
 from glasshead.watching.intervener import AttentionChange
@@ -105,13 +108,16 @@ def _run(
     crosses = crosses_by_variables(module, variables, given["key"].shape[-2], _cache_kind())
     fed = _fed(module, variables)
     compressed = _compressed(variables, given["key"])
-    known = name, given, fed, crosses, compressed, session.masks
-    change = session.change(module, given["query"].shape[-3], _InterfaceCall(*known))
-    if change is not None:
-        return _run_changed(session, function, name, given, change)
-    with session.suspended() as logsumexps:
+    captured = partial(_InterfaceCall, name, given, fed, crosses, compressed, session.masks)
+    if session.changes:
+        change = session.change(module, given["query"].shape[-3], captured())
+        if change is not None:
+            return _run_changed(session, function, name, given, change)
+    # Statistics of one query need no logsumexp, so the kernel that returns it is not intercepted.
+    unwatched = hidden() if given["query"].shape[-2] == 1 else nullcontext()
+    with session.suspended() as logsumexps, unwatched:
         output = function(module, *inputs, **named)
-    session.observe(module, _InterfaceCall(*known, output[0], logsumexps), output[0])
+    session.observe(module, captured(output[0], logsumexps), output[0])
     return output
 
 
@@ -122,8 +128,9 @@ def _variables(module: nn.Module) -> dict[str, Any]:
     """
     frame = sys._getframe(2)  # noqa: SLF001 - it has no other name
     while frame is not None:
-        if frame.f_locals.get("self") is module:
-            return frame.f_locals
+        variables = frame.f_locals
+        if variables.get("self") is module:
+            return variables
         frame = frame.f_back
     return {}
 
@@ -193,7 +200,9 @@ def _fed(module: nn.Module, variables: dict[str, Any]) -> int | None:
     The interface is not given the cache, which is a local variable of its caller.
     """
     kind, layer = _cache_kind(), attribute(module, "layer_idx")
-    cache = next((one for one in variables.values() if is_a(one, kind)), None)
+    # First by the usual names: a method has many variables.
+    named = (variables.get(name) for name in _CACHES)
+    cache = next((one for one in chain(named, variables.values()) if is_a(one, kind)), None)
     if cache is None or layer is None:
         return None
     own = answer(lambda: int(cache.get_seq_length(layer)))
@@ -233,8 +242,9 @@ def _positional(function: _Function) -> tuple[str, ...]:
     return tuple(one.name for one in parameters if one.kind in kinds)
 
 
+_TENSORS = "query", "key", "value"
 # These differ between layers with equal arguments.
-_OWN = {"module", "query", "key", "value", "attention_mask"}
+_OWN = {"module", "attention_mask", *_TENSORS}
 
 
 class _Fingerprint(NamedTuple):
@@ -243,7 +253,7 @@ class _Fingerprint(NamedTuple):
     Attributes:
         kind: Equal for calls of one kind.
         mask: Its mask as it was read; None: it had none.
-        others: The fingerprints of its other arguments by name.
+        others: The fingerprints of its arguments by name; its tensors and its module may be any.
     """
 
     kind: tuple[Any, ...]
@@ -326,13 +336,20 @@ class _InterfaceCall(ComparableCall):
             ),
         )
 
-    def fingerprint(self) -> _Fingerprint | None:
-        """Return a fingerprint of its arguments, without its tensors; None if there is none."""
-        mask = self._mask()
-        if mask is not self._mask():
+    def fingerprint(self, captured: CapturedCall) -> _Fingerprint | None:
+        """Return a fingerprint of its arguments, without its tensors; None if there is none.
+
+        Args:
+            captured: The call as it was captured.
+        """
+        given, problem, mask = self.given, captured.problem, self._mask()
+        both = (given["query"], problem.query), (given["key"], problem.key)
+        both += ((given["value"], problem.value),)
+        # An axis was added or expanded, or a dtype cast.
+        differs = any(x.shape[:-2] != y.shape[:-2] or x.dtype != y.dtype for x, y in both)
+        if differs or mask is not self._mask():
             return None
-        others = {name: fingerprint_of(one) for name, one in self.given.items() if name not in _OWN}
-        return _Fingerprint(self._kind(), mask, others)
+        return _Fingerprint(self._kind(), mask, fingerprints_of(given, _OWN))
 
     def captured_like(self, fingerprint: _Fingerprint, first: CapturedCall) -> CapturedCall | None:
         """Capture the call as another one; None if their arguments differ.
@@ -341,27 +358,20 @@ class _InterfaceCall(ComparableCall):
             fingerprint: Of the other one.
             first: The other one as it was captured, without numbers.
         """
-        given, known = self.given, fingerprint.others
-        query, key, value = (given[name].detach() for name in ("query", "key", "value"))
-        problem = first.problem
-        both = (query, problem.query), (key, problem.key), (value, problem.value)
+        given, problem = self.given, first.problem
         if (
             self._kind() != fingerprint.kind
-            or len(given) != len(known) + len(_OWN & given.keys())
-            or not all(
-                name in _OWN or (name in known and matches(known[name], one))
-                for name, one in given.items()
-            )
-            # Neither was an axis added or expanded, nor a dtype cast.
-            or any(x.shape[:-2] != y.shape[:-2] or x.dtype != y.dtype for x, y in both)
+            or not match(fingerprint.others, given)
             or self._mask() is not fingerprint.mask
         ):
             return None
+        tensors = (given[name] for name in _TENSORS)
+        query, key, value = (one.detach() if one.requires_grad else one for one in tensors)
         count = problem.key.shape[-2]
         if count < key.shape[-2]:
             key, value = (x[..., :count, :] for x in (key, value))
         return CapturedCall(
-            replace(problem, query=query, key=key, value=value),
+            problem.with_inputs(query, key, value),
             position=first.position,
             sliding=first.sliding,
             compressed=first.compressed,
@@ -370,7 +380,7 @@ class _InterfaceCall(ComparableCall):
     def _kind(self) -> tuple[Any, ...]:
         """Return what calls share that are captured alike, of numbers, shapes and types."""
         module = self.given["module"]
-        tensors = [self.given[name] for name in ("query", "key", "value")]
+        tensors = [self.given[name] for name in _TENSORS]
         return (
             self.name,
             type(module),

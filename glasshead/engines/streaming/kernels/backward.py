@@ -4,7 +4,7 @@ import numpy as np
 
 from glasshead.engines.streaming.kernels.arguments import Operand
 from glasshead.engines.streaming.kernels.exponential import exponential
-from glasshead.engines.streaming.kernels.forward import hull, score
+from glasshead.engines.streaming.kernels.forward import apart, hull, score
 from glasshead.engines.streaming.kernels.options import as_matrix, fill, kernel, together
 from glasshead.engines.streaming.kernels.packing import copy_rows
 from glasshead.engines.streaming.kernels.parts import Block
@@ -46,8 +46,9 @@ def backward_blocks(recipe, vectors, row_stats, given, gradients, workspace, blo
         start, stop = hull(recipe.bounds, first, last, blocks.width)
         if start == stop:
             continue
-        keys = stop - start
-        block = Block(first, last, start, stop, blocks.width, keys, True, False, False)
+        # On matrix tiles, the rows are as far apart as there are keys until they are rounded.
+        row = stop - start if len(pairs.key) else apart(stop - start, blocks.width)
+        block = Block(first, last, start, stop, blocks.width, row, True, False, False)
         scores = score(
             recipe,
             real(recipe.scale),
@@ -58,11 +59,11 @@ def backward_blocks(recipe, vectors, row_stats, given, gradients, workspace, blo
             workspace.capped,
         )
         rows = len(scores)
-        flat, wide = workspace.gradient[: rows * keys], len(workspace.context) // blocks.height
+        flat, wide = workspace.gradient[: rows * row], len(workspace.context) // blocks.height
         _gradient_of_weights(
             given, vectors.values, len(pairs.key) > 0, workspace, block, wide, flat
         )
-        gradient = as_matrix(flat, rows, keys)
+        gradient = as_matrix(flat, rows, row)
         _gradient_of_scores(scores, gradient, block, recipe, row_stats, given, gradients.sink)
         if len(gradients.table):
             add_diagonals(
@@ -110,7 +111,7 @@ def _gradient_of_weights(given, values, paired, workspace, block, wide, flat):
         given.context.width,
         values,
         block.start,
-        block.row,
+        block.stop - block.start,
         block.width,
         flat.dtype.type(1),
         flat,
@@ -143,7 +144,8 @@ def _add_numbers(key, scale, workspace, block, rows, keys, gradient):
     for j in range(rows * key.width):
         query[j] *= scale
     _add_transposed(flat, rows, query, key.width, gradient, block)
-    times_matrix(flat, rows, block.row, block.start, keys, key, workspace.product, block.width)
+    last = min(block.stop, keys)
+    times_matrix(flat, rows, block.row, block.start, last, key, workspace.product, block.width)
 
 
 @kernel
@@ -234,9 +236,9 @@ def _add_to_bias(gradient, first, last, first_key, bounds, bias):
 @kernel
 def _add_transposed(weights, rows, vectors, across, sums, block):
     """Add weightsᵀ · vectors of a block to `sums`, whose rows have `across` numbers."""
-    width, keys = block.width, block.row
-    for j in range(0, keys, width):
-        turned = Operand(weights, j, 1, keys)
+    width = block.width
+    for j in range(0, block.stop - block.start, width):
+        turned = Operand(weights, j, 1, block.row)
         for d in range(0, across, width):
             right = Operand(vectors, d, across, 1)
             into = Operand(sums, (block.start + j) * across + d, across, 1)

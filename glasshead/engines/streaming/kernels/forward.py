@@ -55,6 +55,12 @@ _APART = 64
 
 
 @together
+def apart(keys, width):
+    """Return how far apart rows of so many keys, in whole panels of `width`, are to be."""
+    return keys + width if keys % _APART == 0 else keys
+
+
+@together
 def score(recipe, scale, block, across, query, scores, capped):
     """Compute the scores of a block up to the normalizer; hidden pairs within bounds are -inf.
 
@@ -137,8 +143,8 @@ def forward_blocks(recipe, values, spec, outputs, workspace, blocks):
             fill(results.rows[MANY_KEYS, first:last], -1)
             continue
         row = stop - start
-        if (in_parts or recipe.panels.tiled) and row % _APART == 0:
-            row += width
+        if in_parts or recipe.panels.tiled:
+            row = apart(row, width)
         keyed, far = spec.keyed > 0, spec.far > 0
         block = Block(first, last, start, stop, width, row, kept, keyed, far)
         if in_parts:
