@@ -1,9 +1,12 @@
 // Bundles the studio's scripts and style sheets: node bundle.mjs
-import { rm } from "node:fs/promises";
+import { readFile, readdir, rename, rm, writeFile } from "node:fs/promises";
+import { brotliCompressSync } from "node:zlib";
 import { build } from "esbuild";
 
 const STATIC = "glasshead/studio/static";
-const BUNDLES = "glasshead/studio/bundles";
+const MADE = "glasshead/studio/bundles";
+// Bundles are complete, or those of before.
+const BUNDLES = `${MADE}.new`;
 
 // A script that is no module is strict as well.
 const strict = { compilerOptions: { alwaysStrict: true } };
@@ -16,6 +19,7 @@ await build({
   ...script,
   format: "esm",
   splitting: true,
+  inject: [`${STATIC}/base.js`],
   sourcemap: true,
   outdir: BUNDLES,
   chunkNames: "[name]-[hash]",
@@ -37,3 +41,17 @@ await build({
   entryPoints: [`${STATIC}/*.css`, `${STATIC}/views/*.css`],
   outdir: BUNDLES,
 });
+
+// Compress each file that the server sends unchanged: Python has no Brotli.
+const composed = /^(report|live)\.js$|^(studio|type)\.css$|\.map$/;
+for (const name of await readdir(BUNDLES, { recursive: true })) {
+  if (!/\.\w+$/.test(name) || composed.test(name)) continue;
+  // The default quality is the highest.
+  await writeFile(
+    `${BUNDLES}/${name}.br`,
+    brotliCompressSync(await readFile(`${BUNDLES}/${name}`)),
+  );
+}
+
+await rm(MADE, { recursive: true, force: true });
+await rename(BUNDLES, MADE);

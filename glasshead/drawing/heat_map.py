@@ -31,6 +31,7 @@ _SHADES = " ░▒▓█"
 _HIDDEN = "·"
 _NARROW = 2  # two cells of a terminal are about a square
 _WIDEST = 14
+_MOST_DECIMALS = 6
 _NAME = 24
 
 
@@ -44,6 +45,7 @@ class _Layout:
         cell: Cells of the terminal for one weight.
         figures: The width of the widest number, or 0 if there is no room for numbers.
         top: The weight of the deepest color.
+        decimals: The decimals of a number.
     """
 
     grid: Grid
@@ -51,6 +53,7 @@ class _Layout:
     cell: int
     figures: int
     top: float
+    decimals: int
 
 
 def heat_map_lines(
@@ -74,13 +77,14 @@ def _layout(grid: Grid, top: float | None, canvas: Canvas) -> _Layout:
     tall = pooled(grid, canvas.height, len(grid.columns))
     name = _name_width(tall, canvas.width)
     room = canvas.width - name
-    figures = max(cell_len(_figure(value)) for row in tall.values for value in row)
+    decimals = _decimals(top or tall.largest)
+    figures = max(cell_len(_figure(value, decimals)) for row in tall.values for value in row)
     if len(tall.columns) * (figures + 1) <= room:
         label = max(cell_len(visible(text)) for text in tall.columns)
         cell = min(room // len(tall.columns), max(label + 1, figures + 2), _WIDEST)
-        return _Layout(tall, name, cell, figures, top or tall.largest)
+        return _Layout(tall, name, cell, figures, top or tall.largest, decimals)
     small = pooled(grid, canvas.height, room // _NARROW)
-    return _Layout(small, name, _NARROW, 0, top or small.largest)
+    return _Layout(small, name, _NARROW, 0, top or small.largest, decimals)
 
 
 def _name_width(grid: Grid, width: int) -> int:
@@ -111,7 +115,7 @@ def _cell(layout: _Layout, value: Value, canvas: Canvas) -> Text:
     if value is None:
         hidden = _HIDDEN.rjust(layout.figures) if layout.figures else _HIDDEN
         return Text(_centred(hidden, layout.cell), "dim")
-    figure = _figure(value).rjust(layout.figures) if layout.figures else ""
+    figure = _figure(value, layout.decimals).rjust(layout.figures) if layout.figures else ""
     if canvas.colors:
         return Text(_centred(figure, layout.cell), _style(level(value, layout.top), canvas.colors))
     return Text(_centred(figure, layout.cell) if figure else _shade(value, layout.top) * _NARROW)
@@ -165,9 +169,14 @@ def _legend(layout: _Layout, canvas: Canvas) -> Iterator[Text]:
         yield legend
 
 
-def _figure(value: Value) -> str:
+def _figure(value: Value, decimals: int) -> str:
     """Write a weight in a cell."""
-    return _HIDDEN if value is None else f"{value:.2f}"
+    return _HIDDEN if value is None else f"{value:.{decimals}f}"
+
+
+def _decimals(top: float) -> int:
+    """Return how many decimals tell cells apart: two, or three digits of a small top."""
+    return min(_MOST_DECIMALS, 2 - floor(math.log10(top))) if 0 < top < 0.1 else 2
 
 
 def _shade(value: float, top: float) -> str:
@@ -219,6 +228,7 @@ def heat_map_html(grid: Grid, caption: str | None, top: float | None, words: Wor
         every=1 if drawn.column_block == 1 else max(1, len(columns) // _TICKS),
         top=top,
         high=number(top, 3),
+        decimals=_decimals(top),
         pooling=pooling_said(drawn, grid, words),
         level=level,
         number=number,

@@ -193,13 +193,15 @@ def _templates(package: str) -> "Environment":
 
 
 @cache
-def style(root: str = ".glasshead") -> str:
+def style(root: str = ".glasshead", *, figures: bool = True) -> str:
     """Return the style sheet; each rule in it begins with the class `glasshead`.
 
     Args:
         root: What the rules begin with, but those of colors.
+        figures: Whether to include the styles of drawings.
     """
-    sheet = _file("page.css").replace(".glasshead", root)
+    names = ["page.css", *(["figures.css"] if figures else [])]
+    sheet = "".join(map(_file, names)).replace(".glasshead", root)
     dark = _levels(dark=True)
     return f"{sheet}{_levels()}@media (prefers-color-scheme: dark) {{\n{dark}}}\n"
 

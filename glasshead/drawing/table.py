@@ -204,9 +204,9 @@ _SHORT = 28  # shorter cells are not wrapped: a narrow screen scrolls instead
 def table_html(table: "Table", words: Words) -> str:
     """Draw a table with a caption, scoped heads, and a line for what was left out."""
     shown = _Excerpt.of(table, _MOST_COLUMNS, _MOST_ROWS, words)
-    # Left is the rule, as is the middle for an ellipsis.
+    # Left is the rule, also for the names of rows, as is the middle for an ellipsis.
     stands = [
-        "" if place is None or align == "left" else align
+        "" if not place or align == "left" else align
         for place, align in zip(shown.columns, shown.align, strict=True)
     ]
     return rendered(
@@ -225,8 +225,8 @@ def table_html(table: "Table", words: Words) -> str:
 def _classed(
     cells: Sequence[str], columns: list[int | None], stands: list[str]
 ) -> Iterator[tuple[str, str]]:
-    """Return the cells of a row with their classes: the name, which stands left, and the others."""
-    for place, align, text in zip(columns, ["", *stands[1:]], cells, strict=True):
+    """Return the cells of a row with their classes."""
+    for place, align, text in zip(columns, stands, cells, strict=True):
         short = "short" if place is not None and cell_len(printable(text)) <= _SHORT else ""
         yield " ".join(filter(None, (align, short))), text
 

@@ -68,9 +68,10 @@ class Problem:
     @property
     def scores_shape(self) -> tuple[int, ...]:
         """Return `(*batch, heads, queries, keys)`."""
-        if "scores_shape" not in self._known:
-            self._known["scores_shape"] = (*self.query.shape[:-1], self.key.shape[-2])
-        return self._known["scores_shape"]
+        known = self._known.get("scores_shape")
+        if known is None:
+            known = self._known["scores_shape"] = (*self.query.shape[:-1], self.key.shape[-2])
+        return known
 
     @property
     def group(self) -> int:
@@ -175,21 +176,26 @@ class Problem:
         mask = self.mask
         return None if mask is None else self._once("mask", lambda: mask.simplified(self.tile()))
 
-    def key_ranges(
-        self, device: torch.device | None = None
-    ) -> tuple[Intervals | None, Mask | None]:
+    def with_part_of_mask(self, part: Mask | None) -> "Problem":
+        """Return the problem with some of the masks that its simplified mask combines."""
+        rest = replace(self, mask=part)
+        # It is as simple as the whole.
+        rest._known["mask"] = part  # noqa: SLF001 - of the same class
+        return rest
+
+    def key_ranges(self, *, counted: bool = False) -> tuple[Intervals | None, Mask | None]:
         """Split the mask into one key range per query, and the mask that remains, as `split` does.
 
         Args:
-            device: Where to look at the mask's own numbers; that of the inputs if not given.
+            counted: Whether the ranges must be numbers even if the inputs, on the meta device, have
+                none: a mask has its own.
         """
         mask = self.simplified_mask()
         if mask is None:
             return None, None
-        if device is None:
-            return self._once("ranges", lambda: split(mask, self.tile(), self.scores_shape[:-3]))
-        tile = replace(self.tile(), device=device)
-        name = f"ranges on {device.type}"
+        name, tile = "ranges", self.tile()
+        if counted and tile.device.type == "meta":
+            name, tile = "counted ranges", replace(tile, device=torch.device("cpu"))
         return self._once(name, lambda: split(mask, tile, self.scores_shape[:-3]))
 
     def without_dropout(self) -> "Problem":
@@ -205,8 +211,23 @@ class Problem:
 
     def detached(self) -> "Problem":
         """Return the problem with its inputs detached from the autograd graph."""
-        query, key, value = (x.detach() for x in (self.query, self.key, self.value))
-        return replace(self, query=query, key=key, value=value)
+        return self.with_inputs(self.query.detach(), self.key.detach(), self.value.detach())
+
+    def with_inputs(self, query: Tensor, key: Tensor, value: Tensor) -> "Problem":
+        """Return the problem of other inputs; a step of generation has no time for `replace`."""
+        return Problem(
+            query,
+            key,
+            value,
+            self.score,
+            self.softcap,
+            self.biases,
+            self.mask,
+            self.normalizer,
+            self.dropout,
+            self.offset,
+            self.axes,
+        )
 
     def select_head(self, batch: tuple[int, ...], head: int) -> "Problem | None":
         """Select one head, `[queries, dim]`, with its own part of β, biases, mask and sink.

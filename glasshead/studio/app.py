@@ -25,6 +25,7 @@ from glasshead.studio.answers import Faults, refusal_of, refused
 from glasshead.studio.connections import limited
 from glasshead.studio.page import (
     TYPEFACES,
+    brotli,
     bundles,
     page,
     served_style,
@@ -89,7 +90,8 @@ def _add_page(app: FastAPI) -> None:
     app.get("/", include_in_schema=False)(_compressed(page, "text/html"))
     app.get("/style.css", include_in_schema=False)(_compressed(served_style, "text/css"))
     for name, code in bundles().items():
-        bundle = _compressed(partial(str, code), _MEDIA_TYPES[PurePath(name).suffix])
+        media_type = _MEDIA_TYPES[PurePath(name).suffix]
+        bundle = _compressed(partial(str, code), media_type, brotli(name))
         app.get(f"/static/{name}", include_in_schema=False)(bundle)
     icon = _compressed(lambda: static("icon.svg"), "image/svg+xml")
     app.get("/static/icon.svg", include_in_schema=False)(icon)
@@ -102,21 +104,43 @@ def _letters(name: str) -> Callable[[], Response]:
     return lambda: Response(typeface(name), media_type="font/woff2")
 
 
-def _compressed(text: Callable[[], str], media_type: str) -> Callable[[Request], Response]:
-    """Create an endpoint that serves a text, compressed once for the clients that take gzip."""
+def _compressed(
+    text: Callable[[], str], media_type: str, smallest: bytes | None = None
+) -> Callable[[Request], Response]:
+    """Create an endpoint that serves a text in the smallest encoding that the client accepts.
+
+    Args:
+        text: Returns the text, which gzip compresses once.
+        media_type: Its media type.
+        smallest: The text as Brotli compresses it; None: it was not.
+    """
 
     @cache
     def packed() -> bytes:
         return gzip.compress(text().encode())
 
     def endpoint(request: Request) -> Response:
+        taken = _codings(request.headers.get("accept-encoding", ""))
         headers = {"Vary": "Accept-Encoding"}
-        if "gzip" not in request.headers.get("accept-encoding", ""):
-            return Response(text(), media_type=media_type, headers=headers)
-        headers["Content-Encoding"] = "gzip"
-        return Response(packed(), media_type=media_type, headers=headers)
+        if smallest is not None and "br" in taken:
+            content, headers["Content-Encoding"] = smallest, "br"
+        elif "gzip" in taken:
+            content, headers["Content-Encoding"] = packed(), "gzip"
+        else:
+            content = text()
+        return Response(content, media_type=media_type, headers=headers)
 
     return endpoint
+
+
+def _codings(accepted: str) -> set[str]:
+    """Return the names in an Accept-Encoding header, without those that `q=0` refuses.
+
+    >>> sorted(_codings("gzip;q=0.5, BR, zstd; q=0.0"))
+    ['br', 'gzip']
+    """
+    parts = ["".join(part.split()).lower().partition(";q=") for part in accepted.split(",")]
+    return {name for name, _, weight in parts if weight.strip("0.") or not weight}
 
 
 def _refused(request: Request, error: Exception) -> JSONResponse:

@@ -20,7 +20,7 @@ def page() -> str:
 
 
 def style_sheet() -> str:
-    """Return the CSS of drawings, of the studio, of each view, and of a presentation."""
+    """Return the CSS of a page, of the studio, of each view, and of a presentation."""
     names = [*(f"views/{view.name}.css" for view in VIEWS), "present.css"]
     return _shared_style() + "".join(bundles()[name] for name in names)
 
@@ -31,7 +31,7 @@ def served_style() -> str:
 
 
 def _shared_style() -> str:
-    shared = _INDENT.sub("", _STYLE_COMMENT.sub("", paper() + style()))
+    shared = _INDENT.sub("", _STYLE_COMMENT.sub("", paper() + style(figures=False)))
     return shared + bundles()["studio.css"]
 
 
@@ -129,12 +129,25 @@ def bundles() -> Mapping[str, str]:
         raise FileNotFoundError(
             Message("the studio's scripts are not bundled yet. Run: make setup")
         )
-    return MappingProxyType(dict(_below(folder, "")))
+    every = _bundled()
+    texts = {name: content.decode() for name, content in every.items() if not name.endswith(".br")}
+    return MappingProxyType(texts)
 
 
-def _below(folder: Traversable, path: str) -> Iterator[tuple[str, str]]:
+def brotli(name: str) -> bytes | None:
+    """Return a bundle as Brotli compressed it; None if it has no compressed form."""
+    return _bundled().get(f"{name}.br")
+
+
+@cache
+def _bundled() -> Mapping[str, bytes]:
+    """Read all bundles at once: those of two builds do not fit each other."""
+    return dict(_below(files("glasshead.studio").joinpath("bundles"), ""))
+
+
+def _below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
     for entry in folder.iterdir():
         if entry.is_dir():
             yield from _below(entry, f"{path}{entry.name}/")
         else:
-            yield f"{path}{entry.name}", entry.read_text(encoding="utf-8")
+            yield f"{path}{entry.name}", entry.read_bytes()

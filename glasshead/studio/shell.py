@@ -47,11 +47,11 @@ WORDS = {
     "shell.farther": _("Zoom out"),
     "shell.all": _("All"),
     "share.title": _("Share"),
-    "share.png": _("PNG"),
-    "share.svg": _("SVG"),
-    "share.card": _("Card"),
-    "share.link": _("Link"),
-    "share.file": _("HTML file"),
+    "share.png": _("Picture (PNG)"),
+    "share.svg": _("Picture (SVG)"),
+    "share.card": _("Card for a post, 1200 × 630"),
+    "share.link": _("Copy link"),
+    "share.file": _("Page that works offline (HTML)"),
     "share.copied": _(
         "The link is copied. It opens this view wherever this studio can be reached."
     ),

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable
@@ -180,22 +181,18 @@ _NO_VISION = _(
     "a picture needs a vision model, got {here}. Start the studio with the folder of one."
 )
 _NO_RUN = _("a learning curve needs a run, got {here}. Start the studio with the folder of one.")
-# The files of a model; the logs of a training change all the time and do not count.
-_MODEL_FILES = (
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "preprocessor_config.json",
-)
+_MODEL_FILES = ("config.json", "preprocessor_config.json")
 _WEIGHTS = (".safetensors", ".bin")
+# The name, the time of the last change in nanoseconds, and the bytes of each file of a model.
+_State = tuple[tuple[str, int, int], ...]
 _T = TypeVar("_T")
 
 
 class StudioSubject:
     """A run, a model or a file of weights on disk, or nothing.
 
-    The folder is inspected on each access, so that one that vanishes is reported, and one that
-    changed is loaded again.
+    The folder is listed on each access, so that one that vanishes is reported, and one that
+    changed is read again.
 
     Args:
         folder: A run folder, a Hugging Face or llama2.c model folder, llama2.c's file of a model
@@ -206,6 +203,7 @@ class StudioSubject:
         self.folder = folder
         self._lock = threading.Lock()
         self._open: dict[str, tuple[str, object]] = {}
+        self._kind: tuple[_State, Kind | None] | None = None
 
     @property
     def name(self) -> str | None:
@@ -229,6 +227,12 @@ class StudioSubject:
 
         Errors: an OSError or ValueError in one sentence if the folder holds none of these.
         """
+        state = self._state()
+        if self._kind is None or self._kind[0] != state:
+            self._kind = state, self._read_kind()
+        return self._kind[1]
+
+    def _read_kind(self) -> Kind | None:
         if self.folder is None:
             return None
         if self.is_file:
@@ -269,11 +273,8 @@ class StudioSubject:
 
         Errors: as of `kind`.
         """
-        digest = hashlib.sha256()
-        for file in self._files():
-            state = file.stat()
-            digest.update(f"{file.name} {state.st_mtime_ns} {state.st_size}\n".encode())
-        return digest.hexdigest()[:16]
+        state = self._state() if self.kind is not None else ()
+        return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
 
     def reader(self) -> "Reader":
         """Load the model for reading texts.
@@ -352,19 +353,29 @@ class StudioSubject:
             here = Message("{held} in {name}", name=self.name, held=Message(_HELD[kind]))
         return NotThere(sentence, here=here)
 
-    def _files(self) -> list[Path]:
-        """Return the files whose change calls for reloading."""
-        kind = self.kind
-        if self.folder is None or kind is None:
-            return []
-        if kind == "weights":
-            return [self.folder]
-        # The tokenizer of llama2.c lies beside the file of the model.
-        place = self.folder if self.folder.is_dir() else self.folder.parent
-        names = (file.name for file in place.iterdir())
-        return sorted(
-            place / name for name in names if name in _MODEL_FILES or name.endswith(_WEIGHTS)
-        )
+    def _state(self) -> _State:
+        """Return the name, time and size of each file from which the kind and version follow."""
+        if self.folder is None:
+            return ()
+        try:
+            if self.is_file:
+                return (_dated(self.folder.name, self.folder.stat()),)
+            # The tokenizer of llama2.c lies next to the file of the model.
+            place = self.folder if self.folder.is_dir() else self.folder.parent
+            with os.scandir(place) as entries:
+                files = [each for each in entries if _is_of_model(each.name) and each.is_file()]
+                return tuple(sorted(_dated(each.name, each.stat()) for each in files))
+        except OSError:  # `_read_kind` states what is missing
+            return ()
+
+
+def _is_of_model(name: str) -> bool:
+    """Return whether a file, by its name, belongs to a model; logs of a training do not."""
+    return name in _MODEL_FILES or name.endswith(_WEIGHTS) or "token" in name or "vocab" in name
+
+
+def _dated(name: str, state: os.stat_result) -> tuple[str, int, int]:
+    return name, state.st_mtime_ns, state.st_size
 
 
 # Characters of a token that are shown, and bytes of the largest file that is read.

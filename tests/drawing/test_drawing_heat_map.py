@@ -101,6 +101,21 @@ def test_numbers_where_they_fit():
     ]
 
 
+def test_numbers_of_a_small_scale_have_more_decimals():
+    drawn = HeatMap([[0.0114, 0.0036], [0.005, None]], ["a", "b"], ["k", "l"])
+    assert drawn.as_text().split("\n") == [
+        "      k       l",
+        "a  0.0114  0.0036",
+        "b  0.0050       ·",
+        "· hidden",
+    ]
+    for figure in ("0.0114", "0.0036", "0.0050"):
+        assert f"<span>{figure}</span>" in drawn.html()
+    # A scale may be smaller than what a cell has room for.
+    assert "<span>0.000001</span>" in HeatMap([[1.2e-6]], ["a"], ["k"]).html()
+    assert "<span>0.01</span>" in HeatMap([[0.0114]], ["a"], ["k"], top=1).html()
+
+
 def test_shades_where_numbers_do_not_fit():
     values = [[place / 8 for place in range(9)], [None] * 9]
     drawn = HeatMap(values, ["row", "none"], list("abcdefghi")).as_text(30).split("\n")
@@ -210,7 +225,9 @@ def test_one_row_of_many_weights_runs_on_like_text():
     html = HeatMap([[0.02] * 39 + [None]], ["<q>"], [*names, "<k>"], caption="Who").html()
     assert "<table" not in html
     assert html.count("<dt>") == html.count("</dd>") == 40
-    assert '<dt>t0</dt><dd class="w64" title="&lt;q&gt; → t0: 0.02"><span>0.02</span></dd>' in html
+    assert (
+        '<dt>t0</dt><dd class="w64" title="&lt;q&gt; → t0: 0.02"><span>0.0200</span></dd>' in html
+    )
     assert '<dd class="hidden" title="&lt;q&gt; → &lt;k&gt;: hidden">' in html
     assert '<p class="said">Who</p>\n<p class="said of">&lt;q&gt;</p>' in html
     assert "<table" in HeatMap([[0.1] * 40] * 2, ["a", "b"], [*names, "k"]).html()

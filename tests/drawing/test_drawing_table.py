@@ -136,6 +136,9 @@ def test_html_has_caption_and_scopes():
     assert '<th scope="col">word</th><th scope="col" class="right">score</th>' in html
     assert '<tr class="here" aria-current="true"><th scope="row" class="short">sun!</th>' in html
     assert '<td class="right short">1.357</td>' in html
+    # The head of the first column stands where its names do, which may be numbers.
+    keys = Table(["key", "share"], [["0", "0.5"], ["13", "0.25"]]).html()
+    assert '<th scope="col">key</th><th scope="col" class="right">share</th>' in keys
 
 
 def test_html_of_a_huge_table_leaves_out_its_middle():

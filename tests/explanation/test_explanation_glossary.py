@@ -97,7 +97,7 @@ REQUIRED = {
         "權重矩陣",
         "注意力頭",
         "歸納（induction）",
-        "無新記錄",
+        "沒有進展",
     ),
     "zh_Hans": (
         "自注意力（self-attention）",
@@ -112,7 +112,7 @@ REQUIRED = {
         "维度",
         "nat",
         "归纳（induction）",
-        "无新记录",
+        "没有进展",
     ),
 }
 LANGUAGES = tuple(FORBIDDEN)

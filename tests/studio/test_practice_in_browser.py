@@ -26,6 +26,16 @@ ASKED = """() => {
 # The widths of all bars, as shares; that of the slider is its value.
 BARS = """() => [...document.querySelectorAll(".predict .bars :is(input, .bar > b)")]
   .map((one) => Number(one.style.getPropertyValue("--share")))"""
+# Where the bars begin and end, and where the letters of their numbers begin.
+TRACKS = """(bars) => {
+  const all = [...bars.querySelectorAll("input, .bar")].map((one) => one.getBoundingClientRect());
+  const texts = [...bars.querySelectorAll("output:not(:empty)")].map((one) => {
+    const range = document.createRange();
+    range.selectNodeContents(one);
+    return range.getBoundingClientRect().left;
+  });
+  return [all.map(({ left, right }) => [Math.round(left), Math.round(right)]), texts];
+}"""
 LINES = """() => [...document.querySelectorAll(".predict .sums .line")].map((line) =>
   [...line.querySelectorAll(":scope > data")].map((one) => Number(one.value)))"""
 
@@ -90,6 +100,18 @@ def test_five_weights_are_guessed_and_worked_out(looking, serving):
     assert (words.index(query), key) not in asked
 
 
+@pytest.mark.parametrize("way", ["predict", "drag"])
+def test_bars_of_a_row_have_one_scale_and_their_numbers_beside_them(looking, serving, way):
+    look = looking(serving().url)
+    page = exercise(look, way)
+    for width in (390, 820, 1440, 1920):
+        look.resize(width)
+        tracks, numbers = page.locator(f".{way} .bars").evaluate(TRACKS)
+        assert len(tracks) == 5
+        assert tracks == [tracks[0]] * 5
+        assert max(numbers) - tracks[0][1] < 20, width
+
+
 @pytest.mark.parametrize("normalizer", quickly("softmax", STEPS_NORMALIZERS))
 def test_bars_in_sight_do_not_give_the_hidden_one_away(looking, serving, normalizer):
     page = exercise(looking(serving().url), "predict", normalizer=normalizer)
@@ -131,8 +153,15 @@ WORKED = """() => [
   [...document.querySelectorAll(".drag .line data")].map((one) => Number(one.value)),
   [...document.querySelectorAll(".drag .bar > b")].map((one) =>
     Number(one.style.getPropertyValue("--share")))]"""
-# Where a mark stands, in the plane's own units, from its middle and upwards.
-PLACE = "(mark) => [mark.getAttribute('cx'), -mark.getAttribute('cy')].map(Number)"
+# Where a mark stands, in the plane's own units, from where its axes meet, to the right and upwards.
+PLACE = """(mark) => {
+  const axes = mark.closest("svg").querySelector(".axes").getAttribute("d");
+  const [, top, left] = axes.match(/^M-150 ([-.\\d]+)H150M([-.\\d]+) -150V150$/).map(Number);
+  return [mark.getAttribute("cx") - left, top - mark.getAttribute("cy")];
+}"""
+# Of each plane, half of its side.
+HALVES = """() => [...document.querySelectorAll(".drag svg")].map((svg) =>
+  (svg.ariaValueMax - svg.ariaValueMin) / 2)"""
 
 
 def test_scores_weights_and_context_follow_the_arrow_keys(looking, serving):
@@ -159,7 +188,7 @@ def test_scores_weights_and_context_follow_the_arrow_keys(looking, serving):
     context = page.locator(".drag circle.context").evaluate(PLACE)
     torch.testing.assert_close(
         torch.tensor(context),
-        weights @ values[:4] / (1.4 * longest) * 150,
+        weights @ values[:4] / page.evaluate(HALVES)[1] * 150,
         atol=0.02,
         rtol=0,
         check_dtype=False,
@@ -186,8 +215,11 @@ def test_an_arrow_is_dragged_and_the_other_numbers_stay(looking, serving):
     key = SENTENCE.split().index(name[2:-1])
     one, other = (int(part) for part in page.get_by_label("Numbers in").input_value().split("."))
     x, y = page.locator(".drag .k.held circle").evaluate(PLACE)
-    assert (x, y) == pytest.approx((0.6 * 150, 0.4 * 150), abs=1.5)
-    size = 1.4 * torch.stack([trace.queries[query], *trace.keys]).abs().max()
+    size = page.evaluate(HALVES)[0]
+    circle = page.locator(".drag .k.held circle").bounding_box()
+    middle = (circle["x"] + circle["width"] / 2, circle["y"] + circle["height"] / 2)
+    to = (box["x"] + box["width"] * 0.8, box["y"] + box["height"] * 0.3)
+    assert middle == pytest.approx(to, abs=1.5)
     moved = trace.keys[key].clone()
     moved[[one, other]] = torch.tensor([x, y], dtype=moved.dtype) / 150 * size
     line, bars = page.evaluate(WORKED)
@@ -205,6 +237,37 @@ def test_an_arrow_is_dragged_and_the_other_numbers_stay(looking, serving):
     page.mouse.move(box["x"] + 60, box["y"] + 60)
     page.mouse.up()
     assert page.evaluate(WORKED) == [line, bars]
+
+
+BOXES = """(plane, marks) => [...plane.querySelectorAll(marks)].map((mark) => {
+  const { left, top, right, bottom } = mark.getBoundingClientRect();
+  return [left, top, right, bottom];
+})"""
+
+
+def apart(one, other):
+    return one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+
+
+def test_names_cover_no_other_and_no_tip_and_arrows_fill_their_plane(looking, serving):
+    page = looking(serving().url).open("#steps?way=drag")
+    page.wait_for_selector(".drag circle")
+    for plane in page.locator(".drag svg").all():
+        names, tips = (plane.evaluate(BOXES, marks) for marks in ("text", "circle"))
+        [whole] = plane.evaluate("(plane) => [plane.getBoundingClientRect().toJSON()]")
+        assert len(names) >= 3
+        for at, name in enumerate(names):
+            assert all(apart(name, other) for other in [*names[:at], *tips])
+            left, top, right, bottom = name
+            assert min(left - whole["left"], whole["right"] - right) >= 0
+            assert min(top - whole["top"], whole["bottom"] - bottom) >= 0
+        # All its numbers are above 0.
+        top = plane.locator(".axes").get_attribute("d").split()[1].partition("H")[0]
+        assert float(top) > 30
+    # The query and the key of the word are one vector at first.
+    assert (
+        page.locator(".drag svg").first.locator("text").first.inner_html() == "q(shiny), k(shiny)"
+    )
 
 
 @pytest.mark.parametrize("where", quickly("live", ["live", "report"]))
@@ -235,9 +298,9 @@ def test_a_head_of_a_model_is_predicted(looking, serving, folder):
     assert min(abs(weight - one) for one in shown) < 1e-9
 
 
-# The planes do not lie along coordinates; the maximum of a slider states the scale of its plane.
+# The planes do not lie along coordinates; the ends of a slider state the scale of its plane.
 HELD = """() => [...document.querySelectorAll(".drag svg")].map((svg) =>
-  [svg.ariaLabel, svg.ariaValueMax].map((each, at) => (at ? Number(each) : each)))"""
+  [svg.ariaLabel, (svg.ariaValueMax - svg.ariaValueMin) / 2])"""
 SAID = "Lily had a red ball. The dog and the ball ran to the park. Lily"
 
 
@@ -271,7 +334,10 @@ def test_the_arrows_of_a_head_are_dragged_and_all_its_keys_count(looking, servin
     # A step to the right makes the query longer, and each score in the same ratio.
     plane = page.locator(".drag svg").first
     plane.press("ArrowRight")
-    longer = q * (1 + 0.05 * size / 1.4 / q.norm())
+    tips = torch.stack([q, *keys[shown]]).norm(dim=-1)
+    step = float(plane.get_attribute("aria-valuenow")) - float(q.norm())
+    assert 0 < step <= 0.05 * tips.max() + 1e-6
+    longer = q * (1 + step / q.norm())
     scores = keys @ longer
     weights = (scores * row["beta"] + bias[:, 0]).softmax(-1)
     line, bars = page.evaluate(WORKED)

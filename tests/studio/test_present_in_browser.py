@@ -1,5 +1,7 @@
 """A presentation of each view in a browser: large letters, and one panel at a time."""
 
+from functools import cache
+
 import pytest
 from playwright.sync_api import expect
 
@@ -14,8 +16,8 @@ PANELS = {
     "prompt": [".sentence", "aside", ".all"],
     "heads": [".over-text", ".all", ".open", ".roles"],
     "model": [".whole", "aside", ".sentence"],
-    "atlas": [".map", "section.keys", "section.queries"],
-    "alignment": [".candidates", ".bands", ".heat"],
+    "atlas": [".layout"],
+    "alignment": [".bands", ".heat", ".candidates"],
     "picture": [".photo", ".all"],
     "training": [".standing", "figure >> nth=0", "figure >> nth=1"],
 }
@@ -32,7 +34,8 @@ def urls(tmp_path_factory, serving, folder):
         "picture": lambda: vit_folder(made / "vit"),
         "training": lambda: SmallRun(made / "run").watch().go(37).folder.path,
     }
-    return lambda view: serving(known[view]() if view in known else folder).url
+    place = cache(lambda view: known[view]() if view in known else folder)
+    return lambda view: serving(place(view)).url
 
 
 def presented(look, place):
@@ -76,6 +79,138 @@ def test_keys_go_through_the_panels_of_each_view_one_at_a_time(looking, urls, vi
     assert "present" not in address(page)
 
 
+@pytest.mark.parametrize("view", ["model", "picture", "alignment", "atlas"])
+def test_a_panel_fits_the_screen_above_the_control_bar(looking, urls, view):
+    look = looking(urls(view), width=1920, height=1080)
+    page = presented(look, f"#{view}" + (f"?text={TEXT}" if view == "model" else ""))
+    page.wait_for_selector(".body[data-drawn]")
+    expect(page.locator(".notice p")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollHeight") <= 1080
+    bar = page.locator(".presenting").bounding_box()["y"]
+    shown = page.locator("main .presented").last.bounding_box()
+    assert shown["y"] + shown["height"] <= bar
+    # And it is most of the screen.
+    assert shown["height"] > 0.7 * 1080
+
+
+@pytest.mark.parametrize("chosen", ["", "&layer=1&head=2"], ids=["words", "head"])
+def test_arrows_are_dragged_on_most_of_a_projector(looking, urls, chosen):
+    look = looking(urls("heads"), width=1920, height=1080)
+    page = presented(look, f"#steps?way=drag{chosen}")
+    page.wait_for_selector(".drag circle")
+    assert page.evaluate("document.documentElement.scrollHeight") <= 1080
+    planes = [one.bounding_box() for one in page.locator(".drag svg").all()]
+    assert len(planes) == 2
+    controls, numbers = (
+        page.locator(f".drag .worked > {one}").bounding_box()
+        for one in (".controls", ":last-child")
+    )
+    for box in planes:
+        assert box["height"] == pytest.approx(box["width"], abs=1)
+        assert box["height"] > 0.5 * 1080
+        # What follows stands to their right.
+        assert box["x"] + box["width"] < min(controls["x"], numbers["x"])
+    assert controls["y"] + controls["height"] <= numbers["y"]
+    assert numbers["y"] + numbers["height"] <= page.locator(".presenting").bounding_box()["y"]
+
+
+# The words of an example, a table of long texts and the log of a training are to be scrolled.
+FITTING = ("prompt", "heads", "model", "atlas", "picture", "steps?layer=1&head=2")
+
+
+@pytest.mark.parametrize("place", quickly("steps?layer=1&head=2", FITTING))
+def test_every_panel_fits_a_projector(looking, urls, place):
+    view = place.partition("?")[0]
+    text = f"{'&' if '?' in place else '?'}text={TEXT}" if view in ("prompt", "model") else ""
+    page = presented(looking(urls(view), width=1920, height=1080), f"#{place}{text}")
+    place = page.locator(".presenting [role=status]")
+    count = int(place.inner_text().split("/")[1])
+    assert count >= (1 if view == "atlas" else 2)
+    for at in range(count):
+        expect(place).to_have_text(f"{at + 1} / {count}")
+        assert page.evaluate("document.documentElement.scrollHeight") <= 1080
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1920
+        page.keyboard.press("PageDown")
+
+
+# In which panel each view draws for the height of the screen, and what.
+DRAWN_FOR_A_HEIGHT = {
+    "heads?layer=1&head=2": (2, ".map"),
+    "steps?layer=1&head=2": (0, "canvas.stage"),
+    "training": (1, "figure.presented .plot"),
+}
+
+
+@pytest.mark.parametrize("place", quickly("heads?layer=1&head=2", DRAWN_FOR_A_HEIGHT))
+def test_a_panel_is_drawn_again_for_a_window_of_another_height(looking, urls, place):
+    page = presented(looking(urls(place.partition("?")[0]), width=1920, height=1080), f"#{place}")
+    turns, drawn = DRAWN_FOR_A_HEIGHT[place]
+    for _ in range(turns):
+        page.keyboard.press("ArrowRight")
+    focusable = "[tabindex='0']:visible, button:enabled:visible"
+    reached = page.locator(".presented").locator(focusable).first
+    reached.focus()
+    expect(reached).to_be_focused()
+    now = f"document.querySelector('{drawn}')?.clientHeight"
+    # It is drawn at a smaller size before it fills the screen.
+    page.wait_for_function(f"() => {now} > 0.5 * innerHeight")
+    high = page.locator(drawn).bounding_box()["height"]
+    page.set_viewport_size({"width": 1920, "height": 960})
+    # While it is hidden it has no height.
+    page.wait_for_function(f"() => {now} > 97 && {now} < {high - 37}")
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    page.wait_for_function(f"() => {now} > {high - 2}")
+    assert page.locator(drawn).bounding_box()["height"] == pytest.approx(high, abs=1)
+    expect(reached).to_be_focused()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["wide", "many"])
+def test_the_maps_of_many_heads_fit_a_projector_and_use_it(looking, serving, request, model):
+    url = serving(request.getfixturevalue(model)).url
+    page = presented(looking(url, width=1920, height=1080), "#heads")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".all .grid")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollHeight") <= 1080
+    grid = page.locator(".grid table").bounding_box()
+    assert grid["x"] + grid["width"] <= 1920
+    assert grid["width"] > 0.9 * 1920 or grid["height"] > 0.6 * 1080
+
+
+def test_the_atlas_is_presented_with_the_text_of_both_sides(looking, urls):
+    page = presented(looking(urls("atlas"), width=1920, height=1080), f"#atlas?said={TEXT}")
+    boxes = [
+        page.locator(f".atlas {part}").bounding_box()
+        for part in (".map", "section.keys", "section.queries", ".told")
+    ]
+    drawn, keys, queries, told = boxes
+    assert keys["y"] >= drawn["y"] + drawn["height"]
+    for box in (queries, told):
+        assert box["x"] + box["width"] <= drawn["x"]
+    assert queries["y"] + queries["height"] <= told["y"]
+    bar = page.locator(".presenting").bounding_box()
+    assert keys["y"] + keys["height"] <= bar["y"] or keys["x"] + keys["width"] <= bar["x"]
+
+
+def test_the_sentence_about_keys_leaves_when_a_panel_is_turned(looking, urls):
+    page = presented(looking(urls("heads"), width=1920, height=1080), "#heads?layer=1&head=2")
+    expect(page.locator(".notice p")).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".notice p")).to_have_count(0)
+
+
+def test_the_facts_of_a_head_stand_beside_its_map(looking, urls):
+    page = presented(looking(urls("heads"), width=1920, height=1080), "#heads?layer=1&head=2")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    # The map is drawn for its frame once the frame is shown.
+    page.wait_for_function("() => document.querySelector('.heads .map').clientHeight > 500")
+    drawn, facts = (
+        page.locator(f".heads {each}").bounding_box() for each in (".map canvas", ".readout")
+    )
+    assert 0 <= facts["x"] - (drawn["x"] + drawn["width"]) < 400
+
+
 def test_a_remote_control_leaves_what_keys_move_within(looking, urls):
     look = looking(urls("heads"), width=1920, height=1080)
     page = presented(look, "#heads?layer=1&head=2")
@@ -116,6 +251,24 @@ def test_a_pointer_finds_its_place_where_all_is_larger(looking, urls):
     assert cell["x"] == pytest.approx(box["x"] + 2 * side, abs=4)
     assert cell["y"] == pytest.approx(box["y"] + 3 * side, abs=4)
     assert box["y"] + box["height"] < 1080
+
+
+# The width of a button, and of the sign on it, in the size of the page's letters.
+SIGNS = """(all) => all.map((one) => {
+  const letters = parseFloat(getComputedStyle(document.documentElement).fontSize);
+  return [one.offsetWidth / letters, parseFloat(getComputedStyle(one).fontSize) / letters];
+})"""
+
+
+def test_buttons_that_are_signs_can_be_seen_and_pressed(looking, urls):
+    look = looking(urls("heads"), width=390, height=844)
+    for place, count in (("?tour", 2), ("#steps", 2), ("?present#heads", 3)):
+        page = look.open(place)
+        signs = page.locator(":is(.tour, .player, .presenting) button.sign")
+        expect(signs).to_have_count(count)
+        for width, letter in signs.evaluate_all(SIGNS):
+            assert width >= 2.4, place
+            assert letter >= 1.2, place
 
 
 def test_two_presses_begin_one_presentation(looking, urls):

@@ -31,7 +31,7 @@ def shows_the_same(looking, url, folder, view, tmp_path):
     page.wait_for_selector(f".view.{view} .body[data-drawn]")
     before = page.evaluate(NUMBERS)
     title, shown = page.title(), address(page).partition("#")[2]
-    file = saved(page, "HTML file", tmp_path)
+    file = saved(page, "HTML", tmp_path)
     assert file.name == f"glasshead-{view}.html"
     text = file.read_text(encoding="utf-8")
     assert str(folder) not in text
@@ -103,7 +103,7 @@ def test_a_link_is_copied_or_shown(looking, serving):
     page = looking(serving().url).open("#steps")
     page.locator("details.share > summary").click()
     page.get_by_role("button", name="Link").click()
-    link = page.get_by_role("textbox", name="Link")
+    link = page.get_by_role("textbox", name="Copy link")
     assert link.input_value() == page.url
     expect(page.locator(".share [role=status]")).to_contain_text("opens this view")
     page.keyboard.press("Escape")
@@ -113,5 +113,5 @@ def test_a_link_is_copied_or_shown(looking, serving):
 def test_a_studio_that_has_ended_is_told(looking, serving):
     page = looking(serving().url, expected=("net::ERR_", "Failed to load")).open("#steps")
     page.route("**/api/file*", lambda route: route.abort())
-    share(page, "HTML file", close=False)
+    share(page, "HTML", close=False)
     page.get_by_text("The studio does not answer.").wait_for()

@@ -12,8 +12,10 @@ from playwright.sync_api import expect
 
 import glasshead as gh
 from glasshead.studio.app import application
+from glasshead.studio.page import brotli, bundles
 from glasshead.studio.shell import words
 from glasshead.studio.studio import Studio
+from glasshead.studio.views.table import VIEWS
 from glasshead.tasks.data.sentences import HELD_OUT
 from studio.asking import ask
 from studio.conftest import LANGUAGES, PATIENCE, WIDTHS, address, quickly, together
@@ -116,16 +118,42 @@ def test_a_translator_begins_with_a_sentence_that_was_held_out(looking, serving,
 
 
 @pytest.mark.parametrize("path", ["/", "/style.css", "/static/app.js", "/static/icon.svg"])
-def test_the_page_is_compressed_for_who_takes_that(path):
+@pytest.mark.parametrize("taken", ["br, gzip", "gzip", "br;q=0,\tgzip;q=0.5", "gzip;q=0", ""])
+def test_the_page_is_compressed_for_who_takes_that(path, taken):
     app, host = application(Studio()), ("host", "localhost")
     plain = ask(app, path, headers=(host,))
-    packed = ask(app, path, headers=(host, ("accept-encoding", "br, gzip")))
+    packed = ask(app, path, headers=(host, ("accept-encoding", taken)))
     assert "content-encoding" not in plain.headers
-    assert packed.headers["content-encoding"] == "gzip"
-    assert gzip.decompress(packed.body) == plain.body
+    if path == "/static/app.js" and taken == "br, gzip":
+        smallest = brotli("app.js")
+        assert (packed.headers["content-encoding"], packed.body) == ("br", smallest)
+        assert len(smallest) < 0.92 * len(gzip.compress(plain.body))
+    elif taken in ("gzip;q=0", ""):
+        assert "content-encoding" not in packed.headers
+        assert packed.body == plain.body
+    else:
+        assert packed.headers["content-encoding"] == "gzip"
+        assert gzip.decompress(packed.body) == plain.body
     for answer in (plain, packed):
         assert answer.headers["vary"] == "Accept-Encoding"
         assert int(answer.headers["content-length"]) == len(answer.body)
+
+
+@pytest.mark.slow
+def test_a_browser_takes_and_reads_the_smallest_form_of_each_bundle(looking, serving):
+    seen = looking(serving().url, fresh=True)
+    coded = {}
+    seen.on("response", lambda one: coded.update({one.url: one.headers.get("content-encoding")}))
+    page = seen.open("#steps")
+    names = [name for name in bundles() if brotli(name) is not None]
+    assert {"app.js", "present.css", "views/steps.css"} <= {*names}
+    read = page.evaluate(
+        "(names) => Promise.all(names.map(async (name) => (await fetch(`static/${name}`)).text()))",
+        names,
+    )
+    assert read == [bundles()[name] for name in names]
+    assert {name: coded[f"{seen.url}static/{name}"] for name in names} == dict.fromkeys(names, "br")
+    assert coded[seen.url] == coded[f"{seen.url}style.css"] == "gzip"
 
 
 @pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: file.name)
@@ -208,10 +236,85 @@ def test_the_header_fits(looking, serving, languages):
         for width in WIDTHS:
             seen.resize(width)
             assert seen.overflow() == 0
-            for left, right in page.locator("nav a").evaluate_all(BOXES):
+            # On a telephone they are in a row that scrolls.
+            for link in page.locator("nav a").all():
+                link.focus()
+                ((left, right),) = link.evaluate_all(BOXES)
                 assert 0 <= left < right <= width
+            assert width == 768 or page.locator("header").bounding_box()["height"] < 100
+            assert page.locator(".intent.learn .name").is_visible() == (width >= 1280)
         if language == "zh-Hans":
             assert not seen.violations()
+
+
+def test_a_telephone_says_all_of_what_is_loaded(looking, serving, folder):
+    look = looking(serving(folder).url, width=390, height=844)
+    page = look.open("#prompt")
+    for language in LANGUAGES:
+        if language != "en":
+            look.speak(language)
+        expect(page.locator(".brand span")).to_contain_text("×")
+        cut = page.locator(".brand span").evaluate("(span) => span.scrollWidth - span.clientWidth")
+        assert cut <= 0, language
+        assert page.locator("header").bounding_box()["height"] < 100, language
+
+
+# Pairs of parts of the header that overlap.
+OVERLAPS = """() => {
+  const all = [...document.querySelectorAll(
+    "header :is(.brand img, .brand b, nav a:not([hidden]), button.present, summary, select)")];
+  const boxes = all.map((one) => one.getBoundingClientRect());
+  const over = (a, b) => a.left < b.right - 1 && b.left < a.right - 1
+    && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  return boxes.flatMap((a, at) => boxes.slice(0, at).flatMap((b, other) =>
+    over(a, b) ? [`${all[at].textContent} over ${all[other].textContent}`] : []));
+}"""
+
+
+@pytest.mark.parametrize("languages", together("es", LANGUAGES))
+def test_a_header_with_many_views_is_tidy_on_every_desktop(
+    looking, serving, word_translator, languages
+):
+    look = looking(serving(word_translator).url)
+    page = look.open("#prompt")
+    expect(page.locator(".brand span")).to_contain_text("×")
+    for language in languages:
+        look.speak(language)
+        expect(page.locator(".brand span")).to_contain_text("×")
+        for width in (768, 1024, 1181, 1280, 1361, 1440, 1607, 1920):
+            look.resize(width)
+            assert page.evaluate(OVERLAPS) == [], (language, width)
+            assert look.overflow() == 0
+            height = page.locator("header").bounding_box()["height"]
+            assert height < (60 if width >= 1280 else 100), (language, width)
+            name = page.locator(".brand span")
+            cut = name.evaluate("(span) => span.scrollWidth - span.clientWidth")
+            # The name is whole if the views have their own row, or the window is wide.
+            assert cut <= 0 or width == 768 or 1280 <= width < 1920, (language, width)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_button_under_the_pointer_is_read(looking, serving, dark):
+    look = looking(serving().url, dark=dark)
+    page = look.open("#steps?way=predict")
+    play = page.locator(".predict .play")
+    style = "(one) => [getComputedStyle(one).color, getComputedStyle(one).backgroundColor]"
+    before = play.evaluate(style)
+    play.hover()
+    assert play.evaluate(style) == before
+    assert not look.violations()
+
+
+def test_each_view_says_below_its_title_what_it_shows(looking, serving):
+    page = looking(serving().url).open("#steps")
+    said = set()
+    for view in VIEWS:
+        page.evaluate("(view) => { location.hash = view; }", view.name)
+        page.wait_for_selector(f".view.{view.name} .body[data-drawn]")
+        sentence = page.locator("h1 + p.what").inner_text()
+        assert re.fullmatch(r"This page .{20,100}\.", sentence), view.name
+        said.add(sentence)
+    assert len(said) == len(VIEWS)
 
 
 @pytest.mark.parametrize("dark", quickly(False, [False, True]), ids=["light", "dark"])

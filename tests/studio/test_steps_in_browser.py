@@ -19,6 +19,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import torch
+from playwright.sync_api import expect
 
 import glasshead as gh
 from glasshead.ladder import JOURNEY
@@ -323,6 +324,31 @@ def test_a_dragged_slider_asks_for_one_thing_at_a_time(looking, serving):
     assert_tells(page, beta="inf")
     page.wait_for_url("**beta=inf**")
     assert set(page.evaluate("() => window.atOnce")) == {1}
+
+
+@pytest.mark.slow
+def test_all_matrices_have_one_answer_where_the_studio_is_lost_in_a_drag(looking, serving):
+    text = " ".join(f"word{place}" for place in range(24))
+    look = looking(serving().url, height=700, expected=("Failed to load resource",))
+    page = look.open(f"#steps?text={quote(text)}")
+    # The first answer comes while another one is wanted, and no other comes.
+    page.get_by_label("Inverse temperature β").evaluate(
+        """async (slider) => {
+          const ask = window.fetch;
+          const move = () => {
+            slider.value = Number(slider.value) + 1;
+            slider.dispatchEvent(new Event("input", { bubbles: true }));
+          };
+          window.fetch = (...asked) => {
+            window.fetch = () => Promise.reject(new TypeError("Failed to fetch"));
+            move();
+            return ask(...asked);
+          };
+          move();
+        }"""
+    )
+    expect(page.locator(".notice p")).to_be_visible()
+    assert_shows(page, text=text, beta="0.7")
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import torch
 from PIL import Image
+from playwright.sync_api import expect
 
 from glasshead.studio.background_jobs import Work
 from glasshead.studio.shell import words
@@ -208,6 +209,18 @@ def test_it_plays_to_its_end_and_tells_each_phase_once(looking, serving):
     page.get_by_role("button", name="Play").wait_for()
 
 
+def test_a_link_to_a_frame_opens_the_words_at_its_section(looking, serving):
+    look = looking(serving().url)
+    page = look.open("#steps?frame=7")
+    page.wait_for_selector(".body[data-drawn]")
+    # The next to last frame mixes the values.
+    expect(page.locator(".words .here")).to_have_attribute("data-step", "context")
+    page.wait_for_function("() => document.querySelector('.words').scrollTop > 0")
+    page = look.open("#steps")
+    page.wait_for_selector(".body[data-drawn]")
+    assert page.locator(".words").evaluate("(words) => words.scrollTop") == 0
+
+
 def test_another_word_and_a_link_keep_the_frame(looking, serving):
     page = looking(serving().url).open("#steps?frame=2&query=2")
     assert page.evaluate(FRAME)[0] == "score"
@@ -364,13 +377,18 @@ def test_a_cell_of_a_head_is_opened_in_steps(looking, serving, model):
     weights = heads.whole_map(reading, 1, 2)[13].abs()
     rows = page.locator("table.cell tbody tr")
     assert rows.count() == len(row["keys"]) + 1
-    for at, key in enumerate(row["keys"]):
+    for at, key in enumerate(sorted(row["keys"], key=lambda key: -key["weight"])):
         cells = (
             rows.nth(at).locator("td").evaluate_all("(all) => all.map((one) => one.dataset.value)")
         )
         close(float(cells[0]), key["score"])
         close(float(cells[1]), key["scaled"])
         close(float(cells[-1]), weights[key["place"]])
+        written = rows.nth(at).locator("td").last.inner_text()
+        assert written == ("<0.0001" if key["weight"] < 0.00005 else f"{key['weight']:.4f}")
+    # The strip names the key that gets most.
+    most = max(range(len(row["weights"])), key=row["weights"].__getitem__)
+    assert page.locator(".strip small").inner_text() == row["tokens"][most]
     frames = walked(page)
     close(dict(frames)["query"], row["q"][:6])
     scores = [numbers for phase, numbers in frames if phase == "score" and numbers]
@@ -452,6 +470,9 @@ def assert_saves_the_walk(page):
     said = page.locator(".walk .told > *").evaluate_all("all => all.map((one) => one.textContent)")
     assert all(said)
     assert all("".join(each.split()) in letters(svg) for each in said)
+    folded = page.locator(".walk .fold:not([open]) li").all_text_contents()
+    assert folded
+    assert not any("".join(each.split()) in letters(svg) for each in folded)
     (image,) = (one for one in svg.iter() if one.tag.endswith("image"))
     stage = page.locator("canvas.stage")
     with Image.open(BytesIO(b64decode(image.get("href").partition(",")[2]))) as painted:

@@ -23,7 +23,7 @@ COMPOSED = [
     for template in TEMPLATES
     if "{" in template
 ]
-OF_EACH_VIEW = {f"{view.name}.{name}" for view in VIEWS for name in ("title", "none")}
+OF_EACH_VIEW = {f"{view.name}.{name}" for view in VIEWS for name in ("title", "what", "none")}
 
 
 def is_named(name):

@@ -1,5 +1,6 @@
 // What the page shows stands behind the "#" of its URL. A page without a URL of its own, as in a
 // notebook, remembers it.
+import { linkTo } from "./selection.js";
 
 const hasOwnUrl = location.protocol !== "about:";
 // Writing an address takes a browser longer than a frame: it is written once the page rests.
@@ -9,10 +10,7 @@ let place = location.hash;
 /** @type {number} */
 let writing = null;
 
-/**
- * Begin at a place, if the address names none.
- * @param {string} [named]  With its "#"
- */
+/** Begin at a place, if the address names none. @param {string} [named]  With its "#" */
 export function beginAt(named) {
   place ||= named ?? "";
 }
@@ -26,13 +24,9 @@ export function readAddress() {
   return { view, state: Object.fromEntries(new URLSearchParams(query ?? "")) };
 }
 
-/**
- * @param {string} view
- * @param {Record<string, string>} state
- */
+/** @param {string} view @param {Record<string, string>} state */
 export function writeAddress(view, state) {
-  const query = new URLSearchParams(state);
-  place = `#${view}${query.size ? `?${query}` : ""}`;
+  place = linkTo(view, state);
   settle();
   if (!hasOwnUrl) return;
   const before = location.hash;
@@ -51,10 +45,7 @@ function settle() {
   delete document.documentElement.dataset.due;
 }
 
-/**
- * Call when another address is gone to, by a link or by hand.
- * @param {() => void} gone
- */
+/** Call when another address is gone to, by a link or by hand. @param {() => void} gone */
 export function onGoing(gone) {
   if (hasOwnUrl) {
     addEventListener("hashchange", () => {

@@ -9,10 +9,8 @@ import { Refused, Unreachable, sourceOfPage } from "./source.js";
 import { selectionOf, stateOf } from "./selection.js";
 import { styled, viewOf } from "./views/table.js";
 
-/**
- * @import { Selected } from "./selection.js"
- * @import { Source } from "./source.js"
- */
+/** @import { Selected } from "./selection.js" */
+/** @import { Source } from "./source.js" */
 
 /**
  * A word or sentence by its name, with its places filled in.
@@ -69,18 +67,7 @@ import { styled, viewOf } from "./views/table.js";
  * @property {string} [sentence]  What a card says of it, if not what the view reports
  */
 
-/** @typedef {{open: (frame: HTMLElement, context: Context) => Promise<void>}} View */
-
-/**
- * Open a view, after loading its code if necessary.
- * @param {string} name
- * @param {HTMLElement} frame
- * @param {Context} context
- */
-async function open(name, frame, context) {
-  const view = await viewOf(name);
-  if (!context.signal.aborted) await view.open(frame, context);
-}
+/** Opens a view in a frame. @typedef {(frame: HTMLElement, context: Context) => Promise<void>} View */
 
 // Milliseconds until a page asks again that found no studio, and for which a notice is shown.
 const AGAIN_AFTER = 1000;
@@ -188,10 +175,7 @@ export class Page {
     this.layOut();
   }
 
-  /**
-   * @param {string} name
-   * @param {Record<string, any>} places
-   */
+  /** @param {string} name @param {Record<string, any>} places */
   t(name, places = {}) {
     const sentence = this.words[name] ?? name;
     return sentence.replace(/\{(\w+)\}/g, (whole, place) => places[place] ?? whole);
@@ -236,12 +220,12 @@ export class Page {
   /** The links to the views, by what one wants to do; of one thing they stand from near to far. */
   intents() {
     const learn = this.about.subject.kind === null ? ["prompt", "steps"] : ["steps"];
-    const text = ["prompt", "heads", "atlas", "model", "alignment", "picture"];
-    const views = { learn, text, training: ["training"] };
+    const text = ["prompt", "heads", "atlas", "model", "alignment"];
+    const views = { learn, text, picture: ["picture"], training: ["training"] };
     const left = new Set(Object.keys(this.links));
     return Object.entries(views).map(([name, all]) => {
       const links = all.filter((view) => left.delete(view)).map((view) => this.links[view]);
-      const label = this.t(`shell.intent.${name}`);
+      const label = this.t(name === "picture" ? "picture.title" : `shell.intent.${name}`);
       const seen = element("span.name", { "aria-hidden": "true" }, label);
       return (
         links.length > 0 &&
@@ -281,10 +265,7 @@ export class Page {
     }
   }
 
-  /**
-   * @param {string} kind
-   * @param {Model | null} model
-   */
+  /** @param {string} kind @param {Model | null} model */
   described(kind, model) {
     if (model === null) return this.t("shell.model.none", { name: kind });
     const parameters = short(model.parameters, this.language);
@@ -336,7 +317,8 @@ export class Page {
       return;
     }
     try {
-      await open(name, frame, this.context(name, frame, state, signal));
+      const view = await viewOf(name);
+      if (!signal.aborted) await view(frame, this.context(name, frame, state, signal));
     } catch (error) {
       this.failed(error, frame, signal);
     }
@@ -373,19 +355,18 @@ export class Page {
     this.share.show(false);
   }
 
-  /**
-   * Fill the page with a view's title and an empty frame.
-   * @param {string} name
-   */
+  /** Fill the page with a view's title and an empty frame. @param {string} name */
   layOutView(name) {
     const { name: subject } = this.about.subject;
     const title = this.t(`${name}.title`);
     document.title = `${title} · ${subject ? `${subject} · glasshead` : this.t("shell.title")}`;
+    const isExample = name === "prompt" && this.about.subject.kind === null;
     const frame = element("div.body");
     const section = element(
       `section.view.${name}`,
       { "aria-labelledby": "title" },
       element("h1", { id: "title", tabindex: "-1" }, title),
+      element("p.quiet.what", this.t(isExample ? "example.what" : `${name}.what`)),
       this.about.notes?.[name]?.map((note) => element("p.quiet.cut", note)),
       frame,
     );
@@ -394,11 +375,8 @@ export class Page {
   }
 
   /**
-   * @param {string} name
-   * @param {HTMLElement} frame
-   * @param {Record<string, string>} state
-   * @param {AbortSignal} signal
-   * @returns {Context}
+   * @param {string} name @param {HTMLElement} frame @param {Record<string, string>} state
+   * @param {AbortSignal} signal @returns {Context}
    */
   context(name, frame, state, signal) {
     return {
@@ -425,9 +403,7 @@ export class Page {
 
   /**
    * Tell what went wrong: wait for a studio that is away, show a refusal, and throw a fault.
-   * @param {Error} error
-   * @param {HTMLElement} frame
-   * @param {AbortSignal} signal
+   * @param {Error} error @param {HTMLElement} frame @param {AbortSignal} signal
    */
   failed(error, frame, signal) {
     if (signal.aborted || error.name === "AbortError") return;
@@ -443,10 +419,7 @@ export class Page {
     this.reconnect.forSubject();
   }
 
-  /**
-   * Why a view is missing, and how to have it where nothing is open.
-   * @param {string} name
-   */
+  /** Why a view is missing, and how to have it where nothing is open. @param {string} name */
   absence(name) {
     const label = this.t("shell.how");
     const commands = "glasshead demo\nglasshead studio demo/translator";
@@ -461,18 +434,12 @@ export class Page {
     return this.refused(sentence, again);
   }
 
-  /**
-   * @param {string} sentence
-   * @param {HTMLElement} [again]
-   */
+  /** @param {string} sentence @param {HTMLElement} [again] */
   refused(sentence, again) {
     return element("div.refused", { role: "alert" }, element("p", sentence), again);
   }
 
-  /**
-   * Show a refusal in place of any view.
-   * @param {Error} error
-   */
+  /** Show a refusal in place of any view. @param {Error} error */
   refuse(error) {
     fill(this.notice);
     fill(this.frame, this.refusal(error.message));
@@ -515,9 +482,7 @@ function unreached() {
 
 /**
  * Put changes into what the address holds of a view.
- * @param {string} view
- * @param {Record<string, string>} state
- * @param {Record<string, any>} changes
+ * @param {string} view @param {Record<string, string>} state @param {Record<string, any>} changes
  */
 function remember(view, state, changes) {
   for (const [key, value] of Object.entries(changes)) {
@@ -527,11 +492,7 @@ function remember(view, state, changes) {
   writeAddress(view, state);
 }
 
-/**
- * A number in few letters, such as 260K.
- * @param {number} count
- * @param {string} language
- */
+/** A number in few letters, such as 260K. @param {number} count @param {string} language */
 function short(count, language) {
   return new Intl.NumberFormat(language, {
     notation: "compact",
@@ -556,10 +517,7 @@ function keepLanguage(language) {
   }
 }
 
-/**
- * A language and its script, zh-Hant of zh-TW; null of what is no name.
- * @param {string} name
- */
+/** A language and its script, zh-Hant of zh-TW; null of what is no name. @param {string} name */
 function languageAndScript(name) {
   try {
     const { language, script } = new Intl.Locale(name).maximize();

@@ -2,15 +2,13 @@
 // and below them from the queries that look at it.
 import { element, fill, moveOf, tokenName } from "./dom.js";
 import { svgNode } from "./marks.js";
-import { decimal, range, weight, within } from "./numbers.js";
+import { clamped, decimal, largestAt, range, rowAt, weight, within } from "./numbers.js";
 import { walk } from "./parts/walk.js";
 import { pointing } from "./selection.js";
 
-/**
- * @import { Translate } from "./app.js"
- * @import { Children } from "./dom.js"
- * @import { Selection } from "./selection.js"
- */
+/** @import { Translate } from "./app.js" */
+/** @import { Children } from "./dom.js" */
+/** @import { Selection } from "./selection.js" */
 
 /**
  * A head whose arcs are shown: its color, and its weights by rows.
@@ -30,10 +28,7 @@ const WIDEST = 7;
 const ALL_OF = 96;
 
 export class Arcs {
-  /**
-   * @param {Translate} t
-   * @param {Selection} selection  Whose query is a token
-   */
+  /** @param {Translate} t @param {Selection} selection  Whose query is a token */
   constructor(t, selection) {
     this.colon = t("shell.colon");
     this.selection = selection;
@@ -114,14 +109,14 @@ export class Arcs {
   /** The key to which the query gives most by the last head, and its weight. */
   strongest() {
     const row = this.row(this.heads.at(-1));
-    const key = row.indexOf(Math.max(...row));
+    const key = largestAt(row);
     return { key, weight: row[key] };
   }
 
   /** @param {ArcHead} head */
   row({ values }) {
     const { length } = this.words;
-    return values.subarray(this.query * length, (this.query + 1) * length);
+    return rowAt(values, this.query, length);
   }
 
   /** Where the tokens stand; null where nothing is laid out. */
@@ -137,12 +132,16 @@ export class Arcs {
     this.width = clientWidth;
     this.over.setAttribute("width", String(clientWidth));
     this.over.setAttribute("height", String(clientHeight));
-    let line = -1;
-    let last = -Infinity;
+    let line = 0;
+    let last = this.tokens[0];
+    this.gap = Infinity;
     return this.tokens.map((token) => {
       const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = token;
-      if (offsetTop > last + 2) line += 1;
-      last = offsetTop;
+      if (offsetTop > last.offsetTop + 2) {
+        line += 1;
+        this.gap = offsetTop - last.offsetTop - last.offsetHeight;
+      }
+      last = token;
       // Its own space before a word is not under an arc.
       const left = offsetLeft + offsetWidth / 2 + 2;
       return { left, top: offsetTop, bottom: offsetTop + offsetHeight, line };
@@ -167,7 +166,7 @@ export class Arcs {
 
   /** The arcs as attributes of SVG paths, the faintest first. */
   paths() {
-    const { heads, words, query, width } = this;
+    const { heads, words, query } = this;
     const places = this.places();
     const { length } = words;
     const faint = length <= ALL_OF ? heads.flatMap((head) => this.telling(head, places)) : [];
@@ -176,13 +175,13 @@ export class Arcs {
       const row = this.row(head);
       const from = range(length).flatMap((key) => {
         if (!(row[key] >= LEAST)) return [];
-        const d = arc(places[query], places[key], shift, true, width);
+        const d = this.arc(places[query], places[key], shift, true);
         return [this.path(head, d, row[key], query, key, "row")];
       });
       const to = range(length).flatMap((other) => {
         const value = head.values[other * length + query];
         if (other === query || !(value >= LEAST)) return [];
-        const d = arc(places[other], places[query], shift, false, width);
+        const d = this.arc(places[other], places[query], shift, false);
         return [this.path(head, d, value, other, query, "column")];
       });
       return [...to, ...from];
@@ -190,29 +189,21 @@ export class Arcs {
     return [...faint, ...own];
   }
 
-  /**
-   * The strong arcs of all other queries.
-   * @param {ArcHead} head
-   * @param {Place[]} places
-   */
+  /** The strong arcs of all other queries. @param {ArcHead} head @param {Place[]} places */
   telling(head, places) {
     const { length } = this.words;
     return range(length).flatMap((query) => {
-      const row = head.values.subarray(query * length, (query + 1) * length);
-      const key = row.indexOf(Math.max(...row));
+      const row = rowAt(head.values, query, length);
+      const key = largestAt(row);
       if (query === this.query || key === query || row[key] < TELLING) return [];
-      const d = arc(places[query], places[key], 0, true, this.width);
+      const d = this.arc(places[query], places[key], 0, true);
       return [{ ...this.path(head, d, row[key], query, key, "other"), "stroke-opacity": 0.16 }];
     });
   }
 
   /**
-   * @param {ArcHead} head
-   * @param {string} d
-   * @param {number} value
-   * @param {number} query
-   * @param {number} key
-   * @param {string} kind
+   * @param {ArcHead} head @param {string} d @param {number} value @param {number} query
+   * @param {number} key @param {string} kind
    */
   path({ name, color }, d, value, query, key, kind) {
     const [from, to] = [query, key].map((at) => tokenName(this.words[at]));
@@ -230,12 +221,48 @@ export class Arcs {
       title: `${name}${this.colon}${from} → ${to} ${weight(value)}`,
     };
   }
+
+  /**
+   * A curve between two tokens, above the words of a line or below them. Between lines, it leaves the
+   * upper line by the right margin, and comes into the lower line by the left one.
+   * @param {Place} from @param {Place} to
+   * @param {number} shift  Pixels to the right
+   * @param {boolean} isAbove
+   */
+  arc(from, to, shift, isAbove) {
+    // Lines of text leave room for a wide arc of each head.
+    const narrow = clamped((this.gap - WIDEST - 1) / 0.75, 8, 30);
+    const start = from.left + shift;
+    const end = to.left + shift;
+    /** @param {Place} place @param {number} across */
+    const bowOf = ({ top, bottom, line }, across) => {
+      const high = Math.min(isAbove && !line ? 96 : narrow, 16 + 0.42 * Math.abs(across));
+      return isAbove ? top - high : bottom + high;
+    };
+    if (from.line === to.line) {
+      const edge = isAbove ? from.top : from.bottom;
+      const bow = bowOf(from, end - start);
+      // A token that looks at itself has a loop.
+      if (from === to) {
+        const loop = `${start - 14} ${bow} ${start + 14} ${bow} ${start + 4} ${edge}`;
+        return `M${start - 4} ${edge}C${loop}`;
+      }
+      return `M${start} ${edge}C${start} ${bow} ${end} ${bow} ${end} ${edge}`;
+    }
+    const [upper, lower] = from.line < to.line ? [from, to] : [to, from];
+    /** @param {Place} place @param {number} margin */
+    const half = (place, margin) => {
+      const x = place.left + shift;
+      const edge = isAbove ? place.top : place.bottom;
+      // It goes all the way to where a whole curve only bends to.
+      const bow = edge + 0.75 * (bowOf(place, margin - x) - edge) + shift;
+      return `M${x} ${edge}C${x} ${bow} ${x} ${bow} ${margin} ${bow}`;
+    };
+    return half(upper, this.width) + half(lower, 0);
+  }
 }
 
-/**
- * @param {HTMLButtonElement} token
- * @param {boolean} isQuery  The only one that Tab leads to
- */
+/** @param {HTMLButtonElement} token @param {boolean} isQuery  The only one that Tab leads to */
 function press(token, isQuery) {
   token.tabIndex = isQuery ? 0 : -1;
   token.ariaPressed = String(isQuery);
@@ -249,59 +276,19 @@ function press(token, isQuery) {
 export function tellingQuery(values, length) {
   /** @param {number} query */
   const best = (query) => {
-    const row = values.subarray(query * length, (query + 1) * length);
+    const row = rowAt(values, query, length);
     const scores = row.map((value, key) => {
       return key ? value * Math.log2(1 + Math.abs(query - key)) : 0;
     });
     return scores.reduce((one, other) => Math.max(one, other), 0);
   };
   const all = range(length).map(best);
-  return all.indexOf(Math.max(...all));
-}
-
-/**
- * A curve between two tokens, above the words of a line or below them. Between lines, it leaves the
- * upper line by the right margin, and comes into the lower line by the left one.
- * @param {Place} from
- * @param {Place} to
- * @param {number} shift  Pixels to the right
- * @param {boolean} isAbove
- * @param {number} width  Of the text
- */
-function arc(from, to, shift, isAbove, width) {
-  const start = from.left + shift;
-  const end = to.left + shift;
-  /** @param {Place} place @param {number} across @param {number} most */
-  const bowOf = ({ top, bottom, line }, across, most) => {
-    const high = Math.min(isAbove && !line ? 96 : most, 16 + 0.42 * Math.abs(across));
-    return isAbove ? top - high : bottom + high;
-  };
-  if (from.line === to.line) {
-    const edge = isAbove ? from.top : from.bottom;
-    const bow = bowOf(from, end - start, 30);
-    // A token that looks at itself has a loop.
-    if (from === to) {
-      const loop = `${start - 14} ${bow} ${start + 14} ${bow} ${start + 4} ${edge}`;
-      return `M${start - 4} ${edge}C${loop}`;
-    }
-    return `M${start} ${edge}C${start} ${bow} ${end} ${bow} ${end} ${edge}`;
-  }
-  const [upper, lower] = from.line < to.line ? [from, to] : [to, from];
-  /** @param {Place} place @param {number} margin */
-  const half = (place, margin) => {
-    const x = place.left + shift;
-    const edge = isAbove ? place.top : place.bottom;
-    // It goes all the way to where a whole curve only bends to.
-    const bow = edge + 0.75 * (bowOf(place, margin - x, 30) - edge) + shift;
-    return `M${x} ${edge}C${x} ${bow} ${x} ${bow} ${margin} ${bow}`;
-  };
-  return half(upper, width) + half(lower, 0);
+  return largestAt(all);
 }
 
 /**
  * The names of heads with their colors, and what else belongs to each.
- * @param {ArcHead[]} heads
- * @param {(at: number) => Children} [more]
+ * @param {ArcHead[]} heads @param {(at: number) => Children} [more]
  */
 export function keysOf(heads, more) {
   return heads.map(({ name, color }, at) => {
@@ -316,10 +303,11 @@ export function keysOf(heads, more) {
  * @param {Translate} t
  * @param {number[]} head  Its layer and itself
  * @param {Arcs} arcs
+ * @param {boolean} [isAway]  Whether the head is ablated
  */
-export function whereItLooks(t, [layer, head], arcs) {
+export function whereItLooks(t, [layer, head], arcs, isAway) {
   const { words, query } = arcs;
   const { key, weight: most } = arcs.strongest();
   const places = { layer, head, query: tokenName(words[query]), key: tokenName(words[key]) };
-  return t("prompt.why", { ...places, weight: decimal(most) });
+  return t(isAway ? "prompt.why.away" : "prompt.why", { ...places, weight: decimal(most) });
 }

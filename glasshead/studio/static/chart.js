@@ -3,10 +3,8 @@ import { element, fill, letterScale, moveOf, setAttributes } from "./dom.js";
 import { markNode, svgNode } from "./marks.js";
 import { grouped, range, significant, ticks, within } from "./numbers.js";
 
-/**
- * @import { Children } from "./dom.js"
- * @import { Mark } from "./marks.js"
- */
+/** @import { Children } from "./dom.js" */
+/** @import { Mark } from "./marks.js" */
 
 /**
  * A chart as it is drawn at a width.
@@ -49,8 +47,7 @@ const PAGES = 10;
 /** Where the cross-hair of all charts stands: at a step, null being the last one, and in a row. */
 export class Cursor {
   /**
-   * @param {number | null} step
-   * @param {number} row
+   * @param {number | null} step @param {number} row
    * @param {(changes: {at: number | null} | {head: number}) => void} remember
    */
   constructor(step, row, remember) {
@@ -62,10 +59,7 @@ export class Cursor {
     this.charts = new Set();
   }
 
-  /**
-   * Stand at a step for a while, until the pointer leaves.
-   * @param {number | null} step
-   */
+  /** Stand at a step for a while, until the pointer leaves. @param {number | null} step */
   show(step) {
     this.step = step;
     for (const chart of this.charts) chart.cross();
@@ -98,9 +92,7 @@ export class Cursor {
  */
 export class Chart {
   /**
-   * @param {string} title
-   * @param {Cursor} cursor
-   * @param {Plotter<Data>} plotter
+   * @param {string} title @param {Cursor} cursor @param {Plotter<Data>} plotter
    * @param {string} heading  Tag of the heading
    */
   constructor(title, cursor, plotter, heading = "h3") {
@@ -207,8 +199,7 @@ export class Chart {
 
 /**
  * The step that a key leads to from another.
- * @param {number[]} steps
- * @param {number | null} step
+ * @param {number[]} steps @param {number | null} step
  * @param {number} down  Pages, where `right` is 0
  * @param {number} right
  */
@@ -220,9 +211,7 @@ function nextStep(steps, step, down, right) {
 
 /**
  * A number of the readout, and what it is of.
- * @param {string} name
- * @param {string} label
- * @param {number | string | null} value
+ * @param {string} name @param {string} label @param {number | string | null} value
  */
 export function reading(name, label, value, text = significant(/** @type {number} */ (value))) {
   const attributes = { "data-name": name, "data-value": String(value) };
@@ -231,12 +220,8 @@ export function reading(name, label, value, text = significant(/** @type {number
 
 /**
  * The axis of steps; a logarithmic one begins with step 1.
- * @param {number} from
- * @param {number} to
- * @param {number} left
- * @param {number} right
- * @param {number} y
- * @param {boolean} [logarithmic]
+ * @param {number} from @param {number} to @param {number} left @param {number} right
+ * @param {number} y @param {boolean} [logarithmic]
  */
 export function stepAxis(from, to, left, right, y, logarithmic = false) {
   const low = logarithmic ? Math.max(1, from) : from;
@@ -266,8 +251,7 @@ export function stepAxis(from, to, left, right, y, logarithmic = false) {
 
 /**
  * Round numbers between two above 0, each some times the one before.
- * @param {number} low
- * @param {number} high
+ * @param {number} low @param {number} high
  * @param {number} count  About how many
  */
 export function powers(low, high, count) {
@@ -284,10 +268,7 @@ export function powers(low, high, count) {
   return few.length > 1 ? few : ticks(low, high, count);
 }
 
-/**
- * A legend's entry: a sample of the curve or the sign, and its name.
- * @param {LegendEntry} entry
- */
+/** A legend's entry: a sample of the curve or the sign, and its name. @param {LegendEntry} entry */
 function keyOf({ label, color, sign, dots, width, opacity }) {
   /** @type {Mark[]} */
   const marks = sign
@@ -299,10 +280,7 @@ function keyOf({ label, color, sign, dots, width, opacity }) {
 }
 
 /**
- * @param {string | number} text
- * @param {number} x
- * @param {number} y
- * @param {string} [anchor]
+ * @param {string | number} text @param {number} x @param {number} y @param {string} [anchor]
  * @returns {Mark}
  */
 export function smallText(text, x, y, anchor) {
@@ -311,20 +289,13 @@ export function smallText(text, x, y, anchor) {
 
 /**
  * The sign of an alarm, which points down at a place.
- * @param {number} x
- * @param {number} y
- * @returns {Mark}
+ * @param {number} x @param {number} y @returns {Mark}
  */
 export function alarmAt(x, y) {
   return { d: `M${x - 5} ${y - 9}h10l-5 9z`, fill: "alarm", stroke: "paper" };
 }
 
-/**
- * @param {number} x
- * @param {number} y
- * @param {string} color
- * @returns {Mark}
- */
+/** @param {number} x @param {number} y @param {string} color @returns {Mark} */
 export function dot(x, y, color, radius = 2.6) {
   /** @param {number} wide */
   const half = (wide) => `a${radius} ${radius} 0 1 0 ${wide} 0`;

@@ -20,10 +20,7 @@ export function usePalettes(given) {
   palettes = given;
 }
 
-/**
- * Call when the paper turns dark or light.
- * @param {() => void} changed
- */
+/** Call when the paper turns dark or light. @param {() => void} changed */
 export function onPaper(changed) {
   darkPaper.addEventListener("change", changed);
 }
@@ -46,19 +43,26 @@ export function ramp() {
 }
 
 /**
- * What the page has said: by names, its paper and its language.
- * @type {Record<string, string>}
+ * What the page has said of each name, on its paper and in its language.
+ * @type {Map<string, string>}
  */
-const known = {};
+const known = new Map();
+let language = "";
+darkPaper.addEventListener("change", () => known.clear());
 
 /**
  * A color by its name in CSS: paper, sunk, ink, quiet, rule, accent, alarm; "" of another name.
  * @param {string} name
  */
 export function paperColor(name) {
+  const { lang } = document.documentElement;
+  if (lang !== language) known.clear();
+  language = lang;
   // To ask the page while it changes has all of it styled, in places laid out, for each color.
-  const asked = name + darkPaper.matches + document.documentElement.lang;
-  return (known[asked] ??= getComputedStyle(document.body).getPropertyValue(`--${name}`).trim());
+  const asked = known.get(name);
+  if (asked !== undefined) return asked;
+  known.set(name, getComputedStyle(document.body).getPropertyValue(`--${name}`).trim());
+  return known.get(name);
 }
 
 /** A color by its name in CSS, or else the name, for what does not know CSS. @param {string} name */
@@ -69,8 +73,7 @@ export function inkOf(name) {
 /**
  * A color of paper that another one covers in part, as "#rrggbb": without transparency, what is drawn
  * twice is not darker.
- * @param {string} name
- * @param {number} part
+ * @param {string} name @param {number} part
  */
 export function faint(name, part) {
   return mixed(paperColor("paper"), paperColor(name), part);
@@ -79,8 +82,7 @@ export function faint(name, part) {
 /**
  * A color between two, as "#rrggbb".
  * @param {string} from  As "#rrggbb" or "#rgb"
- * @param {string} to
- * @param {number} share
+ * @param {string} to @param {number} share
  */
 export function mixed(from, to, share) {
   const [one, other] = [from, to].map(channels);

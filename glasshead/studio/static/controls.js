@@ -3,10 +3,8 @@ import { button, element, fill, unique } from "./dom.js";
 import { grouped } from "./numbers.js";
 import { Refused } from "./source.js";
 
-/**
- * @import { Context, Translate } from "./app.js"
- * @import { Children } from "./dom.js"
- */
+/** @import { Context, Translate } from "./app.js" */
+/** @import { Children } from "./dom.js" */
 
 /**
  * A value, and the text that names it, or a value that names itself.
@@ -20,8 +18,7 @@ const MOST_IN_ADDRESS = 1500;
 
 /**
  * @param {string} id  Of the field that the label is of
- * @param {string} label
- * @param {...Children} held
+ * @param {string} label @param {...Children} held
  */
 function labeled(id, label, ...held) {
   return element("div.control", element("label", { for: id }, label), held);
@@ -34,9 +31,7 @@ function named(option) {
 
 /**
  * A menu that drops down.
- * @param {string} label
- * @param {Option[]} options
- * @param {string | number} value
+ * @param {string} label @param {Option[]} options @param {string | number} value
  * @param {(value: string) => void} chosen
  */
 export function menu(label, options, value, chosen) {
@@ -56,9 +51,7 @@ export function menu(label, options, value, chosen) {
 
 /**
  * Radio buttons that stand side by side.
- * @param {string} label
- * @param {Option[]} options
- * @param {string} value
+ * @param {string} label @param {Option[]} options @param {string} value
  * @param {(value: string) => void} chosen
  */
 export function choice(label, options, value, chosen) {
@@ -81,11 +74,8 @@ export function choice(label, options, value, chosen) {
 
 /**
  * A slider over the places of a list.
- * @param {string} label
- * @param {number} count
- * @param {number} place
- * @param {(place: number) => string | number} textOf
- * @param {(place: number) => void} moved
+ * @param {string} label @param {number} count @param {number} place
+ * @param {(place: number) => string | number} textOf @param {(place: number) => void} moved
  */
 export function slider(label, count, place, textOf, moved) {
   const id = unique("slider");
@@ -109,8 +99,7 @@ export function slider(label, count, place, textOf, moved) {
 
 /**
  * The scales of colors that a map has.
- * @param {Translate} t
- * @param {boolean} isLogarithmic
+ * @param {Translate} t @param {boolean} isLogarithmic
  * @param {(isLogarithmic: boolean) => void} chosen
  */
 export function scaleChoice(t, isLogarithmic, chosen) {
@@ -125,39 +114,21 @@ export function scaleChoice(t, isLogarithmic, chosen) {
 
 /**
  * Buttons that zoom in and out, and to all that there is, by the factor 0.
- * @param {Translate} t
- * @param {(factor: number) => void} zoom
- * @param {number} step
+ * @param {Translate} t @param {(factor: number) => void} zoom @param {number} step
  */
 export function zoomButtons(t, zoom, step = 2) {
-  /**
-   * @param {string} text
-   * @param {string} title
-   * @param {number} factor
-   */
-  const made = (text, title, factor) => {
-    return Object.assign(
-      button(text, () => zoom(factor)),
-      { ariaLabel: title, title },
-    );
-  };
   const all = button(t("shell.all"), () => zoom(0));
   const group = element(
     "div.zooming",
     { role: "group", "aria-label": t("shell.zoom") },
-    made("+", t("shell.nearer"), step),
-    made("−", t("shell.farther"), 1 / step),
+    button("+", () => zoom(step), t("shell.nearer")),
+    button("−", () => zoom(1 / step), t("shell.farther")),
     all,
   );
   return Object.assign(group, { all });
 }
 
-/**
- * A check box.
- * @param {string} label
- * @param {boolean} on
- * @param {(on: boolean) => void} changed
- */
+/** A check box. @param {string} label @param {boolean} on @param {(on: boolean) => void} changed */
 export function toggle(label, on, changed) {
   const id = unique("toggle");
   const onchange = () => changed(input.checked);
@@ -168,8 +139,7 @@ export function toggle(label, on, changed) {
 
 /**
  * A line of text, and the button that sends it; blanks alone are not sent.
- * @param {string} label
- * @param {string} text
+ * @param {string} label @param {string} text
  * @param {string} send  Text of the button
  * @param {(text: string) => void} sent
  * @param {number} most  Characters
@@ -198,6 +168,17 @@ export function textField(label, text, send, sent, most) {
   return Object.assign(form, { set });
 }
 
+/**
+ * A file to choose, by a button in the words of the page.
+ * @param {string} label @param {string} accept @param {(file: File | undefined) => void} chosen
+ */
+export function fileButton(label, accept, chosen) {
+  const id = unique("file");
+  const onchange = () => chosen(file.files[0]);
+  const file = element("input", { type: "file", id, accept, onchange });
+  return element("div.file", file, element("label", { for: id }, label));
+}
+
 /** A text of any length, written or from a file, that is sent to the studio. */
 export class TextPicker {
   /**
@@ -224,8 +205,7 @@ export class TextPicker {
 
   layOut() {
     const { t, field } = this;
-    const file = element("input", { type: "file", id: unique("file"), accept: ".txt,.md,text/*" });
-    file.addEventListener("change", () => this.sendFile(file.files[0]));
+    const file = fileButton(t("shell.file"), ".txt,.md,text/*", (one) => this.sendFile(one));
     const send = element("button", { type: "submit" }, t("shell.read"));
     /** @param {Event} event */
     const onsubmit = (event) => {
@@ -241,16 +221,13 @@ export class TextPicker {
         "form",
         { onsubmit },
         labeled(field.id, t("shell.text"), field),
-        element("div.row", send, labeled(file.id, t("shell.file"), file)),
+        element("div.row", send, file),
         this.refusal,
       ),
     );
   }
 
-  /**
-   * Put the text of a name into the field.
-   * @param {string} name
-   */
+  /** Put the text of a name into the field. @param {string} name */
   async show(name) {
     const answer = this.source.json(`texts/${name}`, null, { signal: this.signal });
     // A text that is not there any more leaves the field empty.
@@ -287,10 +264,7 @@ export class TextPicker {
     await this.send(text);
   }
 
-  /**
-   * Tell of a refusal beside the field, where another text may be chosen.
-   * @param {Error} error
-   */
+  /** Tell of a refusal beside the field, where another text may be chosen. @param {Error} error */
   failed(error) {
     if (this.signal.aborted || !(error instanceof Refused)) {
       this.failedElsewhere(error);
@@ -304,8 +278,7 @@ export class TextPicker {
 /**
  * What the address holds of a text: its name, and the text itself where it is short, so that the
  * address opens it when the studio has forgotten it, and in another browser.
- * @param {string} name
- * @param {string} text
+ * @param {string} name @param {string} text
  */
 function addressOf(name, text) {
   return { text: name, said: text.length <= MOST_IN_ADDRESS ? text : null };
@@ -326,19 +299,13 @@ export async function firstText({ source, state, t, sample }, told) {
 
 /**
  * Say where a text is from that nobody has chosen.
- * @param {HTMLElement} told
- * @param {Translate} t
- * @param {string} origin
- * @param {string} why
+ * @param {HTMLElement} told @param {Translate} t @param {string} origin @param {string} why
  */
 export function tellOrigin(told, t, origin, why) {
   fill(told, origin === "given" ? null : t(`shell.origin.${origin}`, { why }));
 }
 
-/**
- * The progress of long work.
- * @param {string} label
- */
+/** The progress of long work. @param {string} label */
 export function progress(label) {
   const id = unique("progress");
   const bar = element("progress", { id, max: 1 });

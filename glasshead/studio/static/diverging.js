@@ -25,10 +25,7 @@ export function tones() {
   return known[none];
 }
 
-/**
- * The place of a number among the colors.
- * @param {number} share  Of the largest, from −1 to 1
- */
+/** The place of a number among the colors. @param {number} share  Of the largest, from −1 to 1 */
 export function tonePlace(share) {
   return within(Math.round((share + 1) * STEPS), 2 * STEPS + 1);
 }

@@ -40,30 +40,26 @@ export function element(name, ...held) {
   return /** @type {ElementOf<Name>} */ (made);
 }
 
-/**
- * Whether a value is an object in braces, which no child of an element is.
- * @param {any} value
- */
+/** Whether a value is an object in braces, which no child of an element is. @param {any} value */
 function isPlain(value) {
   return value?.constructor === Object;
 }
 
 /**
- * Replace all that an element holds.
- * @param {Element} frame
- * @param {...Children} children
+ * Replace all that an element holds; the same texts stay, as new ones would be laid out again.
+ * @param {Element} frame @param {...Children} children
  */
 export function fill(frame, ...children) {
-  const left = /** @type {any[]} */ (children).flat(Infinity);
-  frame.replaceChildren(...left.filter((child) => ![null, undefined, false].includes(child)));
+  const all = /** @type {any[]} */ (children).flat(Infinity);
+  const left = all.filter((child) => ![null, undefined, false].includes(child));
+  const { childNodes: before } = frame;
+  const isSame = left.every((child, at) => {
+    return !(child instanceof Node) && before[at] instanceof Text && before[at].data === `${child}`;
+  });
+  if (!isSame || left.length !== before.length) frame.replaceChildren(...left);
 }
 
-/**
- * @template {Element} Node
- * @param {Node} node
- * @param {Attributes} values
- * @returns {Node}
- */
+/** @template {Element} Node @param {Node} node @param {Attributes} values @returns {Node} */
 export function setAttributes(node, values) {
   for (const [name, value] of given(values)) node.setAttribute(name, value);
   return node;
@@ -71,43 +67,34 @@ export function setAttributes(node, values) {
 
 /**
  * The names and values of an object that are not null or undefined.
- * @param {Attributes} values
- * @returns {[string, any][]}
+ * @param {Attributes} values @returns {[string, any][]}
  */
 export function given(values) {
   return Object.entries(values ?? {}).filter(([, value]) => value !== null && value !== undefined);
 }
 
 /**
- * @param {Children} text
- * @param {(event: MouseEvent) => void} onclick
+ * @param {Children} text @param {(event: MouseEvent) => void} onclick
+ * @param {string} [name]  Of one whose text is a sign
  */
-export function button(text, onclick) {
-  return element("button", { type: "button", onclick }, text);
+export function button(text, onclick, name) {
+  const named = { "aria-label": name, title: name };
+  return element(name ? "button.sign" : "button", { type: "button", onclick, ...named }, text);
 }
 
-/**
- * A heading of a row or a column.
- * @param {"row" | "col"} scope
- * @param {...Children} held
- */
+/** A heading of a row or a column. @param {"row" | "col"} scope @param {...Children} held */
 export function headingCell(scope, ...held) {
   return element("th", { scope }, held);
 }
 
-/**
- * A frame that scrolls, by the keyboard too.
- * @param {string} label
- * @param {...Children} held
- */
+/** A frame that scrolls, by the keyboard too. @param {string} label @param {...Children} held */
 export function scrolling(label, ...held) {
   return element("div.scroll", { tabindex: 0, role: "region", "aria-label": label }, held);
 }
 
 /**
  * A sentence whose commands, between backticks, are code.
- * @param {string} sentence
- * @returns {Children}
+ * @param {string} sentence @returns {Children}
  */
 export function withCode(sentence) {
   return sentence.split("`").map((part, at) => (at % 2 ? element("code", part) : part));
@@ -117,18 +104,20 @@ export function withCode(sentence) {
  * A table in a frame that scrolls.
  * @param {string} name  The element's name: "table", or with classes
  * @param {string} caption
- * @param {Children} headings  Cells of the head
+ * @param {Children[]} headings  Cells of the head, or texts of theirs
  * @param {Children[]} rows  Cells of each row
  * @param {string} label  Name of the frame
  */
 export function table(name, caption, headings, rows, label = caption) {
   const body = rows.map((cells) => element("tr", cells));
+  const all = /** @type {any[]} */ (headings).flat(Infinity);
+  const head = all.map((each) => (each instanceof Node ? each : headingCell("col", each)));
   return scrolling(
     label,
     element(
       name,
       element("caption", element("span", caption)),
-      element("thead", element("tr", headings)),
+      element("thead", element("tr", head)),
       element("tbody", body),
     ),
   );
@@ -172,6 +161,11 @@ export function letterScale() {
   return Number(getComputedStyle(document.documentElement).getPropertyValue("--large")) || 1;
 }
 
+/** Whether an element is laid out, and not inside a closed fold. @param {Element} one */
+export function hasBox(one) {
+  return one.getClientRects().length > 0 && !one.closest("details:not([open]) > :not(summary)");
+}
+
 /** @typedef {[row: number, column: number]} Cell */
 
 /**
@@ -209,10 +203,7 @@ export function leadsToCells({ size, at, go, page }) {
 
 let lastNumber = 0;
 
-/**
- * An id that no other element of the page has.
- * @param {string} prefix
- */
+/** An id that no other element of the page has. @param {string} prefix */
 export function unique(prefix) {
   lastNumber += 1;
   return `${prefix}-${lastNumber}`;

@@ -48,8 +48,7 @@ export function colorOf(written) {
 
 /**
  * The ground, the shadows and the edges of a box.
- * @param {Box} box
- * @param {CSSStyleDeclaration} style
+ * @param {Box} box @param {CSSStyleDeclaration} style
  */
 export function boxNodes(box, style) {
   const { width, height } = box;
@@ -65,19 +64,12 @@ export function boxNodes(box, style) {
   ];
 }
 
-/**
- * @param {Record<string, number | null>} place
- * @param {Color} color
- */
+/** @param {Record<string, number | null>} place @param {Color} color */
 function rectangle(place, { color, opacity }) {
   return svgNode("rect", { ...place, fill: color, "fill-opacity": opacity });
 }
 
-/**
- * @param {Box} box
- * @param {CSSStyleDeclaration} style
- * @param {number | null} rx
- */
+/** @param {Box} box @param {CSSStyleDeclaration} style @param {number | null} rx */
 function borderNodes(box, style, rx) {
   const { x, y, width, height } = box;
   const sides = ["top", "right", "bottom", "left"].map((side) => {
@@ -99,11 +91,7 @@ function borderNodes(box, style, rx) {
   return lines.flatMap((line, at) => (sides[at].wide ? [rectangle(line, sides[at].color)] : []));
 }
 
-/**
- * @param {Box} box
- * @param {CSSStyleDeclaration} style
- * @param {number | null} rx
- */
+/** @param {Box} box @param {CSSStyleDeclaration} style @param {number | null} rx */
 function outlineNodes(box, style, rx) {
   const wide = style.outlineStyle === "solid" ? parseFloat(style.outlineWidth) : 0;
   const color = colorOf(style.outlineColor);
@@ -114,9 +102,7 @@ function outlineNodes(box, style, rx) {
 /**
  * @param {Box} box
  * @param {number} out  Pixels outside of the box
- * @param {number} line
- * @param {Color} color
- * @param {number | null} rx
+ * @param {number} line @param {Color} color @param {number | null} rx
  */
 function frameNodes({ x, y, width, height }, out, line, { color, opacity }, rx) {
   const size = { width: width + 2 * out, height: height + 2 * out };
@@ -127,8 +113,7 @@ function frameNodes({ x, y, width, height }, out, line, { color, opacity }, rx) 
 
 /**
  * The shadows of a box that have no blur: a line beside it, or within.
- * @param {string} written
- * @param {Box} box
+ * @param {string} written @param {Box} box
  */
 function shadowNodes(written, { x, y, width, height }) {
   const shadow = /(\w+\([^)]*\)) (-?[\d.]+)px (-?[\d.]+)px 0px 0px( inset)?/g;
@@ -191,9 +176,7 @@ function gradientOf(written, { x, y, width, height }) {
 
 /**
  * The direction of a gradient, clockwise from the top; null of a color.
- * @param {string} written
- * @param {number} width
- * @param {number} height
+ * @param {string} written @param {number} width @param {number} height
  */
 function angleOf(written, width, height) {
   if (written.endsWith("deg")) return (parseFloat(written) * Math.PI) / 180;

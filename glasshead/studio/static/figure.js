@@ -1,6 +1,6 @@
 // Parts of the page as one picture: each box, letter, line and canvas where it stands, as SVG.
 import { paperColor } from "./colors.js";
-import { setAttributes } from "./dom.js";
+import { hasBox, setAttributes } from "./dom.js";
 import { boxNodes, colorOf, metricsOf } from "./figure-looks.js";
 import { finer, markNode, svgNode, textNode } from "./marks.js";
 
@@ -35,9 +35,7 @@ const LOOKS = {
 
 /**
  * Parts of the page below one another, or beside one another.
- * @param {Element[]} parts
- * @param {boolean} [beside]
- * @returns {Figure}
+ * @param {Element[]} parts @param {boolean} [beside] @returns {Figure}
  */
 export function figureOf(parts, beside = false) {
   const figures = parts.map(photograph).filter(({ width }) => width > 0);
@@ -106,13 +104,10 @@ class Photo {
     ];
   }
 
-  /**
-   * @param {Element} part
-   * @returns {SVGElement[]}
-   */
+  /** @param {Element} part @returns {SVGElement[]} */
   part(part) {
     const style = getComputedStyle(part);
-    if (!part.checkVisibility() || style.clipPath !== "none" || style.opacity === "0") return [];
+    if (!hasBox(part) || style.clipPath !== "none" || style.opacity === "0") return [];
     if (isTurned(style)) return [this.turned(/** @type {HTMLElement} */ (part), style)];
     const { x, y, width, height } = part.getBoundingClientRect();
     const box = { x, y, width, height };
@@ -128,9 +123,7 @@ class Photo {
   }
 
   /**
-   * @param {Element} part
-   * @param {Box} box
-   * @param {CSSStyleDeclaration} style
+   * @param {Element} part @param {Box} box @param {CSSStyleDeclaration} style
    * @returns {SVGElement[]}
    */
   held(part, box, style) {
@@ -153,8 +146,7 @@ class Photo {
 
   /**
    * A part that is turned, as if it were not, in a group that is.
-   * @param {HTMLElement} part
-   * @param {CSSStyleDeclaration} style
+   * @param {HTMLElement} part @param {CSSStyleDeclaration} style
    */
   turned(part, style) {
     const [left, top] = style.transformOrigin.split(" ").map(parseFloat);
@@ -173,10 +165,7 @@ class Photo {
     return svgNode("g", { transform }, ...made);
   }
 
-  /**
-   * @param {Box} box
-   * @param {CSSStyleDeclaration} style
-   */
+  /** @param {Box} box @param {CSSStyleDeclaration} style */
   box(box, style) {
     const made = style.visibility === "hidden" ? [] : boxNodes(box, style);
     if (made.length) this.reach(box);
@@ -185,9 +174,7 @@ class Photo {
 
   /**
    * What a style sheet puts into a box, at a place of its own.
-   * @param {Element} part
-   * @param {Box} box
-   * @param {string} which
+   * @param {Element} part @param {Box} box @param {string} which
    */
   pseudo(part, box, which) {
     const style = getComputedStyle(part, which);
@@ -206,11 +193,7 @@ class Photo {
     return opacity === "1" ? made : [svgNode("g", { opacity }, ...made)];
   }
 
-  /**
-   * @param {HTMLCanvasElement} canvas
-   * @param {Box} box
-   * @param {CSSStyleDeclaration} style
-   */
+  /** @param {HTMLCanvasElement} canvas @param {Box} box @param {CSSStyleDeclaration} style */
   canvas(canvas, box, style) {
     this.reach(box);
     const own = finer.get(canvas);
@@ -223,8 +206,7 @@ class Photo {
 
   /**
    * A drawing of the page, whose looks are written into it.
-   * @param {SVGSVGElement} svg
-   * @param {Box} box
+   * @param {SVGSVGElement} svg @param {Box} box
    */
   drawing(svg, { x, y, width, height }) {
     const copy = /** @type {SVGSVGElement} */ (svg.cloneNode(true));
@@ -243,11 +225,7 @@ class Photo {
     return setAttributes(copy, { x, y, width, height, overflow: "visible" });
   }
 
-  /**
-   * The lines that a text is broken into.
-   * @param {Text} text
-   * @param {CSSStyleDeclaration} style
-   */
+  /** The lines that a text is broken into. @param {Text} text @param {CSSStyleDeclaration} style */
   letters(text, style) {
     const isBlank = style.whiteSpaceCollapse === "collapse" && !text.data.trim();
     if (isBlank || style.visibility === "hidden" || style.fontSize === "0px") return [];
@@ -324,10 +302,7 @@ function isTooLarge({ scrollWidth, clientWidth, scrollHeight, clientHeight }) {
   return scrollWidth > clientWidth || scrollHeight > clientHeight;
 }
 
-/**
- * @param {DOMRect} one
- * @param {DOMRect} other
- */
+/** @param {DOMRect} one @param {DOMRect} other */
 function around(one, other) {
   const [x, y] = [Math.min(one.x, other.x), Math.min(one.y, other.y)];
   const right = Math.max(one.right, other.right);
@@ -336,8 +311,7 @@ function around(one, other) {
 
 /**
  * Where letters stand that are in the middle of a box.
- * @param {Box} place
- * @param {CSSStyleDeclaration} style
+ * @param {Box} place @param {CSSStyleDeclaration} style
  */
 function middleOf({ x, y, width, height }, style) {
   const { ascent, descent } = metricsOf(style);
@@ -347,8 +321,7 @@ function middleOf({ x, y, width, height }, style) {
 
 /**
  * Write what a drawing looks like into it.
- * @param {Element} node
- * @param {CSSStyleDeclaration} style
+ * @param {Element} node @param {CSSStyleDeclaration} style
  */
 function writeLooks(node, style) {
   for (const [name, usual] of Object.entries(LOOKS)) {
@@ -360,11 +333,7 @@ function writeLooks(node, style) {
   }
 }
 
-/**
- * A figure on paper of its own.
- * @param {Figure} figure
- * @param {number} [margin]
- */
+/** A figure on paper of its own. @param {Figure} figure @param {number} [margin] */
 export function onPaper({ node, width, height }, margin = MARGIN) {
   const size = { width: Math.ceil(width + 2 * margin), height: Math.ceil(height + 2 * margin) };
   const ground = svgNode("rect", { ...size, fill: paperColor("paper") });

@@ -14,9 +14,7 @@ import { range } from "./numbers.js";
 
 /**
  * Draw count × count weights.
- * @param {HTMLCanvasElement} canvas
- * @param {Float32Array} values
- * @param {number} count
+ * @param {HTMLCanvasElement} canvas @param {Float32Array} values @param {number} count
  * @param {Look} look
  * @param {number} most  Pixels along a side; of more cells, a pixel shows the largest of several
  * @returns {number}  The size that has the last color
@@ -42,10 +40,7 @@ export function drawMap(canvas, values, count, look, most = Infinity) {
 /**
  * The number of the largest size in each pixel of a picture, −0 where all of it is hidden, and the
  * largest size of all.
- * @param {Float32Array} values
- * @param {number} count
- * @param {number} size
- * @param {number} skip
+ * @param {Float32Array} values @param {number} count @param {number} size @param {number} skip
  */
 function pooled(values, count, size, skip) {
   const pixelOf = range(count).map((at) => Math.floor((at * size) / count));

@@ -50,21 +50,14 @@ export function paintsFiner(canvas, paint) {
   });
 }
 
-/**
- * The width of letters, about.
- * @param {string} text
- * @param {number} [size]  In pixels
- */
+/** The width of letters, about. @param {string} text @param {number} [size]  In pixels */
 export function textWidth(text, size = 12) {
   const pen = element("canvas").getContext("2d");
   pen.font = `${size}px ${paperColor("plain")}`;
   return pen.measureText(text).width;
 }
 
-/**
- * A mark as a node of an SVG element.
- * @param {Mark} mark
- */
+/** A mark as a node of an SVG element. @param {Mark} mark */
 export function markNode(mark) {
   if (mark.text !== undefined) return textMark(mark);
   if (mark.d !== undefined) return pathMark(mark);
@@ -93,11 +86,7 @@ function pathMark({ fill = "none", stroke = "accent", width = 1, dash, ...rest }
   return svgNode("path", { ...rest, ...look, "stroke-dasharray": dash });
 }
 
-/**
- * @param {string} name
- * @param {Record<string, any>} attributes
- * @param {...Node} held
- */
+/** @param {string} name @param {Record<string, any>} attributes @param {...Node} held */
 export function svgNode(name, attributes, ...held) {
   const made = /** @type {SVGElement} */ (document.createElementNS(SVG_NAMESPACE, name));
   made.append(...held);
@@ -106,9 +95,7 @@ export function svgNode(name, attributes, ...held) {
 
 /**
  * A node that holds a text, whose spaces are kept.
- * @param {string} name
- * @param {Record<string, any>} attributes
- * @param {string | number} text
+ * @param {string} name @param {Record<string, any>} attributes @param {string | number} text
  */
 export function textNode(name, attributes, text) {
   const spaces = { "xml:space": name === "text" ? "preserve" : null };

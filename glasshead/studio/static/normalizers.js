@@ -1,5 +1,5 @@
 // What makes weights of the scores of a row, by the names of the library; −∞ is a hidden score.
-import { sum } from "./numbers.js";
+import { largestAt, largestFirst, sum } from "./numbers.js";
 
 // A score further below the largest has no weight where weights are sparse.
 const REACH = 4;
@@ -9,13 +9,13 @@ export const NORMALIZERS = {
   softmax: (scores) => shares(scores, []),
   "softmax-one": (scores) => shares(scores, [0]),
   hardmax: (scores) => {
-    const first = scores.indexOf(Math.max(...scores));
+    const first = largestAt(scores);
     return scores.map((_, at) => (at === first ? 1 : 0));
   },
   sigmoid: (scores) => scores.map((score) => 1 / (1 + Math.exp(-score))),
   sparsemax: (scores) => {
     const near = withinReach(scores);
-    const ranked = [...near].sort((one, other) => other - one);
+    const ranked = largestFirst(near, Number);
     const totals = cumulated(ranked);
     const support = ranked.filter((score, at) => 1 + (at + 1) * score > totals[at]).length;
     const threshold = (totals[support - 1] - 1) / support;
@@ -23,7 +23,7 @@ export const NORMALIZERS = {
   },
   entmax15: (scores) => {
     const near = withinReach(scores).map((score) => score / 2);
-    const ranked = [...near].sort((one, other) => other - one);
+    const ranked = largestFirst(near, Number);
     const means = cumulated(ranked).map((total, at) => total / (at + 1));
     const spreads = cumulated(ranked.map((score) => score ** 2)).map((total, at) => {
       return total - (at + 1) * means[at] ** 2;
@@ -36,11 +36,7 @@ export const NORMALIZERS = {
   },
 };
 
-/**
- * e^s over the sum of all, and of sinks.
- * @param {number[]} scores
- * @param {number[]} sinks
- */
+/** e^s over the sum of all, and of sinks. @param {number[]} scores @param {number[]} sinks */
 function shares(scores, sinks) {
   const largest = Math.max(...scores, ...sinks);
   const powers = scores.map((score) => Math.exp(score - largest));

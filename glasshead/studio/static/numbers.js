@@ -16,10 +16,7 @@ export function decimal(value, digits = DECIMALS) {
   return Number(written) === 0 ? written.replace("-", "") : written.replace("-", "−");
 }
 
-/**
- * A weight: four decimals, or a power of ten where these would be zeros.
- * @param {number} value
- */
+/** A weight: four decimals, or a power of ten where these would be zeros. @param {number} value */
 export function weight(value) {
   if (value === 0) return "0";
   return value < 0.0001 ? powerOfTen(value.toExponential(1)) : decimal(value);
@@ -27,8 +24,7 @@ export function weight(value) {
 
 /**
  * A number in a sum: at most so many decimals, or a power of ten.
- * @param {number} value
- * @param {number} [decimals]
+ * @param {number} value @param {number} [decimals]
  */
 export function term(value, decimals = DECIMALS) {
   const size = Math.abs(value);
@@ -58,10 +54,7 @@ export function grouped(value) {
   return String(value).replace(/\B(?=(\d{3})+$)/g, "\u00a0");
 }
 
-/**
- * "1.5e-7" as "1.5·10⁻⁷".
- * @param {string} written
- */
+/** "1.5e-7" as "1.5·10⁻⁷". @param {string} written */
 function powerOfTen(written) {
   /** @param {string} power */
   const raised = (power) => {
@@ -70,21 +63,66 @@ function powerOfTen(written) {
   return written.replace(/e\+?(-?\d+)$/, (_, power) => `·10${raised(power)}`).replace("-", "−");
 }
 
-/**
- * The nearest index of a list.
- * @param {number} index
- * @param {number} length
- */
+/** The nearest number between two. @param {number} value @param {number} low @param {number} high */
+export function clamped(value, low, high) {
+  return Math.max(low, Math.min(high, value));
+}
+
+/** The nearest index of a list. @param {number} index @param {number} length */
 export function within(index, length) {
-  return Math.max(0, Math.min(length - 1, index));
+  return clamped(index, 0, length - 1);
 }
 
 /**
- * 0, 1, … below a count.
- * @param {number} count
+ * The whole number that a text is, as in an address; `other` if it is not one.
+ * @template Other
+ * @param {string | undefined} text @param {Other} other
  */
+export function wholeNumber(text, other) {
+  return /^\d{1,15}$/.test(text ?? "") ? Number(text) : other;
+}
+
+/** The place of the largest number, the first of several. @param {number[] | Float32Array | Float64Array} numbers */
+export function largestAt(numbers) {
+  return numbers.indexOf(Math.max(...numbers));
+}
+
+/**
+ * A list, the largest first.
+ * @template Each
+ * @param {Each[]} list
+ * @param {(each: Each) => number} sizeOf
+ */
+export function largestFirst(list, sizeOf) {
+  return list.toSorted((one, other) => sizeOf(other) - sizeOf(one));
+}
+
+/**
+ * A row of numbers that stand row by row.
+ * @param {Float32Array} all @param {number} row @param {number} length
+ */
+export function rowAt(all, row, length) {
+  return all.subarray(row * length, (row + 1) * length);
+}
+
+/** 0, 1, … below a count. @param {number} count */
 export function range(count) {
   return [...Array(count).keys()];
+}
+
+/**
+ * The members of a list by a key, in their order: Map.groupBy, which older browsers lack.
+ * @template Each, Key
+ * @param {Each[]} list @param {(each: Each) => Key} keyOf
+ */
+export function byKey(list, keyOf) {
+  /** @type {Map<Key, Each[]>} */
+  const groups = new Map();
+  for (const each of list) {
+    const key = keyOf(each);
+    groups.set(key, [...(groups.get(key) ?? []), each]);
+  }
+  return groups;
 }
 
 /** @param {ArrayLike<number> & Iterable<number>} numbers */
@@ -94,10 +132,7 @@ export function sum(numbers) {
   return all;
 }
 
-/**
- * @param {ArrayLike<number>} one
- * @param {ArrayLike<number>} other
- */
+/** @param {ArrayLike<number>} one @param {ArrayLike<number>} other */
 export function dot(one, other) {
   let all = 0;
   for (let at = 0; at < one.length; at++) all += one[at] * other[at];
@@ -106,8 +141,7 @@ export function dot(one, other) {
 
 /**
  * Round numbers between two.
- * @param {number} low
- * @param {number} high
+ * @param {number} low @param {number} high
  * @param {number} count  About how many
  */
 export function ticks(low, high, count) {

@@ -20,19 +20,17 @@ export class Presentation {
     this.page = page;
     // The panel that is asked for, which a view may not have yet.
     this.at = 0;
+    // Whether panels are hidden, to draw themselves when they are shown again.
+    this.fitting = false;
     this.leaving = new AbortController();
     this.place = element("span", { role: "status" });
-    /** @param {string} sign @param {string} name @param {() => void} onclick */
-    const made = (sign, name, onclick) => {
-      return Object.assign(button(sign, onclick), { ariaLabel: page.t(name) });
-    };
     this.element = element(
       "section.presenting",
       { "aria-label": page.t("present.title") },
-      made("◂", "present.back", () => this.go(-1)),
+      button("←", () => this.go(-1), page.t("present.back")),
       this.place,
-      made("▸", "present.on", () => this.go(1)),
-      made("×", "present.end", () => this.end()),
+      button("→", () => this.go(1), page.t("present.on")),
+      button("×", () => this.end(), page.t("present.end")),
     );
     document.documentElement.dataset.present = "";
     rememberInSearch({ present: "" });
@@ -44,6 +42,7 @@ export class Presentation {
     };
     addEventListener("keydown", heard, { signal });
     addEventListener("keydown", (event) => this.key(event, PAGES), { signal, capture: true });
+    addEventListener("resize", () => this.fit(), { signal });
     // Panels come with what they show.
     const observer = new MutationObserver(() => this.show());
     observer.observe(page.frame, {
@@ -57,16 +56,34 @@ export class Presentation {
   }
 
   panels() {
-    return [...this.page.frame.querySelectorAll(PANELS)];
+    const all = /** @type {any[]} */ ([...this.page.frame.querySelectorAll(PANELS)]);
+    // Those with a number come last.
+    return all.sort((one, other) => one.dataset.panel - other.dataset.panel);
   }
 
   /** Show the panel that is asked for, or the nearest that there is. */
   show() {
     const panels = this.panels();
     const shown = within(this.at, panels.length);
-    panels.forEach((panel, each) => panel.classList.toggle("presented", each === shown));
+    panels.forEach((panel, each) =>
+      panel.classList.toggle("presented", each === shown && !this.fitting),
+    );
     const place = panels.length ? `${shown + 1} / ${panels.length}` : "";
-    if (this.place.textContent !== place) fill(this.place, place);
+    fill(this.place, place);
+  }
+
+  /** Redraw the panel for a window of another size: a panel draws itself when it is shown again. */
+  fit() {
+    const focused = /** @type {HTMLElement} */ (document.activeElement);
+    this.fitting = true;
+    this.show();
+    const shown = () => {
+      this.fitting = false;
+      this.show();
+      // A hidden element loses the focus.
+      focused.focus({ preventScroll: true });
+    };
+    requestAnimationFrame(() => requestAnimationFrame(shown));
   }
 
   /** @param {number} by */
@@ -74,6 +91,8 @@ export class Presentation {
     const { length } = this.panels();
     this.at = within(within(this.at, length) + by, length);
     this.show();
+    // Who turns panels knows the keys.
+    fill(this.page.notice);
     scrollTo(0, 0);
   }
 
@@ -83,10 +102,7 @@ export class Presentation {
     this.show();
   }
 
-  /**
-   * @param {KeyboardEvent} event
-   * @param {Record<string, number>} keys
-   */
+  /** @param {KeyboardEvent} event @param {Record<string, number>} keys */
   key(event, keys) {
     const by = keys[event.key];
     const target = /** @type {Element} */ (event.target);

@@ -77,11 +77,7 @@ export class Selection {
     this.turn(next, true, isNew);
   }
 
-  /**
-   * @param {Place} place
-   * @param {boolean} isPinned
-   * @param {boolean} [isNew]
-   */
+  /** @param {Place} place @param {boolean} isPinned @param {boolean} [isNew] */
   turn(place, isPinned, isNew = false) {
     const hasMoved = !isSame(place, this.shown);
     this.shown = place;
@@ -115,8 +111,7 @@ function isSame(one, other) {
 
 /**
  * Heads as the address holds them, such as "1.3,4.0".
- * @param {string | undefined} written
- * @returns {Head[]}
+ * @param {string | undefined} written @returns {Head[]}
  */
 export function headsOf(written) {
   const names = (written ?? "").split(",").filter((name) => /^\d+\.\d+$/.test(name));
@@ -130,8 +125,7 @@ export function listed(heads) {
 
 /**
  * The index of a head in a list; −1 if the list does not contain it.
- * @param {Head[]} heads
- * @param {Head} one
+ * @param {Head[]} heads @param {Head} one
  */
 export function placeOf(heads, [layer, head]) {
   return heads.findIndex((each) => each[0] === layer && each[1] === head);
@@ -139,8 +133,7 @@ export function placeOf(heads, [layer, head]) {
 
 /**
  * A list of heads without one that is in it, or with one that is not.
- * @param {Head[]} heads
- * @param {Head} one
+ * @param {Head[]} heads @param {Head} one
  */
 export function toggled(heads, one) {
   const at = placeOf(heads, one);
@@ -158,9 +151,7 @@ export function numberOf(counts, [layer, head]) {
 
 /**
  * The head of a number among those of all layers; its layer is beyond the last one if there is none.
- * @param {number[]} counts
- * @param {number} number
- * @returns {Head}
+ * @param {number[]} counts @param {number} number @returns {Head}
  */
 export function headAt(counts, number) {
   let [layer, head] = [0, number];
@@ -170,9 +161,7 @@ export function headAt(counts, number) {
 
 /**
  * What is selected in a view; null of one that has no heads.
- * @param {string} view
- * @param {Record<string, string>} state
- * @returns {Selected | null}
+ * @param {string} view @param {Record<string, string>} state @returns {Selected | null}
  */
 export function selectionOf(view, state) {
   const { layer, head, query, key, text, said } = state;
@@ -187,9 +176,7 @@ export function selectionOf(view, state) {
 
 /**
  * What the address of a view holds of a selection.
- * @param {string} view
- * @param {Selected} selected
- * @returns {Record<string, string>}
+ * @param {string} view @param {Selected} selected @returns {Record<string, string>}
  */
 export function stateOf(view, { layer, head, query, key, text, said }) {
   const shown = layer === undefined ? null : `${layer}.${head}`;
@@ -202,4 +189,13 @@ export function stateOf(view, { layer, head, query, key, text, said }) {
     model: { layer, head, query, key, text: said },
   };
   return Object.fromEntries(given(states[view]).map(([name, value]) => [name, String(value)]));
+}
+
+/**
+ * A link to a view, with what its address is to hold.
+ * @param {string} view @param {Record<string, any>} [state]  Null and undefined values are omitted
+ */
+export function linkTo(view, state) {
+  const query = new URLSearchParams(given(state));
+  return `#${view}${query.size ? `?${query}` : ""}`;
 }

@@ -2,10 +2,8 @@
 import { button, element, fill } from "./dom.js";
 import { Refused, Unreachable } from "./source.js";
 
-/**
- * @import { About, Picture } from "./app.js"
- * @import { Source } from "./source.js"
- */
+/** @import { About, Picture } from "./app.js" */
+/** @import { Source } from "./source.js" */
 
 /**
  * @typedef {object} Shown  What is on the screen
@@ -18,8 +16,7 @@ import { Refused, Unreachable } from "./source.js";
 /** A menu of the ways to share what is shown. */
 export class Share {
   /**
-   * @param {Source} source
-   * @param {(name: string, places?: Record<string, any>) => string} t
+   * @param {Source} source @param {(name: string, places?: Record<string, any>) => string} t
    * @param {() => Shown} shown
    */
   constructor(source, t, shown) {

@@ -1,16 +1,14 @@
 // Files of what is on the screen: a picture, a card, or a page that needs no studio.
 import { paperColor } from "./colors.js";
-import { element } from "./dom.js";
+import { element, hasBox } from "./dom.js";
 import { figureOf, onPaper } from "./figure.js";
 import { svgNode, textNode, textWidth } from "./marks.js";
 import { recorded } from "./source.js";
 
-/**
- * @import { About, Picture } from "./app.js"
- * @import { Figure } from "./figure.js"
- * @import { Shown } from "./share.js"
- * @import { Source } from "./source.js"
- */
+/** @import { About, Picture } from "./app.js" */
+/** @import { Figure } from "./figure.js" */
+/** @import { Shown } from "./share.js" */
+/** @import { Source } from "./source.js" */
 
 // A card as messengers and slides show it.
 const CARD = { width: 1200, height: 630 };
@@ -26,10 +24,7 @@ const MOST_PIXELS = 2 ** 26;
 // Milliseconds after which a browser has begun to save what it was given.
 const SAVED_AFTER = 1000;
 
-/**
- * @param {"png" | "svg" | "card"} kind
- * @param {Shown} shown
- */
+/** @param {"png" | "svg" | "card"} kind @param {Shown} shown */
 export async function savePicture(kind, { view, draw }) {
   const picture = draw();
   const name = `glasshead-${view}`;
@@ -41,11 +36,7 @@ export async function savePicture(kind, { view, draw }) {
   save(kind === "svg" ? await asSvg(whole) : await asPng(whole), `${name}.${kind}`);
 }
 
-/**
- * @param {Figure} figure
- * @param {string | undefined} title
- * @returns {Figure}
- */
+/** @param {Figure} figure @param {string | undefined} title @returns {Figure} */
 function titled(figure, title) {
   if (!title) return figure;
   const { node, width, height } = figure;
@@ -75,7 +66,8 @@ async function ownFonts() {
   const faces = rules.filter((rule) => rule instanceof CSSFontFaceRule);
   const held = faces.map(async ({ cssText, parentStyleSheet }) => {
     const [, path] = /url\("([^"]+)"\)/.exec(cssText);
-    const content = await (await fetch(new URL(path, parentStyleSheet.href))).bytes();
+    const answer = await fetch(new URL(path, parentStyleSheet.href));
+    const content = new Uint8Array(await answer.arrayBuffer());
     return cssText.replace(path, `data:font/woff2;base64,${btoa(String.fromCharCode(...content))}`);
   });
   // A studio that has ended gives no letters.
@@ -108,11 +100,7 @@ async function asPng(root, wanted = 2) {
   }
 }
 
-/**
- * Let the browser save a file.
- * @param {Blob} content
- * @param {string} download  Its name
- */
+/** Let the browser save a file. @param {Blob} content @param {string} download  Its name */
 function save(content, download) {
   const href = URL.createObjectURL(content);
   element("a", { href, download }).click();
@@ -121,8 +109,7 @@ function save(content, download) {
 
 /**
  * Save a page that shows the same without the studio.
- * @param {Source} source
- * @param {Shown} shown
+ * @param {Source} source @param {Shown} shown
  * @param {string} missing  The sentence about what the file does not contain
  */
 export async function saveFile(source, { view, about, language }, missing) {
@@ -148,14 +135,11 @@ export async function saveFile(source, { view, about, language }, missing) {
 /** What the view says of its picture, in a sentence; "" if it says nothing. */
 function finding() {
   const said = [...document.querySelectorAll("main :is([role=status], [aria-live])")];
-  const shown = /** @type {HTMLElement[]} */ (said).filter((one) => one.checkVisibility());
+  const shown = /** @type {HTMLElement[]} */ (said).filter(hasBox);
   return shown.map((one) => one.innerText.trim()).find(Boolean) ?? "";
 }
 
-/**
- * A picture with a sentence, of the size of a card.
- * @param {Picture} picture
- */
+/** A picture with a sentence, of the size of a card. @param {Picture} picture */
 function card({ parts, card: own = parts, sentence = finding() }) {
   const lines = wrapped(sentence.replace(/\s+/g, " "), CARD.width - 2 * EDGE, SENTENCE);
   const below = CARD.height - EDGE - lines.length * SENTENCE * 1.3;
@@ -182,9 +166,7 @@ function card({ parts, card: own = parts, sentence = finding() }) {
 
 /**
  * Lines of a text that fit a width; a long text ends in an ellipsis.
- * @param {string} text
- * @param {number} width
- * @param {number} size
+ * @param {string} text @param {number} width @param {number} size
  */
 function wrapped(text, width, size) {
   /** @type {string[]} */

@@ -30,10 +30,7 @@ import { given } from "./dom.js";
 
 /** What the studio will not do; the message is a sentence for the reader. */
 export class Refused extends Error {
-  /**
-   * @param {string} sentence
-   * @param {number} status
-   */
+  /** @param {string} sentence @param {number} status */
   constructor(sentence, status) {
     super(sentence);
     this.status = status;
@@ -86,11 +83,7 @@ class Server {
     return id;
   }
 
-  /**
-   * @param {string} path
-   * @param {Parameters} [params]
-   * @param {Options} [options]
-   */
+  /** @param {string} path @param {Parameters} [params] @param {Options} [options] */
   async json(path, params, { signal } = {}) {
     return this.recording(path, params, await (await this.ask(path, params, { signal })).json());
   }
@@ -98,9 +91,7 @@ class Server {
   /**
    * Record an answer, and return it.
    * @template Answer
-   * @param {string} path
-   * @param {Parameters} params
-   * @param {Answer} answer
+   * @param {string} path @param {Parameters} params @param {Answer} answer
    */
   recording(path, params, answer) {
     if (path === "file") return answer;
@@ -109,20 +100,13 @@ class Server {
     return answer;
   }
 
-  /**
-   * Forget the oldest answers for the view that is shown.
-   * @param {number} [count]
-   */
+  /** Forget the oldest answers for the view that is shown. @param {number} [count] */
   forget(count = Infinity) {
     const own = [...this.answered.keys()].filter((key) => !SHARED.test(key));
     for (const key of own.slice(0, count)) this.answered.delete(key);
   }
 
-  /**
-   * @param {string} path
-   * @param {Parameters} [params]
-   * @param {Options} [options]
-   */
+  /** @param {string} path @param {Parameters} [params] @param {Options} [options] */
   async numbers(path, params, { signal } = {}) {
     const answer = await this.ask(path, params, { signal });
     const shape = answer.headers.get("Shape").split(",").map(Number);
@@ -131,9 +115,7 @@ class Server {
   }
 
   /**
-   * @param {string} path
-   * @param {Parameters} [params]
-   * @param {Options} [options]
+   * @param {string} path @param {Parameters} [params] @param {Options} [options]
    * @returns {Promise<any>}
    */
   async stream(path, params, { signal, onProgress } = {}) {
@@ -150,9 +132,7 @@ class Server {
   }
 
   /**
-   * @param {string} path
-   * @param {Parameters} params
-   * @param {RequestInit} request
+   * @param {string} path @param {Parameters} params @param {RequestInit} request
    * @returns {Promise<Response>}
    */
   async ask(path, params, request) {
@@ -170,8 +150,7 @@ class Server {
 
   /**
    * Send texts again that the studio has forgotten, where the browser has kept them.
-   * @param {number} status
-   * @param {Parameters} params
+   * @param {number} status @param {Parameters} params
    */
   async sendAgain(status, params) {
     const names = [params?.text, params?.minus].filter(Boolean);
@@ -192,17 +171,13 @@ function keptText(name) {
 
 /**
  * Let an abort be one, and any other failure to reach the server be told as such.
- * @param {Error} error
- * @returns {never}
+ * @param {Error} error @returns {never}
  */
 function unreached(error) {
   throw error.name === "AbortError" ? error : new Unreachable(String(error));
 }
 
-/**
- * The values in a body of JSON lines, as they come.
- * @param {ReadableStream<Uint8Array>} body
- */
+/** The values in a body of JSON lines, as they come. @param {ReadableStream<Uint8Array>} body */
 async function* jsonLines(body) {
   const reader = body.getReader();
   const decoder = new TextDecoder();
@@ -255,27 +230,17 @@ export class Report {
     return found.slice("texts/".length);
   }
 
-  /**
-   * @param {string} path
-   * @param {Parameters} [params]
-   */
+  /** @param {string} path @param {Parameters} [params] */
   async json(path, params) {
     return structuredClone(this.found(await this.answers, path, params));
   }
 
-  /**
-   * @param {string} path
-   * @param {Parameters} [params]
-   */
+  /** @param {string} path @param {Parameters} [params] */
   stream(path, params) {
     return this.json(path, params);
   }
 
-  /**
-   * @param {string} path
-   * @param {Parameters} [params]
-   * @returns {Promise<Tensor>}
-   */
+  /** @param {string} path @param {Parameters} [params] @returns {Promise<Tensor>} */
   async numbers(path, params) {
     const held = this.found(this.tensors, path, params);
     const { data } = held.as ? this.tensors[held.as] : held;
@@ -284,9 +249,7 @@ export class Report {
 
   /**
    * @template Answer
-   * @param {Record<string, Answer>} answers
-   * @param {string} path
-   * @param {Parameters} params
+   * @param {Record<string, Answer>} answers @param {string} path @param {Parameters} params
    */
   found(answers, path, params) {
     const key = keyOf(path, params);
@@ -295,11 +258,7 @@ export class Report {
   }
 }
 
-/**
- * A request as a report names it.
- * @param {string} path
- * @param {Parameters} params
- */
+/** A request as a report names it. @param {string} path @param {Parameters} params */
 export function keyOf(path, params) {
   const sorted = given(params).sort(([one], [other]) => (one < other ? -1 : 1));
   return [path, ...sorted.map(([name, value]) => `${name}=${value}`)].join("|");
@@ -360,11 +319,14 @@ export function sourceOfPage() {
  * @param {AbortSignal} signal  Aborts each of them
  */
 export function newest(signal) {
-  /** @type {AbortController} */
-  let last;
+  let last = new AbortController();
+  // AbortSignal.any, which older browsers lack.
+  const stop = () => last.abort(signal.reason);
+  signal.addEventListener("abort", stop);
   return () => {
-    last?.abort();
+    last.abort();
     last = new AbortController();
-    return AbortSignal.any([signal, last.signal]);
+    if (signal.aborted) stop();
+    return last.signal;
   };
 }

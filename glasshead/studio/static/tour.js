@@ -43,10 +43,7 @@ export class Tour {
     this.go(Math.min(stop, this.stops.length - 1));
   }
 
-  /**
-   * A tour next to the page, from nowhere else.
-   * @param {string} file
-   */
+  /** A tour next to the page, from nowhere else. @param {string} file */
   async load(file) {
     const url = new URL(file, location.href);
     try {
@@ -73,14 +70,10 @@ export class Tour {
     const { page, stops, at } = this;
     const { place, says } = stops[at];
     const said = typeof says === "string" ? says : (says[page.language] ?? says.en);
-    /**
-     * @param {string} sign
-     * @param {string} name
-     * @param {number} to
-     */
+    /** @param {string} sign @param {string} name @param {number} to */
     const towards = (sign, name, to) => {
-      const made = button(sign, () => this.go(to));
-      return Object.assign(made, { ariaLabel: page.t(name), disabled: !(to in stops) });
+      const made = button(sign, () => this.go(to), page.t(name));
+      return Object.assign(made, { disabled: !(to in stops) });
     };
     const focused = [...this.element.querySelectorAll("button")].indexOf(
       /** @type {HTMLButtonElement} */ (document.activeElement),
@@ -93,8 +86,8 @@ export class Tour {
       element(
         "div.row",
         element("span.quiet", page.t("tour.stop", { stop: at + 1, of: stops.length })),
-        towards("◂", "tour.back", at - 1),
-        towards("▸", "tour.on", at + 1),
+        towards("←", "tour.back", at - 1),
+        towards("→", "tour.on", at + 1),
         button(page.t("tour.end"), () => this.end()),
       ),
     );

@@ -14,9 +14,7 @@ const BAD_REQUEST = 400;
 export class TypedText {
   /**
    * @param {HTMLElement} frame  Of the view, drawn once nothing is asked any more
-   * @param {Context} context
-   * @param {number} rows
-   * @param {() => void} typed
+   * @param {Context} context @param {number} rows @param {() => void} typed
    */
   constructor(frame, context, rows, typed) {
     this.frame = frame;
@@ -74,6 +72,7 @@ export class TypedText {
         return;
       }
       this.tell(error.message);
+      this.context.picture(null);
       this.frame.dataset.drawn = "";
     }
   }
@@ -84,10 +83,7 @@ export class TypedText {
   }
 }
 
-/**
- * The first sentences of a sample that are seen at a glance.
- * @param {string} text
- */
+/** The first sentences of a sample that are seen at a glance. @param {string} text */
 function atAGlance(text) {
   if (text.length <= GLANCE) return text;
   const ends = [...text.matchAll(/[.!?。！？](?=\s|$)/gu)].map(({ index }) => index + 1);

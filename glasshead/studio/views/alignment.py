@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 WORDS = {
     "alignment.title": _("Alignment"),
+    "alignment.what": _(
+        "This page shows which source words each word of a translation attends to."
+    ),
     "alignment.none": _(
         "The alignment needs a translation model. Start the studio with a run folder of "
         "glasshead train translate."

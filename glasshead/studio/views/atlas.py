@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 WORDS = {
     "atlas.title": _("Atlas"),
+    "atlas.what": _("This page shows the attention map of one head, of any length, to zoom into."),
     "atlas.none": _(
         "The atlas shows the attention of a long text as a map. Start the studio with a "
         "model folder or a file of stored weights."

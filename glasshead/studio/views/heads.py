@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 WORDS = {
     "heads.title": _("Attention heads"),
+    "heads.what": _(
+        "This page shows which tokens each attention head looks at, and what role it has."
+    ),
     "heads.none": _("No model loaded. Start the studio with a model folder."),
     # Text
     "heads.opening": _("Loading the model…"),

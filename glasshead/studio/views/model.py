@@ -15,7 +15,7 @@ from glasshead.studio.parameters import Place, Prompt
 from glasshead.studio.studio import Studio
 from glasshead.studio.subject import ModelPass, check_place
 from glasshead.studio.views import heads
-from glasshead.studio.views.prompt import logits_of, tokens_and_heads
+from glasshead.studio.views.prompt import logits_of, telling_head, tokens_and_heads
 from glasshead.studio.views.reading import observed, tokens_of
 from glasshead.watching import UnseenError
 from glasshead.watching.reasons import attends
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 WORDS = {
     "model.title": _("Model"),
+    "model.what": _(
+        "This page shows the attention of all layers at once, from the tokens to the prediction."
+    ),
     "model.none": _("No model loaded. Start the studio with a model folder."),
     "model.help": _(
         "Click a head or a token; drag to move, the wheel or + and − to zoom. With the keyboard, "
@@ -102,6 +105,8 @@ class WholeModel:
         reading, writes = self._pass(text, work)
         model = self._studio.subject.reader().model
         return tokens_and_heads(reading) | {
+            # The page opens at the last token.
+            "first": telling_head(reading, slice(-1, None)),
             "lit": writes.lit,
             "projections": list(writes.projections),
             "mlps": [

@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 WORDS = {
     "picture.title": _("Picture"),
+    "picture.what": _("This page shows which parts of a picture a vision model attends to."),
     "picture.none": _(
         "No vision model loaded. Start the studio with the folder of a vision model, such as "
         "ViT or DINOv2."
     ),
-    "picture.file": _("Your picture (it stays on this machine)"),
+    "picture.file": _("Choose a picture (it stays on this machine)"),
     "picture.large": _(
         "A picture must have at most {most} bytes, got {size}. Choose a smaller one."
     ),

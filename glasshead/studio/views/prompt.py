@@ -35,15 +35,19 @@ WORDS = {
         "This page shows where the attention heads of a model look in your text, and what the "
         "model predicts."
     ),
-    "prompt.what.example": _(
+    "example.what": _(
         "This page computes the attention of a sentence: how much each word looks at each other "
         "word."
     ),
     "prompt.text": _("Type a text to see what the model predicts"),
-    "prompt.empty": _("Enter at least one word, or choose a text."),
+    "prompt.empty": _("Type at least one word."),
     "prompt.words": _("The text; move between tokens with the arrow keys"),
     "prompt.why": _(
         "In layer {layer}, head {head}, “{query}” gives {weight} of its attention to “{key}”."
+    ),
+    "prompt.why.away": _(
+        "In layer {layer}, head {head} (ablated), “{query}” gives {weight} of its attention to "
+        "“{key}”."
     ),
     "prompt.why.example": _(
         "“{query}” gives {weight} of its attention to “{key}”: their score is {score}, the largest "

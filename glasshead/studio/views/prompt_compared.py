@@ -40,6 +40,8 @@ WORDS = {
     "prompt.compare": _("Compare with another prompt"),
     "prompt.other": _("The prompt that it is compared with (B)"),
     "prompt.change": _("Logits of A minus logits of B"),
+    "prompt.probabilities": _("Probabilities"),
+    "prompt.logits": _("Logits"),
     "prompt.change.told": _(
         "The most likely candidates of both prompts. Each pair of bars shows the probability "
         "after A and after B."

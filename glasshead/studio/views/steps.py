@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 WORDS = COLUMNS | {
     **{f"steps.{each.name}": Setting.of(each).label for each in controls()},
     "steps.title": _("Steps"),
+    "steps.what": _("This page computes attention step by step, with every number."),
     "steps.show": _("Show"),
     "steps.examples": _("The worked examples"),
     "steps.choices": _("Settings"),

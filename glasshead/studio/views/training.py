@@ -31,6 +31,9 @@ from glasshead.tasks.run_folder import VALIDATION, RunFolder
 
 WORDS = {
     "training.title": _("Training"),
+    "training.what": _(
+        "This page follows a training run: its loss, its attention heads and their alarms."
+    ),
     "training.none": _(
         "No training run loaded. Start the studio with a run folder, which `glasshead train` "
         "writes."
@@ -41,7 +44,7 @@ WORDS = {
     ),
     "training.phase.waiting": _("Waiting for the first row"),
     "training.phase.going": _("In progress"),
-    "training.phase.quiet": _("No new records"),
+    "training.phase.quiet": _("No progress since step {step}"),
     "training.phase.finished": _("Finished"),
     "training.phase.patience": _("Finished early"),
     "training.said.waiting": _("Nothing has been logged yet. The files were created {age} ago."),

@@ -33,7 +33,9 @@ WORDS = {
         "text. The deeper a head's color, the more its attention differs between them: 0 means "
         "the same weights, 1 means that no key is shared."
     ),
-    "training.checkpoints.none": _("The comparison needs two checkpoints of different steps."),
+    "training.checkpoints.none": _(
+        "The comparison needs two checkpoints of models with the same tokens and the same heads."
+    ),
     "training.checkpoint.first": _("Checkpoint A"),
     "training.checkpoint.second": _("Checkpoint B"),
     "training.best_of": _("{run}, best validation"),
@@ -82,6 +84,19 @@ class Checkpoint:
         except (OSError, ValueError, LookupError, TypeError):
             # Opening it says what is wrong.
             return False
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """Its tokens and the counts of its model: checkpoints of one kind can be compared."""
+        run = RunFolder(self.folder)
+        try:
+            config = run.read_config()
+            tokens = run.tokenizer.read_bytes() if run.tokenizer.is_file() else b""
+            counts = [pair for pair in config["model"].items() if pair[0].startswith("num_")]
+            return config["task"], tokens, str(sorted(counts))
+        except (OSError, ValueError, LookupError, AttributeError):
+            # Opening it says what is wrong.
+            return (self.folder,)
 
     def open(self) -> "Reader":
         """Load its model for reading texts.
@@ -216,10 +231,16 @@ def _add_routes(routes: "Routes") -> None:
     comparisons = Comparisons(studio, runs_of(studio))
 
     @routes.at_once("/checkpoints")
-    def checkpoints() -> list[str]:
-        """Return the names of the checkpoints that can be compared, as "run/best" or "run/last"."""
+    def checkpoints() -> list[list[str]]:
+        """Return the names of the checkpoints, as "run/best" or "run/last".
+
+        Those of a list can be compared.
+        """
         studio.subject.check_run()
-        return [*comparisons.checkpoints()]
+        kinds: dict[tuple[Any, ...], list[str]] = {}
+        for name, checkpoint in comparisons.checkpoints().items():
+            kinds.setdefault(checkpoint.kind, []).append(name)
+        return [*kinds.values()]
 
     @routes.json("/comparison")
     def comparison(work: Work, text: TextName, first: _Name, second: _Name) -> dict[str, Any]:

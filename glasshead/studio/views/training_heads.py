@@ -39,11 +39,11 @@ WORDS = {
         "step {step}: the maximum score of head {head} in {layer} is {value}, above {threshold}. "
         "Lower the learning rate, warm up for longer, or normalize queries and keys."
     ),
-    "training.alarms.raised": _("Alarms: {count}, the first at step {step}"),
     "training.messages": _("Meaning of the alarms"),
     "training.kind.entropy_collapse": _("Entropy below {threshold} of its maximum"),
     "training.kind.maximum_logit": _("Maximum score above {threshold}"),
-    "training.group": _("{name} · heads: {heads} · steps: {steps}"),
+    "training.group": _("{name} · steps: {steps}"),
+    "training.layer": _("{layer}: heads"),
     "training.more": _("and {count} more"),
     "training.threshold": _("alarm at {value}"),
     "training.extreme.normalized_entropy": _("Lowest entropy of any head"),

@@ -38,6 +38,15 @@ from studio.conftest import CONTEXT, LANGUAGES, address, quickly, share, togethe
 from studio.keyboard import reached_by_tab
 
 
+def test_it_opens_at_the_key_that_its_query_gives_most(looking, serving, run):
+    page = looking(serving(run).url).open("#atlas")
+    drawn(page)
+    query, key = (int(state(page)[name]) for name in "ij")
+    assert key <= query
+    # No other can have more: the visible keys share 1.
+    assert value(page) >= 1 / (query + 1)
+
+
 @pytest.mark.slow
 def test_a_picture_has_what_is_seen(looking, stored, square, tmp_path):
     page = looking(stored).open("#atlas?y=700&x=300&zoom=4&i=690&j=311")
@@ -200,6 +209,39 @@ def test_each_cell_has_the_colour_of_its_number(looking, stored, square):
         }
         assert written in near
     assert len({tuple(color) for color in found}) > 12
+
+
+# The first column of the canvas that is not all paper.
+INKED = """(canvas) => {
+  const { width, height } = canvas;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+  const paper = data.slice(0, 3).join();
+  for (let x = 0; x < width; x += 1) {
+    for (let y = 0; y < height; y += 1) {
+      const at = (y * width + x) * 4;
+      if (data.slice(at, at + 3).join() !== paper) return x;
+    }
+  }
+}"""
+
+
+def test_rows_are_named_beside_a_map_in_the_middle_of_a_wide_window(looking, stored):
+    page = looking(stored, width=1920, height=1080).open("#atlas")
+    canvas = page.locator(".atlas canvas")
+    width, height = canvas.evaluate("(canvas) => [canvas.clientWidth, canvas.clientHeight]")
+    left = LEFT + (width - LEFT - (height - BOTTOM)) / 2
+    assert left > 400
+    # "1 000", and the space behind it.
+    assert left - 60 < canvas.evaluate(INKED) < left - 20
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1440])
+def test_what_the_view_shows_and_the_choice_of_a_text_stand_apart(looking, serving, run, width):
+    page = looking(serving(run).url, width=width, height=900).open("#atlas")
+    said, chosen = (
+        page.locator(each).bounding_box() for each in ("p.what", "details.text summary")
+    )
+    assert said["y"] + said["height"] <= chosen["y"]
 
 
 @pytest.mark.slow

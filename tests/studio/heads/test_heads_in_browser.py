@@ -8,6 +8,7 @@ import json
 import re
 import struct
 from collections import Counter
+from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -91,6 +92,25 @@ def test_the_arcs_the_maps_and_the_open_head_are_seen_at_once(looking, place):
     assert map_["y"] + map_["height"] <= 900
 
 
+def test_a_telephone_has_a_row_for_each_layer_of_twelve_heads(looking, serving, wide):
+    page = looking(serving(wide).url, width=390, height=844).open("#heads")
+    names = page.locator(".grid tbody th").all_inner_texts()
+    assert names == [str(layer) for layer in range(len(names))]
+    assert page.locator(".grid tbody tr").first.locator("button").count() == 12
+    boxes = [each.bounding_box() for each in page.locator(".grid button").all()[:12]]
+    assert all(box["width"] >= 24 for box in boxes)
+    assert all(one["x"] + one["width"] <= two["x"] for one, two in pairwise(boxes))
+    assert boxes[-1]["x"] + boxes[-1]["width"] <= 390
+
+
+def test_the_names_at_the_cross_hair_leave_their_neighbors_free(looking, place):
+    url, view = place
+    page = looking(url, width=390, height=844).open(view + OPEN)
+    cell = float(page.locator(".map canvas").get_attribute("data-cell"))
+    for name, side in (("query", "height"), ("key", "width")):
+        assert page.locator(f".map .{name}").bounding_box()[side] <= max(12, min(18, cell)) + 0.1
+
+
 @pytest.mark.slow
 def test_roles_are_tagged_where_a_head_has_one(tmp_path, serving, looking):
     run = written(tmp_path / "run", "context_length=47")
@@ -118,14 +138,14 @@ def test_all_can_be_done_by_keyboard(looking, place, reading):
     page.locator("main summary").first.focus()
     page.keyboard.press("Enter")
     name = "() => document.activeElement.className || document.activeElement.type"
-    chips = page.locator(".chip:enabled").count()
+    chips = page.locator(".chip").count()
     reached = reached_by_tab(page, name, times=11 + chips)
     assert reached[:3] == ["textarea", "submit", "file"]
     # The text to compare with, the colours, the token with its arcs, and what keeps them.
     assert reached[3:8] == [None, "radio", "checkbox", "token", "button"]
     # What chooses heads, their order, and the test.
     assert reached[8 : 8 + chips] == ["chip"] * chips
-    assert reached[8 + chips :] == ["select-one", "button", "small"]
+    assert reached[8 + chips :] == ["select-one", "play", "small"]
     for _ in range(3):
         page.keyboard.press("ArrowDown")
         page.keyboard.press("ArrowRight")

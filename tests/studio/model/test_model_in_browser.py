@@ -148,6 +148,34 @@ def test_the_wheel_keeps_what_is_under_it_and_scrolls_the_page_at_full_view(
     page.wait_for_function("() => scrollY > 0")
 
 
+def test_an_empty_spot_cannot_be_zoomed_to_without_a_head_in_sight(looking, serving, folder):
+    page = looking(serving(folder).url).open(f"{PLACE}&layer=1&head=2&query=5")
+    box = page.locator(".whole").bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 9, box["y"] + box["height"] - 9)
+    for _ in range(9):
+        page.mouse.wheel(0, -200)
+    assert node(page)["width"] > box["width"] / 2
+    assert overlap(node(page), box)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 9, box["y"] + 9, steps=5)
+    page.mouse.up()
+    assert overlap(node(page), box)
+
+
+def overlap(one, other):
+    """Whether two boxes have more than an edge in common."""
+    return all(
+        one[at] + one[size] > other[at] + 9 and other[at] + other[size] > one[at] + 9
+        for at, size in (("x", "width"), ("y", "height"))
+    )
+
+
+def test_the_view_opens_at_the_last_token(looking, serving, folder, whole):
+    page = looking(serving(folder).url).open(PLACE)
+    last = whole.summary(TEXT, Work())["tokens"][-1]
+    expect(page.locator("aside p.quiet").first).to_contain_text(last)
+
+
 def test_a_head_that_is_near_shows_its_map(looking, serving, folder):
     look = looking(serving(folder).url)
     page = look.open(f"{PLACE}&layer=0&head=0&query=5")
@@ -220,7 +248,7 @@ def test_typing_reads_the_new_text(looking, serving, folder, whole):
     drawn(page)
     assert "text=the+cat+saw+the+dog" in address(page)
     page.locator("textarea").fill(" ")
-    expect(page.locator(".refused")).to_have_text("Enter at least one word, or choose a text.")
+    expect(page.locator(".refused")).to_have_text("Type at least one word.")
 
 
 @pytest.mark.slow

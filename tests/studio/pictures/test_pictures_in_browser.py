@@ -55,13 +55,13 @@ def test_a_vision_model_opens_on_its_picture_with_the_library_s_numbers(
     expect(page.locator(".brand span")).to_contain_text("vit, 2 × 3 heads")
     maps = pictures.maps(None, 0, Work())
     assert table(page) == maps[6].tolist()
-    page.locator(".small").nth(4).click()
+    page.get_by_role("button", name="Layer 1, head 1").click()
     assert page.locator("h2").inner_text().startswith("Layer 1, head 1")
     assert table(page) == maps[4].tolist()
     largest = float(page.locator("section b").get_attribute("data-value"))
     assert largest == maps[4].max().item()
     sums = pictures.sums(None, 0, Work())
-    expect(page.locator("section p")).to_contain_text(
+    expect(page.locator("section.told p")).to_contain_text(
         f"patches {sums['patches'][4]:.4f}, class token {sums['class'][4]:.4f}"
     )
     assert parse_qs(urlsplit(address(page)).fragment.partition("?")[2]) == {
@@ -71,6 +71,13 @@ def test_a_vision_model_opens_on_its_picture_with_the_library_s_numbers(
 
 
 @pytest.mark.slow
+def test_a_picture_is_no_text(looking, serving, folder, pictures):
+    page = looking(serving(folder).url, width=1440, height=900).open("#picture")
+    group = page.get_by_role("group", name="Picture", exact=True)
+    assert group.get_by_role("link").all_inner_texts() == ["Picture"]
+    assert page.get_by_role("group", name="Text", exact=True).count() == 0
+
+
 def test_a_patch_is_chosen_by_mouse_and_keyboard(looking, serving, folder, pictures):
     look = looking(serving(folder).url)
     page = look.open("#picture?layer=0&head=2")
@@ -101,15 +108,16 @@ def test_a_patch_is_chosen_by_mouse_and_keyboard(looking, serving, folder, pictu
 @pytest.mark.slow
 def test_the_keyboard_goes_from_head_to_head_and_to_the_rollout(looking, serving, folder):
     page = looking(serving(folder).url).open("#picture?layer=0&head=0")
-    page.locator(".small").first.focus()
+    page.locator(".small").nth(1).focus()
     for name in ("Layer 0, head 1", "Layer 0, head 2"):
         page.keyboard.press("ArrowRight")
         expect(page.locator("h2")).to_contain_text(name)
     page.keyboard.press("ArrowDown")
     expect(page.locator("h2")).to_contain_text("Layer 1, head 2")
-    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
     expect(page.locator("h2")).to_have_text("Rollout over all layers")
-    expect(page.locator(".small").nth(6)).to_be_focused()
+    expect(page.locator(".small").first).to_be_focused()
 
 
 def test_a_frame_that_scrolls_is_no_head(looking, serving, folder):
@@ -137,6 +145,29 @@ def test_a_picture_of_the_user_is_shown_and_a_bad_file_refused(looking, serving,
     )
     # What was shown stays.
     assert table(page) == pictures.maps(name, 0, Work())[2].tolist()
+
+
+def test_a_file_is_chosen_by_a_button_of_the_page_and_by_the_keyboard(looking, serving, folder):
+    look = looking(serving(folder).url, language="tr")
+    page = look.open("#picture?layer=0&head=2")
+    button = page.get_by_text("Resim seçin")
+    # Chromium reports a dialog only if it was asked to before the dialog opens.
+    page.on("filechooser", lambda _: None)
+    page.locator("input[type=file]").focus()
+    assert button.evaluate("(one) => getComputedStyle(one).outlineStyle") == "solid"
+    with page.expect_file_chooser():
+        page.keyboard.press("Enter")
+    with page.expect_file_chooser():
+        button.click()
+    # What stands under the picture names the ends of its scale.
+    largest = float(page.locator("section b").get_attribute("data-value"))
+    assert page.locator(".photo .legend").inner_text().split()[-1] == f"{largest:.4f}"
+    # The map of the rollout is before those of the heads, and no heading says its name again.
+    tops = [box.bounding_box()["y"] for box in page.locator(".small").all()]
+    assert tops == sorted(tops)
+    first = page.locator(".small").first
+    assert first.get_attribute("aria-label") == first.inner_text()
+    assert page.locator("h3").count() == 0
 
 
 def test_a_picture_that_is_forgotten_is_told_of(looking, serving, folder):

@@ -8,9 +8,11 @@ from playwright.sync_api import expect
 from glasshead.studio.background_jobs import Work
 from glasshead.studio.studio import Studio
 from glasshead.studio.views.prompt_compared import ComparedPrompts
+from glasshead.tasks.story_model import FOLDER as STORY_MODEL
 from studio.conftest import LANGUAGES, address, together
 from studio.prompt.test_prompt_in_browser import drawn
 
+BELL = "One rainy day Emma took her blue bell to the kitchen. But soon the"
 TEXT, OTHER = "a big red dog saw a ball", "a red dog ran"
 PLACE = f"#prompt?text={TEXT}&minus={OTHER}&heads=1.2".replace(" ", "+")
 
@@ -47,16 +49,30 @@ def test_two_prompts_have_their_logits_and_the_heads_that_changed_them(
     assert page.locator(".why").inner_text().startswith(f"In layer {best['layer']}, head")
 
 
+def test_the_second_prompt_begins_without_the_word_that_is_looked_at_most(looking, serving):
+    page = looking(serving(STORY_MODEL).url).open(f"#prompt?text={BELL.replace(' ', '+')}")
+    assert "attention to “bell”" in page.locator(".why").inner_text()
+    page.get_by_role("button", name="Compare with another prompt").click()
+    field = page.get_by_label("The prompt that it is compared with (B)")
+    expect(field).to_have_value(BELL.replace("bell ", ""))
+    page.wait_for_selector(".pair")
+    assert any(values(page, ".pair .difference"))
+
+
 @pytest.mark.slow
 def test_a_prompt_is_compared_while_it_is_typed(looking, serving, folder, told):
     look = looking(serving(folder).url)
     page = look.open(PLACE.split("&minus")[0])
     page.get_by_role("button", name="Compare with another prompt").click()
     field = page.get_by_label("The prompt that it is compared with (B)")
-    # It begins with the same words.
+    # It begins with all words but one, so that there is a change.
     expect(field).to_be_focused()
-    expect(field).to_have_value(TEXT)
-    expect(page.locator(".waterfall .sum .part")).to_have_text("0.000")
+    begun = field.input_value().split()
+    assert len(begun) == len(TEXT.split()) - 1
+    assert set(begun) < set(TEXT.split())
+    expect(page.locator(".waterfall .sum .part")).not_to_have_text("0.000")
+    headings = page.locator(".pair thead th").all_inner_texts()
+    assert headings == ["Probabilities A B", "Logits", "A", "B", "A − B"]
     field.fill(OTHER)
     first = told["candidates"][0]["text"]
     expect(page.locator(".pair tbody th").first).to_have_text(first)
@@ -64,7 +80,7 @@ def test_a_prompt_is_compared_while_it_is_typed(looking, serving, folder, told):
     held = parse_qs(urlsplit(address(page)).fragment.partition("?")[2])
     assert held["minus"] == [OTHER]
     field.fill(" ")
-    expect(page.locator(".refused")).to_have_text("Enter at least one word, or choose a text.")
+    expect(page.locator(".refused")).to_have_text("Type at least one word.")
     field.fill(OTHER)
     expect(page.locator(".refused")).to_have_count(0)
     assert "minus" in address(page)

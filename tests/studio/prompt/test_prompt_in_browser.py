@@ -185,7 +185,27 @@ def test_typing_gives_up_what_was_asked_before(looking, serving, folder, prompts
     follows = told["likely"][0]["text"].replace("␣", " ")
     assert field.input_value() == typed + follows
     field.fill(" ")
-    expect(page.locator(".refused")).to_have_text("Enter at least one word, or choose a text.")
+    expect(page.locator(".refused")).to_have_text("Type at least one word.")
+
+
+def test_a_text_without_a_word_has_no_answers(looking, serving, folder):
+    page = looking(serving(folder).url).open(PLACE)
+    field = page.locator("textarea")
+    field.fill(" ")
+    expect(page.locator(".refused")).to_have_text("Type at least one word.")
+    expect(page.locator(".stage")).not_to_be_visible()
+    page.locator("details.share > summary").click()
+    assert page.get_by_role("button", name="PNG").count() == 0
+    field.fill(TEXT)
+    expect(page.locator(".stage")).to_be_visible()
+    expect(page.get_by_role("button", name="PNG")).to_be_visible()
+
+
+def test_the_sentence_says_that_its_head_is_ablated(looking, serving, folder):
+    page = looking(serving(folder).url).open(f"{PLACE}&heads=1.0&without=1.0,0.2")
+    assert page.locator(".why").inner_text().startswith("In layer 1, head 0 (ablated), “")
+    page.get_by_role("button", name="Restore all", exact=True).click()
+    expect(page.locator(".why")).to_contain_text("In layer 1, head 0, “")
 
 
 def test_without_a_model_a_sentence_has_the_weights_of_the_steps(looking, serving):
@@ -244,11 +264,15 @@ def test_the_header_says_what_is_loaded(looking, serving, folder):
     expect(page.locator(".brand span")).to_contain_text("2 × 3 heads")
 
 
-# The names of groups of links, and the links of each that can be gone to.
-INTENTS = """() => [...document.querySelectorAll("nav [role=group]")].map((group) => [
-  group.ariaLabel,
-  [...group.querySelectorAll("a:not([hidden])")].map((link) => link.hash.slice(1)),
-])"""
+# The names of the groups of links that are seen, and the links of each.
+INTENTS = """() => {
+  const seen = (inside, all) =>
+    [...inside.querySelectorAll(all)].filter((one) => one.checkVisibility());
+  return seen(document, "nav [role=group]").map((group) => [
+    group.ariaLabel,
+    seen(group, "a").map((link) => link.hash.slice(1)),
+  ]);
+}"""
 
 
 def test_views_stand_by_what_one_wants_to_do(looking, serving, folder):

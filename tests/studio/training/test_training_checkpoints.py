@@ -82,14 +82,14 @@ def maps(client, text, first, second, layer, head):
 def test_a_last_step_that_is_the_best_is_not_offered_as_another(client, trained):
     best_at(trained, 11)
     try:
-        assert client.get("/api/training/checkpoints").json() == ["own/best"]
+        assert client.get("/api/training/checkpoints").json() == [["own/best"]]
     finally:
         best_at(trained, 5)
 
 
 @pytest.mark.slow
 def test_a_checkpoint_less_itself_is_0_everywhere(client, text):
-    names = client.get("/api/training/checkpoints").json()
+    (names,) = client.get("/api/training/checkpoints").json()
     assert names == ["own/best", "own/last"]
     for name in names:
         told = compared(client, text, name, name).json()
@@ -141,6 +141,8 @@ def test_what_cannot_be_compared_is_refused(client, text, trained):
     train(made.task, made.source, made.held_out, made.settings.training, folder)
     answer = compared(client, text, "own/best", "shallow/best")
     assert "must have the same tokens and the same heads" in answer.json()["detail"]
+    kinds = client.get("/api/training/checkpoints").json()
+    assert kinds == [["own/best", "own/last"], ["shallow/best"]]
 
 
 def test_a_head_of_the_log_is_found_among_those_of_the_view(client, text, trained):

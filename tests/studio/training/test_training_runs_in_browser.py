@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from typing import Any
 
 import pytest
@@ -174,7 +175,8 @@ def test_thresholds_are_drawn(beside, looking):
 def test_a_run_without_alarms_is_calm(tmp_path, serves, looking):
     run = SmallRun(tmp_path / "run").watch().go(3)
     page = looking(serves(Studio(run.folder.path)).url).open("#training")
-    assert page.locator(".banner .calm").inner_text() == "No head has raised an alarm."
+    # The finding says so, and nothing else.
+    assert page.get_by_text("No head has raised an alarm.").count() == 1
     assert page.locator(".raised").count() == 0
     # The highest score is far below its threshold: a number at the top names it.
     highest = figure_of(page, EXTREME).locator(".picture")
@@ -188,11 +190,13 @@ def test_an_alarm_without_a_model_leads_to_the_maps(beside, looking):
     looked = looking(url, expected=("404", "400", "500"))
     page = looked.open("#training")
     banner = page.locator(".raised")
-    assert banner.locator("strong").inner_text() == "Alarms: 2, the first at step 200"
-    assert banner.locator(".kind").count() == 2
-    color = banner.locator("strong").evaluate("one => getComputedStyle(one).color")
+    assert banner.locator(".kind").all_inner_texts() == [
+        "Maximum score above 100 · steps: 200\nLayer 1: heads\n4",
+        "Entropy below 0.1 of its maximum · steps: 280\nLayer 0: heads\n2",
+    ]
+    color = banner.evaluate("one => getComputedStyle(one).borderTopColor")
     assert color == "rgb(179, 64, 28)"
-    banner.get_by_role("button", name="blocks.0.attention · head 2").click()
+    banner.get_by_role("button", name="Layer 0, head 2").click()
     page.wait_for_function("() => document.activeElement && location.hash.includes('at=280')")
     assert readout(page, ENTROPY)["head"] == "2"
 
@@ -242,6 +246,21 @@ def test_compared_runs_show_what_came_of_them_and_how_they_differ(tmp_path, serv
     page.get_by_label("fast", exact=True).uncheck()
     expect(page.locator("p.found")).to_have_count(1)
     assert page.locator(".settings").inner_text() == ""
+
+
+def test_checkpoints_that_can_be_compared_are_chosen_at_first(trained, tmp_path, serves, looking):
+    # Of each run only one, and of the one that comes first another kind.
+    for name in ("own", "another", "like"):
+        run = RunFolder(shutil.copytree(trained.path, tmp_path / name))
+        run.checkpoint.unlink()
+        if name == "another":
+            config = run.read_config()
+            run.config.write_text(json.dumps(config | {"model": config["model"] | {"num_x": 3}}))
+    page = looking(serves(Studio(tmp_path / "own")).url).open("#training")
+    page.get_by_text("Compare two checkpoints").click()
+    page.wait_for_selector("[data-compared]", timeout=PATIENCE)
+    assert page.get_by_label("Checkpoint A").input_value() == "own/best"
+    assert page.get_by_label("Checkpoint B").input_value() == "like/best"
 
 
 @pytest.mark.slow

@@ -1,30 +1,28 @@
 // Two prompts compared: the logits that change, and the heads that wrote the change.
-/**
- * @import { Part, Parts } from "../parts/waterfall.js"
- * @import { Reading } from "./reading.js"
- */
+import { largestAt, largestFirst } from "../numbers.js";
+
+/** @import { Part, Parts } from "../parts/waterfall.js" */
+/** @import { Reading } from "./reading.js" */
 
 // Components that are shown by themselves.
 const SHOWN = 8;
 
 /**
  * @param {[Reading, Reading]} readings  Without the same heads
- * @param {number} top
- * @param {number} temperature
- * @param {(token: number) => string} named
+ * @param {number} top @param {number} temperature @param {(token: number) => string} named
  */
 export function compared(readings, top, temperature, named) {
   const shares = readings.map((each) => each.next(temperature));
   const logits = readings.map((each) => each.lastLogits());
   const tops = shares.flatMap((row) => {
-    return [...row.keys()].sort((one, other) => row[other] - row[one]).slice(0, top);
+    return largestFirst([...row.keys()], (at) => row[at]).slice(0, top);
   });
   /** @param {number} token */
   const likeliest = (token) => Math.max(...shares.map((row) => row[token]));
   const order = [...new Set(tops)].sort(
     (one, other) => likeliest(other) - likeliest(one) || one - other,
   );
-  const [of, against] = shares.map((row) => row.indexOf(Math.max(...row)));
+  const [of, against] = shares.map(largestAt);
   const isSame = of === against;
   const logit = logits.map((row) => row[of] - (isSame ? 0 : row[against]));
   return {
@@ -43,11 +41,8 @@ export function compared(readings, top, temperature, named) {
 
 /**
  * The parts of a change by the heads that wrote them.
- * @param {[Reading, Reading]} readings
- * @param {number} change
- * @param {number} of
- * @param {number | null} against
- * @returns {Parts}
+ * @param {[Reading, Reading]} readings @param {number} change @param {number} of
+ * @param {number | null} against @returns {Parts}
  */
 function changed([first, second], change, of, against) {
   const { model, layers, heads, away } = first;

@@ -93,8 +93,7 @@ export function exampleOf(tables, asked) {
 
 /**
  * What each setting offers.
- * @param {ExampleTables} tables
- * @param {ReturnType<typeof settingsOf>} chosen
+ * @param {ExampleTables} tables @param {ReturnType<typeof settingsOf>} chosen
  * @param {ReturnType<typeof betas>} stops
  * @param {number} width  Of the vectors of all heads
  */
@@ -117,8 +116,7 @@ const DEFAULTS = { mask: "none", normalizer: "softmax", heads: 1, head: 0, decim
 
 /**
  * The settings that are asked for, or else the default, and the sentence that they are of.
- * @param {ExampleTables} tables
- * @param {Asked} asked
+ * @param {ExampleTables} tables @param {Asked} asked
  */
 function settingsOf(tables, asked) {
   const { text = tables.examples[0], mask, normalizer, ...numbers } = { ...DEFAULTS, ...asked };
@@ -159,8 +157,7 @@ function matricesOf({ x, projection }, { heads, head, mask, beta, normalizer }) 
 
 /**
  * What is said of the cells of each matrix.
- * @param {ExampleTables} tables
- * @param {Record<string, any>} settings
+ * @param {ExampleTables} tables @param {Record<string, any>} settings
  */
 function sumsOf(tables, { projection, mask, normalizer, beta, decimals, isHard }) {
   const formula = `× β = ${figure(beta, decimals)}`;
@@ -175,8 +172,7 @@ function sumsOf(tables, { projection, mask, normalizer, beta, decimals, isHard }
 
 /**
  * The decimals that fit into a cell.
- * @param {ExampleTables} tables
- * @param {ExampleTables["works"][number]} work
+ * @param {ExampleTables} tables @param {ExampleTables["works"][number]} work
  * @param {string[]} words
  */
 function fitting(tables, work, words) {
@@ -186,9 +182,7 @@ function fitting(tables, work, words) {
 
 /**
  * A sentence of one's own, whose vectors are made up.
- * @param {ExampleTables} tables
- * @param {string} text
- * @returns {Worked}
+ * @param {ExampleTables} tables @param {string} text @returns {Worked}
  */
 function madeUp({ limits }, text) {
   const words = split(text);
@@ -204,9 +198,7 @@ function madeUp({ limits }, text) {
 
 /**
  * Whether a mask shows a key to a query.
- * @param {string} mask
- * @param {number} query
- * @param {number} key
+ * @param {string} mask @param {number} query @param {number} key
  */
 function sees(mask, query, key) {
   if (mask === "causal") return key <= query;
@@ -215,10 +207,7 @@ function sees(mask, query, key) {
 
 /**
  * The stops of the slider, from soft to hard; of two names of one number the default's stays.
- * @param {ExampleTables} tables
- * @param {string} own
- * @param {string} normalizer
- * @param {number} dim
+ * @param {ExampleTables} tables @param {string} own @param {string} normalizer @param {number} dim
  * @param {number} decimals
  */
 function betas({ betas: all, normalizers }, own, normalizer, dim, decimals) {
@@ -238,10 +227,7 @@ function betas({ betas: all, normalizers }, own, normalizer, dim, decimals) {
   return hardens ? [...stops, { name: "inf", value: null, said: "∞" }] : stops;
 }
 
-/**
- * @param {string} name
- * @param {number} dim
- */
+/** @param {string} name @param {number} dim */
 function valueOf(name, dim) {
   return name === "auto" ? dim ** -0.5 : Number(name);
 }
@@ -258,10 +244,7 @@ const THRESHOLDS = {
   },
 };
 
-/**
- * @param {Matrix} left
- * @param {Matrix} right
- */
+/** @param {Matrix} left @param {Matrix} right */
 function times(left, right) {
   const columns = right[0].map((_, at) => right.map((other) => other[at]));
   return left.map((row) => columns.map((column) => dot(row, column)));
@@ -269,19 +252,14 @@ function times(left, right) {
 
 /**
  * Matrices with one scale of colors, and its upper end.
- * @param {Record<string, (number | null)[][]>} matrices
- * @param {string[]} of
+ * @param {Record<string, (number | null)[][]>} matrices @param {string[]} of
  */
 function scale(matrices, of) {
   const sizes = of.flatMap((name) => matrices[name].flat().map((each) => Math.abs(each ?? 0)));
   return { names: of, top: Math.max(...sizes) };
 }
 
-/**
- * A number shortly, as the library writes one.
- * @param {number} value
- * @param {number} decimals
- */
+/** A number shortly, as the library writes one. @param {number} value @param {number} decimals */
 function figure(value, decimals) {
   const [, after = ""] = String(value).split(".");
   const isRoomy = value >= 1;

@@ -1,5 +1,6 @@
 // The data of a page without a server: what the page holds, and what it works out itself, the
 // example and the story model.
+import { largestFirst } from "../numbers.js";
 import { given } from "../dom.js";
 import { compared } from "./compared.js";
 import { exampleOf } from "./example.js";
@@ -8,11 +9,9 @@ import { StoryModel } from "./story-model.js";
 import { Tokens, visible } from "./tokens.js";
 import { Refused, Report, keyOf, sources } from "../source.js";
 
-/**
- * @import { Parameters, Tensor } from "../source.js"
- * @import { ExampleTables } from "./example.js"
- * @import { StoryConfig } from "./story-model.js"
- */
+/** @import { Parameters, Tensor } from "../source.js" */
+/** @import { ExampleTables } from "./example.js" */
+/** @import { StoryConfig } from "./story-model.js" */
 
 /**
  * The story model as the page holds it.
@@ -61,40 +60,27 @@ class Live extends Report {
     return name;
   }
 
-  /**
-   * @param {string} path
-   * @param {Parameters} [params]
-   */
+  /** @param {string} path @param {Parameters} [params] */
   async json(path, params) {
     return this.answer(path, Object.fromEntries(given(params)));
   }
 
   /**
-   * @param {string} path
-   * @param {Parameters} [params]
-   * @param {import("../source.js").Options} [options]
-   * @returns {Promise<any>}
+   * @param {string} path @param {Parameters} [params]
+   * @param {import("../source.js").Options} [options] @returns {Promise<any>}
    */
   async stream(path, params, { onProgress } = {}) {
     onProgress?.({ stage: "heads.opening", done: 0, of: 1 });
     return this.json(path, params);
   }
 
-  /**
-   * @param {string} path
-   * @param {Parameters} [params]
-   * @returns {Promise<Tensor>}
-   */
+  /** @param {string} path @param {Parameters} [params] @returns {Promise<Tensor>} */
   async numbers(path, params) {
     if (Object.hasOwn(this.tensors, keyOf(path, params))) return super.numbers(path, params);
     return this.answer(path, Object.fromEntries(given(params)));
   }
 
-  /**
-   * @param {string} path
-   * @param {Asked} asked
-   * @returns {Promise<any>}
-   */
+  /** @param {string} path @param {Asked} asked @returns {Promise<any>} */
   async answer(path, asked) {
     const stored = await this.answers;
     const key = keyOf(path, asked);
@@ -169,7 +155,7 @@ const ANSWERS = {
     const [own, whole] = [await live.reading(text, without), await live.reading(text)];
     const [now, before] = [own, whole].map((each) => each.next(Number(temperature)));
     const { tokens } = await live.story();
-    const ranked = [...now.keys()].sort((one, other) => now[other] - now[one]);
+    const ranked = largestFirst([...now.keys()], (at) => now[at]);
     return {
       ...own.told(),
       first: own.tellingHead(),
@@ -254,9 +240,7 @@ const ANSWERS = {
 
 /**
  * Numbers of a reading; of two, the first's less the second's.
- * @param {Live} live
- * @param {Asked} asked
- * @param {(reading: Reading) => Tensor} select
+ * @param {Live} live @param {Asked} asked @param {(reading: Reading) => Tensor} select
  */
 async function difference(live, asked, select) {
   const one = select(await live.sent(asked));
@@ -273,11 +257,7 @@ async function difference(live, asked, select) {
   return { values, shape: one.shape };
 }
 
-/**
- * @param {string | number} layer
- * @param {string | number} head
- * @returns {[number, number]}
- */
+/** @param {string | number} layer @param {string | number} head @returns {[number, number]} */
 function headOf(layer, head) {
   return [Number(layer), Number(head)];
 }

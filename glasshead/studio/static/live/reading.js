@@ -1,15 +1,13 @@
 // A text that the story model has read in the browser, and what the views ask of it: the answers of
 // the studio's Python, number by number.
-import { sum } from "../numbers.js";
+import { largestAt, largestFirst, rowAt, sum } from "../numbers.js";
 import { Refused } from "../source.js";
 import { softmax } from "./story-model.js";
 import { running, visible } from "./tokens.js";
 
-/**
- * @import { Tensor } from "../source.js"
- * @import { HeadSteps, Pass, StoryModel } from "./story-model.js"
- * @import { Tokens } from "./tokens.js"
- */
+/** @import { Tensor } from "../source.js" */
+/** @import { HeadSteps, Pass, StoryModel } from "./story-model.js" */
+/** @import { Tokens } from "./tokens.js" */
 
 /** @typedef {[number, number]} Head  Its layer, and its number there */
 
@@ -30,8 +28,7 @@ const FEW = 12;
 
 export class Reading {
   /**
-   * @param {StoryModel} model
-   * @param {Tokens} tokenizer
+   * @param {StoryModel} model @param {Tokens} tokenizer
    * @param {string[]} layers  Their names
    * @param {string} text
    * @param {Set<string>} [away]  Ablated heads
@@ -67,9 +64,7 @@ export class Reading {
 
   /**
    * Whether the mask of a layer shows a key to a query.
-   * @param {number} layer
-   * @param {number} query
-   * @param {number} key
+   * @param {number} layer @param {number} query @param {number} key
    */
   sees(layer, query, key) {
     return key <= query && key >= this.model.firstKey(layer, query);
@@ -90,10 +85,7 @@ export class Reading {
     return { values: Float32Array.from(values), shape: [this.every.length, side, side + 1] };
   }
 
-  /**
-   * @param {Head} head
-   * @param {number} side
-   */
+  /** @param {Head} head @param {number} side */
   pooled(head, side) {
     const { length } = this;
     const { weights } = this.steps(head);
@@ -172,8 +164,7 @@ export class Reading {
 
   /**
    * The highest score of the most telling role, or else the lowest entropy.
-   * @param {(string | null)[][]} roles
-   * @param {Record<string, (number | null)[][]>} scores
+   * @param {(string | null)[][]} roles @param {Record<string, (number | null)[][]>} scores
    * @param {number[][]} entropy
    */
   firstHead(roles, scores, entropy) {
@@ -213,9 +204,7 @@ export class Reading {
 
   /**
    * Whether a key is one of those that a role looks at.
-   * @param {string} role
-   * @param {number} query
-   * @param {number} key
+   * @param {string} role @param {number} query @param {number} key
    */
   belongs(role, query, key) {
     const { tokens } = this;
@@ -243,7 +232,7 @@ export class Reading {
   next(temperature) {
     const logits = this.lastLogits();
     if (temperature > 0) return softmax(logits, 1 / temperature);
-    const top = logits.indexOf(Math.max(...logits));
+    const top = largestAt(logits);
     return Float64Array.from(logits, (_, at) => (at === top ? 1 : 0));
   }
 
@@ -257,7 +246,7 @@ export class Reading {
     const targets = this.tokens.slice(1);
     if (!targets.length) return null;
     const losses = targets.map((token, at) => {
-      return -Math.log(softmax(this.pass.logits.subarray(at * size, (at + 1) * size), 1)[token]);
+      return -Math.log(softmax(rowAt(this.pass.logits, at, size), 1)[token]);
     });
     return sum(losses) / targets.length;
   }
@@ -278,9 +267,9 @@ export class Reading {
     const steps = this.steps(head);
     const { width } = this.model;
     const beta = 1 / Math.sqrt(width);
-    const weights = [...steps.weights.subarray(query * length, (query + 1) * length)];
+    const weights = [...rowAt(steps.weights, query, length)];
     /** @param {Float32Array} rows @param {number} at */
-    const vector = (rows, at) => [...rows.subarray(at * width, (at + 1) * width)];
+    const vector = (rows, at) => [...rowAt(rows, at, width)];
     /** @param {number} key */
     const scoreOf = (key) => steps.scores[query * length + key];
     const places = range(0, length);
@@ -326,17 +315,13 @@ export class Reading {
 
   /**
    * Each key, its value and its bias for a query, side by side; −∞ where hidden.
-   * @param {Head} head
-   * @param {number} query
-   * @returns {Tensor}
+   * @param {Head} head @param {number} query @returns {Tensor}
    */
   vectors(head, query) {
     const { width } = this.model;
     const { keys, values } = this.steps(head);
     const rows = range(0, this.length).flatMap((key) => {
-      const [own, value] = [keys, values].map((each) =>
-        each.subarray(key * width, (key + 1) * width),
-      );
+      const [own, value] = [keys, values].map((each) => rowAt(each, key, width));
       return [...own, ...value, this.sees(head[0], query, key) ? 0 : -Infinity];
     });
     return { values: Float32Array.from(rows), shape: [this.length, 2 * width + 1] };
@@ -344,9 +329,7 @@ export class Reading {
 
   /**
    * The numbers of a key on the way from a query to its context.
-   * @param {Head} head
-   * @param {number} query
-   * @param {number} key
+   * @param {Head} head @param {number} query @param {number} key
    */
   keyOf(head, query, key) {
     const { width } = this.model;
@@ -354,7 +337,7 @@ export class Reading {
     const at = query * this.length + key;
     const scaled = scores[at] / Math.sqrt(width);
     /** @param {Float32Array} rows */
-    const vector = (rows) => [...rows.subarray(key * width, (key + 1) * width)];
+    const vector = (rows) => [...rowAt(rows, key, width)];
     return {
       place: key,
       word: this.words[key],
@@ -371,8 +354,7 @@ export class Reading {
 }
 
 /**
- * @param {{sum: number, even: number, count: number}} tallied
- * @param {number} mass
+ * @param {{sum: number, even: number, count: number}} tallied @param {number} mass
  * @param {number} even  What uniform attention would give
  */
 function tally(tallied, mass, even) {
@@ -389,19 +371,16 @@ function range(first, end) {
 /**
  * The first element with the largest number.
  * @template Element
- * @param {Element[]} elements
- * @param {(element: Element, at: number) => number} number
+ * @param {Element[]} elements @param {(element: Element, at: number) => number} number
  */
 function best(elements, number) {
   const numbers = elements.map(number);
-  return elements[numbers.indexOf(Math.max(...numbers))];
+  return elements[largestAt(numbers)];
 }
 
 /**
  * The block of a place, where a length is divided into blocks.
- * @param {number} at
- * @param {number} length
- * @param {number} blocks
+ * @param {number} at @param {number} length @param {number} blocks
  */
 function blockOf(at, length, blocks) {
   const block = Math.floor((at * blocks) / length);
@@ -410,14 +389,12 @@ function blockOf(at, length, blocks) {
 
 /**
  * Keys in order: those of the largest weights, the query's own, and the chosen one.
- * @param {number[]} weights
- * @param {number} query
- * @param {number | null} chosen
+ * @param {number[]} weights @param {number} query @param {number | null} chosen
  */
 function shownKeys(weights, query, chosen) {
   const places = weights.map((_, key) => key);
   if (places.length <= FEW) return places;
-  const largest = [...places].sort((one, other) => weights[other] - weights[one]).slice(0, SHOWN);
+  const largest = largestFirst(places, (at) => weights[at]).slice(0, SHOWN);
   const all = new Set([...largest, query, ...(chosen === null ? [] : [chosen])]);
   return [...all].sort((one, other) => one - other);
 }

@@ -1,4 +1,5 @@
 // The story model in the browser: its forward pass, with every step of every head.
+import { rowAt } from "../numbers.js";
 
 /**
  * The config of the model, as of `LanguageModelConfig`, and where its weights lie.
@@ -42,11 +43,7 @@ export class StoryModel {
     return Object.values(this.tensors).reduce((sum, { length }) => sum + length, 0);
   }
 
-  /**
-   * The first key that a query sees in a layer.
-   * @param {number} layer
-   * @param {number} query
-   */
+  /** The first key that a query sees in a layer. @param {number} layer @param {number} query */
   firstKey(layer, query) {
     const { local } = this.config;
     return local?.layers.includes(layer) ? Math.max(0, query - local.neighbours) : 0;
@@ -65,7 +62,7 @@ export class StoryModel {
     const embedding = tensors["embedding.tokens.weight"];
     const stream = new Float32Array(count * d_model);
     tokens.forEach((token, at) => {
-      stream.set(embedding.subarray(token * d_model, (token + 1) * d_model), at * d_model);
+      stream.set(rowAt(embedding, token, d_model), at * d_model);
     });
     const heads = [];
     for (let layer = 0; layer < num_layers; layer++) {
@@ -89,10 +86,7 @@ export class StoryModel {
 
   /**
    * What a head adds to a logit of the last token, or to that less another one.
-   * @param {Pass} pass
-   * @param {number} layer
-   * @param {number} head
-   * @param {number} token
+   * @param {Pass} pass @param {number} layer @param {number} head @param {number} token
    * @param {number | null} against
    */
   logitPart({ heads, end }, layer, head, token, against) {
@@ -118,9 +112,7 @@ export class StoryModel {
   /**
    * Attend with each head of a layer.
    * @param {Float32Array} projected  Queries, keys and values of all heads, side by side
-   * @param {number} layer
-   * @param {number} count
-   * @returns {HeadSteps[]}
+   * @param {number} layer @param {number} count @returns {HeadSteps[]}
    */
   attend(projected, layer, count) {
     const { d_model, num_heads, rotary_base } = this.config;
@@ -151,8 +143,7 @@ export class StoryModel {
 
 /**
  * The tensors of a safetensors file, whose numbers are float16.
- * @param {ArrayBuffer} file
- * @returns {Record<string, Float32Array>}
+ * @param {ArrayBuffer} file @returns {Record<string, Float32Array>}
  */
 function readTensors(file) {
   const size = Number(new DataView(file).getBigUint64(0, true));
@@ -182,9 +173,7 @@ function fromHalf(bits) {
 
 /**
  * x Wᵀ, of rows of `width` numbers.
- * @param {Float32Array} x
- * @param {Float32Array} matrix
- * @param {number} width
+ * @param {Float32Array} x @param {Float32Array} matrix @param {number} width
  */
 function product(x, matrix, width) {
   const rows = x.length / width;
@@ -203,8 +192,7 @@ function product(x, matrix, width) {
 
 /**
  * Each row divided by its root mean square, times the weights.
- * @param {Float32Array} x
- * @param {Float32Array} weight
+ * @param {Float32Array} x @param {Float32Array} weight
  */
 function normed(x, weight) {
   const width = weight.length;
@@ -224,9 +212,7 @@ function scaleOf(row) {
 
 /**
  * Turn the two halves of each row by angles that grow with its place.
- * @param {Float32Array} rows
- * @param {number} width
- * @param {number} base
+ * @param {Float32Array} rows @param {number} width @param {number} base
  */
 function rotate(rows, width, base) {
   const half = width / 2;
@@ -242,11 +228,7 @@ function rotate(rows, width, base) {
   }
 }
 
-/**
- * e^(β·s) over their sum.
- * @param {Float32Array | number[]} scores
- * @param {number} beta
- */
+/** e^(β·s) over their sum. @param {Float32Array | number[]} scores @param {number} beta */
 export function softmax(scores, beta) {
   let largest = -Infinity;
   for (const score of scores) largest = Math.max(largest, score);
@@ -257,9 +239,7 @@ export function softmax(scores, beta) {
 
 /**
  * The values of all keys, each times its weight.
- * @param {Float32Array} weights
- * @param {Float32Array} values
- * @param {number} count
+ * @param {Float32Array} weights @param {Float32Array} values @param {number} count
  * @param {number} width
  */
 function mixed(weights, values, count, width) {
@@ -277,9 +257,7 @@ function mixed(weights, values, count, width) {
 
 /**
  * The contexts of all heads side by side; of an ablated one zeros.
- * @param {HeadSteps[]} heads
- * @param {number} count
- * @param {number} width
+ * @param {HeadSteps[]} heads @param {number} count @param {number} width
  * @param {(head: number) => boolean} isAway
  */
 function joinedContext(heads, count, width, isAway) {
@@ -287,18 +265,14 @@ function joinedContext(heads, count, width, isAway) {
   heads.forEach(({ context }, head) => {
     if (isAway(head)) return;
     for (let at = 0; at < count; at++) {
-      const row = context.subarray(at * width, (at + 1) * width);
+      const row = rowAt(context, at, width);
       made.set(row, (at * heads.length + head) * width);
     }
   });
   return made;
 }
 
-/**
- * silu(gate) · hidden, of rows that hold both.
- * @param {Float32Array} both
- * @param {number} width
- */
+/** silu(gate) · hidden, of rows that hold both. @param {Float32Array} both @param {number} width */
 function swiglu(both, width) {
   const made = new Float32Array(both.length / 2);
   for (let at = 0; at < made.length; at++) {
@@ -308,10 +282,7 @@ function swiglu(both, width) {
   return made;
 }
 
-/**
- * @param {Float32Array} x
- * @param {Float32Array} y
- */
+/** @param {Float32Array} x @param {Float32Array} y */
 function add(x, y) {
   for (let at = 0; at < x.length; at++) x[at] += y[at];
 }

@@ -41,8 +41,7 @@ export function split(text) {
 
 /**
  * Whether a mark repeats the one before it, as in "...".
- * @param {string} before
- * @param {string} mark
+ * @param {string} before @param {string} mark
  */
 function repeats(before, mark) {
   return /^[\p{Po}\p{Pd}]$/u.test(mark) && new Set(before + mark).size === 1;
@@ -131,10 +130,7 @@ function permute(lanes) {
   }
 }
 
-/**
- * @param {bigint} lane
- * @param {number} by
- */
+/** @param {bigint} lane @param {number} by */
 function turned(lane, by) {
   return ((lane << BigInt(by)) | (lane >> BigInt(64 - by))) & MASK;
 }
@@ -181,10 +177,7 @@ function quantile(share) {
   return off < 0 ? -size : size;
 }
 
-/**
- * @param {number[][]} polynomials
- * @param {number} x
- */
+/** @param {number[][]} polynomials @param {number} x */
 function ratio([above, below], x) {
   /** @param {number[]} terms */
   const sum = (terms) => terms.reduce((all, term) => all * x + term, 0);

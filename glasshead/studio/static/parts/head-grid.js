@@ -1,6 +1,7 @@
 // The heads of a model: a row a layer, or some of them in a row. Where a row has no room for all of
 // its heads, a layer has several lines.
 import { Component, createRef } from "preact";
+import { letterScale } from "../dom.js";
 import { range } from "../numbers.js";
 import { numberOf } from "../selection.js";
 import { html } from "./html.js";
@@ -26,10 +27,13 @@ import { walk } from "./walk.js";
 // Pixels along a small map, at least, for a pointer and for a finger, and with words below it; and
 // of the names of rows, and between maps.
 const LEAST = 16;
-const LEAST_TOUCHED = 26;
+const LEAST_TOUCHED = 24;
 const WITH_WORDS = 46;
-const NAMES = 48;
+const NAMES = 30;
+const NAMES_WITH_WORDS = 48;
 const BETWEEN = 2;
+// The height of a row of a presentation, with a map and its words.
+const ROW = 140;
 
 /** @extends {Component<Props, State>} */
 export class HeadGrid extends Component {
@@ -57,10 +61,14 @@ export class HeadGrid extends Component {
   fit() {
     const { clientWidth } = this.frame.current;
     if (!clientWidth) return;
-    const room = clientWidth - NAMES;
+    const large = letterScale();
+    const room = clientWidth - NAMES * large;
     const least = matchMedia("(pointer: coarse)").matches ? LEAST_TOUCHED : LEAST;
     const lines = Math.ceil((this.widest * (least + BETWEEN)) / room);
-    const dense = room / this.widest < WITH_WORDS + BETWEEN;
+    const withWords = this.widest * (WITH_WORDS + BETWEEN) + NAMES_WITH_WORDS;
+    // With large letters, low rows have no room for words below the maps.
+    const high = innerHeight / this.props.counts.length / lines;
+    const dense = clientWidth < withWords * large || (large > 1 && high < ROW * large);
     if (lines !== this.state.lines || dense !== this.state.dense) this.setState({ lines, dense });
   }
 

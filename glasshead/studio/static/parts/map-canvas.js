@@ -3,10 +3,8 @@ import { Component, createRef } from "preact";
 import { drawMap } from "../map.js";
 import { html } from "./html.js";
 
-/**
- * @import { Look } from "../map.js"
- * @import { Tensor } from "../source.js"
- */
+/** @import { Look } from "../map.js" */
+/** @import { Tensor } from "../source.js" */
 
 /**
  * @typedef {object} Small

@@ -1,4 +1,5 @@
 // Where one looks: the query `y` and the key `x` in the middle, at `zoom` pixels a token.
+import { clamped } from "../numbers.js";
 
 /**
  * A head's map as the studio describes it.
@@ -48,7 +49,7 @@ export class Viewport {
   get level() {
     const { finest, levels } = this.info;
     const level = Math.ceil(-Math.log2(this.zoom) - 1e-9);
-    return Math.max(finest, Math.min(levels - 1, level));
+    return clamped(level, finest, levels - 1);
   }
 
   /** Tokens along a block of the level. */
@@ -76,20 +77,14 @@ export class Viewport {
     return (left - this.width / 2) / this.zoom + this.x;
   }
 
-  /**
-   * Move by pixels.
-   * @param {number} right
-   * @param {number} down
-   */
+  /** Move by pixels. @param {number} right @param {number} down */
   pan(right, down) {
     this.go(this.y - down / this.zoom, this.x - right / this.zoom);
   }
 
   /**
    * Zoom, and leave in its place what is at a pixel.
-   * @param {number} factor
-   * @param {number} left
-   * @param {number} top
+   * @param {number} factor @param {number} left @param {number} top
    */
   zoomBy(factor, left, top) {
     const query = this.query(top);
@@ -98,10 +93,7 @@ export class Viewport {
     this.go(this.y + query - this.query(top), this.x + key - this.key(left));
   }
 
-  /**
-   * @param {number} y
-   * @param {number} x
-   */
+  /** @param {number} y @param {number} x */
   go(y, x, zoom = this.zoom) {
     const { info, width, height } = this;
     this.zoom = this.bounded(zoom);
@@ -112,20 +104,18 @@ export class Viewport {
   /**
    * The nearest middle at which no more is seen beside the map than where all of it is seen: so
    * what is under the pointer stays there from the first turn of the wheel on.
-   * @param {number} at
-   * @param {number} length
-   * @param {number} pixels
+   * @param {number} at @param {number} length @param {number} pixels
    */
   inside(at, length, pixels) {
     const beside = Math.max(0, (pixels - length * this.leastZoom) / 2);
     const least = Math.min(length / 2, (pixels / 2 - beside) / this.zoom);
-    return Math.max(least, Math.min(length - least, at));
+    return clamped(at, least, length - least);
   }
 
   /** @param {number} zoom */
   bounded(zoom) {
     const largest = LARGEST_CELL / 2 ** this.info.finest;
-    return Math.max(this.leastZoom, Math.min(largest, zoom));
+    return clamped(zoom, this.leastZoom, largest);
   }
 
   /**
@@ -135,11 +125,7 @@ export class Viewport {
    */
   seen(length, margin = 0) {
     const { width, height, info } = this;
-    /**
-     * @param {number} low
-     * @param {number} high
-     * @param {number} all
-     */
+    /** @param {number} low @param {number} high @param {number} all */
     const parts = (low, high, all) => {
       return [Math.max(0, Math.floor(low / length)), Math.ceil(Math.min(all, high) / length)];
     };
@@ -152,8 +138,7 @@ export class Viewport {
   /**
    * The tiles that are seen, those in the middle first.
    * @param {number} side  Blocks along a tile
-   * @param {number} [margin]
-   * @returns {TilePlace[]}
+   * @param {number} [margin] @returns {TilePlace[]}
    */
   tiles(side, margin) {
     const { level, block, y, x } = this;

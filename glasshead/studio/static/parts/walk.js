@@ -1,6 +1,6 @@
 // Arrow keys among elements that stand in lines, of which Tab leads to one.
 import { moveOf } from "../dom.js";
-import { within } from "../numbers.js";
+import { byKey, within } from "../numbers.js";
 
 /**
  * Focus what a key leads to: to the left or right in its line, or to a line above or below.
@@ -14,7 +14,7 @@ export function walk(event, flows = false, name = "button") {
   const all = [...event.currentTarget.querySelectorAll(`${name}[tabindex]`)];
   if (!move || !all.includes(from)) return;
   event.preventDefault();
-  const lines = [...Map.groupBy(all, (each) => each.getBoundingClientRect().top).values()];
+  const lines = [...byKey(all, (each) => each.getBoundingClientRect().top).values()];
   const own = lines.findIndex((line) => line.includes(from));
   const [down, right] = move;
   const next = flows ? all : lines[within(own + down, lines.length)];

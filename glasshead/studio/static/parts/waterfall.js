@@ -17,11 +17,8 @@ import { html } from "./html.js";
  */
 
 /**
- * @param {object} props
- * @param {Translate} props.t
- * @param {string} props.caption
- * @param {Parts} props.of
- * @param {number} props.sum
+ * @param {object} props @param {Translate} props.t @param {string} props.caption
+ * @param {Parts} props.of @param {number} props.sum
  * @param {(layer: number, head: number) => void} props.go  Opens a head
  */
 export function Waterfall({ t, caption, of: { parts, rest, count }, sum, go }) {

@@ -22,11 +22,7 @@ const FINEST = 2;
 
 /** Subclasses override what is drawn, and what a click, a pointer and a change of size do. */
 export class ZoomPane {
-  /**
-   * @param {HTMLCanvasElement} canvas
-   * @param {Viewport} view
-   * @param {AbortSignal} signal
-   */
+  /** @param {HTMLCanvasElement} canvas @param {Viewport} view @param {AbortSignal} signal */
   constructor(canvas, view, signal) {
     this.canvas = canvas;
     this.view = view;
@@ -108,10 +104,7 @@ export class ZoomPane {
     });
   }
 
-  /**
-   * Zoom at the focus; by 0, until all is seen.
-   * @param {number} factor
-   */
+  /** Zoom at the focus; by 0, until all is seen. @param {number} factor */
   zoom(factor) {
     const { view } = this;
     const { y, x } = this.focus;

@@ -3,16 +3,13 @@
 import { scale } from "../colors.js";
 import { element, moveOf, setAttributes } from "../dom.js";
 import { svgNode } from "../marks.js";
-import { decimal, within } from "../numbers.js";
+import { decimal, largestFirst, within } from "../numbers.js";
 
 /** @import { Translate } from "../app.js" */
 
 /** @typedef {"source" | "target"} Side */
 
-/**
- * A word, by its side and its place there.
- * @typedef {{side: Side, at: number}} Word
- */
+/** A word, by its side and its place there. @typedef {{side: Side, at: number}} Word */
 
 /**
  * A line from a word of the source, in a column of the weights, to one of the target, in a row.
@@ -42,9 +39,7 @@ const INSIDE = 3;
 
 export class Bands {
   /**
-   * @param {string[]} source
-   * @param {string[]} target
-   * @param {Translate} t
+   * @param {string[]} source @param {string[]} target @param {Translate} t
    * @param {(word: Word | null) => void} marked  Called with the word that is set apart
    * @param {(name: string | null) => void} kept  Called with the one that stays so: "t3"
    */
@@ -88,10 +83,7 @@ export class Bands {
     return element(`ul.words.${side}`, { role: "listbox", "aria-label": label }, items);
   }
 
-  /**
-   * @param {string} text
-   * @param {Word} word
-   */
+  /** @param {string} text @param {Word} word */
   item(text, word) {
     const attributes = {
       role: "option",
@@ -110,10 +102,7 @@ export class Bands {
     return /** @type {HTMLElement[]} */ ([...this.lists[side].children]);
   }
 
-  /**
-   * Set a word apart for a while, as the pointer is at it.
-   * @param {Word | null} word
-   */
+  /** Set a word apart for a while, as the pointer is at it. @param {Word | null} word */
   show(word) {
     this.pointed = word;
     this.mark();
@@ -141,10 +130,7 @@ export class Bands {
     this.mark();
   }
 
-  /**
-   * @param {KeyboardEvent} event
-   * @param {Word} word
-   */
+  /** @param {KeyboardEvent} event @param {Word} word */
   walk(event, word) {
     const [down, right] = moveOf(event) ?? [0, 0];
     const along = Math.abs(right) > 1 || !this.columns ? right : down;
@@ -156,19 +142,13 @@ export class Bands {
     event.preventDefault();
   }
 
-  /**
-   * Go to the word of the other side that this one looks at most.
-   * @param {Word} word
-   */
+  /** Go to the word of the other side that this one looks at most. @param {Word} word */
   cross(word) {
     const [strongest] = this.strongest(word);
     this.items(otherSide(word.side))[strongest.at].focus();
   }
 
-  /**
-   * The weights between a word and those of the other side.
-   * @param {Word} word
-   */
+  /** The weights between a word and those of the other side. @param {Word} word */
   weightsOf({ side, at }) {
     return side === "target" ? this.matrix[at] : this.matrix.map((row) => row[at]);
   }
@@ -176,7 +156,7 @@ export class Bands {
   /** @param {Word} word */
   strongest(word) {
     const weights = this.weightsOf(word).map((weight, at) => ({ weight, at }));
-    return weights.sort((one, other) => other.weight - one.weight).slice(0, STRONGEST);
+    return largestFirst(weights, ({ weight }) => weight).slice(0, STRONGEST);
   }
 
   /** Mark the word that is set apart, its lines, and the words of the other side. */
@@ -192,10 +172,7 @@ export class Bands {
     this.marked(word);
   }
 
-  /**
-   * @param {Side} side
-   * @param {Word | null} word
-   */
+  /** @param {Side} side @param {Word | null} word */
   markSide(side, word) {
     const weights = word && word.side !== side ? this.weightsOf(word) : null;
     this.items(side).forEach((item, at) => {
@@ -221,10 +198,7 @@ export class Bands {
     return t(`alignment.${whole}`, places);
   }
 
-  /**
-   * Draw other weights.
-   * @param {number[][]} matrix  A row for each word of the target
-   */
+  /** Draw other weights. @param {number[][]} matrix  A row for each word of the target */
   redraw(matrix) {
     this.matrix = matrix;
     for (const line of this.lines) line.weight = matrix[line.row][line.column];
@@ -258,9 +232,7 @@ export class Bands {
 
   /**
    * Where each word of a side begins and ends, from the beginning of the lines' frame.
-   * @param {Side} side
-   * @param {DOMRect} frame
-   * @returns {Extent[]}
+   * @param {Side} side @param {DOMRect} frame @returns {Extent[]}
    */
   extents(side, frame) {
     const boxes = this.items(side).map((item) => item.getBoundingClientRect());
@@ -298,11 +270,7 @@ function stack(lines, source, target) {
   });
 }
 
-/**
- * @param {Line[]} lines
- * @param {Extent} extent
- * @param {"from" | "to"} end
- */
+/** @param {Line[]} lines @param {Extent} extent @param {"from" | "to"} end */
 function spread(lines, [first, last], end) {
   const total = lines.reduce((sum, line) => sum + line.width, 0);
   const closer = Math.min(1, (last - first - 2 * INSIDE) / total);

@@ -3,10 +3,8 @@ import { scale } from "../colors.js";
 import { element, headingCell, table, unique } from "../dom.js";
 import { decimal } from "../numbers.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Word } from "./alignment-bands.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Word } from "./alignment-bands.js" */
 
 /**
  * A translation that the beam found.
@@ -34,8 +32,7 @@ import { decimal } from "../numbers.js";
  * The candidates, of which one is chosen.
  * @param {Translations} found
  * @param {number} place  Which one
- * @param {Translate} t
- * @param {(place: number) => void} chosen
+ * @param {Translate} t @param {(place: number) => void} chosen
  */
 export function candidateList({ candidates, length_penalty: penalty }, place, t, chosen) {
   // The sentence has its power as an exponent.
@@ -56,7 +53,7 @@ export function candidateList({ candidates, length_penalty: penalty }, place, t,
   );
   return element(
     "fieldset.candidates",
-    { "data-panel": "" },
+    { "data-panel": 1 },
     element("legend", t("alignment.candidates")),
     head,
     rows,
@@ -64,11 +61,7 @@ export function candidateList({ candidates, length_penalty: penalty }, place, t,
   );
 }
 
-/**
- * @param {Candidate} candidate
- * @param {HTMLInputElement} input
- * @param {Translate} t
- */
+/** @param {Candidate} candidate @param {HTMLInputElement} input @param {Translate} t */
 function candidateRow({ text, target, own, score, log_probability: logP, ended }, input, t) {
   const words = text.split(" ").map((word, at) => {
     return [at > 0 && " ", own.includes(at) ? element("b", word) : word];
@@ -89,9 +82,7 @@ function candidateRow({ text, target, own, score, log_probability: logP, ended }
 /** The weights as numbers: a row for each word of the translation. */
 export class WeightTable {
   /**
-   * @param {string[]} source
-   * @param {string[]} target
-   * @param {number[][]} matrix
+   * @param {string[]} source @param {string[]} target @param {number[][]} matrix
    * @param {string} which  Layer and head, in words
    * @param {Translate} t
    * @param {(word: Word | null) => void} pointed  Called with the word whose row has the pointer
@@ -114,10 +105,7 @@ export class WeightTable {
     });
   }
 
-  /**
-   * Mark the row or the column of a word.
-   * @param {Word | null} word
-   */
+  /** Mark the row or the column of a word. @param {Word | null} word */
   mark(word) {
     this.rows.forEach((row, at) => {
       row.classList.toggle("here", word?.side === "target" && at === word.at);
@@ -130,10 +118,7 @@ export class WeightTable {
   }
 }
 
-/**
- * @param {"row" | "col"} scope
- * @param {string} word
- */
+/** @param {"row" | "col"} scope @param {string} word */
 function wordHeading(scope, word) {
   return headingCell(scope, element("bdi", word));
 }

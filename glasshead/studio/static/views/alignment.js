@@ -1,21 +1,16 @@
 // The view "alignment": a sentence, what a translator made of it, and what each word looked at.
 import { choice, menu, slider, tellOrigin, textField } from "../controls.js";
 import { element, fill } from "../dom.js";
-import { range } from "../numbers.js";
+import { clamped, range } from "../numbers.js";
 import { newest } from "../source.js";
 import { Bands } from "./alignment-bands.js";
 import { WeightTable, candidateList } from "./alignment-tables.js";
 
-/**
- * @import { Context, Sample } from "../app.js"
- * @import { Tensor } from "../source.js"
- * @import { Candidate, Translations } from "./alignment-tables.js"
- */
+/** @import { Context, Sample, View } from "../app.js" */
+/** @import { Tensor } from "../source.js" */
+/** @import { Candidate, Translations } from "./alignment-tables.js" */
 
-/**
- * The sentences that a report holds.
- * @typedef {{sentences: string[], beam: number}} Stored
- */
+/** The sentences that a report holds. @typedef {{sentences: string[], beam: number}} Stored */
 
 const MEAN = "mean";
 const WIDEST_BEAM = 10;
@@ -25,9 +20,7 @@ const MENDED = [400, 413, 422];
 
 class Alignment {
   /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   * @param {Stored | null} stored
+   * @param {HTMLElement} frame @param {Context} context @param {Stored | null} stored
    * @param {Sample | null} sample  Of a studio, where the address names no sentence
    */
   constructor(frame, context, stored, sample) {
@@ -38,7 +31,7 @@ class Alignment {
     const isMissing = stored && !stored.sentences.includes(state.sentence);
     this.sentence = isMissing ? stored.sentences[0] : (state.sentence ?? sample.text);
     const width = Math.round(Number(state.beam)) || USUAL_BEAM;
-    this.beam = stored?.beam ?? Math.max(1, Math.min(WIDEST_BEAM, width));
+    this.beam = stored?.beam ?? clamped(width, 1, WIDEST_BEAM);
     this.layer = MEAN;
     this.head = MEAN;
     /** @type {Translations} */
@@ -124,9 +117,7 @@ class Alignment {
 
   /**
    * A choice of one layer or head, or of the mean of all.
-   * @param {"layer" | "head"} name
-   * @param {number} count
-   * @param {string} usual
+   * @param {"layer" | "head"} name @param {number} count @param {string} usual
    */
   numberChoice(name, count, usual) {
     const { t, remember, state } = this.context;
@@ -164,10 +155,7 @@ class Alignment {
     this.frame.dataset.drawn = "";
   }
 
-  /**
-   * @param {Candidate} candidate
-   * @param {AbortSignal} signal
-   */
+  /** @param {Candidate} candidate @param {AbortSignal} signal */
   async choose({ target, tokens }, signal) {
     const { source, t, remember, state } = this.context;
     const params = { sentence: this.sentence, tokens: tokens.join(",") };
@@ -220,8 +208,7 @@ class Alignment {
 /**
  * A matrix of weights, of one layer and head or the mean of several.
  * @param {Tensor} weights  [layers, heads, target, source]
- * @param {string} layer
- * @param {string} head
+ * @param {string} layer @param {string} head
  */
 function mean({ values, shape: [layers, heads, rows, columns] }, layer, head) {
   const chosenLayers = layer === MEAN ? range(layers) : [Number(layer)];
@@ -234,18 +221,13 @@ function mean({ values, shape: [layers, heads, rows, columns] }, layer, head) {
   return range(rows).map((row) => range(columns).map((column) => cell(row * columns + column)));
 }
 
-export const alignment = {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
-  async open(frame, context) {
-    const { source } = context;
-    // A file of one view has its sentence alone.
-    const none = /** @returns {Stored} */ () => null;
-    const stored = source.offline ? await source.json("alignment/stored").catch(none) : null;
-    const isNamed = stored || context.state.sentence;
-    const sample = isNamed ? null : await context.sample();
-    await new Alignment(frame, context, stored, sample).translate();
-  },
+/** @type {View} */
+export const alignment = async (frame, context) => {
+  const { source } = context;
+  // A file of one view has its sentence alone.
+  const none = /** @returns {Stored} */ () => null;
+  const stored = source.offline ? await source.json("alignment/stored").catch(none) : null;
+  const isNamed = stored || context.state.sentence;
+  const sample = isNamed ? null : await context.sample();
+  await new Alignment(frame, context, stored, sample).translate();
 };

@@ -6,11 +6,9 @@ import { grouped, ticks, weight } from "../numbers.js";
 import { SIDE } from "./atlas-tiles.js";
 import { NAMED } from "../parts/viewport.js";
 
-/**
- * @import { Mark } from "../marks.js"
- * @import { AtlasMap, Side } from "./atlas-map.js"
- * @import { TilePlace } from "../parts/viewport.js"
- */
+/** @import { Mark } from "../marks.js" */
+/** @import { AtlasMap, Side } from "./atlas-map.js" */
+/** @import { TilePlace } from "../parts/viewport.js" */
 
 // From how many pixels a cell has: lines of the cross-hair on both sides, lines around it, its
 // number in it.
@@ -26,10 +24,7 @@ const COLUMNS_APART = 72;
 
 /** @typedef {CanvasRenderingContext2D} Pen */
 
-/**
- * Draw the map; gives whether all tiles that are seen were there.
- * @param {AtlasMap} map
- */
+/** Draw the map; gives whether all tiles that are seen were there. @param {AtlasMap} map */
 export function drawAtlas(map) {
   const { canvas, pen } = map;
   pen.fillStyle = inkOf("paper");
@@ -41,8 +36,7 @@ export function drawAtlas(map) {
 
 /**
  * Draw the cells and the cross-hair; gives whether all tiles that are seen were there.
- * @param {Pen} pen
- * @param {AtlasMap} map
+ * @param {Pen} pen @param {AtlasMap} map
  */
 function drawCells(pen, map) {
   const { view, info, edges } = map;
@@ -68,10 +62,7 @@ function drawCells(pen, map) {
 }
 
 /**
- * @param {Pen} pen
- * @param {number} left
- * @param {number} top
- * @param {number} width
+ * @param {Pen} pen @param {number} left @param {number} top @param {number} width
  * @param {number} height
  */
 function clip(pen, left, top, width, height) {
@@ -82,9 +73,7 @@ function clip(pen, left, top, width, height) {
 
 /**
  * Draw a tile, or a part of a coarser one in its place; gives whether it was there.
- * @param {Pen} pen
- * @param {AtlasMap} map
- * @param {TilePlace} place
+ * @param {Pen} pen @param {AtlasMap} map @param {TilePlace} place
  */
 function drawTile(pen, { view, tiles, scale, info }, place) {
   const tile = tiles.nearest(place);
@@ -116,8 +105,7 @@ function drawTile(pen, { view, tiles, scale, info }, place) {
 
 /**
  * Draw lines between the cells, which come out as these grow.
- * @param {Pen} pen
- * @param {AtlasMap} map
+ * @param {Pen} pen @param {AtlasMap} map
  * @param {number} size  Of a cell
  */
 function drawLines(pen, map, size) {
@@ -135,11 +123,7 @@ function drawLines(pen, map, size) {
   pen.globalAlpha = 1;
 }
 
-/**
- * @param {Pen} pen
- * @param {AtlasMap} map
- * @param {number} size  Of a cell
- */
+/** @param {Pen} pen @param {AtlasMap} map @param {number} size  Of a cell */
 function drawNumbers(pen, map, size) {
   const { view, tiles, scale, info } = map;
   const { level, block } = view;
@@ -160,10 +144,7 @@ function drawNumbers(pen, map, size) {
   }
 }
 
-/**
- * @param {Pen} pen
- * @param {AtlasMap} map
- */
+/** @param {Pen} pen @param {AtlasMap} map */
 function drawCross(pen, map) {
   const { view } = map;
   const { queries, keys } = map.seen();
@@ -194,25 +175,22 @@ function drawCross(pen, map) {
   }
 }
 
-/**
- * @param {number} from
- * @param {number} to
- */
+/** @param {number} from @param {number} to */
 function crossLines(from, to) {
   return to - from < CROSSED ? [Math.round((from + to) / 2)] : [from, to];
 }
 
 /**
  * What stands on the axes: tokens where there is room for them, or else numbers.
- * @param {AtlasMap} map
- * @returns {Mark[]}
+ * @param {AtlasMap} map @returns {Mark[]}
  */
 function axisMarks(map) {
   const { view, edges } = map;
   const isNamed = view.zoom >= NAMED;
   const rows = axisPlaces(map, "queries", ROWS_APART, 4).map(({ at, middle }) => ({
     ...axisMark(map, "queries", at, edges.left),
-    x: edges.left - 8,
+    // Beside the map, which may be in the middle.
+    x: edges.left + Math.max(0, view.left(0)) - 8,
     y: view.top(middle) + 4,
     anchor: "end",
   }));
@@ -228,8 +206,7 @@ function axisMarks(map) {
 
 /**
  * The tokens that are marked on an axis.
- * @param {AtlasMap} map
- * @param {Side} side
+ * @param {AtlasMap} map @param {Side} side
  * @param {number} apart  Pixels between two numbers
  * @param {number} inset  Pixels at both ends without a mark
  */
@@ -247,22 +224,19 @@ function axisPlaces({ view, info }, side, apart, inset) {
 }
 
 /**
- * @param {AtlasMap} map
- * @param {Side} side
- * @param {number} at
- * @param {number} room
- * @returns {Mark}
+ * @param {AtlasMap} map @param {Side} side @param {number} at @param {number} room @returns {Mark}
  */
 function axisMark({ view, tokens, cross }, side, at, room) {
   if (view.zoom < NAMED) return { size: 12, text: grouped(at), fill: "quiet" };
-  const letters = [...tokens[side].short(at)].slice(0, (room - 10) / LETTER);
+  const letters = [...tokens[side].short(at)];
+  const most = Math.floor((room - 10) / LETTER);
+  if (letters.length > most) letters.splice(most - 1, Infinity, "…");
   return { size: 12, text: letters.join(""), fill: at === cross[side] ? "accent" : "quiet" };
 }
 
 /**
  * The map as a picture: the cells, and letters that are letters.
- * @param {AtlasMap} map
- * @returns {Mark[]}
+ * @param {AtlasMap} map @returns {Mark[]}
  */
 export function atlasMarks(map) {
   const { view, edges } = map;

@@ -7,13 +7,11 @@ import { ZoomPane } from "../parts/zoom-pane.js";
 import { atlasMarks, drawAtlas } from "./atlas-draw.js";
 import { SIDE, Tiles, tileOf } from "./atlas-tiles.js";
 
-/**
- * @import { ColorScale } from "../colors.js"
- * @import { MapInfo, TilePlace } from "../parts/viewport.js"
- * @import { Selection } from "../selection.js"
- * @import { Tensor } from "../source.js"
- * @import { Tokens } from "./atlas-text.js"
- */
+/** @import { ColorScale } from "../colors.js" */
+/** @import { MapInfo, TilePlace } from "../parts/viewport.js" */
+/** @import { Selection } from "../selection.js" */
+/** @import { Tensor } from "../source.js" */
+/** @import { Tokens } from "./atlas-text.js" */
 
 /** @typedef {"queries" | "keys"} Side */
 
@@ -54,18 +52,13 @@ const NARROW = 600;
 
 export class AtlasMap extends ZoomPane {
   /**
-   * @param {object} given
-   * @param {Element} given.frame
-   * @param {MapInfo} given.info
+   * @param {object} given @param {Element} given.frame @param {MapInfo} given.info
    * @param {Record<Side, Tokens>} given.tokens
    * @param {Selection} given.selection  Whose query and key have the cross-hair
    * @param {(place: TilePlace, signal: AbortSignal) => Promise<Tensor>} given.ask
-   * @param {(error: Error) => void} given.failed
-   * @param {() => void} given.moved
+   * @param {(error: Error) => void} given.failed @param {() => void} given.moved
    * @param {(isWhole: boolean) => void} given.drawn  Called with whether all tiles were there
-   * @param {AbortSignal} given.signal
-   * @param {string} given.label
-   * @param {string} given.describedby
+   * @param {AbortSignal} given.signal @param {string} given.label @param {string} given.describedby
    */
   constructor({ frame, info, tokens, selection, ask, failed, moved, drawn, signal, ...names }) {
     const { label, describedby } = names;
@@ -123,8 +116,7 @@ export class AtlasMap extends ZoomPane {
 
   /**
    * The tokens of the block that the cross-hair is at.
-   * @param {Side} side
-   * @returns {[number, number]}
+   * @param {Side} side @returns {[number, number]}
    */
   blockOf(side) {
     const { block } = this.view;
@@ -134,8 +126,7 @@ export class AtlasMap extends ZoomPane {
 
   /**
    * Move the cross-hair to the nearest place there is.
-   * @param {number} query
-   * @param {number} key
+   * @param {number} query @param {number} key
    * @param {boolean} pins  Whether it stays there
    */
   point(query, key, pins = true) {
@@ -157,10 +148,7 @@ export class AtlasMap extends ZoomPane {
     this.draw();
   }
 
-  /**
-   * @param {number} margin
-   * @param {number} atOnce
-   */
+  /** @param {number} margin @param {number} atOnce */
   want(margin, atOnce) {
     this.wanting = null;
     if (this.signal.aborted) return;
@@ -193,8 +181,7 @@ export class AtlasMap extends ZoomPane {
 
   /**
    * Move the cross-hair, or else the map.
-   * @param {[number, number]} move
-   * @param {boolean} withCross
+   * @param {[number, number]} move @param {boolean} withCross
    */
   arrow([down, right], withCross) {
     if (withCross) {
@@ -207,18 +194,14 @@ export class AtlasMap extends ZoomPane {
 
   /**
    * Move the cross-hair by blocks, and the map where it would leave it.
-   * @param {number} down
-   * @param {number} right
+   * @param {number} down @param {number} right
    */
   step(down, right) {
     const { view } = this;
     this.point(this.nextBlock("queries", down), this.nextBlock("keys", right));
     const { queries, keys } = this.cross;
     const size = view.block * view.zoom;
-    /**
-     * @param {number} from
-     * @param {number} room
-     */
+    /** @param {number} from @param {number} room */
     const isSeen = (from, room) => from >= 0 && from + size <= room;
     const isAcross = isSeen(view.left(keys), view.width);
     if (!isAcross || !isSeen(view.top(queries), view.height)) view.go(queries, keys);
@@ -227,8 +210,7 @@ export class AtlasMap extends ZoomPane {
 
   /**
    * The first token of a block beside that of the cross-hair.
-   * @param {Side} side
-   * @param {number} by
+   * @param {Side} side @param {number} by
    */
   nextBlock(side, by) {
     const { block } = this.view;

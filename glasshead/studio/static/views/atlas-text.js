@@ -29,10 +29,7 @@ export class Tokens {
     this.parts = new Map();
   }
 
-  /**
-   * A token; null where none is known, undefined until it has come.
-   * @param {number} place
-   */
+  /** A token; null where none is known, undefined until it has come. @param {number} place */
   at(place) {
     if (!this.length) return null;
     const part = Math.floor(place / AT_ONCE);
@@ -54,10 +51,7 @@ export class Tokens {
     }
   }
 
-  /**
-   * A token on an axis: its letters, or its place where it is not known.
-   * @param {number} place
-   */
+  /** A token on an axis: its letters, or its place if they are not known. @param {number} place */
   short(place) {
     const token = this.at(place);
     if (token === null) return grouped(place);
@@ -66,8 +60,7 @@ export class Tokens {
 
   /**
    * The text of some tokens; undefined until all have come.
-   * @param {number} start
-   * @param {number} stop
+   * @param {number} start @param {number} stop
    */
   between(start, stop) {
     const tokens = range(stop - start).map((at) => this.at(start + at));
@@ -87,15 +80,12 @@ export class Passage {
 
   /**
    * Show a block, marked, and what stands around it. Gives whether all of it was there.
-   * @param {string} title
-   * @param {Tokens} tokens
-   * @param {[number, number]} block
+   * @param {string} title @param {Tokens} tokens @param {[number, number]} block
    * @param {number} length  Of the whole text
    */
   show(title, tokens, [start, stop], length) {
     this.head.textContent = title;
     this.text.hidden = !tokens.length;
-    this.frame.toggleAttribute("data-panel", Boolean(tokens.length));
     const isLong = stop - start > LONG;
     const before = tokens.between(Math.max(0, start - AROUND), start);
     const block = tokens.between(start, isLong ? start + LONG : stop);

@@ -3,11 +3,9 @@ import { paint } from "../colors.js";
 import { element } from "../dom.js";
 import { range } from "../numbers.js";
 
-/**
- * @import { ColorScale } from "../colors.js"
- * @import { Tensor } from "../source.js"
- * @import { MapInfo, TilePlace } from "../parts/viewport.js"
- */
+/** @import { ColorScale } from "../colors.js" */
+/** @import { Tensor } from "../source.js" */
+/** @import { MapInfo, TilePlace } from "../parts/viewport.js" */
 
 /**
  * @typedef {object} OwnTile
@@ -27,10 +25,7 @@ const MOST_KEPT = 160;
 
 /**
  * The tile of a block.
- * @param {number} level
- * @param {number} row
- * @param {number} column
- * @returns {TilePlace}
+ * @param {number} level @param {number} row @param {number} column @returns {TilePlace}
  */
 export function tileOf(level, row, column) {
   return { level, row: Math.floor(row / SIDE), column: Math.floor(column / SIDE) };
@@ -46,8 +41,7 @@ export class Tiles {
    * @param {object} given
    * @param {(place: TilePlace, signal: AbortSignal) => Promise<Tensor>} given.ask
    * @param {() => void} given.came  Called with each tile that has come
-   * @param {(error: Error) => void} given.failed
-   * @param {AbortSignal} given.signal
+   * @param {(error: Error) => void} given.failed @param {AbortSignal} given.signal
    * @param {MapInfo} given.info
    */
   constructor({ ask, came, failed, signal, info }) {
@@ -68,8 +62,7 @@ export class Tiles {
 
   /**
    * Ask for these tiles, in order, and no longer for others.
-   * @param {TilePlace[]} places
-   * @param {number} atOnce
+   * @param {TilePlace[]} places @param {number} atOnce
    */
   want(places, atOnce) {
     this.wanted = new Map(places.map((place) => [nameOf(place), place]));
@@ -89,10 +82,7 @@ export class Tiles {
     }
   }
 
-  /**
-   * @param {string} name
-   * @param {TilePlace} place
-   */
+  /** @param {string} name @param {TilePlace} place */
   async fetch(name, place) {
     const leaving = new AbortController();
     this.underWay.set(name, leaving);
@@ -108,10 +98,7 @@ export class Tiles {
     }
   }
 
-  /**
-   * @param {string} name
-   * @param {Tile} tile
-   */
+  /** @param {string} name @param {Tile} tile */
   keep(name, tile) {
     this.kept.set(name, tile);
     for (const [oldest, { level }] of this.kept) {
@@ -141,9 +128,7 @@ export class Tiles {
 
   /**
    * The number of a block; undefined as long as it is not there.
-   * @param {number} level
-   * @param {number} row
-   * @param {number} column
+   * @param {number} level @param {number} row @param {number} column
    */
   value(level, row, column) {
     const tile = this.kept.get(nameOf(tileOf(level, row, column)));
@@ -153,8 +138,7 @@ export class Tiles {
   /**
    * A canvas of one pixel a block, colored by the mean weight of a single key in it: so a region
    * keeps its color while it is zoomed into. It is clear where all is hidden (−0).
-   * @param {Tile} tile
-   * @param {ColorScale} place
+   * @param {Tile} tile @param {ColorScale} place
    */
   picture(tile, place) {
     if (tile.paintedBy === place) return tile.image;

@@ -10,18 +10,16 @@ import {
   zoomButtons,
 } from "../controls.js";
 import { element, fill, unique } from "../dom.js";
-import { grouped, weight } from "../numbers.js";
+import { grouped, largestAt, range, weight } from "../numbers.js";
 import { Selection } from "../selection.js";
 import { Refused, newest } from "../source.js";
 import { AtlasMap } from "./atlas-map.js";
 import { Passage, Tokens } from "./atlas-text.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Options, Parameters, Progress } from "../source.js"
- * @import { Seen, Side } from "./atlas-map.js"
- * @import { MapInfo } from "../parts/viewport.js"
- */
+/** @import { Context, View } from "../app.js" */
+/** @import { Options, Parameters, Progress } from "../source.js" */
+/** @import { Seen, Side } from "./atlas-map.js" */
+/** @import { MapInfo } from "../parts/viewport.js" */
 
 /**
  * What the studio says of a text, or of stored weights.
@@ -52,10 +50,7 @@ const HEADINGS = {
 const TELL_EACH = 50;
 
 class Atlas {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
+  /** @param {HTMLElement} frame @param {Context} context */
   constructor(frame, context) {
     const { state, source, about } = context;
     this.frame = frame;
@@ -128,11 +123,8 @@ class Atlas {
 
   /**
    * Ask the studio, and again while it is busy with other texts.
-   * @param {"json" | "numbers" | "stream"} kind
-   * @param {string} path
-   * @param {Parameters} params
-   * @param {Options} options
-   * @returns {Promise<any>}
+   * @param {"json" | "numbers" | "stream"} kind @param {string} path @param {Parameters} params
+   * @param {Options} options @returns {Promise<any>}
    */
   async ask(kind, path, params, options) {
     for (;;) {
@@ -149,11 +141,8 @@ class Atlas {
 
   /**
    * Have long work done, with a bar of its progress in a frame.
-   * @param {HTMLElement} frame
-   * @param {string} label
-   * @param {string} path
-   * @param {Parameters} params
-   * @param {AbortSignal} signal
+   * @param {HTMLElement} frame @param {string} label @param {string} path
+   * @param {Parameters} params @param {AbortSignal} signal
    */
   async work(frame, label, path, params, signal) {
     const bar = progress(label);
@@ -176,10 +165,7 @@ class Atlas {
     const label = t("atlas.reading");
     this.reading = await this.work(this.body, label, "read", { text }, this.newOpening());
     const { length, glued } = this.reading;
-    /**
-     * @param {number} start
-     * @param {number} stop
-     */
+    /** @param {number} start @param {number} stop */
     const ask = (start, stop) => this.ask("json", "tokens", { text, start, stop }, { signal });
     this.tokens = new Tokens({ length, glued, ask, came: () => this.map?.draw(), failed });
     this.choose(state.layer, state.head);
@@ -189,8 +175,7 @@ class Atlas {
 
   /**
    * Choose a head, or the first one where there is none of that name.
-   * @param {string | number} layer
-   * @param {string | number} head
+   * @param {string | number} layer @param {string | number} head
    */
   choose(layer, head) {
     const { heads } = this.reading;
@@ -217,7 +202,8 @@ class Atlas {
       note && element("p.quiet.part", note),
       element(
         "div.layout",
-        element("div.map", { "data-panel": "" }, this.mapFrame, this.bar),
+        { "data-panel": "" },
+        element("div.map", this.mapFrame, this.bar),
         passages.keys.frame,
         element("div.told", this.readout, this.legend),
         passages.queries.frame,
@@ -252,8 +238,7 @@ class Atlas {
   /**
    * Open another head, and leave the focus on the menu that it was chosen in.
    * @param {number} which  Of the menus
-   * @param {string | number} layer
-   * @param {string | number} head
+   * @param {string | number} layer @param {string | number} head
    */
   change(which, layer, head) {
     this.choose(layer, head);
@@ -276,10 +261,7 @@ class Atlas {
     if (!this.info.ready) await this.survey(which, signal);
   }
 
-  /**
-   * @param {Which} which
-   * @param {AbortSignal} signal
-   */
+  /** @param {Which} which @param {AbortSignal} signal */
   newMap(which, signal) {
     const { t, tokens, info, context, selection } = this;
     const { queries, keys } = info;
@@ -306,6 +288,7 @@ class Atlas {
       },
       drawn: (isWhole) => {
         this.isWhole = isWhole;
+        if (isWhole) this.aim();
         this.telling ??= setTimeout(() => this.tell(), TELL_EACH);
       },
     });
@@ -319,12 +302,25 @@ class Atlas {
     const { map, info } = this;
     map.view.go(Number(y) || 0, Number(x) || 0, zoom ? 2 ** Number(zoom) : 0);
     map.point(Number(query ?? info.queries / 2) || 0, Number(key ?? info.keys / 4) || 0);
+    this.isAimed = key !== undefined;
+  }
+
+  /** Where the address names no key, go to the one that the query gives most, once it is known. */
+  aim() {
+    const { map, info } = this;
+    if (this.isAimed || !info.ready) return;
+    this.isAimed = true;
+    const { level, block } = map.view;
+    const query = map.cross.queries;
+    const row = range(Math.ceil(info.keys / block)).map((at) => {
+      return map.tiles.value(level, Math.floor(query / block), at) || 0;
+    });
+    map.point(query, block * largestAt(row));
   }
 
   /**
    * Have the overview computed, from which the coarse tiles come.
-   * @param {Which} which
-   * @param {AbortSignal} signal
+   * @param {Which} which @param {AbortSignal} signal
    */
   async survey(which, signal) {
     const { info, map } = this;
@@ -408,10 +404,7 @@ class Atlas {
     this.readout.dataset.level = String(level);
   }
 
-  /**
-   * Show the text on both sides; gives whether all of it was there.
-   * @param {Seen} seen
-   */
+  /** Show the text on both sides; gives whether all of it was there. @param {Seen} seen */
   tellPassages(seen) {
     const { t, map, info, passages } = this;
     /** @param {Side} side */
@@ -438,10 +431,7 @@ class Atlas {
     const { text, layer, head, isLogarithmic, top } = this;
     const { isWhole, y, x, zoom } = this.map.view;
     const { query, key } = this.selection.pinned;
-    /**
-     * @param {number} value
-     * @param {number} digits
-     */
+    /** @param {number} value @param {number} digits */
     const rounded = (value, digits) => (isWhole ? null : Number(value.toFixed(digits)));
     this.context.remember({
       text,
@@ -458,12 +448,5 @@ class Atlas {
   }
 }
 
-export const atlas = {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
-  async open(frame, context) {
-    await new Atlas(frame, context).start();
-  },
-};
+/** @type {View} */
+export const atlas = (frame, context) => new Atlas(frame, context).start();

@@ -5,19 +5,16 @@ import { MOST_COLORS, categories } from "../colors.js";
 import { button, element, fill } from "../dom.js";
 import { headsOf, listed, placeOf, toggled } from "../selection.js";
 
-/**
- * @import { ArcHead } from "../arcs.js"
- * @import { Context } from "../app.js"
- * @import { Head, Selection } from "../selection.js"
- */
+/** @import { ArcHead } from "../arcs.js" */
+/** @import { Context } from "../app.js" */
+/** @import { Head, Selection } from "../selection.js" */
 
 // Of a longer text a part is seen, and the rest scrolled to.
 const LONG = 96;
 
 export class HeadArcs {
   /**
-   * @param {Context} context
-   * @param {Selection} selection
+   * @param {Context} context @param {Selection} selection
    * @param {() => void} changed  Other heads are kept
    */
   constructor({ t, state, remember }, selection, changed) {
@@ -46,8 +43,7 @@ export class HeadArcs {
 
   /**
    * The heads whose arcs are shown: those that are kept, and the open one.
-   * @param {Head} open
-   * @param {(layer: number, head: number) => boolean} isThere
+   * @param {Head} open @param {(layer: number, head: number) => boolean} isThere
    */
   shown(open, isThere) {
     const kept = this.kept.filter((head) => isThere(...head));
@@ -55,8 +51,7 @@ export class HeadArcs {
   }
 
   /**
-   * @param {string[]} words
-   * @param {Head[]} heads
+   * @param {string[]} words @param {Head[]} heads
    * @param {Omit<ArcHead, "color">[]} weights  Of each head
    * @param {Head | null} open  Null: the heads are those of two texts, and none is kept
    * @param {number} query
@@ -73,8 +68,7 @@ export class HeadArcs {
 
   /**
    * The button that keeps the arcs of a head, or lets go of them.
-   * @param {Head} head
-   * @param {string} name
+   * @param {Head} head @param {string} name
    */
   keeping(head, name) {
     const { t, kept } = this;

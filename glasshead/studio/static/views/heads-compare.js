@@ -3,11 +3,9 @@
 import { TextPicker, menu } from "../controls.js";
 import { element, fill } from "../dom.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Options, Parameters, Tensor } from "../source.js"
- * @import { Summary } from "./heads-grid.js"
- */
+/** @import { Context } from "../app.js" */
+/** @import { Options, Parameters, Tensor } from "../source.js" */
+/** @import { Summary } from "./heads-grid.js" */
 
 /** @typedef {"a" | "b" | "d"} Side  A, B, or A − B */
 
@@ -111,9 +109,7 @@ export class Compare {
 
   /**
    * Read what the first text is compared with.
-   * @param {string} text
-   * @param {Summary} first
-   * @param {Options} options
+   * @param {string} text @param {Summary} first @param {Options} options
    */
   async load(text, first, options) {
     const { source, state, remember } = this.context;
@@ -137,12 +133,7 @@ export class Compare {
     else fill(this.bar);
   }
 
-  /**
-   * What is asked of a side.
-   * @param {string} text
-   * @param {Side} side
-   * @returns {Parameters}
-   */
+  /** What is asked of a side. @param {string} text @param {Side} side @returns {Parameters} */
   params(text, side) {
     const other = this.asked(text);
     const own = { text, model: this.model || null };
@@ -151,10 +142,7 @@ export class Compare {
     return { ...own, minus: other.text, minus_model: other.model || null };
   }
 
-  /**
-   * What is told of the heads on the side that is shown.
-   * @returns {Summary}
-   */
+  /** The summary of the heads on the side that is shown. @returns {Summary} */
   summary() {
     const { first, second, told, side } = this;
     if (!second) return first;
@@ -173,20 +161,14 @@ export class Compare {
 
   /**
    * The maps of both sides and their difference beside each other: a click enlarges one.
-   * @param {number} layer
-   * @param {number} head
-   * @param {(side: Side) => Promise<Tensor>} weights
+   * @param {number} layer @param {number} head @param {(side: Side) => Promise<Tensor>} weights
    */
   async showThumbs(layer, head, weights) {
     if (this.second) await this.sides.showThumbs(this, layer, head, weights);
     else fill(this.thumbs);
   }
 
-  /**
-   * Mark the cell under the cross-hair in each map.
-   * @param {number} query
-   * @param {number} key
-   */
+  /** Mark the cell under the cross-hair in each map. @param {number} query @param {number} key */
   mark(query, key) {
     for (const thumb of this.thumbs.querySelectorAll("button")) {
       const count = Number(thumb.dataset.count);
@@ -200,8 +182,7 @@ export class Compare {
 
 /**
  * The tokens of two texts, both where they are not the same.
- * @param {string[]} words
- * @param {string[]} others
+ * @param {string[]} words @param {string[]} others
  */
 function paired(words, others) {
   return words.map((word, at) => {

@@ -6,12 +6,10 @@ import { HeadGrid } from "../parts/head-grid.js";
 import { html } from "../parts/html.js";
 import { MapCanvas } from "../parts/map-canvas.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Look } from "../map.js"
- * @import { Head } from "../selection.js"
- * @import { Tensor } from "../source.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Look } from "../map.js" */
+/** @import { Head } from "../selection.js" */
+/** @import { Tensor } from "../source.js" */
 
 /**
  * What the studio says of a text: its tokens, and the role, scores and entropy of each head.
@@ -32,11 +30,8 @@ import { MapCanvas } from "../parts/map-canvas.js";
  */
 
 /**
- * @param {object} props
- * @param {Translate} props.t
- * @param {Summary} props.summary
- * @param {Tensor} props.maps
- * @param {Look} props.look
+ * @param {object} props @param {Translate} props.t @param {Summary} props.summary
+ * @param {Tensor} props.maps @param {Look} props.look
  * @param {Head[] | null} props.some  Heads in a row, instead of all
  * @param {Head} props.open  The head that is open
  * @param {(layer: number, head: number) => void} props.chosen
@@ -88,8 +83,7 @@ export function HeadsGrid({ t, summary, maps, look, some, open, chosen }) {
 
 /**
  * The color of a role, of which there are as many as colors.
- * @param {Summary} summary
- * @param {string | null} role
+ * @param {Summary} summary @param {string | null} role
  */
 export function roleColor(summary, role) {
   const at = Object.keys(summary.scores).indexOf(role);
@@ -98,9 +92,7 @@ export function roleColor(summary, role) {
 
 /**
  * Whether the whole map is to be had: a report may hold those of some heads alone.
- * @param {Summary} summary
- * @param {number} layer
- * @param {number} head
+ * @param {Summary} summary @param {number} layer @param {number} head
  */
 export function isThere({ heads, whole }, layer, head) {
   if (!(head < heads[layer])) return false;
@@ -109,10 +101,7 @@ export function isThere({ heads, whole }, layer, head) {
 
 /**
  * The role and the entropy of a head in words; of two texts or models, of both.
- * @param {Translate} t
- * @param {Summary} summary
- * @param {number} layer
- * @param {number} head
+ * @param {Translate} t @param {Summary} summary @param {number} layer @param {number} head
  */
 function told(t, summary, layer, head) {
   const { other } = summary;

@@ -4,12 +4,10 @@ import { markNode, svgNode, textWidth } from "../marks.js";
 import { drawMap } from "../map.js";
 import { grouped, range, ticks, within } from "../numbers.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Mark } from "../marks.js"
- * @import { Look } from "../map.js"
- * @import { Selection } from "../selection.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Mark } from "../marks.js" */
+/** @import { Look } from "../map.js" */
+/** @import { Selection } from "../selection.js" */
 
 /**
  * The weights of a head, and its statistics of each query and key.
@@ -41,11 +39,13 @@ const MOST_PASSED = 3;
 const APART = 36;
 const GAP = 6;
 // Size of the letters of the bars' titles.
-const TITLES = 10;
+const TITLES = 11;
 // Cells that PageUp and PageDown go by.
 const PAGE = 10;
 // Under the bars that are below a map, where it fits into the first screen.
 const BELOW = 24;
+// The same in a presentation, whose control bar stands there.
+const UNDER = 90;
 // What else of it is seen on a screen that it is scrolled to.
 const ELSEWHERE = 440;
 const SMALLEST_ROOM = 300;
@@ -53,8 +53,7 @@ const NARROW = 500;
 
 export class HeadMap {
   /**
-   * @param {string[]} words
-   * @param {Translate} t
+   * @param {string[]} words @param {Translate} t
    * @param {Selection} selection  Whose query and key are a cell
    */
   constructor(words, t, selection) {
@@ -80,8 +79,12 @@ export class HeadMap {
       key: crossPart("key"),
     };
     this.element = element("div.map", this.margins, this.canvas, Object.values(this.cross));
+    let wasHidden = false;
     const resized = () => {
-      const isNew = ![0, this.layout?.given].includes(this.element.clientWidth / letterScale());
+      const given = this.element.clientWidth / letterScale();
+      // The window may have changed its height while the map was hidden.
+      const isNew = given && (wasHidden || given !== this.layout?.given);
+      wasHidden = !given;
       if (this.whole && isNew) this.show(this.whole, this.look);
     };
     new ResizeObserver(resized).observe(this.element);
@@ -109,10 +112,7 @@ export class HeadMap {
     });
   }
 
-  /**
-   * @param {WholeHead} whole
-   * @param {Look} look
-   */
+  /** @param {WholeHead} whole @param {Look} look */
   show(whole, look) {
     this.whole = whole;
     this.look = look;
@@ -158,7 +158,7 @@ export class HeadMap {
     const strip = isNarrow ? 18 : 32;
     const strips = 2 * (strip + GAP);
     const above = (this.element.getBoundingClientRect().top + scrollY) / large + top;
-    const remains = seen - above - strip - GAP - BELOW;
+    const remains = seen - above - strip - GAP - (large > 1 ? UNDER : BELOW);
     // A map that begins below the first screen has most of a screen of its own.
     const fits = remains >= SMALLEST_ROOM;
     const screen = fits ? remains : Math.max(SMALLEST_ROOM, seen - ELSEWHERE);
@@ -200,14 +200,10 @@ export class HeadMap {
     ];
   }
 
-  /**
-   * @param {number} left
-   * @param {number} top
-   * @returns {Mark[]}
-   */
+  /** @param {number} left @param {number} top @returns {Mark[]} */
   tokenMarks(left, top) {
     const { cell } = this.layout;
-    const size = Math.max(10, Math.min(13, cell * 0.62));
+    const size = Math.max(11, Math.min(13, cell * 0.62));
     // Where cells are lower than a line only some tokens are named; where these would be few of
     // many, which is arbitrary, numbers tell where one is.
     const each = Math.ceil(LINE / cell);
@@ -228,10 +224,7 @@ export class HeadMap {
 
   /**
    * Bars to the right of the map, one a query.
-   * @param {"entropy" | "distance"} name
-   * @param {number} left
-   * @param {number} top
-   * @returns {Mark[]}
+   * @param {"entropy" | "distance"} name @param {number} left @param {number} top @returns {Mark[]}
    */
   columnOfBars(name, left, top) {
     const lengths = this.barLengths(name, 0);
@@ -244,9 +237,7 @@ export class HeadMap {
    * Bars below the map, one a key.
    * @param {"received"} name
    * @param {number} skip  First keys that have none
-   * @param {number} left
-   * @param {number} top
-   * @returns {Mark[]}
+   * @param {number} left @param {number} top @returns {Mark[]}
    */
   rowOfBars(name, skip, left, top) {
     const lengths = this.barLengths(name, skip);
@@ -257,10 +248,7 @@ export class HeadMap {
     return [this.bars(bars), this.barsTitle(name, { x: left, y: top + strip + 10 })];
   }
 
-  /**
-   * @param {"entropy" | "distance" | "received"} name
-   * @param {number} skip
-   */
+  /** @param {"entropy" | "distance" | "received"} name @param {number} skip */
   barLengths(name, skip) {
     const values = this.whole[name];
     // Of a difference the bars tell the size.
@@ -269,20 +257,13 @@ export class HeadMap {
     return Array.from(sizes, (size) => (size / most) * this.layout.strip);
   }
 
-  /**
-   * @param {string[]} bars
-   * @returns {Mark}
-   */
+  /** @param {string[]} bars @returns {Mark} */
   bars(bars) {
     const width = Math.max(0.8 * this.layout.cell, 0.5);
     return { d: bars.join(""), stroke: "quiet", width, opacity: 0.55 };
   }
 
-  /**
-   * @param {string} name
-   * @param {Mark} place
-   * @returns {Mark}
-   */
+  /** @param {string} name @param {Mark} place @returns {Mark} */
   barsTitle(name, place) {
     return { text: this.t(`heads.${name}`), size: TITLES, fill: "quiet", ...place };
   }
@@ -297,7 +278,7 @@ export class HeadMap {
   placeCross() {
     const { cross } = this;
     const { query, key } = this.selection;
-    const { left, top, cell, width, height } = this.layout;
+    const { large, left, top, cell, width, height } = this.layout;
     const x = left + key * cell;
     const y = top + query * cell;
     // A small cell has a larger frame.
@@ -306,8 +287,11 @@ export class HeadMap {
     this.put(cross.across, left, y, width - left, cell);
     this.put(cross.down, x, top, cell, height - top - 14);
     this.put(cross.cell, x + inner, y + inner, wide, wide);
-    this.put(cross.query, 0, y + cell / 2 - 9, left - 2, 18);
-    this.put(cross.key, x + cell / 2 - 9, 0, 18, top - 2);
+    // The name has the height of its neighbors' names.
+    const line = Math.max(LINE, Math.min(18, cell));
+    this.put(cross.query, 0, y + (cell - line) / 2, left - 2, line);
+    this.put(cross.key, x + (cell - line) / 2, 0, line, top - 2);
+    this.element.style.setProperty("--line", `${line * large}px`);
     cross.query.textContent = this.cut(this.words[query]);
     cross.key.textContent = this.cut(this.words[key]);
     cross.cell.classList.toggle("held", this.held);
@@ -315,10 +299,7 @@ export class HeadMap {
 
   /**
    * Place a part: where it stands changes without another layout.
-   * @param {HTMLElement} part
-   * @param {number} left
-   * @param {number} top
-   * @param {number} width
+   * @param {HTMLElement} part @param {number} left @param {number} top @param {number} width
    * @param {number} height
    */
   put({ style }, left, top, width, height) {

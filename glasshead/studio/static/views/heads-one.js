@@ -2,18 +2,16 @@
 import { scale } from "../colors.js";
 import { divergingGradient, signed } from "../diverging.js";
 import { element, fill, headingCell, table } from "../dom.js";
-import { decimal, grouped, weight } from "../numbers.js";
+import { decimal, grouped, rowAt, weight } from "../numbers.js";
 import { html, render } from "../parts/html.js";
 import { pointing } from "../selection.js";
 import { HeadMap } from "./heads-map.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Look } from "../map.js"
- * @import { Selection } from "../selection.js"
- * @import { Summary } from "./heads-grid.js"
- * @import { WholeHead } from "./heads-map.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Look } from "../map.js" */
+/** @import { Selection } from "../selection.js" */
+/** @import { Summary } from "./heads-grid.js" */
+/** @import { WholeHead } from "./heads-map.js" */
 
 /** @type {Record<string, string>} */
 const UNITS = { entropy: "heads.nats", distance: "heads.tokens" };
@@ -22,9 +20,7 @@ const FLOOR = 1e-4;
 
 export class OneHead {
   /**
-   * @param {Summary} summary
-   * @param {Translate} t
-   * @param {Selection} selection
+   * @param {Summary} summary @param {Translate} t @param {Selection} selection
    * @param {boolean} hasSteps  Whether its cells can be opened in the view "steps"
    * @param {HTMLElement | null} why  Why a cell has its weight
    */
@@ -66,11 +62,7 @@ export class OneHead {
     );
   }
 
-  /**
-   * Show how a head scores in each role.
-   * @param {number} layer
-   * @param {number} head
-   */
+  /** Show how a head scores in each role. @param {number} layer @param {number} head */
   tellRoles(layer, head) {
     const { t, summary } = this;
     const { scores, roles, differs } = summary;
@@ -88,19 +80,14 @@ export class OneHead {
       ];
     });
     const names = ["heads.role", "heads.score", "heads.having"];
-    const headings = names.map((name) => headingCell("col", t(name)));
+    const headings = names.map((name) => t(name));
     const made = table("table", t("heads.roles"), headings, rows);
     const own = Object.keys(scores).indexOf(roles[layer][head]);
     made.querySelectorAll("tbody tr")[own]?.classList.add("here");
     fill(this.roles, made);
   }
 
-  /**
-   * @param {number} layer
-   * @param {number} head
-   * @param {WholeHead} whole
-   * @param {Look} look
-   */
+  /** @param {number} layer @param {number} head @param {WholeHead} whole @param {Look} look */
   show(layer, head, whole, look) {
     const { t, summary } = this;
     const ownRole = summary.roles[layer][head];
@@ -152,7 +139,7 @@ export class OneHead {
     const { t, whole, summary } = this;
     const { query, key } = this.selection;
     const { length } = summary.tokens;
-    const row = whole.values.subarray(query * length, (query + 1) * length);
+    const row = rowAt(whole.values, query, length);
     /** @param {number} at */
     const named = (at) => html`<b>${summary.tokens[at]}</b><span class="at">${grouped(at)}</span>`;
     /** @param {number} value @param {(value: number) => string} format  Of what is no difference */
@@ -187,8 +174,7 @@ export class OneHead {
 
   /**
    * The place of a weight among those of its row that are above 0.
-   * @param {Float32Array} row
-   * @param {number} own
+   * @param {Float32Array} row @param {number} own
    */
   rank(row, own) {
     if (!(own > 0)) return ["", "–"];
@@ -209,18 +195,12 @@ export class OneHead {
   }
 }
 
-/**
- * A link to what is selected, as the view "steps" works it out.
- * @param {Translate} t
- */
+/** A link to what is selected, as the view "steps" works it out. @param {Translate} t */
 function openInSteps(t) {
   return element("a.steps-link", { href: "#steps" }, t("cell.open"));
 }
 
-/**
- * @param {Float32Array} row
- * @param {number} least
- */
+/** @param {Float32Array} row @param {number} least */
 function countAbove(row, least) {
   return row.reduce((sum, value) => sum + Number(value > least), 0);
 }

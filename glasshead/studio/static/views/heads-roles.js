@@ -7,12 +7,10 @@ import { html, render } from "../parts/html.js";
 import { Refused } from "../source.js";
 import { roleColor } from "./heads-grid.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Options, Progress } from "../source.js"
- * @import { Summary } from "./heads-grid.js"
- * @import { Head } from "../selection.js"
- */
+/** @import { Context } from "../app.js" */
+/** @import { Options, Progress } from "../source.js" */
+/** @import { Summary } from "./heads-grid.js" */
+/** @import { Head } from "../selection.js" */
 
 /**
  * What the model's heads do on repeated random tokens.
@@ -68,11 +66,7 @@ export class RoleBar {
     return (this.context.state.role ?? "").split(",").filter(Boolean);
   }
 
-  /**
-   * Have the test run where it is asked for.
-   * @param {number} model
-   * @param {Options} options
-   */
+  /** Have the test run where it is asked for. @param {number} model @param {Options} options */
   async load(model, { signal, onProgress }) {
     if (!this.isRandom || this.tests.has(model)) return;
     const { source, t, remember } = this.context;
@@ -98,18 +92,13 @@ export class RoleBar {
 
   /**
    * What is told of the heads, with their roles on the text or on random tokens.
-   * @param {Summary} summary
-   * @param {number} model
-   * @returns {Summary}
+   * @param {Summary} summary @param {number} model @returns {Summary}
    */
   applied(summary, model) {
     const test = this.isRandom ? this.tests.get(model) : null;
     if (!test) return summary;
     const places = summary.layers.map((name) => test.layers.indexOf(name));
-    /**
-     * @template Value
-     * @param {Value[][]} rows
-     */
+    /** @template Value @param {Value[][]} rows */
     const inPlace = (rows) => {
       return places.map((place, at) => {
         return summary.roles[at].map((_, head) => rows[place]?.[head] ?? null);
@@ -139,6 +128,7 @@ export class RoleBar {
     const chips = [...Object.keys(summary.scores), NONE].map((role) => {
       const count = all.filter((one) => one === role).length;
       const isOn = chosen.includes(role);
+      if (!count && !isOn) return null;
       return html`<button
         key=${role}
         class="chip"
@@ -146,7 +136,6 @@ export class RoleBar {
         style=${`--role: ${roleColor(summary, role)}`}
         data-role=${role}
         aria-pressed=${String(isOn)}
-        disabled=${!count && !isOn}
         onClick=${() => this.toggle(role)}
       >
         <span class="swatch" aria-hidden="true" />${t(`heads.role.${role}`)}${" "}<b>${count}</b>
@@ -193,10 +182,10 @@ export class RoleBar {
       this.tested();
     };
     if (!test) {
-      fill(
-        this.test,
-        button(t("heads.test"), () => change("random")),
-      );
+      const run = button(t("heads.test"), () => change("random"));
+      // What the text does not show, the test may.
+      if (!this.summary.roles.flat().includes("induction")) run.className = "play";
+      fill(this.test, run);
       return;
     }
     /** @type {[string, string][]} */

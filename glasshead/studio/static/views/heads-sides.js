@@ -3,20 +3,14 @@ import { choice } from "../controls.js";
 import { button, element, fill } from "../dom.js";
 import { drawMap } from "../map.js";
 
-/**
- * @import { Tensor } from "../source.js"
- * @import { Compare, Side } from "./heads-compare.js"
- * @import { Summary } from "./heads-grid.js"
- */
+/** @import { Tensor } from "../source.js" */
+/** @import { Compare, Side } from "./heads-compare.js" */
+/** @import { Summary } from "./heads-grid.js" */
 
 /** @type {Record<Side, string>} */
 const NAMES = { a: "A", b: "B", d: "A − B" };
 
-/**
- * What is compared, and which side is shown.
- * @param {Compare} compare
- * @param {string} text
- */
+/** What is compared, and which side is shown. @param {Compare} compare @param {string} text */
 export function showBar(compare, text) {
   const { t, about, remember } = compare.context;
   const sides = /** @type {Side[]} */ (compare.told.refused ? ["a", "b"] : ["a", "b", "d"]);
@@ -45,9 +39,7 @@ export function showBar(compare, text) {
 
 /**
  * The maps of both sides and their difference beside each other: a click enlarges one.
- * @param {Compare} compare
- * @param {number} layer
- * @param {number} head
+ * @param {Compare} compare @param {number} layer @param {number} head
  * @param {(side: Side) => Promise<Tensor>} weights
  */
 export async function showThumbs(compare, layer, head, weights) {

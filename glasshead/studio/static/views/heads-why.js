@@ -5,11 +5,9 @@ import { decimal, grouped } from "../numbers.js";
 import { html, render } from "../parts/html.js";
 import { Refused, newest } from "../source.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Parts } from "../parts/waterfall.js"
- * @import { Parameters } from "../source.js"
- */
+/** @import { Context } from "../app.js" */
+/** @import { Parts } from "../parts/waterfall.js" */
+/** @import { Parameters } from "../source.js" */
 
 /**
  * What the studio says of a score.
@@ -18,8 +16,7 @@ import { Refused, newest } from "../source.js";
 
 export class Why {
   /**
-   * @param {Context} context
-   * @param {string[]} tokens
+   * @param {Context} context @param {string[]} tokens
    * @param {(layer: number, head: number, query: number) => void} go  Open a head at a query
    */
   constructor(context, tokens, go) {
@@ -87,10 +84,7 @@ export class Why {
     }
   }
 
-  /**
-   * @param {Reasons} found
-   * @param {typeof import("../parts/waterfall.js").Waterfall} Waterfall
-   */
+  /** @param {Reasons} found @param {typeof import("../parts/waterfall.js").Waterfall} Waterfall */
   fill(found, Waterfall) {
     const { context, answer, asked, tokens } = this;
     const { t } = context;

@@ -3,7 +3,7 @@
 import { tellingQuery, whereItLooks } from "../arcs.js";
 import { TextPicker, firstText, progress, scaleChoice, toggle } from "../controls.js";
 import { element, fill } from "../dom.js";
-import { grouped, range, within } from "../numbers.js";
+import { grouped, largestAt, range, rowAt, within } from "../numbers.js";
 import { html, render } from "../parts/html.js";
 import { Selection } from "../selection.js";
 import { Refused, newest } from "../source.js";
@@ -14,23 +14,18 @@ import { OneHead } from "./heads-one.js";
 import { RoleBar } from "./heads-roles.js";
 import { Why } from "./heads-why.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Look } from "../map.js"
- * @import { Options, Progress, Tensor } from "../source.js"
- * @import { Side } from "./heads-compare.js"
- * @import { Summary } from "./heads-grid.js"
- * @import { Head } from "../selection.js"
- */
+/** @import { Context, View } from "../app.js" */
+/** @import { Look } from "../map.js" */
+/** @import { Options, Progress, Tensor } from "../source.js" */
+/** @import { Side } from "./heads-compare.js" */
+/** @import { Summary } from "./heads-grid.js" */
+/** @import { Head } from "../selection.js" */
 
 // Heads of a layer whose small maps need much of the width.
 const MANY = 16;
 
 class Heads {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
+  /** @param {HTMLElement} frame @param {Context} context */
   constructor(frame, context) {
     this.frame = frame;
     this.context = context;
@@ -156,10 +151,7 @@ class Heads {
     await this.showSide({ signal, onProgress });
   }
 
-  /**
-   * Show the heads of the side that is chosen.
-   * @param {Options} options
-   */
+  /** Show the heads of the side that is chosen. @param {Options} options */
   async showSide({ signal, onProgress } = { signal: this.newReading() }) {
     const { compare, context, roles, text } = this;
     const { source, state } = context;
@@ -242,9 +234,7 @@ class Heads {
 
   /**
    * Open the head that wrote a part, at the token where it wrote it.
-   * @param {number} layer
-   * @param {number} head
-   * @param {number} query
+   * @param {number} layer @param {number} head @param {number} query
    */
   async follow(layer, head, query) {
     this.context.remember({ query, key: null });
@@ -267,8 +257,7 @@ class Heads {
 
   /**
    * Open a head that was chosen in the grid, and scroll to it on a small screen.
-   * @param {number} layer
-   * @param {number} head
+   * @param {number} layer @param {number} head
    */
   async choose(layer, head) {
     await this.open(layer, head).catch((error) => this.context.failed(error));
@@ -276,10 +265,7 @@ class Heads {
     if (one.getBoundingClientRect().top > innerHeight / 2) one.scrollIntoView();
   }
 
-  /**
-   * @param {number} layer
-   * @param {number} head
-   */
+  /** @param {number} layer @param {number} head */
   async open(layer, head) {
     const { compare, context, summary, text } = this;
     const { source, state, remember } = context;
@@ -293,12 +279,12 @@ class Heads {
     ]);
     if (signal.aborted) return;
     const [entropy, distance, received] = range(3).map((at) => {
-      return along.values.subarray(at * length, (at + 1) * length);
+      return rowAt(along.values, at, length);
     });
     const telling = tellingQuery(weights.values, length);
     const query = within(Number(state.query ?? telling) || 0, length);
-    const row = weights.values.subarray(query * length, (query + 1) * length);
-    const key = within(Number(state.key ?? row.indexOf(Math.max(...row))) || 0, length);
+    const row = rowAt(weights.values, query, length);
+    const key = within(Number(state.key ?? largestAt(row)) || 0, length);
     remember({ layer, head });
     const whole = { values: weights.values, entropy, distance, received };
     // The arcs come first, as the map fits into what they leave of the screen.
@@ -318,8 +304,7 @@ class Heads {
 
   /**
    * The weights of a head on a side, which are asked for once while they are shown.
-   * @param {Side} side
-   * @param {Head} head
+   * @param {Side} side @param {Head} head
    */
   weightsOf(side, [layer, head]) {
     const name = `${side} ${layer}.${head}`;
@@ -372,12 +357,5 @@ class Heads {
   }
 }
 
-export const heads = {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
-  async open(frame, context) {
-    await new Heads(frame, context).start();
-  },
-};
+/** @type {View} */
+export const heads = (frame, context) => new Heads(frame, context).start();

@@ -4,16 +4,14 @@ import { inkOf } from "../colors.js";
 import { zoomButtons } from "../controls.js";
 import { element, letterScale, moveOf } from "../dom.js";
 import { finer } from "../marks.js";
-import { within } from "../numbers.js";
+import { clamped, range, within } from "../numbers.js";
 import { headAt as headOf } from "../selection.js";
 import { Viewport } from "../parts/viewport.js";
 import { ZoomPane } from "../parts/zoom-pane.js";
 import { ROW, SHOWS_MAP, cornerOf, headAt, marksOf, sizeOf, tokenAt } from "./model-scene.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Scene } from "./model-scene.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Scene } from "./model-scene.js" */
 
 /**
  * What a canvas reports.
@@ -33,11 +31,7 @@ const OPENED = 0.42;
 const LEVELS = { levels: 1, finest: -3, coarse: 1, ready: true, tops: [1], floor: 0, most: 1 };
 
 export class ModelCanvas extends ZoomPane {
-  /**
-   * @param {Translate} t
-   * @param {Heard} heard
-   * @param {AbortSignal} signal
-   */
+  /** @param {Translate} t @param {Heard} heard @param {AbortSignal} signal */
   constructor(t, heard, signal) {
     const view = new Viewport({ ...sizeOf([1], 1), ...LEVELS });
     super(
@@ -59,10 +53,7 @@ export class ModelCanvas extends ZoomPane {
     this.element = element("div.whole", this.canvas, this.node);
   }
 
-  /**
-   * @param {Scene} scene
-   * @param {string} name  The head that is selected, in words
-   */
+  /** @param {Scene} scene @param {string} name  The head that is selected, in words */
   show(scene, name) {
     const isNew = this.scene?.counts.join() !== scene.counts.join();
     this.scene = scene;
@@ -83,13 +74,14 @@ export class ModelCanvas extends ZoomPane {
   }
 
   changed() {
-    if (this.scene) this.heard.moved();
     this.renewed();
+    if (this.scene) this.heard.moved();
   }
 
   renewed() {
     const { view, scene } = this;
     if (!scene) return;
+    this.hold();
     if (view.zoom >= SHOWS_MAP) {
       const wanted = this.seen().filter((at) => !scene.maps.has(at));
       if (wanted.length) this.heard.wanted(wanted);
@@ -111,6 +103,20 @@ export class ModelCanvas extends ZoomPane {
       }
     });
     return found;
+  }
+
+  /** Keep a head in sight: in an empty spot, half of the nearest one. */
+  hold() {
+    const { view, scene } = this;
+    if (this.seen().length) return;
+    const [nearest] = scene.counts
+      .flatMap((count, layer) => range(count).map((head) => cornerOf(scene.column, layer, head)))
+      .map(({ x, y }) => ({ x: x + 0.5 - view.x, y: y + 0.5 - view.y }))
+      .sort((one, other) => Math.hypot(one.x, one.y) - Math.hypot(other.x, other.y));
+    /** @param {number} far @param {number} pixels */
+    const beyond = (far, pixels) => far - clamped(far / pixels, -1, 1) * pixels;
+    const [right, down] = [view.width, view.height].map((each) => each / 2 / view.zoom);
+    view.go(view.y + beyond(nearest.y, down), view.x + beyond(nearest.x, right));
   }
 
   /** The head that is selected. */

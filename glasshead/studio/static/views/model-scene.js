@@ -1,12 +1,10 @@
 // The whole model as marks: tokens above, heads in columns of layers, the residual stream below.
 import { faint, ramp, scale } from "../colors.js";
 import { tokenName } from "../dom.js";
-import { range } from "../numbers.js";
+import { clamped, largestFirst, range, rowAt } from "../numbers.js";
 
-/**
- * @import { Mark } from "../marks.js"
- * @import { Viewport } from "../parts/viewport.js"
- */
+/** @import { Mark } from "../marks.js" */
+/** @import { Viewport } from "../parts/viewport.js" */
 
 /**
  * A model over a text at one query. Numbers of heads are one after the other, layer by layer.
@@ -56,15 +54,13 @@ const NAMES = 72;
  */
 export function sizeOf(counts, ratio) {
   const queries = TOP + Math.max(...counts) * STEP + BELOW + 0.9;
-  const column = Math.max(3.1, Math.min(6, (queries * ratio - LEFT - 0.4) / counts.length));
+  const column = clamped((queries * ratio - LEFT - 0.4) / counts.length, 3.1, 6);
   return { column, keys: LEFT + counts.length * column + 0.4, queries };
 }
 
 /**
  * The left upper corner of a head, in units.
- * @param {number} column
- * @param {number} layer
- * @param {number} head
+ * @param {number} column @param {number} layer @param {number} head
  */
 export function cornerOf(column, layer, head) {
   return { x: LEFT + layer * column, y: TOP + head * STEP };
@@ -72,10 +68,7 @@ export function cornerOf(column, layer, head) {
 
 /**
  * The head at a place in units, as its layer and its number; null where there is none.
- * @param {Scene} scene
- * @param {number} x
- * @param {number} y
- * @returns {[number, number] | null}
+ * @param {Scene} scene @param {number} x @param {number} y @returns {[number, number] | null}
  */
 export function headAt({ counts, column }, x, y) {
   const layer = Math.floor((x - LEFT) / column);
@@ -86,10 +79,7 @@ export function headAt({ counts, column }, x, y) {
 
 /** What is drawn of a scene through a viewport. */
 class Drawing {
-  /**
-   * @param {Scene} scene
-   * @param {Viewport} view
-   */
+  /** @param {Scene} scene @param {Viewport} view */
   constructor(scene, view) {
     this.scene = scene;
     this.view = view;
@@ -121,10 +111,7 @@ class Drawing {
     return 18 + ((at + 0.3) / length) * (view.width - 44);
   }
 
-  /**
-   * @param {number} layer
-   * @param {number} head
-   */
+  /** @param {number} layer @param {number} head */
   cornerOf(layer, head) {
     return cornerOf(this.scene.column, layer, head);
   }
@@ -144,7 +131,7 @@ class Drawing {
     marks.push({ d: tip, stroke: "rule", fill: "rule" });
     scene.counts.forEach((_, layer) => {
       const { x } = this.cornerOf(layer, 0);
-      const size = Math.max(8, Math.min(14, 0.42 * unit));
+      const size = clamped(0.42 * unit, 8, 14);
       const y = stream + Math.min(0.62 * unit, 26) + 4;
       marks.push({ x: view.left(x + 0.5), y, text: layer, size, anchor: "middle", fill: "quiet" });
       if (!scene.mlps[layer]) return;
@@ -201,7 +188,7 @@ class Drawing {
     const most = Math.max(...norms) || 1;
     this.heads.forEach(([layer, head], at) => {
       if (at === selected) return;
-      const row = reads.subarray(at * words.length, (at + 1) * words.length);
+      const row = rowAt(reads, at, words.length);
       const largest = Math.max(...row);
       const opacity = (0.4 * norms[at]) / most;
       if (largest < TELLING || opacity < 0.02) return;
@@ -209,7 +196,7 @@ class Drawing {
       marks.push({ d, stroke: "quiet", width: 1, opacity });
     });
     const [layer, head] = this.heads[selected];
-    const row = reads.subarray(selected * words.length, (selected + 1) * words.length);
+    const row = rowAt(reads, selected, words.length);
     row.forEach((value, at) => {
       if (!(value >= LEAST)) return;
       const stroke = at === key ? "alarm" : "accent";
@@ -220,9 +207,7 @@ class Drawing {
 
   /**
    * A line from a token to a head.
-   * @param {number} token
-   * @param {number} layer
-   * @param {number} head
+   * @param {number} token @param {number} layer @param {number} head
    */
   line(token, layer, head) {
     const { view } = this;
@@ -244,7 +229,7 @@ class Drawing {
       if (x + unit < 0 || y + unit < 0 || x > view.width || y > view.height + ROW) return;
       const size = { width: unit, height: unit };
       const isSelected = at === scene.head;
-      const edge = isSelected ? Math.max(2, Math.min(5, 0.07 * unit)) : 1;
+      const edge = isSelected ? clamped(0.07 * unit, 2, 5) : 1;
       const around = { width: unit + 2 * edge, height: unit + 2 * edge };
       marks.push({ x: x - edge, y: y - edge, ...around, fill: isSelected ? "ink" : "rule" });
       marks.push({ x, y, ...size, fill: colors[level(scene.norms[at])] });
@@ -260,16 +245,18 @@ class Drawing {
         marks.push({ ...place, text: scene.named(layer, head), fill: isDark ? "paper" : "ink" });
         return;
       }
-      const place = { x: x - 4, y: y + 0.2 * unit + 4, anchor: "end" };
-      marks.push({ ...place, text: head, size: Math.min(13, 0.3 * unit), fill: "quiet" });
+      const letters = Math.min(13, 0.3 * unit);
+      const place = { x: x - 10, y: y + 0.2 * unit + 4 };
+      const paper = { height: letters, width: 0.6 * letters * String(head).length };
+      marks.push({ x: place.x - paper.width, y: place.y - letters + 2, ...paper, fill: "paper" });
+      marks.push({ ...place, anchor: "end", text: head, size: letters, fill: "quiet" });
     });
   }
 
   /**
    * The row of a head, and its whole map where there is room for it.
    * @param {number} at  The head
-   * @param {number} x
-   * @param {number} y
+   * @param {number} x @param {number} y
    */
   drawInside(at, x, y) {
     const { marks, scene, unit } = this;
@@ -287,37 +274,41 @@ class Drawing {
     const { marks, scene, view } = this;
     const { words, query, reads, head, key } = scene;
     marks.push({ x: 0, y: 0, width: view.width, height: NAMES - 6, fill: "paper" });
-    const row = reads.subarray(head * words.length, (head + 1) * words.length);
+    const row = rowAt(reads, head, words.length);
     /** @param {number} at */
     const weight = (at) => (at === query ? 3 : at === key ? 2 : row[at] >= 0.1 ? row[at] : 0);
-    const order = range(words.length).sort((one, other) => weight(other) - weight(one));
+    const order = largestFirst(range(words.length), weight);
     /** @type {number[]} */
     const taken = [];
     for (const at of order) {
       const x = this.tokenX(at);
       const isRead = row[at] >= LEAST;
       const dot = isRead ? 2 + 3 * row[at] : 1.4;
-      marks.push({ d: circle(x, NAMES, dot), stroke: isRead ? "accent" : "quiet", fill: "paper" });
+      const isQuery = at === query;
+      const fill = isQuery ? "accent" : "paper";
+      marks.push({ d: circle(x, NAMES, dot), stroke: isRead ? "accent" : "quiet", fill });
       if (taken.some((other) => Math.abs(other - x) < APART)) continue;
       taken.push(x);
-      const isQuery = at === query;
+      const text = shortened(tokenName(words[at]));
+      if (isQuery) {
+        // Along the name.
+        const [far, up] = [0.64, 0.77].map((each) => each * (8 + 7 * text.length));
+        const d = `M${x + 1} ${NAMES - 14}l${far} ${-up}`;
+        marks.push({ d, stroke: "tint", width: 18 });
+      }
       const look = { size: 12, weight: isQuery ? 700 : 400, fill: isQuery ? "accent" : "ink" };
       marks.push({
         ...look,
         x: x + 3,
         y: NAMES - 8,
         rotate: -50,
-        text: shortened(tokenName(words[at])),
+        text,
       });
     }
   }
 }
 
-/**
- * @param {number} x
- * @param {number} y
- * @param {number} radius
- */
+/** @param {number} x @param {number} y @param {number} radius */
 function circle(x, y, radius) {
   const turn = `A${radius} ${radius} 0 1 1`;
   return `M${x - radius} ${y}${turn} ${x + radius} ${y}${turn} ${x - radius} ${y}`;
@@ -330,9 +321,7 @@ function shortened(word) {
 
 /**
  * The marks of a scene, those behind first.
- * @param {Scene} scene
- * @param {Viewport} view
- * @returns {Mark[]}
+ * @param {Scene} scene @param {Viewport} view @returns {Mark[]}
  */
 export function marksOf(scene, view) {
   const drawing = new Drawing(scene, view);
@@ -346,9 +335,7 @@ export function marksOf(scene, view) {
 
 /**
  * The token nearest to a place, where it is among their names.
- * @param {Scene} scene
- * @param {Viewport} view
- * @param {{left: number, top: number}} point
+ * @param {Scene} scene @param {Viewport} view @param {{left: number, top: number}} point
  * @returns {number | null}
  */
 export function tokenAt(scene, view, { left, top }) {

@@ -3,18 +3,16 @@ import { Arcs } from "../arcs.js";
 import { categories, paint, scale } from "../colors.js";
 import { button, element, fill, headingCell, table } from "../dom.js";
 import { drawMap } from "../map.js";
-import { decimal, range, weight, within } from "../numbers.js";
-import { headAt, numberOf, Selection } from "../selection.js";
+import { decimal, largestFirst, range, rowAt, weight, wholeNumber } from "../numbers.js";
+import { headAt, linkTo, numberOf, Selection } from "../selection.js";
 import { newest } from "../source.js";
 import { TypedText } from "../typed-text.js";
 import { ModelCanvas } from "./model-canvas.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Head } from "../selection.js"
- * @import { Tensor } from "../source.js"
- * @import { Scene } from "./model-scene.js"
- */
+/** @import { Context, View } from "../app.js" */
+/** @import { Head } from "../selection.js" */
+/** @import { Tensor } from "../source.js" */
+/** @import { Scene } from "./model-scene.js" */
 
 /**
  * A model over a text, as the studio tells it.
@@ -34,10 +32,7 @@ const MOST_KEYS = 5;
 const MAP_SIDE = 256;
 
 class Model {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
+  /** @param {HTMLElement} frame @param {Context} context */
   constructor(frame, context) {
     const { t, signal, remember } = context;
     this.frame = frame;
@@ -153,10 +148,7 @@ class Model {
     this.coming.clear();
   }
 
-  /**
-   * @param {number} layer
-   * @param {number} head
-   */
+  /** @param {number} layer @param {number} head */
   async select(layer, head) {
     this.place = [layer, head];
     this.context.remember({ layer, head, query: this.scene.query, key: null });
@@ -180,8 +172,8 @@ class Model {
     if (signal.aborted) return;
     const { length } = told.tokens;
     const name = t("heads.named", { layer, head });
-    const asked = /^\d+$/.test(state.query ?? "") ? within(Number(state.query), length) : null;
-    const key = /^\d+$/.test(state.key ?? "") ? Number(state.key) : null;
+    const asked = wholeNumber(state.query, length - 1);
+    const key = wholeNumber(state.key, null);
     this.selection.begin({ query: 0, key: key < length ? key : null });
     this.arcs.show(told.running, [{ name, color: categories()[0], values }], asked);
     await this.ask();
@@ -210,7 +202,7 @@ class Model {
       const rest = writes.values.subarray(heads.length * length);
       scene.shares = Float32Array.from(heads, (at) => rest[at * length + query]);
       scene.reads = values;
-      scene.strips = heads.map((at) => strip(values.subarray(at * length, (at + 1) * length)));
+      scene.strips = heads.map((at) => strip(rowAt(values, at, length)));
       this.show();
       this.frame.dataset.drawn = "";
     } catch (error) {
@@ -260,8 +252,8 @@ class Model {
     const share = shares[scene.head];
     const rank = 1 + norms.filter((each) => each > norm).length;
     const { length } = told.tokens;
-    const row = reads.subarray(scene.head * length, (scene.head + 1) * length);
-    const keys = range(length).sort((one, other) => row[other] - row[one]);
+    const row = rowAt(reads, scene.head, length);
+    const keys = largestFirst(range(length), (at) => row[at]);
     const rows = [
       [t(`model.${told.lit}`), "norm", norm, decimal(norm)],
       [t("model.share"), "share", share, Number.isNaN(share) ? "–" : percent(share)],
@@ -269,7 +261,7 @@ class Model {
     ];
     const text = this.text.text;
     const taken = `${layer}.${head}`;
-    const at = { layer, head, query, ...(scene.key !== null && { key: scene.key }) };
+    const at = { layer, head, query, key: scene.key };
     fill(
       this.one,
       element("h2", name, " ", element("code", told.layers[layer])),
@@ -293,10 +285,10 @@ class Model {
       ),
       element(
         "p.links",
-        element("a.more", { href: `#heads?${addressOf({ said: text, ...at })}` }, t("prompt.map")),
+        element("a.more", { href: linkTo("heads", { said: text, ...at }) }, t("prompt.map")),
         element(
           "a.more",
-          { href: `#prompt?${addressOf({ text, heads: taken, without: taken, query })}` },
+          { href: linkTo("prompt", { text, heads: taken, without: taken, query }) },
           t("model.take"),
         ),
       ),
@@ -339,8 +331,8 @@ class Model {
     const most = Math.max(...told.heads);
     const headings = [
       element("td"),
-      range(most).map((head) => headingCell("col", t("model.head", { head }))),
-      headingCell("col", t("model.mlp")),
+      range(most).map((head) => t("model.head", { head })),
+      t("model.mlp"),
     ];
     let first = 0;
     const rows = told.heads.map((count, layer) => {
@@ -381,10 +373,7 @@ class Model {
   }
 }
 
-/**
- * A row of weights as a picture of one line.
- * @param {Float32Array} row
- */
+/** A row of weights as a picture of one line. @param {Float32Array} row */
 function strip(row) {
   const canvas = element("canvas", { width: row.length, height: 1 });
   const level = scale({ top: Math.max(...row) });
@@ -392,23 +381,10 @@ function strip(row) {
   return canvas;
 }
 
-/** @param {Record<string, string | number>} state */
-function addressOf(state) {
-  const written = Object.entries(state).map(([name, value]) => [name, String(value)]);
-  return new URLSearchParams(written);
-}
-
 /** @param {number} share */
 function percent(share) {
   return `${decimal(100 * share, 1)} %`;
 }
 
-export const model = {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
-  async open(frame, context) {
-    await new Model(frame, context).start();
-  },
-};
+/** @type {View} */
+export const model = (frame, context) => new Model(frame, context).start();

@@ -1,16 +1,14 @@
 // The view "picture": where the heads of a vision model look in a picture, from a patch or a token.
 import { scale } from "../colors.js";
-import { menu } from "../controls.js";
-import { element, fill, headingCell, leadsToCells, table, unique } from "../dom.js";
-import { decimal, grouped, range, weight, within } from "../numbers.js";
+import { fileButton, menu } from "../controls.js";
+import { element, fill, headingCell, leadsToCells, table } from "../dom.js";
+import { decimal, grouped, range, rowAt, weight, wholeNumber, within } from "../numbers.js";
 import { headAt, numberOf } from "../selection.js";
 import { walk } from "../parts/walk.js";
 import { Refused, newest } from "../source.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Tensor } from "../source.js"
- */
+/** @import { Context, View } from "../app.js" */
+/** @import { Tensor } from "../source.js" */
 
 /**
  * A pass over a picture, as the studio tells it.
@@ -25,14 +23,11 @@ import { Refused, newest } from "../source.js";
 // As the library paints a map over a picture.
 const DIMMED = 0.45;
 const PAINTED = 0.8;
-const SIDE = 448;
-const SMALL = 84;
+const SIDE = 672;
+const SMALL = 168;
 
 class Picture {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
+  /** @param {HTMLElement} frame @param {Context} context */
   constructor(frame, context) {
     const { t } = context;
     this.frame = frame;
@@ -68,6 +63,7 @@ class Picture {
     this.name = element("h2");
     this.summary = element("p", { role: "status" });
     this.bars = element("div.bars", { "aria-hidden": "true" });
+    this.legend = element("p.legend");
     /** Show the head of a button. @param {any} event */
     const reach = ({ target }) => {
       const at = this.buttons.indexOf(target.closest("button"));
@@ -88,16 +84,13 @@ class Picture {
 
   async start() {
     const { t } = this;
-    const id = unique("file");
-    const file = element("input", { type: "file", id, accept: "image/*" });
-    file.addEventListener("change", () => this.send(file.files[0]));
     fill(
       this.frame,
-      element("div.control", element("label", { for: id }, t("picture.file")), file),
+      fileButton(t("picture.file"), "image/*", (file) => this.send(file)),
       this.refusal,
       element(
         "div.beside",
-        element("section.photo", { "data-panel": "" }, this.controls, this.canvas),
+        element("section.photo", { "data-panel": "" }, this.controls, this.canvas, this.legend),
         element("section.told", this.name, this.summary, this.bars),
         this.grid,
       ),
@@ -155,7 +148,7 @@ class Picture {
       this.refuse(null);
       this.layOut();
       const keys = told.first + told.grid[0] * told.grid[1];
-      await this.ask(/^\d+$/.test(state.query ?? "") ? within(Number(state.query), keys) : 0);
+      await this.ask(within(wholeNumber(state.query, 0), keys));
     } catch (error) {
       if (!signal.aborted) this.failed(error);
     }
@@ -164,31 +157,25 @@ class Picture {
   /** The heads as buttons, and the rollout as another. */
   layOut() {
     const { t, told } = this;
-    const small = (/** @type {string} */ name) => {
+    const small = (/** @type {string} */ name, caption = "") => {
       const look = { type: "button", "aria-label": name, tabindex: -1 };
-      return element("button.small", look, element("canvas"));
+      return element("button.small", look, element("canvas"), caption);
     };
     const rows = told.heads.map((count, layer) => [
       headingCell("row", layer),
       range(count).map((head) => element("td", small(t("heads.named", { layer, head })))),
     ]);
-    const reached = small(t("picture.rollout"));
+    const rollout = t("picture.rollout");
+    const reached = small(rollout, rollout);
     const most = Math.max(...told.heads);
-    const heads = table(
-      "table",
-      t("picture.all"),
-      [element("td"), range(most).map((head) => headingCell("col", head))],
-      rows,
-    );
-    fill(this.grid, heads, element("h3", t("picture.rollout")), reached);
+    const heads = table("table", t("picture.all"), [element("td"), range(most)], rows);
+    fill(this.grid, reached, heads);
     heads.style.setProperty("--heads", String(most));
-    this.buttons = [...this.grid.querySelectorAll("button")];
+    heads.style.setProperty("--layers", String(rows.length));
+    this.buttons = [...heads.querySelectorAll("button"), reached];
   }
 
-  /**
-   * Show where the model looks from a token.
-   * @param {number} query
-   */
+  /** Show where the model looks from a token. @param {number} query */
   async ask(query) {
     const { context, told, t } = this;
     const { source, state } = context;
@@ -240,8 +227,7 @@ class Picture {
 
   /**
    * The row and the column of a patch; of another token, those of the first patch.
-   * @param {number} query
-   * @returns {[number, number]}
+   * @param {number} query @returns {[number, number]}
    */
   patchOf(query) {
     const [, columns] = this.told.grid;
@@ -258,7 +244,7 @@ class Picture {
   /** The weights of the patches in a head. @param {number} at */
   weightsOf(at) {
     const [, rows, columns] = this.maps.shape;
-    return this.maps.values.subarray(at * rows * columns, (at + 1) * rows * columns);
+    return rowAt(this.maps.values, at, rows * columns);
   }
 
   /** @param {HTMLButtonElement} button @param {number} at */
@@ -271,8 +257,7 @@ class Picture {
 
   /**
    * Paint weights over the picture: the brighter a patch, the more weight it has.
-   * @param {HTMLCanvasElement} canvas
-   * @param {Float32Array} weights
+   * @param {HTMLCanvasElement} canvas @param {Float32Array} weights
    */
   paint(canvas, weights) {
     const { width, height } = canvas;
@@ -311,7 +296,8 @@ class Picture {
     fill(this.name, name, isHead ? element("code", told.layers[layer]) : null);
     this.tell(at, weights);
     const from = query < told.first ? "" : ` · ${this.patchName(query)}`;
-    context.picture(() => ({ title: `${name}${from}`, parts: [canvas] }));
+    const parts = [canvas, this.legend];
+    context.picture(() => ({ title: `${name}${from}`, parts, card: [canvas] }));
   }
 
   /** Frame the patch that it looks from. */
@@ -323,8 +309,8 @@ class Picture {
     const [wide, high] = [canvas.width / columns, canvas.height / rows];
     const pen = canvas.getContext("2d");
     for (const [color, width] of /** @type {const} */ ([
-      ["#000", 5],
-      ["#fff", 2],
+      ["#000", 7],
+      ["#fff", 3],
     ])) {
       pen.strokeStyle = color;
       pen.lineWidth = width;
@@ -332,10 +318,7 @@ class Picture {
     }
   }
 
-  /**
-   * @param {number} at
-   * @param {Float32Array} weights
-   */
+  /** @param {number} at @param {Float32Array} weights */
   tell(at, weights) {
     const { t, told } = this;
     const parts = Object.entries(this.sums).map(([kind, values]) => {
@@ -349,6 +332,9 @@ class Picture {
     fill(this.bars, bars);
     const sums = parts.join(t("shell.comma"));
     const largest = Math.max(...weights);
+    const ramp = element("span.ramp", { "aria-hidden": "true" });
+    ramp.style.background = `linear-gradient(to right, ${this.context.about.palette.dark.join()})`;
+    fill(this.legend, t("picture.table"), ": 0", ramp, weight(largest));
     fill(
       this.summary,
       t("picture.sums", { sums }),
@@ -363,7 +349,7 @@ class Picture {
         return element("td", { "data-value": value }, decimal(value));
       }),
     ]);
-    const headings = [element("td"), range(columns).map((column) => headingCell("col", column))];
+    const headings = [element("td"), range(columns)];
     fill(this.table, table("table", t("picture.table"), headings, body));
   }
 }
@@ -384,12 +370,5 @@ function photoOf({ values, shape }) {
   return canvas;
 }
 
-export const picture = {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
-  async open(frame, context) {
-    await new Picture(frame, context).start();
-  },
-};
+/** @type {View} */
+export const picture = (frame, context) => new Picture(frame, context).start();

@@ -24,9 +24,7 @@ import { html } from "../parts/html.js";
  */
 
 /**
- * @param {object} props
- * @param {Translate} props.t
- * @param {Told} props.told
+ * @param {object} props @param {Translate} props.t @param {Told} props.told
  * @param {boolean} props.isWhole  Whether no head is taken away
  * @param {(text: string) => void} props.taken  Called with a token that is to follow, or to fill a
  *   blank

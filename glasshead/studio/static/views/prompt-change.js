@@ -4,10 +4,8 @@ import { decimal, weight } from "../numbers.js";
 import { html } from "../parts/html.js";
 import { Waterfall } from "../parts/waterfall.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Parts } from "../parts/waterfall.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Parts } from "../parts/waterfall.js" */
 
 /**
  * What the studio says of two prompts: of each number, that of A and that of B.
@@ -21,14 +19,12 @@ import { Waterfall } from "../parts/waterfall.js";
  */
 
 /**
- * @param {object} props
- * @param {Translate} props.t
- * @param {Told} props.told
- * @param {URLSearchParams} props.place  Both prompts in the view "heads"
+ * @param {object} props @param {Translate} props.t @param {Told} props.told
+ * @param {string} props.href  Both prompts in the view "heads"
  * @param {(layer: number, head: number) => void} props.go
  * @param {any} props.away  Heads that are taken away
  */
-export function Change({ t, told, place, go, away }) {
+export function Change({ t, told, href, go, away }) {
   const { candidates, of, against, changed, refused } = told;
   const longest = Math.max(...candidates.flatMap((each) => each.p), 1e-9);
   const [first, second] = told.logit.map((each) => decimal(each, 3));
@@ -39,10 +35,16 @@ export function Change({ t, told, place, go, away }) {
       <table class="bars pair">
         <thead>
           <tr>
-            <td colspan="2" />
-            <th scope="col"><span class="swatch" />A</th>
-            <th scope="col"><span class="swatch less" />B</th>
-            <th scope="col">A − B</th>
+            <td />
+            <th scope="col">
+              ${t("prompt.probabilities")} <span class="swatch" />A <span class="swatch less" />B
+            </th>
+            <th scope="colgroup" colspan="3">${t("prompt.logits")}</th>
+          </tr>
+          <tr>
+            <td />
+            <td />
+            ${["A", "B", "A − B"].map((name) => html`<th scope="col">${name}</th>`)}
           </tr>
         </thead>
         <tbody>
@@ -67,7 +69,7 @@ export function Change({ t, told, place, go, away }) {
             go=${go}
           />`
       }
-      <p><a class="more" href=${`#heads?${place}`}>${t("prompt.both")}</a></p>
+      <p><a class="more" href=${href}>${t("prompt.both")}</a></p>
     </section>`;
 }
 

@@ -2,27 +2,27 @@
 // the heads that wrote the change. A is the prompt of the view, B the other.
 import { button, element, fill } from "../dom.js";
 import { html, render } from "../parts/html.js";
+import { linkTo } from "../selection.js";
 import { TypedText } from "../typed-text.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Parameters } from "../source.js"
- * @import { Told } from "./prompt-change.js"
- */
+/** @import { Context } from "../app.js" */
+/** @import { Parameters } from "../source.js" */
+/** @import { Told } from "./prompt-change.js" */
 
 export class PromptCompare {
   /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
+   * @param {HTMLElement} frame @param {Context} context
    * @param {() => string} first  The text of A
+   * @param {() => string} other  A text to begin B with
    * @param {() => void} changed  Another prompt is compared, or none
    * @param {(layer: number, head: number) => void} chosen
    */
-  constructor(frame, context, first, changed, chosen) {
+  constructor(frame, context, first, other, changed, chosen) {
     const { t, state } = context;
     this.context = context;
     this.chosen = chosen;
     this.first = first;
+    this.other = other;
     this.text = new TypedText(frame, context, 2, () => this.turn(this.text.text));
     fill(this.text.label, t("prompt.other"));
     this.text.field.value = state.minus ?? "";
@@ -43,10 +43,10 @@ export class PromptCompare {
     fill(this.element, this.isOn ? [this.text.element, this.stop] : this.ask);
   }
 
-  /** Begin with the same prompt, of which a word is to be changed. */
+  /** Begin with the same prompt less a word, in whose place another may be written. */
   begin() {
-    this.text.field.value = this.first();
-    this.turn(this.first());
+    this.text.field.value = this.other();
+    this.turn(this.text.text);
     this.text.field.focus();
   }
 
@@ -64,10 +64,7 @@ export class PromptCompare {
     this.changed();
   }
 
-  /**
-   * Compare, and show what changes.
-   * @param {Parameters} params  Those of the prompt
-   */
+  /** Compare, and show what changes. @param {Parameters} params  Those of the prompt */
   load(params) {
     const { context, text, panel } = this;
     return text.ask(async (signal) => {
@@ -77,9 +74,9 @@ export class PromptCompare {
       text.tell(null);
       const { Change } = await import("./prompt-change.js");
       const { t } = context;
-      const place = new URLSearchParams({ said: this.first(), minussaid: text.text });
+      const href = linkTo("heads", { said: this.first(), minussaid: text.text });
       const go = this.chosen;
-      render(html`<${Change} ...${{ t, told, place, go, away: params.without }} />`, panel);
+      render(html`<${Change} ...${{ t, told, href, go, away: params.without }} />`, panel);
     });
   }
 }

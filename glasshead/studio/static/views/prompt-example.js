@@ -3,8 +3,8 @@
 import { Arcs } from "../arcs.js";
 import { categories, scale } from "../colors.js";
 import { element, fill, headingCell, scrolling, table } from "../dom.js";
-import { decimal, within } from "../numbers.js";
-import { Selection, pointing } from "../selection.js";
+import { decimal, wholeNumber, within } from "../numbers.js";
+import { linkTo, pointing, Selection } from "../selection.js";
 import { TypedText } from "../typed-text.js";
 
 /** @import { Context } from "../app.js" */
@@ -16,10 +16,7 @@ const FEW = 6;
 const COMMANDS = "glasshead demo\nglasshead studio demo/translator";
 
 export class Example {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
+  /** @param {HTMLElement} frame @param {Context} context */
   constructor(frame, context) {
     const { t } = context;
     this.frame = frame;
@@ -57,7 +54,6 @@ export class Example {
     const [sentence, likely, all] = this.parts;
     fill(
       this.frame,
-      element("p.quiet.what", t("prompt.what.example")),
       this.text.element,
       element(
         "div.stage",
@@ -91,7 +87,7 @@ export class Example {
       this.matrices = data.matrices;
       const values = Float32Array.from(this.matrices.weights.flat());
       const head = { name: t("steps.weights"), color: categories()[0], values };
-      const asked = /^\d+$/.test(query ?? "") ? Number(query) : data.query;
+      const asked = wholeNumber(query, data.query);
       this.drawTable();
       this.frame.classList.toggle("few", this.words.length <= FEW);
       const running = this.words.map((word) => ` ${word}`);
@@ -115,7 +111,7 @@ export class Example {
         return element("td", { class: `w${level(weight)}`, ...place }, decimal(weight, 2));
       }),
     ]);
-    const headings = [element("td"), words.map((word) => headingCell("col", word))];
+    const headings = [element("td"), words];
     fill(this.whole, table("table.every", t("prompt.every"), headings, rows));
   }
 
@@ -128,8 +124,8 @@ export class Example {
     const told = { query: words[query], key: words[key] };
     const numbers = { weight: decimal(weight), score: decimal(scores[key]) };
     const { text } = this.context.state;
-    const place = new URLSearchParams({ ...(text && { text }), query: String(query) });
-    const link = element("a.more", { href: `#steps?${place}` }, t("prompt.numbers"));
+    const href = linkTo("steps", { text: text || null, query });
+    const link = element("a.more", { href }, t("prompt.numbers"));
     fill(this.why, t("prompt.why.example", { ...told, ...numbers }), " ", link);
     fill(this.title, t("cell.weights", { word: words[query] }));
     this.bars.ariaLabel = this.title.textContent;

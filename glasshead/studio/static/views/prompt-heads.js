@@ -4,17 +4,14 @@ import { placeOf } from "../selection.js";
 import { html } from "../parts/html.js";
 import { MapCanvas } from "../parts/map-canvas.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Head } from "../selection.js"
- * @import { Tensor } from "../source.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Head } from "../selection.js" */
+/** @import { Tensor } from "../source.js" */
 
 const LOOK = { logarithmic: false, skip: 0 };
 
 /**
- * @param {object} props
- * @param {Translate} props.t
+ * @param {object} props @param {Translate} props.t
  * @param {number[]} props.counts  Heads of each layer
  * @param {Tensor} props.maps
  * @param {Head[]} props.shown  Heads whose arcs are shown

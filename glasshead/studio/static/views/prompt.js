@@ -4,31 +4,27 @@ import { Arcs, keysOf, whereItLooks } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
 import { choice, menu, progress, slider } from "../controls.js";
 import { button, element, fill } from "../dom.js";
-import { headsOf, listed, Selection, toggled } from "../selection.js";
+import { rowAt, wholeNumber } from "../numbers.js";
 import { html, render } from "../parts/html.js";
+import { headsOf, linkTo, listed, Selection, toggled } from "../selection.js";
 import { newest } from "../source.js";
 import { TypedText } from "../typed-text.js";
 import { Bars } from "./prompt-bars.js";
 import { PromptCompare } from "./prompt-compare.js";
 import { PromptHeads } from "./prompt-heads.js";
 
-/**
- * @import { ArcHead } from "../arcs.js"
- * @import { Context } from "../app.js"
- * @import { Told } from "./prompt-bars.js"
- * @import { Head } from "../selection.js"
- * @import { Tensor } from "../source.js"
- */
+/** @import { ArcHead } from "../arcs.js" */
+/** @import { Context, View } from "../app.js" */
+/** @import { Told } from "./prompt-bars.js" */
+/** @import { Head } from "../selection.js" */
+/** @import { Tensor } from "../source.js" */
 
 const TEMPERATURES = [0, 0.2, 0.5, 0.7, 1, 1.5, 2, 3];
 const TOPS = [5, 10, 20, 50];
 const USUAL_TOP = 10;
 
 class Prompt {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
+  /** @param {HTMLElement} frame @param {Context} context */
   constructor(frame, context) {
     const { t, state } = context;
     this.frame = frame;
@@ -55,6 +51,7 @@ class Prompt {
       frame,
       context,
       () => this.text.text,
+      () => this.withoutAWord(),
       () => this.ask(),
       (layer, head) => this.open([[layer, head]]),
     );
@@ -118,9 +115,8 @@ class Prompt {
         this.legend,
       ),
     );
-    const what = element("p.quiet.what", t("prompt.what"));
     const texts = element("div.texts", this.text.element, this.compare.element);
-    fill(this.frame, what, texts, this.waiting);
+    fill(this.frame, texts, this.waiting);
   }
 
   typed() {
@@ -137,6 +133,18 @@ class Prompt {
     else field.value += written;
     field.focus();
     this.typed();
+  }
+
+  /** The text without the word that is looked at most, or else the last one. */
+  withoutAWord() {
+    const { told, arcs, text } = this;
+    const { text: whole } = text;
+    const looked = arcs.words[arcs.strongest().key].trim();
+    const words = whole.split(/(?<=\s)/);
+    const at = words.findLastIndex((word) => looked && word.includes(looked));
+    const other = words.toSpliced(at, 1).join("").trimEnd();
+    // What the model is asked for stays.
+    return other && (!told.blank || other.includes(told.blank)) ? other : whole;
   }
 
   get without() {
@@ -193,8 +201,7 @@ class Prompt {
 
   /**
    * The heads whose arcs are shown, with their weights.
-   * @param {AbortSignal} signal
-   * @returns {Promise<ArcHead[]>}
+   * @param {AbortSignal} signal @returns {Promise<ArcHead[]>}
    */
   async shownHeads(signal) {
     const { shown, t } = this;
@@ -205,7 +212,7 @@ class Prompt {
     return shown.map(([layer, head], at) => ({
       name: t("heads.named", { layer, head }),
       color: categories()[at],
-      values: values.subarray(at * size, (at + 1) * size),
+      values: rowAt(values, at, size),
     }));
   }
 
@@ -216,7 +223,7 @@ class Prompt {
     // The token that the bars are about.
     const about = predicts === "tokens" ? running.length - 1 : tokens.indexOf(blank);
     const query = about < 0 ? null : about;
-    this.arcs.show(running, heads, numberOr(this.state.query, query));
+    this.arcs.show(running, heads, wholeNumber(this.state.query, query));
     fill(this.legend, keysOf(heads));
     this.tell();
     const { arcs, predicted, stage, why } = this;
@@ -252,21 +259,13 @@ class Prompt {
     const [layer, head] = this.shown.at(-1);
     const { query } = this.arcs;
     const { key } = this.arcs.strongest();
-    const place = new URLSearchParams({
-      said: this.text.text,
-      layer: String(layer),
-      head: String(head),
-      query: String(query),
-      key: String(key),
-    });
-    const link = element("a.more", { href: `#heads?${place}` }, this.t("prompt.map"));
-    fill(this.why, whereItLooks(this.t, [layer, head], this.arcs), " ", link);
+    const isAway = this.without.some((each) => `${each}` === `${[layer, head]}`);
+    const href = linkTo("heads", { said: this.text.text, layer, head, query, key });
+    const link = element("a.more", { href }, this.t("prompt.map"));
+    fill(this.why, whereItLooks(this.t, [layer, head], this.arcs, isAway), " ", link);
   }
 
-  /**
-   * @param {number} layer
-   * @param {number} head
-   */
+  /** @param {number} layer @param {number} head */
   chosen(layer, head) {
     if (this.takes) {
       this.take(toggled(this.without, [layer, head]));
@@ -314,23 +313,9 @@ class Prompt {
   }
 }
 
-/**
- * @template Other
- * @param {string | undefined} written
- * @param {Other} other  Where it is no whole number
- */
-function numberOr(written, other) {
-  return /^\d+$/.test(written ?? "") ? Number(written) : other;
-}
-
-export const prompt = {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
-  async open(frame, context) {
-    const hasModel = context.about.subject.kind !== null;
-    const View = hasModel ? Prompt : (await import("./prompt-example.js")).Example;
-    if (!context.signal.aborted) await new View(frame, context).start();
-  },
+/** @type {View} */
+export const prompt = async (frame, context) => {
+  const hasModel = context.about.subject.kind !== null;
+  const Made = hasModel ? Prompt : (await import("./prompt-example.js")).Example;
+  if (!context.signal.aborted) await new Made(frame, context).start();
 };

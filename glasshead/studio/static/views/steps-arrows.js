@@ -1,22 +1,20 @@
 // Drag the arrows: the query, the keys and the values in a plane; scores, weights and context follow.
 import { menu } from "../controls.js";
 import { button, element, fill, moveOf, setAttributes } from "../dom.js";
-import { decimal, dot, grouped, range, sum } from "../numbers.js";
+import { clamped, decimal, dot, grouped, largestFirst, range, sum } from "../numbers.js";
 import { onDrag } from "../parts/dragging.js";
 import { h, html, render } from "../parts/html.js";
 import { bar, barLine } from "./steps-bars.js";
 import { partElements } from "./steps-sums.js";
 import { faultOf, workedOut } from "./steps-followed.js";
-import { largestOf, shortWeight } from "./steps-layout.js";
+import { largestOf, placed, shortWeight, squareAround } from "./steps-layout.js";
 import { planeOfPair, planeWith, squares, widest } from "./steps-plane.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Worked } from "./steps-followed.js"
- * @import { Material } from "./steps-practice.js"
- * @import { Row } from "./steps-row.js"
- * @import { Part } from "./steps-sums.js"
- */
+/** @import { Context } from "../app.js" */
+/** @import { Worked } from "./steps-followed.js" */
+/** @import { Material } from "./steps-practice.js" */
+/** @import { Row } from "./steps-row.js" */
+/** @import { Part } from "./steps-sums.js" */
 
 /**
  * An arrow of a plane: its letter, the place of its word, and its vector, which is dragged.
@@ -30,12 +28,8 @@ const HALF = 150;
 const NEAR = 24;
 // A step of the keyboard, of the length of the longest arrow.
 const STEP = 0.05;
-// Planes are larger than their arrows.
-const ROOM = 1.4;
 // More words have no room for their names.
 const NAMED = 8;
-// Between names.
-const LINE = 13;
 // Vectors of more numbers are seen in planes of their own, not in those of two numbers.
 const NUMBERS = 8;
 
@@ -106,7 +100,7 @@ export class Arrows {
         ? word
         : `${word} ${grouped(shown[at])}`;
     });
-    const ranked = [...shown].sort((one, other) => row.keys[other].weight - row.keys[one].weight);
+    const ranked = largestFirst(shown, (at) => row.keys[at].weight);
     this.named = ranked.slice(0, NAMED);
     this.pair = widest([row.q, ...row.keys.map((key) => key.k)]);
     this.turn();
@@ -136,10 +130,12 @@ export class Arrows {
         own.map((place) => this[name][place]),
       );
     });
-    this.sizes = both((name) => {
-      const vectors = this.arrows(name).map(({ vector }) => vector);
-      return ROOM * largestOf(isFitted ? vectors.map((each) => this.placeOf(name, each)) : vectors);
-    });
+    const vectors = both((name) => this.arrows(name).map(({ vector }) => vector));
+    const tips = both((name) => vectors[name].map((each) => this.placeOf(name, each)));
+    this.lengths = both((name) => largestOf(isFitted ? tips[name] : vectors[name]));
+    const frames = both((name) => squareAround(tips[name], this.lengths[name]));
+    this.middles = both((name) => frames[name].middle);
+    this.sizes = both((name) => frames[name].size);
     this.clouds = both((name) => {
       return others.map((at) => this.drawn(name, [this.placeOf(name, this[name][at])])).join("");
     });
@@ -183,8 +179,7 @@ export class Arrows {
 
   /**
    * The arrows of a plane: the query and the keys, or the values.
-   * @param {Name} name
-   * @returns {Arrow[]}
+   * @param {Name} name @returns {Arrow[]}
    */
   arrows(name) {
     const { shown, row, q, keys, values } = this;
@@ -208,20 +203,13 @@ export class Arrows {
     return `${letter}(${letter === "q" ? this.row.word : this.words[this.shown.indexOf(at)]})`;
   }
 
-  /**
-   * Let the keyboard move another arrow.
-   * @param {Name} name
-   * @param {Arrow} arrow
-   */
+  /** Let the keyboard move another arrow. @param {Name} name @param {Arrow} arrow */
   take(name, arrow) {
     this.held[name] = arrow;
     this.draw();
   }
 
-  /**
-   * A plane that is dragged in, and walked by the arrow keys.
-   * @param {Name} name
-   */
+  /** A plane that is dragged in, and walked by the arrow keys. @param {Name} name */
   plane(name) {
     const made = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     const viewBox = `${-HALF} ${-HALF} ${2 * HALF} ${2 * HALF}`;
@@ -230,7 +218,7 @@ export class Arrows {
       const [down, right] = moveOf(event) ?? [Infinity, 0];
       if (!Number.isFinite(down + right)) return;
       event.preventDefault();
-      const step = (STEP * this.sizes[name]) / ROOM;
+      const step = STEP * this.lengths[name];
       const [x, y] = this.placeOf(name, this.held[name].vector);
       this.move(name, [x + right * step, y - down * step]);
     });
@@ -239,7 +227,7 @@ export class Arrows {
       const { left, top, width, height } = made.getBoundingClientRect();
       const x = ((event.clientX - left) / width) * 2 - 1;
       const y = 1 - ((event.clientY - top) / height) * 2;
-      return [x * this.sizes[name], y * this.sizes[name]];
+      return [x, y].map((each, axis) => this.middles[name][axis] + each * this.sizes[name]);
     };
     onDrag(
       made,
@@ -258,8 +246,7 @@ export class Arrows {
 
   /**
    * The arrow whose tip is near a place; null where none is.
-   * @param {Name} name
-   * @param {number[]} place
+   * @param {Name} name @param {number[]} place
    */
   nearest(name, [x, y]) {
     const arrows = this.arrows(name);
@@ -273,15 +260,15 @@ export class Arrows {
 
   /**
    * Move the tip of the arrow that is held, within its plane.
-   * @param {Name} name
-   * @param {number[]} to
+   * @param {Name} name @param {number[]} to
    */
   move(name, to) {
     const { vector } = this.held[name];
     const most = this.sizes[name];
     const from = this.placeOf(name, vector);
     this.axes[name].forEach((axis, at) => {
-      const by = Math.max(-most, Math.min(most, to[at])) - from[at];
+      const middle = this.middles[name][at];
+      const by = clamped(to[at], middle - most, middle + most) - from[at];
       axis.forEach((each, number) => {
         vector[number] += by * each;
       });
@@ -301,15 +288,19 @@ export class Arrows {
     const seen = shown.filter((at) => row.keys[at].masked !== null).map((at) => keys[at]);
     const scores = t("drag.scores", { share: this.shareOf("keys", seen) });
     const part = t("drag.share", { share: this.shareOf("values", [context]) });
-    fill(this.captions.keys, element("b", t("drag.keys")), isFitted ? [" ", scores] : null);
-    fill(this.captions.values, element("b", t("drag.values")), q.length > 2 ? [" ", part] : null);
+    this.caption("keys", isFitted ? scores : "");
+    this.caption("values", q.length > 2 ? part : "");
     render(this.table(worked), this.numbers);
+  }
+
+  /** @param {Name} name @param {string} said */
+  caption(name, said) {
+    render(html`<b>${this.t(`drag.${name}`)}</b> ${said}`, this.captions[name]);
   }
 
   /**
    * How much a plane shows of squared lengths, in percent.
-   * @param {Name} name
-   * @param {number[][]} vectors
+   * @param {Name} name @param {number[][]} vectors
    */
   shareOf(name, vectors) {
     const inPlane = squares(vectors.map((each) => this.placeOf(name, each)));
@@ -318,13 +309,12 @@ export class Arrows {
 
   /**
    * Draw a plane, and say where the tip of the arrow that is held stands, and what follows.
-   * @param {Name} name
-   * @param {any} marks
-   * @param {number[]} weights
+   * @param {Name} name @param {any} marks @param {number[]} weights
    */
   drawPlane(name, marks, weights) {
-    const { t, held, sizes, planes, clouds } = this;
-    const axes = html`<path class="axes" d="M${-HALF} 0H${HALF}M0 ${-HALF}V${HALF}" />`;
+    const { t, held, sizes, middles, planes, clouds } = this;
+    const [left, top] = this.at(name, [0, 0]);
+    const axes = html`<path class="axes" d="M${-HALF} ${top}H${HALF}M${left} ${-HALF}V${HALF}" />`;
     const cloud = html`<path class="cloud" d=${clouds[name]} />`;
     render(html`<g>${axes}${cloud}${marks}</g>`, planes[name]);
     const { letter, at, vector } = held[name];
@@ -332,8 +322,8 @@ export class Arrows {
     const place = `(${decimal(x, 2)}, ${decimal(y, 2)})`;
     const weight = t("drag.weight", { weight: shortWeight(weights[at], 3) });
     planes[name].ariaLabel = this.labelOf(held[name]);
-    planes[name].ariaValueMin = String(-sizes[name]);
-    planes[name].ariaValueMax = String(sizes[name]);
+    planes[name].ariaValueMin = String(middles[name][0] - sizes[name]);
+    planes[name].ariaValueMax = String(middles[name][0] + sizes[name]);
     planes[name].ariaValueNow = String(x);
     planes[name].ariaValueText = letter === "q" ? place : place + t("shell.comma") + weight;
   }
@@ -343,7 +333,7 @@ export class Arrows {
     const place = this.placeOf("keys", q);
     const length = Math.hypot(...place) || 1;
     const along = place.map((each) => each / length);
-    const line = [-2, 2].map((far) => along.map((each) => each * far * sizes.keys));
+    const line = [-3, 3].map((far) => along.map((each) => each * far * sizes.keys));
     const feet = named.map((at) => {
       const tip = this.placeOf("keys", keys[at]);
       const foot = along.map((each) => each * dot(tip, along));
@@ -351,17 +341,15 @@ export class Arrows {
     });
     return html`
       <path class="line" d=${this.drawn("keys", line)} />
-      ${feet} ${this.names("keys", [])}
+      ${feet}
       ${this.arrows("keys")
         .reverse()
         .map((arrow) => this.arrow("keys", arrow, 1))}
+      ${this.names("keys", [])}
     `;
   }
 
-  /**
-   * @param {number[]} weights
-   * @param {number[]} context
-   */
+  /** @param {number[]} weights @param {number[]} context */
   valuePlane(weights, context) {
     const { values, shown, row } = this;
     const tip = this.placeOf("values", context);
@@ -373,17 +361,15 @@ export class Arrows {
     });
     const most = Math.max(...weights) || 1;
     return html`
-      ${this.names("values", [[tip, `c(${row.word})`]])}
       ${this.arrows("values").map((arrow) => this.arrow("values", arrow, weights[arrow.at] / most))}
       <path class="part" d=${this.drawn("values", [[0, 0], ...ends, tip])} />
       <path class="context" d=${this.drawn("values", [[0, 0], tip])} />
-      ${this.tip("values", tip, "context")}
+      ${this.tip("values", tip, "context")} ${this.names("values", [[tip, `c(${row.word})`]])}
     `;
   }
 
   /**
-   * @param {Name} name
-   * @param {Arrow} arrow
+   * @param {Name} name @param {Arrow} arrow
    * @param {number} weight  From 0 to 1: how much is seen of it
    */
   arrow(name, arrow, weight) {
@@ -401,63 +387,46 @@ export class Arrows {
     </g>`;
   }
 
-  /**
-   * @param {Name} name
-   * @param {number[]} place
-   * @param {string | null} kind
-   */
+  /** @param {Name} name @param {number[]} place @param {string | null} kind */
   tip(name, place, kind) {
     const [x, y] = this.at(name, place);
     return html`<circle class=${kind} cx=${x} cy=${y} r="6" />`;
   }
 
   /**
-   * The names of tips, of which none covers another.
+   * The names of tips, on the side of each that is free; those of one tip share a line.
    * @param {Name} name
    * @param {[number[], string][]} others  Tips that are not dragged
    */
   names(name, others) {
-    const arrows = this.arrows(name).filter((arrow) => {
-      return arrow.letter === "q" || this.isHeld(name, arrow) || this.named.includes(arrow.at);
+    const own = this.arrows(name).map((arrow) => {
+      const isNamed = arrow.letter === "q" || this.isHeld(name, arrow);
+      return /** @type {[number[], string]} */ ([
+        this.placeOf(name, arrow.vector),
+        isNamed || this.named.includes(arrow.at) ? this.labelOf(arrow) : "",
+      ]);
     });
-    const named = arrows.map((arrow) => {
-      const place = this.placeOf(name, arrow.vector);
-      return /** @type {[number[], string]} */ ([place, this.labelOf(arrow)]);
+    const tips = [...own, ...others].map(([place, label]) => ({ at: this.at(name, place), label }));
+    return placed(tips, this.at(name, [0, 0]), HALF).map(({ left, top, anchor, text }) => {
+      return html`<text x=${left} y=${top} text-anchor=${anchor}>${text}</text>`;
     });
-    // Those to the left of the middle stand in a column of their own.
-    const free = { start: -Infinity, end: -Infinity };
-    return [...named, ...others]
-      .map(([place, label]) => ({ place: this.at(name, place), label }))
-      .sort((one, other) => one.place[1] - other.place[1])
-      .map(({ place: [x, y], label }) => {
-        const side = x < 0 ? "end" : "start";
-        free[side] = Math.max(free[side] + LINE, y);
-        const across = x + (x < 0 ? -10 : 10);
-        return html`<text x=${across} y=${free[side] + 4} text-anchor=${side}>${label}</text>`;
-      });
   }
 
-  /**
-   * Where the tip of a vector stands in a plane.
-   * @param {Name} name
-   * @param {number[]} vector
-   */
+  /** Where the tip of a vector stands in a plane. @param {Name} name @param {number[]} vector */
   placeOf(name, vector) {
     return this.axes[name].map((axis) => dot(axis, vector));
   }
 
-  /**
-   * @param {Name} name
-   * @param {number[]} place
-   */
+  /** @param {Name} name @param {number[]} place */
   at(name, [x, y]) {
-    return [x, -y].map((each) => Number(((each / this.sizes[name]) * HALF).toFixed(2)));
+    const [across, up] = this.middles[name];
+    const scale = HALF / this.sizes[name];
+    return [x - across, up - y].map((each) => Number((each * scale).toFixed(2)));
   }
 
   /**
    * A line through places of a plane; through a single one, a dot.
-   * @param {Name} name
-   * @param {number[][]} places
+   * @param {Name} name @param {number[][]} places
    */
   drawn(name, places) {
     const [first, ...others] = places.map((place) => this.at(name, place).join(" "));
@@ -473,7 +442,7 @@ export class Arrows {
     const weight = sum(rest.map((each) => weights[each]));
     return html`
       <p class="line">${partElements(this.sumOf(at, scores[at]), row.decimals, h)}</p>
-      <div class="bars">
+      <div class="bars" style=${{ "--rows": 1 + shown.length + Number(rest.length > 0) }}>
         <span></span>
         <span class="head">${t("steps.scaled")}</span>
         <span class="head">${t("steps.weights")}</span>
@@ -491,9 +460,7 @@ export class Arrows {
   /**
    * A score as the length of the query times that of the key's shadow on it, and what the numbers
    * add that are not in the plane.
-   * @param {number} at
-   * @param {number} score
-   * @returns {Part[]}
+   * @param {number} at @param {number} score @returns {Part[]}
    */
   sumOf(at, score) {
     const { q, keys, shown, words, isFitted } = this;
@@ -510,8 +477,7 @@ export class Arrows {
 /**
  * Something of each plane.
  * @template Made
- * @param {(name: Name) => Made} make
- * @returns {Record<Name, Made>}
+ * @param {(name: Name) => Made} make @returns {Record<Name, Made>}
  */
 function both(make) {
   return { keys: make("keys"), values: make("values") };

@@ -3,8 +3,7 @@ import { html } from "../parts/html.js";
 import { weightColor } from "./steps-layout.js";
 
 /**
- * @param {number} weight
- * @param {boolean} isHidden
+ * @param {number} weight @param {boolean} isHidden
  * @param {number} [guess]  Where it was guessed, which a line marks
  */
 export function bar(weight, isHidden, guess) {
@@ -16,10 +15,7 @@ export function bar(weight, isHidden, guess) {
 
 /**
  * A line of bars: a word, what stands beside it, its bar, and its number.
- * @param {string} word
- * @param {any} beside
- * @param {any} shown
- * @param {string} number
+ * @param {string} word @param {any} beside @param {any} shown @param {string} number
  * @param {string} [kind]
  */
 export function barLine(word, beside, shown, number, kind = "word") {

@@ -1,16 +1,24 @@
 // One query of a head of the model that is served: the walk of its own numbers.
 import { TextPicker, firstText, menu, progress } from "../controls.js";
 import { element, fill, headingCell, table } from "../dom.js";
-import { decimal, grouped, range, significant, weight } from "../numbers.js";
+import {
+  decimal,
+  grouped,
+  largestAt,
+  largestFirst,
+  range,
+  rowAt,
+  significant,
+  weight,
+} from "../numbers.js";
 import { Refused, newest } from "../source.js";
+import { shortWeight } from "./steps-layout.js";
 import { Practice } from "./steps-practice.js";
 import { traitsOf } from "./steps-row.js";
 import { Walk } from "./steps-walk.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Key, Row } from "./steps-row.js"
- */
+/** @import { Context } from "../app.js" */
+/** @import { Key, Row } from "./steps-row.js" */
 
 /**
  * A row as the studio tells it, with what it is of.
@@ -29,17 +37,14 @@ import { Walk } from "./steps-walk.js";
  * @property {boolean} is_product
  */
 
-/**
- * What makes no sense in another text.
- * @type {Record<string, number | null>}
- */
+/** What makes no sense in another text. @type {Record<string, number | null>} */
 const OF_A_TEXT = { layer: 0, head: 0, query: null, key: null, frame: null };
 
+// What is larger is written as a power of ten.
+const LARGE = 1e6;
+
 export class CellOfModel {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
+  /** @param {HTMLElement} frame @param {Context} context */
   constructor(frame, context) {
     const { t } = context;
     this.frame = frame;
@@ -75,10 +80,7 @@ export class CellOfModel {
     await Promise.all([this.picker.show(this.text), this.ask()]);
   }
 
-  /**
-   * Ask for a row, of another query, key or head.
-   * @param {Record<string, any>} changes
-   */
+  /** Ask for a row, of another query, key or head. @param {Record<string, any>} changes */
   async ask(changes = {}) {
     const { context, frame } = this;
     context.remember(changes);
@@ -100,10 +102,7 @@ export class CellOfModel {
     frame.dataset.drawn = "";
   }
 
-  /**
-   * @param {Told} told
-   * @param {Row} row
-   */
+  /** @param {Told} told @param {Row} row */
   draw(told, row) {
     const { t } = this;
     if (!this.title.isConnected) {
@@ -124,16 +123,14 @@ export class CellOfModel {
 
   /**
    * The row with all keys of the text.
-   * @param {Told} told
-   * @param {Row} row
-   * @returns {Promise<Row>}
+   * @param {Told} told @param {Row} row @returns {Promise<Row>}
    */
   async whole({ layer, head, query, tokens, weights }, row) {
     const { source, signal } = this.context;
     const params = { text: this.text, layer, head, query };
     const { values, shape } = await source.numbers("steps/vectors", params, { signal });
     const keys = tokens.map((word, place) => {
-      const own = values.subarray(place * shape[1], (place + 1) * shape[1]);
+      const own = rowAt(values, place, shape[1]);
       const isHidden = own.at(-1) === -Infinity;
       const [key, value] = [own.slice(0, row.q.length), own.slice(row.q.length, -1)].map((each) => [
         ...each,
@@ -177,10 +174,7 @@ export class CellOfModel {
     this.controls.children[at]?.querySelector("select").focus();
   }
 
-  /**
-   * @param {Told} told
-   * @param {Row} row
-   */
+  /** @param {Told} told @param {Row} row */
   factsOf({ tokens, of, mask, key_head: [group, groups], heads, layer }, row) {
     const { t } = this;
     return [
@@ -194,10 +188,7 @@ export class CellOfModel {
     ].filter(Boolean);
   }
 
-  /**
-   * The weights of all keys of the text, in view while one scrolls.
-   * @param {Told} told
-   */
+  /** The weights of all keys of the text, in view while one scrolls. @param {Told} told */
   drawStrip({ weights, tokens, query, key }) {
     const top = Math.max(...weights) || 1;
     const bars = weights.map((each, at) => {
@@ -207,14 +198,17 @@ export class CellOfModel {
       bar.classList.toggle("asked", at === key);
       return bar;
     });
+    const most = largestAt(weights);
+    const name = element("small", tokens[most]);
+    // Under its bar, from the edge of it that has more room.
+    const after = weights.length - 1 - most;
+    const [side, before] = most < after ? ["left", most] : ["right", after];
+    name.style.setProperty(side, `${(100 * before) / weights.length}%`);
     const ends = element("em", this.t("cell.weights", { word: tokens[query] }));
-    fill(this.strip, ends, element("span", bars));
+    fill(this.strip, ends, element("span", bars, name));
   }
 
-  /**
-   * @param {Told} told
-   * @param {Row} row
-   */
+  /** @param {Told} told @param {Row} row */
   table({ key }, { keys, rest, softcap, changes }) {
     const { t } = this;
     const isBiased = changes.includes("biased");
@@ -226,39 +220,37 @@ export class CellOfModel {
       [softcap === null ? null : t("cell.capped"), ({ capped }) => capped],
       [isBiased ? t("cell.bias") : null, ({ bias }) => bias],
       [isMasked ? t("steps.masked") : null, ({ masked }) => masked ?? -Infinity],
-      [t("steps.weights"), (one) => one.weight],
     ];
     const shown = columns.filter(([name]) => name !== null);
-    const rows = keys.map((one) => {
+    const byWeight = largestFirst(keys, (one) => one.weight);
+    const rows = byWeight.map((one) => {
       const name = [element("b", one.word), element("span.at", grouped(one.place))];
       const heading = headingCell("row", one.place === key ? element("mark", name) : name);
-      return [heading, shown.map(([, of]) => numberCell(of(one)))];
+      return [heading, shown.map(([, of]) => numberCell(of(one))), weightCell(one.weight)];
     });
     const others = rest && [
       headingCell("row", t("walk.others", { count: grouped(rest.count) })),
-      shown.slice(1).map(() => element("td.right", "")),
-      numberCell(rest.weight),
+      shown.map(() => element("td", "")),
+      weightCell(rest.weight),
     ];
-    const headings = [t("heads.key"), ...shown.map(([name]) => name)];
-    return table(
-      "table.cell",
-      t("cell.table"),
-      headings.map((name) => headingCell("col", name)),
-      others ? [...rows, others] : rows,
-    );
+    const headings = [t("heads.key"), ...shown.map(([name]) => name), t("steps.weights")];
+    return table("table.cell", t("cell.table"), headings, others ? [...rows, others] : rows);
   }
 }
 
 /** @param {number} value */
-function numberCell(value) {
-  return element("td.right", { "data-value": value }, significant(value, 5));
+function numberCell(value, text = Math.abs(value) < LARGE ? decimal(value) : significant(value)) {
+  return element("td", { "data-value": value, title: value }, text);
 }
 
-/**
- * @param {any} told
- * @param {import("../app.js").Translate} t
- * @returns {Row}
- */
+/** @param {number} value */
+function weightCell(value) {
+  const cell = numberCell(value, shortWeight(value, 4));
+  cell.style.setProperty("--share", String(value));
+  return cell;
+}
+
+/** @param {any} told @param {import("../app.js").Translate} t @returns {Row} */
 function rowOfModel(told, t) {
   return {
     ...told,

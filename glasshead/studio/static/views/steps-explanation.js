@@ -4,11 +4,9 @@ import { element, fill, scrolling, table } from "../dom.js";
 import { decimal } from "../numbers.js";
 import { partElements } from "./steps-sums.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Children } from "../dom.js"
- * @import { StepsData, Sum } from "./steps-sums.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Children } from "../dom.js" */
+/** @import { StepsData, Sum } from "./steps-sums.js" */
 
 // Words whose weights have room for their numbers.
 const ROOM = 10;
@@ -93,8 +91,7 @@ function sectionOf({ name, title, text, formula, numbers, why, printed }, place,
 
 /**
  * What a text prints, beside the exact numbers: a table, or a sentence.
- * @param {string} label
- * @returns {(printed: Step["printed"][0]) => HTMLElement}
+ * @param {string} label @returns {(printed: Step["printed"][0]) => HTMLElement}
  */
 function printedElement(label) {
   return ({ columns, rows, text }) => {
@@ -136,25 +133,33 @@ export class SumFrame {
     this.told = element("div", { role: "status" });
     // The weights of the word that is explained stay in sight, and are read from their table.
     this.weights = element("div.strip", { "aria-hidden": "true" });
+    this.words = "";
+    /** @type {HTMLElement[]} */
+    this.cells = [];
     const attributes = { role: "group", tabindex: "0", "aria-label": label };
     this.element = element("div.sum", attributes, this.weights, this.told);
   }
 
-  /**
-   * @param {StepsData} data
-   * @param {number} query
-   */
+  /** @param {StepsData} data @param {number} query */
   drawWeights({ words, matrices, decimals }, query) {
     const level = scale();
     const row = matrices.weights[query];
-    const cells = words.map((word, at) => {
-      const color = `w${level(row[at])}`;
-      return element("span", { title: `${word} ${decimal(row[at], decimals.sums)}` }, [
-        words.length > ROOM ? null : element("small", word),
-        element(`b.${color}`, words.length > ROOM ? "" : decimal(row[at], 2)),
-      ]);
+    const isRoomy = words.length <= ROOM;
+    // While a slider moves, the words are the same.
+    if (this.words !== words.join("\n")) {
+      this.words = words.join("\n");
+      this.cells = words.map((word) => {
+        return element("span", isRoomy && element("small", word), element("b"));
+      });
+      fill(this.weights, element("em"), this.cells);
+    }
+    fill(this.weights.firstElementChild, words[query]);
+    this.cells.forEach((cell, at) => {
+      const bar = cell.lastElementChild;
+      cell.title = `${words[at]} ${decimal(row[at], decimals.sums)}`;
+      bar.className = `w${level(row[at])}`;
+      if (isRoomy) fill(bar, decimal(row[at], 2));
     });
-    fill(this.weights, element("em", words[query]), cells);
   }
 
   /** @param {Sum} sum */

@@ -11,10 +11,7 @@ const ROUNDING = 1e-3;
 
 /**
  * What follows from a query and keys, with all that a row has besides.
- * @param {Row} row
- * @param {number[]} query
- * @param {number[][]} keys
- * @returns {Worked}
+ * @param {Row} row @param {number[]} query @param {number[][]} keys @returns {Worked}
  */
 export function workedOut({ beta, softcap, sink, kind, keys: own }, query, keys) {
   const scores = keys.map((key) => dot(query, key));
@@ -34,10 +31,7 @@ export function workedOut({ beta, softcap, sink, kind, keys: own }, query, keys)
   return { scores, masked, weights };
 }
 
-/**
- * Why the arrows of a row cannot be dragged.
- * @param {Row} row
- */
+/** Why the arrows of a row cannot be dragged. @param {Row} row */
 export function faultOf(row) {
   const { q, context, keys, isProduct, kind } = row;
   if (Math.min(q.length, context.length) < 2) return "drag.none";

@@ -1,11 +1,9 @@
 // Where things stand on the stage of the walk, and when.
 import { ramp } from "../colors.js";
-import { decimal, within } from "../numbers.js";
+import { byKey, clamped, decimal, range, within } from "../numbers.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Frame, Key, Row } from "./steps-row.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Frame, Key, Row } from "./steps-row.js" */
 
 /**
  * A line of the stage: a key, or all that are not shown, which have no vector of their own.
@@ -38,6 +36,10 @@ export const HOME = 30;
 const TOP = 66;
 export const VECTOR = 24;
 const FOOT = 60;
+const BELOW = 18;
+// The lowest line, and by how much one that has room is higher than usual.
+const LEAST = 14;
+const MOST = 1.8;
 // A stage of less has no room for numbers in cells, and less of it for all others.
 const NARROW = 560;
 // Pixels between titles, their letters, and the smallest of them.
@@ -47,34 +49,32 @@ const SMALLEST = 10;
 
 /** @param {number} part  Of a movement, from 0 to 1 */
 export function ease(part) {
-  const at = Math.max(0, Math.min(1, part));
+  const at = clamped(part, 0, 1);
   return at * at * (3 - 2 * at);
 }
 
-/**
- * @param {number} from
- * @param {number} to
- * @param {number} part
- */
+/** @param {number} from @param {number} to @param {number} part */
 export function between(from, to, part) {
   return from + (to - from) * part;
 }
 
 /**
- * @param {number} width
- * @param {Row} row
+ * @param {number} width @param {Row} row
  * @param {number} count  Of lines
  * @param {number} longest  Pixels of the longest word
+ * @param {number | null} high  What it is to fill, if anything
  * @returns {Layout}
  */
-export function layoutOf(width, { q, context }, count, longest) {
+export function layoutOf(width, { q, context }, count, longest, high) {
   const isNarrow = width < NARROW;
   const gap = isNarrow ? 9 : Math.min(44, width * 0.035);
   const words = Math.min(isNarrow ? 58 : 150, longest + 8);
   const room = width * (isNarrow ? 0.2 : 0.18);
   const [keys, values] = [q, context].map(({ length }) => Math.min(44, room / length) * length);
   const half = (width - words - keys - values - 4 * gap - 4) / 2;
-  const lane = [20, 27, 38][Number(count <= 16) + Number(count <= 8)];
+  const usual = [20, 27, 38][Number(count <= 16) + Number(count <= 8)];
+  const fitting = (high - TOP - BELOW - FOOT) / count;
+  const lane = high ? Math.max(LEAST, Math.min(MOST * usual, fitting)) : usual;
   /** @type {[keyof Layout["columns"], number][]} */
   const widths = [
     ["words", words],
@@ -89,17 +89,12 @@ export function layoutOf(width, { q, context }, count, longest) {
     columns[name] = { x, width: own };
     x += own + gap;
   }
-  const bottom = TOP + count * lane + 18;
+  const bottom = TOP + count * lane + BELOW;
   const number = isNarrow ? 37 : 48;
   return { width, height: bottom + FOOT, isNarrow, number, lane, top: TOP, bottom, columns };
 }
 
-/**
- * @param {Row} row
- * @param {Frame[]} frames
- * @param {Translate} t
- * @returns {Lane[]}
- */
+/** @param {Row} row @param {Frame[]} frames @param {Translate} t @returns {Lane[]} */
 export function lanesOf({ keys, rest, largest }, frames, t) {
   /** @param {(frame: Frame) => boolean} isOf */
   const timesOf = (isOf) => {
@@ -121,21 +116,13 @@ export function lanesOf({ keys, rest, largest }, frames, t) {
   return [...own, { ...others, ...timesOf((frame) => frame.rest) }];
 }
 
-/**
- * The sums of the products of a score, one after the other.
- * @param {Row} row
- * @param {Key} key
- */
+/** The sums of the products of a score, one after the other. @param {Row} row @param {Key} key */
 export function stairsOf({ q }, { k }) {
   let sum = 0;
   return q.map((each, at) => (sum += each * k[at]));
 }
 
-/**
- * The sizes of the products of a score.
- * @param {Row} row
- * @param {Key} key
- */
+/** The sizes of the products of a score. @param {Row} row @param {Key} key */
 export function sizesOf({ q }, { k }) {
   return q.map((each, at) => Math.abs(each * k[at]));
 }
@@ -157,20 +144,13 @@ export function short(value) {
   return decimal(value, Number(size < 10) + Number(size < 100));
 }
 
-/**
- * @param {number} weight
- * @param {number} digits
- */
+/** @param {number} weight @param {number} digits */
 export function shortWeight(weight, digits) {
   const least = 10 ** -digits;
   return weight > 0 && weight < least / 2 ? `<${least}` : decimal(weight, digits);
 }
 
-/**
- * @param {CanvasRenderingContext2D} pen
- * @param {string} text
- * @param {number} room
- */
+/** @param {CanvasRenderingContext2D} pen @param {string} text @param {number} room */
 export function shortened(pen, text, room) {
   if (pen.measureText(text).width <= room) return text;
   let letters = [...text];
@@ -184,17 +164,16 @@ export function shortened(pen, text, room) {
  * Where the titles of columns stand, and how large: one that is wider than its column begins where
  * the one before leaves room.
  * @param {CanvasRenderingContext2D} pen  With letters of 12 pixels
- * @param {[Column, string][]} titles
- * @param {number} end
+ * @param {[Column, string][]} titles @param {number} end
  */
 export function placeTitles(pen, titles, end) {
   let free = 0;
   return titles.map(([column, title], at) => {
     const next = titles[at + 1]?.[0].x ?? end + APART;
     const wide = pen.measureText(title).width;
-    const x = Math.max(free, Math.min(column.x, next - APART - wide));
+    const x = clamped(column.x, free, next - APART - wide);
     const room = next - APART - x;
-    const size = Math.max(SMALLEST, Math.min(TITLE, (TITLE * room) / wide));
+    const size = clamped((TITLE * room) / wide, SMALLEST, TITLE);
     free = x + (wide * size) / TITLE + APART;
     return { title, x, size, room };
   });
@@ -203,8 +182,7 @@ export function placeTitles(pen, titles, end) {
 /**
  * Hatch a box, as of what is hidden.
  * @param {CanvasRenderingContext2D} pen
- * @param {{x: number, y: number, width: number, height: number}} box
- * @param {string} color
+ * @param {{x: number, y: number, width: number, height: number}} box @param {string} color
  * @param {number} alpha
  */
 export function hatch(pen, { x, y, width, height }, color, alpha) {
@@ -222,4 +200,92 @@ export function hatch(pen, { x, y, width, height }, color, alpha) {
   }
   pen.stroke();
   pen.restore();
+}
+
+// Planes are larger than their arrows, and show so much of the longest one on the other side of 0.
+const ROOM = 1.15;
+const FREE = 0.4;
+
+/**
+ * The square around 0 and the tips of arrows.
+ * @param {number[][]} tips @param {number} longest
+ * @returns {{middle: number[], size: number}}  `size` is half of its side
+ */
+export function squareAround(tips, longest) {
+  const free = FREE * longest;
+  const spans = [0, 1].map((axis) => {
+    const along = tips.map((tip) => tip[axis]);
+    return [Math.min(-free, ...along), Math.max(free, ...along)];
+  });
+  const size = (ROOM / 2) * Math.max(...spans.map(([low, high]) => high - low));
+  return { middle: spans.map(([low, high]) => (low + high) / 2), size };
+}
+
+// Names beside the tips of arrows: the height of one, the width of a letter, and how far a name stands from its tip.
+const LINE = 13;
+const LETTER = 6.2;
+const BESIDE = 10;
+// Of a name's box, the line that letters stand on.
+const BASE = 10.5;
+const SIDES = [
+  [1, 0],
+  [-1, 0],
+  [1, -1],
+  [-1, -1],
+  [1, 1],
+  [-1, 1],
+  [0, -1],
+  [0, 1],
+];
+// Places along an arrow that a name should leave free, and how near it may come to them and to a tip.
+const PLACES = 16;
+const NEAR = [1, 7];
+
+/**
+ * The places of names beside the tips of arrows: on the side of each where the fewest arrows and
+ * names are.
+ * @param {{at: number[], label: string}[]} tips  Names of one tip share a line; some have none
+ * @param {number[]} origin  Where all arrows begin
+ * @param {number} half  Half of the side of the plane, whose middle is 0 0
+ */
+export function placed(tips, [begin, base], half) {
+  const places = tips.flatMap(({ at: [across, down] }) => {
+    return range(PLACES).map((place) => {
+      const part = (place + 1) / PLACES;
+      const near = NEAR[Number(part === 1)];
+      const x = begin + part * (across - begin);
+      return { x, y: base + part * (down - base), near };
+    });
+  });
+  /** @type {{left: number, top: number, right: number}[]} */
+  const taken = [];
+  /** @param {{left: number, top: number, right: number}} box */
+  const cost = ({ left, top, right }) => {
+    const crossed = places.filter(({ x, y, near }) => {
+      const isAcross = x > left - near && x < right + near;
+      return isAcross && y > top - near && y < top + LINE + near;
+    });
+    const covered = taken.filter((other) => {
+      return other.left < right && other.right > left && Math.abs(other.top - top) < LINE;
+    });
+    const isOut = left < -half || right > half || top < -half || top + LINE > half;
+    return crossed.length + PLACES * (covered.length + Number(isOut));
+  };
+  const named = tips.filter(({ label }) => label);
+  return [...byKey(named, ({ at }) => at.join()).values()].map((ofIt) => {
+    const text = ofIt.map(({ label }) => label).join(", ");
+    const width = LETTER * text.length;
+    const [across, up] = ofIt[0].at;
+    const boxes = SIDES.map(([right, down]) => {
+      const left = across + right * BESIDE + ((right - 1) / 2) * width;
+      const top = up + down * (right ? BESIDE : LINE + 3) - LINE / 2;
+      return { left, top, right: left + width };
+    });
+    const costs = boxes.map(cost);
+    const best = boxes[costs.indexOf(Math.min(...costs))];
+    taken.push(best);
+    const [right] = SIDES[boxes.indexOf(best)];
+    const anchor = ["end", "middle", "start"][1 + right];
+    return { text, anchor, left: across + right * BESIDE, top: best.top + BASE };
+  });
 }

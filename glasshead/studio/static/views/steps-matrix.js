@@ -1,15 +1,13 @@
 // A matrix as a table of colored cells, which the arrow keys walk.
 import { scale } from "../colors.js";
-import { element } from "../dom.js";
+import { element, fill } from "../dom.js";
 import { decimal, range } from "../numbers.js";
 import { toneOf } from "../diverging.js";
 import { walk } from "../parts/walk.js";
 import { subscript } from "./steps-sums.js";
 
-/**
- * @import { Tone } from "../diverging.js"
- * @import { StepsData } from "./steps-sums.js"
- */
+/** @import { Tone } from "../diverging.js" */
+/** @import { StepsData } from "./steps-sums.js" */
 
 /**
  * The class of a table by the decimals of its cells. Where there is no room for decimals, cells
@@ -31,14 +29,15 @@ const VECTORS = ["queries", "keys", "values", "context"];
 
 export class Matrix {
   /**
-   * @param {string} name
-   * @param {string} title
-   * @param {StepsData} data
+   * @param {string} name @param {string} title @param {StepsData} data
    * @param {string | null} sign  What stands between this matrix and the next
    */
   constructor(name, title, { words, decimals, matrices }, sign) {
     this.name = name;
     this.decimals = decimals.cells;
+    this.isMoving = false;
+    // Whether it is out of sight.
+    this.isSkipped = false;
     this.formula = element("span");
     const numbers = range(matrices[name][0].length).map((at) => name[0] + subscript(at));
     const columns = VECTORS.includes(name) ? numbers : words;
@@ -69,16 +68,19 @@ export class Matrix {
       ),
       element("tbody", this.rows),
     );
-    this.frame = element("div.unit", { "data-then": sign }, table);
+    this.frame = element(
+      decimals.cells ? "div.unit" : "div.unit.large",
+      { "data-then": sign },
+      table,
+    );
+    this.frame.addEventListener("contentvisibilityautostatechange", (event) => {
+      this.isSkipped = /** @type {ContentVisibilityAutoStateChangeEvent} */ (event).skipped;
+    });
     this.frame.style.setProperty("--columns", String(columnNames.length));
     this.frame.style.setProperty("--rows", String(rowNames.length));
   }
 
-  /**
-   * @param {number} row
-   * @param {number} column
-   * @returns {Cell}
-   */
+  /** @param {number} row @param {number} column @returns {Cell} */
   cell(row, column) {
     // One cell of the grid is reached by Tab, and the others from there.
     const tabindex = row + column ? -1 : 0;
@@ -90,38 +92,36 @@ export class Matrix {
    * @param {(number | null)[][]} values
    * @param {number} top  Number of the darkest color
    * @param {(number | null)[][]} seen  Null where the cell is hidden
+   * @param {boolean} isMoving  Whether more will be drawn at once
    */
-  draw(values, top, seen) {
-    const color = scale({ top });
+  draw(values, top, seen, isMoving) {
+    this.isMoving = isMoving;
+    if (isMoving && this.isSkipped) return;
+    const level = scale({ top });
     values.forEach((line, row) => {
       line.forEach((value, column) => {
         const cell = this.cells[row][column];
         if (seen[row][column] === null) this.drawCell(cell, "hidden", value);
-        else if (this.name === "weights") this.drawCell(cell, `w${color(value)}`, value);
+        else if (this.name === "weights") this.drawCell(cell, `w${level(value)}`, value);
         else this.drawCell(cell, value < 0 ? "negative" : "positive", value, value / (top || 1));
       });
     });
   }
 
+  /** @param {string} formula */
+  tell(formula) {
+    fill(this.formula, formula);
+  }
+
   /**
    * Change what has changed: a slider that moves changes all matrices many times a second.
-   * @param {Cell} cell
-   * @param {string} kind
-   * @param {number | null} value
+   * @param {Cell} cell @param {string} kind @param {number | null} value
    * @param {number} [share]  Of the number at the end of the scale, where colors have two ends
    */
   drawCell(cell, kind, value, share) {
-    if (cell.kind !== kind) {
-      cell.kind = kind;
-      cell.element.className = kind;
-    }
-    const tone = share === undefined ? null : toneOf(share);
-    if (cell.tone !== tone) {
-      cell.tone = tone;
-      cell.element.style.background = tone?.fill ?? "";
-      cell.element.style.color = tone?.ink ?? "";
-    }
-    if (cell.value === value) return;
+    color(cell, kind, share);
+    // What is not seen waits until nothing moves.
+    if (cell.value === value || (this.isMoving && !this.decimals)) return;
     cell.value = value;
     cell.element.dataset.value = String(value ?? -Infinity);
     const text = this.textOf(value, kind === "hidden");
@@ -129,22 +129,30 @@ export class Matrix {
     else cell.element.ariaLabel = text;
   }
 
-  /**
-   * @param {number | null} value
-   * @param {boolean} isHidden
-   */
+  /** @param {number | null} value @param {boolean} isHidden */
   textOf(value, isHidden) {
     if (value === null) return "−∞";
     return isHidden ? "0" : brief(value, this.decimals || 2);
   }
 }
 
-/**
- * @param {string} word
- * @param {"row" | "col"} scope
- */
+/** @param {string} word @param {"row" | "col"} scope */
 function heading(word, scope) {
   return element("th", { scope, title: word }, element("span", word));
+}
+
+/** @param {Cell} cell @param {string} kind @param {number | undefined} share */
+function color(cell, kind, share) {
+  if (cell.kind !== kind) {
+    cell.kind = kind;
+    cell.element.className = kind;
+  }
+  const tone = share === undefined ? null : toneOf(share);
+  if (cell.tone !== tone) {
+    cell.tone = tone;
+    cell.element.style.background = tone?.fill ?? "";
+    cell.element.style.color = tone?.ink ?? "";
+  }
 }
 
 /** @param {any} event */
@@ -159,8 +167,7 @@ function walkOrClick(event) {
 
 /**
  * A number with fewer decimals the larger it is, as all cells are equally wide.
- * @param {number} value
- * @param {number} decimals
+ * @param {number} value @param {number} decimals
  */
 function brief(value, decimals) {
   const whole = Math.max(0, Math.floor(Math.log10(Math.abs(value) || 1)));

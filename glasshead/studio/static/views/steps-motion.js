@@ -1,12 +1,10 @@
 // What flies over the stage of the walk between two frames.
-import { range, sum } from "../numbers.js";
+import { largestFirst, range, sum } from "../numbers.js";
 import { toneOf } from "../diverging.js";
 import { VECTOR, between, ease, sizesOf, stairsOf, weightColor } from "./steps-layout.js";
 
-/**
- * @import { Lane } from "./steps-layout.js"
- * @import { Stage } from "./steps-stage.js"
- */
+/** @import { Lane } from "./steps-layout.js" */
+/** @import { Stage } from "./steps-stage.js" */
 
 // Products that fly to a score, and drops of a stream.
 const CHIPS = 10;
@@ -14,8 +12,7 @@ const DROPS = 6;
 
 /**
  * Draw what flies from a line, or to it.
- * @param {Stage} stage
- * @param {Lane} lane
+ * @param {Stage} stage @param {Lane} lane
  * @param {number} y  Of the line
  */
 export function drawMotion(stage, lane, y) {
@@ -35,10 +32,7 @@ export function drawMotion(stage, lane, y) {
 
 /**
  * Products, that rise from the numbers that are multiplied and fly to the score.
- * @param {Stage} stage
- * @param {Lane} lane
- * @param {number} y
- * @param {number} part
+ * @param {Stage} stage @param {Lane} lane @param {number} y @param {number} part
  */
 function drawChips(stage, { key }, y, part) {
   const { row, layout } = stage;
@@ -52,7 +46,7 @@ function drawChips(stage, { key }, y, part) {
   const rise = ease((part - 0.3) / 0.25);
   const fly = ease((part - 0.5) / 0.45);
   const high = middle - 16 * (rise * (1 - fly) + Math.sin(Math.PI * fly));
-  const order = range(sizes.length).sort((one, other) => sizes[other] - sizes[one]);
+  const order = largestFirst(range(sizes.length), (at) => sizes[at]);
   for (const at of order.slice(0, CHIPS)) {
     const across = between(x + (at + 0.5) * cell, stage.xOf(stairs[at]), fly);
     const { fill } = toneOf(Math.sign(row.q[at] * key.k[at]));
@@ -62,10 +56,7 @@ function drawChips(stage, { key }, y, part) {
 
 /**
  * Powers of e, that grow out of the scores.
- * @param {Stage} stage
- * @param {Lane} lane
- * @param {number} y
- * @param {number} part
+ * @param {Stage} stage @param {Lane} lane @param {number} y @param {number} part
  */
 function drawPowers(stage, { key, power }, y, part) {
   if (!key || key.masked === null) return;
@@ -82,10 +73,7 @@ function drawPowers(stage, { key, power }, y, part) {
 
 /**
  * Weights, that are poured into one vessel.
- * @param {Stage} stage
- * @param {Lane} lane
- * @param {number} y
- * @param {number} part
+ * @param {Stage} stage @param {Lane} lane @param {number} y @param {number} part
  */
 function drawPour(stage, lane, y, part) {
   const { layout, lanes } = stage;
@@ -105,10 +93,7 @@ function drawPour(stage, lane, y, part) {
 
 /**
  * A value, that goes down to the context.
- * @param {Stage} stage
- * @param {Lane} lane
- * @param {number} y
- * @param {number} part
+ * @param {Stage} stage @param {Lane} lane @param {number} y @param {number} part
  */
 function drawMix(stage, lane, y, part) {
   const { pen, layout } = stage;
@@ -125,21 +110,14 @@ function drawMix(stage, lane, y, part) {
   pen.globalAlpha = 1;
 }
 
-/**
- * How much is seen of what comes and goes.
- * @param {number} part
- */
+/** How much is seen of what comes and goes. @param {number} part */
 function shown(part) {
   return Math.sin(Math.PI * Math.min(1, part));
 }
 
 /**
- * @param {Stage} stage
- * @param {number} x
- * @param {number} y
- * @param {number} radius
- * @param {string} fill
- * @param {number} alpha
+ * @param {Stage} stage @param {number} x @param {number} y @param {number} radius
+ * @param {string} fill @param {number} alpha
  */
 function drop({ pen }, x, y, radius, fill, alpha) {
   pen.globalAlpha = alpha;

@@ -11,19 +11,12 @@ export function squares(vectors) {
   return sum(vectors.map((each) => dot(each, each)));
 }
 
-/**
- * The plane of two numbers of a vector.
- * @param {number} length
- * @param {number[]} pair
- */
+/** The plane of two numbers of a vector. @param {number} length @param {number[]} pair */
 export function planeOfPair(length, pair) {
   return /** @type {Plane} */ (pair.map((at) => range(length).map((each) => Number(each === at))));
 }
 
-/**
- * The two numbers that vectors have most of.
- * @param {number[][]} vectors
- */
+/** The two numbers that vectors have most of. @param {number[][]} vectors */
 export function widest(vectors) {
   const sizes = vectors[0].map((_, at) => sum(vectors.map((each) => each[at] ** 2)));
   const [one, other] = range(sizes.length).sort((first, second) => sizes[second] - sizes[first]);
@@ -32,9 +25,7 @@ export function widest(vectors) {
 
 /**
  * The plane that holds a vector, and beyond it as much as one more direction can of others.
- * @param {number[]} vector
- * @param {number[][]} others
- * @returns {Plane}
+ * @param {number[]} vector @param {number[][]} others @returns {Plane}
  */
 export function planeWith(vector, others) {
   const first = unit(vector) ?? planeOfPair(vector.length, [0])[0];
@@ -56,20 +47,13 @@ export function planeWith(vector, others) {
   return [first, unit(beyond(second, first))];
 }
 
-/**
- * What a vector has beyond a direction.
- * @param {number[]} vector
- * @param {number[]} axis
- */
+/** What a vector has beyond a direction. @param {number[]} vector @param {number[]} axis */
 function beyond(vector, axis) {
   const along = dot(vector, axis);
   return vector.map((each, at) => each - along * axis[at]);
 }
 
-/**
- * The direction of a vector; null of one that has none.
- * @param {number[]} vector
- */
+/** The direction of a vector; null of one that has none. @param {number[]} vector */
 function unit(vector) {
   const length = Math.sqrt(dot(vector, vector));
   return length > Number.EPSILON ? vector.map((each) => each / length) : null;

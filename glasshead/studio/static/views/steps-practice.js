@@ -3,11 +3,9 @@ import { choice } from "../controls.js";
 import { element, fill } from "../dom.js";
 import { Unreachable } from "../source.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Row } from "./steps-row.js"
- * @import { Walk } from "./steps-walk.js"
- */
+/** @import { Context } from "../app.js" */
+/** @import { Row } from "./steps-row.js" */
+/** @import { Walk } from "./steps-walk.js" */
 
 /**
  * What there is to practice on: rows of queries, and the one that is shown; where that has no more
@@ -23,8 +21,7 @@ import { Unreachable } from "../source.js";
 
 export class Practice {
   /**
-   * @param {Context} context
-   * @param {Walk} walk
+   * @param {Context} context @param {Walk} walk
    * @param {string[]} names  Of the exercises that are offered
    */
   constructor(context, walk, names) {
@@ -87,10 +84,7 @@ export class Practice {
   }
 }
 
-/**
- * The code of the exercises, which arrives when one is first chosen.
- * @param {string} way
- */
+/** The code of the exercises, which arrives when one is first chosen. @param {string} way */
 function codeOf(way) {
   return import("./steps-exercises.js").catch(() => {
     throw new Unreachable(way);

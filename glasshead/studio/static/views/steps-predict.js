@@ -1,19 +1,17 @@
 // Predict the weight: one bar of a query's weights is hidden, guessed, and worked out.
 import { element } from "../dom.js";
 import { toneOf } from "../diverging.js";
-import { decimal, range, sum } from "../numbers.js";
+import { decimal, largestFirst, range, sum } from "../numbers.js";
 import { h, html, render } from "../parts/html.js";
 import { bar, barLine } from "./steps-bars.js";
 import { largestOf, short, shortWeight } from "./steps-layout.js";
 import { lineOf } from "./steps-row.js";
 import { joined, partElements } from "./steps-sums.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Key, Row } from "./steps-row.js"
- * @import { Material } from "./steps-practice.js"
- * @import { Part } from "./steps-sums.js"
- */
+/** @import { Context } from "../app.js" */
+/** @import { Key, Row } from "./steps-row.js" */
+/** @import { Material } from "./steps-practice.js" */
+/** @import { Part } from "./steps-sums.js" */
 
 /** A weight to guess: of a key, by its place in the row. @typedef {{row: Row, place: number}} Question */
 
@@ -127,8 +125,7 @@ export class Predict {
 
   /**
    * Reveal one step more of the sum; after the last one, go on to the next round.
-   * @param {number} steps
-   * @param {number} guess
+   * @param {number} steps @param {number} guess
    */
   go(steps, guess) {
     this.guess = guess;
@@ -144,10 +141,7 @@ export class Predict {
 
   /**
    * The weights of all keys as bars, of which one is a slider.
-   * @param {Row} row
-   * @param {number} hidden
-   * @param {number} guess
-   * @param {boolean} isWhole
+   * @param {Row} row @param {number} hidden @param {number} guess @param {boolean} isWhole
    */
   bars(row, hidden, guess, isWhole) {
     const size = largestOf([row.q, ...row.keys.map((key) => key.k)]);
@@ -180,9 +174,7 @@ export class Predict {
   }
 
   /**
-   * @param {boolean} isAsked
-   * @param {boolean} isWhole
-   * @param {boolean} isHidden
+   * @param {boolean} isAsked @param {boolean} isWhole @param {boolean} isHidden
    * @param {number} value
    */
   number(isAsked, isWhole, isHidden, value) {
@@ -193,10 +185,7 @@ export class Predict {
 
   /**
    * All keys that are not shown, together.
-   * @param {Row} row
-   * @param {number} hidden
-   * @param {number} guess
-   * @param {boolean} isWhole
+   * @param {Row} row @param {number} hidden @param {number} guess @param {boolean} isWhole
    */
   others(row, hidden, guess, isWhole) {
     const { count, weight } = row.rest;
@@ -205,10 +194,7 @@ export class Predict {
     return barLine(this.t("walk.others", { count }), null, bar(shown, false), number);
   }
 
-  /**
-   * @param {Key} key
-   * @param {number} guess
-   */
+  /** @param {Key} key @param {number} guess */
   slider({ word }, guess) {
     /** @param {InputEvent} event */
     const moved = ({ target }) => {
@@ -284,8 +270,7 @@ function openKeys({ keys }) {
 /**
  * All weights that can be guessed, those of one row far from each other; a key that is hidden, or
  * alone, is none.
- * @param {Row[]} rows
- * @returns {Question[]}
+ * @param {Row[]} rows @returns {Question[]}
  */
 export function questionsOf(rows) {
   const all = rows.flatMap((row) => {
@@ -304,10 +289,7 @@ export function questionsOf(rows) {
 /**
  * A weight beside one that is a guess: what weights share they share in the same ratio, so that the
  * bars in sight do not give the hidden one away.
- * @param {Row} row
- * @param {number} weight
- * @param {number} hidden
- * @param {number} guess
+ * @param {Row} row @param {number} weight @param {number} hidden @param {number} guess
  */
 export function beside({ sharesOne, keys }, weight, hidden, guess) {
   if (!sharesOne) return weight;
@@ -316,9 +298,7 @@ export function beside({ sharesOne, keys }, weight, hidden, guess) {
 
 /**
  * The steps from a score to its weight, in lines of numbers.
- * @param {Row} row
- * @param {number} place
- * @returns {{name: string, lines: Part[][]}[]}
+ * @param {Row} row @param {number} place @returns {{name: string, lines: Part[][]}[]}
  */
 export function stepsOf(row, place) {
   /** @param {string} phase */
@@ -331,14 +311,10 @@ export function stepsOf(row, place) {
   return [score, power, { name: "sum", lines: [sumLine(row)] }, weight];
 }
 
-/**
- * The sum of the powers of all keys, the largest ones first.
- * @param {Row} row
- * @returns {Part[]}
- */
+/** The sum of the powers of all keys, the largest ones first. @param {Row} row @returns {Part[]} */
 function sumLine(row) {
   const powers = openKeys(row).map(({ masked }) => Math.exp(masked - row.largest));
-  const shown = powers.length > TERMS ? powers.sort((one, other) => other - one) : powers;
+  const shown = powers.length > TERMS ? largestFirst(powers, Number) : powers;
   const terms = shown.slice(0, TERMS);
   const others = row.total - sum(terms);
   // A sink, and keys that are not shown, are others too.
@@ -347,10 +323,7 @@ function sumLine(row) {
   return ["Σ = ", ...joined([...terms.map((power) => [power]), ...rest]), " = ", row.total];
 }
 
-/**
- * @param {number[]} values
- * @param {number} size  Of the largest number
- */
+/** @param {number[]} values @param {number} size  Of the largest number */
 function vector(values, size) {
   const isRoomy = values.length <= NUMBERS;
   return html`<span class="vector">

@@ -1,12 +1,10 @@
 // One query on its way to its context: what the walk shows in each of its frames, in numbers, in a
 // line and in a sentence.
-import { decimal, range, sum } from "../numbers.js";
+import { decimal, largestFirst, range, sum } from "../numbers.js";
 import { factor, joined, product } from "./steps-sums.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Part, StepsData } from "./steps-sums.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Part, StepsData } from "./steps-sums.js" */
 
 /**
  * A key, and its numbers for the query; a hidden one has no `masked`.
@@ -63,26 +61,19 @@ const NUMBERS = 6;
 // The steps that may change nothing, in their order.
 const IDLE = ["scaled", "capped", "biased", "masked", "dropped"];
 
-/**
- * The properties of the weights of a normalizer, by its name.
- * @param {string} kind
- */
+/** The properties of the weights of a normalizer, by its name. @param {string} kind */
 export function traitsOf(kind) {
   return { kind, isExponential: kind.startsWith("softmax"), sharesOne: kind !== "sigmoid" };
 }
 
-/**
- * The steps that change nothing.
- * @param {Row} row
- */
+/** The steps that change nothing. @param {Row} row */
 export function idleOf({ changes }) {
   return IDLE.filter((phase) => !changes.includes(phase));
 }
 
 /**
  * The row of a word of a sentence.
- * @param {StepsData} data
- * @param {number} query
+ * @param {StepsData} data @param {number} query
  * @param {string} normalizer  Its name
  * @returns {Row}
  */
@@ -152,9 +143,7 @@ export function framesOf(row, isWhole = false) {
 
 /**
  * What is told of a phase, in a sentence.
- * @param {Row} row
- * @param {Frame} frame
- * @param {Translate} t
+ * @param {Row} row @param {Frame} frame @param {Translate} t
  */
 export function sentenceOf(row, { phase, rest }, t) {
   if (idleOf(row).includes(phase)) return t(`walk.idle.${phase}`);
@@ -169,13 +158,11 @@ export function sentenceOf(row, { phase, rest }, t) {
 
 /**
  * The numbers of a frame; of what happens to all keys at once, those of the largest weight.
- * @param {Row} row
- * @param {Frame} frame
- * @returns {Part[]}
+ * @param {Row} row @param {Frame} frame @returns {Part[]}
  */
 export function lineOf(row, { phase, key, rest }) {
   if (rest) return restLine(row, phase);
-  const byWeight = [...row.keys].sort((first, second) => second.weight - first.weight);
+  const byWeight = largestFirst(row.keys, ({ weight }) => weight);
   // The power of the largest score less itself is 1.
   const told = byWeight[Number(phase === "power" && byWeight[1]?.weight > 0)];
   const one = row.keys[key] ?? told;
@@ -203,31 +190,19 @@ export function lineOf(row, { phase, key, rest }) {
   return lines[phase]();
 }
 
-/**
- * @param {Row} row
- * @param {string} phase
- * @returns {Part[]}
- */
+/** @param {Row} row @param {string} phase @returns {Part[]} */
 function restLine({ rest }, phase) {
   if (phase === "score") return ["…"];
   return ["Σ p·v = ", rest.weight, "·", ...vector(rest.mean)];
 }
 
-/**
- * @param {Row} row
- * @param {Key} key
- * @returns {Part[]}
- */
+/** @param {Row} row @param {Key} key @returns {Part[]} */
 function weightLine(row, { word, masked, weight }) {
   if (!row.isExponential) return [`p(${word}) = `, weight];
   return [`p(${word}) = `, Math.exp(masked - row.largest), " / ", row.total, " = ", weight];
 }
 
-/**
- * @param {Row} row
- * @param {Key} key
- * @returns {Part[]}
- */
+/** @param {Row} row @param {Key} key @returns {Part[]} */
 function power({ largest }, { masked }) {
   return ["e", { up: [masked, " − ", ...factor(largest)] }];
 }
@@ -240,9 +215,7 @@ function hiddenOf({ keys }) {
 
 /**
  * The products of a score, of a long vector the largest ones and the sum of the others.
- * @param {Row} row
- * @param {Key} key
- * @returns {Part[]}
+ * @param {Row} row @param {Key} key @returns {Part[]}
  */
 function products({ q, isProduct }, { k, score }) {
   if (!isProduct) return [];
@@ -251,17 +224,14 @@ function products({ q, isProduct }, { k, score }) {
     return ["q·k = ", ...joined(all.map((at) => product(q[at], k[at]))), " = "];
   }
   const sizes = all.map((at) => Math.abs(q[at] * k[at]));
-  const largest = all.sort((one, other) => sizes[other] - sizes[one]).slice(0, TERMS);
+  const largest = largestFirst(all, (at) => sizes[at]).slice(0, TERMS);
   const others = score - sum(largest.map((at) => q[at] * k[at]));
   const terms = largest.map((at) => product(q[at], k[at]));
   // What the others add, so that the sum is that of all.
   return ["q·k = ", ...joined([...terms, ["… (", others, ")"]]), " = "];
 }
 
-/**
- * @param {number[]} values
- * @returns {Part[]}
- */
+/** @param {number[]} values @returns {Part[]} */
 function vector(values) {
   const shown = values
     .slice(0, NUMBERS)

@@ -2,10 +2,8 @@
 import { choice, menu, slider, textField } from "../controls.js";
 import { button, element, fill } from "../dom.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Option, StepsData } from "./steps-sums.js"
- */
+/** @import { Context } from "../app.js" */
+/** @import { Option, StepsData } from "./steps-sums.js" */
 
 /** @typedef {HTMLElement & {set: (value: string) => void}} Control */
 
@@ -14,27 +12,15 @@ import { button, element, fill } from "../dom.js";
  *   chosen: (value: string) => void) => Control} MakeControl
  */
 
-/**
- * The controls of settings that are no menu.
- * @type {Record<string, MakeControl>}
- */
+/** The controls of settings that are no menu. @type {Record<string, MakeControl>} */
 const CONTROLS = { beta: stops, mask: choice, heads: choice, head: choice };
-/**
- * What makes no sense with other heads.
- * @type {Record<string, null>}
- */
+/** What makes no sense with other heads. @type {Record<string, null>} */
 const OF_HEADS = { head: null, at: null };
-/**
- * What makes no sense with another sentence.
- * @type {Record<string, null>}
- */
+/** What makes no sense with another sentence. @type {Record<string, null>} */
 const OF_A_SENTENCE = { ...OF_HEADS, heads: null, query: null, source: null };
 
 export class Settings {
-  /**
-   * @param {Context} context
-   * @param {(changes: Record<string, any>) => void} ask
-   */
+  /** @param {Context} context @param {(changes: Record<string, any>) => void} ask */
   constructor({ t, source, about }, ask) {
     this.t = t;
     this.ask = ask;
@@ -59,10 +45,7 @@ export class Settings {
     );
   }
 
-  /**
-   * @param {StepsData} data
-   * @param {number} query
-   */
+  /** @param {StepsData} data @param {number} query */
   draw(data, query) {
     this.data = data;
     this.text.set(data.text);
@@ -93,10 +76,7 @@ export class Settings {
     this.ask({ ...OF_A_SENTENCE, text, beta: null });
   }
 
-  /**
-   * @param {string} name
-   * @param {Option[]} options
-   */
+  /** @param {string} name @param {Option[]} options */
   control(name, options) {
     if (options.length < 2) return null;
     const chosen = (/** @type {string} */ value) => this.take(name, value);
@@ -110,8 +90,7 @@ export class Settings {
 
   /**
    * Ask for another value of a setting; the default has no place in the address.
-   * @param {string} name
-   * @param {string} value
+   * @param {string} name @param {string} value
    */
   take(name, value) {
     const { defaults, options, chosen } = this.data;
@@ -135,10 +114,7 @@ export class Settings {
   }
 }
 
-/**
- * A slider over options, soft to hard.
- * @type {MakeControl}
- */
+/** A slider over options, soft to hard. @type {MakeControl} */
 function stops(label, options, _, chosen) {
   /** @param {number} place */
   const textOf = (place) => options[place][1];

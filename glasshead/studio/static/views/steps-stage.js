@@ -1,7 +1,7 @@
 // The stage of the walk: a query that slides over the keys, products that rise to scores, a softmax
 // that pours them into one vessel, and values that mix. Each frame is drawn from its numbers alone.
 import { inkOf } from "../colors.js";
-import { element } from "../dom.js";
+import { element, letterScale } from "../dom.js";
 import { paintsFiner } from "../marks.js";
 import { sum, term, within } from "../numbers.js";
 import { toneOf } from "../diverging.js";
@@ -24,11 +24,9 @@ import {
 } from "./steps-layout.js";
 import { drawMotion } from "./steps-motion.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Column, Lane, Layout } from "./steps-layout.js"
- * @import { Frame, Key, Row } from "./steps-row.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Column, Lane, Layout } from "./steps-layout.js" */
+/** @import { Frame, Key, Row } from "./steps-row.js" */
 
 // Numbers of a vector whose products are drawn as stairs, one each.
 const STAIRS = 8;
@@ -40,11 +38,11 @@ const HIGH = 13;
 // Numbers of what is paler are not written.
 const SEEN = 0.4;
 
+// What stands below it in a presentation: steps without effect, and the control bar.
+const UNDER = 112;
+
 export class Stage {
-  /**
-   * @param {Translate} t
-   * @param {(lane: number, column: string) => void} pointed
-   */
+  /** @param {Translate} t @param {(lane: number, column: string) => void} pointed */
   constructor(t, pointed) {
     this.t = t;
     /** @type {Row} */
@@ -57,6 +55,10 @@ export class Stage {
     /** @type {Record<string, number>} */
     this.begins = {};
     this.time = 0;
+    this.width = 0;
+    // In a presentation the height that the screen leaves.
+    /** @type {number | null} */
+    this.free = null;
     /** @type {Layout} */
     this.layout = null;
     this.element = element("canvas.stage", {
@@ -65,14 +67,10 @@ export class Stage {
     });
     this.pen = this.element.getContext("2d");
     paintsFiner(this.element, (fine) => this.paint(this.time, fine));
-    new ResizeObserver(() => this.paint()).observe(this.element);
+    new ResizeObserver(() => this.measure()).observe(this.element);
   }
 
-  /**
-   * @param {Row} row
-   * @param {Frame[]} frames
-   * @param {number} time
-   */
+  /** @param {Row} row @param {Frame[]} frames @param {number} time */
   show(row, frames, time) {
     this.row = row;
     this.frames = frames;
@@ -102,15 +100,24 @@ export class Stage {
     return this.row.isProduct && this.row.q.length <= STAIRS;
   }
 
+  /** Ask for the room and the letters, for which the page is laid out: not while a slider moves. */
+  measure() {
+    // Letters are as large as those of the page.
+    this.zoom = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+    this.letters = getComputedStyle(this.element).fontFamily;
+    this.width = this.element.clientWidth / this.zoom;
+    const above = this.element.getBoundingClientRect().top + scrollY;
+    this.free = letterScale() > 1 ? (innerHeight - above) / this.zoom - UNDER : null;
+    this.paint();
+  }
+
   /** @param {number} time  In frames: 2.5 is on the way from frame 2 to frame 3 */
   paint(time = this.time, fine = devicePixelRatio) {
     this.time = time;
-    // Letters are as large as those of the page.
-    this.zoom = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
-    const width = this.element.clientWidth / this.zoom;
+    const { width } = this;
     if (!this.row || !width) return;
-    this.letters = getComputedStyle(this.element).fontFamily;
-    this.layout = layoutOf(width, this.row, this.lanes.length, this.longestWord());
+    const { length } = this.lanes;
+    this.layout = layoutOf(width, this.row, length, this.longestWord(), this.free);
     const { pen, layout } = this;
     const scale = fine * this.zoom;
     this.element.width = Math.round(width * scale);
@@ -131,10 +138,7 @@ export class Stage {
     return Math.max(...words.map((word) => pen.measureText(word).width));
   }
 
-  /**
-   * How far what happens in a frame has come, from 0 to 1.
-   * @param {number | undefined} frame
-   */
+  /** How far what happens in a frame has come, from 0 to 1. @param {number | undefined} frame */
   done(frame) {
     return frame === undefined ? 0 : ease(this.time - frame + 1);
   }
@@ -155,13 +159,8 @@ export class Stage {
   }
 
   /**
-   * @param {string} text
-   * @param {number} x
-   * @param {number} y
-   * @param {object} [look]
-   * @param {CanvasTextAlign} [look.align]
-   * @param {string} [look.fill]
-   * @param {number} [look.size]
+   * @param {string} text @param {number} x @param {number} y @param {object} [look]
+   * @param {CanvasTextAlign} [look.align] @param {string} [look.fill] @param {number} [look.size]
    * @param {number} [look.weight]
    * @param {number} [look.room]  Pixels, within which a longer text is shortened
    */
@@ -195,10 +194,7 @@ export class Stage {
     }
   }
 
-  /**
-   * @param {Lane} lane
-   * @param {number} at
-   */
+  /** @param {Lane} lane @param {number} at */
   drawLane(lane, at) {
     const { pen, layout, frame } = this;
     const { key } = lane;
@@ -221,11 +217,7 @@ export class Stage {
     this.drawValue(lane, y);
   }
 
-  /**
-   * @param {Lane} lane
-   * @param {number} y
-   * @param {boolean} isCurrent
-   */
+  /** @param {Lane} lane @param {number} y @param {boolean} isCurrent */
   drawWord({ key, word }, y, isCurrent) {
     const { isNarrow, columns } = this.layout;
     const { x, width } = columns.words;
@@ -242,8 +234,7 @@ export class Stage {
 
   /**
    * A key, of which the lower half is seen while the query is over it.
-   * @param {Lane} lane
-   * @param {number} y
+   * @param {Lane} lane @param {number} y
    */
   drawKey({ key, scoreAt }, y) {
     const { columns, lane } = this.layout;
@@ -253,10 +244,7 @@ export class Stage {
   }
 
   /**
-   * @param {number[]} values
-   * @param {Column} column
-   * @param {number} y
-   * @param {number} height
+   * @param {number[]} values @param {Column} column @param {number} y @param {number} height
    * @param {number} size  Of the largest number
    */
   drawVector(values, { x, width }, y, height, size) {
@@ -293,20 +281,14 @@ export class Stage {
     return columns.scores.x + ((score - lowest) / (highest - lowest || 1)) * room;
   }
 
-  /**
-   * A score as it stands now, between its steps.
-   * @param {Key} key
-   */
+  /** A score as it stands now, between its steps. @param {Key} key */
   scoreNow({ score, scaled, capped, masked }) {
     let now = between(score, scaled, this.phase("scaled"));
     now = between(now, capped, this.phase("capped"));
     return between(now, masked ?? capped, this.phase("biased"));
   }
 
-  /**
-   * The number of the last step of a score that is done.
-   * @param {Key} key
-   */
+  /** The number of the last step of a score that is done. @param {Key} key */
   scoreTold({ score, scaled, capped, masked }) {
     if (masked === null && this.phase("masked") > 0.5) return "−∞";
     if (masked !== null && this.phase("biased") > 0.5) return short(masked);
@@ -314,10 +296,7 @@ export class Stage {
     return short(this.phase("scaled") > 0.5 ? scaled : score);
   }
 
-  /**
-   * @param {Lane} lane
-   * @param {number} y
-   */
+  /** @param {Lane} lane @param {number} y */
   drawScore({ key, scoreAt }, y) {
     const grown = this.done(scoreAt);
     if (!grown) return;
@@ -354,10 +333,7 @@ export class Stage {
 
   /**
    * The products of a score as stairs, that end where the score does.
-   * @param {Key} key
-   * @param {number} y
-   * @param {number} height
-   * @param {number} grown
+   * @param {Key} key @param {number} y @param {number} height @param {number} grown
    */
   drawStairs(key, y, height, grown) {
     const { pen, row } = this;
@@ -375,11 +351,7 @@ export class Stage {
     });
   }
 
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {number} height
-   */
+  /** @param {number} x @param {number} y @param {number} height */
   rule(x, y, height) {
     this.pen.fillStyle = inkOf("quiet");
     this.pen.fillRect(Math.round(x) - 0.5, y, 1, height);
@@ -398,10 +370,7 @@ export class Stage {
     return weight * (columns.weights.width - number);
   }
 
-  /**
-   * @param {Lane} lane
-   * @param {number} y
-   */
+  /** @param {Lane} lane @param {number} y */
   drawWeight(lane, y) {
     const { pen, layout, begins } = this;
     const { x, width } = layout.columns.weights;
@@ -420,10 +389,7 @@ export class Stage {
     });
   }
 
-  /**
-   * @param {Lane} lane
-   * @param {number} y
-   */
+  /** @param {Lane} lane @param {number} y */
   drawValue(lane, y) {
     const { pen, layout } = this;
     // Of a value as much is seen as it has weight.
@@ -469,10 +435,7 @@ export class Stage {
 
   /**
    * A frame around a vector.
-   * @param {number} x
-   * @param {number} y
-   * @param {number} width
-   * @param {number} height
+   * @param {number} x @param {number} y @param {number} width @param {number} height
    * @param {string} color
    * @param {number} [thick]  Where it is that of the query or the context
    */
@@ -512,10 +475,7 @@ export class Stage {
     this.drawContext(values, y);
   }
 
-  /**
-   * @param {Column} column
-   * @param {number} y
-   */
+  /** @param {Column} column @param {number} y */
   drawContext(column, y) {
     const { layout, lanes, row } = this;
     this.outline(column.x - 1.5, y - 1.5, column.width + 2, VECTOR + 3, inkOf("rule"));
@@ -537,11 +497,7 @@ export class Stage {
     }
   }
 
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {(lane: number, column: string) => void} pointed
-   */
+  /** @param {number} x @param {number} y @param {(lane: number, column: string) => void} pointed */
   point(x, y, pointed) {
     const { columns, top, lane } = this.layout;
     const at = Math.floor((y - top) / lane);

@@ -3,9 +3,7 @@
 import { element } from "../dom.js";
 import { decimal, range, sum, term } from "../numbers.js";
 
-/**
- * @import { Translate } from "../app.js"
- */
+/** @import { Translate } from "../app.js" */
 
 /**
  * What the view shows: matrices by name, formulas, and the settings they were computed with.
@@ -52,19 +50,14 @@ import { decimal, range, sum, term } from "../numbers.js";
 // Powers of e above this are written relative to the largest.
 const LARGEST_EXPONENT = 10;
 
-/**
- * A number from 1 as an index: "x₃".
- * @param {number} place  Counted from 0
- */
+/** A number from 1 as an index: "x₃". @param {number} place  Counted from 0 */
 export function subscript(place) {
   return String(place + 1).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇₈₉"[Number(digit)]);
 }
 
 /**
  * @param {string} cell  Name of a cell, such as "weights.1.0"
- * @param {StepsData} data
- * @param {Translate} t
- * @returns {Sum}
+ * @param {StepsData} data @param {Translate} t @returns {Sum}
  */
 export function sumOf(cell, data, t) {
   const [name, ...place] = cell.split(".");
@@ -94,9 +87,7 @@ export function sumOf(cell, data, t) {
 
 /**
  * A line with its places filled in: every other part between braces is a place.
- * @param {string} line
- * @param {Terms} terms
- * @returns {Part[]}
+ * @param {string} line @param {Terms} terms @returns {Part[]}
  */
 function filledIn(line, terms) {
   return line.split(/[{}]/).flatMap((part, at) => {
@@ -106,33 +97,24 @@ function filledIn(line, terms) {
 
 /**
  * A factor of a product; what is below 0 stands in brackets.
- * @param {number} value
- * @returns {Part[]}
+ * @param {number} value @returns {Part[]}
  */
 export function factor(value) {
   return value < 0 ? ["(", value, ")"] : [value];
 }
 
-/**
- * @param {number} left
- * @param {number} right
- * @returns {Part[]}
- */
+/** @param {number} left @param {number} right @returns {Part[]} */
 export function product(left, right) {
   return [...factor(left), "·", ...factor(right)];
 }
 
-/**
- * @param {Part[][]} terms
- * @returns {Part[]}
- */
+/** @param {Part[][]} terms @returns {Part[]} */
 export function joined(terms, sign = " + ") {
   return terms.flatMap((each, at) => (at ? [sign, ...each] : each));
 }
 
 /**
- * @param {Part[]} parts
- * @param {number} [decimals]
+ * @param {Part[]} parts @param {number} [decimals]
  * @param {(name: string, attributes: any, held: any) => any} [make]  An element, or one of a template
  * @returns {any}
  */
@@ -149,8 +131,7 @@ class Terms {
   /**
    * @param {StepsData} data
    * @param {string} name  Of the matrix
-   * @param {number} row
-   * @param {number} column
+   * @param {number} row @param {number} column
    */
   constructor(data, name, row, column) {
     this.data = data;
@@ -175,9 +156,7 @@ class Terms {
 
   /**
    * A number of a matrix, which the sum is made of.
-   * @param {string} name
-   * @param {number} row
-   * @param {number} column
+   * @param {string} name @param {number} row @param {number} column
    */
   take(name, row, column) {
     this.cells.push(`${name}.${row}.${column}`);
@@ -262,10 +241,7 @@ class Terms {
     return this.powerOf(this.ownScore);
   }
 
-  /**
-   * @param {number} score
-   * @returns {Part[]}
-   */
+  /** @param {number} score @returns {Part[]} */
   powerOf(score) {
     return ["e", { up: this.shift ? [score, " − ", ...factor(this.shift)] : [score] }];
   }

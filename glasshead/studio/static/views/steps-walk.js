@@ -1,14 +1,12 @@
 // The walk of one query: played, stepped and scrubbed through, and told in sentences.
-import { button, element, fill } from "../dom.js";
+import { button, element, fill, hasBox } from "../dom.js";
 import { within } from "../numbers.js";
 import { partElements } from "./steps-sums.js";
 import { framesOf, idleOf, lineOf, sentenceOf } from "./steps-row.js";
 import { Stage } from "./steps-stage.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Frame, Row } from "./steps-row.js"
- */
+/** @import { Context } from "../app.js" */
+/** @import { Frame, Row } from "./steps-row.js" */
 
 // Milliseconds of a frame; all frames of scores, or of values, of a long sentence take no more.
 /** @type {Record<string, number>} */
@@ -79,10 +77,8 @@ export class Walk {
 
   layOut() {
     const { t } = this;
-    const back = button("◂", () => this.step(-1));
-    const on = button("▸", () => this.step(1));
-    back.ariaLabel = t("walk.back");
-    on.ariaLabel = t("walk.on");
+    const back = button("←", () => this.step(-1), t("walk.back"));
+    const on = button("→", () => this.step(1), t("walk.on"));
     return element(
       "section.walk",
       { "aria-label": t("walk.title") },
@@ -93,10 +89,7 @@ export class Walk {
     );
   }
 
-  /**
-   * Show a row; the same frame of it, or else the next one that it has.
-   * @param {Row} row
-   */
+  /** Show a row; the same frame of it, or else the next one that it has. @param {Row} row */
   show(row) {
     const { t, state, frames: before, at } = this;
     // Another sentence begins, or is at its end where the one before was.
@@ -119,11 +112,12 @@ export class Walk {
     const idle = idleOf(row);
     // The factor is a number, which needs no word.
     const names = idle.map((phase) => (phase === "scaled" ? "β = 1" : t(`walk.step.${phase}`)));
-    fill(this.idle, t("walk.idle", { steps: names.join(t("shell.comma")) }));
-    fill(
-      this.reasons,
-      idle.map((phase) => element("li", t(`walk.idle.${phase}`))),
-    );
+    const told = t("walk.idle", { steps: names.join(t("shell.comma")) });
+    if (this.idle.textContent !== told) {
+      const reasons = idle.map((phase) => element("li", t(`walk.idle.${phase}`)));
+      fill(this.reasons, reasons);
+    }
+    fill(this.idle, told);
     this.stage.show(row, this.frames, this.time);
     this.tell();
   }
@@ -141,7 +135,7 @@ export class Walk {
     const { t, row, frames, at, plays } = this;
     const said = sentenceOf(row, frames[at], t);
     // Each phase is told once while it is played.
-    if (this.sentence.textContent !== said) fill(this.sentence, said);
+    fill(this.sentence, said);
     fill(this.line, partElements(lineOf(row, frames[at]), row.decimals));
     this.line.dataset.frame = frames[at].phase;
     this.scrubber.value = String(at);
@@ -166,12 +160,11 @@ export class Walk {
 
   /**
    * In a presentation, the arrow keys go from frame to frame; at its end they are for others.
-   * @param {KeyboardEvent} event
-   * @param {number} by
+   * @param {KeyboardEvent} event @param {number} by
    */
   present(event, by) {
     const { present, tour } = document.documentElement.dataset;
-    const isAway = present === undefined || tour !== undefined || !this.element.checkVisibility();
+    const isAway = present === undefined || tour !== undefined || !hasBox(this.element);
     const target = /** @type {Element} */ (event.target);
     if (isAway || event.defaultPrevented || target.closest("input, select, textarea, td")) return;
     if (!(this.at + by in this.frames)) return;
@@ -209,19 +202,13 @@ export class Walk {
     this.reached(this.frames[this.at].phase);
   }
 
-  /**
-   * Show a frame at once.
-   * @param {number} frame
-   */
+  /** Show a frame at once. @param {number} frame */
   jump(frame) {
     this.at = within(frame, this.frames.length);
     this.pause();
   }
 
-  /**
-   * Go on by a frame, or back; where motion is reduced at once.
-   * @param {number} by
-   */
+  /** Go on by a frame, or back; where motion is reduced at once. @param {number} by */
   step(by) {
     const before = this.at;
     this.jump(this.at + by);
@@ -231,11 +218,7 @@ export class Walk {
     this.run();
   }
 
-  /**
-   * Go to the frame of a key.
-   * @param {number} lane
-   * @param {string} phase
-   */
+  /** Go to the frame of a key. @param {number} lane @param {string} phase */
   toLane(lane, phase) {
     const isRest = lane >= this.row.keys.length;
     const at = this.frames.findIndex((frame) => {
@@ -284,10 +267,7 @@ export class Walk {
   }
 }
 
-/**
- * @param {Frame} one
- * @param {Frame} other
- */
+/** @param {Frame} one @param {Frame} other */
 function isSame(one, other) {
   return one.phase === other.phase && one.key === other.key && one.rest === other.rest;
 }

@@ -1,6 +1,6 @@
 // The view "steps": every matrix of a small attention, and the sum behind each of its numbers.
 import { button, element, fill, given } from "../dom.js";
-import { decimal, range } from "../numbers.js";
+import { decimal, largestAt, range } from "../numbers.js";
 import { Refused } from "../source.js";
 import { divergingGradient } from "../diverging.js";
 import { CellOfModel } from "./steps-cell.js";
@@ -12,11 +12,9 @@ import { Settings } from "./steps-settings.js";
 import { sumOf } from "./steps-sums.js";
 import { Walk } from "./steps-walk.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Explained } from "./steps-explanation.js"
- * @import { StepsData } from "./steps-sums.js"
- */
+/** @import { Context, View } from "../app.js" */
+/** @import { Explained } from "./steps-explanation.js" */
+/** @import { StepsData } from "./steps-sums.js" */
 
 /**
  * The way of the numbers in two lines, and what stands between a matrix and the next.
@@ -42,10 +40,7 @@ const PLACES = ["at", "frame", "idle", "way"];
 const SECTIONS = { query: "queries", score: "scores", power: "weights", mix: "context" };
 
 class Steps {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
+  /** @param {HTMLElement} frame @param {Context} context */
   constructor(frame, context) {
     const { t, state } = context;
     this.frame = frame;
@@ -64,6 +59,8 @@ class Steps {
     this.shown = null;
     // The words, the head's width and the decimals that the tables were built for.
     this.shape = "";
+    // The scales that the legend was drawn for.
+    this.scales = "";
     // Whether something is being asked for, and whether that is out of date already.
     this.isAsking = false;
     this.isStale = false;
@@ -137,16 +134,15 @@ class Steps {
         await this.answer(asked, signal);
       } catch (error) {
         if (!signal.aborted) await this.recover(error, asked, signal);
+        // Draw the matrices that were skipped while the slider moved.
+        if (!signal.aborted && this.data) this.drawCells();
       }
     }
     this.isAsking = false;
     if (!signal.aborted && this.data) this.frame.dataset.drawn = "";
   }
 
-  /**
-   * @param {Record<string, string>} state
-   * @param {AbortSignal} signal
-   */
+  /** @param {Record<string, string>} state @param {AbortSignal} signal */
   async answer(state, signal) {
     const { source, language } = this.context;
     const { query, ...chosen } = state;
@@ -154,11 +150,12 @@ class Steps {
     const data = await source.json("steps", chosen, { signal });
     if (signal.aborted) return;
     this.draw(data, Number(query) in data.words ? Number(query) : data.query);
-    if (this.isStale) {
-      // While a slider moves, the numbers follow it; the words wait.
-      await new Promise(requestAnimationFrame);
-      return;
-    }
+    // While a slider moves, the numbers follow the walk in the next frame; the words wait.
+    const isMoving = this.isStale;
+    if (isMoving) await new Promise(requestAnimationFrame);
+    if (signal.aborted) return;
+    this.drawCells();
+    if (isMoving) return;
     // A word of a sentence that is refused may be none of the one that is drawn.
     const isThere = !this.problem || Number(query) in data.words;
     const params = { ...chosen, query: isThere ? query : null, lang: language };
@@ -169,9 +166,7 @@ class Steps {
   /**
    * Tell of a refusal beside the sentence that was drawn before, with all other settings; where
    * these are refused as well, go back to those that were drawn.
-   * @param {Error} error
-   * @param {Record<string, string>} asked
-   * @param {AbortSignal} signal
+   * @param {Error} error @param {Record<string, string>} asked @param {AbortSignal} signal
    */
   async recover(error, asked, signal) {
     if (!(error instanceof Refused)) {
@@ -194,9 +189,7 @@ class Steps {
 
   /**
    * Go back to what was drawn before.
-   * @param {Error} error
-   * @param {Record<string, string>} asked
-   * @param {AbortSignal} signal
+   * @param {Error} error @param {Record<string, string>} asked @param {AbortSignal} signal
    */
   async goBack(error, asked, signal) {
     /** @type {Record<string, string | null>} */
@@ -208,10 +201,7 @@ class Steps {
     else await this.answer({ ...this.state }, signal).catch(this.context.failed);
   }
 
-  /**
-   * @param {StepsData} data
-   * @param {number} query
-   */
+  /** @param {StepsData} data @param {number} query */
   draw(data, query) {
     this.data = data;
     this.query = query;
@@ -222,24 +212,30 @@ class Steps {
     if (!this.isStale) this.settings.draw(data, query);
     this.at ??= this.strongestCell();
     this.walk.fold.open ||= this.isFolded(this.at);
-    this.drawNumbers();
     const normalizer = data.options.normalizer.find(({ name }) => name === data.normalizer)?.said;
     /** @param {number} of */
     const row = (of) => rowOf(data, of, normalizer ?? data.normalizer);
     this.walk.show(row(query));
     this.practice.show({ rows: () => range(words.length).map(row), at: query });
+  }
+
+  /** Draw the matrices, and the sum of the cell that is shown. */
+  drawCells() {
+    this.drawNumbers();
     reachByTab(this.cells.get(this.at));
     this.show(this.shown && !this.isFolded(this.shown) ? this.shown : this.at);
   }
 
-  /**
-   * @param {Explained} explained
-   * @param {Record<string, string>} state
-   */
+  /** @param {Explained} explained @param {Record<string, string>} state */
   tell(explained, state) {
+    const isAtFrame = !this.explained && state.frame !== undefined;
     this.explained = explained;
     this.drawn = state;
     this.explanation.draw(explained);
+    if (isAtFrame) {
+      this.explanation.marked = null;
+      this.walk.save();
+    }
     fill(this.refusal, this.problem ? element("p.refused", this.problem) : null);
   }
 
@@ -307,12 +303,16 @@ class Steps {
       for (const name of names) {
         const matrix = this.matrices[name];
         // A hidden score is null, and the weight of it a 0.
-        matrix.draw(matrices[name], top, matrices[name === "weights" ? "masked" : name]);
-        matrix.formula.textContent = t(sums[name].formula);
+        const seen = matrices[name === "weights" ? "masked" : name];
+        matrix.draw(matrices[name], top, seen, this.isStale);
+        matrix.tell(t(sums[name].formula));
         if (!hasRowPerQuery(name)) continue;
         matrix.rows.forEach((row, at) => row.classList.toggle("here", at === query));
       }
     }
+    const scales = JSON.stringify(data.scales);
+    if (scales === this.scales) return;
+    this.scales = scales;
     const swatches = Object.entries(SWATCHES).map(([kind, name]) => {
       return element("span.key", element(`span.swatch.${kind}`), t(`steps.${name}`));
     });
@@ -335,7 +335,7 @@ class Steps {
   /** The largest weight of the word that is explained. */
   strongestCell() {
     const row = this.data.matrices.weights[this.query];
-    return `weights.${this.query}.${row.indexOf(Math.max(...row))}`;
+    return `weights.${this.query}.${largestAt(row)}`;
   }
 
   /**
@@ -346,10 +346,13 @@ class Steps {
   show(cell, follow = false) {
     this.shown = cell;
     const sum = sumOf(cell, this.data, this.t);
+    const made = new Set(sum.cells.map((each) => this.cells.get(this.inSight(each))));
+    // Removing and adding a class again would style its cell again.
     for (const each of this.pipeline.querySelectorAll(".at, .made")) {
-      each.classList.remove("at", "made");
+      if (each !== this.cells.get(cell)) each.classList.remove("at");
+      if (!made.has(/** @type {HTMLTableCellElement} */ (each))) each.classList.remove("made");
     }
-    for (const each of sum.cells) this.cells.get(this.inSight(each)).classList.add("made");
+    for (const each of made) each.classList.add("made");
     this.cells.get(cell).classList.add("at");
     this.sum.draw(sum);
     this.sum.drawWeights(this.data, this.query);
@@ -358,8 +361,7 @@ class Steps {
 
   /**
    * A cell of the same number, in a matrix that is in sight.
-   * @param {string} cell
-   * @returns {string}
+   * @param {string} cell @returns {string}
    */
   inSight(cell) {
     const [name] = cell.split(".");
@@ -400,28 +402,17 @@ function cellOf(target) {
   return /** @type {HTMLElement} */ (cell)?.dataset.cell;
 }
 
-/**
- * Let Tab lead to this cell of its table, and to no other.
- * @param {HTMLElement} cell
- */
+/** Let Tab lead to this cell of its table, and to no other. @param {HTMLElement} cell */
 function reachByTab(cell) {
   const before = cell.closest("table").querySelector("td[tabindex='0']");
   /** @type {HTMLElement} */ (before).tabIndex = -1;
   cell.tabIndex = 0;
 }
 
-export const steps = {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
-  async open(frame, context) {
-    if (context.state.layer !== undefined) {
-      await new CellOfModel(frame, context).start();
-      return;
-    }
-    const view = new Steps(frame, context);
-    await view.ask();
-    context.picture(() => view.picture());
-  },
+/** @type {View} */
+export const steps = async (frame, context) => {
+  if (context.state.layer !== undefined) return new CellOfModel(frame, context).start();
+  const view = new Steps(frame, context);
+  await view.ask();
+  context.picture(() => view.picture());
 };

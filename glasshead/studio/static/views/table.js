@@ -18,8 +18,7 @@ const VIEWS = {
 
 /**
  * Return a view, after loading its code if necessary.
- * @param {string} name
- * @returns {Promise<View>}
+ * @param {string} name @returns {Promise<View>}
  */
 export async function viewOf(name) {
   const [code] = await Promise.all([VIEWS[name](), styled(`views/${name}`)]).catch(() => {

@@ -3,13 +3,11 @@ import { ramp, scale } from "../colors.js";
 import { firstText, menu, textField } from "../controls.js";
 import { element, fill, leadsToCells, table } from "../dom.js";
 import { drawMap } from "../map.js";
-import { range, weight } from "../numbers.js";
+import { largestAt, range, rowAt, weight } from "../numbers.js";
 import { Refused, newest } from "../source.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Tensor } from "../source.js"
- */
+/** @import { Context } from "../app.js" */
+/** @import { Tensor } from "../source.js" */
 
 /**
  * @typedef {object} Summary
@@ -58,14 +56,15 @@ export class CheckpointComparison {
     }
     try {
       const { source, signal } = context;
-      const names = await source.json("training/checkpoints", {}, { signal });
-      if (names.length < 2) {
+      /** @type {string[][]} */
+      const kinds = await source.json("training/checkpoints", {}, { signal });
+      if (kinds.every((names) => names.length < 2)) {
         fill(this.body, element("p.note", this.t("training.checkpoints.none")));
         return;
       }
       this.text ||= await firstText(context, this.told);
       this.content = (await source.json(`texts/${this.text}`, {}, { signal })).text;
-      this.layOut(names);
+      this.layOut(kinds);
       await this.compare();
     } catch (error) {
       this.failed(error);
@@ -78,16 +77,19 @@ export class CheckpointComparison {
     else fill(this.body, element("p.note", { role: "alert" }, error.message));
   }
 
-  /** @param {string[]} names */
-  layOut(names) {
+  /** @param {string[][]} kinds  Names of checkpoints, by what can be compared */
+  layOut(kinds) {
     const { t, context } = this;
     const { state, source } = context;
+    const names = kinds.flat();
+    const given = [state.first, state.second].find((name) => names.includes(name));
+    const alike = kinds.find((kind) => (given ? kind.includes(given) : kind.length > 1));
     for (const [which, other] of [
       ["first", "second"],
       ["second", "first"],
     ]) {
       if (names.includes(state[which])) continue;
-      context.remember({ [which]: names.find((name) => name !== state[other]) });
+      context.remember({ [which]: [...alike, ...names].find((name) => name !== state[other]) });
     }
     const options = names.map((name) => /** @type {[string, string]} */ ([name, this.named(name)]));
     /** @param {string} which */
@@ -114,10 +116,7 @@ export class CheckpointComparison {
     fill(this.controls, chooser("first"), chooser("second"), field);
   }
 
-  /**
-   * The name of a checkpoint, such as "run/best", in words.
-   * @param {string} name
-   */
+  /** The name of a checkpoint, such as "run/best", in words. @param {string} name */
   named(name) {
     const at = name.lastIndexOf("/");
     return this.t(`training.${name.slice(at + 1)}_of`, { run: name.slice(0, at) });
@@ -132,17 +131,14 @@ export class CheckpointComparison {
     this.summary = await source.json("training/comparison", params, { signal });
     const { distance } = this.summary;
     const most = distance.map((row) => Math.max(...row));
-    const farthest = most.indexOf(Math.max(...most));
+    const farthest = largestAt(most);
     const layer = Number(state.layer ?? farthest);
     const isThere = Number(state.one) < distance[layer]?.length;
     const head = isThere ? Number(state.one) : distance[farthest].indexOf(most[farthest]);
     await this.open(isThere ? layer : farthest, head);
   }
 
-  /**
-   * @param {number} layer
-   * @param {number} head
-   */
+  /** @param {number} layer @param {number} head */
   async open(layer, head) {
     const { source, state, remember } = this.context;
     const { first, second } = state;
@@ -153,11 +149,7 @@ export class CheckpointComparison {
     this.element.dataset.compared = `${layer}.${head}`;
   }
 
-  /**
-   * The heads, each with how far it has moved.
-   * @param {number} layer
-   * @param {number} head
-   */
+  /** The heads, each with how far it has moved. @param {number} layer @param {number} head */
   grid(layer, head) {
     const { t } = this;
     const { layers, distance } = this.summary;
@@ -168,19 +160,13 @@ export class CheckpointComparison {
       row.map((value, each) => this.cell(value, at, each, colors[level(value)])),
     ]);
     const heads = Math.max(...distance.map((row) => row.length));
-    const headings = range(heads).map((at) => element("th", { scope: "col" }, at));
-    const caption = t("training.moved");
-    const made = table("table.moved", caption, [element("td"), headings], rows);
+    const headings = [element("td"), range(heads)];
+    const made = table("table.moved", t("training.moved"), headings, rows);
     made.querySelector(`[data-head="${layer}.${head}"]`).ariaPressed = "true";
     return made;
   }
 
-  /**
-   * @param {number} value
-   * @param {number} layer
-   * @param {number} head
-   * @param {string} color
-   */
+  /** @param {number} value @param {number} layer @param {number} head @param {string} color */
   cell(value, layer, head, color) {
     const open = async () => {
       this.context.remember({ layer, one: head });
@@ -201,15 +187,14 @@ export class CheckpointComparison {
 
   /**
    * The head in both checkpoints, and the difference.
-   * @param {number} layer
-   * @param {number} head
+   * @param {number} layer @param {number} head
    */
   pair(layer, head) {
     const { t } = this;
     const { state } = this.context;
     const { length } = this.summary.tokens;
     const parts = range(3).map((at) => {
-      return this.maps.values.subarray(at * length ** 2, (at + 1) * length ** 2);
+      return rowAt(this.maps.values, at, length ** 2);
     });
     const readout = element("p.readout", { role: "status" });
     const sizes = parts[2].map(Math.abs);
@@ -250,8 +235,7 @@ export class CheckpointComparison {
 
   /**
    * The three numbers of a query and a key.
-   * @param {Float32Array[]} parts
-   * @param {{query: number, key: number}} place
+   * @param {Float32Array[]} parts @param {{query: number, key: number}} place
    */
   reading(parts, { query, key }) {
     const { tokens } = this.summary;
@@ -271,9 +255,7 @@ export class CheckpointComparison {
 
 /**
  * Put a mark on the cell of a query and a key.
- * @param {HTMLElement} here
- * @param {{query: number, key: number}} place
- * @param {number} length
+ * @param {HTMLElement} here @param {{query: number, key: number}} place @param {number} length
  */
 function mark(here, { query, key }, length) {
   const side = `${100 / length}%`;

@@ -1,13 +1,11 @@
 // Curves over steps, as a chart draws them.
 import { alarmAt, dot, powers, reading, smallText, stepAxis } from "../chart.js";
 import { letterScale } from "../dom.js";
-import { grouped, significant, ticks } from "../numbers.js";
+import { clamped, grouped, significant, ticks } from "../numbers.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Cursor, LegendEntry, Plotter } from "../chart.js"
- * @import { Mark } from "../marks.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Cursor, LegendEntry, Plotter } from "../chart.js" */
+/** @import { Mark } from "../marks.js" */
 
 /**
  * @typedef {object} OwnCurve
@@ -49,21 +47,13 @@ const ELSEWHERE = 170;
 // Pixels between two numbers of the axis of values.
 const TICKS_APART = 34;
 
-/**
- * A plotter of curves.
- * @param {Translate} t
- * @returns {Plotter<CurvesData>}
- */
+/** A plotter of curves. @param {Translate} t @returns {Plotter<CurvesData>} */
 export function curvePlotter(t) {
   return (data, width) => new CurvePlot(t, data, width);
 }
 
 class CurvePlot {
-  /**
-   * @param {Translate} t
-   * @param {CurvesData} data
-   * @param {number} width
-   */
+  /** @param {Translate} t @param {CurvesData} data @param {number} width */
   constructor(t, data, width) {
     const { curves, signs = [], span, logarithmicSteps } = data;
     this.t = t;
@@ -131,8 +121,7 @@ class CurvePlot {
 
   /**
    * A curve as a line, which is broken where there is no number, and a few points as dots.
-   * @param {Curve} curve
-   * @returns {Mark[]}
+   * @param {Curve} curve @returns {Mark[]}
    */
   curveMarks({ steps, values, color, dots, width = 1.5, opacity }) {
     const points = steps.map((step, at) => {
@@ -151,9 +140,7 @@ class CurvePlot {
 
   /**
    * A line from top to bottom at a step.
-   * @param {number} step
-   * @param {Mark} look
-   * @returns {Mark}
+   * @param {number} step @param {Mark} look @returns {Mark}
    */
   upright(step, look) {
     const x = Math.round(this.x.place(step)) + 0.5;
@@ -197,9 +184,7 @@ class CurvePlot {
 
 /**
  * A line through points, broken where there is none, and cut at the sides of the chart.
- * @param {(Point | null)[]} points
- * @param {number} left
- * @param {number} right
+ * @param {(Point | null)[]} points @param {number} left @param {number} right
  */
 function linePath(points, left, right) {
   /** @param {Point} point */
@@ -222,13 +207,10 @@ function linePath(points, left, right) {
 
 /**
  * A point, or where the line from it to another comes into the chart.
- * @param {Point} point
- * @param {Point} other
- * @param {number} left
- * @param {number} right
+ * @param {Point} point @param {Point} other @param {number} left @param {number} right
  */
 function cut(point, other, left, right) {
-  const x = Math.min(right, Math.max(left, point.x));
+  const x = clamped(point.x, left, right);
   if (x === point.x) return point;
   const share = (x - point.x) / (other.x - point.x);
   return { x, y: point.y + share * (other.y - point.y) };
@@ -237,9 +219,7 @@ function cut(point, other, left, right) {
 /**
  * The axis of values, with a little room above and below, and none below 0 where no value is. It is
  * that of the values within the span.
- * @param {CurvesData} data
- * @param {number} top
- * @param {number} bottom
+ * @param {CurvesData} data @param {number} top @param {number} bottom
  */
 function valueAxis(data, top, bottom) {
   const all = data.curves.flatMap((curve) => valuesWithin(curve, data.span));
@@ -259,16 +239,9 @@ function valueAxis(data, top, bottom) {
   const place = (value) => {
     return bottom - ((bent(value) - bent(from)) / (bent(to) - bent(from))) * (bottom - top);
   };
-  /**
-   * A value, or NaN where the axis has no place for it.
-   * @param {number} value
-   */
+  /** A value, or NaN where the axis has no place for it. @param {number} value */
   const shown = (value) => (isLogarithmic && value <= 0 ? NaN : value);
-  /**
-   * @param {number} left
-   * @param {number} right
-   * @returns {Mark[]}
-   */
+  /** @param {number} left @param {number} right @returns {Mark[]} */
   const marks = (left, right) => {
     const count = Math.max(2, (bottom - top) / TICKS_APART);
     return (isLogarithmic ? powers : ticks)(from, to, count).flatMap((value) => {
@@ -282,8 +255,7 @@ function valueAxis(data, top, bottom) {
 
 /**
  * The finite values of a curve within a span, and those next to it.
- * @param {Curve} curve
- * @param {[number, number]} span
+ * @param {Curve} curve @param {[number, number]} span
  */
 function valuesWithin({ steps, values }, [from, to]) {
   const first = steps.findIndex((step) => step >= from);

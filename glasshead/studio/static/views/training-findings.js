@@ -2,10 +2,8 @@
 import { element, headingCell } from "../dom.js";
 import { framedTable } from "./training-status.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Run } from "./training-status.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Run } from "./training-status.js" */
 
 /** @typedef {[string, Record<string, string>][]} Found  Sentences, and their places */
 
@@ -14,19 +12,12 @@ import { framedTable } from "./training-status.js";
  * @typedef {{runs: string[], rows: (string | null)[][], more: number}} Settings
  */
 
-/**
- * @param {Translate} t
- * @param {Found} found
- */
+/** @param {Translate} t @param {Found} found */
 export function inWords(t, found) {
   return found.map(([name, places]) => t(name, places)).join(" ");
 }
 
-/**
- * What came of a run, and of each that is drawn over it.
- * @param {Translate} t
- * @param {Run} run
- */
+/** What came of a run, and of each that is drawn over it. @param {Translate} t @param {Run} run */
 export function findings(t, { found, others, run }) {
   const own = inWords(t, found);
   const named = Object.entries(others);
@@ -38,10 +29,7 @@ export function findings(t, { found, others, run }) {
   );
 }
 
-/**
- * @param {Translate} t
- * @param {Settings} settings
- */
+/** @param {Translate} t @param {Settings} settings */
 export function settingsTable(t, { runs, rows, more }) {
   if (!rows.length) return element("p.quiet", t("training.settings.same"));
   const cells = rows.map(([name, ...values]) => [

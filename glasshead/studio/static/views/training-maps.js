@@ -1,13 +1,11 @@
 // The map of heads, as a chart draws it: a row a head, a column a step at which it was watched.
 import { alarmAt, reading, smallText, stepAxis } from "../chart.js";
 import { ramp, scale } from "../colors.js";
-import { grouped, significant } from "../numbers.js";
+import { clamped, grouped, significant } from "../numbers.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Cursor, Plotter } from "../chart.js"
- * @import { Mark } from "../marks.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Cursor, Plotter } from "../chart.js" */
+/** @import { Mark } from "../marks.js" */
 
 /**
  * A number in an answer: those that JSON does not know are texts.
@@ -57,27 +55,19 @@ const HIGHEST_ROW = 15;
 const NUMBERED = 10;
 const SPACED = 6;
 
-/**
- * A plotter of maps.
- * @param {Translate} t
- * @returns {Plotter<MapData>}
- */
+/** A plotter of maps. @param {Translate} t @returns {Plotter<MapData>} */
 export function mapPlotter(t) {
   return (data, width) => new MapPlot(t, data, width);
 }
 
 class MapPlot {
-  /**
-   * @param {Translate} t
-   * @param {MapData} data
-   * @param {number} width
-   */
+  /** @param {Translate} t @param {MapData} data @param {number} width */
   constructor(t, data, width) {
     const { heads, columns, measures } = data.heads;
     this.t = t;
     this.data = data;
     const height = Math.floor(ALL_ROWS / heads.length);
-    const row = Math.max(LOWEST_ROW, Math.min(HIGHEST_ROW, height));
+    const row = clamped(height, LOWEST_ROW, HIGHEST_ROW);
     this.rowHeight = row > SPACED ? row - 1 : row;
     this.left = LEFT;
     this.right = width - RIGHT;
@@ -90,7 +80,7 @@ class MapPlot {
     this.x = this.axis(bottom + 3);
     this.edges = [...this.firsts, Infinity].map((each) => {
       const x = each === Infinity ? this.right : Math.round(this.x.place(each));
-      return Math.max(this.left, Math.min(this.right, x));
+      return clamped(x, this.left, this.right);
     });
     this.height = bottom + BOTTOM;
     const { values, range: ends, threshold } = measures[data.measure];
@@ -118,8 +108,7 @@ class MapPlot {
 
   /**
    * Place the rows, with the name of each layer above its heads.
-   * @param {number} height
-   * @param {number} top
+   * @param {number} height @param {number} top
    */
   layOutRows(height, top) {
     const { heads } = this.data.heads;
@@ -145,11 +134,7 @@ class MapPlot {
     return this.data.heads.layers[layer] || this.t("training.the_model");
   }
 
-  /**
-   * The cells, as one path for each color.
-   * @param {[number, number]} ends
-   * @returns {Mark[]}
-   */
+  /** The cells, as one path for each color. @param {[number, number]} ends @returns {Mark[]} */
   cellMarks([low, high]) {
     const place = scale({ top: high - low });
     const colors = ramp();
@@ -172,10 +157,7 @@ class MapPlot {
     return !span || (this.firsts[column] <= span[1] && this.edges[column + 1] > this.left);
   }
 
-  /**
-   * @param {number} row
-   * @param {number} column
-   */
+  /** @param {number} row @param {number} column */
   cell(row, column) {
     const left = this.edges[column];
     // However many columns there are, each is seen.
@@ -227,11 +209,7 @@ class MapPlot {
   }
 
   /**
-   * @param {number} from
-   * @param {number} to
-   * @param {number} row
-   * @param {Mark} look
-   * @returns {Mark}
+   * @param {number} from @param {number} to @param {number} row @param {Mark} look @returns {Mark}
    */
   outline(from, to, row, look) {
     const d = box(from - 1, to + 1, this.rows[row] - 1, this.rowHeight + 2);
@@ -239,12 +217,7 @@ class MapPlot {
   }
 }
 
-/**
- * @param {number} from
- * @param {number} to
- * @param {number} y
- * @param {number} height
- */
+/** @param {number} from @param {number} to @param {number} y @param {number} height */
 function box(from, to, y, height) {
   return `M${from} ${y}H${to}v${height}H${from}z`;
 }
@@ -254,11 +227,7 @@ export function asNumber(value) {
   return value === null ? null : Number(value);
 }
 
-/**
- * The colors, and the numbers at their ends.
- * @param {[number, number]} ends
- * @returns {Mark[]}
- */
+/** The colors, and the numbers at their ends. @param {[number, number]} ends @returns {Mark[]} */
 function colorKey([low, high]) {
   const colors = ramp();
   const to = COLORS + 2 * colors.length;
@@ -271,10 +240,7 @@ function colorKey([low, high]) {
 
 /**
  * Where in the colors the threshold of the alarms is; nothing where it is beyond them.
- * @param {[number, number]} ends
- * @param {number} threshold
- * @param {Translate} t
- * @returns {Mark[]}
+ * @param {[number, number]} ends @param {number} threshold @param {Translate} t @returns {Mark[]}
  */
 function thresholdMark([low, high], threshold, t) {
   const length = 2 * ramp().length;

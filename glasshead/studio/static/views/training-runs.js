@@ -2,10 +2,8 @@
 import { MOST_COLORS } from "../colors.js";
 import { element, fill, unique } from "../dom.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Run } from "./training-status.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Run } from "./training-status.js" */
 
 const SEPARATOR = "/";
 
@@ -43,10 +41,7 @@ export class OtherRuns {
     this.list.querySelectorAll("input")[at]?.focus();
   }
 
-  /**
-   * @param {string} name
-   * @param {string[]} drawn
-   */
+  /** @param {string} name @param {string[]} drawn */
   box(name, drawn) {
     const id = unique("run");
     const isOn = drawn.includes(name);

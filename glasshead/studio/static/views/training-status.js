@@ -1,13 +1,11 @@
 // What a run tells in words and tables: how far it is, its alarms, its last rows.
 import { button, element, fill, headingCell, table } from "../dom.js";
-import { grouped, significant } from "../numbers.js";
+import { byKey, grouped, significant } from "../numbers.js";
 import { asNumber } from "./training-maps.js";
 
-/**
- * @import { Translate } from "../app.js"
- * @import { Found, Settings } from "./training-findings.js"
- * @import { Heads, Written } from "./training-maps.js"
- */
+/** @import { Translate } from "../app.js" */
+/** @import { Found, Settings } from "./training-findings.js" */
+/** @import { Heads, Written } from "./training-maps.js" */
 
 /**
  * How far a run is.
@@ -87,10 +85,7 @@ const UNITS = { day: 86400, hour: 3600, minute: 60 };
 
 /** How far a run is: its phase, a bar, and its last numbers. */
 export class Standing {
-  /**
-   * @param {Translate} t
-   * @param {string} language
-   */
+  /** @param {Translate} t @param {string} language */
   constructor(t, language) {
     this.t = t;
     this.language = language;
@@ -112,10 +107,9 @@ export class Standing {
   show({ phase, age, pace, best, table: rows }) {
     const { t } = this;
     const { step, steps, patience } = pace;
+    const said = t(`training.phase.${phase}`, { step: grouped(step) });
     // Whoever hears the page is told of another phase alone.
-    if (this.element.dataset.phase !== phase) {
-      this.phase.textContent = t(`training.phase.${phase}`);
-    }
+    fill(this.phase, said);
     this.element.dataset.phase = phase;
     const places = { age: this.duration(age), patience };
     this.sentence.textContent = t(`training.said.${phase}`, places);
@@ -126,12 +120,7 @@ export class Standing {
     this.showFigures(phase, pace, best, rows);
   }
 
-  /**
-   * @param {string} phase
-   * @param {Pace} pace
-   * @param {Best | null} best
-   * @param {Rows} table
-   */
+  /** @param {string} phase @param {Pace} pace @param {Best | null} best @param {Rows} table */
   showFigures(phase, { step, seconds, speed, left }, best, { columns, rows }) {
     /** @param {string} column */
     const last = (column) => rows.at(-1)?.[columns.indexOf(column)] ?? null;
@@ -158,9 +147,7 @@ export class Standing {
 
   /**
    * A number with its name; nothing where there is none.
-   * @param {string} key
-   * @param {Written} value
-   * @param {(value: number) => string} text
+   * @param {string} key @param {Written} value @param {(value: number) => string} text
    */
   figure(key, value, text = significant, places = {}) {
     if (value === null) return null;
@@ -171,10 +158,7 @@ export class Standing {
     );
   }
 
-  /**
-   * A time in the largest unit that it reaches.
-   * @param {number} seconds
-   */
+  /** A time in the largest unit that it reaches. @param {number} seconds */
   duration(seconds) {
     const [unit, size] = Object.entries(UNITS).find(([, each]) => seconds >= each) ?? ["second", 1];
     const format = new Intl.NumberFormat(this.language, {
@@ -187,28 +171,18 @@ export class Standing {
   }
 }
 
-/**
- * The name of a metric in a log as words.
- * @param {string} name
- */
+/** The name of a metric in a log as words. @param {string} name */
 export function plain(name) {
   return name.replace(/^validation_/, "").replaceAll("_", " ");
 }
 
-/**
- * The last rows of the log, the newest first.
- * @param {Translate} t
- * @param {Rows} rows
- */
+/** The last rows of the log, the newest first. @param {Translate} t @param {Rows} rows */
 export function lastRows(t, { columns, rows }) {
   const cells = rows.toReversed().map((row) => row.map(rowCell));
   return framedTable(t("training.rows"), columns, cells);
 }
 
-/**
- * @param {Written} written
- * @param {number} column  The first one has the step
- */
+/** @param {Written} written @param {number} column  The first one has the step */
 function rowCell(written, column) {
   const value = asNumber(written);
   const scope = column ? null : "row";
@@ -222,32 +196,21 @@ const MOST_OPEN = 3;
 const NAMED_HEADS = 8;
 
 /**
- * All alarms in a few lines: calm where there is none, or else a line for each kind, with buttons
- * that open its heads.
- * @param {Translate} t
- * @param {Run} run
- * @param {(alarm: Alarm) => void} open
+ * All alarms in a few lines: one for each kind, with buttons that open its heads.
+ * @param {Translate} t @param {Run} run @param {(alarm: Alarm) => void} open
  */
-export function alarmBanner(t, { alarms, groups }, open) {
-  if (!groups.length) return element("p.calm", t("training.alarms.none"));
-  const count = groups.reduce((sum, group) => sum + group.count, 0);
-  const since = Math.min(...groups.map((group) => group.first));
-  const sentence = t("training.alarms.raised", { count: grouped(count), step: grouped(since) });
-  return element(
-    "section.raised",
-    { "aria-label": sentence },
-    element("strong", sentence),
-    groups.map((group) => alarmLine(t, group, alarms, open)),
-  );
+export function alarmBanner(t, run, open) {
+  const { groups } = run;
+  if (!groups.length) return null;
+  const lines = groups.map((group) => alarmLine(t, group, run, open));
+  return element("div.raised", lines);
 }
 
 /**
- * @param {Translate} t
- * @param {AlarmGroup} group
- * @param {Alarm[]} alarms
+ * @param {Translate} t @param {AlarmGroup} group @param {Run} run
  * @param {(alarm: Alarm) => void} open
  */
-function alarmLine(t, { kind, heads, first, last }, alarms, open) {
+function alarmLine(t, { kind, heads, first, last }, { alarms, heads: maps }, open) {
   const own = alarms.filter((alarm) => alarm.kind === kind);
   const byHead = new Map(own.map((alarm) => [`${alarm.layer} ${alarm.head}`, alarm]));
   const shown = [...byHead.values()].slice(0, NAMED_HEADS);
@@ -255,22 +218,32 @@ function alarmLine(t, { kind, heads, first, last }, alarms, open) {
   const name = t(key) === key ? kind : t(key, { threshold: own[0]?.threshold });
   const steps = first === last ? grouped(first) : `${grouped(first)}–${grouped(last)}`;
   const more = heads - shown.length;
+  const layers = byKey(shown, ({ layer }) => layer);
+  /** @param {string} layer */
+  const nameOf = (layer) => {
+    const at = maps.layers.indexOf(layer);
+    return at < 0 ? layer || t("training.the_model") : t("model.layer", { layer: at });
+  };
   return element(
     "div.kind",
-    element("span", t("training.group", { name, heads, steps })),
-    shown.map((alarm) => {
-      const layer = alarm.layer || t("training.the_model");
-      return button(`${layer} · ${t("training.head", alarm)}`, () => open(alarm));
-    }),
+    element("span", t("training.group", { name, steps })),
+    [...layers].map(([layer, ofIt]) => [
+      element("b", { title: layer }, t("training.layer", { layer: nameOf(layer) })),
+      ofIt.map((alarm) => {
+        const label = nameOf(layer) + t("shell.comma") + t("training.head", alarm);
+        return Object.assign(
+          button(String(alarm.head), () => open(alarm)),
+          { ariaLabel: label },
+        );
+      }),
+    ]),
     more > 0 && element("span.quiet", t("training.more", { count: grouped(more) })),
   );
 }
 
 /**
  * The alarms, each with a button that leads to its place in the charts.
- * @param {Translate} t
- * @param {Alarm[]} alarms
- * @param {(alarm: Alarm) => void} go
+ * @param {Translate} t @param {Alarm[]} alarms @param {(alarm: Alarm) => void} go
  */
 export function alarmTable(t, alarms, go, open = alarms.length <= MOST_OPEN) {
   const headings = [t("training.step"), t("training.sentence")];
@@ -287,8 +260,7 @@ export function alarmTable(t, alarms, go, open = alarms.length <= MOST_OPEN) {
 
 /**
  * The sentence of an alarm, translated where its kind is known.
- * @param {Translate} t
- * @param {Alarm} alarm
+ * @param {Translate} t @param {Alarm} alarm
  */
 function alarmSentence(t, alarm) {
   const name = `training.said.${alarm.kind}`;
@@ -297,12 +269,7 @@ function alarmSentence(t, alarm) {
   return sentence === name ? alarm.sentence : sentence;
 }
 
-/**
- * @param {string} caption
- * @param {string[]} headings
- * @param {HTMLElement[][]} rows
- */
+/** @param {string} caption @param {string[]} headings @param {HTMLElement[][]} rows */
 export function framedTable(caption, headings, rows) {
-  const cells = headings.map((heading) => headingCell("col", heading));
-  return element("figure.table", table("table", caption, cells, rows));
+  return element("figure.table", table("table", caption, headings, rows));
 }

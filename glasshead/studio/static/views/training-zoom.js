@@ -1,5 +1,6 @@
 // A part of the steps, chosen by dragging over a chart, by the wheel with Ctrl, or by keys.
 import { element, letterScale } from "../dom.js";
+import { clamped } from "../numbers.js";
 
 /** @import { Chart } from "../chart.js" */
 
@@ -13,10 +14,7 @@ const SPEED = 0.003;
 
 /** The part of the steps that all charts of a run show; null is the whole run. */
 export class Zoom {
-  /**
-   * @param {Span | null} span
-   * @param {() => void} changed
-   */
+  /** @param {Span | null} span @param {() => void} changed */
   constructor(span, changed) {
     this.span = span;
     this.changed = changed;
@@ -39,14 +37,11 @@ export class Zoom {
     if (String(this.span) !== before) this.changed();
   }
 
-  /**
-   * @param {Span | null} span
-   * @returns {Span | null}
-   */
+  /** @param {Span | null} span @returns {Span | null} */
   bounded(span) {
     if (!span) return null;
     const width = Math.min(this.last, Math.max(2, Math.round(span[1] - span[0])));
-    const from = Math.max(0, Math.min(Math.round(span[0]), this.last - width));
+    const from = clamped(Math.round(span[0]), 0, this.last - width);
     return width >= this.last ? null : [from, from + width];
   }
 
@@ -60,20 +55,14 @@ export class Zoom {
     this.show([step - (step - from) / factor, step + (to - step) / factor]);
   }
 
-  /**
-   * Show a step that is beside what is shown.
-   * @param {number} step
-   */
+  /** Show a step that is beside what is shown. @param {number} step */
   follow(step) {
     const [from, to] = this.shown;
     if (step < from) this.show([step, step + to - from]);
     else if (step > to) this.show([step - (to - from), step]);
   }
 
-  /**
-   * Let a chart choose what is shown.
-   * @param {Chart<any>} chart
-   */
+  /** Let a chart choose what is shown. @param {Chart<any>} chart */
   over(chart) {
     const { frame } = chart;
     const drag = new Drag(this, chart);
@@ -87,10 +76,7 @@ export class Zoom {
     frame.addEventListener("wheel", (event) => this.turn(event, chart), { passive: false });
   }
 
-  /**
-   * @param {KeyboardEvent} event
-   * @param {Chart<any>} chart
-   */
+  /** @param {KeyboardEvent} event @param {Chart<any>} chart */
   press(event, chart) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const [from, to] = this.shown;
@@ -103,11 +89,7 @@ export class Zoom {
     event.preventDefault();
   }
 
-  /**
-   * The wheel alone scrolls the page.
-   * @param {WheelEvent} event
-   * @param {Chart<any>} chart
-   */
+  /** The wheel alone scrolls the page. @param {WheelEvent} event @param {Chart<any>} chart */
   turn(event, chart) {
     const { plot } = chart;
     if (!plot || !(event.ctrlKey || event.metaKey)) return;
@@ -118,10 +100,7 @@ export class Zoom {
 
 /** A way of the pointer from one step to another. */
 class Drag {
-  /**
-   * @param {Zoom} zoom
-   * @param {Chart<any>} chart
-   */
+  /** @param {Zoom} zoom @param {Chart<any>} chart */
   constructor(zoom, chart) {
     this.zoom = zoom;
     this.chart = chart;
@@ -133,7 +112,7 @@ class Drag {
   /** @param {PointerEvent} event */
   placeOf(event) {
     const { left, right } = this.chart.plot;
-    return Math.max(left, Math.min(right, this.chart.placeOf(event).x));
+    return clamped(this.chart.placeOf(event).x, left, right);
   }
 
   /** @param {PointerEvent} event */

@@ -3,7 +3,8 @@ import { Chart, Cursor } from "../chart.js";
 import { categories } from "../colors.js";
 import { firstText, slider, toggle, zoomButtons } from "../controls.js";
 import { element, fill, withCode } from "../dom.js";
-import { range } from "../numbers.js";
+import { range, wholeNumber } from "../numbers.js";
+import { linkTo } from "../selection.js";
 import { Refused, Unreachable } from "../source.js";
 import { CheckpointComparison } from "./training-checkpoints.js";
 import { curvePlotter } from "./training-curves.js";
@@ -13,14 +14,12 @@ import { OtherRuns } from "./training-runs.js";
 import { Standing, alarmBanner, alarmTable, lastRows, plain } from "./training-status.js";
 import { Zoom } from "./training-zoom.js";
 
-/**
- * @import { Context } from "../app.js"
- * @import { Plotter } from "../chart.js"
- * @import { Curve, CurvesData } from "./training-curves.js"
- * @import { MapData, Written } from "./training-maps.js"
- * @import { Alarm, Run, WrittenCurve } from "./training-status.js"
- * @import { Span } from "./training-zoom.js"
- */
+/** @import { Context, View } from "../app.js" */
+/** @import { Plotter } from "../chart.js" */
+/** @import { Curve, CurvesData } from "./training-curves.js" */
+/** @import { MapData, Written } from "./training-maps.js" */
+/** @import { Alarm, Run, WrittenCurve } from "./training-status.js" */
+/** @import { Span } from "./training-zoom.js" */
 
 // Milliseconds between two questions; more, where the answer takes long.
 const INTERVAL = 1500;
@@ -51,10 +50,7 @@ const OVER = ["smoothed loss", "loss"];
 const ZOOM_RESTS = 150;
 
 class Training {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
+  /** @param {HTMLElement} frame @param {Context} context */
   constructor(frame, context) {
     const { t, state, language } = context;
     this.frame = frame;
@@ -62,7 +58,7 @@ class Training {
     this.t = t;
     /** @type {Run} */
     this.run = null;
-    this.cursor = new Cursor(wholeNumber(state.at), wholeNumber(state.head) ?? 0, (changes) =>
+    this.cursor = new Cursor(wholeNumber(state.at, null), wholeNumber(state.head, 0), (changes) =>
       this.remember(changes),
     );
     this.zoom = new Zoom(spanOf(state), () => this.zoomed());
@@ -87,7 +83,7 @@ class Training {
     this.content = element("div");
     this.problems = element("div.problems");
     this.found = element("div");
-    this.settings = element("section.settings", { "data-panel": "" });
+    this.settings = element("section.settings");
     this.drawn = element("div.drawn");
     this.alarms = element("div.alarms", { "data-panel": "" });
     this.notes = element("div.notes");
@@ -188,8 +184,7 @@ class Training {
     const measures = heads ? Object.keys(MAPS) : [];
     /**
      * @template Data
-     * @param {string[]} names
-     * @param {(name: string) => string} title
+     * @param {string[]} names @param {(name: string) => string} title
      * @param {Plotter<Data>} plotter
      */
     const chartsOf = (names, title, plotter) => {
@@ -222,9 +217,9 @@ class Training {
         this.standing.element,
         this.problems,
         this.banner,
+        this.settings,
       ),
       this.controls(),
-      this.settings,
       this.drawn,
       heads ? null : element("p.note", withCode(t("training.unwatched"))),
       this.alarms,
@@ -303,10 +298,7 @@ class Training {
     if (typeof changes.at === "number") this.zoom.follow(changes.at);
   }
 
-  /**
-   * Ask again with something else in the address.
-   * @param {Record<string, any>} changes
-   */
+  /** Ask again with something else in the address. @param {Record<string, any>} changes */
   reconsider(changes) {
     this.context.remember(changes);
     this.ask();
@@ -365,9 +357,7 @@ class Training {
 
   /**
    * The curves of a chart with those of the other runs, a color for each run.
-   * @param {string} chart
-   * @param {Curve[]} own
-   * @returns {Curve[]}
+   * @param {string} chart @param {Curve[]} own @returns {Curve[]}
    */
   overOthers(chart, own) {
     const { run, others } = this.run;
@@ -430,10 +420,7 @@ class Training {
     }
   }
 
-  /**
-   * Lead the cross-hair to an alarm.
-   * @param {Alarm} alarm
-   */
+  /** Lead the cross-hair to an alarm. @param {Alarm} alarm */
   go({ row, step }) {
     if (row !== null) this.cursor.choose(row);
     this.cursor.keep(step);
@@ -453,7 +440,7 @@ class Training {
       const params = { text, layer: alarm.layer };
       const found = await source.json("training/head", params, { signal });
       if (!found) throw new Refused("", NOT_FOUND);
-      location.hash = `heads?${new URLSearchParams({ layer: found.layer, head: String(alarm.head) })}`;
+      location.hash = linkTo("heads", { layer: found.layer, head: alarm.head });
     } catch (error) {
       if (!(error instanceof Refused)) this.context.failed(error);
       else this.go(alarm);
@@ -468,9 +455,7 @@ function elementsOf(charts) {
 
 /**
  * A curve as that of one of several runs.
- * @param {Curve} curve
- * @param {string} run
- * @param {string} color
+ * @param {Curve} curve @param {string} run @param {string} color
  * @param {string} prefix  Of its name in the readout
  * @returns {Curve}
  */
@@ -481,11 +466,8 @@ function ofRun(curve, run, color, prefix) {
 
 /**
  * The lowest or highest reading of all heads.
- * @param {string} measure
- * @param {[number, number][]} columns
- * @param {Written[]} extreme
- * @param {string} label
- * @returns {Curve}
+ * @param {string} measure @param {[number, number][]} columns @param {Written[]} extreme
+ * @param {string} label @returns {Curve}
  */
 function extremeCurve(measure, columns, extreme, label) {
   const known = range(extreme.length).filter((at) => extreme[at] !== null);
@@ -496,28 +478,12 @@ function extremeCurve(measure, columns, extreme, label) {
 
 /**
  * The part of the steps in the address; null where there is none.
- * @param {Record<string, string>} state
- * @returns {Span | null}
+ * @param {Record<string, string>} state @returns {Span | null}
  */
 function spanOf({ from, to }) {
-  const span = [wholeNumber(from), wholeNumber(to)];
+  const span = [wholeNumber(from, null), wholeNumber(to, null)];
   return span[0] !== null && span[1] > span[0] ? /** @type {Span} */ (span) : null;
 }
 
-/**
- * A whole number in the address; null of anything else.
- * @param {string | undefined} text
- */
-function wholeNumber(text) {
-  return /^\d{1,15}$/.test(text ?? "") ? Number(text) : null;
-}
-
-export const training = {
-  /**
-   * @param {HTMLElement} frame
-   * @param {Context} context
-   */
-  async open(frame, context) {
-    await new Training(frame, context).follow();
-  },
-};
+/** @type {View} */
+export const training = (frame, context) => new Training(frame, context).follow();
