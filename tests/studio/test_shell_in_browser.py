@@ -1,6 +1,7 @@
 """The page around the views, in a browser: what it says, and how it goes on."""
 
 import gzip
+import io
 import itertools
 import json
 import re
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image, ImageStat
 from playwright.sync_api import expect
 
 import glasshead as gh
@@ -257,6 +259,25 @@ def test_a_telephone_says_all_of_what_is_loaded(looking, serving, folder):
         cut = page.locator(".brand span").evaluate("(span) => span.scrollWidth - span.clientWidth")
         assert cut <= 0, language
         assert page.locator("header").bounding_box()["height"] < 100, language
+
+
+def test_a_shadow_stands_where_a_telephone_cuts_the_views_off(looking, serving, folder):
+    page = looking(serving(folder).url, width=390, height=844).open("#heads")
+    views = page.locator("nav")
+
+    def lightness(start):
+        """The mean of the first or last pixels above the names of the views."""
+        with Image.open(io.BytesIO(views.screenshot())).convert("L") as seen:
+            left = 0 if start else seen.width - 3
+            return ImageStat.Stat(seen.crop((left, 0, left + 3, 3))).mean[0]
+
+    # The page opens with the view that is shown in sight, which is near the start.
+    views.evaluate("(nav) => nav.scrollTo(0, 0)")
+    paper = lightness(start=True)
+    assert lightness(start=False) < paper - 7
+    views.evaluate("(nav) => nav.scrollTo(nav.scrollWidth, 0)")
+    assert lightness(start=True) < paper - 7
+    assert lightness(start=False) == pytest.approx(paper, abs=2)
 
 
 # Pairs of parts of the header that overlap.

@@ -198,7 +198,7 @@ export class Page {
     const header = element(
       "header",
       this.brand(),
-      element("nav", { "aria-label": this.t("shell.views") }, this.intents()),
+      element("nav.scroll", { "aria-label": this.t("shell.views") }, this.intents()),
       this.about.tour && button(this.t("tour.title"), () => this.beginTour("")),
       element(
         "button.present",
