@@ -4,9 +4,6 @@ import torch
 
 from glasshead.recipe.validation import UnfitError
 
-# Weak references to the memory of a tensor, by which attention by hand is followed.
-WEAK_STORAGE = "torch.multiprocessing.reductions.StorageWeakRef"
-
 
 class UnseenError(RuntimeError):
     """Attention of a model ran, but was not seen, or not as it is; the message says why."""

@@ -13,7 +13,6 @@ from glasshead.watching.errors import (
     FEATURES,
     IN_COMPILED_CODE,
     OVERWRITTEN,
-    WEAK_STORAGE,
 )
 from glasshead.watching.foreign import attribute
 from glasshead.watching.module_calls import module_of
@@ -190,12 +189,6 @@ def advice_for(model: nn.Module, name: str, softmax: LoneSoftmax) -> str | None:
 
 def _of_private_names() -> str | None:
     """Return advice for a version of PyTorch that lacks what softmaxes are followed by."""
-    if private(WEAK_STORAGE) is None:
-        return lacking(
-            "softmaxes cannot be followed",
-            WEAK_STORAGE,
-            "Call F.scaled_dot_product_attention there instead of that softmax",
-        ).rstrip(".")
     if private(_SAFE_SOFTMAX) is None:
         # What PyTorch computes without a fused kernel looks like a softmax by hand then.
         return lacking(

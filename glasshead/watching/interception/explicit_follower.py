@@ -466,7 +466,7 @@ class HandFollower:
         if not self._waiting:
             return
         for weights in self._waiting:
-            if weights.open and all(one.expired() for one in weights.made):
+            if weights.open and all(one() is None for one in weights.made):
                 weights.close()
         self._waiting = [weights for weights in self._waiting if weights.open]
 

@@ -26,20 +26,17 @@ import weakref
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glasshead.private_names import private
-from glasshead.watching.errors import WEAK_STORAGE
 from glasshead.watching.interception.axes import Axis, AxisLayout, Labels, Product
 from glasshead.watching.missed import HandSoftmax
 
 MIXED = "heads mixed by a learned product"
-# Records of what is no parameter that are kept, besides those of memory that is in use.
-_PASSING = 16
 
 
 class HeadMixing(NamedTuple):
@@ -124,7 +121,7 @@ class HandWeights:
         product: The product that made the scores.
         steps: What was done to the scores.
         found: What the watchers know of it.
-        made: The memory of its weights, and of what is made of them.
+        made: Weak references to the memory of its weights, and of what is made of them.
         open: Whether a product may still take its weights.
     """
 
@@ -138,7 +135,7 @@ class HandWeights:
     product: ScoreProduct
     steps: tuple[Change, ...]
     found: HandSoftmax
-    made: list[Any] = field(default_factory=list)
+    made: "list[weakref.ref[torch.UntypedStorage]]" = field(default_factory=list)
     open: bool = True
 
     def close(self, why: str | None = None) -> None:
@@ -154,12 +151,12 @@ class LateWeights:
 
     Attributes:
         found: What the watchers know of it.
-        made: The memory of its weights, and of what is made of them.
+        made: Weak references to the memory of its weights, and of what is made of them.
         open: Whether a product may still take its weights.
     """
 
     found: HandSoftmax
-    made: list[Any] = field(default_factory=list)
+    made: "list[weakref.ref[torch.UntypedStorage]]" = field(default_factory=list)
     open: bool = True
 
     def close(self, why: str | None = None) -> None:
@@ -183,7 +180,7 @@ class Record:
     """Record of the tensor in a storage.
 
     Attributes:
-        storage: The storage.
+        storage: A weak reference to the storage, which drops the record with it.
         kind: The part of attention that it is.
         layout: Where its axes are; None if that is not to be told.
         origin: The product or the softmax that it comes from; of features their axes.
@@ -191,7 +188,7 @@ class Record:
         lost: The operator after which the axes were not to be told.
     """
 
-    storage: Any
+    storage: "weakref.ref[torch.UntypedStorage]"
     kind: TensorRole
     layout: AxisLayout | None = None
     origin: Any = None
@@ -209,19 +206,18 @@ class TensorRecords:
     A view has the record of its tensor. A record lasts as long as the memory, which it refers to
     weakly, so that a tensor lives no longer than it would.
 
+    PyTorch has weak references to memory of its own, `StorageWeakRef`. They keep a few bytes of
+    memory that is freed, and malloc cannot join the free memory on both sides of these.
+
     Attributes:
-        follows: Whether tensors can be followed: this version of PyTorch tells their memory, and
-            nobody has stopped it.
+        follows: Whether tensors are followed: nobody has stopped it.
     """
 
     def __init__(self) -> None:
-        self._weak: Any = private(WEAK_STORAGE)
-        self.follows = self._weak is not None
+        self.follows = True
         self._known: dict[int, Record] = {}
-        # The storages of parameters, which last as long as the watch, and those of all others.
-        self._parameters: set[int] = set()
-        self._passing: list[int] = []
-        self._limit = _PASSING
+        # The storages of parameters, which last as long as the watch.
+        self._parameters: set[int | None] = set()
 
     def of(self, tensor: Tensor) -> Record | None:
         """Return what is known of a tensor."""
@@ -239,9 +235,7 @@ class TensorRecords:
         """Remember the parameters of a model."""
         for one in parameters:
             if self.of(one) is None:
-                self.remember(one, TensorRole.STATIC)
-        self._parameters.update(self._passing)
-        self._passing.clear()
+                self._parameters.add(self.remember(one, TensorRole.STATIC))
 
     def remember(
         self,
@@ -251,39 +245,28 @@ class TensorRecords:
         origin: Any = None,
         steps: tuple[Change, ...] = (),
         lost: str = "",
-    ) -> None:
-        """Remember what a tensor is; the other arguments are those of `Record`."""
+    ) -> int | None:
+        """Remember what a tensor is; the other arguments are those of `Record`.
+
+        Returns: what identifies its memory; None if nothing is remembered.
+        """
         try:
-            storage = self._weak(tensor.untyped_storage())
+            storage = tensor.untyped_storage()
             layout = None if axes is None else AxisLayout(axes, tensor.stride())
         except (RuntimeError, NotImplementedError):
-            return
-        self._known[storage.cdata] = Record(storage, kind, layout, origin, steps, lost)
+            return None
+        key = storage._cdata  # noqa: SLF001 - no other name
+        # It calls pop(key, reference), without an error if the key is gone.
+        alive = weakref.ref(storage, partial(self._known.pop, key))
+        self._known[key] = Record(alive, kind, layout, origin, steps, lost)
         if kind is TensorRole.WEIGHTS:
-            origin.made.append(storage)
-        self._passing.append(storage.cdata)
-        if len(self._passing) > self._limit:
-            self._forget()
+            origin.made.append(alive)
+        return key
 
     def stop(self) -> None:
         """Know nothing any more."""
         self.follows = False
         self._known.clear()
-        self._passing.clear()
-
-    def _forget(self) -> None:
-        """Drop the records of memory that is gone.
-
-        Soon: what is left of a storage stands in the way of malloc, which cannot join the free
-        memory on both sides of it.
-        """
-        kept = []
-        for key in dict.fromkeys(self._passing):
-            if self._known[key].storage.expired():
-                del self._known[key]
-            else:
-                kept.append(key)
-        self._passing, self._limit = kept, 2 * len(kept) + _PASSING
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 import torch
 from torch import Tensor, nn
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from glasshead.watching.errors import BudgetError, UnfollowedError
 from glasshead.watching.module_calls import calling
@@ -85,7 +84,7 @@ class _Memory:
     __slots__ = ("alive", "held", "labels", "nodes", "scores")
 
     def __init__(self, tensor: Tensor) -> None:
-        self.alive = StorageWeakRef(tensor.untyped_storage())
+        self.alive = ref(tensor.untyped_storage())
         self.nodes: dict[_Layout, Node] = {}
         self.labels: dict[_Layout, str] = {}
         self.scores: dict[_Layout, Score] = {}
@@ -288,7 +287,7 @@ class Tape:
     def forget_freed(self) -> None:
         """Forget the nodes of tensors that the model has freed, and what these hold."""
         known = [*self._memories.items()]
-        self._memories = {key: one for key, one in known if not one.alive.expired()}
+        self._memories = {key: one for key, one in known if one.alive() is not None}
         self._most = 2 * len(self._memories) + 256
 
     def close(self) -> None:
@@ -340,12 +339,12 @@ class Tape:
 
     def _memory(self, tensor: Any) -> _Memory | None:
         memory = self._memories.get(_address(tensor))
-        return None if memory is None or memory.alive.expired() else memory
+        return None if memory is None or memory.alive() is None else memory
 
     def _memory_of(self, tensor: Tensor) -> _Memory:
         address = _address(tensor)
         memory = self._memories.get(address)
-        if memory is None or memory.alive.expired():
+        if memory is None or memory.alive() is None:
             if len(self._memories) > self._most:
                 self.forget_freed()
             memory = self._memories[address] = _Memory(tensor)

@@ -11,10 +11,9 @@ from torch.utils.checkpoint import checkpoint
 
 import glasshead as gh
 from glasshead import ladder
-from glasshead.private_names import private
-from glasshead.watching import reasons
-from glasshead.watching.errors import WEAK_STORAGE, BudgetError
-from glasshead.watching.interception import explicit_follower, explicit_records
+from glasshead.watching.errors import BudgetError
+from glasshead.watching.interception import explicit_follower
+from glasshead.watching.interception.explicit_records import TensorRecords, TensorRole
 from watching.torch import by_hand
 from watching.torch.by_hand import BATCH, HEAD_DIM, HEADS, LENGTH, WIDTH, Block, Model
 from watching.torch.explicit import check, lower, nothing_is_open, undisturbed, weights
@@ -1182,12 +1181,17 @@ def test_what_fails_on_the_way_leaves_the_model_as_it_is(monkeypatch):
             assert model(x).equal(expected)
 
 
-def test_without_weak_references_to_memory_it_is_refused_by_name(monkeypatch):
-    lacked = WEAK_STORAGE
-    for module in (explicit_records, reasons):
-        monkeypatch.setattr(
-            module, "private", lambda name: None if name == lacked else private(name)
-        )
-    told = refusal(by_hand.CausalAttention().double(), texts(BATCH))
-    assert "CausalAttention at 'the model' takes a softmax that cannot be followed. Softm" in told
-    assert f"which has no {lacked}. Call F.scaled_dot_product_attention" in told
+def test_a_record_lasts_as_long_as_the_memory_of_its_tensor():
+    records = TensorRecords()
+    kept, x = torch.ones(5), torch.ones(7)
+    view = x[2:]
+    records.remember(kept, TensorRole.FEATURES)
+    records.remember(x, TensorRole.FEATURES)
+    records.remember(view, TensorRole.SCORES)
+    del x
+    assert records.of(view).kind is TensorRole.SCORES
+    key = view.untyped_storage()._cdata
+    del view
+    assert key not in records._known
+    assert len(records._known) == 1
+    assert records.of(kept).kind is TensorRole.FEATURES

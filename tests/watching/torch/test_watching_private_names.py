@@ -22,7 +22,6 @@ from glasshead.models import fast_decode
 from glasshead.private_names import lacking, private, runs_code_of
 from glasshead.recipe import validation
 from glasshead.watching import module_calls
-from glasshead.watching.errors import WEAK_STORAGE
 from glasshead.watching.interception import circumstances, higher_order, operator_mode, patches
 from watching.torch.explicit import check, lower, nothing_is_open, undisturbed, weights
 
@@ -39,7 +38,6 @@ NAMES = [
     ),
     HOOKS,
     SOFTMAX,
-    WEAK_STORAGE,
     "torch.nn.Module._wrapped_call_impl",
 ]
 NAMES = sorted({name for name in NAMES if isinstance(name, str) and name.startswith("torch.")})
