@@ -188,7 +188,7 @@ def advice_for(model: nn.Module, name: str, softmax: LoneSoftmax) -> str | None:
 
 
 def _of_private_names() -> str | None:
-    """Return advice for a version of PyTorch that lacks what softmaxes are followed by."""
+    """Return advice for a version of PyTorch without the softmax of its math fallback."""
     if private(_SAFE_SOFTMAX) is None:
         # What PyTorch computes without a fused kernel looks like a softmax by hand then.
         return lacking(

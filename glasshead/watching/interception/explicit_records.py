@@ -206,8 +206,8 @@ class TensorRecords:
     A view has the record of its tensor. A record lasts as long as the memory, which it refers to
     weakly, so that a tensor lives no longer than it would.
 
-    PyTorch has weak references to memory of its own, `StorageWeakRef`. They keep a few bytes of
-    memory that is freed, and malloc cannot join the free memory on both sides of these.
+    PyTorch's `StorageWeakRef` would keep a small object of each freed storage. Malloc cannot join
+    the free memory on both sides of it.
 
     Attributes:
         follows: Whether tensors are followed: nobody has stopped it.
