@@ -4,9 +4,10 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 PROGRAMS = (
     # What never has a window takes a fifth less processor time.
@@ -57,3 +58,20 @@ def browser_or_none() -> Iterator[Browser]:
             left_out = pytest.fail if os.environ.get("CI") else pytest.skip
             left_out(str(missing))
         yield browser
+
+
+# What follows the size of the window is drawn in a later frame. A page that stays too large is
+# told of after three seconds.
+BEYOND = """async (side) => {
+  const { scrollingElement } = document, end = performance.now() + 3000;
+  const beyond = () => scrollingElement[`scroll${side}`] - scrollingElement[`client${side}`];
+  do {
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  } while (beyond() && performance.now() < end);
+  return beyond();
+}"""
+
+
+def beyond_the_window(page: Page, side: Literal["Width", "Height"] = "Width") -> int:
+    """Return by how many pixels a page is larger than its window, once it is drawn for it."""
+    return page.evaluate(BEYOND, side)

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from accessibility import violations
+from chromium import beyond_the_window
 
 # The site is built first, which takes minutes.
 pytestmark = pytest.mark.slow
@@ -75,8 +76,7 @@ def test_no_page_is_wider_than_its_window(looking, served):
         page.goto(served + name)
         for width in (390, 820, 1440):
             looking(width)
-            beyond = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            assert page.evaluate(beyond) == 0, (name, width)
+            assert beyond_the_window(page) == 0, (name, width)
 
 
 def test_the_landing_page_leads_to_itself_in_each_language(looking, served):

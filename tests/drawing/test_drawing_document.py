@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from accessibility import violations
+from chromium import beyond_the_window
 from glasshead.drawing import (
     Document,
     Formula,
@@ -248,8 +249,7 @@ def test_bands_that_are_wide_stand_upright_on_a_telephone(browser):
     document = Document([WordBands(weights, names, names[:11])], title="Bands")
     page = browser.new_page(viewport={"width": 390, "height": 700})
     page.set_content(document.html())
-    overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    assert page.evaluate(overflow) == 0
+    assert beyond_the_window(page) == 0
     tall, wide = page.locator("svg.bands.tall"), page.locator(".too-wide")
     assert (tall.is_visible(), wide.is_visible()) == (True, False)
     assert tall.locator("path").count() == wide.locator("path").count() > 100

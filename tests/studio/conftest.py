@@ -16,6 +16,7 @@ from fastapi import APIRouter
 from playwright.sync_api import Browser, Page, expect
 
 from accessibility import violations
+from chromium import beyond_the_window
 from glasshead.studio.app import Server, application, configured, listening_on
 from glasshead.studio.studio import Studio
 from pretrained_folders import llama_folder
@@ -292,10 +293,12 @@ class Looking:
         return violations(self.page, colours=contrast)
 
     def overflow(self) -> int:
-        """By how many pixels the page is wider than its window."""
-        return self.page.evaluate(
-            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        )
+        """By how many pixels the page is wider than its window, once it is drawn for it."""
+        return beyond_the_window(self.page)
+
+    def overflow_below(self) -> int:
+        """By how many pixels the page is higher than its window, once it is drawn for it."""
+        return beyond_the_window(self.page, "Height")
 
     def _told(self, kind: str, text: str) -> None:
         if kind in ("error", "warning") and not any(part in text for part in self.expected):
