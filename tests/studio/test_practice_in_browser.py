@@ -422,6 +422,19 @@ def test_weights_that_do_not_follow_are_not_dragged(looking, serving):
     assert page.locator(".drag svg:visible").count() == 0
 
 
+@pytest.mark.parametrize(("words", "stays"), [(5, True), (7, False)])
+def test_few_weights_stay_in_sight_of_the_arrows_on_a_telephone(looking, serving, words, stays):
+    look = looking(serving().url, width=390, height=844)
+    page = exercise(look, "drag", text=" ".join(f"word{at}" for at in range(words)))
+    page.locator(".drag svg").first.evaluate("(one) => one.scrollIntoView()")
+    box = page.locator(".drag .bars").bounding_box()
+    assert (box["y"] + box["height"] <= 844) == stays
+    # They cover none of the controls that follow the arrows.
+    reset = page.locator(".drag .controls button")
+    reset.evaluate("(one) => one.scrollIntoView({ block: 'center' })")
+    reset.click(timeout=3000)
+
+
 @pytest.mark.slow
 def test_exercises_are_accessible_and_fit_in_every_language(looking, serving):
     look = looking(serving().url)

@@ -1,6 +1,7 @@
 """A presentation of each view in a browser: large letters, and one panel at a time."""
 
 from functools import cache
+from itertools import cycle, islice
 
 import pytest
 from playwright.sync_api import expect
@@ -85,7 +86,7 @@ def test_a_panel_fits_the_screen_above_the_control_bar(looking, urls, view):
     page = presented(look, f"#{view}" + (f"?text={TEXT}" if view == "model" else ""))
     page.wait_for_selector(".body[data-drawn]")
     expect(page.locator(".notice p")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollHeight") <= 1080
+    assert look.overflow_below() == 0
     bar = page.locator(".presenting").bounding_box()["y"]
     shown = page.locator("main .presented").last.bounding_box()
     assert shown["y"] + shown["height"] <= bar
@@ -98,7 +99,7 @@ def test_arrows_are_dragged_on_most_of_a_projector(looking, urls, chosen):
     look = looking(urls("heads"), width=1920, height=1080)
     page = presented(look, f"#steps?way=drag{chosen}")
     page.wait_for_selector(".drag circle")
-    assert page.evaluate("document.documentElement.scrollHeight") <= 1080
+    assert look.overflow_below() == 0
     planes = [one.bounding_box() for one in page.locator(".drag svg").all()]
     assert len(planes) == 2
     controls, numbers = (
@@ -122,14 +123,14 @@ FITTING = ("prompt", "heads", "model", "atlas", "picture", "steps?layer=1&head=2
 def test_every_panel_fits_a_projector(looking, urls, place):
     view = place.partition("?")[0]
     text = f"{'&' if '?' in place else '?'}text={TEXT}" if view in ("prompt", "model") else ""
-    page = presented(looking(urls(view), width=1920, height=1080), f"#{place}{text}")
+    look = looking(urls(view), width=1920, height=1080)
+    page = presented(look, f"#{place}{text}")
     place = page.locator(".presenting [role=status]")
     count = int(place.inner_text().split("/")[1])
     assert count >= (1 if view == "atlas" else 2)
     for at in range(count):
         expect(place).to_have_text(f"{at + 1} / {count}")
-        assert page.evaluate("document.documentElement.scrollHeight") <= 1080
-        assert page.evaluate("document.documentElement.scrollWidth") <= 1920
+        assert look.overflow() == look.overflow_below() == 0
         page.keyboard.press("PageDown")
 
 
@@ -168,10 +169,11 @@ def test_a_panel_is_drawn_again_for_a_window_of_another_height(looking, urls, pl
 @pytest.mark.parametrize("model", ["wide", "many"])
 def test_the_maps_of_many_heads_fit_a_projector_and_use_it(looking, serving, request, model):
     url = serving(request.getfixturevalue(model)).url
-    page = presented(looking(url, width=1920, height=1080), "#heads")
+    look = looking(url, width=1920, height=1080)
+    page = presented(look, "#heads")
     page.keyboard.press("ArrowRight")
     expect(page.locator(".all .grid")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollHeight") <= 1080
+    assert look.overflow_below() == 0
     grid = page.locator(".grid table").bounding_box()
     assert grid["x"] + grid["width"] <= 1920
     assert grid["width"] > 0.9 * 1920 or grid["height"] > 0.6 * 1080
@@ -294,6 +296,22 @@ def test_escape_ends_a_presentation_unless_the_view_uses_it(looking, urls):
     expect(page.locator(".presenting")).to_be_visible()
     page.locator("main").press("Escape")
     expect(page.locator("header")).to_be_visible()
+
+
+def test_a_text_fills_its_panel_by_larger_letters(looking, serving):
+    look = looking(serving().url, width=1920, height=1080)
+    letters = []
+    for count in (5, 11, 23):
+        words = islice(cycle(["sun", "shines", "brightly"]), count)
+        page = presented(look, f"#prompt?text={'+'.join(words)}")
+        arcs = page.locator(".sentence .arcs")
+        expect(arcs.locator(".token")).to_have_count(count)
+        assert look.overflow_below() == 0
+        assert arcs.bounding_box()["height"] > 0.3 * 1080
+        letters.append(
+            arcs.locator(".words").evaluate("(p) => parseFloat(getComputedStyle(p).fontSize)")
+        )
+    assert letters[0] > letters[1] > 1.2 * letters[2] > 60
 
 
 def test_another_panel_is_kept_while_its_view_is_filled_again(looking, urls):

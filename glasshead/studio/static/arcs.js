@@ -1,7 +1,7 @@
 // A text with the attention between its tokens as arcs: from a query to its keys above the words,
 // and below them from the queries that look at it.
-import { element, fill, moveOf, tokenName } from "./dom.js";
-import { svgNode } from "./marks.js";
+import { element, fill, letterScale, moveOf, tokenName } from "./dom.js";
+import { svgNode, textWidth } from "./marks.js";
 import { clamped, decimal, largestAt, range, rowAt, weight, within } from "./numbers.js";
 import { walk } from "./parts/walk.js";
 import { pointing } from "./selection.js";
@@ -24,6 +24,8 @@ import { pointing } from "./selection.js";
 const LEAST = 0.02;
 const TELLING = 0.3;
 const WIDEST = 7;
+// How far an arc may bend away from its words, in pixels.
+const HIGHEST = 96;
 // Of a longer text only the arcs of the token that is pointed at are drawn.
 const ALL_OF = 96;
 
@@ -76,6 +78,8 @@ export class Arcs {
         return element("button.token", { type: "button", tabindex: -1, ...place }, word);
       });
       fill(this.text, this.inWords());
+      // By which a presentation chooses the size of its letters.
+      this.element.style.setProperty("--ems", String(textWidth(words.join(""), 1)));
       this.measured = null;
     }
     this.query = -1;
@@ -135,6 +139,7 @@ export class Arcs {
     let line = 0;
     let last = this.tokens[0];
     this.gap = Infinity;
+    this.highest = HIGHEST * letterScale();
     return this.tokens.map((token) => {
       const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = token;
       if (offsetTop > last.offsetTop + 2) {
@@ -231,12 +236,12 @@ export class Arcs {
    */
   arc(from, to, shift, isAbove) {
     // Lines of text leave room for a wide arc of each head.
-    const narrow = clamped((this.gap - WIDEST - 1) / 0.75, 8, 30);
+    const narrow = clamped((this.gap - WIDEST - 1) / 0.75, 8, this.highest);
     const start = from.left + shift;
     const end = to.left + shift;
     /** @param {Place} place @param {number} across */
     const bowOf = ({ top, bottom, line }, across) => {
-      const high = Math.min(isAbove && !line ? 96 : narrow, 16 + 0.42 * Math.abs(across));
+      const high = Math.min(isAbove && !line ? this.highest : narrow, 16 + 0.42 * Math.abs(across));
       return isAbove ? top - high : bottom + high;
     };
     if (from.line === to.line) {
