@@ -1,6 +1,7 @@
 """Resident memory on Linux: of this process now and at its peak, and of one of its own."""
 
 import ctypes
+import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -27,10 +28,15 @@ def reset_peak() -> None:
 
 
 def peak_of_child(script: str, kind: str, length: int) -> int:
-    """The bytes that `python SCRIPT memory KIND LENGTH` prints, which held them at its peak."""
+    """The bytes that `python SCRIPT memory KIND LENGTH` prints, which held them at its peak.
+
+    The median of three processes, because the heap of each is laid out by chance.
+    """
     command = [sys.executable, script, "memory", kind, str(length)]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return int(told.split()[-1])
+    told = (
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(3)
+    )
+    return statistics.median(int(one.split()[-1]) for one in told)
 
 
 def against_eager(script: str, kinds: Sequence[str], size: int, than: str) -> list[Figure]:

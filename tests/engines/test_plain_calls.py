@@ -285,6 +285,20 @@ def test_inputs_in_any_layout(layout, dtype):
         assert_same(plainly(both), expected)
 
 
+def test_gradients_in_any_layout_arrive_at_one_call():
+    attention = gh.Attention(mask=gh.causal(), engine="streaming")
+    inputs = inputs_of(2, 4, 4, 71, 71, 32, 32)
+    arriving = [layout(torch.randn(2, 4, 71, 32)) for layout in LAYOUTS.values()]
+
+    def gradients(given):
+        return torch.autograd.grad(attention(*inputs), inputs, given)
+
+    expected = [by_operator(gradients, given) for given in arriving]
+    for _ in range(2):
+        for given, right in zip(arriving, expected, strict=True):
+            assert_same(plainly(gradients, given), right)
+
+
 def test_a_sum_gives_every_number_the_same_gradient():
     """Its gradient has one number in memory, that strides of 0 repeat."""
     inputs = inputs_of(1, 2, 2, 37, 41, 32, 32)

@@ -1,7 +1,6 @@
 """Forward and backward pass: a problem as a program, its arrays, and the sums of its stripes."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -152,57 +151,59 @@ def backward(
         "of_by_key": arriving.by_key,
         "per_key": arriving.per_key,
     }
-    with stripe_sums(grads, cut) as sums:
-        _run(backward_program, problem, cut, arriving, grads, given=given | sums)
-    return grads
+    sums = stripe_sums(grads, cut)
+    _run(backward_program, problem, cut, arriving, grads, given=given | sums)
+    return summed(grads, sums)
 
 
-@contextmanager
-def stripe_sums(grads: GradInputs, cut: Schedule | Program) -> Iterator[dict[str, Tensor]]:
-    """Yield the arrays that a program sums gradients in; then add the stripes to the gradients.
+def stripe_sums(grads: GradInputs, cut: Schedule | Program) -> dict[str, Tensor]:
+    """Return the arrays that a program writes gradients to, by name.
 
-    The gradients are zeros, and have no numbers if they are not required.
+    What several queries add to is summed over the queries of each stripe by itself, from zero on.
+
+    Args:
+        grads: Zeros for the gradients, without numbers where none is required; of key and value the
+            shapes alone are read.
+        cut: The program, or its schedule.
     """
-    of_key, of_value = (_key_sums(x, cut) for x in (grads.key, grads.value))
+    dtype, exact = grads.query.dtype, torch.float64
     heads = cut.stripes, *grads.query.shape[:2]
-    diagonals = grads.query.shape[2] + grads.key.shape[2] - 1 if grads.table.numel() else 0
-    tables = torch.zeros(*heads, diagonals, dtype=torch.float64, device=_CPU)
-    sinks = torch.zeros(*heads, min(1, grads.sink.numel()), dtype=torch.float64, device=_CPU)
-    yield {
-        "grad_query": grads.query,
-        "grad_key": of_key,
-        "grad_value": of_value,
-        "grad_bias": grads.bias,
-        "grad_table": tables,
-        "grad_sink": sinks,
-    }
-    _add_stripes(grads.key, of_key)
-    _add_stripes(grads.value, of_value)
+    given = {"grad_query": grads.query, "grad_bias": grads.bias}
+    for name, one in (("grad_key", grads.key), ("grad_value", grads.value)):
+        if one.numel():
+            # In whole panels.
+            *rows, keys, dim = one.shape
+            panels = cut.stripes, *rows, cut.padded(keys), cut.padded(dim)
+            given[name] = torch.zeros(panels, dtype=dtype, device=_CPU)
     if grads.table.numel():
-        grads.table.copy_(tables.sum(0).sum_to_size(grads.table.shape))
+        diagonals = grads.query.shape[2] + grads.key.shape[2] - 1
+        given["grad_table"] = torch.zeros(*heads, diagonals, dtype=exact, device=_CPU)
     if grads.sink.numel():
-        grads.sink.copy_(sinks[..., 0].sum((0, 1)).sum_to_size(grads.sink.shape))
+        given["grad_sink"] = torch.zeros(*heads, 1, dtype=exact, device=_CPU)
+    return given
 
 
-def _key_sums(result: Tensor, cut: Schedule | Program) -> Tensor:
-    """Return zeros for a gradient of keys or values `[batch, kv_heads, keys, dim]`.
-
-    It is summed over the queries of each stripe by itself, in whole panels: in the result, where
-    that is whole panels of one stripe.
-    """
-    if not result.numel():
-        return result
-    *heads, keys, dim = result.shape
-    padded = cut.padded(keys), cut.padded(dim)
-    if (keys, dim) == padded and cut.stripes == 1:
-        return result[None]
-    return torch.zeros(cut.stripes, *heads, *padded, dtype=result.dtype, device=_CPU)
+def summed(grads: GradInputs, sums: Mapping[str, Tensor]) -> GradInputs:
+    """Return the gradients, with what `stripe_sums` made for a program that has run."""
+    if grads.table.numel():
+        grads.table.copy_(sums["grad_table"].sum(0).sum_to_size(grads.table.shape))
+    if grads.sink.numel():
+        grads.sink.copy_(sums["grad_sink"][..., 0].sum((0, 1)).sum_to_size(grads.sink.shape))
+    key, value = (
+        _summed(sums[name], *one.shape[2:]) if one.numel() else one
+        for name, one in (("grad_key", grads.key), ("grad_value", grads.value))
+    )
+    return grads._replace(key=key, value=value)
 
 
-def _add_stripes(result: Tensor, sums: Tensor) -> None:
+def _summed(sums: Tensor, keys: int, dim: int) -> Tensor:
     """Add the sums of stripes in their order, so that they have the same bits in every run."""
-    if not result.numel() or sums.data_ptr() == result.data_ptr():
-        return
-    _, _, keys, dim = result.shape
-    for part in sums[..., :keys, :dim]:
-        result += part
+    if sums.shape[-2:] != (keys, dim):
+        sums = sums[..., :keys, :dim]
+    if len(sums) == 1:
+        return sums.squeeze_(0).contiguous()
+    first, second, *others = sums.unbind()
+    total = first + second
+    for part in others:
+        total += part
+    return total

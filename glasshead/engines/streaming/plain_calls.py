@@ -24,7 +24,7 @@ from glasshead.engines.streaming.operands import (
     in_rows,
 )
 from glasshead.engines.streaming.operator import no_second_gradient, streaming_backward
-from glasshead.engines.streaming.passes import stripe_sums
+from glasshead.engines.streaming.passes import stripe_sums, summed
 from glasshead.engines.streaming.programs import Program, Schedule, kept
 from glasshead.private_names import private
 from glasshead.recipe.masks.kinds import LengthMask
@@ -34,6 +34,7 @@ _CPU = torch.device("cpu")
 # The position of query 0, which nothing reads here. Autograd saves no tensor of inference mode.
 with torch.inference_mode(mode=False):
     _OFFSETS = torch.zeros(1, dtype=torch.int64, device=_CPU)
+_NONE = torch.empty(0, device=_CPU)
 # How many programs a call finds by strides alone.
 _MOST_BY_STRIDES = 8
 
@@ -68,6 +69,7 @@ class PlainCall:
         self._by_lengths, self._table, self._sink = by_lengths, table, sink
         self._name = name, scale, softcap, by_lengths
         self._by_strides: dict[tuple[object, ...], tuple[Program, KeySpans, tuple[int, ...]]] = {}
+        self._backward_by_strides: dict[tuple[object, ...], Program] = {}
 
     def __call__(
         self,
@@ -166,10 +168,21 @@ class PlainCall:
 
     def backward(self, gradient: Tensor, wanted: tuple[bool, ...], *inputs: Any) -> Program:
         """Return the program of the backward pass, for the gradient of the context."""
-        return kept(
-            lambda: _backward_program(self.lowered(*inputs), gradient, wanted),
-            *(_backward_program, self._name, inputs, gradient, wanted),
+        query, key, value, table, sink = inputs
+        layout = (
+            *(query.stride(), key.stride(), value.stride(), gradient.stride(), wanted),
+            *(table is None or table.shape, sink is None or sink.shape, torch.get_num_threads()),
         )
+        program = self._backward_by_strides.get(layout)
+        if program is None:
+            program = kept(
+                lambda: _backward_program(self.lowered(*inputs), gradient, wanted),
+                *(_backward_program, self._name, inputs, gradient, wanted),
+            )
+            if len(self._backward_by_strides) >= _MOST_BY_STRIDES:
+                self._backward_by_strides.clear()
+            self._backward_by_strides[layout] = program
+        return program
 
     def lowered(
         self,
@@ -320,7 +333,9 @@ class StreamingAttention(torch.autograd.Function):
                 again = StreamingAttentionGradient.apply
             made = again(*given, bounds, of_rows, *inputs)
         learned = (x if want else None for x, want in zip(made[3:], wanted, strict=True))
-        return *(x.to(query.dtype) for x in made[:3]), *learned, None, None, None
+        dtype = query.dtype
+        rounded = made[:3] if dtype is torch.float32 else (x.to(dtype) for x in made[:3])
+        return *rounded, *learned, None, None, None
 
 
 def _shapes(*tensors: Tensor | None) -> tuple[object, ...]:
@@ -355,22 +370,20 @@ def _gradients(
     query, key, value, table, sink = inputs
     program = call.backward(gradient, wanted, *inputs)
 
-    def zeros(*shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=torch.float32, device=_CPU)
-
     grads = GradInputs(
         torch.empty(query.shape, dtype=torch.float32, device=_CPU),
-        zeros(*key.shape),
-        zeros(*value.shape),
-        bias=zeros(0),
-        table=zeros(*table.shape) if wanted[0] else zeros(0),
-        sink=zeros(*sink.shape) if wanted[1] else zeros(0),
+        key,
+        value,
+        bias=_NONE,
+        table=torch.zeros(table.shape, device=_CPU) if wanted[0] else _NONE,
+        sink=torch.zeros(sink.shape, device=_CPU) if wanted[1] else _NONE,
     )
     given = {"query": query, "key": key, "value": value, **_added(table, sink)}
     rows = {"lengths": lengths, "bounds": bounds, "offsets": _OFFSETS, "row_stats": row_stats}
-    with stripe_sums(grads, program) as sums:
-        program.run({**given, **rows, "of_context": gradient, **sums})
-    return grads.query, grads.key, grads.value, grads.table, grads.sink
+    sums = stripe_sums(grads, program)
+    program.run({**given, **rows, "of_context": gradient, **sums})
+    made = summed(grads, sums)
+    return made.query, made.key, made.value, made.table, made.sink
 
 
 def _forward_program(problem: LoweredProblem) -> Program:
