@@ -66,7 +66,7 @@ def test_a_browser_receives_little():
     styles = [f"views/{view.name}.css" for view in VIEWS]
     assert composed() + received(*styles, *views) <= 111_000
     assert received(*(name for name in every if name not in views)) <= 8_600
-    assert received("present.css") <= 1_000
+    assert received("present.css") <= 1_200
 
 
 @pytest.mark.parametrize("name", ["report.js", "live.js"])

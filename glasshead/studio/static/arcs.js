@@ -138,19 +138,27 @@ export class Arcs {
     this.over.setAttribute("height", String(clientHeight));
     let line = 0;
     let last = this.tokens[0];
-    this.gap = Infinity;
-    this.highest = HIGHEST * letterScale();
-    return this.tokens.map((token) => {
+    const above = last.offsetTop;
+    let gap = Infinity;
+    const places = this.tokens.map((token) => {
       const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = token;
       if (offsetTop > last.offsetTop + 2) {
         line += 1;
-        this.gap = offsetTop - last.offsetTop - last.offsetHeight;
+        gap = offsetTop - last.offsetTop - last.offsetHeight;
       }
       last = token;
       // Its own space before a word is not under an arc.
       const left = offsetLeft + offsetWidth / 2 + 2;
       return { left, top: offsetTop, bottom: offsetTop + offsetHeight, line };
     });
+    const below = Math.min(gap, clientHeight - last.offsetTop - last.offsetHeight);
+    const highest = HIGHEST * letterScale();
+    // Room for a wide arc of each head: above the first line, between lines, and below the last.
+    const [first, between, under] = [above, gap, below].map((room) => {
+      return clamped((room - WIDEST - 1) / 0.75, 8, highest);
+    });
+    this.bows = { first, between, under };
+    return places;
   }
 
   draw() {
@@ -235,13 +243,13 @@ export class Arcs {
    * @param {boolean} isAbove
    */
   arc(from, to, shift, isAbove) {
-    // Lines of text leave room for a wide arc of each head.
-    const narrow = clamped((this.gap - WIDEST - 1) / 0.75, 8, this.highest);
+    const { first, between, under } = this.bows;
     const start = from.left + shift;
     const end = to.left + shift;
     /** @param {Place} place @param {number} across */
     const bowOf = ({ top, bottom, line }, across) => {
-      const high = Math.min(isAbove && !line ? this.highest : narrow, 16 + 0.42 * Math.abs(across));
+      const most = isAbove ? (line ? between : first) : under;
+      const high = Math.min(most, 16 + 0.42 * Math.abs(across));
       return isAbove ? top - high : bottom + high;
     };
     if (from.line === to.line) {

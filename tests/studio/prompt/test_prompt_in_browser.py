@@ -366,6 +366,24 @@ def test_twelve_heads_fit_a_telephone(looking, serving, wide):
             assert cut == 0
 
 
+# Where the lowest arc ends, and the sentence below them begins.
+BELOW = """() => {
+  const bottoms = [...document.querySelectorAll(".arcs path")]
+    .map((arc) => arc.getBoundingClientRect().bottom);
+  return [Math.max(...bottoms), document.querySelector(".why").getBoundingClientRect().top];
+}"""
+
+
+@pytest.mark.parametrize("sentence", ["Hello+shiny+sun", "a+big+red+dog+saw+a+ball+in+the+dark"])
+def test_arcs_leave_the_sentence_below_them_free(looking, serving, sentence):
+    look = looking(serving().url)
+    page = look.open(f"#prompt?text={sentence}&query=0")
+    for width in (390, 820, 1440):
+        look.resize(width)
+        lowest, begins = page.evaluate(BELOW)
+        assert lowest < begins
+
+
 # The lines of each layer's maps, and whether each is within the window.
 LINES = """() => {
   const layers = Map.groupBy(document.querySelectorAll(".grid .small"), (one) => one.dataset.layer);

@@ -290,7 +290,7 @@ class Drawing {
       if (taken.some((other) => Math.abs(other - x) < APART)) continue;
       taken.push(x);
       const text = shortened(tokenName(words[at]));
-      if (isQuery) {
+      if (isQuery && text.length > 1) {
         // Along the name.
         const [far, up] = [0.64, 0.77].map((each) => each * (8 + 7 * text.length));
         const d = `M${x + 1} ${NAMES - 14}l${far} ${-up}`;

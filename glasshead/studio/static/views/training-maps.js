@@ -1,6 +1,7 @@
 // The map of heads, as a chart draws it: a row a head, a column a step at which it was watched.
 import { alarmAt, reading, smallText, stepAxis } from "../chart.js";
 import { ramp, scale } from "../colors.js";
+import { letterScale } from "../dom.js";
 import { clamped, grouped, significant } from "../numbers.js";
 
 /** @import { Translate } from "../app.js" */
@@ -67,7 +68,8 @@ class MapPlot {
     this.t = t;
     this.data = data;
     const height = Math.floor(ALL_ROWS / heads.length);
-    const row = clamped(height, LOWEST_ROW, HIGHEST_ROW);
+    // In a presentation it has the screen to itself.
+    const row = clamped(height, LOWEST_ROW, HIGHEST_ROW * letterScale() ** 2);
     this.rowHeight = row > SPACED ? row - 1 : row;
     this.left = LEFT;
     this.right = width - RIGHT;
