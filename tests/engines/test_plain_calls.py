@@ -710,6 +710,16 @@ def test_no_tensor_of_a_caller_is_kept_and_programs_are_bounded(monkeypatch):
     assert not any(one() is not None for one in held)
 
 
+def test_nothing_is_kept_of_a_gradient_that_has_a_graph():
+    inputs = inputs_of(1, 2, 2, 37, 41, 32, 32)
+    context = plainly(gh.Attention(engine="streaming"), *inputs).sum()
+    torch.autograd.grad(context, inputs, create_graph=True)
+    held = [weakref.ref(x) for x in inputs]
+    del inputs, context
+    gc.collect()
+    assert not any(one() is not None for one in held)
+
+
 def test_the_memory_of_a_large_call_is_not_kept():
     inputs = [x.detach() for x in inputs_of(1, 2, 2, 37, 41, 32, 32)]
     attention = gh.Attention(engine="streaming")

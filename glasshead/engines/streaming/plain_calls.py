@@ -328,7 +328,7 @@ class StreamingAttention(torch.autograd.Function):
         else:
             given = ctx.call, ctx.rows.lengths, wanted, in_rows(gradient.resolve_neg())
             # A function of autograd takes as long as a small kernel: only where it may be needed.
-            again: Callable[..., tuple[Tensor, ...]] = _gradients
+            again: Callable[..., tuple[Any, ...]] = _gradients
             if torch.is_grad_enabled():
                 again = StreamingAttentionGradient.apply
             made = again(*given, bounds, of_rows, *inputs)
@@ -349,7 +349,7 @@ class StreamingAttentionGradient(torch.autograd.Function):
     """The gradients, which have none of their own."""
 
     @staticmethod
-    def forward(ctx: Any, *given: Any) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, *given: Any) -> tuple[Any, ...]:
         """Compute the gradients of query, key, value, table and sink."""
         del ctx
         return _gradients(*given)
@@ -365,8 +365,11 @@ def _gradients(
     bounds: Tensor,
     row_stats: Tensor,
     *inputs: Any,
-) -> tuple[Tensor, ...]:
-    """Compute the gradients of query, key and value, in float32, and of a table and a sink."""
+) -> tuple[Any, ...]:
+    """Compute the gradients of query, key and value, in float32, and of a table and a sink.
+
+    Those that are not wanted are None.
+    """
     query, key, value, table, sink = inputs
     program = call.backward(gradient, wanted, *inputs)
 
@@ -383,7 +386,8 @@ def _gradients(
     sums = stripe_sums(grads, program)
     program.run({**given, **rows, "of_context": gradient, **sums})
     made = summed(grads, sums)
-    return made.query, made.key, made.value, made.table, made.sink
+    learned = zip((made.table, made.sink), wanted, strict=True)
+    return made.query, made.key, made.value, *(x if want else None for x, want in learned)
 
 
 def _forward_program(problem: LoweredProblem) -> Program:
