@@ -36,7 +36,7 @@ def peak_of_child(script: str, kind: str, length: int) -> int:
     told = (
         subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(3)
     )
-    return statistics.median(int(one.split()[-1]) for one in told)
+    return statistics.median_low(int(one.split()[-1]) for one in told)
 
 
 def against_eager(script: str, kinds: Sequence[str], size: int, than: str) -> list[Figure]:
