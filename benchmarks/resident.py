@@ -33,10 +33,10 @@ def peak_of_child(script: str, kind: str, length: int) -> int:
     The median of three processes, because the heap of each is laid out by chance.
     """
     command = [sys.executable, script, "memory", kind, str(length)]
-    told = (
+    printed = (
         subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(3)
     )
-    return statistics.median_low(int(one.split()[-1]) for one in told)
+    return statistics.median_low(int(one.split()[-1]) for one in printed)
 
 
 def against_eager(script: str, kinds: Sequence[str], size: int, than: str) -> list[Figure]:

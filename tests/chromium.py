@@ -60,8 +60,8 @@ def browser_or_none() -> Iterator[Browser]:
         yield browser
 
 
-# What follows the size of the window is drawn in a later frame. A page that stays too large is
-# told of after three seconds.
+# What follows the size of the window is drawn in a later frame, so that a page that is too large
+# gets three seconds.
 BEYOND = """async (side) => {
   const { scrollingElement } = document, end = performance.now() + 3000;
   const beyond = () => scrollingElement[`scroll${side}`] - scrollingElement[`client${side}`];
@@ -73,5 +73,5 @@ BEYOND = """async (side) => {
 
 
 def beyond_the_window(page: Page, side: Literal["Width", "Height"] = "Width") -> int:
-    """Return by how many pixels a page is larger than its window, once it is drawn for it."""
+    """Return by how many pixels a page stays larger than its window."""
     return page.evaluate(BEYOND, side)

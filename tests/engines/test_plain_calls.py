@@ -710,6 +710,34 @@ def test_no_tensor_of_a_caller_is_kept_and_programs_are_bounded(monkeypatch):
     assert not any(one() is not None for one in held)
 
 
+@pytest.mark.parametrize("keys", [41, 64])
+def test_a_gradient_that_has_a_graph_may_be_changed_in_place(keys):
+    inputs = inputs_of(1, 1, 1, 37, keys, 32, 32)
+    context = plainly(gh.Attention(engine="streaming"), *inputs).sum()
+    for gradient in torch.autograd.grad(context, inputs, create_graph=True):
+        twice = 2 * gradient.detach()
+        assert torch.equal(gradient.mul_(2), twice)
+        assert gradient.untyped_storage().nbytes() == gradient.nbytes
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_another_default_dtype_changes_no_gradient(dtype):
+    sink = torch.nn.Parameter(torch.tensor([0.3, -1.0]))
+    inputs = inputs_of(1, 2, 2, 37, 41, 32, 32)
+    attention = gh.Attention(normalizer=gh.SoftmaxOne(sink), engine="streaming")
+
+    def gradients():
+        return torch.autograd.grad(attention(*inputs).sum(), [*inputs, sink])
+
+    expected = plainly(gradients)
+    torch.set_default_dtype(dtype)
+    try:
+        found = plainly(gradients)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert_same(found, expected)
+
+
 def test_nothing_is_kept_of_a_gradient_that_has_a_graph():
     inputs = inputs_of(1, 2, 2, 37, 41, 32, 32)
     context = plainly(gh.Attention(engine="streaming"), *inputs).sum()

@@ -293,11 +293,11 @@ class Looking:
         return violations(self.page, colours=contrast)
 
     def overflow(self) -> int:
-        """By how many pixels the page is wider than its window, once it is drawn for it."""
+        """By how many pixels the page stays wider than its window."""
         return beyond_the_window(self.page)
 
     def overflow_below(self) -> int:
-        """By how many pixels the page is higher than its window, once it is drawn for it."""
+        """By how many pixels the page stays higher than its window."""
         return beyond_the_window(self.page, "Height")
 
     def _told(self, kind: str, text: str) -> None:

@@ -134,7 +134,11 @@ def backward(
         grad_outputs: The incoming gradients of its results.
         wanted: Whether bias, table and sink require gradients.
     """
-    grads = GradInputs.allocate(problem, wanted)
+    # Of key and value the shapes are enough.
+    grads = GradInputs.allocate(problem._replace(key=None, value=None), wanted)
+    grads = grads._replace(key=problem.key)
+    if problem.value is not None:
+        grads = grads._replace(value=problem.value)
     problem = problem.laid_out()
     if grad_outputs.context is None:
         problem = problem._replace(value=None)
@@ -162,8 +166,8 @@ def stripe_sums(grads: GradInputs, cut: Schedule | Program) -> dict[str, Tensor]
     What several queries add to is summed over the queries of each stripe by itself, from zero on.
 
     Args:
-        grads: Zeros for the gradients, without numbers where none is required; of key and value the
-            shapes alone are read.
+        grads: Arrays for the gradients, zeros except the query's, and without numbers if none is
+            required. Of key and value the shapes alone are read.
         cut: The program, or its schedule.
     """
     dtype, exact = grads.query.dtype, torch.float64
@@ -190,7 +194,9 @@ def summed(grads: GradInputs, sums: Mapping[str, Tensor]) -> GradInputs:
     if grads.sink.numel():
         grads.sink.copy_(sums["grad_sink"][..., 0].sum((0, 1)).sum_to_size(grads.sink.shape))
     key, value = (
-        _summed(sums[name], *one.shape[2:]) if one.numel() else one
+        _summed(sums[name], *one.shape[2:])
+        if one.numel()
+        else torch.zeros(one.shape, dtype=grads.query.dtype, device=_CPU)
         for name, one in (("grad_key", grads.key), ("grad_value", grads.value))
     )
     return grads._replace(key=key, value=value)
@@ -198,10 +204,13 @@ def summed(grads: GradInputs, sums: Mapping[str, Tensor]) -> GradInputs:
 
 def _summed(sums: Tensor, keys: int, dim: int) -> Tensor:
     """Add the sums of stripes in their order, so that they have the same bits in every run."""
-    if sums.shape[-2:] != (keys, dim):
-        sums = sums[..., :keys, :dim]
+    is_whole = sums.shape[-2:] == (keys, dim)
+    if is_whole and len(sums) == 1:
+        # No view, which autograd would not let a caller change.
+        return sums.squeeze_(0)
+    sums = sums if is_whole else sums[..., :keys, :dim]
     if len(sums) == 1:
-        return sums.squeeze_(0).contiguous()
+        return sums[0].clone(memory_format=torch.contiguous_format)
     first, second, *others = sums.unbind()
     total = first + second
     for part in others:

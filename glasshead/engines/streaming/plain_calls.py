@@ -323,8 +323,9 @@ class StreamingAttention(torch.autograd.Function):
         if _sees_operators() or not _has_memory(gradient):
             *tensors, (*parts, _) = ctx.call.lowered(*inputs, bounds)
             others = [False, *wanted], of_rows, gradient, None, None, None, None
-            made = streaming_backward(*tensors, *parts, 0, *others)
-            made = *made[:3], *made[4:]
+            grads = streaming_backward(*tensors, *parts, 0, *others)
+            learned = zip(grads[4:], wanted, strict=True)
+            made: tuple[Any, ...] = *grads[:3], *(x if want else None for x, want in learned)
         else:
             given = ctx.call, ctx.rows.lengths, wanted, in_rows(gradient.resolve_neg())
             # A function of autograd takes as long as a small kernel: only where it may be needed.
@@ -332,10 +333,9 @@ class StreamingAttention(torch.autograd.Function):
             if torch.is_grad_enabled():
                 again = StreamingAttentionGradient.apply
             made = again(*given, bounds, of_rows, *inputs)
-        learned = (x if want else None for x, want in zip(made[3:], wanted, strict=True))
         dtype = query.dtype
         rounded = made[:3] if dtype is torch.float32 else (x.to(dtype) for x in made[:3])
-        return *rounded, *learned, None, None, None
+        return *rounded, *made[3:], None, None, None
 
 
 def _shapes(*tensors: Tensor | None) -> tuple[object, ...]:
@@ -368,7 +368,7 @@ def _gradients(
 ) -> tuple[Any, ...]:
     """Compute the gradients of query, key and value, in float32, and of a table and a sink.
 
-    Those that are not wanted are None.
+    Those of a table and a sink are None if they are not wanted.
     """
     query, key, value, table, sink = inputs
     program = call.backward(gradient, wanted, *inputs)
@@ -378,8 +378,8 @@ def _gradients(
         key,
         value,
         bias=_NONE,
-        table=torch.zeros(table.shape, device=_CPU) if wanted[0] else _NONE,
-        sink=torch.zeros(sink.shape, device=_CPU) if wanted[1] else _NONE,
+        table=torch.zeros(table.shape, dtype=torch.float32, device=_CPU) if wanted[0] else _NONE,
+        sink=torch.zeros(sink.shape, dtype=torch.float32, device=_CPU) if wanted[1] else _NONE,
     )
     given = {"query": query, "key": key, "value": value, **_added(table, sink)}
     rows = {"lengths": lengths, "bounds": bounds, "offsets": _OFFSETS, "row_stats": row_stats}
