@@ -59,14 +59,14 @@ def test_a_browser_receives_little():
     for view in VIEWS:
         (own,) = (name for name in every if re.fullmatch(rf"{view.name}-\w+\.js", name))
         first = imported("app.js") | imported(own)
-        assert 18_000 < composed() + received(f"views/{view.name}.css", *first) <= 39_900
+        assert 18_000 < composed() + received(f"views/{view.name}.css", *first) <= 39_400
     # Exercises and tours arrive when they are chosen.
     chosen = re.compile("chunk-|(steps-exercises|tour|present)-")
     views = set().union(*(imported(name) for name in every if not chosen.match(name)))
     styles = [f"views/{view.name}.css" for view in VIEWS]
-    assert composed() + received(*styles, *views) <= 111_000
-    assert received(*(name for name in every if name not in views)) <= 8_600
-    assert received("present.css") <= 1_200
+    assert composed() + received(*styles, *views) <= 109_300
+    assert received(*(name for name in every if name not in views)) <= 8_400
+    assert received("present.css") <= 1_350
 
 
 @pytest.mark.parametrize("name", ["report.js", "live.js"])

@@ -175,7 +175,7 @@ def test_scores_weights_and_context_follow_the_arrow_keys(looking, serving):
     plane.press("ArrowUp")
     plane.press("ArrowLeft")
     q = q + torch.tensor([-0.05, 0.1]) * size
-    page.get_by_label("Query and keys").select_option("k(do)")
+    page.get_by_role("combobox", name="Query and keys").select_option("k(do)")
     plane.press("ArrowRight")
     keys[1, 0] += 0.05 * size
     page.locator(".drag svg").nth(1).press("ArrowDown")
@@ -265,9 +265,8 @@ def test_names_cover_no_other_and_no_tip_and_arrows_fill_their_plane(looking, se
         top = plane.locator(".axes").get_attribute("d").split()[1].partition("H")[0]
         assert float(top) > 30
     # The query and the key of the word are one vector at first.
-    assert (
-        page.locator(".drag svg").first.locator("text").first.inner_html() == "q(shiny), k(shiny)"
-    )
+    name = page.locator(".drag svg").first.locator("text:not(.axis)").first
+    assert name.inner_html() == "q(shiny), k(shiny)"
 
 
 @pytest.mark.parametrize("where", quickly("live", ["live", "report"]))
@@ -377,7 +376,7 @@ def test_the_arrows_of_a_key_change_the_others_in_the_same_ratio(looking, servin
     page = looking(served.url).open(f"#steps?{urlencode(place)}")
     page.wait_for_selector(".drag circle")
     before = page.evaluate(WORKED)[1]
-    page.get_by_label("Query and keys").select_option(index=3)
+    page.get_by_role("combobox", name="Query and keys").select_option(index=3)
     page.locator(".drag svg").first.press("ArrowLeft")
     after = page.evaluate(WORKED)[1]
     assert after[2] < before[2]
@@ -422,7 +421,7 @@ def test_weights_that_do_not_follow_are_not_dragged(looking, serving):
     assert page.locator(".drag svg:visible").count() == 0
 
 
-@pytest.mark.parametrize(("words", "stays"), [(5, True), (7, False)])
+@pytest.mark.parametrize(("words", "stays"), [(5, True), (17, False)])
 def test_few_weights_stay_in_sight_of_the_arrows_on_a_telephone(looking, serving, words, stays):
     look = looking(serving().url, width=390, height=844)
     page = exercise(look, "drag", text=" ".join(f"word{at}" for at in range(words)))

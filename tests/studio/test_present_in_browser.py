@@ -187,9 +187,8 @@ def test_the_atlas_is_presented_with_the_text_of_both_sides(looking, urls):
     ]
     drawn, keys, queries, told = boxes
     assert keys["y"] >= drawn["y"] + drawn["height"]
-    for box in (queries, told):
-        assert box["x"] + box["width"] <= drawn["x"]
-    assert queries["y"] + queries["height"] <= told["y"]
+    for left, right in ((queries, drawn), (drawn, told)):
+        assert left["x"] + left["width"] <= right["x"]
     bar = page.locator(".presenting").bounding_box()
     assert keys["y"] + keys["height"] <= bar["y"] or keys["x"] + keys["width"] <= bar["x"]
 

@@ -261,8 +261,17 @@ def test_a_telephone_says_all_of_what_is_loaded(looking, serving, folder):
         assert page.locator("header").bounding_box()["height"] < 100, language
 
 
+def test_a_telephone_shows_the_tab_of_the_open_view(looking, serving):
+    look = looking(serving().url, width=390, height=844)
+    for view in VIEWS:
+        page = look.open(f"#{view.name}")
+        row, tab = (page.locator(one).bounding_box() for one in ("nav", "nav a[aria-current]"))
+        assert row["x"] <= tab["x"] < tab["x"] + tab["width"] <= row["x"] + row["width"], view.name
+        assert look.violations(contrast=False) == [], view.name
+
+
 def test_a_shadow_stands_where_a_telephone_cuts_the_views_off(looking, serving, folder):
-    page = looking(serving(folder).url, width=390, height=844).open("#heads")
+    page = looking(serving(folder).url, width=390, height=844).open("#model")
     views = page.locator("nav")
 
     def lightness(start):
@@ -271,8 +280,6 @@ def test_a_shadow_stands_where_a_telephone_cuts_the_views_off(looking, serving, 
             left = 0 if start else seen.width - 3
             return ImageStat.Stat(seen.crop((left, 0, left + 3, 3))).mean[0]
 
-    # The page opens with the view that is shown in sight, which is near the start.
-    views.evaluate("(nav) => nav.scrollTo(0, 0)")
     paper = lightness(start=True)
     assert lightness(start=False) < paper - 7
     views.evaluate("(nav) => nav.scrollTo(nav.scrollWidth, 0)")

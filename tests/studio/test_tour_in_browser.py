@@ -141,7 +141,8 @@ def test_a_presentation_is_walked_by_the_arrow_keys(looking, serving):
     assert look.overflow() == 0
     page.keyboard.press("Escape")
     expect(page.locator("header")).to_be_visible()
-    expect(panels).to_have_count(3)
+    # The walk, the numbers, and a panel for each section of the explanation.
+    expect(panels).to_have_count(10)
     assert "present" not in address(page)
 
 

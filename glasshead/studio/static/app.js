@@ -425,7 +425,9 @@ export class Page {
     const commands = "glasshead demo\nglasshead studio demo/translator";
     const how = [element("p", label), scrolling(label, element("pre.formula", commands))];
     const isOpen = this.about.subject.name !== null || this.source.offline;
-    return [element("p.note", withCode(this.t(this.about.views[name]))), isOpen ? null : how];
+    const example = element("a.example", { href: "#steps" }, this.t("cell.example"));
+    const others = isOpen ? null : [how, element("p", example)];
+    return [element("p.note", withCode(this.t(this.about.views[name]))), others];
   }
 
   /** @param {string} sentence */

@@ -303,6 +303,7 @@ export async function firstText({ source, state, t, sample }, told) {
  */
 export function tellOrigin(told, t, origin, why) {
   fill(told, origin === "given" ? null : t(`shell.origin.${origin}`, { why }));
+  told.toggleAttribute("data-why", Boolean(why));
 }
 
 /** The progress of long work. @param {string} label */

@@ -145,7 +145,7 @@ def test_all_can_be_done_by_keyboard(looking, place, reading):
     assert reached[3:8] == [None, "radio", "checkbox", "token", "button"]
     # What chooses heads, their order, and the test.
     assert reached[8 : 8 + chips] == ["chip"] * chips
-    assert reached[8 + chips :] == ["select-one", "play", "small"]
+    assert reached[8 + chips :] == ["select-one", "button", "small"]
     for _ in range(3):
         page.keyboard.press("ArrowDown")
         page.keyboard.press("ArrowRight")

@@ -51,7 +51,7 @@ class Alignment {
     const controls = stored ? this.storedMenu(stored) : this.controls();
     this.origin = element("p.quiet.origin");
     if (sample) tellOrigin(this.origin, t, sample.origin, sample.why);
-    fill(frame, element("div.controls", controls), this.origin, this.result);
+    fill(frame, element("div.controls", controls, this.origin), this.result);
   }
 
   /** @param {Stored} stored */

@@ -151,7 +151,7 @@ function drawCross(pen, map) {
   const [left, right] = keys.map((at) => Math.round(view.left(at)));
   const [top, bottom] = queries.map((at) => Math.round(view.top(at)));
   pen.fillStyle = inkOf("ink");
-  pen.globalAlpha = 0.6;
+  pen.globalAlpha = 0.35;
   for (const at of crossLines(top, bottom)) pen.fillRect(0, at, view.width, 1);
   for (const at of crossLines(left, right)) pen.fillRect(at, 0, 1, view.height);
   pen.globalAlpha = 1;
@@ -201,7 +201,14 @@ function axisMarks(map) {
     x: edges.left + view.left(middle) + (isNamed ? 4 : 0),
     ...(isNamed ? upright : level),
   }));
-  return [...rows, ...columns];
+  if (isNamed) return [...rows, ...columns];
+  const left = edges.left + Math.max(0, view.left(0));
+  const look = { size: 12, fill: "quiet", weight: 600 };
+  const titles = [
+    { ...look, text: `${map.titles.keys} →`, x: left, y: view.height + 40 },
+    { ...look, text: `← ${map.titles.queries}`, x: left - 46, y: 4, anchor: "end", rotate: -90 },
+  ];
+  return [...rows, ...columns, ...titles];
 }
 
 /**

@@ -59,9 +59,10 @@ export class AtlasMap extends ZoomPane {
    * @param {(error: Error) => void} given.failed @param {() => void} given.moved
    * @param {(isWhole: boolean) => void} given.drawn  Called with whether all tiles were there
    * @param {AbortSignal} given.signal @param {string} given.label @param {string} given.describedby
+   * @param {Record<Side, string>} given.titles  Of the axes
    */
   constructor({ frame, info, tokens, selection, ask, failed, moved, drawn, signal, ...names }) {
-    const { label, describedby } = names;
+    const { label, describedby, titles } = names;
     const canvas = element("canvas", {
       tabindex: 0,
       role: "application",
@@ -73,6 +74,7 @@ export class AtlasMap extends ZoomPane {
     super(canvas, new Viewport(info), signal);
     this.info = info;
     this.tokens = tokens;
+    this.titles = titles;
     this.selection = selection;
     this.moved = moved;
     this.drawn = drawn;

@@ -272,6 +272,7 @@ class Atlas {
       signal,
       label: t("atlas.map", { queries: grouped(queries), keys: grouped(keys) }),
       describedby: this.help.id,
+      titles: { queries: t("heads.query"), keys: t("heads.key") },
       // Stored tokens are those of the keys.
       tokens: { keys: tokens, queries: queries === keys ? tokens : new Tokens({}) },
       ask: (place, leaving) => {

@@ -53,7 +53,8 @@ export class RoleBar {
     });
     this.order = element("div.order");
     this.test = element("div.test");
-    this.element = element("div.role-bar", this.chips, this.order, this.test);
+    const roles = element("div.labeled", element("span", context.t("heads.role")), this.chips);
+    this.element = element("div.role-bar", roles, this.order, this.test);
   }
 
   /** Whether the roles are those on repeated random tokens. */
@@ -182,10 +183,10 @@ export class RoleBar {
       this.tested();
     };
     if (!test) {
-      const run = button(t("heads.test"), () => change("random"));
-      // What the text does not show, the test may.
-      if (!this.summary.roles.flat().includes("induction")) run.className = "play";
-      fill(this.test, run);
+      fill(
+        this.test,
+        button(t("heads.test"), () => change("random")),
+      );
       return;
     }
     /** @type {[string, string][]} */

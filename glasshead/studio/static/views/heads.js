@@ -81,8 +81,9 @@ class Heads {
     const comparing = context.source.offline ? null : [compare.picker.element, compare.models];
     // What changes a picture comes with it.
     this.settings.hidden = true;
-    const top = element("div.top", this.picker?.element, comparing, this.count, this.settings);
-    fill(this.frame, top, this.origin, this.shown);
+    const asking = [this.picker?.element, comparing];
+    const top = element("div.top", asking, this.count, this.settings, this.origin);
+    fill(this.frame, top, this.shown);
     fill(this.shown, progress(context.t("heads.opening")));
     const text = await firstText(context, this.origin);
     const reading = this.read(text).catch((error) => this.failed(error));

@@ -33,7 +33,7 @@ const LEVELS = { levels: 1, finest: -3, coarse: 1, ready: true, tops: [1], floor
 export class ModelCanvas extends ZoomPane {
   /** @param {Translate} t @param {Heard} heard @param {AbortSignal} signal */
   constructor(t, heard, signal) {
-    const view = new Viewport({ ...sizeOf([1], 1), ...LEVELS });
+    const view = new Viewport({ ...sizeOf([1], 1, 1), ...LEVELS });
     super(
       element("canvas", { "aria-hidden": "true", ondblclick: () => this.open() }),
       view,
@@ -66,7 +66,7 @@ export class ModelCanvas extends ZoomPane {
     const { view, scene } = this;
     const { width, height } = this.size;
     if (scene) {
-      const size = sizeOf(scene.counts, width / (height - ROW));
+      const size = sizeOf(scene.counts, width, height - ROW);
       scene.column = size.column;
       view.info = { ...size, ...LEVELS };
     }
@@ -149,6 +149,8 @@ export class ModelCanvas extends ZoomPane {
     style.width = style.height = side;
     style.transform = `translate(${left}, ${top})`;
     this.element.dataset.zoom = String(view.zoom);
+    // A finger scrolls the page over a model that is seen whole.
+    this.element.classList.toggle("near", !view.isWhole);
   }
 
   clicked() {

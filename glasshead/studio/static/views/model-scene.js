@@ -29,6 +29,9 @@ const STEP = 1.22;
 const LEFT = 1.2;
 const TOP = 1.3;
 const BELOW = 1.1;
+// From a layer to the next, where MLPs stand between them.
+const WITH_MLPS = 3.1;
+const NARROW = 480;
 const THICKEST = 0.42;
 // Pixels of a head from which on it shows its row, its number, and its whole map.
 const SHOWS_ROW = 16;
@@ -50,11 +53,14 @@ const NAMES = 72;
 /**
  * The units that a model takes, and those from a layer to the next: as many as fill a canvas.
  * @param {number[]} counts  Heads of each layer
- * @param {number} ratio  Width of the canvas, of its height
+ * @param {number} width @param {number} height  Of the canvas
  */
-export function sizeOf(counts, ratio) {
+export function sizeOf(counts, width, height) {
   const queries = TOP + Math.max(...counts) * STEP + BELOW + 0.9;
-  const column = clamped((queries * ratio - LEFT - 0.4) / counts.length, 3.1, 6);
+  // On a narrow canvas heads are larger, and stand where MLPs would.
+  const least = width < NARROW ? 2.4 : WITH_MLPS;
+  const filling = (queries * width) / height - LEFT - 0.4;
+  const column = clamped(filling / counts.length, least, 8);
   return { column, keys: LEFT + counts.length * column + 0.4, queries };
 }
 
@@ -131,10 +137,10 @@ class Drawing {
     marks.push({ d: tip, stroke: "rule", fill: "rule" });
     scene.counts.forEach((_, layer) => {
       const { x } = this.cornerOf(layer, 0);
-      const size = clamped(0.42 * unit, 8, 14);
+      const size = clamped(0.42 * unit, 8, 18);
       const y = stream + Math.min(0.62 * unit, 26) + 4;
       marks.push({ x: view.left(x + 0.5), y, text: layer, size, anchor: "middle", fill: "quiet" });
-      if (!scene.mlps[layer]) return;
+      if (!scene.mlps[layer] || scene.column < WITH_MLPS) return;
       const box = { x: view.left(x + 1.95), y: stream - 0.42 * unit };
       const look = { width: 0.85 * unit, height: 0.84 * unit };
       marks.push({ ...box, ...look, fill: "rule" });
@@ -214,7 +220,7 @@ class Drawing {
     const { x, y } = this.cornerOf(layer, head);
     const [left, top, right] = [this.tokenX(token), this.top(y + 0.5), view.left(x)];
     // In the gap before its column it goes down to its head.
-    const gap = right - 0.8 * this.unit;
+    const gap = right - Math.min(0.8, this.scene.column - 1.9) * this.unit;
     const over = Math.max(ROW + 0.35 * this.unit, this.top(TOP));
     const bow = `M${left} ${NAMES}C${left} ${over} ${gap} ${NAMES} ${gap} ${over}`;
     return `${bow}V${Math.max(over, top - 0.4 * this.unit)}Q${gap} ${top} ${right} ${top}`;
@@ -226,7 +232,7 @@ class Drawing {
     this.heads.forEach(([layer, head], at) => {
       const corner = this.cornerOf(layer, head);
       const [x, y] = [view.left(corner.x), this.top(corner.y)];
-      if (x + unit < 0 || y + unit < 0 || x > view.width || y > view.height + ROW) return;
+      if (x + unit < 0 || y + unit < ROW || x > view.width || y > view.height + ROW) return;
       const size = { width: unit, height: unit };
       const isSelected = at === scene.head;
       const edge = isSelected ? clamped(0.07 * unit, 2, 5) : 1;

@@ -1,11 +1,11 @@
 // Drag the arrows: the query, the keys and the values in a plane; scores, weights and context follow.
-import { menu } from "../controls.js";
+import { choice, menu } from "../controls.js";
 import { button, element, fill, moveOf, setAttributes } from "../dom.js";
 import { clamped, decimal, dot, grouped, largestFirst, range, sum } from "../numbers.js";
 import { onDrag } from "../parts/dragging.js";
 import { h, html, render } from "../parts/html.js";
 import { bar, barLine } from "./steps-bars.js";
-import { partElements } from "./steps-sums.js";
+import { partElements, subscript } from "./steps-sums.js";
 import { faultOf, workedOut } from "./steps-followed.js";
 import { largestOf, placed, shortWeight, squareAround } from "./steps-layout.js";
 import { planeOfPair, planeWith, squares, widest } from "./steps-plane.js";
@@ -48,11 +48,19 @@ export class Arrows {
     this.planes = both((name) => this.plane(name));
     this.numbers = element("div");
     const figures = both((name) => element("figure", this.planes[name], this.captions[name]));
+    // A telephone has room for one plane.
+    const names = /** @type {[string, string][]} */ (
+      Object.keys(figures).map((name) => [name, t(`drag.${name}`)])
+    );
+    const shown = choice(t("practice.drag"), names, "keys", (name) => {
+      this.element.dataset.plane = name;
+    });
     this.element = element(
       "section.walk.drag",
-      { "aria-label": t("practice.drag") },
+      { "aria-label": t("practice.drag"), "data-plane": "keys" },
       this.none,
       element("p.said", t("drag.says")),
+      element("div.one-plane", shown),
       element("div.worked", Object.values(figures), this.controls, this.numbers),
     );
     // Without vectors there is nothing to drag.
@@ -312,11 +320,17 @@ export class Arrows {
    * @param {Name} name @param {any} marks @param {number[]} weights
    */
   drawPlane(name, marks, weights) {
-    const { t, held, sizes, middles, planes, clouds } = this;
+    const { t, held, sizes, middles, planes, clouds, pair, isFitted } = this;
     const [left, top] = this.at(name, [0, 0]);
     const axes = html`<path class="axes" d="M${-HALF} ${top}H${HALF}M${left} ${-HALF}V${HALF}" />`;
     const cloud = html`<path class="cloud" d=${clouds[name]} />`;
-    render(html`<g>${axes}${cloud}${marks}</g>`, planes[name]);
+    // Of a plane that is turned, an axis is no number of a vector.
+    const [across, up] = isFitted ? [] : pair.map((each) => name[0] + subscript(each));
+    const names = html`
+      <text class="axis" x=${HALF - 4} y=${top + 14} text-anchor="end">${across}</text>
+      <text class="axis" x=${left - 5} y=${12 - HALF} text-anchor="end">${up}</text>
+    `;
+    render(html`<g>${axes}${names}${cloud}${marks}</g>`, planes[name]);
     const { letter, at, vector } = held[name];
     const [x, y] = this.placeOf(name, vector);
     const place = `(${decimal(x, 2)}, ${decimal(y, 2)})`;
@@ -334,18 +348,25 @@ export class Arrows {
     const length = Math.hypot(...place) || 1;
     const along = place.map((each) => each / length);
     const line = [-3, 3].map((far) => along.map((each) => each * far * sizes.keys));
+    /** @param {number} at */
+    const footOf = (at) => {
+      const tip = this.placeOf("keys", keys[at]);
+      return along.map((each) => each * dot(tip, along));
+    };
     const feet = named.map((at) => {
       const tip = this.placeOf("keys", keys[at]);
-      const foot = along.map((each) => each * dot(tip, along));
-      return html`<path class="foot" d=${this.drawn("keys", [tip, foot])} />`;
+      return html`<path class="foot" d=${this.drawn("keys", [tip, footOf(at)])} />`;
     });
+    const shadow = footOf(this.told);
+    const middle = shadow.map((each) => each / 2);
     return html`
       <path class="line" d=${this.drawn("keys", line)} />
+      <path class="shadow" d=${this.drawn("keys", [[0, 0], shadow])} />
       ${feet}
       ${this.arrows("keys")
         .reverse()
         .map((arrow) => this.arrow("keys", arrow, 1))}
-      ${this.names("keys", [])}
+      ${this.names("keys", [[middle, "p"]])}
     `;
   }
 
@@ -390,7 +411,7 @@ export class Arrows {
   /** @param {Name} name @param {number[]} place @param {string | null} kind */
   tip(name, place, kind) {
     const [x, y] = this.at(name, place);
-    return html`<circle class=${kind} cx=${x} cy=${y} r="6" />`;
+    return html`<circle class=${kind} cx=${x} cy=${y} r="7" />`;
   }
 
   /**
@@ -407,8 +428,16 @@ export class Arrows {
       ]);
     });
     const tips = [...own, ...others].map(([place, label]) => ({ at: this.at(name, place), label }));
-    return placed(tips, this.at(name, [0, 0]), HALF).map(({ left, top, anchor, text }) => {
-      return html`<text x=${left} y=${top} text-anchor=${anchor}>${text}</text>`;
+    const [left, top] = this.at(name, [0, 0]);
+    // The names of the axes.
+    const taken = [
+      { left: HALF - 20, top: top + 3, right: HALF },
+      { left: left - 20, top: -HALF, right: left },
+    ];
+    return placed(tips, [left, top], HALF, taken).map((place) => {
+      return html`<text x=${place.left} y=${place.top} text-anchor=${place.anchor}
+        >${place.text}</text
+      >`;
     });
   }
 
@@ -433,10 +462,15 @@ export class Arrows {
     return `M${first}${others.map((each) => `L${each}`).join("") || "h0"}`;
   }
 
+  /** The key whose score is told: the one that is held, or else the query's own. */
+  get told() {
+    const { letter, at } = this.held.keys;
+    return letter === "k" ? at : this.row.query;
+  }
+
   /** @param {Worked} worked */
   table({ scores, masked, weights }) {
-    const { t, held, row, shown, words } = this;
-    const at = held.keys.letter === "k" ? held.keys.at : row.query;
+    const { t, told: at, row, shown, words } = this;
     const rest = row.keys.filter(({ place }) => !shown.includes(place)).map(({ place }) => place);
     const others = t("walk.others", { count: grouped(rest.length) });
     const weight = sum(rest.map((each) => weights[each]));

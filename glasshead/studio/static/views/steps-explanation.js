@@ -37,7 +37,7 @@ export class Explanation {
     this.sections = element("div");
     this.frame = element(
       "aside.words",
-      { "aria-label": label, tabindex: "0", "data-panel": "" },
+      { "aria-label": label, tabindex: "0" },
       this.title,
       this.sections,
     );
@@ -80,7 +80,7 @@ function sectionOf({ name, title, text, formula, numbers, why, printed }, place,
   const lines = formula.length + numbers.length > 0;
   return element(
     "section",
-    { "data-step": name },
+    { "data-step": name, "data-panel": "" },
     place ? element("h3", `${place}. ${title}`) : null,
     text.map((each) => element("p", each)),
     lines ? scrolling(title, [formula, numbers].map(formulaElement)) : null,
@@ -120,7 +120,7 @@ function formulaElement(lines) {
     for (const name of places.match(/\w+/g)?.reverse() ?? []) held = element(name, held);
     return held;
   };
-  const written = lines.map((line) => [line.map(inElements), "\n"]);
+  const written = lines.map((line) => element("span", line.map(inElements), "\n"));
   return lines.length ? element("pre.formula", written) : null;
 }
 

@@ -69,10 +69,10 @@ export function layoutOf(width, { q, context }, count, longest, high) {
   const isNarrow = width < NARROW;
   const gap = isNarrow ? 9 : Math.min(44, width * 0.035);
   const words = Math.min(isNarrow ? 58 : 150, longest + 8);
-  const room = width * (isNarrow ? 0.2 : 0.18);
+  const room = width * (isNarrow ? 0.14 : 0.18);
   const [keys, values] = [q, context].map(({ length }) => Math.min(44, room / length) * length);
   const half = (width - words - keys - values - 4 * gap - 4) / 2;
-  const usual = [20, 27, 38][Number(count <= 16) + Number(count <= 8)];
+  const usual = [20, 27, 38, 42][[16, 8, 5].filter((most) => count <= most).length];
   const fitting = (high - TOP - BELOW - FOOT) / count;
   const lane = high ? Math.max(LEAST, Math.min(MOST * usual, fitting)) : usual;
   /** @type {[keyof Layout["columns"], number][]} */
@@ -221,6 +221,8 @@ export function squareAround(tips, longest) {
   return { middle: spans.map(([low, high]) => (low + high) / 2), size };
 }
 
+/** @typedef {{left: number, top: number, right: number}} Box  Of a name */
+
 // Names beside the tips of arrows: the height of one, the width of a letter, and how far a name stands from its tip.
 const LINE = 13;
 const LETTER = 6.2;
@@ -247,8 +249,10 @@ const NEAR = [1, 7];
  * @param {{at: number[], label: string}[]} tips  Names of one tip share a line; some have none
  * @param {number[]} origin  Where all arrows begin
  * @param {number} half  Half of the side of the plane, whose middle is 0 0
+ * @param {Box[]} others  Where other names stand
  */
-export function placed(tips, [begin, base], half) {
+export function placed(tips, [begin, base], half, others) {
+  const taken = [...others];
   const places = tips.flatMap(({ at: [across, down] }) => {
     return range(PLACES).map((place) => {
       const part = (place + 1) / PLACES;
@@ -257,9 +261,7 @@ export function placed(tips, [begin, base], half) {
       return { x, y: base + part * (down - base), near };
     });
   });
-  /** @type {{left: number, top: number, right: number}[]} */
-  const taken = [];
-  /** @param {{left: number, top: number, right: number}} box */
+  /** @param {Box} box */
   const cost = ({ left, top, right }) => {
     const crossed = places.filter(({ x, y, near }) => {
       const isAcross = x > left - near && x < right + near;
@@ -269,7 +271,10 @@ export function placed(tips, [begin, base], half) {
       return other.left < right && other.right > left && Math.abs(other.top - top) < LINE;
     });
     const isOut = left < -half || right > half || top < -half || top + LINE > half;
-    return crossed.length + PLACES * (covered.length + Number(isOut));
+    // A tip is what is dragged, and what is cut off is not read.
+    const tipped = crossed.filter(({ near }) => near === NEAR[1]);
+    const faults = 2 * tipped.length + covered.length + 5 * Number(isOut);
+    return crossed.length + PLACES * faults;
   };
   const named = tips.filter(({ label }) => label);
   return [...byKey(named, ({ at }) => at.join()).values()].map((ofIt) => {

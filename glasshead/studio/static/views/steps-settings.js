@@ -21,7 +21,7 @@ const OF_A_SENTENCE = { ...OF_HEADS, heads: null, query: null, source: null };
 
 export class Settings {
   /** @param {Context} context @param {(changes: Record<string, any>) => void} ask */
-  constructor({ t, source, about }, ask) {
+  constructor({ t, source, about, signal }, ask) {
     this.t = t;
     this.ask = ask;
     /** @type {StepsData} */
@@ -38,11 +38,21 @@ export class Settings {
     const most = about.limits.sentence;
     this.text = textField(t("steps.text"), "", t("steps.show"), sent, most);
     this.examples = element("div.control", { role: "group", "aria-label": t("steps.examples") });
+    // What is asked first: a sentence.
+    this.asking = element("div.controls", source.offline ? null : [this.text, this.examples]);
+    this.others = element("div.controls", { role: "group", "aria-label": t("steps.choices") });
+    // On a telephone the other settings are folded.
+    const narrow = matchMedia("(max-width: 40rem)");
     this.frame = element(
-      "div.controls",
-      { role: "group", "aria-label": t("steps.choices") },
-      source.offline ? null : [this.text, this.examples],
+      "details.settings",
+      { open: !narrow.matches },
+      element("summary", t("steps.choices")),
+      this.others,
     );
+    const fold = () => {
+      this.frame.open = !narrow.matches;
+    };
+    narrow.addEventListener("change", fold, { signal });
   }
 
   /** @param {StepsData} data @param {number} query */
@@ -57,7 +67,7 @@ export class Settings {
     /** @type {Record<string, any>} */
     const values = { ...data.chosen, query };
     for (const [name, options] of Object.entries(data.options)) {
-      if (!this.slots[name]) this.frame.append((this.slots[name] = element("div.slot")));
+      if (!this.slots[name]) this.others.append((this.slots[name] = element("div.slot")));
       // A control is made again only where its offer has changed: what is held by pointer or
       // keyboard stays.
       const offer = JSON.stringify(options);

@@ -164,7 +164,7 @@ export class Stage {
    * @param {number} [look.weight]
    * @param {number} [look.room]  Pixels, within which a longer text is shortened
    */
-  write(text, x, y, { align = "left", fill = inkOf("ink"), size = 12, weight = 400, room } = {}) {
+  write(text, x, y, { align = "left", fill = inkOf("ink"), size = 12.5, weight = 400, room } = {}) {
     const { pen } = this;
     pen.font = `${weight} ${size}px ${this.letters}`;
     pen.textAlign = align;
@@ -185,7 +185,7 @@ export class Stage {
     const titles = [
       [keys, t("steps.keys")],
       [scores, score],
-      [weights, isPower ? "e^s" : t("steps.weights")],
+      [weights, isPower ? "exp(s)" : t("steps.weights")],
       [values, t("steps.values")],
     ];
     pen.font = `600 12px ${this.letters}`;
@@ -259,7 +259,6 @@ export class Stage {
       this.write(short(value), x + (at + 0.5) * cell - apart / 2, y + height / 2 + 0.5, {
         align: "center",
         fill: ink,
-        size: 11,
       });
     });
   }
@@ -299,9 +298,9 @@ export class Stage {
   /** @param {Lane} lane @param {number} y */
   drawScore({ key, scoreAt }, y) {
     const grown = this.done(scoreAt);
-    if (!grown) return;
     const { pen, layout, time } = this;
     const { lane, columns } = layout;
+    if (!grown) return this.drawSlot(columns.scores, y);
     const isHidden = key.masked === null;
     const zero = this.xOf(0);
     const now = this.scoreNow(key);
@@ -351,6 +350,13 @@ export class Stage {
     });
   }
 
+  /** The place of a bar that is not there yet. @param {Column} column @param {number} y */
+  drawSlot({ x, width }, y) {
+    const { number, lane } = this.layout;
+    const inset = Math.min(7, lane * 0.22);
+    this.outline(x + 0.5, y + inset + 0.5, width - number - 1, lane - 2 * inset - 1, inkOf("rule"));
+  }
+
   /** @param {number} x @param {number} y @param {number} height */
   rule(x, y, height) {
     this.pen.fillStyle = inkOf("quiet");
@@ -374,7 +380,9 @@ export class Stage {
   drawWeight(lane, y) {
     const { pen, layout, begins } = this;
     const { x, width } = layout.columns.weights;
-    if (this.time <= (begins.power ?? begins.weights) - 1) return;
+    if (this.time <= (begins.power ?? begins.weights) - 1) {
+      return this.drawSlot(layout.columns.weights, y);
+    }
     const now = this.weightNow(lane);
     const inset = Math.min(7, layout.lane * 0.22);
     pen.fillStyle = weightColor(lane.weight);
@@ -466,12 +474,8 @@ export class Stage {
     }
     const edge = poured ? inkOf("quiet") : inkOf("rule");
     this.outline(weights.x - 1.5, y - 1.5, weights.width - layout.number + 3, VECTOR + 3, edge);
-    if (poured === 1) {
-      this.write(`Σ p = ${term(Number(this.sum.toFixed(3)))}`, weights.x, y + VECTOR + 15, {
-        fill: inkOf("quiet"),
-        size: 11,
-      });
-    }
+    const total = poured === 1 ? ` = ${term(Number(this.sum.toFixed(3)))}` : "";
+    this.write(`Σ p${total}`, weights.x, y + VECTOR + 15, { fill: inkOf("quiet") });
     this.drawContext(values, y);
   }
 

@@ -1,5 +1,5 @@
 // The view "steps": every matrix of a small attention, and the sum behind each of its numbers.
-import { button, element, fill, given } from "../dom.js";
+import { element, fill, given } from "../dom.js";
 import { decimal, largestAt, range } from "../numbers.js";
 import { Refused } from "../source.js";
 import { divergingGradient } from "../diverging.js";
@@ -86,14 +86,14 @@ class Steps {
     const numbers = element(
       "div.numbers",
       { "data-panel": "" },
-      pipeline,
-      this.sum.element,
+      element("div.sought", pipeline, this.sum.element),
       legend,
       hint,
     );
     const made = element(
       "div.made",
       this.practice.element,
+      this.settings.asking,
       this.settings.frame,
       this.refusal,
       numbers,
@@ -248,15 +248,6 @@ class Steps {
       return signs.map(([name, sign]) => new Matrix(name, t(`steps.${name}`), data, sign));
     });
     this.matrices = Object.fromEntries(lines.flat().map((matrix) => [matrix.name, matrix]));
-    for (const [name, before] of Object.entries(BEFORE)) {
-      const { frame } = this.matrices[name];
-      const unfold = () => {
-        this.walk.fold.open = true;
-        this.drawNumbers();
-        /** @type {HTMLElement} */ (frame.querySelector("td[tabindex='0']")).focus();
-      };
-      frame.append(button(`${t(`steps.${name}`)} = ${t(`steps.${before}`)}`, unfold));
-    }
     const cells = lines.flat().flatMap((matrix) => matrix.cells.flat());
     this.cells = new Map(cells.map((cell) => [cell.element.dataset.cell, cell.element]));
     fill(

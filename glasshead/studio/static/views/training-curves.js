@@ -243,7 +243,7 @@ function valueAxis(data, top, bottom) {
   const shown = (value) => (isLogarithmic && value <= 0 ? NaN : value);
   /** @param {number} left @param {number} right @returns {Mark[]} */
   const marks = (left, right) => {
-    const count = Math.max(2, (bottom - top) / TICKS_APART);
+    const count = Math.max(3, (bottom - top) / TICKS_APART);
     return (isLogarithmic ? powers : ticks)(from, to, count).flatMap((value) => {
       const y = Math.round(place(value)) + 0.5;
       const number = smallText(significant(value), left - 7, y + 4, "end");
@@ -254,12 +254,17 @@ function valueAxis(data, top, bottom) {
 }
 
 /**
- * The finite values of a curve within a span, and those next to it.
+ * The finite values of a curve within a span, and those that its line has where the span ends.
  * @param {Curve} curve @param {[number, number]} span
  */
-function valuesWithin({ steps, values }, [from, to]) {
-  const first = steps.findIndex((step) => step >= from);
-  const last = steps.findLastIndex((step) => step <= to);
-  const some = first < 0 || last < first ? values : values.slice(first, last + 1);
-  return some.filter(Number.isFinite);
+function valuesWithin({ steps, values }, span) {
+  const points = steps.map((x, at) => ({ x, y: values[at] }));
+  const [from, to] = span;
+  const inside = points.filter(({ x }) => x >= from && x <= to);
+  const crossing = points.slice(1).flatMap((point, at) => {
+    const isSeen = point.x >= from && points[at].x <= to;
+    return isSeen ? [cut(points[at], point, from, to), cut(point, points[at], from, to)] : [];
+  });
+  const some = [...inside, ...crossing].map(({ y }) => y).filter(Number.isFinite);
+  return some.length ? some : values.filter(Number.isFinite);
 }
