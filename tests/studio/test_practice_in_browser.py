@@ -1,5 +1,6 @@
 """The exercises of the view `steps` in a browser: weights to predict, and arrows to drag."""
 
+import math
 from urllib.parse import urlencode
 
 import pytest
@@ -14,7 +15,7 @@ from glasshead.studio.views.steps import computed
 from glasshead.studio.views.steps_cell import Cells
 from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
 from glasshead.tasks.story_model import FOLDER
-from studio.conftest import LANGUAGES, address, quickly, widths_of
+from studio.conftest import LANGUAGES, address, quickly, share, widths_of
 
 SENTENCE = "I do not like rain"
 # Of the row that is asked about: its query and the key, by their places.
@@ -432,6 +433,46 @@ def test_few_weights_stay_in_sight_of_the_arrows_on_a_telephone(looking, serving
     reset = page.locator(".drag .controls button")
     reset.evaluate("(one) => one.scrollIntoView({ block: 'center' })")
     reset.click(timeout=3000)
+
+
+def test_a_telephone_shows_the_plane_that_is_chosen(looking, serving):
+    page = exercise(looking(serving().url, width=390, height=844), "drag")
+    keys, values = page.locator(".drag svg").all()
+    expect(keys).to_be_visible()
+    expect(values).to_be_hidden()
+    page.locator(".one-plane label", has_text="Values and context").click()
+    expect(values).to_be_visible()
+    expect(keys).to_be_hidden()
+
+
+def test_the_projection_of_a_key_is_drawn_from_the_origin_to_its_foot(looking, serving):
+    page = exercise(looking(serving().url), "drag")
+    page.get_by_role("combobox", name="Query and keys").select_option(index=2)
+    (origin, foot), (query, _) = page.evaluate("""() => {
+      const ends = (name) => {
+        const [path] = document.querySelectorAll(`.drag figure:first-child ${name}`);
+        const at = (far) => path.getPointAtLength(far);
+        return [at(0), at(path.getTotalLength())].map(({ x, y }) => [x, y]);
+      };
+      return [ends(".shadow"), ends(".q path").toReversed()];
+    }""")
+    along = [query[0] - origin[0], query[1] - origin[1]]
+    shadow = [foot[0] - origin[0], foot[1] - origin[1]]
+    # The foot lies on the line of the query.
+    assert along[0] * shadow[1] - along[1] * shadow[0] == pytest.approx(0, abs=1)
+    line, _ = page.evaluate(WORKED)
+    share = math.hypot(*shadow) / math.hypot(*along)
+    assert share == pytest.approx(abs(line[1]) / line[0], abs=0.01)
+
+
+def test_a_shared_picture_names_both_planes(looking, serving, tmp_path):
+    page = exercise(looking(serving().url), "drag")
+    with page.expect_download() as download:
+        share(page, "SVG")
+    download.value.save_as(tmp_path / "arrows.svg")
+    text = (tmp_path / "arrows.svg").read_text(encoding="utf-8")
+    for name in ("Query and keys", "Values and context"):
+        assert name in text
 
 
 @pytest.mark.slow

@@ -148,7 +148,7 @@ def test_a_panel_is_drawn_again_for_a_window_of_another_height(looking, urls, pl
     turns, drawn = DRAWN_FOR_A_HEIGHT[place]
     for _ in range(turns):
         page.keyboard.press("ArrowRight")
-    focusable = "[tabindex='0']:visible, button:enabled:visible"
+    focusable = "[tabindex='0']:visible, button:enabled:visible, .player input"
     reached = page.locator(".presented").locator(focusable).first
     reached.focus()
     expect(reached).to_be_focused()
@@ -177,6 +177,32 @@ def test_the_maps_of_many_heads_fit_a_projector_and_use_it(looking, serving, req
     grid = page.locator(".grid table").bounding_box()
     assert grid["x"] + grid["width"] <= 1920
     assert grid["width"] > 0.9 * 1920 or grid["height"] > 0.6 * 1080
+
+
+def test_what_an_exercise_hides_is_not_a_panel(looking, serving):
+    page = presented(looking(serving().url), "#steps?way=predict")
+    page.wait_for_selector(".predict .bars")
+    expect(page.locator(".presenting [role=status]")).to_have_text("1 / 1")
+    page.get_by_text("Watch", exact=True).click()
+    # The walk, the numbers, and a panel for each section of the explanation.
+    expect(page.locator(".presenting [role=status]")).to_have_text("1 / 10")
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "place"),
+    # A table of what a tutorial prints needs a larger screen.
+    [(1280, 720, "#steps?text=A+cat+saw+rain"), (1920, 1080, "#steps")],
+)
+def test_sections_of_the_explanation_fit_a_projector(looking, serving, width, height, place):
+    look = looking(serving().url, width=width, height=height)
+    page = presented(look, place)
+    turned = page.locator(".presenting [role=status]")
+    expect(turned).to_have_text("1 / 10")
+    for at in range(2, 11):
+        page.get_by_role("button", name="Next panel").click()
+        expect(turned).to_have_text(f"{at} / 10")
+        # Matrices may be scrolled.
+        assert at == 2 or look.overflow_below() == 0, at
 
 
 def test_the_atlas_is_presented_with_the_text_of_both_sides(looking, urls):

@@ -268,6 +268,25 @@ def test_a_telephone_shows_the_tab_of_the_open_view(looking, serving):
         row, tab = (page.locator(one).bounding_box() for one in ("nav", "nav a[aria-current]"))
         assert row["x"] <= tab["x"] < tab["x"] + tab["width"] <= row["x"] + row["width"], view.name
         assert look.violations(contrast=False) == [], view.name
+        # It covers no other one that has the focus.
+        page.locator(".brand").focus()
+        for link in page.locator("nav a").all():
+            page.keyboard.press("Tab")
+            page.wait_for_function(REACHED, arg=link.element_handle(), timeout=5000)
+
+
+# Whether a link has the focus, and nothing covers its middle.
+REACHED = """(link) => {
+  const { x, y, width, height } = link.getBoundingClientRect();
+  const found = document.elementFromPoint(x + width / 2, y + height / 2);
+  return link === document.activeElement && link === found;
+}"""
+
+
+def test_a_view_without_a_model_leads_to_the_worked_example(looking, serving):
+    page = looking(serving().url).open("#heads")
+    page.locator("a.example").click()
+    page.wait_for_selector(".view.steps .body[data-drawn]")
 
 
 def test_a_shadow_stands_where_a_telephone_cuts_the_views_off(looking, serving, folder):

@@ -516,6 +516,20 @@ def test_a_cell_frames_what_it_is_made_of(looking, serving):
     assert page.locator("td.at").get_attribute("data-cell") == "weights.1.1"
 
 
+@pytest.mark.parametrize("size", [(1440, 900), (820, 1180), (390, 844)])
+@pytest.mark.parametrize("words", [3, 7, 11])
+def test_a_sum_covers_none_of_the_first_matrix(looking, serving, size, words):
+    text = "+".join(f"w{at}" for at in range(words))
+    page = looking(serving().url, width=size[0], height=size[1]).open(f"#steps?text={text}")
+    covered = """(scrolled) => {
+      scrollTo(0, scrolled);
+      const [matrix, sum] = [".way table", ".sum"].map((name) => document.querySelector(name));
+      return matrix.getBoundingClientRect().bottom - sum.getBoundingClientRect().top;
+    }"""
+    # However far the page is scrolled.
+    assert max(page.evaluate(covered, scrolled) for scrolled in range(0, 3000, 150)) <= 0
+
+
 def test_matrices_without_effect_are_folded_with_their_steps(looking, serving):
     page = looking(serving().url).open("#steps")
     names = """[...document.querySelectorAll("[data-matrix]")]

@@ -195,10 +195,15 @@ export class Page {
       event.preventDefault();
       this.frame.focus();
     };
+    // A browser leaves a link alone that its row cuts off.
+    /** @param {FocusEvent} event */
+    const onfocusin = ({ target }) => {
+      /** @type {Element} */ (target).scrollIntoView({ inline: "center", block: "nearest" });
+    };
     const header = element(
       "header",
       this.brand(),
-      element("nav.scroll", { "aria-label": this.t("shell.views") }, this.intents()),
+      element("nav.scroll", { "aria-label": this.t("shell.views"), onfocusin }, this.intents()),
       this.about.tour && button(this.t("tour.title"), () => this.beginTour("")),
       element(
         "button.present",

@@ -28,6 +28,14 @@ from studio.conftest import LANGUAGES, WIDTHS, address, quickly, share, together
 from studio.keyboard import reached_by_tab
 
 
+def test_a_telephone_shows_all_of_the_candidate_that_is_chosen_alone(url, looking):
+    page = looking(url, width=390, height=844).open(PLACE)
+    heights = page.locator("label.row").evaluate_all("(all) => all.map((one) => one.clientHeight)")
+    assert max(heights[1:]) < 40
+    cut = "(text) => text.scrollWidth > text.clientWidth"
+    assert not page.locator("label.row .text").first.evaluate(cut)
+
+
 def test_every_control_shows_the_librarys_numbers(url, looking, translator):
     page = looking(url).open(PLACE)
     found = found_by(translator)

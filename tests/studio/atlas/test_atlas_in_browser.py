@@ -95,7 +95,7 @@ def test_all_of_it_is_seen_at_once(looking, serving, run):
         )
         assert help_["y"] + help_["height"] <= height
         assert help_["height"] < 30
-        # The square of a whole map.
+        # A whole map is a square of this side.
         assert min(canvas["width"], canvas["height"]) > 0.62 * height
         assert canvas["width"] > 0.5 * width
 

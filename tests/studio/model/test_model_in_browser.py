@@ -266,6 +266,15 @@ def test_the_picture_has_every_head_and_its_legend(looking, serving, folder, tmp
     assert all(map(math.isfinite, numbers))
 
 
+def test_a_finger_scrolls_the_page_over_a_whole_model(looking, serving, folder):
+    page = looking(serving(folder).url, width=390, height=844).open("#model")
+    touched = "(canvas) => getComputedStyle(canvas).touchAction"
+    assert page.locator(".whole canvas").evaluate(touched) == "pan-y"
+    page.get_by_role("button", name="Zoom in").click()
+    page.wait_for_selector(".whole.near")
+    assert page.locator(".whole canvas").evaluate(touched) == "none"
+
+
 @pytest.mark.parametrize("languages", together("en", LANGUAGES))
 def test_every_width_and_language_with_twelve_heads(looking, serving, wide, languages):
     look = looking(serving(wide).url, width=390, height=844)

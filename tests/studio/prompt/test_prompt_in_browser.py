@@ -112,8 +112,8 @@ def test_the_bars_are_of_the_query_and_the_head_stays_while_one_types(looking, s
 
 @pytest.mark.slow
 def test_an_arc_to_another_line_leaves_by_a_margin(looking, serving, folder):
-    page = looking(serving(folder).url, width=390, height=844).open(
-        PLACE + 13 * "+and+a+cat" + "&heads=1.2"
+    page = looking(serving(folder).url, width=320, height=844).open(
+        PLACE + 8 * "+and+a+cat" + "&heads=1.2"
     )
     lines, paths, width = page.evaluate("""() => {
       const all = [...document.querySelectorAll(".arcs .token")];

@@ -146,6 +146,20 @@ def test_a_part_and_the_axes_are_in_the_address(beside, looking):
     assert (min(numbers), max(numbers)) == (54, pytest.approx(box["width"] - 10, abs=1))
 
 
+def test_curves_stay_within_the_chart_of_a_part(beside, looking):
+    _, url = beside
+    # Neighbors of these steps have values far outside the span's.
+    page = looking(url).open("#training?from=191&to=214&smoothing=0")
+    heights = page.evaluate("""() =>
+      [...document.querySelectorAll(".picture path[stroke-linejoin]")].map((path) => {
+        const { y, height } = path.getBBox();
+        return [y, y + height, path.ownerSVGElement.viewBox.baseVal.height];
+      })""")
+    assert len(heights) >= 4
+    for top, bottom, height in heights:
+        assert 0 <= top <= bottom <= height - 24
+
+
 def test_a_logarithmic_axis_places_values_by_their_logarithm(beside, looking):
     runs, url = beside
     page = looking(url).open("#training?log=xy&smoothing=0")

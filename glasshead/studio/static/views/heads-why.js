@@ -43,10 +43,16 @@ export class Why {
     return this.context.state.why === "query" ? "query" : "key";
   }
 
-  turn() {
+  async turn() {
     this.context.remember({ why: this.isOpen ? null : "key" });
     this.tellOpen();
-    this.show(this.asked).catch((error) => this.context.failed(error));
+    try {
+      await this.show(this.asked);
+      // It may begin below the window.
+      if (this.isOpen) this.element.scrollIntoView({ block: "nearest" });
+    } catch (error) {
+      this.context.failed(error);
+    }
   }
 
   tellOpen() {

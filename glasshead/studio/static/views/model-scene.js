@@ -29,7 +29,7 @@ const STEP = 1.22;
 const LEFT = 1.2;
 const TOP = 1.3;
 const BELOW = 1.1;
-// From a layer to the next, where MLPs stand between them.
+// From a layer to the next, if MLPs stand between them.
 const WITH_MLPS = 3.1;
 const NARROW = 480;
 const THICKEST = 0.42;
@@ -57,7 +57,7 @@ const NAMES = 72;
  */
 export function sizeOf(counts, width, height) {
   const queries = TOP + Math.max(...counts) * STEP + BELOW + 0.9;
-  // On a narrow canvas heads are larger, and stand where MLPs would.
+  // On a narrow canvas, heads take the room of MLPs.
   const least = width < NARROW ? 2.4 : WITH_MLPS;
   const filling = (queries * width) / height - LEFT - 0.4;
   const column = clamped(filling / counts.length, least, 8);
@@ -152,7 +152,9 @@ class Drawing {
         height: look.height - 2,
       });
       const middle = { x: box.x + look.width / 2, y: stream + 0.11 * unit, anchor: "middle" };
-      if (unit >= NUMBERED) marks.push({ ...middle, text: "MLP", size: 0.3 * unit, fill: "quiet" });
+      if (unit >= NUMBERED) {
+        marks.push({ ...middle, text: "MLP", size: Math.max(10, 0.3 * unit), fill: "quiet" });
+      }
     });
   }
 
@@ -251,7 +253,7 @@ class Drawing {
         marks.push({ ...place, text: scene.named(layer, head), fill: isDark ? "paper" : "ink" });
         return;
       }
-      const letters = Math.min(13, 0.3 * unit);
+      const letters = clamped(0.3 * unit, 10, 13);
       const place = { x: x - 10, y: y + 0.2 * unit + 4 };
       const paper = { height: letters, width: 0.6 * letters * String(head).length };
       marks.push({ x: place.x - paper.width, y: place.y - letters + 2, ...paper, fill: "paper" });

@@ -78,7 +78,7 @@ class Model {
 
   async start() {
     const { t } = this;
-    const help = element("p.quiet", { id: "model-help" }, t("model.help"));
+    const help = element("p.quiet.help", { id: "model-help" }, t("model.help"));
     fill(
       this.frame,
       this.text.element,

@@ -53,6 +53,7 @@ export function PromptHeads({ t, counts, maps, shown, colors, away, chosen, chos
   return html`<${HeadGrid}
     label=${t("heads.grid")}
     counts=${counts}
+    corner=${html`${t("heads.head")} →<br />${t("heads.layer")} ↓`}
     cell=${cell}
     rowHead=${rowHead}
   />`;

@@ -104,7 +104,7 @@ class Prompt {
     );
     this.stage = element(
       "div.stage",
-      element("div.sentence", { "data-panel": "" }, this.arcs.element, this.why),
+      element("div.sentence", { "data-panel": "" }, this.arcs.element, this.why, this.legend),
       element("aside", { "data-panel": "" }, this.predicted, controls),
       element(
         "section.all",
@@ -112,7 +112,6 @@ class Prompt {
         element("div.clicks", mode, this.undoing),
         this.heads,
         this.away,
-        this.legend,
       ),
     );
     const texts = element("div.texts", this.text.element, this.compare.element);

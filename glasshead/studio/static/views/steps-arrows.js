@@ -47,7 +47,10 @@ export class Arrows {
     this.captions = both(() => element("figcaption"));
     this.planes = both((name) => this.plane(name));
     this.numbers = element("div");
-    const figures = both((name) => element("figure", this.planes[name], this.captions[name]));
+    const figures = both((name) => {
+      const title = element("b", t(`drag.${name}`));
+      return element("figure", title, this.planes[name], this.captions[name]);
+    });
     // A telephone has room for one plane.
     const names = /** @type {[string, string][]} */ (
       Object.keys(figures).map((name) => [name, t(`drag.${name}`)])
@@ -303,7 +306,7 @@ export class Arrows {
 
   /** @param {Name} name @param {string} said */
   caption(name, said) {
-    render(html`<b>${this.t(`drag.${name}`)}</b> ${said}`, this.captions[name]);
+    fill(this.captions[name], said);
   }
 
   /**
@@ -324,7 +327,7 @@ export class Arrows {
     const [left, top] = this.at(name, [0, 0]);
     const axes = html`<path class="axes" d="M${-HALF} ${top}H${HALF}M${left} ${-HALF}V${HALF}" />`;
     const cloud = html`<path class="cloud" d=${clouds[name]} />`;
-    // Of a plane that is turned, an axis is no number of a vector.
+    // In a rotated plane, an axis is not one of the vector's numbers.
     const [across, up] = isFitted ? [] : pair.map((each) => name[0] + subscript(each));
     const names = html`
       <text class="axis" x=${HALF - 4} y=${top + 14} text-anchor="end">${across}</text>
@@ -357,7 +360,7 @@ export class Arrows {
       const tip = this.placeOf("keys", keys[at]);
       return html`<path class="foot" d=${this.drawn("keys", [tip, footOf(at)])} />`;
     });
-    const shadow = footOf(this.told);
+    const shadow = footOf(this.scored);
     const middle = shadow.map((each) => each / 2);
     return html`
       <path class="line" d=${this.drawn("keys", line)} />
@@ -462,15 +465,15 @@ export class Arrows {
     return `M${first}${others.map((each) => `L${each}`).join("") || "h0"}`;
   }
 
-  /** The key whose score is told: the one that is held, or else the query's own. */
-  get told() {
+  /** The key whose score is worked out: the one that is held, or else the query's own. */
+  get scored() {
     const { letter, at } = this.held.keys;
     return letter === "k" ? at : this.row.query;
   }
 
   /** @param {Worked} worked */
   table({ scores, masked, weights }) {
-    const { t, told: at, row, shown, words } = this;
+    const { t, scored: at, row, shown, words } = this;
     const rest = row.keys.filter(({ place }) => !shown.includes(place)).map(({ place }) => place);
     const others = t("walk.others", { count: grouped(rest.length) });
     const weight = sum(rest.map((each) => weights[each]));

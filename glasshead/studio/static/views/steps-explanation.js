@@ -1,6 +1,6 @@
 // What explain says of one word, beside the matrices, and the sum of one cell below them.
 import { scale } from "../colors.js";
-import { element, fill, scrolling, table } from "../dom.js";
+import { element, fill, table } from "../dom.js";
 import { decimal } from "../numbers.js";
 import { partElements } from "./steps-sums.js";
 
@@ -83,7 +83,7 @@ function sectionOf({ name, title, text, formula, numbers, why, printed }, place,
     { "data-step": name, "data-panel": "" },
     place ? element("h3", `${place}. ${title}`) : null,
     text.map((each) => element("p", each)),
-    lines ? scrolling(title, [formula, numbers].map(formulaElement)) : null,
+    lines ? element("div.lines", [formula, numbers].map(formulaElement)) : null,
     printed.length ? element("div.table.printed", printed.map(printedElement(title))) : null,
     [why, ...notes].map((note) => note && element("p.note", note)),
   );
@@ -164,7 +164,7 @@ export class SumFrame {
 
   /** @param {Sum} sum */
   draw({ title, value, lines, decimals, note }) {
-    const full = value === null ? null : [this.inFull(value), note && " · "];
+    const full = value === null ? null : element("span.in-full", this.inFull(value), note && " · ");
     fill(
       this.told,
       element("h2", title),

@@ -49,10 +49,11 @@ export class Settings {
       element("summary", t("steps.choices")),
       this.others,
     );
-    const fold = () => {
-      this.frame.open = !narrow.matches;
+    // A wide window has no way to unfold them.
+    const unfold = () => {
+      this.frame.open ||= !narrow.matches;
     };
-    narrow.addEventListener("change", fold, { signal });
+    narrow.addEventListener("change", unfold, { signal });
   }
 
   /** @param {StepsData} data @param {number} query */

@@ -221,11 +221,10 @@ export class Stage {
   drawWord({ key, word }, y, isCurrent) {
     const { isNarrow, columns } = this.layout;
     const { x, width } = columns.words;
-    const [ink, quiet] = ["ink", "quiet"].map(inkOf);
     const name = key || !isNarrow ? word : `+${this.row.rest.count}`;
     this.write(name, x + width, y + this.layout.lane / 2, {
       align: "right",
-      fill: key ? ink : quiet,
+      fill: inkOf(key ? "ink" : "quiet"),
       weight: isCurrent ? 650 : 400,
       size: 13,
       room: width,
@@ -353,8 +352,10 @@ export class Stage {
   /** The place of a bar that is not there yet. @param {Column} column @param {number} y */
   drawSlot({ x, width }, y) {
     const { number, lane } = this.layout;
-    const inset = Math.min(7, lane * 0.22);
-    this.outline(x + 0.5, y + inset + 0.5, width - number - 1, lane - 2 * inset - 1, inkOf("rule"));
+    const inset = Math.min(7, lane * 0.22) + 0.5;
+    this.pen.setLineDash([2, 4]);
+    this.outline(x + 0.5, y + inset, width - number - 1, lane - 2 * inset, inkOf("rule"));
+    this.pen.setLineDash([]);
   }
 
   /** @param {number} x @param {number} y @param {number} height */
@@ -380,9 +381,8 @@ export class Stage {
   drawWeight(lane, y) {
     const { pen, layout, begins } = this;
     const { x, width } = layout.columns.weights;
-    if (this.time <= (begins.power ?? begins.weights) - 1) {
-      return this.drawSlot(layout.columns.weights, y);
-    }
+    const begin = begins.power ?? begins.weights;
+    if (this.time <= begin - 1) return this.drawSlot(layout.columns.weights, y);
     const now = this.weightNow(lane);
     const inset = Math.min(7, layout.lane * 0.22);
     pen.fillStyle = weightColor(lane.weight);

@@ -82,14 +82,9 @@ class Steps {
     this.practice = new Practice(context, this.walk, ["predict", "drag"]);
     this.explanation = new Explanation(t("steps.words"));
     const hint = element("p.quiet", t("steps.hint"));
-    const { pipeline, legend } = this;
-    const numbers = element(
-      "div.numbers",
-      { "data-panel": "" },
-      element("div.sought", pipeline, this.sum.element),
-      legend,
-      hint,
-    );
+    this.sought = element("div.sought", this.pipeline, this.sum.element);
+    const { legend } = this;
+    const numbers = element("div.numbers", { "data-panel": "" }, this.sought, legend, hint);
     const made = element(
       "div.made",
       this.practice.element,
@@ -259,6 +254,7 @@ class Steps {
         ),
       ),
     );
+    this.sought.style.setProperty("--rows", String(data.words.length));
     this.shape = shape;
     this.at = this.cells.has(state.at) ? state.at : null;
     this.shown = null;

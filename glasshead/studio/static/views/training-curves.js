@@ -225,7 +225,7 @@ function valueAxis(data, top, bottom) {
   const all = data.curves.flatMap((curve) => valuesWithin(curve, data.span));
   const { threshold } = data;
   // A threshold that is far above would leave the curves no room.
-  const reach = Math.max(...all, -Infinity);
+  const reach = all.reduce((one, other) => Math.max(one, other), -Infinity);
   if (threshold !== undefined && threshold < 2 * reach) all.push(threshold);
   const low = all.length ? all.reduce((one, other) => Math.min(one, other)) : 0;
   const high = all.length ? all.reduce((one, other) => Math.max(one, other)) : 1;
@@ -259,12 +259,11 @@ function valueAxis(data, top, bottom) {
  */
 function valuesWithin({ steps, values }, span) {
   const points = steps.map((x, at) => ({ x, y: values[at] }));
-  const [from, to] = span;
-  const inside = points.filter(({ x }) => x >= from && x <= to);
-  const crossing = points.slice(1).flatMap((point, at) => {
-    const isSeen = point.x >= from && points[at].x <= to;
-    return isSeen ? [cut(points[at], point, from, to), cut(point, points[at], from, to)] : [];
+  const inside = points.filter(({ x }) => x >= span[0] && x <= span[1]);
+  const ends = span.flatMap((end) => {
+    const at = points.findIndex(({ x }) => x > end);
+    return at > 0 ? [cut(points[at], points[at - 1], -Infinity, end)] : [];
   });
-  const some = [...inside, ...crossing].map(({ y }) => y).filter(Number.isFinite);
+  const some = [...inside, ...ends].map(({ y }) => y).filter(Number.isFinite);
   return some.length ? some : values.filter(Number.isFinite);
 }
