@@ -126,6 +126,7 @@ def test_bars_in_sight_do_not_give_the_hidden_one_away(looking, serving, normali
         for _ in range(presses):
             page.keyboard.press("ArrowRight")
         bars = torch.tensor(page.evaluate(BARS), dtype=torch.float64)
+        assert len(bars) == len(weights)
         close(bars[key].item(), presses / 100)
         if normalizer == "sigmoid":
             close(bars[others].tolist(), weights[others])

@@ -287,6 +287,8 @@ def test_a_view_without_a_model_leads_to_the_worked_example(looking, serving):
     page = looking(serving().url).open("#heads")
     page.locator("a.example").click()
     page.wait_for_selector(".view.steps .body[data-drawn]")
+    assert page.locator("h1").inner_text() == "Steps"
+    assert address(page).partition("#")[2].startswith("steps")
 
 
 def test_a_shadow_stands_where_a_telephone_cuts_the_views_off(looking, serving, folder):

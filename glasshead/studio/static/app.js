@@ -195,7 +195,7 @@ export class Page {
       event.preventDefault();
       this.frame.focus();
     };
-    // A browser leaves a link alone that its row cuts off.
+    // Browsers do not scroll to a focused link that is partly visible.
     /** @param {FocusEvent} event */
     const onfocusin = ({ target }) => {
       /** @type {Element} */ (target).scrollIntoView({ inline: "center", block: "nearest" });

@@ -57,7 +57,7 @@ export class Presentation {
 
   panels() {
     const found = /** @type {any[]} */ ([...this.page.frame.querySelectorAll(PANELS)]);
-    // A view's style may take panels away for a while.
+    // A view's style may hide panels for a while.
     const all = found.filter((panel) => !getComputedStyle(panel).getPropertyValue("--away"));
     // Those with a number come last.
     return all.sort((one, other) => one.dataset.panel - other.dataset.panel);

@@ -254,7 +254,7 @@ function valueAxis(data, top, bottom) {
 }
 
 /**
- * The finite values of a curve within a span, and those that its line has where the span ends.
+ * The finite values of a curve within a span, and of its line at the ends of the span.
  * @param {Curve} curve @param {[number, number]} span
  */
 function valuesWithin({ steps, values }, span) {
