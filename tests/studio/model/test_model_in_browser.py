@@ -251,6 +251,26 @@ def test_typing_reads_the_new_text(looking, serving, folder, whole):
     expect(page.locator(".refused")).to_have_text("Type at least one word.")
 
 
+def test_heads_stay_where_they_are_when_a_text_is_typed(looking, serving, folder):
+    page = looking(serving(folder).url).open(f"{PLACE}&layer=1&head=2&query=5")
+
+    whole = node(page)
+
+    def typed(text):
+        # A token is a character.
+        page.locator("textarea").fill(text)
+        expect(page.locator(".arcs .token")).to_have_count(len(text))
+        drawn(page)
+        return node(page)
+
+    assert typed("the cat saw the dog") == whole
+    page.locator("button.node").press("Enter")
+    page.wait_for_function("() => Number(document.querySelector('.whole').dataset.zoom) > 84")
+    page.wait_for_timeout(500)
+    near = node(page)
+    assert typed("the cat saw a dog") == near
+
+
 @pytest.mark.slow
 def test_the_picture_has_every_head_and_its_legend(looking, serving, folder, tmp_path):
     page = looking(serving(folder).url).open(f"{PLACE}&layer=1&head=2&query=5")

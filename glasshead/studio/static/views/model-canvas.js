@@ -56,6 +56,7 @@ export class ModelCanvas extends ZoomPane {
   /** @param {Scene} scene @param {string} name  The head that is selected, in words */
   show(scene, name) {
     const isNew = this.scene?.counts.join() !== scene.counts.join();
+    if (!isNew) scene.column = this.scene.column;
     this.scene = scene;
     this.node.ariaLabel = name;
     if (isNew) this.resize();

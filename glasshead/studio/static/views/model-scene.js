@@ -11,7 +11,7 @@ import { clamped, largestFirst, range, rowAt } from "../numbers.js";
  * @typedef {object} Scene
  * @property {number[]} counts  Heads of each layer
  * @property {(layer: number, head: number) => string} named
- * @property {number} column  Units from a layer to the next
+ * @property {number} column  Units from a layer to the next, by the size of the canvas
  * @property {string[]} words
  * @property {number} query
  * @property {number} head  The head that is selected, counted over all layers
@@ -49,6 +49,8 @@ const APART = 13;
 // Pixels above the heads, for the tokens, which stay where they are.
 export const ROW = 84;
 const NAMES = 72;
+// The row of tokens ends, and lines to heads begin, below the largest dot.
+const ROW_END = NAMES + 5;
 
 /**
  * The units that a model takes, and those from a layer to the next: as many as fill a canvas.
@@ -224,7 +226,7 @@ class Drawing {
     // In the gap before its column it goes down to its head.
     const gap = right - Math.min(0.8, this.scene.column - 1.9) * this.unit;
     const over = Math.max(ROW + 0.35 * this.unit, this.top(TOP));
-    const bow = `M${left} ${NAMES}C${left} ${over} ${gap} ${NAMES} ${gap} ${over}`;
+    const bow = `M${left} ${ROW_END}C${left} ${over} ${gap} ${ROW_END} ${gap} ${over}`;
     return `${bow}V${Math.max(over, top - 0.4 * this.unit)}Q${gap} ${top} ${right} ${top}`;
   }
 
@@ -281,7 +283,7 @@ class Drawing {
   drawTokens() {
     const { marks, scene, view } = this;
     const { words, query, reads, head, key } = scene;
-    marks.push({ x: 0, y: 0, width: view.width, height: NAMES - 6, fill: "paper" });
+    marks.push({ x: 0, y: 0, width: view.width, height: ROW_END, fill: "paper" });
     const row = rowAt(reads, head, words.length);
     /** @param {number} at */
     const weight = (at) => (at === query ? 3 : at === key ? 2 : row[at] >= 0.1 ? row[at] : 0);
