@@ -216,7 +216,7 @@ class TransformerConfig:
         Errors: a ValueError or TypeError if a value is missing, unknown or invalid.
         """
         if not isinstance(values, dict):
-            kind = type(values).__name__
+            kind = "null" if values is None else type(values).__name__
             raise TypeError(f"{cls.__name__} must be an object of names and values, got {kind}.")
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for name in values:

@@ -216,8 +216,9 @@ class RunSettings:
             cls.config_kind.from_json(config.get("model"))
             return cls._of(config)
         except (KeyError, TypeError, ValueError) as error:
+            reason = str(error).removesuffix(".")
             raise ValueError(
-                f"{folder.config} is not what training wrote ({error}). Train again."
+                f"{folder.config} is not what training wrote ({reason}). Train again."
             ) from error
 
     @classmethod

@@ -111,9 +111,11 @@ class TestEveryConfig:
         with pytest.raises(ValueError, match="has no 'zzz'. Use one of vocab_size, context_length"):
             kind.from_json({"vocab_size": 11, "zzz": 12})
 
-    @pytest.mark.parametrize("values", [[], None, "vocab_size", 11])
-    def test_json_that_is_no_object(self, kind, values):
-        with pytest.raises(TypeError, match="must be an object of names and values, got"):
+    @pytest.mark.parametrize(
+        ("values", "got"), [([], "list"), (None, "null"), ("vocab_size", "str"), (11, "int")]
+    )
+    def test_json_that_is_no_object(self, kind, values, got):
+        with pytest.raises(TypeError, match=f"must be an object of names and values, got {got}."):
             kind.from_json(values)
 
 

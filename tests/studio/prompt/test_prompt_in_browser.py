@@ -445,7 +445,8 @@ def test_a_run_without_a_model_is_refused_once(looking, serves, tmp_path):
         refused.clear()
         page = look.open(f"#{view}")
         told = page.locator(".refused, .wrong:not(:empty)").first.inner_text()
-        assert "config.json is not what training wrote" in told
+        assert "config.json is not what training wrote (" in told
+        assert "names and values, got null). Train again." in told
         assert len(refused) <= 1, view
 
 
