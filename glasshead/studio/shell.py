@@ -97,7 +97,7 @@ WORDS = {
     "tour.away": _("The tour {file} cannot be loaded. Put it next to the page."),
     "present.title": _("Present"),
     "present.keys": _(
-        "The arrow keys show the next or the previous panel. Esc ends the presentation."
+        "The arrow keys show the next or the previous step or panel. Esc ends the presentation."
     ),
     "present.back": _("Previous panel"),
     "present.on": _("Next panel"),

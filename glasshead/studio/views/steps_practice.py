@@ -43,6 +43,10 @@ WORDS = {
         "This plane contains q. It shows each score in full, and {share}\u00a0% of the squared "
         "lengths of the visible keys that have an arrow."
     ),
+    "drag.rest": _(
+        "This plane shows two numbers of each vector. The formula adds the products of the other "
+        "numbers after its plus sign."
+    ),
     "drag.share": _("This plane shows {share}\u00a0% of the context's squared length."),
     "drag.keys": _("Query and keys"),
     "drag.values": _("Values and context"),
