@@ -13,20 +13,12 @@ import { grouped, range, significant, ticks, within } from "./numbers.js";
  * @property {LegendEntry[]} [legend]
  * @property {number} height
  * @property {number[]} steps  Where the cross-hair can stand, in order
- * @property {(x: number) => number} stepAt  The step of a place
+ * @property {(x: number) => number} stepAt  The nearest of them to a place
  * @property {ReturnType<typeof stepAxis>} x
- * @property {number} left
- * @property {number} right
  * @property {number[]} [rows]  Top of each row between which the cross-hair goes up and down
  * @property {number} [rowHeight]
  * @property {(cursor: Cursor) => {marks: Mark[], readout: Children}} crossed  The cross-hair, and
  *   the numbers where it stands
- */
-
-/**
- * Draw a chart of some data.
- * @template Data
- * @typedef {(data: Data, width: number) => Plot} Plotter
  */
 
 /**
@@ -55,7 +47,7 @@ export class Cursor {
     this.row = row;
     this.remember = remember;
     this.kept = step;
-    /** @type {Set<Chart<any>>} */
+    /** @type {Set<Chart>} */
     this.charts = new Set();
   }
 
@@ -88,19 +80,15 @@ export class Cursor {
 /**
  * A heading, a drawing through which pointer and arrows lead the cross-hair, and the numbers where
  * it stands.
- * @template Data
  */
 export class Chart {
   /**
-   * @param {string} title @param {Cursor} cursor @param {Plotter<Data>} plotter
+   * @param {string} title @param {Cursor} cursor @param {(width: number) => Plot} plotter
    * @param {string} heading  Tag of the heading
    */
   constructor(title, cursor, plotter, heading = "h3") {
-    this.title = title;
     this.cursor = cursor;
     this.plotter = plotter;
-    /** @type {Data | null} */
-    this.data = null;
     /** @type {Plot | null} */
     this.plot = null;
     this.picture = svgNode("svg", { class: "picture", "aria-hidden": "true" });
@@ -129,17 +117,11 @@ export class Chart {
     cursor.charts.add(this);
   }
 
-  /** @param {Data} data */
-  show(data) {
-    this.data = data;
-    this.draw();
-  }
-
   draw() {
     const large = letterScale();
     const width = Math.floor(this.frame.clientWidth / large);
-    if (!this.data || !width) return;
-    this.plot = this.plotter(this.data, width);
+    if (!width) return;
+    this.plot = this.plotter(width);
     const { height } = this.plot;
     const size = { width: width * large, height: height * large };
     for (const each of [this.picture, this.crossHair]) {
@@ -219,26 +201,36 @@ export function reading(name, label, value, text = significant(/** @type {number
 }
 
 /**
+ * Places of numbers between two ends, in pixels.
+ * @param {number} low @param {number} high @param {number} start @param {number} end
+ * @param {boolean} logarithmic
+ */
+export function axis(low, high, start, end, logarithmic) {
+  const [bent, straight] = logarithmic ? [Math.log, Math.exp] : [Number, Number];
+  const pixels = (end - start) / (bent(high) - bent(low) || 1);
+  return {
+    place: (/** @type {number} */ value) => start + (bent(value) - bent(low)) * pixels,
+    valueAt: (/** @type {number} */ place) => straight(bent(low) + (place - start) / pixels),
+    /** Round numbers. @param {number} apart  About so many pixels @param {number} least */
+    ticks(apart, least) {
+      const count = Math.max(least, Math.abs(end - start) / apart);
+      return (logarithmic ? powers : ticks)(low, high, count);
+    },
+  };
+}
+
+/**
  * The axis of steps; a logarithmic one begins with step 1.
  * @param {number} from @param {number} to @param {number} left @param {number} right
  * @param {number} y @param {boolean} [logarithmic]
  */
 export function stepAxis(from, to, left, right, y, logarithmic = false) {
-  const low = logarithmic ? Math.max(1, from) : from;
-  const bent = logarithmic ? Math.log : (/** @type {number} */ step) => step;
-  const straight = logarithmic ? Math.exp : bent;
-  const span = to > low ? bent(to) - bent(low) : 1;
+  const line = axis(logarithmic ? Math.max(1, from) : from, to, left, right, logarithmic);
   /** @param {number} step */
-  const place = (step) => {
-    const share = (bent(logarithmic ? Math.max(step, 0.5) : step) - bent(low)) / span;
-    return left + share * (right - left);
-  };
-  /** @param {number} x */
-  const stepAt = (x) => straight(bent(low) + ((x - left) / (right - left)) * span);
+  const place = (step) => line.place(logarithmic ? Math.max(step, 0.5) : step);
   /** @type {Mark[]} */
   const marks = [{ d: `M${left} ${y + 0.5}H${right}`, stroke: "quiet" }];
-  const round = logarithmic ? powers : ticks;
-  for (const step of round(low, to, Math.max(2, (right - left) / 90)).filter(Number.isInteger)) {
+  for (const step of line.ticks(90, 2).filter(Number.isInteger)) {
     const at = Math.round(place(step)) + 0.5;
     // Numbers at the ends stay within the chart.
     const inner = at < left + 12 ? "start" : "middle";
@@ -246,7 +238,7 @@ export function stepAxis(from, to, left, right, y, logarithmic = false) {
     marks.push({ d: `M${at} ${y}v4`, stroke: "quiet" });
     marks.push(smallText(grouped(step), Math.min(at, right), y + 16, anchor));
   }
-  return { marks, place, stepAt };
+  return { marks, place, stepAt: line.valueAt, left, right };
 }
 
 /**
@@ -255,15 +247,12 @@ export function stepAxis(from, to, left, right, y, logarithmic = false) {
  * @param {number} count  About how many
  */
 export function powers(low, high, count) {
-  const tens = range(Math.ceil(Math.log10(high)) - Math.floor(Math.log10(low)) + 1);
   const first = Math.floor(Math.log10(low));
-  /** @param {number[]} digits */
-  const withDigits = (digits) => {
-    const all = tens.flatMap((at) => digits.map((digit) => digit * 10 ** (first + at)));
-    const between = all.filter((each) => each >= low * 0.999 && each <= high * 1.001);
-    return between.map((each) => Number(each.toPrecision(12)));
-  };
-  const found = [[1, 2, 5], [1, 3], [1]].map(withDigits);
+  const tens = range(Math.ceil(Math.log10(high)) - first + 1).map((at) => 10 ** (first + at));
+  const found = [[1, 2, 5], [1, 3], [1]].map((digits) => {
+    const all = tens.flatMap((ten) => digits.map((each) => Number((each * ten).toPrecision(12))));
+    return all.filter((each) => each >= low * 0.999 && each <= high * 1.001);
+  });
   const few = found.find((each) => each.length <= 1.5 * count) ?? found.at(-1);
   return few.length > 1 ? few : ticks(low, high, count);
 }

@@ -1,10 +1,10 @@
 // Curves over steps, as a chart draws them.
-import { alarmAt, dot, powers, reading, smallText, stepAxis } from "../chart.js";
+import { alarmAt, axis, dot, reading, smallText, stepAxis } from "../chart.js";
 import { letterScale } from "../dom.js";
-import { clamped, grouped, significant, ticks } from "../numbers.js";
+import { clamped, grouped, significant } from "../numbers.js";
 
 /** @import { Translate } from "../app.js" */
-/** @import { Cursor, LegendEntry, Plotter } from "../chart.js" */
+/** @import { Cursor, LegendEntry, Plot } from "../chart.js" */
 /** @import { Mark } from "../marks.js" */
 
 /**
@@ -14,13 +14,14 @@ import { clamped, grouped, significant, ticks } from "../numbers.js";
  * @property {number[]} values
  * @property {boolean} [unnamed]  Whether the legend leaves it out
  * @property {boolean} [below]  Whether it is drawn below the others
- * @property {string} [run]  Of several, the run that it is of
  * @property {string} [title]  Its name in the legend, where that is not its label
  *
  * @typedef {OwnCurve & LegendEntry} Curve
  */
 
 /** @typedef {{x: number, y: number}} Point */
+
+/** @typedef {{place: (value: number) => number}} Line  Where an axis has a number */
 
 /**
  * What a chart of curves shows.
@@ -47,139 +48,123 @@ const ELSEWHERE = 170;
 // Pixels between two numbers of the axis of values.
 const TICKS_APART = 34;
 
-/** A plotter of curves. @param {Translate} t @returns {Plotter<CurvesData>} */
-export function curvePlotter(t) {
-  return (data, width) => new CurvePlot(t, data, width);
-}
-
-class CurvePlot {
-  /** @param {Translate} t @param {CurvesData} data @param {number} width */
-  constructor(t, data, width) {
-    const { curves, signs = [], span, logarithmicSteps } = data;
-    this.t = t;
-    this.data = data;
-    const named = curves.filter((curve) => !curve.unnamed);
-    const titled = named.map((curve) => ({ ...curve, label: curve.title ?? curve.label }));
-    const entries = [...titled, ...signs];
-    this.legend = entries.length > 1 ? entries : [];
-    const large = letterScale();
-    // In a presentation it has the screen to itself.
-    this.height = large > 1 ? Math.max(data.height, innerHeight / large - ELSEWHERE) : data.height;
-    this.left = LEFT;
-    this.right = width - RIGHT;
-    this.top = TOP;
-    this.bottom = this.height - BOTTOM;
-    this.steps = [...new Set(curves.flatMap((curve) => curve.steps))];
-    this.steps.sort((one, other) => one - other);
-    this.x = stepAxis(...span, this.left, this.right, this.bottom, logarithmicSteps);
-    this.y = valueAxis(data, this.top, this.bottom);
-    this.marks = [...this.axisMarks(), ...this.dataMarks()];
-  }
-
-  axisMarks() {
-    return [...this.x.marks, ...this.y.marks(this.left, this.right)];
-  }
-
-  /** The curves, over the best step and under the alarms. */
-  dataMarks() {
-    const { curves, best = null, alarms = [] } = this.data;
-    const bestMark = { stroke: "quiet", dash: "2 3" };
-    return [
-      ...this.thresholdMarks(),
-      ...(best === null || !this.isShown(best) ? [] : [this.upright(best, bestMark)]),
-      ...curves.filter((curve) => curve.below).flatMap((curve) => this.curveMarks(curve)),
-      ...curves.filter((curve) => !curve.below).flatMap((curve) => this.curveMarks(curve)),
-      ...alarms
-        .filter((step) => this.isShown(step))
-        .flatMap((step) => [
-          alarmAt(this.x.place(step), this.top),
-          this.upright(step, { stroke: "alarm", opacity: 0.5 }),
-        ]),
-    ];
-  }
-
-  /** @param {number} step */
-  isShown(step) {
-    const [from, to] = this.data.span;
-    return step >= from && step <= to;
-  }
-
-  /** The threshold of the alarms: a line, or a number at the top where it is far above. */
-  thresholdMarks() {
-    const { threshold } = this.data;
-    if (threshold === undefined) return [];
-    const y = Math.round(this.y.place(threshold)) + 0.5;
-    const isFar = y < this.top;
-    const name = this.t("training.threshold", { value: significant(threshold) });
-    const at = isFar ? this.top + 10 : y - 4;
-    const label = { ...smallText(isFar ? `${name} ↑` : name, this.right, at, "end") };
-    const text = { ...label, fill: "alarm" };
-    if (isFar) return [text];
-    const look = { stroke: "alarm", width: 1.25, dash: "5 3" };
-    return [{ d: `M${this.left} ${y}H${this.right}`, ...look }, text];
-  }
-
-  /**
-   * A curve as a line, which is broken where there is no number, and a few points as dots.
-   * @param {Curve} curve @returns {Mark[]}
-   */
-  curveMarks({ steps, values, color, dots, width = 1.5, opacity }) {
-    const points = steps.map((step, at) => {
-      const value = this.y.shown(values[at]);
-      return Number.isFinite(value) ? { x: this.x.place(step), y: this.y.place(value) } : null;
-    });
-    const d = linePath(points, this.left, this.right);
-    const hasDots = dots && steps.length <= MOST_DOTS;
-    const inner = points.filter((point) => {
-      return point && point.x >= this.left - 0.01 && point.x <= this.right + 0.01;
-    });
-    const shown = hasDots ? inner : [];
-    const look = { stroke: color, width, opacity, "stroke-linejoin": "round" };
-    return [...(d ? [{ d, ...look }] : []), ...shown.map((point) => dot(point.x, point.y, color))];
-  }
-
-  /**
-   * A line from top to bottom at a step.
-   * @param {number} step @param {Mark} look @returns {Mark}
-   */
-  upright(step, look) {
-    const x = Math.round(this.x.place(step)) + 0.5;
-    return { d: `M${x} ${this.top}V${this.bottom}`, ...look };
-  }
-
-  /** @param {number} x */
-  stepAt(x) {
-    const step = this.x.stepAt(x);
-    return this.steps.reduce((nearest, each) => {
+/**
+ * Curves, over the best step and under the alarms.
+ * @param {Translate} t @param {CurvesData} data @param {number} width @returns {Plot}
+ */
+export function curvePlot(t, data, width) {
+  const { curves, signs = [], span, best = null, alarms = [], threshold } = data;
+  const large = letterScale();
+  // In a presentation it has the screen to itself.
+  const height = large > 1 ? Math.max(data.height, innerHeight / large - ELSEWHERE) : data.height;
+  const right = width - RIGHT;
+  const bottom = height - BOTTOM;
+  const steps = [...new Set(curves.flatMap((curve) => curve.steps))];
+  steps.sort((one, other) => one - other);
+  const x = stepAxis(...span, LEFT, right, bottom, data.logarithmicSteps);
+  const y = valueAxis(data, right, bottom);
+  const named = curves.filter((curve) => !curve.unnamed);
+  const legend = [...named.map((each) => ({ ...each, label: each.title ?? each.label })), ...signs];
+  const isShown = isWithin(span);
+  /** A line from top to bottom at a step. @param {number} step @param {Mark} look */
+  const upright = (step, look) => {
+    return { d: `M${Math.round(x.place(step)) + 0.5} ${TOP}V${bottom}`, ...look };
+  };
+  /** @param {boolean} below */
+  const curvesOf = (below) => {
+    const some = curves.filter((curve) => Boolean(curve.below) === below);
+    return some.flatMap((curve) => curveMarks(curve, x, y));
+  };
+  const marks = [
+    ...x.marks,
+    ...y.marks,
+    ...(threshold === undefined ? [] : thresholdMarks(t, threshold, y, right)),
+    ...(isShown(best) ? [upright(best, { stroke: "quiet", dash: "2 3" })] : []),
+    ...curvesOf(true),
+    ...curvesOf(false),
+    ...alarms
+      .filter(isShown)
+      .flatMap((step) => [
+        alarmAt(x.place(step), TOP),
+        upright(step, { stroke: "alarm", opacity: 0.5 }),
+      ]),
+  ];
+  /** @param {number} place */
+  const stepAt = (place) => {
+    const step = x.stepAt(place);
+    return steps.reduce((nearest, each) => {
       return Math.abs(each - step) < Math.abs(nearest - step) ? each : nearest;
     });
-  }
-
+  };
   /** @param {Cursor} cursor */
-  crossed(cursor) {
-    const { t, data } = this;
-    const last = this.steps.findLast((each) => this.isShown(each)) ?? this.steps.at(-1);
-    const step = cursor.step ?? last;
-    /** @type {Mark[]} */
-    const marks = [];
-    const readout = [reading("step", t("training.step"), step, grouped(step))];
-    if (cursor.step !== null && this.isShown(step)) {
-      marks.push(this.upright(step, { stroke: "ink", opacity: 0.6 }));
-    }
-    for (const { name, label, color, steps, values } of data.curves) {
-      const place = steps.findLastIndex((each) => each <= step);
-      if (place < 0) continue;
-      const own = steps[place];
-      const value = values[place];
-      if (own === cursor.step && this.isShown(own) && Number.isFinite(this.y.shown(value))) {
-        marks.push(dot(this.x.place(step), this.y.place(value), color, 3.2));
-      }
-      // A curve without a number here tells its last one, and of which step that is.
-      const before = t("training.at_step", { label, step: grouped(own) });
-      readout.push(reading(name, own === step ? label : before, value));
-    }
-    return { marks, readout };
-  }
+  const crossed = (cursor) => {
+    const step = cursor.step ?? steps.findLast(isShown) ?? steps.at(-1);
+    const isHere = cursor.step !== null && isShown(step);
+    const line = isHere ? [upright(step, { stroke: "ink", opacity: 0.6 })] : [];
+    const dots = isHere ? curves.flatMap((curve) => dotAt(curve, step, x, y)) : [];
+    return { marks: [...line, ...dots], readout: readings(t, curves, step) };
+  };
+  return { marks, legend: legend.length > 1 ? legend : [], height, steps, stepAt, x, crossed };
+}
+
+/** Whether steps are within a span. @param {[number, number]} span */
+export function isWithin([from, to]) {
+  return (/** @type {number | null} */ step) => step !== null && step >= from && step <= to;
+}
+
+/**
+ * The threshold of the alarms: a line, or a number at the top where it is far above.
+ * @param {Translate} t @param {number} threshold @param {Line} y @param {number} right
+ * @returns {Mark[]}
+ */
+function thresholdMarks(t, threshold, { place }, right) {
+  const y = Math.round(place(threshold)) + 0.5;
+  const isFar = y < TOP;
+  const name = t("training.threshold", { value: significant(threshold) });
+  const label = smallText(isFar ? `${name} ↑` : name, right, isFar ? TOP + 10 : y - 4, "end");
+  const look = { stroke: "alarm", width: 1.25, dash: "5 3" };
+  const line = { d: `M${LEFT} ${y}H${right}`, ...look };
+  return [...(isFar ? [] : [line]), { ...label, fill: "alarm" }];
+}
+
+/**
+ * A curve as a line, which is broken where there is no number, and a few points as dots.
+ * @param {Curve} curve @param {Plot["x"]} x @param {Line} y @returns {Mark[]}
+ */
+function curveMarks({ steps, values, color, dots, width = 1.5, opacity }, x, y) {
+  const points = steps.map((step, at) => {
+    const point = { x: x.place(step), y: y.place(values[at]) };
+    return Number.isFinite(point.y) ? point : null;
+  });
+  const d = linePath(points, LEFT, x.right);
+  const hasDots = dots && steps.length <= MOST_DOTS;
+  const shown = points.filter((point) => {
+    return hasDots && point && point.x >= LEFT - 0.01 && point.x <= x.right + 0.01;
+  });
+  const look = { stroke: color, width, opacity, "stroke-linejoin": "round" };
+  return [...(d ? [{ d, ...look }] : []), ...shown.map((point) => dot(point.x, point.y, color))];
+}
+
+/**
+ * The point of a curve at a step, if it has one.
+ * @param {Curve} curve @param {number} step @param {Line} x @param {Line} y
+ */
+function dotAt({ steps, values, color }, step, x, y) {
+  const height = y.place(values[steps.lastIndexOf(step)]);
+  return Number.isFinite(height) ? [dot(x.place(step), height, color, 3.2)] : [];
+}
+
+/** The numbers of curves at a step. @param {Translate} t @param {Curve[]} curves @param {number} step */
+function readings(t, curves, step) {
+  const all = curves.map(({ name, label, steps, values }) => {
+    const place = steps.findLastIndex((each) => each <= step);
+    if (place < 0) return null;
+    const own = steps[place];
+    // A curve without a number here tells its last one, and of which step that is.
+    const before = t("training.at_step", { label, step: grouped(own) });
+    return reading(name, own === step ? label : before, values[place]);
+  });
+  return [reading("step", t("training.step"), step, grouped(step)), ...all];
 }
 
 /**
@@ -219,38 +204,28 @@ function cut(point, other, left, right) {
 /**
  * The axis of values, with a little room above and below, and none below 0 where no value is. It is
  * that of the values within the span.
- * @param {CurvesData} data @param {number} top @param {number} bottom
+ * @param {CurvesData} data @param {number} right @param {number} bottom
  */
-function valueAxis(data, top, bottom) {
-  const all = data.curves.flatMap((curve) => valuesWithin(curve, data.span));
-  const { threshold } = data;
+function valueAxis({ curves, span, threshold, logarithmic }, right, bottom) {
+  const all = curves.flatMap((curve) => valuesWithin(curve, span));
   // A threshold that is far above would leave the curves no room.
   const reach = all.reduce((one, other) => Math.max(one, other), -Infinity);
-  if (threshold !== undefined && threshold < 2 * reach) all.push(threshold);
+  if (threshold < 2 * reach) all.push(threshold);
   const low = all.length ? all.reduce((one, other) => Math.min(one, other)) : 0;
   const high = all.length ? all.reduce((one, other) => Math.max(one, other)) : 1;
-  const isLogarithmic = Boolean(data.logarithmic) && low > 0;
+  const isLogarithmic = logarithmic && low > 0;
   const room = (high - low) * 0.05 || Math.abs(low) * 0.1 || 0.5;
   const [from, to] = isLogarithmic
     ? [low / (high / low) ** 0.05 / 1.001, high * (high / low) ** 0.05 * 1.001]
     : [low < 0 ? low - room : Math.max(0, low - room), high + room];
-  const bent = isLogarithmic ? Math.log : (/** @type {number} */ value) => value;
-  /** @param {number} value */
-  const place = (value) => {
-    return bottom - ((bent(value) - bent(from)) / (bent(to) - bent(from))) * (bottom - top);
-  };
-  /** A value, or NaN where the axis has no place for it. @param {number} value */
-  const shown = (value) => (isLogarithmic && value <= 0 ? NaN : value);
-  /** @param {number} left @param {number} right @returns {Mark[]} */
-  const marks = (left, right) => {
-    const count = Math.max(3, (bottom - top) / TICKS_APART);
-    return (isLogarithmic ? powers : ticks)(from, to, count).flatMap((value) => {
-      const y = Math.round(place(value)) + 0.5;
-      const number = smallText(significant(value), left - 7, y + 4, "end");
-      return [{ d: `M${left} ${y}H${right}`, stroke: "rule" }, number];
-    });
-  };
-  return { place, marks, shown };
+  const { place, ticks } = axis(from, to, bottom, TOP, isLogarithmic);
+  /** @type {Mark[]} */
+  const marks = ticks(TICKS_APART, 3).flatMap((value) => {
+    const y = Math.round(place(value)) + 0.5;
+    const number = smallText(significant(value), LEFT - 7, y + 4, "end");
+    return [{ d: `M${LEFT} ${y}H${right}`, stroke: "rule" }, number];
+  });
+  return { place, marks };
 }
 
 /**

@@ -3,9 +3,10 @@ import { alarmAt, reading, smallText, stepAxis } from "../chart.js";
 import { ramp, scale } from "../colors.js";
 import { letterScale } from "../dom.js";
 import { clamped, grouped, significant } from "../numbers.js";
+import { isWithin } from "./training-curves.js";
 
 /** @import { Translate } from "../app.js" */
-/** @import { Cursor, Plotter } from "../chart.js" */
+/** @import { Cursor, Plot } from "../chart.js" */
 /** @import { Mark } from "../marks.js" */
 
 /**
@@ -56,167 +57,126 @@ const HIGHEST_ROW = 15;
 const NUMBERED = 10;
 const SPACED = 6;
 
-/** A plotter of maps. @param {Translate} t @returns {Plotter<MapData>} */
-export function mapPlotter(t) {
-  return (data, width) => new MapPlot(t, data, width);
+/** A map of heads. @param {Translate} t @param {MapData} data @param {number} width @returns {Plot} */
+export function mapPlot(t, data, width) {
+  const { heads: rows, layers, columns, measures } = data.heads;
+  const { values: written, range: ends, threshold } = measures[data.measure];
+  const values = written.map((line) => line.map(asNumber));
+  // In a presentation it has the screen to itself.
+  const highest = HIGHEST_ROW * letterScale() ** 2;
+  const height = clamped(Math.floor(ALL_ROWS / rows.length), LOWEST_ROW, highest);
+  const rowHeight = height > SPACED ? height - 1 : height;
+  /** @param {number} layer */
+  const layerName = (layer) => layers[layer] || t("training.the_model");
+  const { tops, bottom, names } = rowPlaces(rows, height, layerName);
+  const firsts = columns.map(([first]) => first);
+  const steps = columns.map(([, last]) => last);
+  const x = axisOf(data, firsts, steps.at(-1), width - RIGHT, bottom + 3);
+  const edges = firsts.map((each) => clamped(Math.round(x.place(each)), LEFT, x.right));
+  edges.push(x.right);
+  /** @param {number} step */
+  const columnAt = (step) =>
+    Math.max(
+      0,
+      firsts.findLastIndex((each) => each <= step),
+    );
+  /** @param {number} column */
+  const isShown = (column) => {
+    const { span } = data;
+    return !span || (firsts[column] <= span[1] && edges[column + 1] > LEFT);
+  };
+  /** @param {number} column @param {number} row */
+  const cell = (column, row) => {
+    // However many columns there are, each is seen.
+    const right = Math.max(edges[column] + 1, edges[column + 1]);
+    return box(edges[column], right, tops[row], rowHeight);
+  };
+  const shownAlarms = data.alarms.filter(({ step }) => !data.span || isWithin(data.span)(step));
+  const marks = [
+    ...colorKey(ends),
+    ...thresholdMark(ends, threshold, t),
+    ...names,
+    ...cellMarks(values, ends, (column, row) => (isShown(column) ? cell(column, row) : "")),
+    ...x.marks,
+    ...shownAlarms.map(({ step, row }) => alarmAt(x.place(step), tops[row] + 5)),
+  ];
+  /** @param {number} from @param {number} to @param {number} row @param {Mark} look */
+  const outline = (from, to, row, look) => {
+    return { d: box(from - 1, to + 1, tops[row] - 1, rowHeight + 2), stroke: "ink", ...look };
+  };
+  /** @param {Cursor} cursor */
+  const crossed = ({ step, row: chosen }) => {
+    const row = Math.min(chosen, rows.length - 1);
+    const column = columnAt(step ?? Infinity);
+    const isHere = step !== null && isShown(column);
+    const own = isHere ? [outline(edges[column], edges[column + 1], row, { width: 2 })] : [];
+    const [layer, head] = rows[row];
+    // A column may hold several steps.
+    const between = [...new Set(columns[column])];
+    const readout = [
+      reading("step", t("training.step"), between.join("-"), between.map(grouped).join("–")),
+      reading("head", layerName(layer), row, t("training.head", { head })),
+      reading(data.measure, data.label, values[row][column]),
+    ];
+    return { marks: [outline(LEFT, x.right, row, { opacity: 0.4 }), ...own], readout };
+  };
+  /** @param {number} place */
+  const stepAt = (place) => steps[columnAt(x.stepAt(place))];
+  const shape = { height: bottom + BOTTOM, rows: tops, rowHeight };
+  return { marks, ...shape, steps, stepAt, x, crossed };
 }
 
-class MapPlot {
-  /** @param {Translate} t @param {MapData} data @param {number} width */
-  constructor(t, data, width) {
-    const { heads, columns, measures } = data.heads;
-    this.t = t;
-    this.data = data;
-    const height = Math.floor(ALL_ROWS / heads.length);
-    // In a presentation it has the screen to itself.
-    const row = clamped(height, LOWEST_ROW, HIGHEST_ROW * letterScale() ** 2);
-    this.rowHeight = row > SPACED ? row - 1 : row;
-    this.left = LEFT;
-    this.right = width - RIGHT;
-    /** @type {number[]} */
-    this.rows = [];
-    const names = this.layOutRows(row, KEY);
-    const bottom = names.bottom;
-    this.firsts = columns.map(([first]) => first);
-    this.steps = columns.map(([, last]) => last);
-    this.x = this.axis(bottom + 3);
-    this.edges = [...this.firsts, Infinity].map((each) => {
-      const x = each === Infinity ? this.right : Math.round(this.x.place(each));
-      return clamped(x, this.left, this.right);
-    });
-    this.height = bottom + BOTTOM;
-    const { values, range: ends, threshold } = measures[data.measure];
-    this.values = values.map((line) => line.map(asNumber));
-    this.marks = [
-      ...colorKey(ends),
-      ...thresholdMark(ends, threshold, t),
-      ...names.marks,
-      ...this.cellMarks(ends),
-      ...this.x.marks,
-      ...this.alarmMarks(),
-    ];
-  }
+/**
+ * The axis of the steps that are shown, or else of all.
+ * @param {MapData} data
+ * @param {number[]} firsts  The first step of each column
+ * @param {number} last  Of all steps
+ * @param {number} right @param {number} y
+ */
+function axisOf({ span, logarithmicSteps }, firsts, last, right, y) {
+  // The last column is as wide as the others are in the mean.
+  const mean = firsts.length > 1 ? (last - firsts[0]) / (firsts.length - 1) : 1;
+  const [from, to] = span ?? [firsts[0], last + mean];
+  return stepAxis(from, to, LEFT, right, y, logarithmicSteps);
+}
 
-  /** @param {number} y */
-  axis(y) {
-    const { firsts } = this;
-    const { span, logarithmicSteps } = this.data;
-    if (span) return stepAxis(...span, this.left, this.right, y, logarithmicSteps);
-    const last = this.steps.at(-1);
-    // The last column is as wide as the others are in the mean.
-    const mean = firsts.length > 1 ? (last - firsts[0]) / (firsts.length - 1) : 1;
-    return stepAxis(firsts[0], last + mean, this.left, this.right, y, logarithmicSteps);
-  }
-
-  /**
-   * Place the rows, with the name of each layer above its heads.
-   * @param {number} height @param {number} top
-   */
-  layOutRows(height, top) {
-    const { heads } = this.data.heads;
-    /** @type {Mark[]} */
-    const marks = [];
-    let y = top - 9;
-    heads.forEach(([layer, head], row) => {
-      if (layer !== heads[row - 1]?.[0]) {
-        y += HEADING + 5;
-        marks.push(smallText(this.layerName(layer), this.left, y - 5));
-      }
-      this.rows.push(y);
-      if (height >= NUMBERED) {
-        marks.push(smallText(head, this.left - 7, y + height / 2 + 4, "end"));
-      }
-      y += height;
-    });
-    return { bottom: y, marks };
-  }
-
-  /** @param {number} layer */
-  layerName(layer) {
-    return this.data.heads.layers[layer] || this.t("training.the_model");
-  }
-
-  /** The cells, as one path for each color. @param {[number, number]} ends @returns {Mark[]} */
-  cellMarks([low, high]) {
-    const place = scale({ top: high - low });
-    const colors = ramp();
-    /** @type {string[]} */
-    const paths = colors.map(() => "");
-    this.values.forEach((line, row) => {
-      line.forEach((value, column) => {
-        if (value === null || Number.isNaN(value) || !this.isShown(column)) return;
-        paths[place(value - low)] += this.cell(row, column);
-      });
-    });
-    const look = { stroke: "none", "shape-rendering": "crispEdges" };
-    const marks = paths.map((d, color) => ({ d, fill: colors[color], ...look }));
-    return marks.filter(({ d }) => d);
-  }
-
-  /** @param {number} column */
-  isShown(column) {
-    const { span } = this.data;
-    return !span || (this.firsts[column] <= span[1] && this.edges[column + 1] > this.left);
-  }
-
-  /** @param {number} row @param {number} column */
-  cell(row, column) {
-    const left = this.edges[column];
-    // However many columns there are, each is seen.
-    const right = Math.max(left + 1, this.edges[column + 1]);
-    return box(left, right, this.rows[row], this.rowHeight);
-  }
-
-  alarmMarks() {
-    const { alarms, span } = this.data;
-    const shown = alarms.filter(({ step }) => !span || (step >= span[0] && step <= span[1]));
-    return shown.map(({ step, row }) => {
-      return alarmAt(this.x.place(step), this.rows[row] + 5);
-    });
-  }
-
-  /** @param {number} step */
-  columnAt(step) {
-    return Math.max(
-      0,
-      this.firsts.findLastIndex((each) => each <= step),
-    );
-  }
-
-  /** @param {number} x */
-  stepAt(x) {
-    return this.steps[this.columnAt(this.x.stepAt(x))];
-  }
-
-  /** @param {Cursor} cursor */
-  crossed(cursor) {
-    const { t, data, edges } = this;
-    const row = Math.min(cursor.row, this.rows.length - 1);
-    const isLast = cursor.step === null;
-    const column = isLast ? this.firsts.length - 1 : this.columnAt(cursor.step);
-    const marks = [this.outline(this.left, this.right, row, { opacity: 0.4 })];
-    if (!isLast && this.isShown(column)) {
-      marks.push(this.outline(edges[column], edges[column + 1], row, { width: 2 }));
+/**
+ * The tops of the rows, with the name of each layer above its heads.
+ * @param {Heads["heads"]} heads @param {number} height @param {(layer: number) => string} nameOf
+ */
+function rowPlaces(heads, height, nameOf) {
+  /** @type {Mark[]} */
+  const names = [];
+  let bottom = KEY - 9;
+  const tops = heads.map(([layer, head], row) => {
+    if (layer !== heads[row - 1]?.[0]) {
+      bottom += HEADING + 5;
+      names.push(smallText(nameOf(layer), LEFT, bottom - 5));
     }
-    const [layer, head] = data.heads.heads[row];
-    // A column may hold several steps.
-    const between = [...new Set(data.heads.columns[column])];
-    const steps = between.map(grouped).join("–");
-    const readout = [
-      reading("step", t("training.step"), between.join("-"), steps),
-      reading("head", this.layerName(layer), row, t("training.head", { head })),
-      reading(data.measure, data.label, this.values[row][column]),
-    ];
-    return { marks, readout };
-  }
+    const top = bottom;
+    if (height >= NUMBERED) names.push(smallText(head, LEFT - 7, top + height / 2 + 4, "end"));
+    bottom += height;
+    return top;
+  });
+  return { tops, bottom, names };
+}
 
-  /**
-   * @param {number} from @param {number} to @param {number} row @param {Mark} look @returns {Mark}
-   */
-  outline(from, to, row, look) {
-    const d = box(from - 1, to + 1, this.rows[row] - 1, this.rowHeight + 2);
-    return { d, stroke: "ink", ...look };
-  }
+/**
+ * The cells, as one path for each color.
+ * @param {(number | null)[][]} values @param {[number, number]} ends
+ * @param {(column: number, row: number) => string} cell @returns {Mark[]}
+ */
+function cellMarks(values, [low, high], cell) {
+  const place = scale({ top: high - low });
+  const colors = ramp();
+  const paths = colors.map(() => "");
+  values.forEach((line, row) => {
+    line.forEach((value, column) => {
+      if (value !== null && !Number.isNaN(value)) paths[place(value - low)] += cell(column, row);
+    });
+  });
+  const look = { stroke: "none", "shape-rendering": "crispEdges" };
+  return paths.map((d, color) => ({ d, fill: colors[color], ...look })).filter(({ d }) => d);
 }
 
 /** @param {number} from @param {number} to @param {number} y @param {number} height */

@@ -2,13 +2,14 @@
 import { element, letterScale } from "../dom.js";
 import { clamped } from "../numbers.js";
 
-/** @import { Chart } from "../chart.js" */
+/** @import { Chart, Cursor } from "../chart.js" */
 
 /** @typedef {[number, number]} Span  The first and the last step */
 
 // A shorter way of the pointer chooses nothing.
 const SHORTEST = 6;
-const FACTOR = 2;
+/** What keys zoom by. @type {Record<string, number>} */
+const KEYS = { "+": 2, "=": 2, "-": 1 / 2, 0: 0 };
 // Of a turn of the wheel.
 const SPEED = 0.003;
 
@@ -16,6 +17,7 @@ const SPEED = 0.003;
 export class Zoom {
   /** @param {Span | null} span @param {() => void} changed */
   constructor(span, changed) {
+    /** @type {Span | null} */
     this.span = span;
     this.changed = changed;
     // The last step of all.
@@ -33,26 +35,22 @@ export class Zoom {
    */
   show(span) {
     const before = String(this.span);
-    this.span = this.bounded(span);
+    const [low, high] = span ?? [0, this.last];
+    const width = Math.min(this.last, Math.max(2, Math.round(high - low)));
+    const from = clamped(Math.round(low), 0, this.last - width);
+    this.span = width < this.last ? [from, from + width] : null;
     if (String(this.span) !== before) this.changed();
   }
 
-  /** @param {Span | null} span @returns {Span | null} */
-  bounded(span) {
-    if (!span) return null;
-    const width = Math.min(this.last, Math.max(2, Math.round(span[1] - span[0])));
-    const from = clamped(Math.round(span[0]), 0, this.last - width);
-    return width >= this.last ? null : [from, from + width];
-  }
-
   /**
-   * Show fewer or more steps about one, which keeps its place.
-   * @param {number} factor  Above 1 for fewer
-   * @param {number} step
+   * Show fewer or more steps about one, which keeps its place, or about the middle.
+   * @param {number} factor  Above 1 for fewer, 0 for all
+   * @param {number} [step]
    */
   by(factor, step) {
     const [from, to] = this.shown;
-    this.show([step - (step - from) / factor, step + (to - step) / factor]);
+    const about = step ?? (from + to) / 2;
+    this.show(factor ? [about - (about - from) / factor, about + (to - about) / factor] : null);
   }
 
   /** Show a step that is beside what is shown. @param {number} step */
@@ -62,90 +60,62 @@ export class Zoom {
     else if (step > to) this.show([step - (to - from), step]);
   }
 
-  /** Let a chart choose what is shown. @param {Chart<any>} chart */
+  /** Let a chart choose what is shown. @param {Chart} chart */
   over(chart) {
     const { frame } = chart;
-    const drag = new Drag(this, chart);
-    frame.append(drag.area);
-    frame.addEventListener("pointerdown", (event) => drag.begin(event));
-    frame.addEventListener("pointermove", (event) => drag.move(event));
-    frame.addEventListener("pointerup", (event) => drag.end(event));
-    frame.addEventListener("pointercancel", () => drag.cancel());
+    const area = element("div.dragged", { hidden: true });
+    frame.append(area);
+    // Where a way of the pointer began.
+    /** @type {number | null} */
+    let from = null;
+    /** Where the pointer is, and how far it has come. @param {PointerEvent} event */
+    const wayTo = (event) => {
+      const { left, right } = chart.plot.x;
+      const to = clamped(chart.placeOf(event).x, left, right);
+      return { to, low: Math.min(from, to), length: Math.abs(to - from) };
+    };
+    frame.addEventListener("pointerdown", (event) => {
+      // A finger leads the cross-hair, or scrolls the page.
+      if (!chart.plot || event.button || event.pointerType === "touch") return;
+      from = wayTo(event).to;
+      frame.setPointerCapture(event.pointerId);
+    });
+    frame.addEventListener("pointermove", (event) => {
+      if (from === null) return;
+      const { low, length } = wayTo(event);
+      area.hidden = length < SHORTEST;
+      area.style.left = `${low * letterScale()}px`;
+      area.style.width = `${length * letterScale()}px`;
+    });
+    frame.addEventListener("pointerup", (event) => {
+      if (from === null) return;
+      const { low, length } = wayTo(event);
+      const { x } = chart.plot;
+      if (length >= SHORTEST) this.show([x.stepAt(low), x.stepAt(low + length)]);
+    });
+    // However it ends.
+    frame.addEventListener("lostpointercapture", () => {
+      from = null;
+      area.hidden = true;
+    });
     frame.addEventListener("dblclick", () => this.show(null));
-    frame.addEventListener("keydown", (event) => this.press(event, chart));
+    frame.addEventListener("keydown", (event) => this.press(event, chart.cursor));
     frame.addEventListener("wheel", (event) => this.turn(event, chart), { passive: false });
   }
 
-  /** @param {KeyboardEvent} event @param {Chart<any>} chart */
-  press(event, chart) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const [from, to] = this.shown;
-    const { step } = chart.cursor;
-    const about = step !== null && step >= from && step <= to ? step : (from + to) / 2;
-    if (event.key === "+" || event.key === "=") this.by(FACTOR, about);
-    else if (event.key === "-") this.by(1 / FACTOR, about);
-    else if (event.key === "0") this.show(null);
-    else return;
+  /** @param {KeyboardEvent} event @param {Cursor} cursor */
+  press(event, { step }) {
+    if (event.ctrlKey || event.metaKey || event.altKey || !(event.key in KEYS)) return;
     event.preventDefault();
+    const [from, to] = this.shown;
+    this.by(KEYS[event.key], step !== null && step >= from && step <= to ? step : undefined);
   }
 
-  /** The wheel alone scrolls the page. @param {WheelEvent} event @param {Chart<any>} chart */
+  /** The wheel alone scrolls the page. @param {WheelEvent} event @param {Chart} chart */
   turn(event, chart) {
     const { plot } = chart;
     if (!plot || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
     this.by(Math.exp(-event.deltaY * SPEED), plot.x.stepAt(chart.placeOf(event).x));
-  }
-}
-
-/** A way of the pointer from one step to another. */
-class Drag {
-  /** @param {Zoom} zoom @param {Chart<any>} chart */
-  constructor(zoom, chart) {
-    this.zoom = zoom;
-    this.chart = chart;
-    this.area = element("div.dragged", { hidden: true });
-    /** @type {number | null} */
-    this.from = null;
-  }
-
-  /** @param {PointerEvent} event */
-  placeOf(event) {
-    const { left, right } = this.chart.plot;
-    return clamped(this.chart.placeOf(event).x, left, right);
-  }
-
-  /** @param {PointerEvent} event */
-  begin(event) {
-    // A finger leads the cross-hair, or scrolls the page.
-    if (!this.chart.plot || event.button || event.pointerType === "touch") return;
-    this.from = this.placeOf(event);
-    this.chart.frame.setPointerCapture(event.pointerId);
-  }
-
-  /** @param {PointerEvent} event */
-  move(event) {
-    if (this.from === null) return;
-    const to = this.placeOf(event);
-    this.area.hidden = Math.abs(to - this.from) < SHORTEST;
-    const large = letterScale();
-    this.area.style.left = `${Math.min(this.from, to) * large}px`;
-    this.area.style.width = `${Math.abs(to - this.from) * large}px`;
-  }
-
-  /** @param {PointerEvent} event */
-  end(event) {
-    const { from, zoom } = this;
-    this.cancel();
-    if (from === null) return;
-    const to = this.placeOf(event);
-    if (Math.abs(to - from) < SHORTEST) return;
-    const { x } = this.chart.plot;
-    zoom.show([x.stepAt(Math.min(from, to)), x.stepAt(Math.max(from, to))]);
-  }
-
-  cancel() {
-    this.from = null;
-    this.area.hidden = true;
   }
 }

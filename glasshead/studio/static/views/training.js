@@ -7,18 +7,18 @@ import { range, wholeNumber } from "../numbers.js";
 import { linkTo } from "../selection.js";
 import { Refused, Unreachable } from "../source.js";
 import { CheckpointComparison } from "./training-checkpoints.js";
-import { curvePlotter } from "./training-curves.js";
+import { curvePlot } from "./training-curves.js";
 import { findings, inWords, settingsTable } from "./training-findings.js";
-import { mapPlotter } from "./training-maps.js";
+import { mapPlot } from "./training-maps.js";
 import { OtherRuns } from "./training-runs.js";
 import { Standing, alarmBanner, alarmTable, lastRows, plain } from "./training-status.js";
 import { Zoom } from "./training-zoom.js";
 
 /** @import { Context, View } from "../app.js" */
-/** @import { Plotter } from "../chart.js" */
+/** @import { Plot } from "../chart.js" */
 /** @import { Curve, CurvesData } from "./training-curves.js" */
 /** @import { MapData, Written } from "./training-maps.js" */
-/** @import { Alarm, Run, WrittenCurve } from "./training-status.js" */
+/** @import { Alarm, OtherRun, Run, WrittenCurve } from "./training-status.js" */
 /** @import { Span } from "./training-zoom.js" */
 
 // Milliseconds between two questions; more, where the answer takes long.
@@ -27,8 +27,8 @@ const TIMES_AS_LONG = 4;
 const SMOOTHING = [0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99];
 const USUAL_SMOOTHING = 0.8;
 const NOT_FOUND = 404;
-/** @type {Record<string, string>} */
-const TITLES = { loss: "training.loss", learning_rate: "training.learning_rate" };
+// The charts whose titles are translated; others have the name of their metric.
+const TITLED = ["loss", "learning_rate"];
 /**
  * How curves are drawn; those of other metrics as the validation is.
  * @type {Record<string, {word: string, color: string, width?: number, dots?: boolean}>}
@@ -67,17 +67,13 @@ class Training {
     this.smoothing = Math.max(0, SMOOTHING.indexOf(Number(state.smoothing ?? USUAL_SMOOTHING)));
     // The charts and heads that the view was laid out for, as JSON.
     this.shape = "";
-    /** @type {Map<string, Chart<CurvesData>>} */
-    this.curves = new Map();
-    /** @type {Map<string, Chart<MapData>>} */
-    this.maps = new Map();
-    /** @type {Map<string, Chart<CurvesData>>} */
-    this.extremes = new Map();
+    /** The first map of heads, if there is one. @type {HTMLElement} */
+    this.map = null;
     /** @type {number} */
     this.asking = null;
     this.standing = new Standing(t, language);
     this.banner = element("div.banner");
-    this.zooming = zoomButtons(t, (factor) => this.zoomBy(factor));
+    this.zooming = zoomButtons(t, (factor) => this.zoom.by(factor));
     this.checkpoints = new CheckpointComparison(context);
     this.notice = element("div.away", { role: "alert" });
     this.content = element("div");
@@ -93,17 +89,14 @@ class Training {
 
   /** Ask how the run is, and again for as long as the view is open and the studio answers. */
   async follow() {
-    const isThere = await this.ask();
-    if (isThere && !this.context.source.offline) setTimeout(() => this.askAgain(), INTERVAL);
-  }
-
-  async askAgain() {
-    if (this.context.signal.aborted) return;
+    const { signal, source } = this.context;
+    if (signal.aborted) return;
     const began = performance.now();
-    const isHidden = document.visibilityState !== "visible";
+    const isHidden = this.run && document.visibilityState !== "visible";
     if (!isHidden && !(await this.ask())) return;
+    if (source.offline) return;
     const pause = Math.max(INTERVAL, TIMES_AS_LONG * (performance.now() - began));
-    setTimeout(() => this.askAgain(), pause);
+    setTimeout(() => this.follow(), pause);
   }
 
   /** Show how the run is; gives whether to go on. */
@@ -181,44 +174,39 @@ class Training {
     const { t, cursor } = this;
     const { charts, heads } = this.run;
     cursor.charts.clear();
-    const measures = heads ? Object.keys(MAPS) : [];
     /**
-     * @template Data
-     * @param {string[]} names @param {(name: string) => string} title
-     * @param {Plotter<Data>} plotter
+     * @param {string} title @param {(width: number) => Plot} plotter @param {string} [heading]
      */
-    const chartsOf = (names, title, plotter) => {
-      return new Map(
-        names.map((name) => {
-          const heading = name === "loss" ? "h2" : "h3";
-          return [name, new Chart(title(name), cursor, plotter, heading)];
-        }),
-      );
+    const chart = (title, plotter, heading) => {
+      const made = new Chart(title, cursor, plotter, heading);
+      this.zoom.over(made);
+      return made.element;
     };
-    this.curves = chartsOf(Object.keys(charts), (name) => this.title(name), curvePlotter(t));
-    this.extremes = chartsOf(measures, (name) => t(`training.extreme.${name}`), curvePlotter(t));
-    this.maps = chartsOf(measures, (name) => t(`training.measure.${name}`), mapPlotter(t));
-    for (const chart of this.everyChart) this.zoom.over(chart);
-    const [first, ...others] = elementsOf(this.curves);
-    const ofHeads = [...elementsOf(this.extremes), ...elementsOf(this.maps)];
+    const [first, ...others] = Object.keys(charts).map((name) => {
+      const plotter = (/** @type {number} */ width) => curvePlot(t, this.curvesOf(name), width);
+      return chart(this.title(name), plotter, name === "loss" ? "h2" : "h3");
+    });
+    const measures = heads ? Object.keys(MAPS) : [];
+    const extremes = measures.map((measure) => {
+      const title = t(`training.extreme.${measure}`);
+      return chart(title, (width) => curvePlot(t, this.extremesOf(measure), width));
+    });
+    const maps = measures.map((measure) => {
+      const title = t(`training.measure.${measure}`);
+      return chart(title, (width) => mapPlot(t, this.mapOf(measure), width));
+    });
+    [this.map] = maps;
     fill(
       this.drawn,
       first,
       element("div.charts", others),
       element("h2", t("training.heads")),
-      element("div.charts.two", ofHeads),
+      element("div.charts.two", extremes, maps),
     );
+    const told = [this.found, this.standing.element, this.problems, this.banner, this.settings];
     fill(
       this.content,
-      element(
-        "div",
-        { "data-panel": "" },
-        this.found,
-        this.standing.element,
-        this.problems,
-        this.banner,
-        this.settings,
-      ),
+      element("div", { "data-panel": "" }, told),
       this.controls(),
       this.drawn,
       heads ? null : element("p.note", withCode(t("training.unwatched"))),
@@ -229,25 +217,15 @@ class Training {
     );
   }
 
-  get everyChart() {
-    return [...this.curves.values(), ...this.extremes.values(), ...this.maps.values()];
-  }
-
   controls() {
     const { t } = this;
-    const { state } = this.context;
-    const log = state.log ?? "";
-    /** @param {string} axis */
+    /** @param {"x" | "y"} axis */
     const logarithmic = (axis) => {
-      /** @param {boolean} on */
-      const changed = (on) => {
-        const axes = ["x", "y"].filter((each) => {
-          return each === axis ? on : this.context.state.log?.includes(each);
-        });
+      return toggle(t(`training.log.${axis}`), this.isLogarithmic(axis), (on) => {
+        const axes = ["x", "y"].filter((each) => (each === axis ? on : this.isLogarithmic(each)));
         this.context.remember({ log: axes.join("") || null });
         this.draw();
-      };
-      return toggle(t(`training.log.${axis}`), log.includes(axis), changed);
+      });
     };
     return [
       element(
@@ -262,18 +240,16 @@ class Training {
     ];
   }
 
-  /** @param {number} factor  0 shows the whole run */
-  zoomBy(factor) {
-    const { zoom } = this;
-    const [from, to] = zoom.shown;
-    if (factor) zoom.by(factor, (from + to) / 2);
-    else zoom.show(null);
+  /** @param {string} axis */
+  isLogarithmic(axis) {
+    return (this.context.state.log ?? "").includes(axis);
   }
 
   /** @param {string} chart */
   title(chart) {
     const { t } = this;
-    return chart in TITLES ? t(TITLES[chart]) : t("training.metric", { name: plain(chart) });
+    const isTitled = TITLED.includes(chart);
+    return isTitled ? t(`training.${chart}`) : t("training.metric", { name: plain(chart) });
   }
 
   smoothingSlider() {
@@ -314,91 +290,67 @@ class Training {
   }
 
   draw() {
-    if (!this.run?.charts) return;
     this.zooming.all.disabled = this.zoom.span === null;
-    this.drawCurves();
-    this.drawExtremes();
-    this.drawMaps();
+    for (const chart of this.cursor.charts) chart.draw();
   }
 
   /** What all charts of curves have of the axes. */
   get axes() {
-    const log = this.context.state.log ?? "";
     return {
       span: this.zoom.shown,
-      logarithmic: log.includes("y"),
-      logarithmicSteps: log.includes("x"),
+      logarithmic: this.isLogarithmic("y"),
+      logarithmicSteps: this.isLogarithmic("x"),
     };
   }
 
-  drawCurves() {
+  /** What a chart of the log shows. @param {string} name @returns {CurvesData} */
+  curvesOf(name) {
     const { t } = this;
     const { charts, alarms, best } = this.run;
+    const own = charts[name].map((curve) => this.curve(curve));
+    const curves = this.overOthers(own, (other) => {
+      const written = other.charts[name] ?? [];
+      const loss = OVER.find((each) => written.some((curve) => curve.name === each));
+      const kept = written.filter((curve) => !OVER.includes(curve.name) || curve.name === loss);
+      return kept.map((curve) => this.curve(curve));
+    });
     const signs = [];
     if (best) signs.push({ label: t("training.best"), sign: "┊", color: "quiet" });
     if (alarms.length) signs.push({ label: t("training.alarm"), sign: "▼", color: "alarm" });
     const marked = { best: best?.step, alarms: alarms.map(({ step }) => step) };
-    for (const [name, chart] of this.curves) {
-      const own = charts[name].map((curve) => this.curve(curve));
-      const curves = this.isOver ? this.overOthers(name, own) : own;
-      chart.show({
-        curves,
-        ...this.axes,
-        // The learning rate is the plan's, whatever comes of it.
-        ...(name === "learning_rate" ? {} : marked),
-        ...(name === "loss" ? { signs, height: 280 } : { height: 150 }),
-      });
-    }
+    return {
+      curves,
+      ...this.axes,
+      // The learning rate is the plan's, whatever comes of it.
+      ...(name === "learning_rate" ? {} : marked),
+      ...(name === "loss" ? { signs, height: 280 } : { height: 150 }),
+    };
   }
 
-  get isOver() {
-    return Object.keys(this.run.others).length > 0;
+  /** The lowest or highest readings of all heads. @param {string} measure @returns {CurvesData} */
+  extremesOf(measure) {
+    const { measures, columns } = this.run.heads;
+    const { extreme, threshold } = measures[measure];
+    const label = this.t(`training.reading.${measure}`);
+    const curves = this.overOthers([extremeCurve(measure, columns, extreme, label)], (other) => {
+      const read = other.extremes[measure];
+      return read ? [extremeCurve(measure, other.columns, read, label)] : [];
+    });
+    return { curves, threshold, height: 150, ...this.axes };
   }
 
   /**
-   * The curves of a chart with those of the other runs, a color for each run.
-   * @param {string} chart @param {Curve[]} own @returns {Curve[]}
+   * Curves with those of the other runs, a color for each run.
+   * @param {Curve[]} own @param {(other: OtherRun) => Curve[]} curvesOf
    */
-  overOthers(chart, own) {
+  overOthers(own, curvesOf) {
     const { run, others } = this.run;
     const colors = categories();
-    /** @type {[string, WrittenCurve[]][]} */
-    const written = Object.entries(others).map(([name, { charts }]) => [name, charts[chart] ?? []]);
-    const over = written.flatMap(([name, curves], at) => {
-      const loss = OVER.find((each) => curves.some((curve) => curve.name === each));
-      const kept = curves.filter((curve) => !OVER.includes(curve.name) || curve.name === loss);
-      return kept.map((curve) => ofRun(this.curve(curve), name, colors[at + 1], `${name}/`));
+    const over = Object.entries(others).map(([name, other], at) => {
+      return ofRun(curvesOf(other), name, colors[at + 1], `${name}/`);
     });
-    const mine = own.map((curve) => ofRun(curve, run, colors[0], ""));
-    // The legend names a run once.
-    const named = [...mine.toSorted((one) => (one.name === "loss" ? 1 : -1)), ...over];
-    const seen = new Set();
-    for (const curve of named) {
-      const of = String(curve.color);
-      curve.unnamed = seen.has(of);
-      if (!curve.unnamed) curve.title = of === colors[0] ? run : curve.run;
-      seen.add(of);
-    }
-    return [...mine, ...over];
-  }
-
-  drawExtremes() {
-    const { heads, others, run } = this.run;
-    const colors = categories();
-    for (const [measure, chart] of this.extremes) {
-      const { extreme, threshold } = heads.measures[measure];
-      const label = this.t(`training.reading.${measure}`);
-      /** @type {Curve[]} */
-      const curves = [extremeCurve(measure, heads.columns, extreme, label)];
-      if (this.isOver) Object.assign(curves[0], ofRun(curves[0], run, colors[0], ""));
-      Object.entries(others).forEach(([name, { columns, extremes }], at) => {
-        if (!extremes[measure]) return;
-        const curve = extremeCurve(measure, columns, extremes[measure], label);
-        curves.push(ofRun(curve, name, colors[at + 1], `${name}/`));
-      });
-      for (const curve of curves) curve.title = curve.run;
-      chart.show({ curves, threshold, height: 150, ...this.axes });
-    }
+    const named = own.findLast(({ name }) => name !== "loss");
+    return over.length ? [ofRun(own, run, colors[0], "", named), ...over].flat() : own;
   }
 
   /** @param {WrittenCurve} written */
@@ -410,21 +362,20 @@ class Training {
     return { name, steps, values: values.map(Number), label, opacity, ...look };
   }
 
-  drawMaps() {
+  /** @param {string} measure @returns {MapData} */
+  mapOf(measure) {
     const { heads, alarms } = this.run;
-    for (const [measure, chart] of this.maps) {
-      const shown = alarms.filter(({ kind, row }) => kind === MAPS[measure] && row !== null);
-      const label = this.t(`training.reading.${measure}`);
-      const { logarithmicSteps } = this.axes;
-      chart.show({ heads, measure, label, alarms: shown, span: this.zoom.span, logarithmicSteps });
-    }
+    const shown = alarms.filter(({ kind, row }) => kind === MAPS[measure] && row !== null);
+    const label = this.t(`training.reading.${measure}`);
+    const { logarithmicSteps } = this.axes;
+    return { heads, measure, label, alarms: shown, span: this.zoom.span, logarithmicSteps };
   }
 
   /** Lead the cross-hair to an alarm. @param {Alarm} alarm */
   go({ row, step }) {
     if (row !== null) this.cursor.choose(row);
     this.cursor.keep(step);
-    elementsOf(this.maps)[0]?.scrollIntoView({ block: "nearest" });
+    this.map?.scrollIntoView({ block: "nearest" });
   }
 
   /**
@@ -448,20 +399,22 @@ class Training {
   }
 }
 
-/** @param {Map<string, Chart<any>>} charts */
-function elementsOf(charts) {
-  return [...charts.values()].map((chart) => chart.element);
-}
-
 /**
- * A curve as that of one of several runs.
- * @param {Curve} curve @param {string} run @param {string} color
- * @param {string} prefix  Of its name in the readout
- * @returns {Curve}
+ * Curves as those of one of several runs, of which the legend names one.
+ * @param {Curve[]} curves @param {string} run @param {string} color
+ * @param {string} prefix  Of their names in the readout
+ * @returns {Curve[]}
  */
-function ofRun(curve, run, color, prefix) {
-  const label = `${run} · ${curve.label}`;
-  return { ...curve, run, label, color, name: `${prefix}${curve.name}`, below: prefix !== "" };
+function ofRun(curves, run, color, prefix, named = curves[0]) {
+  return curves.map((curve) => ({
+    ...curve,
+    color,
+    name: `${prefix}${curve.name}`,
+    label: `${run} · ${curve.label}`,
+    title: run,
+    unnamed: curve !== named,
+    below: prefix !== "",
+  }));
 }
 
 /**
