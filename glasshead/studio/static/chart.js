@@ -1,6 +1,6 @@
 // Charts over the steps of a training, which share one cross-hair.
-import { element, fill, letterScale, moveOf, setAttributes } from "./dom.js";
-import { markNode, svgNode } from "./marks.js";
+import { element, fill, letterScale, moveOf, placeIn, setAttributes } from "./dom.js";
+import { circle, markNode, svgNode } from "./marks.js";
 import { grouped, range, significant, ticks, within } from "./numbers.js";
 
 /** @import { Children } from "./dom.js" */
@@ -165,17 +165,10 @@ export class Chart {
   point(event) {
     const { cursor, plot } = this;
     if (!plot?.steps.length) return;
-    const { x, y } = this.placeOf(event);
+    const { x, y } = placeIn(this.frame, event);
     const row = plot.rows?.findIndex((top) => y >= top && y < top + plot.rowHeight) ?? -1;
     if (row >= 0) cursor.choose(row);
     cursor.show(plot.stepAt(x));
-  }
-
-  /** Where an event is, in pixels of the plot. @param {MouseEvent} event */
-  placeOf({ clientX, clientY }) {
-    const box = this.frame.getBoundingClientRect();
-    const large = letterScale();
-    return { x: (clientX - box.left) / large, y: (clientY - box.top) / large };
   }
 }
 
@@ -286,8 +279,5 @@ export function alarmAt(x, y) {
 
 /** @param {number} x @param {number} y @param {string} color @returns {Mark} */
 export function dot(x, y, color, radius = 2.6) {
-  /** @param {number} wide */
-  const half = (wide) => `a${radius} ${radius} 0 1 0 ${wide} 0`;
-  const start = `M${(x - radius).toFixed(1)} ${y.toFixed(1)}`;
-  return { d: `${start}${half(2 * radius)}${half(-2 * radius)}z`, fill: color, stroke: "none" };
+  return { d: circle(x, y, radius), fill: color, stroke: "none" };
 }

@@ -161,6 +161,13 @@ export function letterScale() {
   return Number(getComputedStyle(document.documentElement).getPropertyValue("--large")) || 1;
 }
 
+/** Where an event is in an element, in pixels as at first. @param {Element} one @param {MouseEvent} event */
+export function placeIn(one, { clientX, clientY }) {
+  const { left, top } = one.getBoundingClientRect();
+  const large = letterScale();
+  return { x: (clientX - left) / large, y: (clientY - top) / large };
+}
+
 /** Whether an element is laid out, and not inside a closed fold. @param {Element} one */
 export function hasBox(one) {
   return one.getClientRects().length > 0 && !one.closest("details:not([open]) > :not(summary)");

@@ -1,7 +1,7 @@
 // A canvas that shows a part of a map: a pointer drags it, a wheel zooms it, and a press that does not
 // drag is a click. It is drawn with the next frame of the screen.
 import { inkOf } from "../colors.js";
-import { letterScale } from "../dom.js";
+import { letterScale, placeIn } from "../dom.js";
 import { within } from "../numbers.js";
 
 /** @import { Mark } from "../marks.js" */
@@ -115,45 +115,38 @@ export class ZoomPane {
   /** @param {Mark} mark */
   drawMark(mark) {
     const { pen } = this;
-    const { x, y, width, height, fill: color, opacity, d } = mark;
+    const { x, y, width = 1, height, fill: color, opacity = 1, d } = mark;
+    if (color) pen.fillStyle = inkOf(color);
     if (mark.text !== undefined) this.drawText(mark);
     else if (mark.image) pen.drawImage(mark.image, x, y, Number(width), height);
-    else if (d === undefined) {
-      pen.fillStyle = inkOf(color);
-      pen.fillRect(x, y, Number(width), height);
-    } else {
+    else if (d === undefined) pen.fillRect(x, y, Number(width), height);
+    else {
       const path = new Path2D(d);
-      pen.globalAlpha = Number(opacity ?? 1);
+      pen.globalAlpha = Number(opacity);
       pen.strokeStyle = inkOf(mark.stroke);
-      pen.lineWidth = Number(width ?? 1);
-      if (color) {
-        pen.fillStyle = inkOf(color);
-        pen.fill(path);
-      }
+      pen.lineWidth = Number(width);
+      if (color) pen.fill(path);
       pen.stroke(path);
       pen.globalAlpha = 1;
     }
   }
 
   /** @param {Mark} mark */
-  drawText({ x, y, text, size, anchor, weight = 400, fill: color, rotate = 0 }) {
+  drawText({ x, y, text, size, anchor = "start", weight = 400, rotate = 0 }) {
     const { pen } = this;
     pen.save();
     pen.translate(x, y);
     pen.rotate((rotate * Math.PI) / 180);
-    pen.fillStyle = inkOf(color);
     pen.font = `${weight} ${size}px ${inkOf("plain")}`;
-    pen.textAlign = anchor === "middle" ? "center" : anchor === "end" ? "right" : "left";
+    pen.textAlign = anchor === "middle" ? "center" : /** @type {CanvasTextAlign} */ (anchor);
     pen.fillText(String(text), 0, 0);
     pen.restore();
   }
 
   /** @param {MouseEvent} event @returns {Point} */
-  pointOf({ clientX, clientY }) {
-    const box = this.canvas.getBoundingClientRect();
-    const { left, top } = this.edges;
-    const large = letterScale();
-    return { left: (clientX - box.left) / large - left, top: (clientY - box.top) / large - top };
+  pointOf(event) {
+    const { x, y } = placeIn(this.canvas, event);
+    return { left: x - this.edges.left, top: y - this.edges.top };
   }
 
   /** @param {PointerEvent} event */

@@ -1,5 +1,5 @@
 // The map itself: a canvas that is moved by pointer, wheel and keys.
-import { element, fill, moveOf } from "../dom.js";
+import { moveOf } from "../dom.js";
 import { finer } from "../marks.js";
 import { within } from "../numbers.js";
 import { Viewport } from "../parts/viewport.js";
@@ -25,20 +25,24 @@ import { SIDE, Tiles, tileOf } from "./atlas-tiles.js";
  */
 
 /**
+ * What a map asks for, and what it reports.
+ * @typedef {object} Heard
+ * @property {(place: TilePlace, signal: AbortSignal) => Promise<Tensor>} ask
+ * @property {(error: Error & {status?: number}) => void} failed
+ * @property {() => void} moved
+ * @property {(isWhole: boolean) => void} drawn  Called with whether all tiles were there
+ */
+
+/**
  * The ends of the colors, and the place of a weight among them.
  * @typedef {{floor: number, top: number, place: ColorScale}} Scale
  */
 
 // What an arrow key moves the map by, in pixels.
 const STEP = 80;
+const [NEARER, FARTHER] = [Math.SQRT2, Math.SQRT1_2];
 /** @type {Record<string, number>} */
-const ZOOM_KEYS = {
-  "+": Math.SQRT2,
-  "=": Math.SQRT2,
-  "-": Math.SQRT1_2,
-  _: Math.SQRT1_2,
-  Home: 0,
-};
+const ZOOM_KEYS = { "+": NEARER, "=": NEARER, "-": FARTHER, _: FARTHER, Home: 0 };
 // While the map moves what is seen is asked for some times a second; what is beside it, once it
 // rests.
 const WANT_EACH = 80;
@@ -52,33 +56,22 @@ const NARROW = 600;
 
 export class AtlasMap extends ZoomPane {
   /**
-   * @param {object} given @param {Element} given.frame @param {MapInfo} given.info
-   * @param {Record<Side, Tokens>} given.tokens
-   * @param {Selection} given.selection  Whose query and key have the cross-hair
-   * @param {(place: TilePlace, signal: AbortSignal) => Promise<Tensor>} given.ask
-   * @param {(error: Error) => void} given.failed @param {() => void} given.moved
-   * @param {(isWhole: boolean) => void} given.drawn  Called with whether all tiles were there
-   * @param {AbortSignal} given.signal @param {string} given.label @param {string} given.describedby
-   * @param {Record<Side, string>} given.titles  Of the axes
+   * @param {HTMLCanvasElement} canvas @param {MapInfo} info
+   * @param {Record<Side, Tokens>} tokens
+   * @param {Record<Side, string>} titles  Of the axes
+   * @param {Selection} selection  Whose query and key have the cross-hair
+   * @param {Heard} heard @param {AbortSignal} signal
    */
-  constructor({ frame, info, tokens, selection, ask, failed, moved, drawn, signal, ...names }) {
-    const { label, describedby, titles } = names;
-    const canvas = element("canvas", {
-      tabindex: 0,
-      role: "application",
-      "aria-label": label,
-      "aria-describedby": describedby,
-      onpointerleave: () => selection.leave(),
-      onkeydown: (event) => this.key(event),
-    });
+  constructor(canvas, info, tokens, titles, selection, heard, signal) {
     super(canvas, new Viewport(info), signal);
     this.info = info;
     this.tokens = tokens;
     this.titles = titles;
     this.selection = selection;
-    this.moved = moved;
-    this.drawn = drawn;
-    this.tiles = new Tiles({ ask, signal, info, failed, came: () => this.draw() });
+    this.heard = heard;
+    this.tiles = new Tiles(info, heard, () => this.draw(), signal);
+    canvas.onpointerleave = () => selection.leave();
+    canvas.onkeydown = (event) => this.key(event);
     /** @type {Scale} */
     this.scale = { floor: 0, top: 1, place: () => 0 };
     // Timers.
@@ -87,7 +80,6 @@ export class AtlasMap extends ZoomPane {
     /** @type {number | null} */
     this.resting = null;
     finer.set(canvas, () => atlasMarks(this));
-    fill(frame, canvas);
     this.resize();
   }
 
@@ -146,7 +138,7 @@ export class AtlasMap extends ZoomPane {
     this.wanting ??= setTimeout(() => this.want(0, WHILE_MOVING), WANT_EACH);
     clearTimeout(this.resting);
     this.resting = setTimeout(() => this.want(MARGIN, WHILE_RESTING), REST);
-    this.moved();
+    this.heard.moved();
     this.draw();
   }
 
@@ -156,42 +148,28 @@ export class AtlasMap extends ZoomPane {
     if (this.signal.aborted) return;
     const { view, info, cross } = this;
     const { level, block } = view;
-    const ofCross = tileOf(
-      level,
-      Math.floor(cross.queries / block),
-      Math.floor(cross.keys / block),
-    );
+    const ofCross = tileOf(level, cross.queries / block, cross.keys / block);
     const coarsest = tileOf(info.levels - 1, 0, 0);
-    const beside = view.tiles(SIDE, margin);
-    const all = [...view.tiles(SIDE), ofCross, coarsest, ...beside];
+    const all = [...view.tiles(SIDE), ofCross, coarsest, ...view.tiles(SIDE, margin)];
     const wanted = all.filter((tile) => info.ready || tile.level < info.coarse);
     this.tiles.want(wanted, atOnce);
   }
 
   paint() {
-    if (this.edges.left) this.drawn(drawAtlas(this));
+    if (this.edges.left) this.heard.drawn(drawAtlas(this));
   }
 
   /** @param {KeyboardEvent} event */
   key(event) {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     if (event.key in ZOOM_KEYS) this.zoom(ZOOM_KEYS[event.key]);
-    else if (event.key.startsWith("Arrow")) this.arrow(moveOf(event), event.shiftKey);
-    else return;
+    else if (event.key.startsWith("Arrow")) {
+      const [down, right] = moveOf(event);
+      if (event.shiftKey) this.step(down, right);
+      else this.view.pan(-right * STEP, -down * STEP);
+      this.changed();
+    } else return;
     event.preventDefault();
-  }
-
-  /**
-   * Move the cross-hair, or else the map.
-   * @param {[number, number]} move @param {boolean} withCross
-   */
-  arrow([down, right], withCross) {
-    if (withCross) {
-      this.step(down, right);
-      return;
-    }
-    this.view.pan(-right * STEP, -down * STEP);
-    this.changed();
   }
 
   /**
@@ -207,7 +185,6 @@ export class AtlasMap extends ZoomPane {
     const isSeen = (from, room) => from >= 0 && from + size <= room;
     const isAcross = isSeen(view.left(keys), view.width);
     if (!isAcross || !isSeen(view.top(queries), view.height)) view.go(queries, keys);
-    this.changed();
   }
 
   /**

@@ -4,7 +4,7 @@ import { element } from "../dom.js";
 import { range } from "../numbers.js";
 
 /** @import { ColorScale } from "../colors.js" */
-/** @import { Tensor } from "../source.js" */
+/** @import { Heard } from "./atlas-map.js" */
 /** @import { MapInfo, TilePlace } from "../parts/viewport.js" */
 
 /**
@@ -24,7 +24,7 @@ export const SIDE = 256;
 const MOST_KEPT = 160;
 
 /**
- * The tile of a block.
+ * The tile of a block, or of a place in it.
  * @param {number} level @param {number} row @param {number} column @returns {TilePlace}
  */
 export function tileOf(level, row, column) {
@@ -38,17 +38,14 @@ function nameOf({ level, row, column }) {
 
 export class Tiles {
   /**
-   * @param {object} given
-   * @param {(place: TilePlace, signal: AbortSignal) => Promise<Tensor>} given.ask
-   * @param {() => void} given.came  Called with each tile that has come
-   * @param {(error: Error) => void} given.failed @param {AbortSignal} given.signal
-   * @param {MapInfo} given.info
+   * @param {MapInfo} info @param {Pick<Heard, "ask" | "failed">} heard
+   * @param {() => void} came  Called with each tile that has come
+   * @param {AbortSignal} signal
    */
-  constructor({ ask, came, failed, signal, info }) {
-    this.ask = ask;
-    this.came = came;
-    this.failed = failed;
+  constructor(info, heard, came, signal) {
     this.info = info;
+    this.heard = heard;
+    this.came = came;
     // The least recently used come first.
     /** @type {Map<string, Tile>} */
     this.kept = new Map();
@@ -87,14 +84,14 @@ export class Tiles {
     const leaving = new AbortController();
     this.underWay.set(name, leaving);
     try {
-      const { values, shape } = await this.ask(place, leaving.signal);
+      const { values, shape } = await this.heard.ask(place, leaving.signal);
       if (leaving.signal.aborted) return;
       this.underWay.delete(name);
       this.keep(name, { ...place, values, rows: shape[0], columns: shape[1] });
     } catch (error) {
       if (leaving.signal.aborted) return;
       this.underWay.delete(name);
-      this.failed(error);
+      this.heard.failed(error);
     }
   }
 

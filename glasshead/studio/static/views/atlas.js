@@ -18,7 +18,7 @@ import { Passage, Tokens } from "./atlas-text.js";
 
 /** @import { Context, View } from "../app.js" */
 /** @import { Options, Parameters, Progress } from "../source.js" */
-/** @import { Seen, Side } from "./atlas-map.js" */
+/** @import { Heard, Seen, Side } from "./atlas-map.js" */
 /** @import { MapInfo } from "../parts/viewport.js" */
 
 /**
@@ -65,7 +65,7 @@ class Atlas {
     // Where the cross-hair is.
     this.selection = new Selection(() => this.remember());
     this.selection.on(() => {
-      this.map.moved();
+      this.map.heard.moved();
       this.map.draw();
     });
     /** @type {string | null} */
@@ -265,22 +265,23 @@ class Atlas {
   newMap(which, signal) {
     const { t, tokens, info, context, selection } = this;
     const { queries, keys } = info;
-    return new AtlasMap({
-      frame: this.mapFrame,
-      info,
-      selection,
-      signal,
-      label: t("atlas.map", { queries: grouped(queries), keys: grouped(keys) }),
-      describedby: this.help.id,
-      titles: { queries: t("heads.query"), keys: t("heads.key") },
-      // Stored tokens are those of the keys.
-      tokens: { keys: tokens, queries: queries === keys ? tokens : new Tokens({}) },
+    const canvas = element("canvas", {
+      tabindex: 0,
+      role: "application",
+      "aria-label": t("atlas.map", { queries: grouped(queries), keys: grouped(keys) }),
+      "aria-describedby": this.help.id,
+    });
+    fill(this.mapFrame, canvas);
+    // Stored tokens are those of the keys.
+    const sides = { keys: tokens, queries: queries === keys ? tokens : new Tokens({}) };
+    const titles = { queries: t("heads.query"), keys: t("heads.key") };
+    /** @type {Heard} */
+    const heard = {
       ask: (place, leaving) => {
         return this.ask("numbers", "tile", { ...which, ...place }, { signal: leaving });
       },
       failed: (error) => {
-        const { status } = /** @type {Error & {status?: number}} */ (error);
-        if (status !== NOT_YET) context.failed(error);
+        if (error.status !== NOT_YET) context.failed(error);
         // A server that was started again has no overview any more.
         else if (info.ready) this.survey(which, signal);
       },
@@ -292,7 +293,8 @@ class Atlas {
         if (isWhole) this.aim();
         this.telling ??= setTimeout(() => this.tell(), TELL_EACH);
       },
-    });
+    };
+    return new AtlasMap(canvas, info, sides, titles, selection, heard, signal);
   }
 
   /**
@@ -367,7 +369,7 @@ class Atlas {
     const ends = [floor, middle, top].map((each) => element("span", weight(each)));
     const hidden = element("span", this.t("shell.hidden"));
     fill(this.legend, element("span", label), colors, element("span.ends", ends), hidden);
-    map.moved();
+    map.heard.moved();
     map.draw();
   }
 

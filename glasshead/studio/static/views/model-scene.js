@@ -1,6 +1,7 @@
 // The whole model as marks: tokens above, heads in columns of layers, the residual stream below.
 import { faint, ramp, scale } from "../colors.js";
 import { tokenName } from "../dom.js";
+import { circle } from "../marks.js";
 import { clamped, largestFirst, range, rowAt } from "../numbers.js";
 
 /** @import { Mark } from "../marks.js" */
@@ -316,12 +317,6 @@ class Drawing {
       });
     }
   }
-}
-
-/** @param {number} x @param {number} y @param {number} radius */
-function circle(x, y, radius) {
-  const turn = `A${radius} ${radius} 0 1 1`;
-  return `M${x - radius} ${y}${turn} ${x + radius} ${y}${turn} ${x - radius} ${y}`;
 }
 
 /** @param {string} word */

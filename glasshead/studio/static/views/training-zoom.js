@@ -1,5 +1,5 @@
 // A part of the steps, chosen by dragging over a chart, by the wheel with Ctrl, or by keys.
-import { element, letterScale } from "../dom.js";
+import { element, letterScale, placeIn } from "../dom.js";
 import { clamped } from "../numbers.js";
 
 /** @import { Chart, Cursor } from "../chart.js" */
@@ -71,7 +71,7 @@ export class Zoom {
     /** Where the pointer is, and how far it has come. @param {PointerEvent} event */
     const wayTo = (event) => {
       const { left, right } = chart.plot.x;
-      const to = clamped(chart.placeOf(event).x, left, right);
+      const to = clamped(placeIn(chart.frame, event).x, left, right);
       return { to, low: Math.min(from, to), length: Math.abs(to - from) };
     };
     frame.addEventListener("pointerdown", (event) => {
@@ -116,6 +116,6 @@ export class Zoom {
     const { plot } = chart;
     if (!plot || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
-    this.by(Math.exp(-event.deltaY * SPEED), plot.x.stepAt(chart.placeOf(event).x));
+    this.by(Math.exp(-event.deltaY * SPEED), plot.x.stepAt(placeIn(chart.frame, event).x));
   }
 }
