@@ -4,11 +4,10 @@ import { inkOf } from "../colors.js";
 import { zoomButtons } from "../controls.js";
 import { element, letterScale, moveOf } from "../dom.js";
 import { finer } from "../marks.js";
-import { clamped, range, within } from "../numbers.js";
-import { headAt as headOf } from "../selection.js";
+import { clamped, within } from "../numbers.js";
 import { Viewport } from "../parts/viewport.js";
 import { ZoomPane } from "../parts/zoom-pane.js";
-import { ROW, SHOWS_MAP, cornerOf, headAt, marksOf, sizeOf, tokenAt } from "./model-scene.js";
+import { ROW, SHOWS_MAP, headAt, marksOf, placesOf, sizeOf, tokenAt } from "./model-scene.js";
 
 /** @import { Translate } from "../app.js" */
 /** @import { Scene } from "./model-scene.js" */
@@ -23,6 +22,8 @@ import { ROW, SHOWS_MAP, cornerOf, headAt, marksOf, sizeOf, tokenAt } from "./mo
  */
 
 const ZOOM_STEP = 1.5;
+/** @type {Record<string, number>} */
+const ZOOM_KEYS = { "+": ZOOM_STEP, "=": ZOOM_STEP, "-": 1 / ZOOM_STEP, 0: 0, Escape: 0 };
 // Zooming into a head takes so many milliseconds.
 const GLIDE = 260;
 // The head that is opened fills so much of the canvas.
@@ -34,11 +35,8 @@ export class ModelCanvas extends ZoomPane {
   /** @param {Translate} t @param {Heard} heard @param {AbortSignal} signal */
   constructor(t, heard, signal) {
     const view = new Viewport({ ...sizeOf([1], 1, 1), ...LEVELS });
-    super(
-      element("canvas", { "aria-hidden": "true", ondblclick: () => this.open() }),
-      view,
-      signal,
-    );
+    const ondblclick = () => this.open();
+    super(element("canvas", { "aria-hidden": "true", ondblclick }), view, signal);
     this.heard = heard;
     /** @type {Scene} */
     this.scene = null;
@@ -93,25 +91,17 @@ export class ModelCanvas extends ZoomPane {
   /** The heads that are seen, counted over all layers. */
   seen() {
     const { view, scene } = this;
-    /** @type {number[]} */
-    const found = [];
-    let at = 0;
-    scene.counts.forEach((count, layer) => {
-      for (let head = 0; head < count; head += 1, at += 1) {
-        const { x, y } = cornerOf(scene.column, layer, head);
-        const isAcross = view.left(x + 1) > 0 && view.left(x) < view.width;
-        if (isAcross && view.top(y + 1) > 0 && view.top(y) < view.height) found.push(at);
-      }
+    return placesOf(scene).flatMap(({ x, y }, at) => {
+      const isAcross = view.left(x + 1) > 0 && view.left(x) < view.width;
+      return isAcross && view.top(y + 1) > 0 && view.top(y) < view.height ? [at] : [];
     });
-    return found;
   }
 
   /** Keep a head in sight: in an empty spot, half of the nearest one. */
   hold() {
     const { view, scene } = this;
     if (this.seen().length) return;
-    const [nearest] = scene.counts
-      .flatMap((count, layer) => range(count).map((head) => cornerOf(scene.column, layer, head)))
+    const [nearest] = placesOf(scene)
       .map(({ x, y }) => ({ x: x + 0.5 - view.x, y: y + 0.5 - view.y }))
       .sort((one, other) => Math.hypot(one.x, one.y) - Math.hypot(other.x, other.y));
     /** @param {number} far @param {number} pixels */
@@ -120,18 +110,13 @@ export class ModelCanvas extends ZoomPane {
     view.go(view.y + beyond(nearest.y, down), view.x + beyond(nearest.x, right));
   }
 
-  /** The head that is selected. */
-  get place() {
-    return headOf(this.scene.counts, this.scene.head);
-  }
-
-  /** The left upper corner of the head that is selected. */
-  get corner() {
-    return cornerOf(this.scene.column, ...this.place);
+  /** The head that is selected, and its left upper corner. */
+  get selected() {
+    return placesOf(this.scene)[this.scene.head];
   }
 
   get focus() {
-    const { x, y } = this.corner;
+    const { x, y } = this.selected;
     return { x: x + 0.5, y: y + 0.5 };
   }
 
@@ -142,7 +127,7 @@ export class ModelCanvas extends ZoomPane {
     pen.fillRect(0, 0, view.width, view.height + ROW);
     pen.imageSmoothingEnabled = false;
     for (const mark of marksOf(scene, view)) this.drawMark(mark);
-    const { x, y } = this.corner;
+    const { x, y } = this.selected;
     const [side, left, top] = [view.zoom, view.left(x), view.top(y) + ROW].map((each) => {
       return `${each * letterScale()}px`;
     });
@@ -167,21 +152,17 @@ export class ModelCanvas extends ZoomPane {
   /** @param {KeyboardEvent} event */
   key(event) {
     const move = moveOf(event);
+    const { zoom } = this.view;
     if (move) this.step(move);
-    else if (event.key === "+" || event.key === "=") this.zoom(ZOOM_STEP);
-    else if (event.key === "-") this.zoom(1 / ZOOM_STEP);
-    else if (event.key === "Escape" || event.key === "0") {
-      const { zoom } = this.view;
-      this.zoom(0);
-      if (this.view.zoom === zoom) return;
-    } else return;
-    event.preventDefault();
+    else if (event.key in ZOOM_KEYS) this.zoom(ZOOM_KEYS[event.key]);
+    else return;
+    if (event.key !== "Escape" || this.view.zoom !== zoom) event.preventDefault();
   }
 
   /** Select a neighbor. @param {[number, number]} move */
   step([down, right]) {
     const { counts } = this.scene;
-    const [layer, head] = this.place;
+    const { layer, head } = this.selected;
     const next = within(layer + right, counts.length);
     this.heard.chosen(next, within(head + down, counts[next]));
   }
@@ -189,7 +170,7 @@ export class ModelCanvas extends ZoomPane {
   /** Bring the head that is selected into sight. */
   reveal() {
     const { view } = this;
-    const { x, y } = this.corner;
+    const { x, y } = this.selected;
     const [left, top] = [view.left(x), view.top(y)];
     const isSeen = left >= 0 && top >= 0 && left + view.zoom <= view.width;
     if (isSeen && top + view.zoom <= view.height) return;
@@ -206,7 +187,7 @@ export class ModelCanvas extends ZoomPane {
       return;
     }
     const { x, y } = this.focus;
-    const from = { y: view.y, x: view.x, zoom: view.zoom };
+    const from = { ...view };
     const start = performance.now();
     const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const glide = () => {

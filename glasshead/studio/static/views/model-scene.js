@@ -75,6 +75,13 @@ export function cornerOf(column, layer, head) {
   return { x: LEFT + layer * column, y: TOP + head * STEP };
 }
 
+/** All heads, with their left upper corners. @param {Scene} scene */
+export function placesOf({ counts, column }) {
+  return counts.flatMap((count, layer) => {
+    return range(count).map((head) => ({ layer, head, ...cornerOf(column, layer, head) }));
+  });
+}
+
 /**
  * The head at a place in units, as its layer and its number; null where there is none.
  * @param {Scene} scene @param {number} x @param {number} y @returns {[number, number] | null}
@@ -96,11 +103,9 @@ class Drawing {
     this.marks = [];
     this.unit = view.zoom;
     this.level = scale({ top: Math.max(...scene.norms) });
-    const { queries } = view.info;
-    this.stream = this.top(queries - BELOW);
-    this.heads = scene.counts.flatMap((count, layer) => range(count).map((head) => [layer, head]));
-    const [layer, head] = this.heads[scene.head];
-    const left = view.left(this.cornerOf(layer, head).x + INSET.x);
+    this.stream = this.top(view.info.queries - BELOW);
+    this.heads = placesOf(scene);
+    const left = view.left(this.heads[scene.head].x + INSET.x);
     const side = SIDE * this.unit;
     const isMatched = side >= MATCHED * scene.words.length;
     // The columns of the map that the tokens stand above, where it is seen.
@@ -120,14 +125,15 @@ class Drawing {
     return 18 + ((at + 0.3) / length) * (view.width - 44);
   }
 
-  /** @param {number} layer @param {number} head */
-  cornerOf(layer, head) {
-    return cornerOf(this.scene.column, layer, head);
-  }
-
-  /** @param {number} layer */
-  collector(layer) {
-    return this.view.left(this.cornerOf(layer, 0).x + 1.55);
+  /**
+   * A rectangle with an edge around it.
+   * @param {number} x @param {number} y @param {number} width @param {number} height
+   * @param {number} edge @param {string} color  Of the edge
+   * @param {string} fill
+   */
+  box(x, y, width, height, edge, color, fill) {
+    const around = { width: width + 2 * edge, height: height + 2 * edge, fill: color };
+    this.marks.push({ x: x - edge, y: y - edge, ...around }, { x, y, width, height, fill });
   }
 
   drawStream() {
@@ -139,25 +145,16 @@ class Drawing {
     const tip = `M${to} ${stream - arrow}L${to + arrow} ${stream}L${to} ${stream + arrow}Z`;
     marks.push({ d: tip, stroke: "rule", fill: "rule" });
     scene.counts.forEach((_, layer) => {
-      const { x } = this.cornerOf(layer, 0);
+      const { x } = cornerOf(scene.column, layer, 0);
       const size = clamped(0.42 * unit, 8, 18);
       const y = stream + Math.min(0.62 * unit, 26) + 4;
       marks.push({ x: view.left(x + 0.5), y, text: layer, size, anchor: "middle", fill: "quiet" });
       if (!scene.mlps[layer] || scene.column < WITH_MLPS) return;
-      const box = { x: view.left(x + 1.95), y: stream - 0.42 * unit };
-      const look = { width: 0.85 * unit, height: 0.84 * unit };
-      marks.push({ ...box, ...look, fill: "rule" });
-      marks.push({
-        x: box.x + 1,
-        y: box.y + 1,
-        fill: "sunk",
-        width: look.width - 2,
-        height: look.height - 2,
-      });
-      const middle = { x: box.x + look.width / 2, y: stream + 0.11 * unit, anchor: "middle" };
-      if (unit >= NUMBERED) {
-        marks.push({ ...middle, text: "MLP", size: Math.max(10, 0.3 * unit), fill: "quiet" });
-      }
+      const [left, width, height] = [view.left(x + 1.95), 0.85 * unit, 0.84 * unit];
+      this.box(left + 1, stream - height / 2 + 1, width - 2, height - 2, 1, "rule", "sunk");
+      if (unit < NUMBERED) return;
+      const middle = { x: left + width / 2, y: stream + 0.11 * unit, anchor: "middle" };
+      marks.push({ ...middle, text: "MLP", size: Math.max(10, 0.3 * unit), fill: "quiet" });
     });
   }
 
@@ -167,14 +164,14 @@ class Drawing {
     const { counts, norms, shares } = scene;
     let first = 0;
     counts.forEach((count, layer) => {
-      const x = this.collector(layer);
+      const x = view.left(cornerOf(scene.column, layer, 0).x + 1.55);
       const parts = range(count).map((head) => {
         return Number.isNaN(shares[first]) ? norms[first + head] : shares[first + head];
       });
       const all = parts.reduce((sum, each) => sum + Math.abs(each), 0) || 1;
       let sum = 0;
       parts.forEach((part, head) => {
-        const { x: left, y: top } = this.cornerOf(layer, head);
+        const { x: left, y: top } = this.heads[first + head];
         const y = this.top(top + 0.5);
         const share = Math.abs(part) / all;
         sum += share;
@@ -197,33 +194,31 @@ class Drawing {
     const { scene, marks } = this;
     const { words, reads, head: selected, norms, key } = scene;
     const most = Math.max(...norms) || 1;
-    this.heads.forEach(([layer, head], at) => {
+    this.heads.forEach((place, at) => {
       if (at === selected) return;
       const row = rowAt(reads, at, words.length);
       const largest = Math.max(...row);
       const opacity = (0.4 * norms[at]) / most;
       if (largest < TELLING || opacity < 0.02) return;
-      const d = this.line(row.indexOf(largest), layer, head);
+      const d = this.line(row.indexOf(largest), place);
       marks.push({ d, stroke: "quiet", width: 1, opacity });
     });
-    const [layer, head] = this.heads[selected];
     const row = rowAt(reads, selected, words.length);
     row.forEach((value, at) => {
       if (!(value >= LEAST)) return;
       const stroke = at === key ? "alarm" : "accent";
       const width = 0.8 + 6 * value;
-      marks.push({ d: this.line(at, layer, head), stroke, width, opacity: 0.35 + 0.6 * value });
+      const d = this.line(at, this.heads[selected]);
+      marks.push({ d, stroke, width, opacity: 0.35 + 0.6 * value });
     });
   }
 
   /**
-   * A line from a token to a head.
-   * @param {number} token @param {number} layer @param {number} head
+   * A line from a token to a head at a corner.
+   * @param {number} token @param {{x: number, y: number}} corner
    */
-  line(token, layer, head) {
-    const { view } = this;
-    const { x, y } = this.cornerOf(layer, head);
-    const [left, top, right] = [this.tokenX(token), this.top(y + 0.5), view.left(x)];
+  line(token, { x, y }) {
+    const [left, top, right] = [this.tokenX(token), this.top(y + 0.5), this.view.left(x)];
     // In the gap before its column it goes down to its head.
     const gap = right - Math.min(0.8, this.scene.column - 1.9) * this.unit;
     const over = Math.max(ROW + 0.35 * this.unit, this.top(TOP));
@@ -234,33 +229,28 @@ class Drawing {
   drawHeads() {
     const { marks, view, scene, unit, level } = this;
     const colors = ramp();
-    this.heads.forEach(([layer, head], at) => {
-      const corner = this.cornerOf(layer, head);
+    this.heads.forEach(({ layer, head, ...corner }, at) => {
       const [x, y] = [view.left(corner.x), this.top(corner.y)];
       if (x + unit < 0 || y + unit < ROW || x > view.width || y > view.height + ROW) return;
-      const size = { width: unit, height: unit };
       const isSelected = at === scene.head;
       const edge = isSelected ? clamped(0.07 * unit, 2, 5) : 1;
-      const around = { width: unit + 2 * edge, height: unit + 2 * edge };
-      marks.push({ x: x - edge, y: y - edge, ...around, fill: isSelected ? "ink" : "rule" });
-      marks.push({ x, y, ...size, fill: colors[level(scene.norms[at])] });
+      const place = level(scene.norms[at]);
+      this.box(x, y, unit, unit, edge, isSelected ? "ink" : "rule", colors[place]);
       if (unit >= SHOWS_ROW) this.drawInside(at, x, y);
       if (unit < NUMBERED) return;
       if (unit >= SHOWS_MAP) {
-        const isDark = level(scene.norms[at]) > colors.length / 2;
-        const place = {
-          x: x + INSET.x * unit,
-          y: y + 0.09 * unit,
-          size: Math.min(14, 0.08 * unit),
-        };
-        marks.push({ ...place, text: scene.named(layer, head), fill: isDark ? "paper" : "ink" });
+        const fill = place > colors.length / 2 ? "paper" : "ink";
+        const above = { x: x + INSET.x * unit, y: y + 0.09 * unit, fill };
+        const size = Math.min(14, 0.08 * unit);
+        marks.push({ ...above, text: scene.named(layer, head), size });
         return;
       }
-      const letters = clamped(0.3 * unit, 10, 13);
-      const place = { x: x - 10, y: y + 0.2 * unit + 4 };
-      const paper = { height: letters, width: 0.6 * letters * String(head).length };
-      marks.push({ x: place.x - paper.width, y: place.y - letters + 2, ...paper, fill: "paper" });
-      marks.push({ ...place, anchor: "end", text: head, size: letters, fill: "quiet" });
+      const size = clamped(0.3 * unit, 10, 13);
+      const beside = { x: x - 10, y: y + 0.2 * unit + 4 };
+      const width = 0.6 * size * String(head).length;
+      const paper = { x: beside.x - width, y: beside.y - size + 2, width, height: size };
+      marks.push({ ...paper, fill: "paper" });
+      marks.push({ ...beside, anchor: "end", text: head, size, fill: "quiet" });
     });
   }
 
@@ -308,13 +298,7 @@ class Drawing {
         marks.push({ d, stroke: "tint", width: 18 });
       }
       const look = { size: 12, weight: isQuery ? 700 : 400, fill: isQuery ? "accent" : "ink" };
-      marks.push({
-        ...look,
-        x: x + 3,
-        y: NAMES - 8,
-        rotate: -50,
-        text,
-      });
+      marks.push({ ...look, x: x + 3, y: NAMES - 8, rotate: -50, text });
     }
   }
 }

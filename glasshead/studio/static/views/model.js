@@ -1,7 +1,7 @@
 // The view "model": all heads of a model on one canvas, lit by what they write at one token.
 import { Arcs } from "../arcs.js";
 import { categories, paint, scale } from "../colors.js";
-import { button, element, fill, headingCell, table } from "../dom.js";
+import { button, element, fill, headingCell, setAttributes, table } from "../dom.js";
 import { drawMap } from "../map.js";
 import { decimal, largestFirst, range, rowAt, weight, wholeNumber } from "../numbers.js";
 import { headAt, linkTo, numberOf, Selection } from "../selection.js";
@@ -52,16 +52,14 @@ class Model {
     // A key is one of those that the query reads from.
     this.selection = new Selection(remember, false);
     this.text = new TypedText(frame, context, 1, () => this.typed());
-    this.canvas = new ModelCanvas(
-      t,
-      {
-        chosen: (layer, head) => this.select(layer, head),
-        asked: (query) => this.selection.pin({ query }),
-        wanted: (heads) => this.fetchMaps(heads),
-        moved: () => this.rememberView(remember),
-      },
-      signal,
-    );
+    /** @type {import("./model-canvas.js").Heard} */
+    const heard = {
+      chosen: (layer, head) => this.select(layer, head),
+      asked: (query) => this.selection.pin({ query }),
+      wanted: (heads) => this.fetchMaps(heads),
+      moved: () => this.rememberView(),
+    };
+    this.canvas = new ModelCanvas(t, heard, signal);
     this.arcs = new Arcs(t, this.selection);
     this.selection.on(() => {
       this.arcs.turn();
@@ -194,7 +192,7 @@ class Model {
     try {
       const params = { text: this.text.text, query };
       const { values } = await context.source.numbers("model/reads", params, { signal });
-      if (signal.aborted) return;
+      signal.throwIfAborted();
       const { length } = told.tokens;
       const heads = range(writes.shape[1]);
       scene.query = query;
@@ -206,7 +204,7 @@ class Model {
       this.show();
       this.frame.dataset.drawn = "";
     } catch (error) {
-      if (!signal.aborted) context.failed(error);
+      context.failed(error);
     }
   }
 
@@ -236,11 +234,11 @@ class Model {
     this.canvas.renewed();
   }
 
-  /** @param {Context["remember"]} remember */
-  rememberView(remember) {
+  rememberView() {
     const { x, y, zoom, isWhole } = this.canvas.view;
-    const [across, down, near] = [x, y, zoom].map((each) => each.toFixed(2));
-    remember(isWhole ? { x: null, y: null, zoom: null } : { x: across, y: down, zoom: near });
+    /** @param {number} place */
+    const rounded = (place) => (isWhole ? null : place.toFixed(2));
+    this.context.remember({ x: rounded(x), y: rounded(y), zoom: rounded(zoom) });
   }
 
   /** Tell what the head reads and writes. @param {string} name */
@@ -253,7 +251,8 @@ class Model {
     const rank = 1 + norms.filter((each) => each > norm).length;
     const { length } = told.tokens;
     const row = rowAt(reads, scene.head, length);
-    const keys = largestFirst(range(length), (at) => row[at]);
+    const keys = largestFirst(range(length), (at) => row[at]).slice(0, MOST_KEYS);
+    const items = keys.filter((key) => row[key] > 0).map((key) => this.keyItem(key, row[key]));
     const rows = [
       [t(`model.${told.lit}`), "norm", norm, decimal(norm)],
       [t("model.share"), "share", share, Number.isNaN(share) ? "–" : percent(share)],
@@ -261,36 +260,25 @@ class Model {
     ];
     const text = this.text.text;
     const taken = `${layer}.${head}`;
-    const at = { layer, head, query, key: scene.key };
+    const map = linkTo("heads", { said: text, layer, head, query, key: scene.key });
+    const change = linkTo("prompt", { text, heads: taken, without: taken, query });
     fill(
       this.one,
       element("h2", name, " ", element("code", told.layers[layer])),
       element("p.quiet", t("model.at", { query: told.tokens[query] })),
       element(
         "dl",
-        rows.map(([label, role, value, shown]) => {
-          return [
-            element("dt", label),
-            element("dd", { "data-role": role, "data-value": value }, shown),
-          ];
-        }),
+        rows.map(([label, role, value, shown]) => [
+          element("dt", label),
+          element("dd", { "data-role": role, "data-value": value }, shown),
+        ]),
       ),
       element("h3", t("model.reads")),
-      element(
-        "ol.keys",
-        keys
-          .slice(0, MOST_KEYS)
-          .filter((key) => row[key] > 0)
-          .map((key) => this.keyItem(key, row[key])),
-      ),
+      element("ol.keys", items),
       element(
         "p.links",
-        element("a.more", { href: linkTo("heads", { said: text, ...at }) }, t("prompt.map")),
-        element(
-          "a.more",
-          { href: linkTo("prompt", { text, heads: taken, without: taken, query }) },
-          t("model.take"),
-        ),
+        element("a.more", { href: map }, t("prompt.map")),
+        element("a.more", { href: change }, t("model.take")),
       ),
     );
     this.drawLegend(Math.max(...norms));
@@ -303,13 +291,9 @@ class Model {
       this.selection.pin({ key: isKey ? null : key });
       /** @type {HTMLElement} */ (this.one.querySelector(`[data-key="${key}"]`)).focus();
     };
-    const made = button(
-      [element("span", this.told.tokens[key]), element("b", weight(value))],
-      choose,
-    );
-    made.dataset.key = String(key);
-    made.dataset.value = String(value);
-    made.ariaPressed = String(isKey);
+    const words = [element("span", this.told.tokens[key]), element("b", weight(value))];
+    const made = button(words, choose);
+    setAttributes(made, { "data-key": key, "data-value": value, "aria-pressed": isKey });
     made.style.setProperty("--share", String(value));
     return element("li", made);
   }
@@ -328,25 +312,15 @@ class Model {
 
   drawTable() {
     const { told, scene, t } = this;
-    const most = Math.max(...told.heads);
-    const headings = [
-      element("td"),
-      range(most).map((head) => t("model.head", { head })),
-      t("model.mlp"),
-    ];
-    let first = 0;
+    const most = range(Math.max(...told.heads));
+    const headings = [element("td"), most.map((head) => t("model.head", { head })), t("model.mlp")];
     const rows = told.heads.map((count, layer) => {
-      const cells = range(most).map((head) => {
-        const at = first + head;
-        const value = head < count ? scene.norms[at] : NaN;
+      const cells = most.map((head) => {
+        const value = head < count ? scene.norms[numberOf(told.heads, [layer, head])] : NaN;
         return element("td", { "data-value": value }, head < count ? decimal(value) : "");
       });
-      first += count;
-      return [
-        headingCell("row", t("model.layer", { layer })),
-        cells,
-        element("td", told.mlps[layer].join(", ")),
-      ];
+      const heading = headingCell("row", t("model.layer", { layer }));
+      return [heading, cells, element("td", told.mlps[layer].join(", "))];
     });
     const query = told.tokens[scene.query];
     fill(this.table, table("table", t(`model.table.${told.lit}`, { query }), headings, rows));
