@@ -3,7 +3,7 @@
 import { scale } from "../colors.js";
 import { element, moveOf, setAttributes } from "../dom.js";
 import { svgNode } from "../marks.js";
-import { decimal, largestFirst, within } from "../numbers.js";
+import { decimal, largestFirst, range, sum, within } from "../numbers.js";
 
 /** @import { Translate } from "../app.js" */
 
@@ -12,18 +12,15 @@ import { decimal, largestFirst, within } from "../numbers.js";
 /** A word, by its side and its place there. @typedef {{side: Side, at: number}} Word */
 
 /**
- * A line from a word of the source, in a column of the weights, to one of the target, in a row.
- * @typedef {object} Line
- * @property {number} row
- * @property {number} column
+ * A line from a word of the source to one of the target.
+ * @typedef {object} OwnLine
  * @property {SVGElement} path
+ * @property {Record<Side, number>} ends  Where it is along each side, in pixels
  * @property {number} [weight]
  * @property {number} [width]
- * @property {number} [from]  Where it begins along the source, in pixels
- * @property {number} [to]  Where it ends along the target
+ *
+ * @typedef {OwnLine & Record<Side, number>} Line
  */
-
-/** @typedef {[begin: number, end: number]} Extent */
 
 /** @type {Side[]} */
 const SIDES = ["source", "target"];
@@ -58,11 +55,14 @@ export class Bands {
     // Whether the words stand in columns.
     this.columns = false;
     /** @type {Line[]} */
-    this.lines = source.flatMap((_, column) => {
-      return target.map((__, row) => ({ row, column, path: svgNode("path", {}) }));
-    });
-    this.svg = svgNode("svg", { "aria-hidden": "true" });
-    this.svg.append(...this.lines.map(({ path }) => path));
+    this.lines = range(source.length * target.length).map((at) => ({
+      source: Math.floor(at / target.length),
+      target: at % target.length,
+      path: svgNode("path", {}),
+      ends: { source: 0, target: 0 },
+    }));
+    const paths = this.lines.map(({ path }) => path);
+    this.svg = svgNode("svg", { "aria-hidden": "true" }, ...paths);
     this.lists = { source: this.list("source"), target: this.list("target") };
     this.stage = element("div.stage", this.lists.source, this.svg, this.lists.target);
     this.readout = element("p.readout", { "aria-live": "polite" });
@@ -85,16 +85,20 @@ export class Bands {
 
   /** @param {string} text @param {Word} word */
   item(text, word) {
-    const attributes = {
-      role: "option",
-      tabindex: word.at ? -1 : 0,
-      "data-word": nameOf(word),
-      onpointerenter: () => this.show(word),
-      onpointerleave: () => this.show(null),
-      onfocus: () => this.hold(word),
-      onkeydown: (/** @type {KeyboardEvent} */ event) => this.walk(event, word),
-    };
-    return element("li", attributes, element("bdi.word", text), element("span.weight"));
+    return element(
+      "li",
+      {
+        role: "option",
+        tabindex: word.at ? -1 : 0,
+        "data-word": nameOf(word),
+        onpointerenter: () => this.show(word),
+        onpointerleave: () => this.show(null),
+        onfocus: () => this.hold(word),
+        onkeydown: (event) => this.walk(event, word),
+      },
+      element("bdi.word", text),
+      element("span.weight"),
+    );
   }
 
   /** @param {Side} side */
@@ -137,15 +141,11 @@ export class Bands {
     const { side, at } = word;
     if (event.key === "Escape" && this.held) this.hold(null);
     else if (along) this.items(side)[within(at + along, this.words[side].length)].focus();
-    else if (Math.abs(down || right) === 1) this.cross(word);
-    else return;
+    else if (Math.abs(down || right) === 1) {
+      // To the word of the other side that this one looks at most.
+      this.items(otherSide(side))[this.strongest(word)[0].at].focus();
+    } else return;
     event.preventDefault();
-  }
-
-  /** Go to the word of the other side that this one looks at most. @param {Word} word */
-  cross(word) {
-    const [strongest] = this.strongest(word);
-    this.items(otherSide(word.side))[strongest.at].focus();
   }
 
   /** The weights between a word and those of the other side. @param {Word} word */
@@ -163,9 +163,8 @@ export class Bands {
   mark() {
     const word = this.pointed ?? this.held;
     this.stage.classList.toggle("pointing", word !== null);
-    for (const { row, column, path } of this.lines) {
-      const isOn = word !== null && (word.side === "target" ? row : column) === word.at;
-      path.classList.toggle("on", isOn);
+    for (const line of this.lines) {
+      line.path.classList.toggle("on", word !== null && line[word.side] === word.at);
     }
     for (const side of SIDES) this.markSide(side, word);
     this.readout.textContent = word ? this.sentenceOf(word) : this.t("alignment.hint");
@@ -201,7 +200,7 @@ export class Bands {
   /** Draw other weights. @param {number[][]} matrix  A row for each word of the target */
   redraw(matrix) {
     this.matrix = matrix;
-    for (const line of this.lines) line.weight = matrix[line.row][line.column];
+    for (const line of this.lines) line.weight = matrix[line.target][line.source];
     this.placeLines();
   }
 
@@ -215,7 +214,15 @@ export class Bands {
     for (const side of SIDES) lists[side].setAttribute("aria-orientation", orientation);
     const frame = this.svg.getBoundingClientRect();
     const shown = lines.filter(({ weight }) => weight >= LEAST_SEEN);
-    stack(shown, this.extents("source", frame), this.extents("target", frame));
+    for (const line of shown) line.width = Math.max(LEAST, WHOLE * Math.min(1, line.weight));
+    for (const side of SIDES) {
+      this.items(side).forEach((item, at) => {
+        const box = item.getBoundingClientRect();
+        const begin = this.columns ? box.top - frame.top : box.left - frame.left;
+        const own = shown.filter((line) => line[side] === at);
+        spread(own, begin, this.columns ? box.height : box.width, side);
+      });
+    }
     const length = this.columns ? frame.width : frame.height;
     for (const { path } of lines) path.classList.add("out");
     for (const line of shown) {
@@ -228,16 +235,6 @@ export class Bands {
       line.path.style.setProperty("--weight", String(line.weight));
     }
     this.mark();
-  }
-
-  /**
-   * Where each word of a side begins and ends, from the beginning of the lines' frame.
-   * @param {Side} side @param {DOMRect} frame @returns {Extent[]}
-   */
-  extents(side, frame) {
-    const boxes = this.items(side).map((item) => item.getBoundingClientRect());
-    if (this.columns) return boxes.map((box) => [box.top - frame.top, box.bottom - frame.top]);
-    return boxes.map((box) => [box.left - frame.left, box.right - frame.left]);
   }
 }
 
@@ -252,32 +249,20 @@ function nameOf({ side, at }) {
 }
 
 /**
- * Give each line its width and its ends. At each word, lines lie in the order of their other ends,
- * and closer where there is no room.
+ * Give the lines of a word their ends there. They lie in the order of their other ends, and closer
+ * where there is no room.
  * @param {Line[]} lines
- * @param {Extent[]} source  Where each word is
- * @param {Extent[]} target
+ * @param {number} begin  Of the word
+ * @param {number} length  Of the word
+ * @param {Side} side
  */
-function stack(lines, source, target) {
-  for (const line of lines) line.width = Math.max(LEAST, WHOLE * Math.min(1, line.weight));
-  source.forEach((extent, column) => {
-    const own = lines.filter((line) => line.column === column);
-    spread(own, extent, "from");
-  });
-  target.forEach((extent, row) => {
-    const own = lines.filter((line) => line.row === row);
-    spread(own, extent, "to");
-  });
-}
-
-/** @param {Line[]} lines @param {Extent} extent @param {"from" | "to"} end */
-function spread(lines, [first, last], end) {
-  const total = lines.reduce((sum, line) => sum + line.width, 0);
-  const closer = Math.min(1, (last - first - 2 * INSIDE) / total);
-  let at = (first + last - total * closer) / 2;
-  for (const line of lines) {
-    line[end] = at + (line.width * closer) / 2;
-    at += line.width * closer;
+function spread(lines, begin, length, side) {
+  const total = sum(lines.map(({ width }) => width));
+  const closer = Math.min(1, (length - 2 * INSIDE) / total);
+  let at = begin + (length - total * closer) / 2;
+  for (const { ends, width } of lines) {
+    ends[side] = at + (width * closer) / 2;
+    at += width * closer;
   }
 }
 
@@ -287,15 +272,13 @@ function spread(lines, [first, last], end) {
  * @param {number} length  From the source to the target
  * @param {boolean} columns  Whether the words stand in columns
  */
-function curve({ from, to }, length, columns) {
-  const points = [
-    [from, 0],
-    [from, length / 2],
-    [to, length / 2],
-    [to, length],
-  ];
-  const turned = columns ? points.map((point) => point.reverse()) : points;
-  const written = turned.map((point) => point.map((each) => each.toFixed(1)).join(" "));
-  const [begin, leaving, arriving, end] = written;
-  return `M${begin}C${leaving} ${arriving} ${end}`;
+function curve({ ends: { source, target } }, length, columns) {
+  /** @param {number} along @param {number} across */
+  const point = (along, across) => {
+    const [x, y] = [along, across].map((each) => each.toFixed(1));
+    return columns ? `${y} ${x}` : `${x} ${y}`;
+  };
+  const middle = length / 2;
+  const bow = `C${point(source, middle)} ${point(target, middle)} ${point(target, length)}`;
+  return `M${point(source, 0)}${bow}`;
 }

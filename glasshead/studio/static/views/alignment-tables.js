@@ -79,43 +79,38 @@ function candidateRow({ text, target, own, score, log_probability: logP, ended }
   );
 }
 
-/** The weights as numbers: a row for each word of the translation. */
-export class WeightTable {
-  /**
-   * @param {string[]} source @param {string[]} target @param {number[][]} matrix
-   * @param {string} which  Layer and head, in words
-   * @param {Translate} t
-   * @param {(word: Word | null) => void} pointed  Called with the word whose row has the pointer
-   */
-  constructor(source, target, matrix, which, t, pointed) {
-    const place = scale();
-    /** @param {number} value */
-    const cell = (value) => element(`td.w${place(value)}`, { "data-value": value }, decimal(value));
-    const headings = [element("td"), source.map((word) => wordHeading("col", word))];
-    const rows = matrix.map((row, at) => [wordHeading("row", target[at]), row.map(cell)]);
-    const caption = t("alignment.table", { what: which });
-    const label = t("alignment.picture");
-    this.element = table("table.weights", caption, headings, rows, label);
-    const [headRow, ...bodyRows] = this.element.querySelectorAll("tr");
-    this.headRow = headRow;
-    this.rows = bodyRows;
-    this.rows.forEach((row, at) => {
-      row.onpointerenter = () => pointed({ side: "target", at });
-      row.onpointerleave = () => pointed(null);
-    });
-  }
-
+/**
+ * The weights as numbers: a row for each word of the translation.
+ * @param {string[]} source @param {string[]} target @param {number[][]} matrix
+ * @param {string} which  Layer and head, in words
+ * @param {Translate} t
+ * @param {(word: Word | null) => void} pointed  Called with the word whose row has the pointer
+ */
+export function weightTable(source, target, matrix, which, t, pointed) {
+  const place = scale();
+  /** @param {number} value */
+  const cell = (value) => element(`td.w${place(value)}`, { "data-value": value }, decimal(value));
+  const headings = [element("td"), source.map((word) => wordHeading("col", word))];
+  const body = matrix.map((row, at) => [wordHeading("row", target[at]), row.map(cell)]);
+  const caption = t("alignment.table", { what: which });
+  const made = table("table.weights", caption, headings, body, t("alignment.picture"));
+  // The first row has the words of the source, and the first column those of the target.
+  const rows = [...made.querySelectorAll("tr")];
+  rows.slice(1).forEach((row, at) => {
+    row.onpointerenter = () => pointed({ side: "target", at });
+    row.onpointerleave = () => pointed(null);
+  });
   /** Mark the row or the column of a word. @param {Word | null} word */
-  mark(word) {
-    this.rows.forEach((row, at) => {
-      row.classList.toggle("here", word?.side === "target" && at === word.at);
+  const mark = (word) => {
+    const at = word && word.at + 1;
+    rows.forEach((row, other) => {
+      row.classList.toggle("here", word?.side === "target" && other === at);
+      [...row.cells].forEach((each, column) => {
+        each.classList.toggle("marked", word?.side === "source" && column === at);
+      });
     });
-    // The first column has the words of the target.
-    const column = word?.side === "source" ? word.at + 1 : null;
-    for (const { cells } of [this.headRow, ...this.rows]) {
-      [...cells].forEach((cell, at) => cell.classList.toggle("marked", at === column));
-    }
-  }
+  };
+  return Object.assign(made, { mark });
 }
 
 /** @param {"row" | "col"} scope @param {string} word */

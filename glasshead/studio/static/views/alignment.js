@@ -4,7 +4,7 @@ import { element, fill } from "../dom.js";
 import { clamped, range } from "../numbers.js";
 import { newest } from "../source.js";
 import { Bands } from "./alignment-bands.js";
-import { WeightTable, candidateList } from "./alignment-tables.js";
+import { candidateList, weightTable } from "./alignment-tables.js";
 
 /** @import { Context, Sample, View } from "../app.js" */
 /** @import { Tensor } from "../source.js" */
@@ -43,7 +43,7 @@ class Alignment {
     this.target = [];
     /** @type {Bands | null} */
     this.bands = null;
-    /** @type {WeightTable} */
+    /** @type {ReturnType<typeof weightTable>} */
     this.table = null;
     this.heat = element("figure.heat", { "data-panel": "" });
     this.result = element("div.result");
@@ -64,14 +64,13 @@ class Alignment {
     const { t, about } = this.context;
     /** @param {string} sentence */
     const sent = (sentence) => this.change({ sentence });
-    const button = t("alignment.translate");
-    const most = about.limits.sentence;
+    const [label, button] = [t("alignment.sentence"), t("alignment.translate")];
     /** @param {number} at */
     const widthOf = (at) => at + 1;
     /** @param {number} at */
     const moved = (at) => this.change({ beam: widthOf(at) });
     return [
-      textField(t("alignment.sentence"), this.sentence, button, sent, most),
+      textField(label, this.sentence, button, sent, about.limits.sentence),
       slider(t("alignment.beam"), WIDEST_BEAM, this.beam - 1, widthOf, moved),
     ];
   }
@@ -173,7 +172,6 @@ class Alignment {
       (word) => this.table.mark(word),
       (word) => remember({ word }),
     );
-    this.heat = element("figure.heat", { "data-panel": "" });
     fill(this.shown, this.bands.element, this.heat);
     this.redraw();
     this.bands.keep(state.word);
@@ -186,10 +184,10 @@ class Alignment {
     const matrix = mean(this.weights, this.layer, this.head);
     const { t } = this.context;
     const { source } = this.found;
-    this.table = new WeightTable(source, this.target, matrix, this.which(), t, (word) =>
-      bands.show(word),
-    );
-    fill(this.heat, this.table.element);
+    this.table = weightTable(source, this.target, matrix, this.which(), t, (word) => {
+      bands.show(word);
+    });
+    fill(this.heat, this.table);
     bands.redraw(matrix);
   }
 
