@@ -125,8 +125,8 @@ class Picture {
 
   /** @param {string | null} sentence */
   refuse(sentence) {
-    fill(this.refusal, sentence === null ? null : element("p.refused", sentence));
-    if (sentence !== null) this.frame.dataset.drawn = "";
+    fill(this.refusal, sentence && element("p.refused", sentence));
+    if (sentence) this.frame.dataset.drawn = "";
   }
 
   async open() {
@@ -139,18 +139,15 @@ class Picture {
         source.json("picture", params, { signal }),
         source.numbers("picture/pixels", params, { signal }),
       ]);
-      if (signal.aborted) return;
+      signal.throwIfAborted();
       this.told = told;
       this.photo = photoOf(pixels);
-      this.canvas.hidden = false;
-      this.canvas.width = SIDE;
-      this.canvas.height = Math.round((SIDE * this.photo.height) / this.photo.width);
       this.refuse(null);
       this.layOut();
       const keys = told.first + told.grid[0] * told.grid[1];
       await this.ask(within(wholeNumber(state.query, 0), keys));
     } catch (error) {
-      if (!signal.aborted) this.failed(error);
+      this.failed(error);
     }
   }
 
@@ -182,31 +179,33 @@ class Picture {
     const signal = this.newQuery();
     delete this.frame.dataset.drawn;
     this.query = query;
-    const others = Object.entries(told.others).flatMap(([kind, keys]) => {
+    /** @type {[number, string][]} */
+    const tokens = [];
+    for (const [kind, keys] of Object.entries(told.others)) {
       const name = this.kindName(kind);
-      return keys.map((key) => {
-        return /** @type {[number, string]} */ ([key, keys.length > 1 ? `${name} ${key}` : name]);
-      });
-    });
+      for (const key of keys) tokens.push([key, keys.length > 1 ? `${name} ${key}` : name]);
+    }
     const patch = Math.max(query, told.first);
-    const patches = /** @type {[number, string]} */ ([patch, this.patchName(patch)]);
+    tokens.push([patch, this.patchName(patch)]);
     const choose = (/** @type {string} */ value) => this.ask(Number(value));
-    fill(this.controls, menu(t("picture.query"), [...others, patches], query, choose));
+    fill(this.controls, menu(t("picture.query"), tokens, query, choose));
     try {
       const params = { image: state.image, query };
       const [maps, sums] = await Promise.all([
         source.numbers("picture/maps", params, { signal }),
         source.json("picture/sums", params, { signal }),
       ]);
-      if (signal.aborted) return;
+      signal.throwIfAborted();
       context.remember({ query: query || null });
       this.maps = maps;
       this.sums = sums;
-      this.buttons.forEach((button, at) => this.drawSmall(button, at));
+      this.buttons.forEach((button, at) => {
+        this.paint(button.querySelector("canvas"), SMALL, this.weightsOf(at));
+      });
       this.show(this.shownFirst());
       this.frame.dataset.drawn = "";
     } catch (error) {
-      if (!signal.aborted) this.failed(error);
+      this.failed(error);
     }
   }
 
@@ -247,20 +246,13 @@ class Picture {
     return rowAt(this.maps.values, at, rows * columns);
   }
 
-  /** @param {HTMLButtonElement} button @param {number} at */
-  drawSmall(button, at) {
-    const canvas = button.querySelector("canvas");
-    canvas.width = SMALL;
-    canvas.height = Math.round((SMALL * this.photo.height) / this.photo.width);
-    this.paint(canvas, this.weightsOf(at));
-  }
-
   /**
    * Paint weights over the picture: the brighter a patch, the more weight it has.
-   * @param {HTMLCanvasElement} canvas @param {Float32Array} weights
+   * @param {HTMLCanvasElement} canvas @param {number} width @param {Float32Array} weights
    */
-  paint(canvas, weights) {
-    const { width, height } = canvas;
+  paint(canvas, width, weights) {
+    const height = Math.round((width * this.photo.height) / this.photo.width);
+    Object.assign(canvas, { width, height });
     const [rows, columns] = this.told.grid;
     const colors = this.context.about.palette.dark;
     const level = scale({ top: Math.max(...weights) });
@@ -283,7 +275,8 @@ class Picture {
   show(at) {
     const { told, context, canvas, query, t } = this;
     const weights = this.weightsOf(at);
-    this.paint(canvas, weights);
+    canvas.hidden = false;
+    this.paint(canvas, SIDE, weights);
     this.markQuery();
     this.buttons.forEach((button, other) => {
       button.ariaPressed = String(other === at);
@@ -308,13 +301,9 @@ class Picture {
     const [row, column] = this.patchOf(query);
     const [wide, high] = [canvas.width / columns, canvas.height / rows];
     const pen = canvas.getContext("2d");
-    for (const [color, width] of /** @type {const} */ ([
-      ["#000", 7],
-      ["#fff", 3],
-    ])) {
-      pen.strokeStyle = color;
-      pen.lineWidth = width;
-      pen.strokeRect(column * wide + 1, row * high + 1, wide - 2, high - 2);
+    pen.rect(column * wide + 1, row * high + 1, wide - 2, high - 2);
+    for (const [strokeStyle, lineWidth] of Object.entries({ "#000": 7, "#fff": 3 })) {
+      Object.assign(pen, { strokeStyle, lineWidth }).stroke();
     }
   }
 
@@ -322,15 +311,19 @@ class Picture {
   tell(at, weights) {
     const { t, told } = this;
     const parts = Object.entries(this.sums).map(([kind, values]) => {
-      return `${this.kindName(kind)} ${decimal(values[at])}`;
-    });
-    const bars = Object.entries(this.sums).map(([kind, values]) => {
+      const [name, share] = [this.kindName(kind), values[at]];
       const bar = element("i");
-      bar.style.setProperty("--share", String(values[at]));
-      return [element("span", this.kindName(kind)), element("span.bar", bar)];
+      bar.style.setProperty("--share", String(share));
+      return {
+        words: `${name} ${decimal(share)}`,
+        bar: [element("span", name), element("span.bar", bar)],
+      };
     });
-    fill(this.bars, bars);
-    const sums = parts.join(t("shell.comma"));
+    fill(
+      this.bars,
+      parts.map(({ bar }) => bar),
+    );
+    const sums = parts.map(({ words }) => words).join(t("shell.comma"));
     const largest = Math.max(...weights);
     const ramp = element("span.ramp", { "aria-hidden": "true" });
     ramp.style.background = `linear-gradient(to right, ${this.context.about.palette.dark.join()})`;
@@ -360,11 +353,9 @@ function photoOf({ values, shape }) {
   const canvas = element("canvas", { width, height });
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(width, height);
-  range(width * height).forEach((at) => {
-    const color = Array.from(values.subarray(at * 3, at * 3 + 3), (value) =>
-      Math.round(255 * value),
-    );
-    image.data.set([...color, 255], at * 4);
+  image.data.fill(255);
+  values.forEach((value, at) => {
+    image.data[4 * Math.floor(at / 3) + (at % 3)] = Math.round(255 * value);
   });
   pen.putImageData(image, 0, 0);
   return canvas;

@@ -84,10 +84,7 @@ export class CheckpointComparison {
     const names = kinds.flat();
     const given = [state.first, state.second].find((name) => names.includes(name));
     const alike = kinds.find((kind) => (given ? kind.includes(given) : kind.length > 1));
-    for (const [which, other] of [
-      ["first", "second"],
-      ["second", "first"],
-    ]) {
+    for (const [which, other] of Object.entries({ first: "second", second: "first" })) {
       if (names.includes(state[which])) continue;
       context.remember({ [which]: [...alike, ...names].find((name) => name !== state[other]) });
     }
@@ -193,18 +190,20 @@ export class CheckpointComparison {
     const { t } = this;
     const { state } = this.context;
     const { length } = this.summary.tokens;
-    const parts = range(3).map((at) => {
-      return rowAt(this.maps.values, at, length ** 2);
-    });
+    const parts = range(3).map((at) => rowAt(this.maps.values, at, length ** 2));
     const readout = element("p.readout", { role: "status" });
+    const maps = element("div.maps");
     const sizes = parts[2].map(Math.abs);
     const most = Math.max(...sizes);
     const farthest = sizes.indexOf(most);
-    const place = { query: Math.floor(farthest / length), key: farthest % length };
-    const here = range(3).map(() => element("i.here"));
-    const tell = () => {
-      for (const each of here) mark(each, place, length);
-      fill(readout, this.reading(parts, place));
+    /** @type {[number, number]} */
+    let place = [Math.floor(farthest / length), farthest % length];
+    /** @param {number} query @param {number} key */
+    const go = (query, key) => {
+      place = [query, key];
+      maps.style.setProperty("--query", String(query));
+      maps.style.setProperty("--key", String(key));
+      fill(readout, this.reading(parts, query, key));
     };
     const top = Math.max(...parts[0], ...parts[1]);
     const names = [
@@ -214,30 +213,29 @@ export class CheckpointComparison {
     ];
     const listeners = leadsToCells({
       size: () => [length, length],
-      at: () => [place.query, place.key],
-      go: (query, key) => {
-        Object.assign(place, { query, key });
-        tell();
-      },
+      at: () => place,
+      go,
     });
-    const maps = parts.map((values, at) => {
+    const figures = parts.map((values, at) => {
       const canvas = element("canvas");
       // Weights of both have one scale.
       drawMap(canvas, values, length, at === 2 ? { diverging: true } : { top });
       const attributes = { tabindex: 0, role: "img", "aria-label": names[at], ...listeners };
-      const frame = element("div.matrix", attributes, canvas, here[at]);
+      const frame = element("div.matrix", attributes, canvas, element("i.here"));
       return element("figure", element("h4", names[at]), frame);
     });
-    tell();
+    fill(maps, figures);
+    maps.style.setProperty("--side", `${100 / length}%`);
+    go(...place);
     const title = element("h3.head", t("heads.named", { layer, head }));
-    return element("section.pair", title, element("div.maps", maps), readout);
+    return element("section.pair", title, maps, readout);
   }
 
   /**
    * The three numbers of a query and a key.
-   * @param {Float32Array[]} parts @param {{query: number, key: number}} place
+   * @param {Float32Array[]} parts @param {number} query @param {number} key
    */
-  reading(parts, { query, key }) {
+  reading(parts, query, key) {
     const { tokens } = this.summary;
     const [first, second, moved] = parts.map((values) => values[query * tokens.length + key]);
     const size = weight(Math.abs(moved));
@@ -251,14 +249,4 @@ export class CheckpointComparison {
       ),
     ];
   }
-}
-
-/**
- * Put a mark on the cell of a query and a key.
- * @param {HTMLElement} here @param {{query: number, key: number}} place @param {number} length
- */
-function mark(here, { query, key }, length) {
-  const side = `${100 / length}%`;
-  const [left, top] = [key, query].map((each) => `${(100 * each) / length}%`);
-  Object.assign(here.style, { left, top, width: side, height: side });
 }

@@ -83,92 +83,78 @@ import { asNumber } from "./training-maps.js";
 // Seconds of each; what is shorter than a minute counts in seconds.
 const UNITS = { day: 86400, hour: 3600, minute: 60 };
 
-/** How far a run is: its phase, a bar, and its last numbers. */
-export class Standing {
-  /** @param {Translate} t @param {string} language */
-  constructor(t, language) {
-    this.t = t;
-    this.language = language;
-    this.phase = element("strong.phase");
-    this.sentence = element("span.quiet");
-    this.place = element("span");
-    this.figures = element("dl.figures");
-    this.bar = element("progress", { max: 1, "aria-label": t("training.title") });
-    this.element = element(
-      "div.standing",
-      element("p.state", { role: "status" }, this.phase),
-      this.sentence,
-      element("div.bar", this.bar, this.place),
-      this.figures,
-    );
-  }
-
+/**
+ * How far a run is: its phase, a bar, and its last numbers.
+ * @param {Translate} t @param {string} language
+ */
+export function standing(t, language) {
+  const told = element("strong.phase");
+  const sentence = element("span.quiet");
+  const place = element("span");
+  const figures = element("dl.figures");
+  const bar = element("progress", { max: 1, "aria-label": t("training.title") });
+  const made = element(
+    "div.standing",
+    element("p.state", { role: "status" }, told),
+    sentence,
+    element("div.bar", bar, place),
+    figures,
+  );
   /** @param {Run} run */
-  show({ phase, age, pace, best, table: rows }) {
-    const { t } = this;
-    const { step, steps, patience } = pace;
-    const said = t(`training.phase.${phase}`, { step: grouped(step) });
+  const show = (run) => {
+    const { phase, age, pace } = run;
+    const { steps, patience } = pace;
+    const step = grouped(pace.step);
     // Whoever hears the page is told of another phase alone.
-    fill(this.phase, said);
-    this.element.dataset.phase = phase;
-    const places = { age: this.duration(age), patience };
-    this.sentence.textContent = t(`training.said.${phase}`, places);
+    fill(told, t(`training.phase.${phase}`, { step }));
+    made.dataset.phase = phase;
+    fill(sentence, t(`training.said.${phase}`, { age: duration(age, language), patience }));
     const progress = steps === null ? "training.progress.open" : "training.progress";
-    this.place.textContent = t(progress, { step: grouped(step), steps: grouped(steps) });
-    this.bar.hidden = steps === null;
-    this.bar.value = Math.min(1, step / (steps || 1));
-    this.showFigures(phase, pace, best, rows);
-  }
+    fill(place, t(progress, { step, steps: grouped(steps) }));
+    bar.hidden = steps === null;
+    bar.value = Math.min(1, pace.step / (steps || 1));
+    fill(figures, figuresOf(t, run, language));
+  };
+  return Object.assign(made, { show });
+}
 
-  /** @param {string} phase @param {Pace} pace @param {Best | null} best @param {Rows} table */
-  showFigures(phase, { step, seconds, speed, left }, best, { columns, rows }) {
-    /** @param {string} column */
-    const last = (column) => rows.at(-1)?.[columns.indexOf(column)] ?? null;
-    /** @param {number} each */
-    const duration = (each) => this.duration(each);
-    fill(
-      this.figures,
-      this.figure("step", step, grouped),
-      this.figure("loss", last("loss")),
-      best && this.bestFigure(best),
-      this.figure("learning_rate", last("learning_rate")),
-      this.figure("speed", speed),
-      this.figure("seconds", seconds, duration),
-      // Nobody knows how long a run takes that does not go on.
-      this.figure("left", phase === "quiet" ? null : left, duration),
-    );
-  }
-
-  /** @param {Best} best */
-  bestFigure({ value, monitor, step }) {
-    const places = { name: plain(monitor), step: grouped(step) };
-    return this.figure("best", value, significant, places);
-  }
-
+/** The last numbers of a run. @param {Translate} t @param {Run} run @param {string} language */
+function figuresOf(t, { phase, pace, best, table: { columns, rows } }, language) {
+  /** @param {string} column */
+  const last = (column) => rows.at(-1)?.[columns.indexOf(column)] ?? null;
+  /** @param {number} seconds */
+  const timeOf = (seconds) => duration(seconds, language);
   /**
    * A number with its name; nothing where there is none.
    * @param {string} key @param {Written} value @param {(value: number) => string} text
    */
-  figure(key, value, text = significant, places = {}) {
+  const figure = (key, value, text = significant, places = {}) => {
     if (value === null) return null;
     return element(
       "div",
-      element("dt", this.t(`training.figure.${key}`, places)),
+      element("dt", t(`training.figure.${key}`, places)),
       element("dd", { "data-name": key, "data-value": value }, text(Number(value))),
     );
-  }
+  };
+  const ofBest = best && { name: plain(best.monitor), step: grouped(best.step) };
+  return [
+    figure("step", pace.step, grouped),
+    figure("loss", last("loss")),
+    best && figure("best", best.value, significant, ofBest),
+    figure("learning_rate", last("learning_rate")),
+    figure("speed", pace.speed),
+    figure("seconds", pace.seconds, timeOf),
+    // Nobody knows how long a run takes that does not go on.
+    figure("left", phase === "quiet" ? null : pace.left, timeOf),
+  ];
+}
 
-  /** A time in the largest unit that it reaches. @param {number} seconds */
-  duration(seconds) {
-    const [unit, size] = Object.entries(UNITS).find(([, each]) => seconds >= each) ?? ["second", 1];
-    const format = new Intl.NumberFormat(this.language, {
-      style: "unit",
-      unit,
-      unitDisplay: "short",
-      maximumFractionDigits: size > 1 ? 1 : 0,
-    });
-    return format.format(seconds / size);
-  }
+/** A time in the largest unit that it reaches. @param {number} seconds @param {string} language */
+function duration(seconds, language) {
+  const [unit, size] = Object.entries(UNITS).find(([, each]) => seconds >= each) ?? ["second", 1];
+  const maximumFractionDigits = size > 1 ? 1 : 0;
+  const look = { style: "unit", unit, unitDisplay: "short", maximumFractionDigits };
+  return (seconds / size).toLocaleString(language, /** @type {Intl.NumberFormatOptions} */ (look));
 }
 
 /** The name of a metric in a log as words. @param {string} name */

@@ -11,7 +11,7 @@ import { curvePlot } from "./training-curves.js";
 import { findings, inWords, settingsTable } from "./training-findings.js";
 import { mapPlot } from "./training-maps.js";
 import { OtherRuns } from "./training-runs.js";
-import { Standing, alarmBanner, alarmTable, lastRows, plain } from "./training-status.js";
+import { alarmBanner, alarmTable, lastRows, plain, standing } from "./training-status.js";
 import { Zoom } from "./training-zoom.js";
 
 /** @import { Context, View } from "../app.js" */
@@ -71,7 +71,7 @@ class Training {
     this.map = null;
     /** @type {number} */
     this.asking = null;
-    this.standing = new Standing(t, language);
+    this.standing = standing(t, language);
     this.banner = element("div.banner");
     this.zooming = zoomButtons(t, (factor) => this.zoom.by(factor));
     this.checkpoints = new CheckpointComparison(context);
@@ -203,7 +203,7 @@ class Training {
       element("h2", t("training.heads")),
       element("div.charts.two", extremes, maps),
     );
-    const told = [this.found, this.standing.element, this.problems, this.banner, this.settings];
+    const told = [this.found, this.standing, this.problems, this.banner, this.settings];
     fill(
       this.content,
       element("div", { "data-panel": "" }, told),
