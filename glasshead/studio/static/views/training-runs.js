@@ -10,13 +10,10 @@ const SEPARATOR = "/";
 export class OtherRuns {
   /**
    * @param {Translate} t
-   * @param {string | undefined} written  As in the address
-   * @param {(chosen: string) => void} changed
+   * @param {(chosen: string) => void} changed  Called with them as the address names them
    */
-  constructor(t, written, changed) {
+  constructor(t, changed) {
     this.t = t;
-    // As the address and the studio name them; undefined for those that it was started with.
-    this.chosen = written;
     this.changed = changed;
     this.list = element("div");
     this.title = element("summary");
@@ -47,8 +44,7 @@ export class OtherRuns {
     const isOn = drawn.includes(name);
     const onchange = () => {
       const others = drawn.filter((each) => each !== name);
-      this.chosen = (isOn ? others : [...others, name]).join(SEPARATOR);
-      this.changed(this.chosen);
+      this.changed((isOn ? others : [...others, name]).join(SEPARATOR));
     };
     // More are not told apart by their colors.
     const disabled = !isOn && drawn.length >= MOST_COLORS - 1;

@@ -62,9 +62,7 @@ class Training {
       this.remember(changes),
     );
     this.zoom = new Zoom(spanOf(state), () => this.zoomed());
-    this.others = new OtherRuns(t, state.over, (over) => this.reconsider({ over }));
-    // The place in SMOOTHING.
-    this.smoothing = Math.max(0, SMOOTHING.indexOf(Number(state.smoothing ?? USUAL_SMOOTHING)));
+    this.others = new OtherRuns(t, (over) => this.reconsider({ over }));
     // The charts and heads that the view was laid out for, as JSON.
     this.shape = "";
     /** The first map of heads, if there is one. @type {HTMLElement} */
@@ -101,12 +99,10 @@ class Training {
 
   /** Show how the run is; gives whether to go on. */
   async ask() {
-    const { source, signal } = this.context;
+    const { source, signal, state } = this.context;
     try {
       const [first, last] = this.zoom.span ?? [];
-      const over = this.others.chosen;
-      const smoothing = SMOOTHING[this.smoothing];
-      const params = { smoothing, first, last, over };
+      const params = { smoothing: SMOOTHING[this.smoothing], first, last, over: state.over };
       const version = this.run?.version;
       const answer = await source.json("training", { ...params, version }, { signal });
       this.run = { ...this.run, ...answer };
@@ -116,27 +112,23 @@ class Training {
       if (answer.changed) this.show();
       fill(this.notice);
     } catch (error) {
-      if (!this.isAway(error)) return false;
+      if (error.status !== NOT_FOUND) {
+        if (!(error instanceof Unreachable)) delete this.frame.dataset.drawn;
+        this.context.failed(error);
+        return false;
+      }
+      // A run that is away may come back, and is told of once.
+      const told = [element("p", this.t("training.away")), element("p.quiet", error.message)];
+      if (!this.notice.firstChild) fill(this.notice, told);
     }
     this.frame.dataset.drawn = "";
     return true;
   }
 
-  /**
-   * Tell that the run is away, which may come back; gives whether it was that.
-   * @param {Error} error
-   */
-  isAway(error) {
-    if (!(error instanceof Refused && error.status === NOT_FOUND)) {
-      if (!(error instanceof Unreachable)) delete this.frame.dataset.drawn;
-      this.context.failed(error);
-      return false;
-    }
-    if (!this.notice.firstChild) {
-      const told = element("p", this.t("training.away"));
-      fill(this.notice, told, element("p.quiet", error.message));
-    }
-    return true;
+  /** The place in SMOOTHING. */
+  get smoothing() {
+    const { smoothing = USUAL_SMOOTHING } = this.context.state;
+    return Math.max(0, SMOOTHING.indexOf(Number(smoothing)));
   }
 
   show() {
@@ -257,11 +249,7 @@ class Training {
     /** @param {number} place */
     const textOf = (place) => SMOOTHING[place] || t("training.smoothing.none");
     /** @param {number} place */
-    const moved = (place) => {
-      this.smoothing = place;
-      this.context.remember({ smoothing: SMOOTHING[place] });
-      this.ask();
-    };
+    const moved = (place) => this.reconsider({ smoothing: SMOOTHING[place] });
     return slider(t("training.smoothing"), SMOOTHING.length, this.smoothing, textOf, moved);
   }
 
@@ -385,17 +373,19 @@ class Training {
    */
   async openHead(alarm) {
     const { source, about, signal } = this.context;
+    /** @type {{layer: number} | null} */
+    let found = null;
     try {
-      if (about.views.heads !== null) throw new Refused("", NOT_FOUND);
-      const text = await firstText(this.context, element("p"));
-      const params = { text, layer: alarm.layer };
-      const found = await source.json("training/head", params, { signal });
-      if (!found) throw new Refused("", NOT_FOUND);
-      location.hash = linkTo("heads", { layer: found.layer, head: alarm.head });
+      if (about.views.heads === null) {
+        const text = await firstText(this.context, element("p"));
+        const params = { text, layer: alarm.layer };
+        found = await source.json("training/head", params, { signal });
+      }
     } catch (error) {
-      if (!(error instanceof Refused)) this.context.failed(error);
-      else this.go(alarm);
+      if (!(error instanceof Refused)) return this.context.failed(error);
     }
+    if (found) location.hash = linkTo("heads", { layer: found.layer, head: alarm.head });
+    else this.go(alarm);
   }
 }
 
