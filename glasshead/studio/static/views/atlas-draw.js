@@ -84,10 +84,8 @@ function drawTile(pen, { view, tiles, scale, info }, place) {
   const rows = Math.min(side, info.queries - row);
   const columns = Math.min(side, info.keys - column);
   // Whole pixels, so that no line is seen between two tiles.
-  const left = Math.round(view.left(column));
-  const right = Math.round(view.left(column + columns));
-  const top = Math.round(view.top(row));
-  const bottom = Math.round(view.top(row + rows));
+  const [left, right] = [column, column + columns].map((at) => Math.round(view.left(at)));
+  const [top, bottom] = [row, row + rows].map((at) => Math.round(view.top(at)));
   const block = 2 ** tile.level;
   pen.drawImage(
     tiles.picture(tile, scale.place),
@@ -157,21 +155,12 @@ function drawCross(pen, map) {
   pen.globalAlpha = 1;
   // A small cell is framed at a distance.
   const around = Math.max(0, (9 - (right - left)) / 2);
-  /** @type {[string, number][]} */
-  const lines = [
-    ["paper", 4],
-    ["ink", 1.5],
-  ];
+  const [x, y] = [left - around + 0.5, top - around + 0.5];
   // A dark line on a light one is seen on every color.
-  for (const [color, width] of lines) {
+  for (const [color, width] of Object.entries({ paper: 4, ink: 1.5 })) {
     pen.strokeStyle = inkOf(color);
     pen.lineWidth = width;
-    pen.strokeRect(
-      left - around + 0.5,
-      top - around + 0.5,
-      right - left + 2 * around,
-      bottom - top + 2 * around,
-    );
+    pen.strokeRect(x, y, right - left + 2 * around, bottom - top + 2 * around);
   }
 }
 
@@ -187,22 +176,19 @@ function crossLines(from, to) {
 function axisMarks(map) {
   const { view, edges } = map;
   const isNamed = view.zoom >= NAMED;
-  const rows = axisPlaces(map, "queries", ROWS_APART, 4).map(({ at, middle }) => ({
-    ...axisMark(map, "queries", at, edges.left),
-    // Beside the map, which may be in the middle.
-    x: edges.left + Math.max(0, view.left(0)) - 8,
-    y: view.top(middle) + 4,
-    anchor: "end",
-  }));
+  // Beside the map, which may be in the middle.
+  const left = edges.left + Math.max(0, view.left(0));
+  const rows = axisTexts(map, "queries", ROWS_APART, 4, edges.left).map(({ middle, ...text }) => {
+    return { ...text, x: left - 8, y: view.top(middle) + 4, anchor: "end" };
+  });
   const upright = { anchor: "end", rotate: -90, y: view.height + 6 };
   const level = { anchor: "middle", y: view.height + 16 };
-  const columns = axisPlaces(map, "keys", COLUMNS_APART, 0).map(({ at, middle }) => ({
-    ...axisMark(map, "keys", at, edges.bottom),
-    x: edges.left + view.left(middle) + (isNamed ? 4 : 0),
-    ...(isNamed ? upright : level),
-  }));
+  const texts = axisTexts(map, "keys", COLUMNS_APART, 0, edges.bottom);
+  const columns = texts.map(({ middle, ...text }) => {
+    const x = edges.left + view.left(middle) + (isNamed ? 4 : 0);
+    return { ...text, x, ...(isNamed ? upright : level) };
+  });
   if (isNamed) return [...rows, ...columns];
-  const left = edges.left + Math.max(0, view.left(0));
   const look = { size: 12, fill: "quiet", weight: 600 };
   const titles = [
     { ...look, text: `${map.titles.keys} →`, x: left, y: view.height + 40 },
@@ -212,33 +198,30 @@ function axisMarks(map) {
 }
 
 /**
- * The tokens that are marked on an axis.
+ * The texts of an axis, and the places that they are of.
  * @param {AtlasMap} map @param {Side} side
  * @param {number} apart  Pixels between two numbers
- * @param {number} inset  Pixels at both ends without a mark
+ * @param {number} inset  Pixels at both ends without a text
+ * @param {number} room  Pixels of a token's name
  */
-function axisPlaces({ view, info }, side, apart, inset) {
+function axisTexts({ view, info, tokens, cross }, side, apart, inset, room) {
   const isNamed = view.zoom >= NAMED;
   // A token is named at the middle of its cell, and a number stands where the token begins.
   const half = isNamed ? 0.5 : 0;
-  const isOfQueries = side === "queries";
-  const from = isOfQueries ? view.query(inset) : view.key(inset);
-  const to = isOfQueries ? view.query(view.height - inset) : view.key(view.width - inset);
+  const [from, to] =
+    side === "queries"
+      ? [view.query(inset), view.query(view.height - inset)]
+      : [view.key(inset), view.key(view.width - inset)];
   const low = Math.max(0, from - half);
   const high = Math.min(to - half, info[side] - 1);
   const count = (high - low) / (isNamed ? 1 : apart / view.zoom);
-  return ticks(low, high, count).map((at) => ({ at, middle: at + half }));
-}
-
-/**
- * @param {AtlasMap} map @param {Side} side @param {number} at @param {number} room @returns {Mark}
- */
-function axisMark({ view, tokens, cross }, side, at, room) {
-  if (view.zoom < NAMED) return { size: 12, text: grouped(at), fill: "quiet" };
-  const letters = [...tokens[side].short(at)];
   const most = Math.floor((room - 10) / LETTER);
-  if (letters.length > most) letters.splice(most - 1, Infinity, "…");
-  return { size: 12, text: letters.join(""), fill: at === cross[side] ? "accent" : "quiet" };
+  return ticks(low, high, count).map((at) => {
+    const letters = [...(isNamed ? tokens[side].short(at) : grouped(at))];
+    if (isNamed && letters.length > most) letters.splice(most - 1, Infinity, "…");
+    const fill = isNamed && at === cross[side] ? "accent" : "quiet";
+    return { size: 12, text: letters.join(""), fill, middle: at + half };
+  });
 }
 
 /**

@@ -94,20 +94,12 @@ export class Passage {
     const gap = tokens.glued ? "" : " ";
     const mark = element("mark", block, isLong && " … ");
     const more = !isLong && stop + AROUND < length && " …";
-    fill(this.text, start > AROUND && "… ", before, gap, mark, gap, after, more);
-    this.scrollTo(mark);
-    return true;
-  }
-
-  /**
-   * Scroll to the middle of an element. Not scrollIntoView, which moves the page as well.
-   * @param {HTMLElement} mark
-   */
-  scrollTo(mark) {
     const { text } = this;
+    fill(text, start > AROUND && "… ", before, gap, mark, gap, after, more);
+    // To the middle of the mark. Not scrollIntoView, which moves the page as well.
     const above = Math.max(0, text.clientHeight - mark.offsetHeight) / 2;
     const beside = Math.max(0, text.clientWidth - mark.offsetWidth) / 2;
-    text.scrollTop = mark.offsetTop - above;
-    text.scrollLeft = mark.offsetLeft - beside;
+    text.scrollTo(mark.offsetLeft - beside, mark.offsetTop - above);
+    return true;
   }
 }
