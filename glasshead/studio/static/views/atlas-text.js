@@ -68,24 +68,19 @@ export class Tokens {
   }
 }
 
-/** The text around the cross-hair, on the side of the queries or of the keys. */
-export class Passage {
-  /** @param {string} side */
-  constructor(side) {
-    const id = unique("passage");
-    this.head = element("h2", { id });
-    this.text = element("p", { tabindex: 0, role: "group", "aria-labelledby": id });
-    this.frame = element(`section.${side}`, { "aria-labelledby": id }, this.head, this.text);
-  }
-
+/** The text around the cross-hair, on the side of the queries or of the keys. @param {string} side */
+export function passage(side) {
+  const id = unique("passage");
+  const head = element("h2", { id });
+  const text = element("p", { tabindex: 0, role: "group", "aria-labelledby": id });
   /**
    * Show a block, marked, and what stands around it. Gives whether all of it was there.
    * @param {string} title @param {Tokens} tokens @param {[number, number]} block
    * @param {number} length  Of the whole text
    */
-  show(title, tokens, [start, stop], length) {
-    this.head.textContent = title;
-    this.text.hidden = !tokens.length;
+  const show = (title, tokens, [start, stop], length) => {
+    head.textContent = title;
+    text.hidden = !tokens.length;
     const isLong = stop - start > LONG;
     const before = tokens.between(Math.max(0, start - AROUND), start);
     const block = tokens.between(start, isLong ? start + LONG : stop);
@@ -94,12 +89,13 @@ export class Passage {
     const gap = tokens.glued ? "" : " ";
     const mark = element("mark", block, isLong && " … ");
     const more = !isLong && stop + AROUND < length && " …";
-    const { text } = this;
     fill(text, start > AROUND && "… ", before, gap, mark, gap, after, more);
     // To the middle of the mark. Not scrollIntoView, which moves the page as well.
     const above = Math.max(0, text.clientHeight - mark.offsetHeight) / 2;
     const beside = Math.max(0, text.clientWidth - mark.offsetWidth) / 2;
     text.scrollTo(mark.offsetLeft - beside, mark.offsetTop - above);
     return true;
-  }
+  };
+  const made = element(`section.${side}`, { "aria-labelledby": id }, head, text);
+  return Object.assign(made, { show });
 }

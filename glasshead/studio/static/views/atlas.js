@@ -14,7 +14,7 @@ import { grouped, largestAt, range, weight } from "../numbers.js";
 import { Selection } from "../selection.js";
 import { Refused, newest } from "../source.js";
 import { AtlasMap } from "./atlas-map.js";
-import { Passage, Tokens } from "./atlas-text.js";
+import { Tokens, passage } from "./atlas-text.js";
 
 /** @import { Context, View } from "../app.js" */
 /** @import { Options, Parameters, Progress } from "../source.js" */
@@ -96,7 +96,7 @@ class Atlas {
     this.legend = element("div.legend");
     const help = this.t("atlas.keys");
     this.help = element("p.quiet.help", { id: unique("help"), title: help }, help);
-    this.passages = { queries: new Passage("queries"), keys: new Passage("keys") };
+    this.passages = { queries: passage("queries"), keys: passage("keys") };
   }
 
   async start() {
@@ -204,9 +204,9 @@ class Atlas {
         "div.layout",
         { "data-panel": "" },
         element("div.map", this.mapFrame, this.bar),
-        passages.keys.frame,
+        passages.keys,
         element("div.told", this.readout, this.legend),
-        passages.queries.frame,
+        passages.queries,
       ),
       this.help,
     );

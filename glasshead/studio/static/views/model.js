@@ -152,11 +152,7 @@ class Model {
     this.context.remember({ layer, head, query: this.scene.query, key: null });
     this.show();
     this.canvas.reveal();
-    try {
-      await this.openHead(this.newHead());
-    } catch (error) {
-      this.context.failed(error);
-    }
+    await this.openHead(this.newHead()).catch(this.context.failed);
   }
 
   /**

@@ -110,11 +110,10 @@ class Picture {
     }
     try {
       remember({ image: await this.context.source.sendPicture(file), query: null });
+      await this.open();
     } catch (error) {
       this.failed(error);
-      return;
     }
-    await this.open();
   }
 
   /** @param {Error} error */

@@ -54,7 +54,7 @@ export class CheckpointComparison {
       context.remember({ first: null, second: null, layer: null, one: null });
       return;
     }
-    try {
+    await this.attempt(async () => {
       const { source, signal } = context;
       /** @type {string[][]} */
       const kinds = await source.json("training/checkpoints", {}, { signal });
@@ -66,15 +66,17 @@ export class CheckpointComparison {
       this.content = (await source.json(`texts/${this.text}`, {}, { signal })).text;
       this.layOut(kinds);
       await this.compare();
-    } catch (error) {
-      this.failed(error);
-    }
+    });
   }
 
-  /** @param {Error} error */
-  failed(error) {
-    if (!(error instanceof Refused)) this.context.failed(error);
-    else fill(this.body, element("p.note", { role: "alert" }, error.message));
+  /** Do what may be refused. @param {() => Promise<void>} work */
+  async attempt(work) {
+    try {
+      await work();
+    } catch (error) {
+      if (!(error instanceof Refused)) this.context.failed(error);
+      else fill(this.body, element("p.note", { role: "alert" }, error.message));
+    }
   }
 
   /** @param {string[][]} kinds  Names of checkpoints, by what can be compared */
@@ -94,20 +96,17 @@ export class CheckpointComparison {
       const label = t(`training.checkpoint.${which}`);
       return menu(label, options, state[which], (name) => {
         context.remember({ [which]: name });
-        this.compare().catch((error) => this.failed(error));
+        this.attempt(() => this.compare());
       });
     };
     /** @param {string} text */
-    const sent = async (text) => {
-      try {
+    const sent = (text) =>
+      this.attempt(async () => {
         fill(this.told);
         context.remember({ said: text });
         this.text = await source.send(text);
         await this.compare();
-      } catch (error) {
-        this.failed(error);
-      }
-    };
+      });
     const label = t("training.text");
     const field = textField(label, this.content, t("shell.read"), sent, LONGEST);
     fill(this.controls, chooser("first"), chooser("second"), field);
@@ -167,7 +166,7 @@ export class CheckpointComparison {
   cell(value, layer, head, color) {
     const open = async () => {
       this.context.remember({ layer, one: head });
-      await this.open(layer, head).catch((error) => this.failed(error));
+      await this.attempt(() => this.open(layer, head));
       /** @type {HTMLElement} */ (this.body.querySelector("[aria-pressed=true]")).focus();
     };
     const attributes = {
