@@ -38,9 +38,7 @@ class Alignment {
     this.found = null;
     /** @type {Tensor} */
     this.weights = null;
-    // Words of the candidate that is shown, its picture and its table.
-    /** @type {string[]} */
-    this.target = [];
+    // The picture of the candidate that is shown, and its table.
     /** @type {Bands | null} */
     this.bands = null;
     /** @type {ReturnType<typeof weightTable>} */
@@ -160,7 +158,6 @@ class Alignment {
     const params = { sentence: this.sentence, tokens: tokens.join(",") };
     this.weights = await source.numbers("alignment/weights", params, { signal });
     signal.throwIfAborted();
-    this.target = target;
     if (!target.length) {
       fill(this.shown, element("p.note", t("alignment.nothing")));
       return;
@@ -182,9 +179,8 @@ class Alignment {
     const { bands } = this;
     if (!bands) return;
     const matrix = mean(this.weights, this.layer, this.head);
-    const { t } = this.context;
-    const { source } = this.found;
-    this.table = weightTable(source, this.target, matrix, this.which(), t, (word) => {
+    const { source, target } = bands.words;
+    this.table = weightTable(source, target, matrix, this.which(), this.context.t, (word) => {
       bands.show(word);
     });
     fill(this.heat, this.table);
@@ -194,12 +190,12 @@ class Alignment {
   /** The layer and head that are shown, in words. */
   which() {
     const { t } = this.context;
-    const names = /** @type {const} */ (["layer", "head"]);
-    const words = names.map((name) => {
+    /** @param {"layer" | "head"} name */
+    const words = (name) => {
       const kind = this[name] === MEAN ? "mean_of" : "one";
       return t(`alignment.${kind}.${name}`, { [name]: this[name] });
-    });
-    return words.join(t("shell.comma"));
+    };
+    return words("layer") + t("shell.comma") + words("head");
   }
 }
 

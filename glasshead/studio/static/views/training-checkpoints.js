@@ -7,7 +7,6 @@ import { largestAt, range, rowAt, weight } from "../numbers.js";
 import { Refused, newest } from "../source.js";
 
 /** @import { Context } from "../app.js" */
-/** @import { Tensor } from "../source.js" */
 
 /**
  * @typedef {object} Summary
@@ -31,10 +30,7 @@ export class CheckpointComparison {
     this.told = element("p.quiet");
     /** @type {Summary} */
     this.summary = null;
-    /** @type {Tensor} */
-    this.maps = null;
     this.text = "";
-    this.content = "";
     this.element = element(
       "details.checkpoints",
       { ontoggle: () => this.toggled() },
@@ -63,8 +59,8 @@ export class CheckpointComparison {
         return;
       }
       this.text ||= await firstText(context, this.told);
-      this.content = (await source.json(`texts/${this.text}`, {}, { signal })).text;
-      this.layOut(kinds);
+      const { text } = await source.json(`texts/${this.text}`, {}, { signal });
+      this.layOut(kinds, text);
       await this.compare();
     });
   }
@@ -79,8 +75,11 @@ export class CheckpointComparison {
     }
   }
 
-  /** @param {string[][]} kinds  Names of checkpoints, by what can be compared */
-  layOut(kinds) {
+  /**
+   * @param {string[][]} kinds  Names of checkpoints, by what can be compared
+   * @param {string} text
+   */
+  layOut(kinds, text) {
     const { t, context } = this;
     const { state, source } = context;
     const names = kinds.flat();
@@ -99,16 +98,16 @@ export class CheckpointComparison {
         this.attempt(() => this.compare());
       });
     };
-    /** @param {string} text */
-    const sent = (text) =>
+    /** @param {string} said */
+    const sent = (said) =>
       this.attempt(async () => {
         fill(this.told);
-        context.remember({ said: text });
-        this.text = await source.send(text);
+        context.remember({ said });
+        this.text = await source.send(said);
         await this.compare();
       });
     const label = t("training.text");
-    const field = textField(label, this.content, t("shell.read"), sent, LONGEST);
+    const field = textField(label, text, t("shell.read"), sent, LONGEST);
     fill(this.controls, chooser("first"), chooser("second"), field);
   }
 
@@ -139,9 +138,10 @@ export class CheckpointComparison {
     const { source, state, remember } = this.context;
     const { first, second } = state;
     const params = { text: this.text, first, second, layer, head };
-    this.maps = await source.numbers("training/comparison/maps", params, { signal: this.newest() });
+    const signal = this.newest();
+    const { values } = await source.numbers("training/comparison/maps", params, { signal });
     if (state.layer || !this.element.open) remember({ layer, one: head });
-    fill(this.body, this.grid(layer, head), this.pair(layer, head));
+    fill(this.body, this.grid(layer, head), this.pair(layer, head, values));
     this.element.dataset.compared = `${layer}.${head}`;
   }
 
@@ -183,13 +183,13 @@ export class CheckpointComparison {
 
   /**
    * The head in both checkpoints, and the difference.
-   * @param {number} layer @param {number} head
+   * @param {number} layer @param {number} head @param {Float32Array} values  Of all three
    */
-  pair(layer, head) {
+  pair(layer, head, values) {
     const { t } = this;
     const { state } = this.context;
     const { length } = this.summary.tokens;
-    const parts = range(3).map((at) => rowAt(this.maps.values, at, length ** 2));
+    const parts = range(3).map((at) => rowAt(values, at, length ** 2));
     const readout = element("p.readout", { role: "status" });
     const maps = element("div.maps");
     const sizes = parts[2].map(Math.abs);
@@ -215,10 +215,10 @@ export class CheckpointComparison {
       at: () => place,
       go,
     });
-    const figures = parts.map((values, at) => {
+    const figures = parts.map((part, at) => {
       const canvas = element("canvas");
       // Weights of both have one scale.
-      drawMap(canvas, values, length, at === 2 ? { diverging: true } : { top });
+      drawMap(canvas, part, length, at === 2 ? { diverging: true } : { top });
       const attributes = { tabindex: 0, role: "img", "aria-label": names[at], ...listeners };
       const frame = element("div.matrix", attributes, canvas, element("i.here"));
       return element("figure", element("h4", names[at]), frame);

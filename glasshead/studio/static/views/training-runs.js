@@ -7,49 +7,45 @@ import { element, fill, unique } from "../dom.js";
 
 const SEPARATOR = "/";
 
-export class OtherRuns {
-  /**
-   * @param {Translate} t
-   * @param {(chosen: string) => void} changed  Called with them as the address names them
-   */
-  constructor(t, changed) {
-    this.t = t;
-    this.changed = changed;
-    this.list = element("div");
-    this.title = element("summary");
-    this.element = element("details.control.over", { hidden: true }, this.title, this.list);
-    this.shape = "";
-  }
-
-  /** @param {Run} run */
-  show({ runs, others }) {
-    const drawn = Object.keys(others);
-    const shape = JSON.stringify([runs, drawn]);
-    if (shape === this.shape) return;
-    this.shape = shape;
-    this.element.hidden = !runs.length;
-    fill(this.title, this.t("training.over", { count: drawn.length }));
-    // Whoever is at a box stays there.
-    const at = [...this.list.querySelectorAll("input")].findIndex((each) => each.matches(":focus"));
-    fill(
-      this.list,
-      runs.map((name) => this.box(name, drawn)),
-    );
-    this.list.querySelectorAll("input")[at]?.focus();
-  }
-
+/**
+ * A list of runs, of which some are chosen.
+ * @param {Translate} t
+ * @param {(chosen: string) => void} changed  Called with them as the address names them
+ */
+export function otherRuns(t, changed) {
+  const list = element("div");
+  const title = element("summary");
+  const made = element("details.control.over", { hidden: true }, title, list);
   /** @param {string} name @param {string[]} drawn */
-  box(name, drawn) {
+  const box = (name, drawn) => {
     const id = unique("run");
     const isOn = drawn.includes(name);
     const onchange = () => {
       const others = drawn.filter((each) => each !== name);
-      this.changed((isOn ? others : [...others, name]).join(SEPARATOR));
+      changed((isOn ? others : [...others, name]).join(SEPARATOR));
     };
     // More are not told apart by their colors.
     const disabled = !isOn && drawn.length >= MOST_COLORS - 1;
     const input = element("input", { type: "checkbox", id, disabled, onchange });
     input.checked = isOn;
     return element("div", input, element("label", { for: id }, name));
-  }
+  };
+  let shape = "";
+  /** @param {Run} run */
+  const show = ({ runs, others }) => {
+    const drawn = Object.keys(others);
+    const before = shape;
+    shape = JSON.stringify([runs, drawn]);
+    if (shape === before) return;
+    made.hidden = !runs.length;
+    fill(title, t("training.over", { count: drawn.length }));
+    // Whoever is at a box stays there.
+    const at = [...list.querySelectorAll("input")].findIndex((each) => each.matches(":focus"));
+    fill(
+      list,
+      runs.map((name) => box(name, drawn)),
+    );
+    list.querySelectorAll("input")[at]?.focus();
+  };
+  return Object.assign(made, { show });
 }

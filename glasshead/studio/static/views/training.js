@@ -10,7 +10,7 @@ import { CheckpointComparison } from "./training-checkpoints.js";
 import { curvePlot } from "./training-curves.js";
 import { findings, inWords, settingsTable } from "./training-findings.js";
 import { mapPlot } from "./training-maps.js";
-import { OtherRuns } from "./training-runs.js";
+import { otherRuns } from "./training-runs.js";
 import { alarmBanner, alarmTable, lastRows, plain, standing } from "./training-status.js";
 import { Zoom } from "./training-zoom.js";
 
@@ -62,7 +62,7 @@ class Training {
       this.remember(changes),
     );
     this.zoom = new Zoom(spanOf(state), () => this.zoomed());
-    this.others = new OtherRuns(t, (over) => this.reconsider({ over }));
+    this.others = otherRuns(t, (over) => this.reconsider({ over }));
     // The charts and heads that the view was laid out for, as JSON.
     this.shape = "";
     /** The first map of heads, if there is one. @type {HTMLElement} */
@@ -222,7 +222,7 @@ class Training {
     return [
       element(
         "div.controls",
-        this.others.element,
+        this.others,
         this.smoothingSlider(),
         logarithmic("y"),
         logarithmic("x"),
