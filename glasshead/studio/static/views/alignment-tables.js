@@ -39,9 +39,8 @@ export function candidateList({ candidates, length_penalty: penalty }, place, t,
   const ranked = t("alignment.ranked").split("^{penalty}");
   const name = unique("candidate");
   const rows = candidates.map((candidate, at) => {
-    const input = element("input", { type: "radio", name, onchange: () => chosen(at) });
-    input.checked = at === place;
-    return candidateRow(candidate, input, t);
+    const look = { type: "radio", name, checked: at === place, onchange: () => chosen(at) };
+    return candidateRow(candidate, element("input", look), t);
   });
   const head = element(
     "div.row.head",

@@ -86,7 +86,6 @@ export class Tiles {
     try {
       const { values, shape } = await this.heard.ask(place, leaving.signal);
       if (leaving.signal.aborted) return;
-      this.underWay.delete(name);
       this.keep(name, { ...place, values, rows: shape[0], columns: shape[1] });
     } catch (error) {
       if (leaving.signal.aborted) return;
@@ -97,6 +96,7 @@ export class Tiles {
 
   /** @param {string} name @param {Tile} tile */
   keep(name, tile) {
+    this.underWay.delete(name);
     this.kept.set(name, tile);
     for (const [oldest, { level }] of this.kept) {
       if (this.kept.size <= MOST_KEPT) break;

@@ -26,9 +26,8 @@ export function otherRuns(t, changed) {
     };
     // More are not told apart by their colors.
     const disabled = !isOn && drawn.length >= MOST_COLORS - 1;
-    const input = element("input", { type: "checkbox", id, disabled, onchange });
-    input.checked = isOn;
-    return element("div", input, element("label", { for: id }, name));
+    const look = { type: "checkbox", id, disabled, checked: isOn, onchange };
+    return element("div", element("input", look), element("label", { for: id }, name));
   };
   let shape = "";
   /** @param {Run} run */
