@@ -22,7 +22,7 @@ import { clamped, largestFirst, range, rowAt } from "../numbers.js";
  * @property {Float32Array} reads  Weights, a row of keys for each head
  * @property {boolean[]} mlps  Whether the block of a layer has an MLP
  * @property {HTMLCanvasElement[]} strips  The row of each head as a picture
- * @property {Map<number, HTMLCanvasElement>} maps  The whole maps of heads, where they are there
+ * @property {Map<number, HTMLCanvasElement | null>} maps  Whole maps of heads; null if under way
  */
 
 // Lengths in units: a head is one wide and high.

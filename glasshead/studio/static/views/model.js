@@ -70,8 +70,6 @@ class Model {
     this.legend = element("p.legend");
     this.note = element("p.quiet");
     this.table = element("div");
-    /** @type {Set<number>} */
-    this.coming = new Set();
   }
 
   async start() {
@@ -143,7 +141,6 @@ class Model {
       strips: [],
       maps: new Map(),
     };
-    this.coming.clear();
   }
 
   /** @param {number} layer @param {number} head */
@@ -324,21 +321,18 @@ class Model {
 
   /** Fetch whole maps that are seen. @param {number[]} heads */
   async fetchMaps(heads) {
-    const { scene, told, coming } = this;
-    const signal = this.context.signal;
-    const wanted = heads.filter((at) => !coming.has(at));
-    for (const at of wanted) coming.add(at);
-    for (const at of wanted) {
-      try {
-        const { values } = await this.mapOf(headAt(told.heads, at), signal);
+    const { scene, told, context } = this;
+    for (const at of heads) scene.maps.set(at, null);
+    try {
+      for (const at of heads) {
+        const { values } = await this.mapOf(headAt(told.heads, at), context.signal);
         const canvas = element("canvas");
-        drawMap(canvas, values, told.tokens.length, { logarithmic: false, skip: 0 }, MAP_SIDE);
+        drawMap(canvas, values, told.tokens.length, {}, MAP_SIDE);
         scene.maps.set(at, canvas);
         if (scene === this.scene) this.canvas.draw();
-      } catch (error) {
-        this.context.failed(error);
-        return;
       }
+    } catch (error) {
+      context.failed(error);
     }
   }
 }

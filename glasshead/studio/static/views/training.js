@@ -219,11 +219,15 @@ class Training {
         this.draw();
       });
     };
+    /** @param {number} place */
+    const textOf = (place) => SMOOTHING[place] || t("training.smoothing.none");
+    /** @param {number} place */
+    const moved = (place) => this.reconsider({ smoothing: SMOOTHING[place] });
     return [
       element(
         "div.controls",
         this.others,
-        this.smoothingSlider(),
+        slider(t("training.smoothing"), SMOOTHING.length, this.smoothing, textOf, moved),
         logarithmic("y"),
         logarithmic("x"),
         this.zooming,
@@ -242,15 +246,6 @@ class Training {
     const { t } = this;
     const isTitled = TITLED.includes(chart);
     return isTitled ? t(`training.${chart}`) : t("training.metric", { name: plain(chart) });
-  }
-
-  smoothingSlider() {
-    const { t } = this;
-    /** @param {number} place */
-    const textOf = (place) => SMOOTHING[place] || t("training.smoothing.none");
-    /** @param {number} place */
-    const moved = (place) => this.reconsider({ smoothing: SMOOTHING[place] });
-    return slider(t("training.smoothing"), SMOOTHING.length, this.smoothing, textOf, moved);
   }
 
   /**
