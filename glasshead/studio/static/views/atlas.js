@@ -195,7 +195,11 @@ class Atlas {
       element(
         "div.controls",
         this.menus,
-        this.scaleChoice(),
+        scaleChoice(t, this.isLogarithmic, (isLogarithmic) => {
+          this.isLogarithmic = isLogarithmic;
+          this.top = null;
+          this.rescale();
+        }),
         this.topFrame,
         zoomButtons(t, (factor) => this.map.zoom(factor)),
       ),
@@ -210,14 +214,6 @@ class Atlas {
       ),
       this.help,
     );
-  }
-
-  scaleChoice() {
-    return scaleChoice(this.t, this.isLogarithmic, (isLogarithmic) => {
-      this.isLogarithmic = isLogarithmic;
-      this.top = null;
-      this.rescale();
-    });
   }
 
   headMenus() {
