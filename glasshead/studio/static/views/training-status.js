@@ -186,10 +186,8 @@ const NAMED_HEADS = 8;
  * @param {Translate} t @param {Run} run @param {(alarm: Alarm) => void} open
  */
 export function alarmBanner(t, run, open) {
-  const { groups } = run;
-  if (!groups.length) return null;
-  const lines = groups.map((group) => alarmLine(t, group, run, open));
-  return element("div.raised", lines);
+  const lines = run.groups.map((group) => alarmLine(t, group, run, open));
+  return lines.length > 0 && element("div.raised", lines);
 }
 
 /**

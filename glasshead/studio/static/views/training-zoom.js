@@ -71,7 +71,7 @@ export class Zoom {
     /** Where the pointer is, and how far it has come. @param {PointerEvent} event */
     const wayTo = (event) => {
       const { left, right } = chart.plot.x;
-      const to = clamped(placeIn(chart.frame, event).x, left, right);
+      const to = clamped(placeIn(frame, event).x, left, right);
       return { to, low: Math.min(from, to), length: Math.abs(to - from) };
     };
     frame.addEventListener("pointerdown", (event) => {
@@ -100,7 +100,14 @@ export class Zoom {
     });
     frame.addEventListener("dblclick", () => this.show(null));
     frame.addEventListener("keydown", (event) => this.press(event, chart.cursor));
-    frame.addEventListener("wheel", (event) => this.turn(event, chart), { passive: false });
+    /** The wheel alone scrolls the page. @param {WheelEvent} event */
+    const turn = (event) => {
+      if (!chart.plot || !(event.ctrlKey || event.metaKey)) return;
+      event.preventDefault();
+      const step = chart.plot.x.stepAt(placeIn(frame, event).x);
+      this.by(Math.exp(-event.deltaY * SPEED), step);
+    };
+    frame.addEventListener("wheel", turn, { passive: false });
   }
 
   /** @param {KeyboardEvent} event @param {Cursor} cursor */
@@ -109,13 +116,5 @@ export class Zoom {
     event.preventDefault();
     const [from, to] = this.shown;
     this.by(KEYS[event.key], step !== null && step >= from && step <= to ? step : undefined);
-  }
-
-  /** The wheel alone scrolls the page. @param {WheelEvent} event @param {Chart} chart */
-  turn(event, chart) {
-    const { plot } = chart;
-    if (!plot || !(event.ctrlKey || event.metaKey)) return;
-    event.preventDefault();
-    this.by(Math.exp(-event.deltaY * SPEED), plot.x.stepAt(placeIn(chart.frame, event).x));
   }
 }
