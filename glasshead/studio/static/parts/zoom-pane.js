@@ -60,11 +60,11 @@ export class ZoomPane {
     this.draw();
   }
 
-  /** The place `at` is clicked. */
-  clicked() {}
-
-  /** A mouse is at the place `at`, and presses nothing. */
-  hovered() {}
+  /**
+   * A pointer is at the place `at`, and clicks, or else it is a mouse that presses nothing.
+   * @type {(clicks: boolean) => void}
+   */
+  reached() {}
 
   paint() {}
 
@@ -163,7 +163,7 @@ export class ZoomPane {
     const { press } = this;
     const at = this.pointOf(event);
     this.at = at;
-    if (!press && event.pointerType === "mouse" && event.buttons === 0) this.hovered();
+    if (!press && event.pointerType === "mouse" && event.buttons === 0) this.reached(false);
     if (press?.pointer !== event.pointerId) return;
     press.still &&= Math.hypot(at.left - press.from.left, at.top - press.from.top) < STILL;
     if (press.still) return;
@@ -177,7 +177,7 @@ export class ZoomPane {
     this.press = null;
     if (!press?.still) return;
     this.at = press;
-    this.clicked();
+    this.reached(true);
   }
 
   /** @param {WheelEvent} event */

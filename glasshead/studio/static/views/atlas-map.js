@@ -199,17 +199,9 @@ export class AtlasMap extends ZoomPane {
   }
 
   /** Move the cross-hair to where the pointer is. @param {boolean} pins */
-  pointAt(pins) {
+  reached(pins) {
     const { view, at } = this;
     if (at.left < 0 || at.top >= view.height) return;
     this.point(view.query(at.top), view.key(at.left), pins);
-  }
-
-  hovered() {
-    this.pointAt(false);
-  }
-
-  clicked() {
-    this.pointAt(true);
   }
 }

@@ -139,9 +139,10 @@ export class ModelCanvas extends ZoomPane {
     this.element.classList.toggle("near", !view.isWhole);
   }
 
-  clicked() {
+  /** @param {boolean} clicks */
+  reached(clicks) {
     const { scene, view, at } = this;
-    if (!scene) return;
+    if (!scene || !clicks) return;
     const { left, top } = at;
     const token = tokenAt(scene, view, { left, top: top + ROW });
     const found = headAt(scene, view.key(left), view.query(top));
