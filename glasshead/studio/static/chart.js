@@ -1,6 +1,6 @@
 // Charts over the steps of a training, which share one cross-hair.
 import { element, fill, letterScale, moveOf, placeIn, setAttributes } from "./dom.js";
-import { circle, markNode, svgNode } from "./marks.js";
+import { markNode, svgNode } from "./marks.js";
 import { grouped, range, significant, ticks, within } from "./numbers.js";
 
 /** @import { Children } from "./dom.js" */
@@ -279,5 +279,7 @@ export function alarmAt(x, y) {
 
 /** @param {number} x @param {number} y @param {string} color @returns {Mark} */
 export function dot(x, y, color, radius = 2.6) {
-  return { d: circle(x, y, radius), fill: color, stroke: "none" };
+  const half = `a${radius} ${radius} 0 1 1`;
+  const d = `M${x - radius} ${y}${half} ${2 * radius} 0${half} ${-2 * radius} 0`;
+  return { d, fill: color, stroke: "none" };
 }

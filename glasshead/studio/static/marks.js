@@ -86,12 +86,6 @@ function pathMark({ fill = "none", stroke = "accent", width = 1, dash, ...rest }
   return svgNode("path", { ...rest, ...look, "stroke-dasharray": dash });
 }
 
-/** The data of a path. @param {number} x @param {number} y @param {number} radius */
-export function circle(x, y, radius) {
-  const half = `a${radius} ${radius} 0 1 1`;
-  return `M${x - radius} ${y}${half} ${2 * radius} 0${half} ${-2 * radius} 0`;
-}
-
 /** @param {string} name @param {Record<string, any>} attributes @param {...Node} held */
 export function svgNode(name, attributes, ...held) {
   const made = /** @type {SVGElement} */ (document.createElementNS(SVG_NAMESPACE, name));

@@ -1,7 +1,6 @@
 // The whole model as marks: tokens above, heads in columns of layers, the residual stream below.
 import { faint, ramp, scale } from "../colors.js";
 import { tokenName } from "../dom.js";
-import { circle } from "../marks.js";
 import { clamped, largestFirst, range, rowAt } from "../numbers.js";
 
 /** @import { Mark } from "../marks.js" */
@@ -301,6 +300,12 @@ class Drawing {
       marks.push({ ...look, x: x + 3, y: NAMES - 8, rotate: -50, text });
     }
   }
+}
+
+/** @param {number} x @param {number} y @param {number} radius */
+function circle(x, y, radius) {
+  const half = `a${radius} ${radius} 0 1 1`;
+  return `M${x - radius} ${y}${half} ${2 * radius} 0${half} ${-2 * radius} 0`;
 }
 
 /** @param {string} word */
