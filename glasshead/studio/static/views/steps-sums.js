@@ -62,37 +62,34 @@ export function subscript(place) {
 export function sumOf(cell, data, t) {
   const [name, ...place] = cell.split(".");
   const [row, column] = place.map(Number);
-  const { matrices, sums, words } = data;
-  const maskable = name === "masked" || name === "weights";
-  const isHidden = maskable && matrices.masked[row][column] === null;
+  const { matrices, sums, words, decimals } = data;
+  const isMaskable = name === "masked" || name === "weights";
+  const isHidden = isMaskable && matrices.masked[row][column] === null;
   const { lines, note } = sums[isHidden ? `${name}.hidden` : name];
-  const terms = new Terms(data, name, row, column);
   const isWeight = name === "weights" && !isHidden;
   // A weight is made of all scores of its row.
-  if (isWeight) words.forEach((_, key) => terms.take("masked", row, key));
+  const cells = isWeight ? words.map((_, key) => `masked.${row}.${key}`) : [];
+  const scores = scoresOf(data, row);
+  const number = data.chosen.head * matrices.queries[0].length + column + 1;
+  const filled = filling(data, scores, { name, row, column, number }, cells);
   const named = { word: words[row], query: words[row], key: words[column] };
-  const decimals = data.decimals.sums;
-  const largest = decimal(terms.largest(), decimals);
-  const places = { ...named, number: terms.dimension(), largest };
-  const notes = [note, isWeight && terms.note()].filter(Boolean);
+  const places = { ...named, number, largest: decimal(scores.largest, decimals.sums) };
+  const value = matrices[name][row][column];
+  const notes = [note, isWeight ? noteOf(data.normalizer, scores, value, column) : null];
   return {
     title: t(`steps.of.${name}`, { ...named, number: column + 1 }),
-    value: matrices[name][row][column],
-    lines: lines.map((line) => filledIn(line, terms)),
-    decimals,
-    note: notes.map((each) => t(/** @type {string} */ (each), places)).join(" "),
-    cells: terms.cells,
+    value,
+    // Every other part between braces is a place.
+    lines: lines.map((line) => {
+      return line.split(/[{}]/).flatMap((part, at) => (at % 2 ? filled[part]() : part));
+    }),
+    decimals: decimals.sums,
+    note: notes
+      .filter(Boolean)
+      .map((each) => t(each, places))
+      .join(" "),
+    cells,
   };
-}
-
-/**
- * A line with its places filled in: every other part between braces is a place.
- * @param {string} line @param {Terms} terms @returns {Part[]}
- */
-function filledIn(line, terms) {
-  return line.split(/[{}]/).flatMap((part, at) => {
-    return at % 2 ? terms[/** @type {"value"} */ (part)]() : part;
-  });
 }
 
 /**
@@ -126,171 +123,96 @@ export function partElements(parts, decimals, make = element) {
   });
 }
 
-/** What the places of a cell's lines stand for: a method for each name. */
-class Terms {
-  /**
-   * @param {StepsData} data
-   * @param {string} name  Of the matrix
-   * @param {number} row @param {number} column
-   */
-  constructor(data, name, row, column) {
-    this.data = data;
-    this.name = name;
-    this.row = row;
-    this.column = column;
-    /** @type {string[]} */
-    this.cells = [];
-    this.width = data.matrices.queries[0].length;
-    const masked = data.matrices.masked[row];
-    this.seenKeys = range(masked.length).filter((key) => masked[key] !== null);
-    this.scores = this.seenKeys.map((key) => masked[key]);
-    this.ownScore = masked[column];
-    const largest = Math.max(...this.scores);
-    this.shift = Math.abs(largest) > LARGEST_EXPONENT ? largest : 0;
-    // SoftmaxOne has a score more, which is not in the row.
-    this.shared = data.normalizer === "softmax-one" ? [0, ...this.scores] : this.scores;
-    // Sparse normalizers leave scores out.
-    const weights = data.matrices.weights[row];
-    this.scoresAbove = this.scores.filter((_, at) => weights[this.seenKeys[at]] > 0);
-  }
+/**
+ * The scores of a row: all, those of keys that are not hidden, and what powers of e are relative to.
+ * @param {StepsData} data @param {number} row
+ */
+function scoresOf({ matrices, normalizer }, row) {
+  const all = matrices.masked[row];
+  const keys = range(all.length).filter((key) => all[key] !== null);
+  const seen = keys.map((key) => all[key]);
+  const largest = Math.max(...seen);
+  const shift = Math.abs(largest) > LARGEST_EXPONENT ? largest : 0;
+  // SoftmaxOne has a score more, which is not in the row.
+  const shared = normalizer === "softmax-one" ? [0, ...seen] : seen;
+  return { all, keys, seen, largest, shift, shared };
+}
 
-  /**
-   * A number of a matrix, which the sum is made of.
-   * @param {string} name @param {number} row @param {number} column
-   */
-  take(name, row, column) {
-    this.cells.push(`${name}.${row}.${column}`);
-    return this.data.matrices[name][row][column];
-  }
-
-  /** @returns {Part | Part[]} */
-  value() {
-    return this.data.matrices[this.name][this.row][this.column];
-  }
-
-  word() {
-    return this.data.words[this.row];
-  }
-
-  letter() {
-    return this.name[0];
-  }
-
-  number() {
-    return subscript(this.column);
-  }
-
-  /** The number's name in the word's own vector, which queries, keys and values all are. */
-  x() {
-    for (const each of ["queries", "keys", "values"]) {
-      if (each !== this.name) this.take(each, this.row, this.column);
-    }
-    return `x${subscript(this.dimension() - 1)}`;
-  }
-
-  /** The word's embedding times a column of the matrix. */
-  entries() {
-    const { x, [this.name]: rows } = this.data.projection;
-    const column = this.dimension() - 1;
-    return joined(x[this.row].map((each, at) => product(each, rows[at][column])));
-  }
-
-  /** The place of the number in all heads together, from 1. */
-  dimension() {
-    return this.data.chosen.head * this.width + this.column + 1;
-  }
-
-  products() {
-    const { row, column } = this;
-    const products = range(this.width).map((at) => {
-      return product(this.take("queries", row, at), this.take("keys", column, at));
-    });
-    return joined(products);
-  }
-
-  beta() {
-    return this.data.beta;
-  }
-
-  unscaled() {
-    return factor(this.take("scores", this.row, this.column));
-  }
-
-  scaled() {
-    return this.take("scaled", this.row, this.column);
-  }
-
-  score() {
-    return this.take("masked", this.row, this.column) ?? "−∞";
-  }
-
-  seen() {
-    const scores = this.scores.map((each) => [each]);
-    return joined(scores, ", ");
-  }
-
-  largest() {
-    return Math.max(...this.scores);
-  }
-
-  powers() {
-    return joined(this.shared.map((each) => this.powerOf(each)));
-  }
-
-  power() {
-    return this.powerOf(this.ownScore);
-  }
-
+/**
+ * What the places of a cell's lines stand for.
+ * @param {StepsData} data @param {ReturnType<typeof scoresOf>} scores
+ * @param {{name: string, row: number, column: number, number: number}} cell  The place of its
+ *   number in all heads together, from 1
+ * @param {string[]} cells  To which those are added that the lines are made of
+ * @returns {Record<string, () => Part | Part[]>}
+ */
+function filling(data, { all, keys, seen, largest, shift, shared }, cell, cells) {
+  const { name, row, column, number } = cell;
+  const { matrices, words, beta, projection, thresholds } = data;
+  /** @param {string} matrix @param {number} line @param {number} at */
+  const take = (matrix, line, at) => {
+    cells.push(`${matrix}.${line}.${at}`);
+    return matrices[matrix][line][at];
+  };
   /** @param {number} score @returns {Part[]} */
-  powerOf(score) {
-    return ["e", { up: this.shift ? [score, " − ", ...factor(this.shift)] : [score] }];
-  }
+  const power = (score) => ["e", { up: [score, ...(shift ? [" − ", ...factor(shift)] : [])] }];
+  // Sparse normalizers leave scores out.
+  const above = seen.filter((_, at) => matrices.weights[row][keys[at]] > 0);
+  return {
+    value: () => matrices[name][row][column],
+    word: () => words[row],
+    letter: () => name[0],
+    number: () => subscript(column),
+    // The number's name in the word's own vector, which queries, keys and values all are.
+    x: () => {
+      const others = ["queries", "keys", "values"].filter((each) => each !== name);
+      for (const each of others) take(each, row, column);
+      return `x${subscript(number - 1)}`;
+    },
+    // The word's embedding times a column of the matrix.
+    entries: () => {
+      const { x, [name]: rows } = projection;
+      return joined(x[row].map((each, at) => product(each, rows[at][number - 1])));
+    },
+    products: () => {
+      const places = range(matrices.queries[row].length);
+      return joined(
+        places.map((at) => product(take("queries", row, at), take("keys", column, at))),
+      );
+    },
+    beta: () => beta,
+    unscaled: () => factor(take("scores", row, column)),
+    scaled: () => take("scaled", row, column),
+    score: () => take("masked", row, column) ?? "−∞",
+    seen: () =>
+      joined(
+        seen.map((each) => [each]),
+        ", ",
+      ),
+    largest: () => largest,
+    powers: () => joined(shared.map(power)),
+    power: () => power(all[column]),
+    total: () => sum(shared.map((each) => Math.exp(each - shift))),
+    share: () => Math.exp(all[column] - shift),
+    inverse: () => ["e", { up: [-all[column]] }],
+    above: () => joined(above.map(factor)),
+    count: () => above.length,
+    threshold: () => thresholds[row],
+    subtracted: () => factor(thresholds[row]),
+    shares: () =>
+      joined(keys.map((key) => product(take("weights", row, key), take("values", key, column)))),
+  };
+}
 
-  total() {
-    return sum(this.shared.map((each) => Math.exp(each - this.shift)));
-  }
-
-  share() {
-    return Math.exp(this.ownScore - this.shift);
-  }
-
-  /** @returns {Part[]} */
-  inverse() {
-    return ["e", { up: [-this.ownScore] }];
-  }
-
-  above() {
-    return joined(this.scoresAbove.map(factor));
-  }
-
-  count() {
-    return this.scoresAbove.length;
-  }
-
-  threshold() {
-    return this.data.thresholds[this.row];
-  }
-
-  subtracted() {
-    return factor(this.threshold());
-  }
-
-  shares() {
-    const { row, column } = this;
-    const products = this.seenKeys.map((key) => {
-      return product(this.take("weights", row, key), this.take("values", key, column));
-    });
-    return joined(products);
-  }
-
-  /** The name of a note on this weight, or null. */
-  note() {
-    const { normalizer } = this.data;
-    if (normalizer.startsWith("softmax")) return this.shift ? "steps.shifted" : null;
-    if (normalizer !== "hardmax") return null;
-    const largest = this.largest();
-    if (this.value() === 0) return this.ownScore === largest ? "steps.second" : "steps.smaller";
-    const equals = this.scores.filter((each) => each === largest);
-    return equals.length > 1 ? "steps.first" : "steps.largest";
-  }
+/**
+ * The name of a note on a weight, or null.
+ * @param {string} normalizer @param {ReturnType<typeof scoresOf>} scores @param {number} weight
+ * @param {number} key
+ */
+function noteOf(normalizer, { all, seen, largest, shift }, weight, key) {
+  if (normalizer.startsWith("softmax")) return shift ? "steps.shifted" : null;
+  if (normalizer !== "hardmax") return null;
+  if (weight === 0) return all[key] === largest ? "steps.second" : "steps.smaller";
+  const equals = seen.filter((each) => each === largest);
+  return equals.length > 1 ? "steps.first" : "steps.largest";
 }
