@@ -6,11 +6,11 @@ const REACH = 4;
 
 /** @type {Record<string, (scores: number[]) => number[]>} */
 export const NORMALIZERS = {
-  softmax: (scores) => shares(scores, []),
-  "softmax-one": (scores) => shares(scores, [0]),
+  softmax,
+  "softmax-one": (scores) => softmax([...scores, 0]).slice(0, -1),
   hardmax: (scores) => {
     const first = largestAt(scores);
-    return scores.map((_, at) => (at === first ? 1 : 0));
+    return scores.map((_, at) => Number(at === first));
   },
   sigmoid: (scores) => scores.map((score) => 1 / (1 + Math.exp(-score))),
   sparsemax: (scores) => {
@@ -24,24 +24,23 @@ export const NORMALIZERS = {
   entmax15: (scores) => {
     const near = withinReach(scores).map((score) => score / 2);
     const ranked = largestFirst(near, Number);
-    const means = cumulated(ranked).map((total, at) => total / (at + 1));
-    const spreads = cumulated(ranked.map((score) => score ** 2)).map((total, at) => {
-      return total - (at + 1) * means[at] ** 2;
-    });
-    const thresholds = means.map((mean, at) => {
-      return mean - Math.sqrt(Math.max((1 - spreads[at]) / (at + 1), 0));
+    const squares = cumulated(ranked.map((score) => score ** 2));
+    const thresholds = cumulated(ranked).map((total, at) => {
+      const count = at + 1;
+      const mean = total / count;
+      const spread = squares[at] - count * mean ** 2;
+      return mean - Math.sqrt(Math.max((1 - spread) / count, 0));
     });
     const support = Math.max(1, ranked.filter((score, at) => thresholds[at] <= score).length);
     return near.map((score) => Math.max(score - thresholds[support - 1], 0) ** 2);
   },
 };
 
-/** e^s over the sum of all, and of sinks. @param {number[]} scores @param {number[]} sinks */
-function shares(scores, sinks) {
-  const largest = Math.max(...scores, ...sinks);
+/** e^s over the sum of all. @param {number[]} scores */
+function softmax(scores) {
+  const largest = Math.max(...scores);
   const powers = scores.map((score) => Math.exp(score - largest));
-  const others = sinks.map((score) => Math.exp(score - largest));
-  const total = sum([...powers, ...others]);
+  const total = sum(powers);
   return powers.map((each) => each / total);
 }
 

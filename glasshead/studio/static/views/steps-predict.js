@@ -27,26 +27,7 @@ export class Predict {
   constructor({ t }) {
     this.t = t;
     this.element = element("section.walk.predict", { "aria-label": t("practice.predict") });
-    /** @type {Question[]} */
-    this.questions = [];
-    // The rounds before the first of these five.
-    this.turn = 0;
     this.key = "";
-    this.begin();
-  }
-
-  /** Begin with the first of five rounds. */
-  begin() {
-    /** @type {{guess: number, weight: number, question: Question}[]} */
-    this.told = [];
-    this.hide();
-  }
-
-  /** Hide the next weight. */
-  hide() {
-    // What a guess is before it is made: an equal share.
-    this.guess = null;
-    this.revealed = 0;
   }
 
   /** @param {Material} material */
@@ -56,12 +37,24 @@ export class Predict {
     const key = JSON.stringify(
       rows.map(({ keys }) => keys.map(({ weight, word }) => [word, weight])),
     );
-    if (key !== this.key) {
-      this.turn = 0;
-      this.begin();
-    }
+    if (key !== this.key) this.begin(0);
     this.key = key;
     this.draw();
+  }
+
+  /** Begin with the first of five rounds. @param {number} turn  The rounds before it */
+  begin(turn) {
+    this.turn = turn;
+    /** @type {{guess: number, off: number, row: Row, key: Key}[]} */
+    this.told = [];
+    this.hide();
+  }
+
+  /** Hide the next weight. */
+  hide() {
+    /** @type {number} */
+    this.guess = null;
+    this.revealed = 0;
   }
 
   /** How many rounds there are: fewer where there are fewer weights. */
@@ -69,136 +62,116 @@ export class Predict {
     return Math.min(ROUNDS, this.questions.length);
   }
 
-  /** @returns {Question} */
-  get question() {
-    return this.questions[(this.turn + this.told.length) % this.questions.length];
-  }
-
   draw() {
     const { t, questions, told, rounds } = this;
-    const isDone = rounds > 0 && told.length === rounds;
-    const none = html`<p class="said">${t("predict.none")}</p>`;
-    render(!questions.length ? none : isDone ? this.result() : this.round(), this.element);
-  }
-
-  round() {
-    const { t, told, rounds, revealed } = this;
-    const { row, place } = this.question;
-    const key = row.keys[place];
-    const steps = stepsOf(row, place);
-    const isOpen = revealed > 0;
-    const isWhole = revealed === steps.length;
-    const guess = this.guess ?? 1 / openKeys(row).length;
-    const off = Math.abs(guess - key.weight);
-    const next = isWhole ? (told.length + 1 === rounds ? "result" : "next") : steps[revealed].name;
-    const words = { query: row.word, key: key.word };
-    const said = isWhole
-      ? t("predict.off", {
-          guess: decimal(guess, 2),
-          weight: shortWeight(key.weight, 3),
-          off: decimal(off, 2),
-        })
-      : t(isOpen ? `predict.says.${steps[revealed - 1].name}` : "predict.ask", words);
-    return html`
+    if (!rounds) {
+      render(html`<p class="said">${t("predict.none")}</p>`, this.element);
+      return;
+    }
+    const question = questions[(this.turn + told.length) % questions.length];
+    const isDone = told.length === rounds;
+    const { count, said, shown, next, go, sums } = isDone ? this.result() : this.round(question);
+    const parts = html`
       <div class="told">
-        <p class="quiet count">${t("predict.round", { round: told.length + 1, of: rounds })}</p>
+        ${count && html`<p class="quiet count">${count}</p>`}
         <p class="said" role="status">${said}</p>
       </div>
-      ${this.bars(row, place, guess, isWhole)}
+      ${shown}
       <div class="row">
-        <button type="button" class="play" onClick=${() => this.go(steps.length, guess)}>
-          ${t(`predict.${next}`)}
-        </button>
+        <button type="button" class="play" onClick=${go}>${t(`predict.${next}`)}</button>
       </div>
-      <ol class="sums" aria-label=${t("steps.sum")}>
+      ${sums}
+    `;
+    render(parts, this.element);
+  }
+
+  /** Reveal the sum step by step; after the last one, go on. @param {Question} question */
+  round({ row, place }) {
+    const { t, told, rounds, revealed } = this;
+    const key = row.keys[place];
+    const steps = stepsOf(row, place);
+    const isWhole = revealed === steps.length;
+    // What a guess is before it is made: an equal share.
+    const guess = this.guess ?? 1 / openPlaces(row).length;
+    const off = Math.abs(guess - key.weight);
+    const name = isWhole ? "off" : revealed ? `says.${steps[revealed - 1].name}` : "ask";
+    const last = told.length + 1 === rounds ? "result" : "next";
+    const go = () => {
+      this.guess = guess;
+      this.revealed += 1;
+      if (isWhole) {
+        told.push({ guess, off, row, key });
+        this.hide();
+      }
+      this.draw();
+    };
+    return {
+      count: t("predict.round", { round: told.length + 1, of: rounds }),
+      said: t(`predict.${name}`, {
+        query: row.word,
+        key: key.word,
+        guess: decimal(guess, 2),
+        weight: shortWeight(key.weight, 3),
+        off: decimal(off, 2),
+      }),
+      shown: this.bars(row, key, guess, isWhole),
+      next: isWhole ? last : steps[revealed].name,
+      go,
+      sums: html`<ol class="sums" aria-label=${t("steps.sum")}>
         ${steps
           .slice(0, revealed)
           .map(
-            ({ name, lines }) =>
-              html`<li key=${name}>
+            ({ name: step, lines }) =>
+              html`<li key=${step}>
                 ${lines.map((line) => html`<p class="line">${partElements(line, row.decimals, h)}</p>`)}
               </li>`,
           )}
-      </ol>
-    `;
-  }
-
-  /**
-   * Reveal one step more of the sum; after the last one, go on to the next round.
-   * @param {number} steps @param {number} guess
-   */
-  go(steps, guess) {
-    this.guess = guess;
-    if (this.revealed < steps) {
-      this.revealed += 1;
-    } else {
-      const { row, place } = this.question;
-      this.told.push({ guess, weight: row.keys[place].weight, question: this.question });
-      this.hide();
-    }
-    this.draw();
+      </ol>`,
+    };
   }
 
   /**
    * The weights of all keys as bars, of which one is a slider.
-   * @param {Row} row @param {number} hidden @param {number} guess @param {boolean} isWhole
+   * @param {Row} row @param {Key} asked @param {number} guess @param {boolean} isWhole
    */
-  bars(row, hidden, guess, isWhole) {
-    const size = largestOf([row.q, ...row.keys.map((key) => key.k)]);
-    const others = row.keys.map(({ weight }) => {
-      return isWhole ? weight : beside(row, weight, row.keys[hidden].weight, guess);
-    });
+  bars(row, asked, guess, isWhole) {
+    const { t } = this;
+    const { keys, rest } = row;
+    const size = largestOf([row.q, ...keys.map((key) => key.k)]);
+    /** @param {number} weight */
+    const seen = (weight) => (isWhole ? weight : beside(row, weight, asked.weight, guess));
+    /** @param {number} weight */
+    const number = (weight) => (isWhole ? shortWeight(weight, 3) : "");
+    /** @param {Key} key */
+    const line = (key) => {
+      const { word, k, weight, masked } = key;
+      const isHidden = masked === null;
+      if (key !== asked) {
+        const told = isHidden ? "0" : number(weight);
+        return barLine(word, vector(k, size), bar(seen(weight), isHidden), told);
+      }
+      const shown = this.revealed
+        ? bar(isWhole ? weight : guess, false, guess)
+        : this.slider(key, guess);
+      const told = number(weight) || decimal(guess, 2);
+      return barLine(word, vector(k, size), shown, told, "word asked");
+    };
+    const others = t("walk.others", { count: rest?.count });
     return html`<div class="bars">
       <b class="query">q(${row.word})</b>
       ${vector(row.q, size)}
-      <span class="head">${this.t("steps.weights")}</span>
+      <span class="head">${t("steps.weights")}</span>
       <span></span>
-      ${row.keys.map((key, at) => {
-        const isAsked = at === hidden;
-        const isHidden = key.masked === null;
-        const shown =
-          isAsked && this.revealed === 0
-            ? this.slider(key, guess)
-            : bar(isAsked && !isWhole ? guess : others[at], isHidden, isAsked ? guess : undefined);
-        const number = this.number(isAsked, isWhole, isHidden, isWhole ? key.weight : guess);
-        return barLine(
-          key.word,
-          vector(key.k, size),
-          shown,
-          number,
-          isAsked ? "word asked" : "word",
-        );
-      })}
-      ${row.rest && this.others(row, hidden, guess, isWhole)}
+      ${keys.map(line)}
+      ${rest && barLine(others, null, bar(seen(rest.weight), false), number(rest.weight))}
     </div>`;
-  }
-
-  /**
-   * @param {boolean} isAsked @param {boolean} isWhole @param {boolean} isHidden
-   * @param {number} value
-   */
-  number(isAsked, isWhole, isHidden, value) {
-    if (isHidden) return "0";
-    if (isWhole) return shortWeight(value, 3);
-    return isAsked ? decimal(value, 2) : "";
-  }
-
-  /**
-   * All keys that are not shown, together.
-   * @param {Row} row @param {number} hidden @param {number} guess @param {boolean} isWhole
-   */
-  others(row, hidden, guess, isWhole) {
-    const { count, weight } = row.rest;
-    const shown = isWhole ? weight : beside(row, weight, row.keys[hidden].weight, guess);
-    const number = isWhole ? shortWeight(weight, 3) : "";
-    return barLine(this.t("walk.others", { count }), null, bar(shown, false), number);
   }
 
   /** @param {Key} key @param {number} guess */
   slider({ word }, guess) {
     /** @param {InputEvent} event */
     const moved = ({ target }) => {
-      this.guess = Number(/** @type {HTMLInputElement} */ (target).value);
+      this.guess = /** @type {HTMLInputElement} */ (target).valueAsNumber;
       this.draw();
     };
     return html`<input
@@ -216,26 +189,19 @@ export class Predict {
 
   result() {
     const { t, told } = this;
-    const offs = told.map(({ guess, weight }) => Math.abs(guess - weight));
-    const mean = sum(offs) / told.length;
-    const best = told[offs.indexOf(Math.min(...offs))].question;
-    const words = { query: best.row.word, key: best.row.keys[best.place].word };
-    const numbers = {
-      rounds: told.length,
-      mean: decimal(mean, 2),
-      least: decimal(Math.min(...offs), 2),
-    };
-    const again = () => {
-      this.turn += told.length;
-      this.begin();
-      this.draw();
-    };
+    const offs = told.map(({ off }) => off);
+    const best = told[offs.indexOf(Math.min(...offs))];
     const headings = ["predict.pair", "predict.guessed", "steps.weights", "predict.difference"];
-    return html`
-      <div class="told">
-        <p class="said" role="status">${t("predict.done", { ...numbers, ...words })}</p>
-      </div>
-      <div>
+    return {
+      count: "",
+      said: t("predict.done", {
+        rounds: told.length,
+        mean: decimal(sum(offs) / told.length, 2),
+        least: decimal(best.off, 2),
+        query: best.row.word,
+        key: best.key.word,
+      }),
+      shown: html`<div>
         <table class="table">
           <thead>
             <tr>
@@ -243,28 +209,29 @@ export class Predict {
             </tr>
           </thead>
           <tbody>
-            ${told.map(
-              ({ guess, weight, question: { row, place } }, at) =>
-                html`<tr>
-                  <th scope="row">${row.word} → ${row.keys[place].word}</th>
-                  <td class="right">${decimal(guess, 2)}</td>
-                  <td class="right">${shortWeight(weight, 3)}</td>
-                  <td class="right">${decimal(offs[at], 2)}</td>
-                </tr>`,
-            )}
+            ${told.map(({ guess, off, row, key }) => {
+              const numbers = [decimal(guess, 2), shortWeight(key.weight, 3), decimal(off, 2)];
+              return html`<tr>
+                <th scope="row">${row.word} → ${key.word}</th>
+                ${numbers.map((each) => html`<td class="right">${each}</td>`)}
+              </tr>`;
+            })}
           </tbody>
         </table>
-      </div>
-      <div class="row">
-        <button type="button" class="play" onClick=${again}>${t("predict.again")}</button>
-      </div>
-    `;
+      </div>`,
+      next: "again",
+      go: () => {
+        this.begin(this.turn + told.length);
+        this.draw();
+      },
+      sums: "",
+    };
   }
 }
 
-/** @param {Row} row */
-function openKeys({ keys }) {
-  return keys.filter(({ masked }) => masked !== null);
+/** The places of the keys that are not hidden. @param {Row} row */
+function openPlaces({ keys }) {
+  return range(keys.length).filter((place) => keys[place].masked !== null);
 }
 
 /**
@@ -272,18 +239,13 @@ function openKeys({ keys }) {
  * alone, is none.
  * @param {Row[]} rows @returns {Question[]}
  */
-export function questionsOf(rows) {
+function questionsOf(rows) {
   const all = rows.flatMap((row) => {
-    const places = openKeys(row).length > 1 ? range(row.keys.length) : [];
-    return places
-      .filter((place) => row.keys[place].masked !== null)
-      .map((place) => ({ row, place }));
+    const places = openPlaces(row);
+    return places.length > 1 ? places.map((place) => ({ row, place })) : [];
   });
-  /** @param {number} at */
-  const order = (at) => ((at + 1) * GOLDEN) % 1;
-  return range(all.length)
-    .sort((one, other) => order(one) - order(other))
-    .map((at) => all[at]);
+  const order = largestFirst(range(all.length), (at) => -(((at + 1) * GOLDEN) % 1));
+  return order.map((at) => all[at]);
 }
 
 /**
@@ -291,7 +253,7 @@ export function questionsOf(rows) {
  * bars in sight do not give the hidden one away.
  * @param {Row} row @param {number} weight @param {number} hidden @param {number} guess
  */
-export function beside({ sharesOne, keys }, weight, hidden, guess) {
+function beside({ sharesOne, keys }, weight, hidden, guess) {
   if (!sharesOne) return weight;
   return hidden < 1 ? (weight * (1 - guess)) / (1 - hidden) : (1 - guess) / (keys.length - 1);
 }
@@ -300,7 +262,7 @@ export function beside({ sharesOne, keys }, weight, hidden, guess) {
  * The steps from a score to its weight, in lines of numbers.
  * @param {Row} row @param {number} place @returns {{name: string, lines: Part[][]}[]}
  */
-export function stepsOf(row, place) {
+function stepsOf(row, place) {
   /** @param {string} phase */
   const told = (phase) => lineOf(row, { phase, key: place });
   const changes = row.changes.filter((phase) => phase !== "masked");
@@ -313,7 +275,8 @@ export function stepsOf(row, place) {
 
 /** The sum of the powers of all keys, the largest ones first. @param {Row} row @returns {Part[]} */
 function sumLine(row) {
-  const powers = openKeys(row).map(({ masked }) => Math.exp(masked - row.largest));
+  const open = openPlaces(row).map((place) => row.keys[place].masked);
+  const powers = open.map((score) => Math.exp(score - row.largest));
   const shown = powers.length > TERMS ? largestFirst(powers, Number) : powers;
   const terms = shown.slice(0, TERMS);
   const others = row.total - sum(terms);
