@@ -9,7 +9,7 @@ import { weightColor } from "./steps-layout.js";
 export function bar(weight, isHidden, guess) {
   return html`<span class=${isHidden ? "bar hidden" : "bar"}>
     <b style=${{ "--share": weight, background: weightColor(weight) }}></b>
-    ${guess === undefined ? null : html`<u style=${{ "--share": guess }}></u>`}
+    ${guess !== undefined && html`<u style=${{ "--share": guess }}></u>`}
   </span>`;
 }
 

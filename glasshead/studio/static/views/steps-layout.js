@@ -1,6 +1,6 @@
 // Where things stand on the stage of the walk, and when.
 import { ramp } from "../colors.js";
-import { byKey, clamped, decimal, range, within } from "../numbers.js";
+import { clamped, decimal, within } from "../numbers.js";
 
 /** @import { Translate } from "../app.js" */
 /** @import { Frame, Key, Row } from "./steps-row.js" */
@@ -18,18 +18,7 @@ import { byKey, clamped, decimal, range, within } from "../numbers.js";
  */
 
 /** @typedef {{x: number, width: number}} Column */
-
-/**
- * @typedef {object} Layout
- * @property {number} width
- * @property {number} height
- * @property {boolean} isNarrow
- * @property {number} number  Width of a number beside its bar
- * @property {number} lane  Height of a line
- * @property {number} top  Of the first line
- * @property {number} bottom  Of the context
- * @property {Record<"words" | "keys" | "scores" | "weights" | "values", Column>} columns
- */
+/** @typedef {ReturnType<typeof layoutOf>} Layout */
 
 // Heights: the query before it slides, the first line, a vector, and what is below the lines.
 export const HOME = 30;
@@ -63,7 +52,6 @@ export function between(from, to, part) {
  * @param {number} count  Of lines
  * @param {number} longest  Pixels of the longest word
  * @param {number | null} high  What it is to fill, if anything
- * @returns {Layout}
  */
 export function layoutOf(width, { q, context }, count, longest, high) {
   const isNarrow = width < NARROW;
@@ -72,26 +60,24 @@ export function layoutOf(width, { q, context }, count, longest, high) {
   const room = width * (isNarrow ? 0.14 : 0.18);
   const [keys, values] = [q, context].map(({ length }) => Math.min(44, room / length) * length);
   const half = (width - words - keys - values - 4 * gap - 4) / 2;
+  const widths = { words, keys, scores: half, weights: half, values };
+  let free = 0;
+  const columns = /** @type {Record<keyof typeof widths, Column>} */ ({});
+  for (const [name, own] of Object.entries(widths)) {
+    columns[/** @type {keyof typeof widths} */ (name)] = { x: free, width: own };
+    free += own + gap;
+  }
   const usual = [20, 27, 38, 42][[16, 8, 5].filter((most) => count <= most).length];
   const fitting = (high - TOP - BELOW - FOOT) / count;
+  // The height of a line, and of a bar in it.
   const lane = high ? Math.max(LEAST, Math.min(MOST * usual, fitting)) : usual;
-  /** @type {[keyof Layout["columns"], number][]} */
-  const widths = [
-    ["words", words],
-    ["keys", keys],
-    ["scores", half],
-    ["weights", half],
-    ["values", values],
-  ];
-  let x = 0;
-  const columns = /** @type {Layout["columns"]} */ ({});
-  for (const [name, own] of widths) {
-    columns[name] = { x, width: own };
-    x += own + gap;
-  }
+  const inset = Math.min(7, lane * 0.22);
+  const bar = lane - 2 * inset;
   const bottom = TOP + count * lane + BELOW;
+  // The width of a number beside its bar.
   const number = isNarrow ? 37 : 48;
-  return { width, height: bottom + FOOT, isNarrow, number, lane, top: TOP, bottom, columns };
+  const height = bottom + FOOT;
+  return { width, height, isNarrow, number, lane, inset, bar, top: TOP, bottom, columns };
 }
 
 /** @param {Row} row @param {Frame[]} frames @param {Translate} t @returns {Lane[]} */
@@ -153,10 +139,8 @@ export function shortWeight(weight, digits) {
 /** @param {CanvasRenderingContext2D} pen @param {string} text @param {number} room */
 export function shortened(pen, text, room) {
   if (pen.measureText(text).width <= room) return text;
-  let letters = [...text];
-  while (letters.length > 1 && pen.measureText(`${letters.join("")}…`).width > room) {
-    letters = letters.slice(0, -1);
-  }
+  const letters = [...text];
+  while (letters.length > 1 && pen.measureText(`${letters.join("")}…`).width > room) letters.pop();
   return `${letters.join("")}…`;
 }
 
@@ -219,78 +203,4 @@ export function squareAround(tips, longest) {
   });
   const size = (ROOM / 2) * Math.max(...spans.map(([low, high]) => high - low));
   return { middle: spans.map(([low, high]) => (low + high) / 2), size };
-}
-
-/** @typedef {{left: number, top: number, right: number}} Box  Of a name */
-
-// Names beside the tips of arrows: the height of one, the width of a letter, and how far a name stands from its tip.
-const LINE = 13;
-const LETTER = 6.2;
-const BESIDE = 10;
-// Of a name's box, the line that letters stand on.
-const BASE = 10.5;
-const SIDES = [
-  [1, 0],
-  [-1, 0],
-  [1, -1],
-  [-1, -1],
-  [1, 1],
-  [-1, 1],
-  [0, -1],
-  [0, 1],
-];
-// Places along an arrow that a name should leave free, and how near it may come to them and to a tip.
-const PLACES = 16;
-const NEAR = [1, 7];
-
-/**
- * The places of names beside the tips of arrows: on the side of each where the fewest arrows and
- * names are.
- * @param {{at: number[], label: string}[]} tips  Names of one tip share a line; some have none
- * @param {number[]} origin  Where all arrows begin
- * @param {number} half  Half of the side of the plane, whose middle is 0 0
- * @param {Box[]} others  Where other names stand
- */
-export function placed(tips, [begin, base], half, others) {
-  const taken = [...others];
-  const places = tips.flatMap(({ at: [across, down] }) => {
-    return range(PLACES).map((place) => {
-      const part = (place + 1) / PLACES;
-      const near = NEAR[Number(part === 1)];
-      const x = begin + part * (across - begin);
-      return { x, y: base + part * (down - base), near };
-    });
-  });
-  /** @param {Box} box */
-  const cost = ({ left, top, right }) => {
-    const crossed = places.filter(({ x, y, near }) => {
-      const isAcross = x > left - near && x < right + near;
-      return isAcross && y > top - near && y < top + LINE + near;
-    });
-    const covered = taken.filter((other) => {
-      return other.left < right && other.right > left && Math.abs(other.top - top) < LINE;
-    });
-    const isOut = left < -half || right > half || top < -half || top + LINE > half;
-    // A tip is what is dragged, and what is cut off is not read.
-    const tipped = crossed.filter(({ near }) => near === NEAR[1]);
-    const faults = 2 * tipped.length + covered.length + 5 * Number(isOut);
-    return crossed.length + PLACES * faults;
-  };
-  const named = tips.filter(({ label }) => label);
-  return [...byKey(named, ({ at }) => at.join()).values()].map((ofIt) => {
-    const text = ofIt.map(({ label }) => label).join(", ");
-    const width = LETTER * text.length;
-    const [across, up] = ofIt[0].at;
-    const boxes = SIDES.map(([right, down]) => {
-      const left = across + right * BESIDE + ((right - 1) / 2) * width;
-      const top = up + down * (right ? BESIDE : LINE + 3) - LINE / 2;
-      return { left, top, right: left + width };
-    });
-    const costs = boxes.map(cost);
-    const best = boxes[costs.indexOf(Math.min(...costs))];
-    taken.push(best);
-    const [right] = SIDES[boxes.indexOf(best)];
-    const anchor = ["end", "middle", "start"][1 + right];
-    return { text, anchor, left: across + right * BESIDE, top: best.top + BASE };
-  });
 }

@@ -101,8 +101,8 @@ function drawMix(stage, lane, y, part) {
   const start = weights.x + weights.width + 4;
   const half = 1 + (layout.lane / 2 - 5) * Math.sqrt(lane.weight);
   pen.globalAlpha = 0.5 * shown(part * 1.6);
-  pen.fillStyle = weightColor(lane.weight);
-  pen.fillRect(start, y + layout.lane / 2 - half, Math.max(0, values.x - start - 4), 2 * half);
+  const width = Math.max(0, values.x - start - 4);
+  stage.box(weightColor(lane.weight), start, y + layout.lane / 2 - half, width, 2 * half);
   const fall = ease((part - 0.25) / 0.65);
   pen.globalAlpha = 0.9 * shown(between(0.25, 1, fall));
   const height = between(layout.lane - 8, VECTOR, fall);

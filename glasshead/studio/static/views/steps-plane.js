@@ -1,15 +1,10 @@
 // A plane among vectors: two directions of length 1, at a right angle.
-import { dot, range, sum } from "../numbers.js";
+import { dot, largestFirst, range, sum } from "../numbers.js";
 
 /** @typedef {[number[], number[]]} Plane */
 
 // After as many rounds a direction is found as well as one can see.
 const ROUNDS = 30;
-
-/** @param {number[][]} vectors */
-export function squares(vectors) {
-  return sum(vectors.map((each) => dot(each, each)));
-}
 
 /** The plane of two numbers of a vector. @param {number} length @param {number[]} pair */
 export function planeOfPair(length, pair) {
@@ -19,8 +14,8 @@ export function planeOfPair(length, pair) {
 /** The two numbers that vectors have most of. @param {number[][]} vectors */
 export function widest(vectors) {
   const sizes = vectors[0].map((_, at) => sum(vectors.map((each) => each[at] ** 2)));
-  const [one, other] = range(sizes.length).sort((first, second) => sizes[second] - sizes[first]);
-  return [one, other].sort((first, second) => first - second);
+  const [one, other] = largestFirst(range(sizes.length), (at) => sizes[at]);
+  return [Math.min(one, other), Math.max(one, other)];
 }
 
 /**
@@ -31,19 +26,14 @@ export function planeWith(vector, others) {
   const first = unit(vector) ?? planeOfPair(vector.length, [0])[0];
   const rests = others.map((each) => beyond(each, first));
   const none = first.map(() => 0);
-  let second = unit(
-    rests.reduce((one, other) => (dot(one, one) < dot(other, other) ? other : one), none),
-  );
+  let second = unit(largestFirst([...rests, none], (each) => dot(each, each))[0]);
   for (let round = 0; round < ROUNDS && second; round++) {
     const shares = rests.map((each) => dot(each, second));
     second = unit(second.map((_, at) => sum(rests.map((each, of) => shares[of] * each[at]))));
   }
   // Others that lie along the vector leave the direction open.
-  const least = first.reduce(
-    (best, each, at) => (Math.abs(each) < Math.abs(first[best]) ? at : best),
-    0,
-  );
-  second ??= planeOfPair(vector.length, [least])[0];
+  const sizes = first.map(Math.abs);
+  second ??= planeOfPair(vector.length, [sizes.indexOf(Math.min(...sizes))])[0];
   return [first, unit(beyond(second, first))];
 }
 

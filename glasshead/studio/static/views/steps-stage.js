@@ -25,7 +25,7 @@ import {
 import { drawMotion } from "./steps-motion.js";
 
 /** @import { Translate } from "../app.js" */
-/** @import { Column, Lane, Layout } from "./steps-layout.js" */
+/** @import { Column, Lane } from "./steps-layout.js" */
 /** @import { Frame, Key, Row } from "./steps-row.js" */
 
 // Numbers of a vector whose products are drawn as stairs, one each.
@@ -45,22 +45,6 @@ export class Stage {
   /** @param {Translate} t @param {(lane: number, column: string) => void} pointed */
   constructor(t, pointed) {
     this.t = t;
-    /** @type {Row} */
-    this.row = null;
-    /** @type {Frame[]} */
-    this.frames = [];
-    /** @type {Lane[]} */
-    this.lanes = [];
-    // The first frame of each phase that is there.
-    /** @type {Record<string, number>} */
-    this.begins = {};
-    this.time = 0;
-    this.width = 0;
-    // In a presentation the height that the screen leaves.
-    /** @type {number | null} */
-    this.free = null;
-    /** @type {Layout} */
-    this.layout = null;
     this.element = element("canvas.stage", {
       "aria-hidden": "true",
       onclick: ({ offsetX: x, offsetY: y }) => this.point(x / this.zoom, y / this.zoom, pointed),
@@ -74,18 +58,15 @@ export class Stage {
   show(row, frames, time) {
     this.row = row;
     this.frames = frames;
-    this.begins = {};
-    frames.forEach(({ phase }, at) => {
-      this.begins[phase] ??= at;
-    });
+    // The first frame of each phase that is there.
+    this.begins = Object.fromEntries(frames.map(({ phase }, at) => [phase, at]).reverse());
     this.lanes = lanesOf(row, frames, this.t);
-    const scores = row.keys.flatMap(({ scaled, capped, masked }) => {
-      return [scaled, capped, masked ?? 0];
-    });
     const stairs = this.hasStairs ? row.keys.flatMap((key) => stairsOf(row, key)) : [];
     const raw = [...row.keys.map(({ score }) => score), ...stairs];
     // Scaled scores that are far smaller are drawn larger, yet smaller than they were.
-    const calmed = scores.map((score) => score * CALM);
+    const calmed = row.keys.flatMap(({ scaled, capped, masked }) => {
+      return [scaled, capped, masked ?? 0].map((score) => score * CALM);
+    });
     this.ends = [raw, calmed].map((all) => [Math.min(0, ...all), Math.max(0, ...all)]);
     this.most = Math.max(...this.lanes.map(({ weight }) => weight)) || 1;
     // Many keys together may have more than the largest.
@@ -107,6 +88,7 @@ export class Stage {
     this.letters = getComputedStyle(this.element).fontFamily;
     this.width = this.element.clientWidth / this.zoom;
     const above = this.element.getBoundingClientRect().top + scrollY;
+    // In a presentation the height that the screen leaves.
     this.free = letterScale() > 1 ? (innerHeight - above) / this.zoom - UNDER : null;
     this.paint();
   }
@@ -117,13 +99,13 @@ export class Stage {
     const { width } = this;
     if (!this.row || !width) return;
     const { length } = this.lanes;
-    this.layout = layoutOf(width, this.row, length, this.longestWord(), this.free);
-    const { pen, layout } = this;
+    const layout = layoutOf(width, this.row, length, this.longestWord(), this.free);
+    this.layout = layout;
     const scale = fine * this.zoom;
     this.element.width = Math.round(width * scale);
     this.element.height = Math.round(layout.height * scale);
     this.element.style.setProperty("height", `${layout.height * this.zoom}px`);
-    pen.setTransform(scale, 0, 0, scale, 0, 0);
+    this.pen.setTransform(scale, 0, 0, scale, 0, 0);
     this.drawTitles();
     this.lanes.forEach((lane, at) => this.drawLane(lane, at));
     this.drawFoot();
@@ -160,37 +142,45 @@ export class Stage {
 
   /**
    * @param {string} text @param {number} x @param {number} y @param {object} [look]
-   * @param {CanvasTextAlign} [look.align] @param {string} [look.fill] @param {number} [look.size]
-   * @param {number} [look.weight]
+   * @param {CanvasTextAlign} [look.align]
+   * @param {string} [look.fill]  A color, or its name
+   * @param {number} [look.size] @param {number} [look.weight]
    * @param {number} [look.room]  Pixels, within which a longer text is shortened
    */
-  write(text, x, y, { align = "left", fill = inkOf("ink"), size = 12.5, weight = 400, room } = {}) {
+  write(text, x, y, { align = "left", fill = "ink", size = 12.5, weight = 400, room } = {}) {
     const { pen } = this;
     pen.font = `${weight} ${size}px ${this.letters}`;
     pen.textAlign = align;
     pen.textBaseline = "middle";
-    pen.fillStyle = fill;
+    pen.fillStyle = inkOf(fill);
     pen.fillText(room ? shortened(pen, text, room) : text, x, y);
+  }
+
+  /**
+   * @param {string} fill @param {number} x @param {number} y @param {number} width
+   * @param {number} height
+   */
+  box(fill, x, y, width, height) {
+    this.pen.fillStyle = fill;
+    this.pen.fillRect(x, y, width, height);
   }
 
   drawTitles() {
     const { t, pen, begins, time, layout } = this;
     const { keys, scores, weights, values } = layout.columns;
     const stages = ["scaled", "capped", "biased", "masked"].filter((name) => begins[name] <= time);
-    const score = t(
-      `steps.${stages.at(-1) === "masked" ? "masked" : stages.length ? "scaled" : "scores"}`,
-    );
+    const score = stages.at(-1) === "masked" ? "masked" : stages.length ? "scaled" : "scores";
     const isPower = begins.power <= time && time < begins.weights;
     /** @type {[Column, string][]} */
     const titles = [
       [keys, t("steps.keys")],
-      [scores, score],
+      [scores, t(`steps.${score}`)],
       [weights, isPower ? "exp(s)" : t("steps.weights")],
       [values, t("steps.values")],
     ];
     pen.font = `600 12px ${this.letters}`;
     for (const { title, ...place } of placeTitles(pen, titles, layout.width)) {
-      this.write(title, place.x, 12, { ...place, fill: inkOf("quiet"), weight: 600 });
+      this.write(title, place.x, 12, { ...place, fill: "quiet", weight: 600 });
     }
   }
 
@@ -224,7 +214,7 @@ export class Stage {
     const name = key || !isNarrow ? word : `+${this.row.rest.count}`;
     this.write(name, x + width, y + this.layout.lane / 2, {
       align: "right",
-      fill: inkOf(key ? "ink" : "quiet"),
+      fill: key ? "ink" : "quiet",
       weight: isCurrent ? 650 : 400,
       size: 13,
       room: width,
@@ -252,8 +242,7 @@ export class Stage {
     const apart = cell > 6 ? 1.5 : 0;
     values.forEach((value, at) => {
       const { fill, ink } = toneOf(value / size);
-      pen.fillStyle = fill;
-      pen.fillRect(x + at * cell, y, cell - apart + (apart ? 0 : 0.4), height);
+      this.box(fill, x + at * cell, y, cell - apart + (apart ? 0 : 0.4), height);
       if (cell < ROOMY || height < HIGH || pen.globalAlpha < SEEN) return;
       this.write(short(value), x + (at + 0.5) * cell - apart / 2, y + height / 2 + 0.5, {
         align: "center",
@@ -263,80 +252,79 @@ export class Stage {
   }
 
   /** The scores at the ends of the axis, which follows them when they are scaled. */
-  range() {
+  get range() {
     const [before, after] = this.ends;
-    const [lowest, highest] = [0, 1].map((end) => {
-      return between(before[end], after[end], this.phase("scaled"));
-    });
-    return { lowest, highest };
+    return before.map((end, at) => between(end, after[at], this.phase("scaled")));
   }
 
   /** @param {number} score */
   xOf(score) {
     const { columns, number } = this.layout;
-    const { lowest, highest } = this.range();
+    const [lowest, highest] = this.range;
     const room = columns.scores.width - number;
     return columns.scores.x + ((score - lowest) / (highest - lowest || 1)) * room;
   }
 
+  /**
+   * A score after each of its steps, and how far these have come.
+   * @param {Key} key @returns {[number, number][]}
+   */
+  stepsOf({ scaled, capped, masked }) {
+    return [
+      [scaled, this.phase("scaled")],
+      [capped, this.phase("capped")],
+      [masked ?? capped, this.phase("biased")],
+    ];
+  }
+
   /** A score as it stands now, between its steps. @param {Key} key */
-  scoreNow({ score, scaled, capped, masked }) {
-    let now = between(score, scaled, this.phase("scaled"));
-    now = between(now, capped, this.phase("capped"));
-    return between(now, masked ?? capped, this.phase("biased"));
+  scoreNow(key) {
+    return this.stepsOf(key).reduce((now, [next, part]) => between(now, next, part), key.score);
   }
 
   /** The number of the last step of a score that is done. @param {Key} key */
-  scoreTold({ score, scaled, capped, masked }) {
-    if (masked === null && this.phase("masked") > 0.5) return "−∞";
-    if (masked !== null && this.phase("biased") > 0.5) return short(masked);
-    if (this.phase("capped") > 0.5) return short(capped);
-    return short(this.phase("scaled") > 0.5 ? scaled : score);
+  scoreTold(key) {
+    if (key.masked === null && this.phase("masked") > 0.5) return "−∞";
+    return short(this.stepsOf(key).findLast(([, part]) => part > 0.5)?.[0] ?? key.score);
   }
 
   /** @param {Lane} lane @param {number} y */
   drawScore({ key, scoreAt }, y) {
     const grown = this.done(scoreAt);
     const { pen, layout, time } = this;
-    const { lane, columns } = layout;
-    if (!grown) return this.drawSlot(columns.scores, y);
+    const { lane, inset, bar } = layout;
+    const { x, width } = layout.columns.scores;
+    if (!grown) return this.drawSlot(layout.columns.scores, y);
     const isHidden = key.masked === null;
+    const hidden = this.phase("masked");
     const zero = this.xOf(0);
     const now = this.scoreNow(key);
-    const inset = Math.min(7, lane * 0.22);
-    const height = lane - 2 * inset;
     const isStairs = this.hasStairs && Math.ceil(time) === scoreAt;
-    const { lowest, highest } = this.range();
-    const tone = toneOf(now / Math.max(highest, -lowest));
-    pen.save();
-    if (isHidden) pen.globalAlpha *= 1 - this.phase("masked");
-    pen.globalAlpha *= isStairs ? 0.35 : 1;
-    pen.fillStyle = tone.fill;
+    const [lowest, highest] = this.range;
     const end = between(zero, this.xOf(now), grown);
-    pen.fillRect(Math.min(zero, end), y + inset, Math.max(1, Math.abs(end - zero)), height);
+    pen.save();
+    pen.globalAlpha *= (isHidden ? 1 - hidden : 1) * (isStairs ? 0.35 : 1);
+    const { fill } = toneOf(now / Math.max(highest, -lowest));
+    this.box(fill, Math.min(zero, end), y + inset, Math.max(1, Math.abs(end - zero)), bar);
     pen.restore();
-    if (isStairs) this.drawStairs(key, y + inset, height, grown);
-    if (lowest < 0) this.rule(zero, y + 2, lane - 4);
-    if (isHidden && this.phase("masked")) {
-      const { x, width } = columns.scores;
-      const box = { x, y: y + inset, width: width - layout.number, height };
-      hatch(pen, box, inkOf("quiet"), this.phase("masked"));
+    if (isStairs) this.drawStairs(key, y + inset, grown);
+    if (lowest < 0) this.box(inkOf("quiet"), Math.round(zero) - 0.5, y + 2, 1, lane - 4);
+    if (isHidden && hidden) {
+      const box = { x, y: y + inset, width: width - layout.number, height: bar };
+      hatch(pen, box, inkOf("quiet"), hidden);
     }
     if (grown < 0.6) return;
-    const { scores } = columns;
-    this.write(this.scoreTold(key), scores.x + scores.width, y + lane / 2 + 0.5, {
-      align: "right",
-    });
+    this.write(this.scoreTold(key), x + width, y + lane / 2 + 0.5, { align: "right" });
   }
 
   /**
    * The products of a score as stairs, that end where the score does.
-   * @param {Key} key @param {number} y @param {number} height @param {number} grown
+   * @param {Key} key @param {number} y @param {number} grown
    */
-  drawStairs(key, y, height, grown) {
-    const { pen, row } = this;
+  drawStairs(key, y, grown) {
+    const { row } = this;
     const steps = [0, ...stairsOf(row, key)];
-    const step = height / row.q.length;
+    const step = this.layout.bar / row.q.length;
     const sizes = sizesOf(row, key);
     const most = Math.max(...sizes) || 1;
     row.q.forEach((each, at) => {
@@ -344,24 +332,17 @@ export class Stage {
       if (!own) return;
       const from = this.xOf(steps[at]);
       const to = between(from, this.xOf(steps[at + 1]), own);
-      pen.fillStyle = toneOf((0.4 + (0.6 * sizes[at]) / most) * Math.sign(each * key.k[at])).fill;
-      pen.fillRect(Math.min(from, to), y + at * step, Math.max(1, Math.abs(to - from)), step - 0.5);
+      const { fill } = toneOf((0.4 + (0.6 * sizes[at]) / most) * Math.sign(each * key.k[at]));
+      const width = Math.max(1, Math.abs(to - from));
+      this.box(fill, Math.min(from, to), y + at * step, width, step - 0.5);
     });
   }
 
   /** The place of a bar that is not there yet. @param {Column} column @param {number} y */
   drawSlot({ x, width }, y) {
-    const { number, lane } = this.layout;
-    const inset = Math.min(7, lane * 0.22) + 0.5;
-    this.pen.setLineDash([2, 4]);
-    this.outline(x + 0.5, y + inset, width - number - 1, lane - 2 * inset, inkOf("rule"));
-    this.pen.setLineDash([]);
-  }
-
-  /** @param {number} x @param {number} y @param {number} height */
-  rule(x, y, height) {
-    this.pen.fillStyle = inkOf("quiet");
-    this.pen.fillRect(Math.round(x) - 0.5, y, 1, height);
+    const { number, inset, bar } = this.layout;
+    const look = { dash: [2, 4] };
+    this.outline(x + 0.5, y + inset + 0.5, width - number - 1, bar - 1, look);
   }
 
   /** @param {Lane} lane */
@@ -379,22 +360,17 @@ export class Stage {
 
   /** @param {Lane} lane @param {number} y */
   drawWeight(lane, y) {
-    const { pen, layout, begins } = this;
+    const { layout, begins } = this;
     const { x, width } = layout.columns.weights;
     const begin = begins.power ?? begins.weights;
     if (this.time <= begin - 1) return this.drawSlot(layout.columns.weights, y);
-    const now = this.weightNow(lane);
-    const inset = Math.min(7, layout.lane * 0.22);
-    pen.fillStyle = weightColor(lane.weight);
-    pen.fillRect(x, y + inset, Math.max(1, this.barOf(now)), layout.lane - 2 * inset);
+    const now = Math.max(1, this.barOf(this.weightNow(lane)));
+    this.box(weightColor(lane.weight), x, y + layout.inset, now, layout.bar);
     const isWeight = this.phase("weights") > 0.5;
     if (!isWeight && this.phase("power") < 0.5) return;
-    const told = isWeight ? lane.weight : lane.power;
-    const digits = layout.isNarrow ? 2 : 3;
-    this.write(shortWeight(told, digits), x + width, y + layout.lane / 2 + 0.5, {
-      align: "right",
-      weight: isWeight ? 600 : 400,
-    });
+    const told = shortWeight(isWeight ? lane.weight : lane.power, layout.isNarrow ? 2 : 3);
+    const look = { align: /** @type {const} */ ("right"), weight: isWeight ? 600 : 400 };
+    this.write(told, x + width, y + layout.lane / 2 + 0.5, look);
   }
 
   /** @param {Lane} lane @param {number} y */
@@ -408,32 +384,29 @@ export class Stage {
 
   /** The query: above the keys, or on its way over them. */
   drawQuery() {
-    const { pen, layout, lanes, row } = this;
+    const { layout, row } = this;
     const { keys, words } = layout.columns;
-    const slides = lanes.reduce((y, lane, at) => {
-      const { scoreAt } = lane;
-      return lane.key ? between(y, this.yOf(at) + 2, ease((this.time - scoreAt + 1) / 0.4)) : y;
+    const lanes = this.lanes.filter(({ key }) => key);
+    const slides = lanes.reduce((y, { scoreAt }, at) => {
+      return between(y, this.yOf(at) + 2, ease((this.time - scoreAt + 1) / 0.4));
     }, HOME);
-    const after = lanes.findLast(({ key }) => key).scoreAt;
+    const after = lanes.at(-1).scoreAt;
     const y = between(slides, HOME, ease((this.time - after) / 0.5));
     const away = Math.min(1, Math.abs(y - HOME) / 20);
     const height = between(VECTOR, layout.lane * 0.42, away);
     this.write(`q(${row.word})`, words.x + words.width, HOME + VECTOR / 2, {
       align: "right",
-      fill: inkOf("accent"),
+      fill: "accent",
       weight: 650,
       size: 13,
       room: words.width,
     });
     if (away) {
-      pen.setLineDash([3, 3]);
-      this.outline(keys.x + 0.5, HOME + 0.5, keys.width - 1, VECTOR - 1, inkOf("rule"));
-      pen.setLineDash([]);
+      this.outline(keys.x + 0.5, HOME + 0.5, keys.width - 1, VECTOR - 1, { dash: [3, 3] });
     }
-    pen.fillStyle = inkOf("paper");
-    pen.fillRect(keys.x - 3, y - 2, keys.width + 5, height + 4);
+    this.box(inkOf("paper"), keys.x - 3, y - 2, keys.width + 5, height + 4);
     this.drawVector(row.q, keys, y, height, this.size);
-    this.outline(keys.x - 2, y - 2, keys.width + 3, height + 4, inkOf("accent"), 2);
+    this.frameVector(keys, y, height, 2);
   }
 
   /** Pixels of a weight of 1 in the vessel; sigmoids may have more to pour than one. */
@@ -442,49 +415,56 @@ export class Stage {
   }
 
   /**
-   * A frame around a vector.
    * @param {number} x @param {number} y @param {number} width @param {number} height
-   * @param {string} color
-   * @param {number} [thick]  Where it is that of the query or the context
+   * @param {object} [look]
+   * @param {string} [look.color]  Its name
+   * @param {number} [look.thick]  Where it is that of the query or the context
+   * @param {number[]} [look.dash]
    */
-  outline(x, y, width, height, color, thick) {
+  outline(x, y, width, height, { color = "rule", thick = 0, dash = [] } = {}) {
     const { pen } = this;
-    pen.strokeStyle = color;
-    pen.lineWidth = thick ?? 1;
+    pen.strokeStyle = inkOf(color);
+    pen.lineWidth = thick || 1;
+    pen.setLineDash(dash);
     pen.beginPath();
     pen.roundRect(x, y, width, height, thick ? 4 : 0);
     pen.stroke();
+    pen.setLineDash([]);
+  }
+
+  /** @param {Column} column @param {number} y @param {number} height @param {number} thick */
+  frameVector({ x, width }, y, height, thick) {
+    this.outline(x - 2, y - 2, width + 3, height + 4, { color: "accent", thick });
   }
 
   /** The vessel that the weights are poured into, and the context that the values are mixed in. */
   drawFoot() {
-    const { pen, layout, lanes } = this;
+    const { layout, lanes, room } = this;
     const { weights, values } = layout.columns;
     const y = layout.bottom;
     const poured = this.phase("weights");
-    const { room } = this;
     if (poured) {
-      let x = weights.x;
-      for (const lane of lanes) {
-        const { weight } = lane;
-        pen.fillStyle = weightColor(weight);
-        pen.fillRect(x, y + VECTOR * (1 - poured), Math.max(0, weight * room - 1), VECTOR * poured);
+      let { x } = weights;
+      const top = y + VECTOR * (1 - poured);
+      for (const { weight } of lanes) {
+        const width = Math.max(0, weight * room - 1);
+        this.box(weightColor(weight), x, top, width, VECTOR * poured);
         x += weight * room;
       }
     }
-    const edge = poured ? inkOf("quiet") : inkOf("rule");
-    this.outline(weights.x - 1.5, y - 1.5, weights.width - layout.number + 3, VECTOR + 3, edge);
+    const look = { color: poured ? "quiet" : "rule" };
+    this.outline(weights.x - 1.5, y - 1.5, weights.width - layout.number + 3, VECTOR + 3, look);
     const total = poured === 1 ? ` = ${term(Number(this.sum.toFixed(3)))}` : "";
-    this.write(`Σ p${total}`, weights.x, y + VECTOR + 15, { fill: inkOf("quiet") });
+    this.write(`Σ p${total}`, weights.x, y + VECTOR + 15, { fill: "quiet" });
     this.drawContext(values, y);
   }
 
   /** @param {Column} column @param {number} y */
   drawContext(column, y) {
     const { layout, lanes, row } = this;
-    this.outline(column.x - 1.5, y - 1.5, column.width + 2, VECTOR + 3, inkOf("rule"));
+    this.outline(column.x - 1.5, y - 1.5, column.width + 2, VECTOR + 3);
     this.write(`c(${row.word})`, column.x, y + VECTOR + 15, {
-      fill: inkOf("accent"),
+      fill: "accent",
       weight: 650,
       room: layout.width - column.x,
     });
@@ -496,9 +476,7 @@ export class Stage {
     });
     this.drawVector(isWhole ? row.context : mixed, column, y, VECTOR, this.valueSize);
     const thick = 2 * this.phase("context");
-    if (thick) {
-      this.outline(column.x - 2, y - 2, column.width + 3, VECTOR + 4, inkOf("accent"), thick);
-    }
+    if (thick) this.frameVector(column, y, VECTOR, thick);
   }
 
   /** @param {number} x @param {number} y @param {(lane: number, column: string) => void} pointed */

@@ -10,20 +10,13 @@ import { Stage } from "./steps-stage.js";
 
 // Milliseconds of a frame; all frames of scores, or of values, of a long sentence take no more.
 /** @type {Record<string, number>} */
-const LASTS = {
-  query: 900,
-  scaled: 1300,
-  capped: 1300,
-  biased: 1300,
-  masked: 1300,
-  power: 1900,
-  weights: 2300,
-  context: 900,
-};
-const OF_A_KEY = 1300;
+const LASTS = { query: 900, power: 1900, weights: 2300, context: 900 };
+const USUAL = 1300;
 const OF_ALL_KEYS = 7000;
 const STEP = 0.6;
+// Where a space bar, or an arrow key, is for others.
 const HANDLED = "input:not([type='range']), select, textarea, button, a, summary, td";
+const FIELDS = "input, select, textarea, td";
 
 export class Walk {
   /**
@@ -31,22 +24,19 @@ export class Walk {
    * @param {(phase: string) => void} [reached]  Called where somebody goes to a phase
    * @param {() => void} [folded]  Called where steps without effect are folded, or not any more
    */
-  constructor({ t, state, remember, signal }, reached = () => {}, folded = () => {}) {
-    this.t = t;
+  constructor(context, reached = () => {}, folded = () => {}) {
+    const { t, state, signal } = context;
+    this.context = context;
     this.reached = reached;
     this.folded = folded;
-    this.state = state;
-    this.remember = remember;
-    this.signal = signal;
     /** @type {Row} */
     this.row = null;
     /** @type {Frame[]} */
     this.frames = [];
     this.at = 0;
     this.time = 0;
-    this.plays = false;
-    // What moves on to it while nothing is played: a step.
-    this.moves = false;
+    /** @type {"play" | "step" | null} */
+    this.motion = null;
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.stage = new Stage(t, (lane, phase) => this.toLane(lane, phase));
     this.sentence = element("p.said", { role: "status" });
@@ -69,17 +59,9 @@ export class Walk {
       this.idle,
       this.reasons,
     );
-    this.element = this.layOut();
-    this.still.addEventListener("change", () => this.pause(), { signal });
-    document.addEventListener("keydown", (event) => this.key(event), { signal });
-    signal.addEventListener("abort", () => this.pause());
-  }
-
-  layOut() {
-    const { t } = this;
     const back = button("←", () => this.step(-1), t("walk.back"));
     const on = button("→", () => this.step(1), t("walk.on"));
-    return element(
+    this.element = element(
       "section.walk",
       { "aria-label": t("walk.title") },
       element("div.told", this.sentence, this.line),
@@ -87,11 +69,15 @@ export class Walk {
       this.stage.element,
       this.fold,
     );
+    this.still.addEventListener("change", () => this.pause(), { signal });
+    document.addEventListener("keydown", (event) => this.key(event), { signal });
+    signal.addEventListener("abort", () => this.pause());
   }
 
   /** Show a row; the same frame of it, or else the next one that it has. @param {Row} row */
   show(row) {
-    const { t, state, frames: before, at } = this;
+    const { frames: before, at } = this;
+    const { t, state } = this.context;
     // Another sentence begins, or is at its end where the one before was.
     const isOther = row.keys.length !== this.row?.keys.length && at < before.length - 1;
     this.row = row;
@@ -103,8 +89,7 @@ export class Walk {
     const kept = isOther ? 0 : (same ?? at);
     const next = before.length ? kept : Number(state.frame) || 0;
     if (next !== at || this.frames.length !== before.length) {
-      this.plays = false;
-      this.moves = false;
+      this.motion = null;
       this.at = within(next, this.frames.length);
       this.time = this.at;
     }
@@ -116,15 +101,15 @@ export class Walk {
     if (this.idle.textContent !== told) {
       const reasons = idle.map((phase) => element("li", t(`walk.idle.${phase}`)));
       fill(this.reasons, reasons);
+      fill(this.idle, told);
     }
-    fill(this.idle, told);
     this.stage.show(row, this.frames, this.time);
     this.tell();
   }
 
   /** Give steps that change nothing a frame each, or none. */
   unfold() {
-    this.remember({ idle: this.fold.open ? 1 : null });
+    this.context.remember({ idle: this.fold.open ? 1 : null });
     if (!this.row) return;
     this.show(this.row);
     this.save();
@@ -132,7 +117,9 @@ export class Walk {
   }
 
   tell() {
-    const { t, row, frames, at, plays } = this;
+    const { row, frames, at } = this;
+    const { t } = this.context;
+    const isPlayed = this.motion === "play";
     const said = sentenceOf(row, frames[at], t);
     // Each phase is told once while it is played.
     fill(this.sentence, said);
@@ -142,53 +129,45 @@ export class Walk {
     this.scrubber.ariaValueText = said;
     fill(this.count, `${at + 1} / ${frames.length}`);
     // A step of one's own is told with its numbers.
-    this.line.ariaLive = plays ? "off" : "polite";
-    fill(this.play, plays ? "❚❚ " : "▶ ", t(plays ? "walk.pause" : "walk.play"));
+    this.line.ariaLive = isPlayed ? "off" : "polite";
+    fill(this.play, isPlayed ? "❚❚ " : "▶ ", t(isPlayed ? "walk.pause" : "walk.play"));
     this.play.hidden = this.still.matches;
   }
 
   /** @param {KeyboardEvent} event */
   key(event) {
-    const target = /** @type {Element} */ (event.target);
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (by) this.present(event, by);
-    if (event.key !== " " || event.defaultPrevented || target.closest(HANDLED)) return;
-    if (!this.element.isConnected) return;
+    const target = /** @type {Element} */ (event.target);
+    // In a presentation, the arrow keys go from frame to frame; at its end they are for others.
+    const isOwn = by
+      ? this.isPresented && this.at + by in this.frames && !target.closest(FIELDS)
+      : event.key === " " && this.element.isConnected && !target.closest(HANDLED);
+    if (!isOwn || event.defaultPrevented) return;
     event.preventDefault();
-    this.toggle();
+    if (by) this.step(by);
+    else this.toggle();
   }
 
-  /**
-   * In a presentation, the arrow keys go from frame to frame; at its end they are for others.
-   * @param {KeyboardEvent} event @param {number} by
-   */
-  present(event, by) {
+  get isPresented() {
     const { present, tour } = document.documentElement.dataset;
-    const isAway = present === undefined || tour !== undefined || !hasBox(this.element);
-    const target = /** @type {Element} */ (event.target);
-    if (isAway || event.defaultPrevented || target.closest("input, select, textarea, td")) return;
-    if (!(this.at + by in this.frames)) return;
-    event.preventDefault();
-    this.step(by);
+    return present !== undefined && tour === undefined && hasBox(this.element);
   }
 
   toggle() {
     if (this.still.matches) return;
-    if (this.plays) {
+    if (this.motion === "play") {
       this.pause();
       return;
     }
     const last = this.frames.length - 1;
     if (this.at === last && this.time === last) this.jump(0);
-    this.plays = true;
-    this.moves = false;
+    this.motion = "play";
     this.tell();
     this.run();
   }
 
   pause() {
-    this.plays = false;
-    this.moves = false;
+    this.motion = null;
     if (!this.row) return;
     this.time = this.at;
     this.stage.paint(this.time);
@@ -198,7 +177,7 @@ export class Walk {
 
   save() {
     const isLast = this.at === this.frames.length - 1;
-    this.remember({ frame: isLast ? null : this.at });
+    this.context.remember({ frame: isLast ? null : this.at });
     this.reached(this.frames[this.at].phase);
   }
 
@@ -214,7 +193,7 @@ export class Walk {
     this.jump(this.at + by);
     if (by < 0 || this.at === before || this.still.matches) return;
     this.time = before;
-    this.moves = true;
+    this.motion = "step";
     this.run();
   }
 
@@ -232,9 +211,9 @@ export class Walk {
     let before = performance.now();
     /** @param {number} now */
     const tick = (now) => {
-      if (!(this.plays || this.moves) || this.signal.aborted) return;
+      if (!this.motion || this.context.signal.aborted) return;
       const lasts = this.lasts(Math.min(this.frames.length - 1, Math.floor(this.time) + 1));
-      this.time += Math.max(0, now - before) / (this.moves ? lasts * STEP : lasts);
+      this.time += Math.max(0, now - before) / (this.motion === "step" ? lasts * STEP : lasts);
       before = now;
       this.arrive();
       requestAnimationFrame(tick);
@@ -245,14 +224,14 @@ export class Walk {
   /** Where a frame has come, tell it; the last one ends the walk. */
   arrive() {
     const last = this.frames.length - 1;
-    const end = this.moves ? this.at : last;
+    const end = this.motion === "step" ? this.at : last;
     if (this.time >= end) {
       this.at = end;
       this.pause();
       return;
     }
     const at = Math.ceil(this.time);
-    if (at !== this.at && this.plays) {
+    if (at !== this.at && this.motion === "play") {
       this.at = at;
       this.tell();
       this.save();
@@ -263,7 +242,9 @@ export class Walk {
   /** @param {number} frame */
   lasts(frame) {
     const { phase } = this.frames[frame];
-    return LASTS[phase] ?? Math.min(OF_A_KEY, OF_ALL_KEYS / this.row.keys.length);
+    const usual = LASTS[phase] ?? USUAL;
+    const isOfOne = phase === "score" || phase === "mix";
+    return isOfOne ? Math.min(usual, OF_ALL_KEYS / this.row.keys.length) : usual;
   }
 }
 

@@ -27,9 +27,6 @@ const LINES = [
 // Matrices that may be the same as that before them, and that one.
 /** @type {Record<string, string>} */
 const BEFORE = { scaled: "scores", masked: "scaled" };
-// The swatches of the legend, and the names of their texts.
-const SWATCHES = { hidden: "hidden", made: "made" };
-
 // Where one looks is no setting.
 const PLACES = ["at", "frame", "idle", "way"];
 
@@ -85,11 +82,12 @@ class Steps {
     this.sought = element("div.sought", this.pipeline, this.sum.element);
     const { legend } = this;
     const numbers = element("div.numbers", { "data-panel": "" }, this.sought, legend, hint);
+    const { asking, frame: settings } = this.settings;
     const made = element(
       "div.made",
       this.practice.element,
-      this.settings.asking,
-      this.settings.frame,
+      asking,
+      settings,
       this.refusal,
       numbers,
     );
@@ -239,20 +237,17 @@ class Steps {
     const { data, t, state } = this;
     if (!this.shape) fill(this.frame, this.columns);
     const lines = LINES.map((line) => {
-      const signs = Object.entries(line);
-      return signs.map(([name, sign]) => new Matrix(name, t(`steps.${name}`), data, sign));
+      return Object.entries(line).map(
+        ([name, sign]) => new Matrix(name, t(`steps.${name}`), data, sign),
+      );
     });
     this.matrices = Object.fromEntries(lines.flat().map((matrix) => [matrix.name, matrix]));
     const cells = lines.flat().flatMap((matrix) => matrix.cells.flat());
     this.cells = new Map(cells.map((cell) => [cell.element.dataset.cell, cell.element]));
+    const frames = lines.map((line) => line.map(({ frame }) => frame));
     fill(
       this.pipeline,
-      lines.map((line) =>
-        element(
-          "div.way",
-          line.map(({ frame }) => frame),
-        ),
-      ),
+      frames.map((line) => element("div.way", line)),
     );
     this.sought.style.setProperty("--rows", String(data.words.length));
     this.shape = shape;
@@ -300,23 +295,26 @@ class Steps {
     const scales = JSON.stringify(data.scales);
     if (scales === this.scales) return;
     this.scales = scales;
-    const swatches = Object.entries(SWATCHES).map(([kind, name]) => {
-      return element("span.key", element(`span.swatch.${kind}`), t(`steps.${name}`));
+    const swatches = ["hidden", "made"].map((name) => {
+      return element("span.key", element(`span.swatch.${name}`), t(`steps.${name}`));
     });
     // The colors of all but the weights, which come last, are on both sides of 0.
     const bars = data.scales.map(({ names, top }, at) => {
+      const isOfWeights = at === data.scales.length - 1;
       const label = names.map((name) => t(`steps.${name}`)).join(t("shell.comma"));
-      const [end, isOfWeights] = [decimal(top, 2), at === data.scales.length - 1];
+      const end = decimal(top, 2);
       const begin = label + t("shell.colon") + (isOfWeights ? "0" : `−${end}`);
-      return element("span.key", begin, isOfWeights ? element("span.ramp") : divergingRamp(), end);
+      const ramp = element(isOfWeights ? "span.ramp" : "span.ramp.both");
+      if (!isOfWeights) ramp.style.background = divergingGradient();
+      return element("span.key", begin, ramp, end);
     });
     fill(this.legend, swatches, bars);
   }
 
   picture() {
-    const { explained, legend, pipeline, practice } = this;
-    const parts = [pipeline, legend, practice.shown];
-    return { title: explained.title, parts, card: [practice.shown] };
+    const { explained, legend, pipeline } = this;
+    const { shown } = this.practice;
+    return { title: explained.title, parts: [pipeline, legend, shown], card: [shown] };
   }
 
   /** The largest weight of the word that is explained. */
@@ -333,14 +331,16 @@ class Steps {
   show(cell, follow = false) {
     this.shown = cell;
     const sum = sumOf(cell, this.data, this.t);
+    const at = this.cells.get(cell);
     const made = new Set(sum.cells.map((each) => this.cells.get(this.inSight(each))));
-    // Removing and adding a class again would style its cell again.
-    for (const each of this.pipeline.querySelectorAll(".at, .made")) {
-      if (each !== this.cells.get(cell)) each.classList.remove("at");
-      if (!made.has(/** @type {HTMLTableCellElement} */ (each))) each.classList.remove("made");
+    const before = /** @type {NodeListOf<HTMLTableCellElement>} */ (
+      this.pipeline.querySelectorAll(".at, .made")
+    );
+    // What stays as it is is not styled again.
+    for (const each of [...before, ...made, at]) {
+      each.classList.toggle("at", each === at);
+      each.classList.toggle("made", made.has(each));
     }
-    for (const each of made) each.classList.add("made");
-    this.cells.get(cell).classList.add("at");
     this.sum.draw(sum);
     this.sum.drawWeights(this.data, this.query);
     this.explanation.mark(cell.split(".")[0], follow);
@@ -369,13 +369,6 @@ class Steps {
     const [name, row] = cell?.split(".") ?? [];
     if (cell && hasRowPerQuery(name)) this.settings.explain(Number(row));
   }
-}
-
-/** The colors from the lowest number over 0 to the highest. */
-function divergingRamp() {
-  const made = element("span.ramp.both");
-  made.style.background = divergingGradient();
-  return made;
 }
 
 /** @param {string} matrix */

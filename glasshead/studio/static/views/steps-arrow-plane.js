@@ -1,0 +1,236 @@
+// A plane of arrows, one of which is held: a pointer drags its tip, and the arrow keys move it.
+import { menu } from "../controls.js";
+import { element, moveOf } from "../dom.js";
+import { clamped, decimal, dot, sum } from "../numbers.js";
+import { html, render } from "../parts/html.js";
+import { placed } from "./steps-arrow-names.js";
+import { largestOf, shortWeight, squareAround } from "./steps-layout.js";
+
+/** @import { Translate } from "../app.js" */
+/** @import { Worked } from "./steps-followed.js" */
+/** @import { Plane } from "./steps-plane.js" */
+
+/**
+ * An arrow: its letter, the place of its word, its vector, which is dragged, and its name, which is
+ * in sight while it is held if not always.
+ * @typedef {{letter: string, at: number, vector: number[], label: string, isNamed: boolean}} Arrow
+ */
+
+/** @typedef {PointerEvent & {currentTarget: SVGSVGElement}} Pointed */
+
+// Half of a plane's side, in its own units, and how near a pointer takes hold of a tip.
+const HALF = 150;
+const NEAR = 24;
+// A step of the keyboard, of the length of the longest arrow.
+const STEP = 0.05;
+
+export class ArrowPlane {
+  /** @param {Translate} t @param {string} title @param {() => void} changed */
+  constructor(t, title, changed) {
+    this.t = t;
+    this.title = title;
+    this.changed = changed;
+    this.figure = element("figure");
+    this.isDragged = false;
+  }
+
+  /** Show arrows, and hold that of a word. @param {Arrow[]} arrows @param {number} word */
+  begin(arrows, word) {
+    this.arrows = arrows;
+    this.held = arrows.find(({ at }) => at === word);
+    this.menu = menu(
+      this.title,
+      arrows.map(({ label }, place) => [place, label]),
+      arrows.indexOf(this.held),
+      (place) => this.take(arrows[Number(place)]),
+    );
+  }
+
+  /**
+   * Turn to a plane among the vectors.
+   * @param {Plane} axes
+   * @param {string[]} names  Of the axes, where they are numbers of the vectors
+   * @param {number[][]} others  Vectors without an arrow, which are dots
+   */
+  turn(axes, names, others) {
+    this.axes = axes;
+    this.names = names;
+    const vectors = this.arrows.map(({ vector }) => vector);
+    const tips = vectors.map((each) => this.placeOf(each));
+    this.length = largestOf(names.length ? vectors : tips);
+    this.square = squareAround(tips, this.length);
+    this.cloud = others.map((each) => this.path([this.placeOf(each)])).join("");
+  }
+
+  /** @param {Arrow} arrow */
+  take(arrow) {
+    this.held = arrow;
+    this.menu.set(this.arrows.indexOf(arrow));
+    this.changed();
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const move = moveOf(event);
+    if (!move?.every(Number.isFinite)) return;
+    event.preventDefault();
+    const [down, right] = move;
+    const step = STEP * this.length;
+    const [x, y] = this.placeOf(this.held.vector);
+    this.move([x + right * step, y - down * step]);
+  }
+
+  /** Hold and drag the arrow whose tip is near. @param {Pointed} event */
+  press(event) {
+    const [x, y] = this.pointedAt(event);
+    const far = this.arrows.map(({ vector }) => {
+      const [across, up] = this.placeOf(vector);
+      return Math.hypot(across - x, up - y);
+    });
+    const least = Math.min(...far);
+    if (event.button || least > (NEAR / HALF) * this.square.size) return;
+    this.take(this.arrows[far.indexOf(least)]);
+    event.currentTarget.setPointerCapture(event.pointerId);
+    this.isDragged = true;
+  }
+
+  /** @param {Pointed} event */
+  pointedAt({ clientX, clientY, currentTarget }) {
+    const toOwnUnits = currentTarget.getScreenCTM().inverse();
+    const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(toOwnUnits);
+    const { middle, size } = this.square;
+    return [x, -y].map((each, axis) => middle[axis] + (each / HALF) * size);
+  }
+
+  /** Move the tip of the arrow that is held, within the plane. @param {number[]} to */
+  move(to) {
+    const { held } = this;
+    const { middle, size } = this.square;
+    const from = this.placeOf(held.vector);
+    this.axes.forEach((axis, at) => {
+      const by = clamped(to[at], middle[at] - size, middle[at] + size) - from[at];
+      axis.forEach((each, number) => {
+        held.vector[number] += by * each;
+      });
+    });
+    this.changed();
+  }
+
+  /** Where the tip of a vector stands. @param {number[]} vector */
+  placeOf(vector) {
+    return this.axes.map((axis) => dot(axis, vector));
+  }
+
+  /** How much it shows of squared lengths, in percent. @param {number[][]} vectors */
+  shareOf(vectors) {
+    const tips = vectors.map((each) => this.placeOf(each));
+    const [inPlane, all] = [tips, vectors].map((ones) => sum(ones.flat().map((each) => each ** 2)));
+    return decimal((100 * inPlane) / (all || 1), 0);
+  }
+
+  /** A place in the units of the drawing. @param {number[]} place */
+  drawn([x, y]) {
+    const { middle, size } = this.square;
+    const far = [x - middle[0], middle[1] - y];
+    return far.map((each) => Number(((each / size) * HALF).toFixed(2)));
+  }
+
+  /** A line through places; through a single one, a dot. @param {number[][]} places */
+  path(places) {
+    const [first, ...others] = places.map((place) => this.drawn(place).join(" "));
+    return `M${first}${others.map((each) => `L${each}`).join("") || "h0"}`;
+  }
+
+  /** @param {string} kind @param {...number[]} places */
+  line(kind, ...places) {
+    return html`<path class=${kind} d=${this.path(places)} />`;
+  }
+
+  /** @param {number[]} place @param {string} [kind] */
+  tip(place, kind) {
+    const [x, y] = this.drawn(place);
+    return html`<circle class=${kind} cx=${x} cy=${y} r="7" />`;
+  }
+
+  /**
+   * Draw marks, and say where the tip of the arrow that is held stands, and what follows.
+   * @param {Worked} worked @param {any} marks @param {string} caption
+   */
+  draw({ weights }, marks, caption) {
+    const { t, title, held } = this;
+    const { middle, size } = this.square;
+    const [left, top] = this.drawn([0, 0]);
+    const [across, up] = this.names;
+    const [x, y] = this.placeOf(held.vector);
+    const place = `(${decimal(x, 2)}, ${decimal(y, 2)})`;
+    const weight = t("drag.weight", { weight: shortWeight(weights[held.at], 3) });
+    const drawing = html`<b>${title}</b>
+      <svg
+        viewBox="${-HALF} ${-HALF} ${2 * HALF} ${2 * HALF}"
+        tabindex="0"
+        role="slider"
+        aria-label=${held.label}
+        aria-valuemin=${middle[0] - size}
+        aria-valuemax=${middle[0] + size}
+        aria-valuenow=${x}
+        aria-valuetext=${held.letter === "q" ? place : place + t("shell.comma") + weight}
+        onKeyDown=${(/** @type {KeyboardEvent} */ event) => this.key(event)}
+        onPointerDown=${(/** @type {Pointed} */ event) => this.press(event)}
+        onPointerMove=${(/** @type {Pointed} */ event) => {
+          if (this.isDragged) this.move(this.pointedAt(event));
+        }}
+        onLostPointerCapture=${() => {
+          this.isDragged = false;
+        }}
+      >
+        <path class="axes" d="M${-HALF} ${top}H${HALF}M${left} ${-HALF}V${HALF}" />
+        <text class="axis" x=${HALF - 4} y=${top + 14} text-anchor="end">${across}</text>
+        <text class="axis" x=${left - 5} y=${12 - HALF} text-anchor="end">${up}</text>
+        <path class="cloud" d=${this.cloud} />
+        ${marks}
+      </svg>
+      <figcaption>${caption}</figcaption>`;
+    render(drawing, this.figure);
+  }
+
+  /** All arrows, those of values as strong as their weights. @param {Worked} worked */
+  marks({ masked, weights }) {
+    const most = Math.max(...weights) || 1;
+    return this.arrows.map((arrow) => {
+      const { letter, at, vector } = arrow;
+      const isHidden = letter !== "q" && masked[at] === -Infinity;
+      const kind = [letter, arrow === this.held && "held", isHidden && "hid"];
+      const share = 0.25 + (0.75 * weights[at]) / most;
+      const place = this.placeOf(vector);
+      return html`<g
+        class=${kind.filter(Boolean).join(" ")}
+        key=${letter + at}
+        style=${{ "--share": share }}
+      >
+        ${this.line(null, [0, 0], place)} ${this.tip(place)}
+      </g>`;
+    });
+  }
+
+  /**
+   * The names of tips, on the side of each that is free; those of one tip share a line.
+   * @param {number[]} place  A tip that is not dragged
+   * @param {string} name
+   */
+  labels(place, name) {
+    const tips = this.arrows.map((arrow) => {
+      const label = arrow.isNamed || arrow === this.held ? arrow.label : "";
+      return { at: this.drawn(this.placeOf(arrow.vector)), label };
+    });
+    tips.push({ at: this.drawn(place), label: name });
+    const [left, top] = this.drawn([0, 0]);
+    // The names of the axes.
+    const taken = [
+      { left: HALF - 20, top: top + 3, right: HALF },
+      { left: left - 20, top: -HALF, right: left },
+    ];
+    return placed(tips, [left, top], HALF, taken).map(({ x, y, anchor, text }) => {
+      return html`<text x=${x} y=${y} text-anchor=${anchor}>${text}</text>`;
+    });
+  }
+}
