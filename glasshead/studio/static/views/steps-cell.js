@@ -65,7 +65,7 @@ export class CellOfModel {
     this.title = element("h2");
     this.facts = element("p.quiet.facts");
     this.walk = new Walk(context);
-    this.practice = new Practice(context, this.walk, ["predict", "drag"]);
+    this.practice = new Practice(context, this.walk);
     this.strip = element("div.strip.all", { "aria-hidden": "true" });
     this.numbers = element("div", { "data-panel": "" });
   }
@@ -132,14 +132,12 @@ export class CellOfModel {
     const keys = tokens.map((word, place) => {
       const own = rowAt(values, place, shape[1]);
       const isHidden = own.at(-1) === -Infinity;
-      const [key, value] = [own.slice(0, row.q.length), own.slice(row.q.length, -1)].map((each) => [
-        ...each,
-      ]);
+      const [key, value] = [own.slice(0, row.q.length), own.slice(row.q.length, -1)];
       return /** @type {Key} */ ({
         place,
         word,
-        k: key,
-        v: value,
+        k: [...key],
+        v: [...value],
         bias: isHidden ? null : own.at(-1),
         // Of the score it only matters whether it is hidden.
         masked: isHidden ? null : 0,

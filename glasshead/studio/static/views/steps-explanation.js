@@ -35,12 +35,8 @@ export class Explanation {
   constructor(label) {
     this.title = element("h2");
     this.sections = element("div");
-    this.frame = element(
-      "aside.words",
-      { "aria-label": label, tabindex: "0" },
-      this.title,
-      this.sections,
-    );
+    const attributes = { "aria-label": label, tabindex: "0" };
+    this.frame = element("aside.words", attributes, this.title, this.sections);
     /** @type {string} */
     this.marked = undefined;
   }
@@ -164,22 +160,15 @@ export class SumFrame {
 
   /** @param {Sum} sum */
   draw({ title, value, lines, decimals, note }) {
-    const full = value === null ? null : element("span.in-full", this.inFull(value), note && " · ");
+    const attributes = { value, "data-value": value };
+    const full = element("data.full", attributes, String(value).replace("-", "−"));
+    const named = this.t("steps.full") + this.t("shell.colon");
+    const inFull = value !== null && element("span.in-full", named, full, note && " · ");
     fill(
       this.told,
       element("h2", title),
       lines.map((line) => element("p.line", partElements(line, decimals))),
-      element("p.quiet", full, note),
+      element("p.quiet", inFull, note),
     );
-  }
-
-  /** @param {number} value */
-  inFull(value) {
-    const attributes = { value, "data-value": value };
-    const written = String(value).replace("-", "−");
-    return [
-      this.t("steps.full") + this.t("shell.colon"),
-      element("data.full", attributes, written),
-    ];
   }
 }

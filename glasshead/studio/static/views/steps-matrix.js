@@ -1,6 +1,6 @@
 // A matrix as a table of colored cells, which the arrow keys walk.
 import { scale } from "../colors.js";
-import { element, fill } from "../dom.js";
+import { element } from "../dom.js";
 import { decimal, range } from "../numbers.js";
 import { toneOf } from "../diverging.js";
 import { walk } from "../parts/walk.js";
@@ -19,13 +19,12 @@ const SIZES = { 3: "wide", 2: "close", 1: "close", 0: "dense" };
 const VECTORS = ["queries", "keys", "values", "context"];
 
 /**
- * A cell, and what it shows.
- * @typedef {object} Cell
- * @property {HTMLTableCellElement} element
- * @property {string} [kind]  Its classes
- * @property {Tone | null} [tone]  Its color, where this has two ends
- * @property {number | null} [value]
+ * A cell, and what it shows: its classes, and its color where this has two ends.
+ * @typedef {{element: HTMLTableCellElement, kind?: string, tone?: Tone | null, value?: number | null}} Cell
  */
+
+// A color that a class gives.
+const NONE = { fill: "", ink: "" };
 
 export class Matrix {
   /**
@@ -108,25 +107,28 @@ export class Matrix {
     });
   }
 
-  /** @param {string} formula */
-  tell(formula) {
-    fill(this.formula, formula);
-  }
-
   /**
    * Change what has changed: a slider that moves changes all matrices many times a second.
    * @param {Cell} cell @param {string} kind @param {number | null} value
    * @param {number} [share]  Of the number at the end of the scale, where colors have two ends
    */
   drawCell(cell, kind, value, share) {
-    color(cell, kind, share);
+    const { element: made } = cell;
+    if (cell.kind !== kind) made.className = kind;
+    cell.kind = kind;
+    const tone = share === undefined ? NONE : toneOf(share);
+    if (cell.tone !== tone) {
+      cell.tone = tone;
+      made.style.background = tone.fill;
+      made.style.color = tone.ink;
+    }
     // What is not seen waits until nothing moves.
     if (cell.value === value || (this.isMoving && !this.decimals)) return;
     cell.value = value;
-    cell.element.dataset.value = String(value ?? -Infinity);
+    made.dataset.value = String(value ?? -Infinity);
     const text = this.textOf(value, kind === "hidden");
-    if (this.decimals) cell.element.firstElementChild.textContent = text;
-    else cell.element.ariaLabel = text;
+    if (this.decimals) made.firstElementChild.textContent = text;
+    else made.ariaLabel = text;
   }
 
   /** @param {number | null} value @param {boolean} isHidden */
@@ -139,20 +141,6 @@ export class Matrix {
 /** @param {string} word @param {"row" | "col"} scope */
 function heading(word, scope) {
   return element("th", { scope, title: word }, element("span", word));
-}
-
-/** @param {Cell} cell @param {string} kind @param {number | undefined} share */
-function color(cell, kind, share) {
-  if (cell.kind !== kind) {
-    cell.kind = kind;
-    cell.element.className = kind;
-  }
-  const tone = share === undefined ? null : toneOf(share);
-  if (cell.tone !== tone) {
-    cell.tone = tone;
-    cell.element.style.background = tone?.fill ?? "";
-    cell.element.style.color = tone?.ink ?? "";
-  }
 }
 
 /** @param {any} event */

@@ -20,11 +20,8 @@ import { Unreachable } from "../source.js";
  */
 
 export class Practice {
-  /**
-   * @param {Context} context @param {Walk} walk
-   * @param {string[]} names  Of the exercises that are offered
-   */
-  constructor(context, walk, names) {
+  /** @param {Context} context @param {Walk} walk */
+  constructor(context, walk) {
     const { t, state } = context;
     this.context = context;
     this.walk = walk;
@@ -32,17 +29,20 @@ export class Practice {
     this.material = null;
     /** @type {Record<string, Exercise>} */
     this.made = {};
-    this.way = names.includes(state.way) ? state.way : "watch";
-    const options = ["watch", ...names].map((name) => [name, t(`practice.${name}`)]);
-    const chosen = (/** @type {string} */ way) => this.choose(way);
-    this.choice = choice(
-      t("practice.title"),
-      /** @type {[string, string][]} */ (options),
-      this.way,
-      chosen,
+    const ways = ["watch", "predict", "drag"];
+    this.way = ways.includes(state.way) ? state.way : "watch";
+    const options = ways.map(
+      (way) => /** @type {[string, string]} */ ([way, t(`practice.${way}`)]),
     );
+    const chosen = (/** @type {string} */ way) => this.choose(way);
     this.place = element("div");
-    this.element = element("div.ways", { "data-panel": "" }, this.choice, walk.element, this.place);
+    this.element = element(
+      "div.ways",
+      { "data-panel": "" },
+      choice(t("practice.title"), options, this.way, chosen),
+      walk.element,
+      this.place,
+    );
   }
 
   /** What is shown: the walk, or an exercise. */
@@ -53,7 +53,7 @@ export class Practice {
   /** @param {Material} material */
   show(material) {
     this.material = material;
-    this.draw();
+    return this.draw();
   }
 
   /** @param {string} way */
@@ -67,12 +67,12 @@ export class Practice {
   async draw() {
     const { way, material, context } = this;
     this.walk.element.hidden = way !== "watch";
-    if (way === "watch") {
-      fill(this.place);
-      return;
-    }
+    if (way === "watch") return fill(this.place);
     try {
-      const { EXERCISES } = await codeOf(way);
+      // The code arrives when an exercise is first chosen.
+      const { EXERCISES } = await import("./steps-exercises.js").catch(() => {
+        throw new Unreachable(way);
+      });
       this.made[way] ??= new EXERCISES[way](context);
       // Meanwhile another may have been chosen.
       if (way !== this.way || material !== this.material) return;
@@ -82,11 +82,4 @@ export class Practice {
       if (!context.signal.aborted) context.failed(error);
     }
   }
-}
-
-/** The code of the exercises, which arrives when one is first chosen. @param {string} way */
-function codeOf(way) {
-  return import("./steps-exercises.js").catch(() => {
-    throw new Unreachable(way);
-  });
 }

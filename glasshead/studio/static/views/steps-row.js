@@ -8,17 +8,8 @@ import { factor, joined, product } from "./steps-sums.js";
 
 /**
  * A key, and its numbers for the query; a hidden one has no `masked`.
- * @typedef {object} Key
- * @property {number} place
- * @property {string} word
- * @property {number[]} k
- * @property {number[]} v
- * @property {number} score
- * @property {number} scaled
- * @property {number} capped
- * @property {number | null} bias
- * @property {number | null} masked
- * @property {number} weight
+ * @typedef {{place: number, word: string, k: number[], v: number[], score: number, scaled: number,
+ *   capped: number, bias: number | null, masked: number | null, weight: number}} Key
  */
 
 /**
@@ -83,28 +74,25 @@ export function rowOf(data, query, normalizer) {
   const seen = masked.filter((score) => score !== null);
   const largest = Math.max(...seen);
   const sink = data.normalizer === "softmax-one" ? 0 : null;
-  const powers = [...seen, ...(sink === null ? [] : [sink])];
+  const powers = sink === null ? seen : [...seen, sink];
   const hidden = masked.length - seen.length;
   return {
     query,
     word: words[query],
     q: matrices.queries[query],
     context: matrices.context[query],
-    keys: words.map(
-      (word, place) =>
-        /** @type {Key} */ ({
-          place,
-          word,
-          k: matrices.keys[place],
-          v: matrices.values[place],
-          score: matrices.scores[query][place],
-          scaled: matrices.scaled[query][place],
-          capped: matrices.scaled[query][place],
-          bias: null,
-          masked: masked[place],
-          weight: matrices.weights[query][place],
-        }),
-    ),
+    keys: words.map((word, place) => ({
+      place,
+      word,
+      k: matrices.keys[place],
+      v: matrices.values[place],
+      score: matrices.scores[query][place],
+      scaled: matrices.scaled[query][place],
+      capped: matrices.scaled[query][place],
+      bias: /** @type {number} */ (null),
+      masked: masked[place],
+      weight: matrices.weights[query][place],
+    })),
     rest: null,
     beta,
     softcap: null,
@@ -161,11 +149,13 @@ export function sentenceOf(row, { phase, rest }, t) {
  * @param {Row} row @param {Frame} frame @returns {Part[]}
  */
 export function lineOf(row, { phase, key, rest }) {
-  if (rest) return restLine(row, phase);
+  if (rest && phase === "score") return ["…"];
+  if (rest) return ["Σ p·v = ", row.rest.weight, "·", ...vector(row.rest.mean)];
   const byWeight = largestFirst(row.keys, ({ weight }) => weight);
   // The power of the largest score less itself is 1.
   const told = byWeight[Number(phase === "power" && byWeight[1]?.weight > 0)];
   const one = row.keys[key] ?? told;
+  const power = Math.exp(one.masked - row.largest);
   if (phase === "dropped") return [`p(${one.word}) = `, one.weight];
   if (phase !== "scaled" && idleOf(row).includes(phase)) {
     // A mask comes after a bias.
@@ -176,35 +166,18 @@ export function lineOf(row, { phase, key, rest }) {
     query: () => [`q(${row.word}) = `, ...vector(row.q)],
     score: () => [`s(${one.word}) = `, ...products(row, one), one.score],
     scaled: () => [`β·s(${one.word}) = `, ...product(row.beta, one.score), " = ", one.scaled],
-    capped: () => {
-      const cap = row.softcap;
-      return [cap, "·tanh(", one.scaled, " / ", cap, ") = ", one.capped];
-    },
+    capped: () => [row.softcap, "·tanh(", one.scaled, " / ", row.softcap, ") = ", one.capped],
     biased: () => [`s(${one.word}) = `, one.capped, " + ", ...factor(one.bias), " = ", one.masked],
     masked: () => [`s(${hiddenOf(row)}) → −∞`],
-    power: () => [...power(row, one), " = ", Math.exp(one.masked - row.largest)],
-    weights: () => weightLine(row, one),
+    power: () => ["e", { up: [one.masked, " − ", ...factor(row.largest)] }, " = ", power],
+    weights: () => {
+      const share = row.isExponential ? [power, " / ", row.total, " = "] : [];
+      return [`p(${one.word}) = `, ...share, one.weight];
+    },
     mix: () => [`p·v(${one.word}) = `, one.weight, "·", ...vector(one.v)],
     context: () => [`c(${row.word}) = Σ p·v = `, ...vector(row.context)],
   };
   return lines[phase]();
-}
-
-/** @param {Row} row @param {string} phase @returns {Part[]} */
-function restLine({ rest }, phase) {
-  if (phase === "score") return ["…"];
-  return ["Σ p·v = ", rest.weight, "·", ...vector(rest.mean)];
-}
-
-/** @param {Row} row @param {Key} key @returns {Part[]} */
-function weightLine(row, { word, masked, weight }) {
-  if (!row.isExponential) return [`p(${word}) = `, weight];
-  return [`p(${word}) = `, Math.exp(masked - row.largest), " / ", row.total, " = ", weight];
-}
-
-/** @param {Row} row @param {Key} key @returns {Part[]} */
-function power({ largest }, { masked }) {
-  return ["e", { up: [masked, " − ", ...factor(largest)] }];
 }
 
 /** @param {Row} row */
@@ -223,8 +196,7 @@ function products({ q, isProduct }, { k, score }) {
   if (q.length <= NUMBERS) {
     return ["q·k = ", ...joined(all.map((at) => product(q[at], k[at]))), " = "];
   }
-  const sizes = all.map((at) => Math.abs(q[at] * k[at]));
-  const largest = largestFirst(all, (at) => sizes[at]).slice(0, TERMS);
+  const largest = largestFirst(all, (at) => Math.abs(q[at] * k[at])).slice(0, TERMS);
   const others = score - sum(largest.map((at) => q[at] * k[at]));
   const terms = largest.map((at) => product(q[at], k[at]));
   // What the others add, so that the sum is that of all.
@@ -233,9 +205,6 @@ function products({ q, isProduct }, { k, score }) {
 
 /** @param {number[]} values @returns {Part[]} */
 function vector(values) {
-  const shown = values
-    .slice(0, NUMBERS)
-    .flatMap((each) => [", ", each])
-    .slice(1);
-  return ["[", ...shown, values.length > NUMBERS ? ", …]" : "]"];
+  const shown = values.slice(0, NUMBERS).map((each) => [each]);
+  return ["[", ...joined(shown, ", "), values.length > NUMBERS ? ", …]" : "]"];
 }

@@ -26,13 +26,9 @@ export class Settings {
     this.ask = ask;
     /** @type {StepsData} */
     this.data = null;
-    /** @type {Record<string, Control | null>} */
-    this.controls = {};
-    // What each control offers, to see whether it has changed.
-    /** @type {Record<string, string>} */
-    this.offers = {};
-    /** @type {Record<string, HTMLElement>} */
-    this.slots = {};
+    // The controls by their settings, where each stands, and what it offers.
+    /** @type {Record<string, {slot: HTMLElement, offer?: string, control?: Control | null}>} */
+    this.made = {};
     /** @param {string} text */
     const sent = (text) => ask({ ...OF_A_SENTENCE, text });
     const most = about.limits.sentence;
@@ -68,16 +64,20 @@ export class Settings {
     /** @type {Record<string, any>} */
     const values = { ...data.chosen, query };
     for (const [name, options] of Object.entries(data.options)) {
-      if (!this.slots[name]) this.others.append((this.slots[name] = element("div.slot")));
+      if (!this.made[name]) {
+        this.made[name] = { slot: element("div.slot") };
+        this.others.append(this.made[name].slot);
+      }
+      const made = this.made[name];
       // A control is made again only where its offer has changed: what is held by pointer or
       // keyboard stays.
       const offer = JSON.stringify(options);
-      if (offer !== this.offers[name]) {
-        this.offers[name] = offer;
-        this.controls[name] = this.control(name, options);
-        fill(this.slots[name], this.controls[name]);
+      if (offer !== made.offer) {
+        made.offer = offer;
+        made.control = this.control(name, options);
+        fill(made.slot, made.control);
       }
-      this.controls[name]?.set(String(values[name]));
+      made.control?.set(String(values[name]));
     }
   }
 

@@ -76,7 +76,7 @@ class Steps {
       (phase) => this.explanation.mark(SECTIONS[phase] ?? phase, true),
       () => this.fold(),
     );
-    this.practice = new Practice(context, this.walk, ["predict", "drag"]);
+    this.practice = new Practice(context, this.walk);
     this.explanation = new Explanation(t("steps.words"));
     const hint = element("p.quiet", t("steps.hint"));
     this.sought = element("div.sought", this.pipeline, this.sum.element);
@@ -287,7 +287,7 @@ class Steps {
         // A hidden score is null, and the weight of it a 0.
         const seen = matrices[name === "weights" ? "masked" : name];
         matrix.draw(matrices[name], top, seen, this.isStale);
-        matrix.tell(t(sums[name].formula));
+        fill(matrix.formula, t(sums[name].formula));
         if (!hasRowPerQuery(name)) continue;
         matrix.rows.forEach((row, at) => row.classList.toggle("here", at === query));
       }
@@ -304,7 +304,7 @@ class Steps {
       const label = names.map((name) => t(`steps.${name}`)).join(t("shell.comma"));
       const end = decimal(top, 2);
       const begin = label + t("shell.colon") + (isOfWeights ? "0" : `−${end}`);
-      const ramp = element(isOfWeights ? "span.ramp" : "span.ramp.both");
+      const ramp = element("span.ramp");
       if (!isOfWeights) ramp.style.background = divergingGradient();
       return element("span.key", begin, ramp, end);
     });
