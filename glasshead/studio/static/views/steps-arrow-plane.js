@@ -1,7 +1,7 @@
 // A plane of arrows, one of which is held: a pointer drags its tip, and the arrow keys move it.
 import { menu } from "../controls.js";
 import { element, moveOf } from "../dom.js";
-import { clamped, decimal, dot, sum } from "../numbers.js";
+import { clamped, decimal, dot, largestFirst, sum } from "../numbers.js";
 import { html, render } from "../parts/html.js";
 import { placed } from "./steps-arrow-names.js";
 import { largestOf, shortWeight, squareAround } from "./steps-layout.js";
@@ -25,10 +25,11 @@ const NEAR = 24;
 const STEP = 0.05;
 
 export class ArrowPlane {
-  /** @param {Translate} t @param {string} title @param {() => void} changed */
-  constructor(t, title, changed) {
+  /** @param {Translate} t @param {"keys" | "values"} name @param {() => void} changed */
+  constructor(t, name, changed) {
     this.t = t;
-    this.title = title;
+    this.name = name;
+    this.title = t(`drag.${name}`);
     this.changed = changed;
     this.figure = element("figure");
     this.isDragged = false;
@@ -83,13 +84,14 @@ export class ArrowPlane {
   /** Hold and drag the arrow whose tip is near. @param {Pointed} event */
   press(event) {
     const [x, y] = this.pointedAt(event);
-    const far = this.arrows.map(({ vector }) => {
+    /** @param {Arrow} arrow */
+    const far = ({ vector }) => {
       const [across, up] = this.placeOf(vector);
       return Math.hypot(across - x, up - y);
-    });
-    const least = Math.min(...far);
-    if (event.button || least > (NEAR / HALF) * this.square.size) return;
-    this.take(this.arrows[far.indexOf(least)]);
+    };
+    const [nearest] = largestFirst(this.arrows, (arrow) => -far(arrow));
+    if (event.button || far(nearest) > (NEAR / HALF) * this.square.size) return;
+    this.take(nearest);
     event.currentTarget.setPointerCapture(event.pointerId);
     this.isDragged = true;
   }

@@ -13,7 +13,6 @@ import { partElements, subscript } from "./steps-sums.js";
 /** @import { Context } from "../app.js" */
 /** @import { Worked } from "./steps-followed.js" */
 /** @import { Material } from "./steps-practice.js" */
-/** @import { Row } from "./steps-row.js" */
 /** @import { Part } from "./steps-sums.js" */
 
 // More words have no room for their names.
@@ -25,25 +24,20 @@ export class Arrows {
   /** @param {Context} context */
   constructor({ t }) {
     this.t = t;
-    /** @type {Row} */
-    this.row = null;
     // What the vectors were when they were not dragged.
     this.origin = "";
     this.none = element("p.said");
     this.controls = element("div.controls");
-    const [keys, values] = ["drag.keys", "drag.values"].map((title) => {
-      return new ArrowPlane(t, t(title), () => this.draw());
-    });
+    const keys = new ArrowPlane(t, "keys", () => this.draw());
+    const values = new ArrowPlane(t, "values", () => this.draw());
     this.planes = { keys, values };
     this.numbers = element("div");
     // A telephone has room for one plane.
     const shown = choice(
       t("practice.drag"),
-      Object.entries(this.planes).map(([name, { title }]) => [name, title]),
+      [keys, values].map(({ name, title }) => [name, title]),
       "keys",
-      (name) => {
-        this.element.dataset.plane = name;
-      },
+      () => {},
     );
     // Without vectors there is nothing to drag.
     this.body = element(
@@ -53,7 +47,7 @@ export class Arrows {
       element("div.one-plane", shown),
       element("div.worked", keys.figure, values.figure, this.controls, this.numbers),
     );
-    const attributes = { "aria-label": t("practice.drag"), "data-plane": "keys" };
+    const attributes = { "aria-label": t("practice.drag") };
     this.element = element("section.walk.drag", attributes, this.none, this.body);
   }
 
@@ -125,12 +119,13 @@ export class Arrows {
   /** Turn both planes to the numbers that are chosen, or to what they can show most of. */
   turn() {
     const { row, pair, isFitted, planes } = this;
-    for (const name of /** @type {const} */ (["keys", "values"])) {
+    for (const plane of Object.values(planes)) {
+      const { name } = plane;
       const vector = name === "keys" ? row.q : row.context;
       const [own, others] = [this.shown, this.others].map((places) => {
         return this.seen(places).map((at) => this[name][at]);
       });
-      planes[name].turn(
+      plane.turn(
         isFitted ? planeWith(vector, own) : planeOfPair(vector.length, pair),
         // In a rotated plane, an axis is not one of the vector's numbers.
         isFitted ? [] : pair.map((each) => name[0] + subscript(each)),
@@ -143,10 +138,11 @@ export class Arrows {
     const { t, pair, q, isFitted, planes } = this;
     const all = range(isFitted ? 0 : q.length);
     const pairs = all.flatMap((one) => all.slice(one + 1).map((other) => [one, other]));
-    const options = pairs.map(([one, other]) => {
-      const said = t("drag.pair", { one: one + 1, other: other + 1 });
-      return /** @type {[string, string]} */ ([`${one}.${other}`, said]);
-    });
+    /** @type {[string, string][]} */
+    const options = pairs.map(([one, other]) => [
+      `${one}.${other}`,
+      t("drag.pair", { one: one + 1, other: other + 1 }),
+    ]);
     /** @param {string} chosen */
     const choose = (chosen) => {
       this.pair = chosen.split(".").map(Number);

@@ -21,20 +21,11 @@ import { Walk } from "./steps-walk.js";
 /** @import { Key, Row } from "./steps-row.js" */
 
 /**
- * A row as the studio tells it, with what it is of.
- * @typedef {object} Told
- * @property {string[]} tokens
- * @property {number} of  Tokens of the whole text
- * @property {string[]} layers  Their names
- * @property {number[]} heads  Of each layer
- * @property {number} layer
- * @property {number} head
- * @property {number} query
- * @property {number | null} key
- * @property {string | null} mask
- * @property {[number, number]} key_head  The key head that is read, and how many there are
- * @property {number[]} weights  Of all keys
- * @property {boolean} is_product
+ * A row as the studio tells it, with what it is of: the tokens of the whole text, the layers' names,
+ * the heads of each, the weights of all keys, and the key head that is read, of how many.
+ * @typedef {{tokens: string[], of: number, layers: string[], heads: number[], layer: number,
+ *   head: number, query: number, key: number | null, mask: string | null,
+ *   key_head: [number, number], weights: number[], is_product: boolean}} Told
  */
 
 /** What makes no sense in another text. @type {Record<string, number | null>} */
@@ -50,8 +41,6 @@ export class CellOfModel {
     this.frame = frame;
     this.context = context;
     this.t = t;
-    /** @type {string} */
-    this.text = null;
     this.newAsking = newest(context.signal);
     this.picker = new TextPicker(context, (place) => {
       context.remember({ ...OF_A_TEXT, ...place });
@@ -150,22 +139,18 @@ export class CellOfModel {
   /** @param {Told} told */
   drawControls({ layers, heads, layer, head, query, key, tokens }) {
     const { t } = this;
-    const words = tokens.map((word, at) => {
-      return /** @type {[number, string]} */ ([at, `${grouped(at)}  ${word}`]);
-    });
-    /** @param {number} count @returns {[number, number][]} */
-    const numbers = (count) => range(count).map((at) => [at, at]);
-    const none = /** @type {[string, string]} */ (["", t("cell.strongest")]);
+    /** @type {[string | number, string][]} */
+    const words = tokens.map((word, at) => [at, `${grouped(at)}  ${word}`]);
     const focused = /** @type {HTMLElement} */ (document.activeElement)?.closest?.(".control");
     const at = [...this.controls.children].indexOf(focused);
     fill(
       this.controls,
-      menu(t("cell.layer"), numbers(layers.length), layer, (value) => {
+      menu(t("cell.layer"), range(layers.length), layer, (value) => {
         this.ask({ layer: value, head: Math.min(head, heads[Number(value)] - 1) });
       }),
-      menu(t("cell.head"), numbers(heads[layer]), head, (value) => this.ask({ head: value })),
+      menu(t("cell.head"), range(heads[layer]), head, (value) => this.ask({ head: value })),
       menu(t("heads.query"), words, query, (value) => this.ask({ query: value })),
-      menu(t("heads.key"), [none, ...words], key ?? "", (value) =>
+      menu(t("heads.key"), [["", t("cell.strongest")], ...words], key ?? "", (value) =>
         this.ask({ key: value || null }),
       ),
     );
@@ -211,15 +196,15 @@ export class CellOfModel {
     const { t } = this;
     const isBiased = changes.includes("biased");
     const isMasked = isBiased || keys.some(({ masked }) => masked === null);
-    /** @type {[string | null, (key: Key) => number | null][]} */
+    /** @type {[string | false, (key: Key) => number | null][]} */
     const columns = [
       [t("steps.scores"), ({ score }) => score],
       [t("steps.scaled"), ({ scaled }) => scaled],
-      [softcap === null ? null : t("cell.capped"), ({ capped }) => capped],
-      [isBiased ? t("cell.bias") : null, ({ bias }) => bias],
-      [isMasked ? t("steps.masked") : null, ({ masked }) => masked ?? -Infinity],
+      [softcap !== null && t("cell.capped"), ({ capped }) => capped],
+      [isBiased && t("cell.bias"), ({ bias }) => bias],
+      [isMasked && t("steps.masked"), ({ masked }) => masked ?? -Infinity],
     ];
-    const shown = columns.filter(([name]) => name !== null);
+    const shown = columns.filter(([name]) => name);
     const byWeight = largestFirst(keys, (one) => one.weight);
     const rows = byWeight.map((one) => {
       const name = [element("b", one.word), element("span.at", grouped(one.place))];
@@ -232,7 +217,7 @@ export class CellOfModel {
       weightCell(rest.weight),
     ];
     const headings = [t("heads.key"), ...shown.map(([name]) => name), t("steps.weights")];
-    return table("table.cell", t("cell.table"), headings, others ? [...rows, others] : rows);
+    return table("table.cell", t("cell.table"), headings, [...rows, ...(others ? [others] : [])]);
   }
 }
 

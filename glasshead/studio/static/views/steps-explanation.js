@@ -38,16 +38,14 @@ export class Explanation {
     const attributes = { "aria-label": label, tabindex: "0" };
     this.frame = element("aside.words", attributes, this.title, this.sections);
     /** @type {string} */
-    this.marked = undefined;
+    this.marked = null;
   }
 
   /** @param {Explained} explained */
   draw({ title, notes, steps }) {
     this.title.textContent = title;
-    fill(
-      this.sections,
-      steps.map((step, place) => sectionOf(step, place, place ? [] : notes)),
-    );
+    const sections = steps.map((step, place) => sectionOf(step, place, place ? [] : notes));
+    this.sections.replaceChildren(...sections);
     this.mark(this.marked, false);
   }
 
@@ -93,17 +91,11 @@ function printedElement(label) {
   return ({ columns, rows, text }) => {
     if (!columns) return element("p", text);
     const headings = columns.map((each) => element(each ? "th" : "td", each));
-    const cells = rows.map(([head, ...rest]) => [
-      element(head ? "th" : "td", head),
-      rest.map((each) => element("td", each)),
-    ]);
-    return table(
-      "table",
-      "",
-      headings,
-      cells,
-      `${label} · ${columns.concat(rows[0]).find(Boolean)}`,
-    );
+    const cells = rows.map(([head, ...rest]) => {
+      return [element(head ? "th" : "td", head), rest.map((each) => element("td", each))];
+    });
+    const name = `${label} · ${columns.concat(rows[0]).find(Boolean)}`;
+    return table("table", "", headings, cells, name);
   };
 }
 
@@ -130,8 +122,6 @@ export class SumFrame {
     // The weights of the word that is explained stay in sight, and are read from their table.
     this.weights = element("div.strip", { "aria-hidden": "true" });
     this.words = "";
-    /** @type {HTMLElement[]} */
-    this.cells = [];
     const attributes = { role: "group", tabindex: "0", "aria-label": label };
     this.element = element("div.sum", attributes, this.weights, this.told);
   }

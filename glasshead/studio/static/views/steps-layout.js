@@ -6,15 +6,9 @@ import { clamped, decimal, within } from "../numbers.js";
 /** @import { Frame, Key, Row } from "./steps-row.js" */
 
 /**
- * A line of the stage: a key, or all that are not shown, which have no vector of their own.
- * @typedef {object} Lane
- * @property {string} word
- * @property {Key | null} key
- * @property {number[]} v
- * @property {number} weight
- * @property {number} power  e to the score less the largest
- * @property {number} scoreAt  The frame of its score
- * @property {number | undefined} mixAt  And that of its value, where it has a part
+ * A line of the stage: a key, or all that are not shown, which have no vector of their own; with
+ * the frames of its score, and of its value where it has a part.
+ * @typedef {ReturnType<typeof lanesOf>[number]} Lane
  */
 
 /** @typedef {{x: number, width: number}} Column */
@@ -80,7 +74,7 @@ export function layoutOf(width, { q, context }, count, longest, high) {
   return { width, height, isNarrow, number, lane, inset, bar, top: TOP, bottom, columns };
 }
 
-/** @param {Row} row @param {Frame[]} frames @param {Translate} t @returns {Lane[]} */
+/** @param {Row} row @param {Frame[]} frames @param {Translate} t */
 export function lanesOf({ keys, rest, largest }, frames, t) {
   /** @param {(frame: Frame) => boolean} isOf */
   const timesOf = (isOf) => {

@@ -10,6 +10,8 @@ import { VECTOR, between, ease, sizesOf, stairsOf, weightColor } from "./steps-l
 const CHIPS = 10;
 const DROPS = 6;
 
+/** @typedef {(stage: Stage, lane: Lane, y: number, part: number) => void} Motion */
+
 /**
  * Draw what flies from a line, or to it.
  * @param {Stage} stage @param {Lane} lane
@@ -17,7 +19,7 @@ const DROPS = 6;
  */
 export function drawMotion(stage, lane, y) {
   const { time, begins } = stage;
-  /** @type {[number | undefined, (stage: Stage, lane: Lane, y: number, part: number) => void][]} */
+  /** @type {[number | undefined, Motion][]} */
   const motions = [
     [lane.key ? lane.scoreAt : undefined, drawChips],
     [begins.power, drawPowers],
@@ -30,10 +32,7 @@ export function drawMotion(stage, lane, y) {
   }
 }
 
-/**
- * Products, that rise from the numbers that are multiplied and fly to the score.
- * @param {Stage} stage @param {Lane} lane @param {number} y @param {number} part
- */
+/** Products, that rise from the numbers that are multiplied and fly to the score. @type {Motion} */
 function drawChips(stage, { key }, y, part) {
   const { row, layout } = stage;
   if (!row.isProduct) return;
@@ -54,10 +53,7 @@ function drawChips(stage, { key }, y, part) {
   }
 }
 
-/**
- * Powers of e, that grow out of the scores.
- * @param {Stage} stage @param {Lane} lane @param {number} y @param {number} part
- */
+/** Powers of e, that grow out of the scores. @type {Motion} */
 function drawPowers(stage, { key, power }, y, part) {
   if (!key || key.masked === null) return;
   const { scores, weights } = stage.layout.columns;
@@ -71,10 +67,7 @@ function drawPowers(stage, { key, power }, y, part) {
   }
 }
 
-/**
- * Weights, that are poured into one vessel.
- * @param {Stage} stage @param {Lane} lane @param {number} y @param {number} part
- */
+/** Weights, that are poured into one vessel. @type {Motion} */
 function drawPour(stage, lane, y, part) {
   const { layout, lanes } = stage;
   const { x } = layout.columns.weights;
@@ -91,10 +84,7 @@ function drawPour(stage, lane, y, part) {
   }
 }
 
-/**
- * A value, that goes down to the context.
- * @param {Stage} stage @param {Lane} lane @param {number} y @param {number} part
- */
+/** A value, that goes down to the context. @type {Motion} */
 function drawMix(stage, lane, y, part) {
   const { pen, layout } = stage;
   const { weights, values } = layout.columns;

@@ -25,8 +25,6 @@ export class Practice {
     const { t, state } = context;
     this.context = context;
     this.walk = walk;
-    /** @type {Material} */
-    this.material = null;
     /** @type {Record<string, Exercise>} */
     this.made = {};
     const ways = ["watch", "predict", "drag"];

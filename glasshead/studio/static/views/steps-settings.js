@@ -24,8 +24,6 @@ export class Settings {
   constructor({ t, source, about, signal }, ask) {
     this.t = t;
     this.ask = ask;
-    /** @type {StepsData} */
-    this.data = null;
     // The controls by their settings, where each stands, and what it offers.
     /** @type {Record<string, {slot: HTMLElement, offer?: string, control?: Control | null}>} */
     this.made = {};
@@ -57,9 +55,8 @@ export class Settings {
     this.data = data;
     this.text.set(data.text);
     const others = data.examples.filter((each) => each !== data.text);
-    fill(
-      this.examples,
-      others.map((each) => button(each, () => this.toExample(each))),
+    this.examples.replaceChildren(
+      ...others.map((each) => button(each, () => this.toExample(each))),
     );
     /** @type {Record<string, any>} */
     const values = { ...data.chosen, query };

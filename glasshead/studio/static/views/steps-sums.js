@@ -38,13 +38,8 @@ import { decimal, range, sum, term } from "../numbers.js";
 
 /**
  * The sum behind a cell, and the cells that it was made of.
- * @typedef {object} Sum
- * @property {string} title
- * @property {number | null} value
- * @property {Part[][]} lines
- * @property {number} decimals
- * @property {string} note
- * @property {string[]} cells
+ * @typedef {{title: string, value: number | null, lines: Part[][], decimals: number, note: string,
+ *   cells: string[]}} Sum
  */
 
 // Powers of e above this are written relative to the largest.

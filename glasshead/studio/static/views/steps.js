@@ -44,10 +44,6 @@ class Steps {
     this.context = context;
     this.t = t;
     this.state = state;
-    /** @type {StepsData} */
-    this.data = null;
-    /** @type {Explained} */
-    this.explained = null;
     // The word that is explained, and the cells of the keyboard and of the pointer.
     this.query = 0;
     /** @type {string} */
@@ -64,8 +60,6 @@ class Steps {
     // The state that was drawn last, to go back to, and why the one that is asked for is refused.
     /** @type {Record<string, string>} */
     this.drawn = {};
-    /** @type {string} */
-    this.problem = null;
     this.settings = new Settings(context, (changes) => this.ask(changes));
     this.refusal = element("div", { role: "alert" });
     this.pipeline = this.pipelineFrame();
@@ -245,10 +239,7 @@ class Steps {
     const cells = lines.flat().flatMap((matrix) => matrix.cells.flat());
     this.cells = new Map(cells.map((cell) => [cell.element.dataset.cell, cell.element]));
     const frames = lines.map((line) => line.map(({ frame }) => frame));
-    fill(
-      this.pipeline,
-      frames.map((line) => element("div.way", line)),
-    );
+    this.pipeline.replaceChildren(...frames.map((line) => element("div.way", line)));
     this.sought.style.setProperty("--rows", String(data.words.length));
     this.shape = shape;
     this.at = this.cells.has(state.at) ? state.at : null;
