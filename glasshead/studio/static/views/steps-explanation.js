@@ -17,14 +17,8 @@ const ROOM = 10;
  */
 
 /**
- * @typedef {object} Step
- * @property {string} name
- * @property {string} title
- * @property {string[]} text
- * @property {Run[][]} formula
- * @property {Run[][]} numbers
- * @property {string} why
- * @property {{columns?: string[], rows?: string[][], text?: string}[]} printed
+ * @typedef {{name: string, title: string, text: string[], formula: Run[][], numbers: Run[][],
+ *   why: string, printed: {columns?: string[], rows?: string[][], text?: string}[]}} Step
  */
 
 /** @typedef {{title: string, notes: string[], steps: Step[]}} Explained */

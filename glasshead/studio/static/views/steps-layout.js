@@ -76,10 +76,10 @@ export function layoutOf(width, { q, context }, count, longest, high) {
 
 /** @param {Row} row @param {Frame[]} frames @param {Translate} t */
 export function lanesOf({ keys, rest, largest }, frames, t) {
-  /** @param {(frame: Frame) => boolean} isOf */
-  const timesOf = (isOf) => {
+  /** @param {number} [key]  Of frames of the others it is none */
+  const timesOf = (key) => {
     const [scoreAt, mixAt] = ["score", "mix"].map((phase) => {
-      const at = frames.findIndex((frame) => frame.phase === phase && isOf(frame));
+      const at = frames.findIndex((frame) => frame.phase === phase && frame.key === key);
       return at < 0 ? undefined : at;
     });
     return { scoreAt, mixAt };
@@ -87,13 +87,13 @@ export function lanesOf({ keys, rest, largest }, frames, t) {
   const own = keys.map((key, place) => {
     const { word, v, weight, masked } = key;
     const power = masked === null ? 0 : Math.exp(masked - largest);
-    return { word, key, v, weight, power, ...timesOf((frame) => frame.key === place) };
+    return { word, key, v, weight, power, ...timesOf(place) };
   });
   if (!rest) return own;
   const { count, mean, weight, power } = rest;
   const word = t("walk.others", { count });
   const others = { word, key: /** @type {null} */ (null), v: mean, weight, power };
-  return [...own, { ...others, ...timesOf((frame) => frame.rest) }];
+  return [...own, { ...others, ...timesOf() }];
 }
 
 /** The sums of the products of a score, one after the other. @param {Row} row @param {Key} key */

@@ -47,31 +47,19 @@ export class Matrix {
     const [rowNames, columnNames] = isTurned ? [columns, words] : [words, columns];
     this.rows = rowNames.map((word, row) => {
       const cells = isTurned ? this.cells.map((line) => line[row]) : this.cells[row];
-      return element(
-        "tr",
-        heading(word, "row"),
-        cells.map(({ element: each }) => each),
-      );
+      const held = cells.map(({ element: each }) => each);
+      return element("tr", heading(word, "row"), held);
     });
+    const headings = columnNames.map((word) => heading(word, "col"));
     const table = element(
       `table.weights.${SIZES[decimals.cells]}`,
       { role: "grid", "data-matrix": name, onkeydown: walkOrClick },
       element("caption", element("b", title), " ", this.formula),
-      element(
-        "thead",
-        element(
-          "tr",
-          element("td"),
-          columnNames.map((word) => heading(word, "col")),
-        ),
-      ),
+      element("thead", element("tr", element("td"), headings)),
       element("tbody", this.rows),
     );
-    this.frame = element(
-      decimals.cells ? "div.unit" : "div.unit.large",
-      { "data-then": sign },
-      table,
-    );
+    const unit = decimals.cells ? "div.unit" : "div.unit.large";
+    this.frame = element(unit, { "data-then": sign }, table);
     this.frame.addEventListener("contentvisibilityautostatechange", (event) => {
       this.isSkipped = /** @type {ContentVisibilityAutoStateChangeEvent} */ (event).skipped;
     });

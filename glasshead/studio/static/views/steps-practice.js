@@ -14,9 +14,7 @@ import { Unreachable } from "../source.js";
  */
 
 /**
- * @typedef {object} Exercise
- * @property {HTMLElement} element
- * @property {(material: Material) => Promise<void> | void} show
+ * @typedef {{element: HTMLElement, show: (material: Material) => Promise<void> | void}} Exercise
  */
 
 export class Practice {

@@ -84,7 +84,9 @@ export class Walk {
     this.frames = framesOf(row, this.fold.open);
     const same = before
       .slice(at)
-      .map((each) => this.frames.findIndex((frame) => isSame(frame, each)))
+      .map((each) => {
+        return this.frames.findIndex(({ phase, key }) => phase === each.phase && key === each.key);
+      })
       .find((found) => found >= 0);
     const kept = isOther ? 0 : (same ?? at);
     const next = before.length ? kept : Number(state.frame) || 0;
@@ -199,10 +201,8 @@ export class Walk {
 
   /** Go to the frame of a key. @param {number} lane @param {string} phase */
   toLane(lane, phase) {
-    const isRest = lane >= this.row.keys.length;
-    const at = this.frames.findIndex((frame) => {
-      return frame.phase === phase && (isRest ? frame.rest : frame.key === lane);
-    });
+    const key = lane < this.row.keys.length ? lane : undefined;
+    const at = this.frames.findIndex((frame) => frame.phase === phase && frame.key === key);
     if (at >= 0) this.jump(at);
   }
 
@@ -246,9 +246,4 @@ export class Walk {
     const isOfOne = phase === "score" || phase === "mix";
     return isOfOne ? Math.min(usual, OF_ALL_KEYS / this.row.keys.length) : usual;
   }
-}
-
-/** @param {Frame} one @param {Frame} other */
-function isSame(one, other) {
-  return one.phase === other.phase && one.key === other.key && one.rest === other.rest;
 }
