@@ -1,7 +1,7 @@
 // A text with the attention between its tokens as arcs: from a query to its keys above the words,
 // and below them from the queries that look at it.
 import { element, fill, letterScale, moveOf, tokenName } from "./dom.js";
-import { svgNode, textWidth } from "./marks.js";
+import { svgNode, textNode, textWidth } from "./marks.js";
 import { clamped, decimal, largestAt, range, rowAt, weight, within } from "./numbers.js";
 import { walk } from "./parts/walk.js";
 import { pointing } from "./selection.js";
@@ -112,21 +112,19 @@ export class Arcs {
 
   /** The key to which the query gives most by the last head, and its weight. */
   strongest() {
-    const row = this.row(this.heads.at(-1));
+    const row = this.row(this.heads.at(-1), this.query);
     const key = largestAt(row);
     return { key, weight: row[key] };
   }
 
-  /** @param {ArcHead} head */
-  row({ values }) {
-    const { length } = this.words;
-    return rowAt(values, this.query, length);
+  /** @param {ArcHead} head @param {number} query */
+  row({ values }, query) {
+    return rowAt(values, query, this.words.length);
   }
 
   /** Where the tokens stand; null where nothing is laid out. */
   places() {
-    this.measured ??= this.measure();
-    return this.measured;
+    return (this.measured ??= this.measure());
   }
 
   /** @returns {Place[] | null} */
@@ -134,8 +132,6 @@ export class Arcs {
     const { clientWidth, clientHeight } = this.element;
     if (!clientWidth) return null;
     this.width = clientWidth;
-    this.over.setAttribute("width", String(clientWidth));
-    this.over.setAttribute("height", String(clientHeight));
     let line = 0;
     let last = this.tokens[0];
     const above = last.offsetTop;
@@ -162,77 +158,61 @@ export class Arcs {
   }
 
   draw() {
-    const { over, heads } = this;
-    if (!heads.length || !this.places()) return;
-    const paths = this.paths();
-    fill(
-      over,
-      paths.map(({ title, ...path }) => {
-        const node = svgNode("path", path);
-        const told = svgNode("title", {});
-        told.textContent = title;
-        node.append(told);
-        return node;
-      }),
-    );
+    if (this.heads.length && this.places()) fill(this.over, this.paths());
   }
 
-  /** The arcs as attributes of SVG paths, the faintest first. */
+  /** The arcs, the faintest first. */
   paths() {
     const { heads, words, query } = this;
-    const places = this.places();
-    const { length } = words;
-    const faint = length <= ALL_OF ? heads.flatMap((head) => this.telling(head, places)) : [];
+    const all = range(words.length);
+    const others = all.filter((at) => at !== query);
+    const telling = words.length > ALL_OF ? [] : others;
+    const faint = heads.flatMap((head) => {
+      // The strong arcs of all other queries.
+      return telling.flatMap((other) => {
+        const row = this.row(head, other);
+        const key = largestAt(row);
+        if (key === other || row[key] < TELLING) return [];
+        return [this.path(head, row[key], other, key, "other")];
+      });
+    });
     const own = heads.flatMap((head, number) => {
       const shift = (number - (heads.length - 1) / 2) * 3;
-      const row = this.row(head);
-      const from = range(length).flatMap((key) => {
-        if (!(row[key] >= LEAST)) return [];
-        const d = this.arc(places[query], places[key], shift, true);
-        return [this.path(head, d, row[key], query, key, "row")];
-      });
-      const to = range(length).flatMap((other) => {
-        const value = head.values[other * length + query];
-        if (other === query || !(value >= LEAST)) return [];
-        const d = this.arc(places[other], places[query], shift, false);
-        return [this.path(head, d, value, other, query, "column")];
-      });
-      return [...to, ...from];
+      /** @param {number} from @param {number} to @param {"row" | "column"} kind */
+      const path = (from, to, kind) => {
+        const value = this.row(head, from)[to];
+        return value >= LEAST ? [this.path(head, value, from, to, kind, shift)] : [];
+      };
+      return [
+        ...others.flatMap((other) => path(other, query, "column")),
+        ...all.flatMap((key) => path(query, key, "row")),
+      ];
     });
     return [...faint, ...own];
   }
 
-  /** The strong arcs of all other queries. @param {ArcHead} head @param {Place[]} places */
-  telling(head, places) {
-    const { length } = this.words;
-    return range(length).flatMap((query) => {
-      const row = rowAt(head.values, query, length);
-      const key = largestAt(row);
-      if (query === this.query || key === query || row[key] < TELLING) return [];
-      const d = this.arc(places[query], places[key], 0, true);
-      return [{ ...this.path(head, d, row[key], query, key, "other"), "stroke-opacity": 0.16 }];
-    });
-  }
-
   /**
-   * @param {ArcHead} head @param {string} d @param {number} value @param {number} query
-   * @param {number} key @param {string} kind
+   * @param {ArcHead} head @param {number} value @param {number} query @param {number} key
+   * @param {"row" | "column" | "other"} kind
+   * @param {number} [shift]  Pixels to the right
    */
-  path({ name, color }, d, value, query, key, kind) {
+  path({ name, color }, value, query, key, kind, shift = 0) {
+    const places = this.places();
     const [from, to] = [query, key].map((at) => tokenName(this.words[at]));
-    return {
-      d,
+    const look = {
+      d: this.arc(places[query], places[key], shift, kind !== "column"),
       fill: "none",
       stroke: color,
       "stroke-width": 0.8 + WIDEST * value,
-      "stroke-opacity": 0.3 + 0.6 * value,
+      "stroke-opacity": kind === "other" ? 0.16 : 0.3 + 0.6 * value,
       "stroke-dasharray": kind === "column" ? "5 3" : null,
       "data-kind": kind,
       "data-query": query,
       "data-key": key,
       "data-value": value,
-      title: `${name}${this.colon}${from} → ${to} ${weight(value)}`,
     };
+    const told = `${name}${this.colon}${from} → ${to} ${weight(value)}`;
+    return svgNode("path", look, textNode("title", {}, told));
   }
 
   /**
@@ -287,16 +267,13 @@ function press(token, isQuery) {
  * @param {number} length
  */
 export function tellingQuery(values, length) {
-  /** @param {number} query */
-  const best = (query) => {
-    const row = rowAt(values, query, length);
-    const scores = row.map((value, key) => {
-      return key ? value * Math.log2(1 + Math.abs(query - key)) : 0;
+  const best = range(length).map((query) => {
+    const scores = rowAt(values, query, length).map((value, key) => {
+      return key && value * Math.log2(1 + Math.abs(query - key));
     });
-    return scores.reduce((one, other) => Math.max(one, other), 0);
-  };
-  const all = range(length).map(best);
-  return largestAt(all);
+    return Math.max(...scores);
+  });
+  return largestAt(best);
 }
 
 /**
