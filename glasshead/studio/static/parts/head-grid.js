@@ -1,25 +1,34 @@
-// The heads of a model: a row a layer, or some of them in a row. Where a row has no room for all of
-// its heads, a layer has several lines.
+// The small maps of a model's heads: a row a layer, or some of them in a row. Where a row has no room
+// for all of its heads, a layer has several lines.
 import { Component, createRef } from "preact";
 import { letterScale } from "../dom.js";
+import { drawMap } from "../map.js";
 import { range } from "../numbers.js";
-import { numberOf } from "../selection.js";
+import { numberOf, placeOf } from "../selection.js";
 import { html } from "./html.js";
 import { walk } from "./walk.js";
 
+/** @import { Translate } from "../app.js" */
+/** @import { Look } from "../map.js" */
 /** @import { Head } from "../selection.js" */
+/** @import { Tensor } from "../source.js" */
+
+/**
+ * What the button of a head has besides its map: attributes, and what stands below it.
+ * @typedef {Record<string, any>} Cell
+ */
 
 /**
  * @typedef {object} Props
- * @property {string} label
+ * @property {Translate} t
  * @property {number[]} counts  Heads of each layer
- * @property {any} [corner]  What names rows and columns
+ * @property {Tensor} maps  Of all heads; a last column has what the first token alone gets
+ * @property {Look} look
+ * @property {number} [tokens]  Of which the first may be grayed
  * @property {(layer: number) => any} rowHead
- * @property {(layer: number, head: number, at: number, tabindex: number) => any} cell  A button;
- *   `at` counts all heads
+ * @property {(layer: number, head: number) => Cell} cell
  * @property {Head} [open]  Where Tab leads to, until another one has the focus
  * @property {Head[] | null} [some]  Heads in a row, instead of all
- * @property {string} [someLabel]
  */
 
 /** @typedef {{lines: number, dense: boolean, reached: Head, open?: Head}} State */
@@ -76,15 +85,32 @@ export class HeadGrid extends Component {
     return Math.max(...this.props.counts);
   }
 
+  /** The head that Tab leads to: another model may have no such head, and a row not all of them. */
+  get reached() {
+    const { counts, some } = this.props;
+    const [layer, head] = this.state.reached;
+    /** @type {Head} */
+    const reached = head < counts[layer] ? [layer, head] : [0, 0];
+    return some && placeOf(some, reached) < 0 ? some[0] : reached;
+  }
+
   /** @param {number} layer @param {number} head */
   cell(layer, head) {
-    const { cell, counts, some } = this.props;
-    const asked = this.state.reached;
-    // Another model may have no such head.
-    const reached = asked[1] < counts[asked[0]] ? asked : [0, 0];
-    const isIn = !some || some.some((each) => each.join() === reached.join());
-    const isReached = (isIn ? reached : some[0]).join() === `${layer},${head}`;
-    return cell(layer, head, numberOf(counts, [layer, head]), isReached ? 0 : -1);
+    const { cell, counts, maps, tokens, look } = this.props;
+    const { held, ...own } = cell(layer, head);
+    const name = `${layer}.${head}`;
+    return html`<button
+      key=${name}
+      type="button"
+      class="small"
+      tabindex=${name === this.reached.join(".") ? 0 : -1}
+      data-layer=${layer}
+      data-head=${head}
+      ...${own}
+    >
+      <${SmallMap} at=${numberOf(counts, [layer, head])} ...${{ maps, tokens, look }} />
+      ${held}
+    </button>`;
   }
 
   /** @param {FocusEvent} event */
@@ -94,29 +120,28 @@ export class HeadGrid extends Component {
   }
 
   /** @param {Props} props @param {State} state */
-  render({ some, someLabel }, { dense, lines }) {
-    const rows = this.props.counts.length * lines;
-    const style = `--columns: ${Math.ceil(this.widest / lines)}; --rows: ${rows}`;
+  render({ t, counts, some }, { dense, lines }) {
+    const columns = Math.ceil(this.widest / lines);
     return html`<div
       ref=${this.frame}
       class=${dense && !some ? "grid dense" : "grid"}
-      style=${style}
+      style=${`--columns: ${columns}; --rows: ${counts.length * lines}`}
       onKeyDown=${(/** @type {any} */ event) => walk(event, Boolean(some))}
       onFocusIn=${(/** @type {FocusEvent} */ event) => this.reach(event)}
     >
       ${
         some
-          ? html`<div class="in-a-row" role="group" aria-label=${someLabel}>
-              ${some.map(([layer, head]) => this.cell(layer, head))}
+          ? html`<div class="in-a-row" role="group" aria-label=${t("heads.some")}>
+              ${some.map((head) => this.cell(...head))}
             </div>`
-          : this.table()
+          : this.table(columns)
       }
     </div>`;
   }
 
-  table() {
-    const { label, counts, corner, rowHead } = this.props;
-    const columns = Math.ceil(this.widest / this.state.lines);
+  /** @param {number} columns */
+  table(columns) {
+    const { t, counts, rowHead } = this.props;
     /** @param {number} layer @param {number} from */
     const line = (layer, from) => {
       const heads = range(Math.min(columns, counts[layer] - from));
@@ -127,11 +152,11 @@ export class HeadGrid extends Component {
     };
     return html`<table>
       <caption>
-        <span>${label}</span>
+        <span>${t("heads.grid")}</span>
       </caption>
       <thead>
         <tr>
-          <td>${corner}</td>
+          <td>${t("heads.head")} →<br />${t("heads.layer")} ↓</td>
           ${range(columns).map((head) => html`<th scope="col">${head}</th>`)}
         </tr>
       </thead>
@@ -141,5 +166,45 @@ export class HeadGrid extends Component {
         )}
       </tbody>
     </table>`;
+  }
+}
+
+/** @typedef {Pick<Props, "maps" | "look" | "tokens"> & {at: number}} Small  Of a head among all */
+
+/**
+ * The map of a head, which is drawn only when its weights or its look change.
+ * @extends {Component<Small>}
+ */
+class SmallMap extends Component {
+  /** @type {import("preact").RefObject<HTMLCanvasElement>} */
+  canvas = createRef();
+
+  /** @param {Small} next */
+  shouldComponentUpdate({ maps, at, look }) {
+    const { props } = this;
+    const isSame = maps === props.maps && at === props.at;
+    return !isSame || JSON.stringify(look) !== JSON.stringify(props.look);
+  }
+
+  componentDidMount() {
+    this.componentDidUpdate();
+  }
+
+  componentDidUpdate() {
+    const { maps, at, tokens, look } = this.props;
+    const [, side, wider] = maps.shape;
+    const values = new Float32Array(side * side);
+    for (let row = 0; row < side; row += 1) {
+      const start = (at * side + row) * wider;
+      values.set(maps.values.subarray(start, start + side), row * side);
+      if (look.skip) values[row * side] -= maps.values[start + side];
+    }
+    // A block of the first token alone is grayed.
+    const skip = side === tokens ? look.skip : 0;
+    drawMap(this.canvas.current, values, side, { ...look, skip });
+  }
+
+  render() {
+    return html`<canvas ref=${this.canvas} />`;
   }
 }

@@ -5,6 +5,7 @@ import { grouped } from "../numbers.js";
 import { html } from "./html.js";
 
 /** @import { Translate } from "../app.js" */
+/** @import { Head } from "../selection.js" */
 
 /**
  * A part that a component wrote; `layer` and `head` are null where it is no head.
@@ -19,11 +20,19 @@ import { html } from "./html.js";
 /**
  * @param {object} props @param {Translate} props.t @param {string} props.caption
  * @param {Parts} props.of @param {number} props.sum
- * @param {(layer: number, head: number) => void} props.go  Opens a head
+ * @param {(head: Head) => void} props.go  Opens a head
  */
 export function Waterfall({ t, caption, of: { parts, rest, count }, sum, go }) {
+  /** @param {Part} one */
+  const label = ({ name, layer, head }) => {
+    // A line may break after each module.
+    if (layer === null) return html`<code>${name.replaceAll(".", ".\u200b")}</code>`;
+    return html`<button type="button" onClick=${() => go([layer, head])}>
+      ${t("heads.named", { layer, head })}
+    </button>`;
+  };
   /** @type {[any, number][]} */
-  const steps = parts.map((one) => [label(one, t, go), one.part]);
+  const steps = parts.map((one) => [label(one), one.part]);
   if (count) steps.push([t("why.rest", { count: grouped(count) }), rest]);
   let at = 0;
   const ends = steps.map(([, part]) => [at, (at += part)]);
@@ -62,13 +71,4 @@ export function Waterfall({ t, caption, of: { parts, rest, count }, sum, go }) {
       ${row(t("why.sum"), sum, [0, sum], "sum")}
     </tbody>
   </table>`;
-}
-
-/** @param {Part} one @param {Translate} t @param {(layer: number, head: number) => void} go */
-function label({ name, layer, head }, t, go) {
-  // A line may break after each module.
-  if (layer === null) return html`<code>${name.replaceAll(".", ".\u200b")}</code>`;
-  return html`<button type="button" onClick=${() => go(layer, head)}>
-    ${t("heads.named", { layer, head })}
-  </button>`;
 }

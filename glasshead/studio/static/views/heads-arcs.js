@@ -4,65 +4,62 @@ import { Arcs, keysOf } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
 import { button, element, fill } from "../dom.js";
 import { headsOf, listed, placeOf, toggled } from "../selection.js";
+import { isThere } from "./heads-grid.js";
 
-/** @import { ArcHead } from "../arcs.js" */
-/** @import { Context } from "../app.js" */
-/** @import { Head, Selection } from "../selection.js" */
+/** @import { Head } from "../selection.js" */
+/** @import { HeadsView } from "./heads.js" */
 
 // Of a longer text a part is seen, and the rest scrolled to.
 const LONG = 96;
 
 export class HeadArcs {
-  /**
-   * @param {Context} context @param {Selection} selection
-   * @param {() => void} changed  Other heads are kept
-   */
-  constructor({ t, state, remember }, selection, changed) {
+  /** @param {HeadsView} heads */
+  constructor(heads) {
+    const { t } = heads.context;
+    this.heads = heads;
     this.t = t;
-    this.state = state;
-    this.remember = remember;
-    this.changed = changed;
     /** @type {number} */
     this.waiting = null;
-    this.arcs = new Arcs(t, selection);
-    selection.on(() => this.turn());
+    this.arcs = new Arcs(t, heads.selection);
+    heads.selection.on(() => this.turn());
     this.legend = element("p.legend");
     this.frame = element("div.frame", this.arcs.element);
-    this.element = element(
-      "section.over-text",
-      { "aria-label": t("heads.arcs"), "data-panel": "" },
-      this.frame,
-      this.legend,
-    );
+    const look = { "aria-label": t("heads.arcs"), "data-panel": "" };
+    this.element = element("section.over-text", look, this.frame, this.legend);
   }
 
   /** The heads that are kept, in the order of their colors. */
   get kept() {
-    return headsOf(this.state.arcs).slice(0, MOST_COLORS - 1);
+    return headsOf(this.heads.context.state.arcs).slice(0, MOST_COLORS - 1);
   }
 
   /**
-   * The heads whose arcs are shown: those that are kept, and the open one.
-   * @param {Head} open @param {(layer: number, head: number) => boolean} isThere
+   * Show the arcs of the open head and of those that are kept; of a difference, those of both texts.
+   * @param {AbortSignal} [signal]
    */
-  shown(open, isThere) {
-    const kept = this.kept.filter((head) => isThere(...head));
-    return placeOf(kept, open) < 0 ? [...kept, open] : kept;
-  }
-
-  /**
-   * @param {string[]} words @param {Head[]} heads
-   * @param {Omit<ArcHead, "color">[]} weights  Of each head
-   * @param {Head | null} open  Null: the heads are those of two texts, and none is kept
-   * @param {number} query
-   */
-  show(words, heads, weights, open, query) {
-    const shown = weights.map((each, at) => ({ ...each, color: categories()[at] }));
-    this.frame.classList.toggle("long", words.length > LONG);
-    this.arcs.show(words, shown, query);
+  async show(signal = this.heads.context.signal) {
+    const { heads, t } = this;
+    const { opened, summary } = heads;
+    const { running, differs } = summary;
+    const kept = this.kept.filter((head) => isThere(summary, head));
+    const all = placeOf(kept, opened) < 0 ? [...kept, opened] : kept;
+    const shown = differs ? [opened, opened] : all;
+    const asked = shown.map((head, at) => {
+      return heads.weightsOf(differs ? (at ? "b" : "a") : heads.compare.side, head);
+    });
+    const weights = await Promise.all(asked);
+    if (signal.aborted || heads.opened !== opened) return;
+    heads.forgetAllBut(shown);
+    const drawn = weights.map(({ values }, at) => {
+      const [layer, head] = shown[at];
+      const name = t("heads.named", { layer, head });
+      return { name: differs ? `${"AB"[at]} · ${name}` : name, values, color: categories()[at] };
+    });
+    this.frame.classList.toggle("long", running.length > LONG);
+    this.arcs.show(running, drawn, heads.selection.pinned.query);
     fill(
       this.legend,
-      keysOf(shown, (at) => open && this.keeping(heads[at], shown[at].name)),
+      keysOf(drawn, (at) => !differs && this.keeping(shown[at], drawn[at].name)),
     );
   }
 
@@ -71,14 +68,14 @@ export class HeadArcs {
    * @param {Head} head @param {string} name
    */
   keeping(head, name) {
-    const { t, kept } = this;
+    const { heads, kept, t } = this;
     const isKept = placeOf(kept, head) >= 0;
     if (!isKept && kept.length >= MOST_COLORS - 1) return null;
     const made = button(t(isKept ? "heads.unpin" : "heads.pin"), () => {
-      this.remember({ arcs: listed(toggled(kept, head)) });
-      this.changed();
+      heads.context.remember({ arcs: listed(toggled(kept, head)) });
+      this.show().catch(heads.failed);
     });
-    made.setAttribute("aria-label", `${made.textContent} (${name})`);
+    made.ariaLabel = `${made.textContent} (${name})`;
     return made;
   }
 

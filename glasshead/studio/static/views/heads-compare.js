@@ -1,11 +1,13 @@
 // A text compared with another one, or a model with another: what is compared, and which side is
 // shown. A is what the view reads, B the other, and their difference is A − B.
-import { TextPicker, menu } from "../controls.js";
-import { element, fill } from "../dom.js";
+import { TextPicker, choice, menu } from "../controls.js";
+import { button, element, fill, setAttributes } from "../dom.js";
+import { drawMap } from "../map.js";
 
-/** @import { Context } from "../app.js" */
-/** @import { Options, Parameters, Tensor } from "../source.js" */
+/** @import { Head } from "../selection.js" */
+/** @import { Options, Parameters } from "../source.js" */
 /** @import { Summary } from "./heads-grid.js" */
+/** @import { HeadsView } from "./heads.js" */
 
 /** @typedef {"a" | "b" | "d"} Side  A, B, or A − B */
 
@@ -17,59 +19,54 @@ import { element, fill } from "../dom.js";
  * @property {Record<string, (number | null)[][]>} scores
  */
 
+/** @type {Record<Side, string>} */
+const NAMES = { a: "A", b: "B", d: "A − B" };
+// Letters of a text by which it is told from another one.
+const GLANCE = 80;
+// Pixels along the map of a side, at most.
+const SMALL = 256;
+
 export class Compare {
-  /**
-   * @param {Context} context
-   * @param {() => Promise<void>} changed  Something else is compared
-   * @param {() => void} turned  Another side is shown
-   */
-  constructor(context, changed, turned) {
+  /** @param {HeadsView} heads */
+  constructor(heads) {
+    const { context } = heads;
+    this.heads = heads;
     this.context = context;
-    this.changed = changed;
-    this.turned = turned;
     /** @type {Summary} */
     this.first = null;
     /** @type {Summary} */
     this.second = null;
     /** @type {Compared} */
     this.told = null;
-    /** @type {typeof import("./heads-sides.js")} */
-    this.sides = null;
-    this.picker = this.textPicker();
+    this.picker = new TextPicker(context, ({ text, said }) => {
+      return this.change({ minus: text, minussaid: said });
+    });
+    fill(this.picker.element.querySelector("summary"), context.t("heads.compare"));
+    this.picker.element.classList.add("compare");
     this.models = element("div.models");
     this.bar = element("div.compared");
     this.thumbs = element("div.thumbs", { role: "group", "aria-label": context.t("heads.sides") });
     this.showModels();
   }
 
-  textPicker() {
-    const { context } = this;
-    const picker = new TextPicker(context, async ({ text, said }) => {
-      context.remember({ minus: text, minussaid: said });
-      await this.changed();
-    });
-    fill(picker.element.querySelector("summary"), context.t("heads.compare"));
-    picker.element.classList.add("compare");
-    return picker;
+  /** Compare something else. @param {Record<string, any>} changes */
+  async change(changes) {
+    this.context.remember(changes);
+    await this.heads.read(this.heads.text);
   }
 
   showModels() {
-    const { t, about, state, remember } = this.context;
+    const { t, about, state, failed } = this.context;
     const { models } = about;
     if (!models?.length) return;
     const options = models.map((name, at) => /** @type {[number, string]} */ ([at, name]));
     // With itself a model is compared where an address asks for it.
     /** @param {number} at */
     const isOther = (at) => at !== this.model || String(at) === state.minusmodel;
-    /** @param {Record<string, any>} changes */
-    const change = (changes) => {
-      remember(changes);
-      this.changed().catch(this.context.failed);
-    };
     fill(
       this.models,
       menu(t("heads.model"), options, this.model, (at) => {
-        change({ model: Number(at) || null, layer: null, head: null });
+        this.change({ model: Number(at) || null, layer: null, head: null }).catch(failed);
         this.showModels();
         this.models.querySelector("select").focus();
       }),
@@ -77,7 +74,7 @@ export class Compare {
         t("heads.minus_model"),
         [["", t("heads.alone")], ...options.filter(([at]) => isOther(at))],
         state.minusmodel ?? "",
-        (at) => change({ minusmodel: at === "" ? null : at }),
+        (at) => this.change({ minusmodel: at === "" ? null : at }).catch(failed),
       ),
     );
   }
@@ -87,31 +84,28 @@ export class Compare {
     return Number(this.context.state.model) || 0;
   }
 
-  /** The text and the model that it is compared with. @param {string} text  That of the view */
-  asked(text) {
+  /** The text and the model that it is compared with. */
+  get other() {
     const { state, source } = this.context;
     const { minus, minusmodel } = state;
     if (source.offline || (!minus && minusmodel === undefined)) return null;
-    return { text: minus ?? text, model: Number(minusmodel ?? this.model) || 0 };
+    return { text: minus ?? this.heads.text, model: Number(minusmodel ?? this.model) || 0 };
   }
 
   /** @returns {Side} */
   get side() {
     const { side } = this.context.state;
-    if (!this.second || !["a", "b", "d"].includes(side)) return "a";
-    return side === "d" && this.told.refused ? "a" : /** @type {Side} */ (side);
+    if (!this.second || (side !== "b" && side !== "d")) return "a";
+    return side === "d" && this.told.refused ? "a" : side;
   }
 
-  /** The number of the model whose heads are shown. @param {string} text */
-  modelShown(text) {
-    return this.side === "b" ? this.asked(text).model : this.model;
+  /** The number of the model whose heads are shown. */
+  get modelShown() {
+    return this.side === "b" ? this.other.model : this.model;
   }
 
-  /**
-   * Read what the first text is compared with.
-   * @param {string} text @param {Summary} first @param {Options} options
-   */
-  async load(text, first, options) {
+  /** Read what the first text is compared with. @param {Summary} first @param {Options} options */
+  async load(first, options) {
     const { source, state, remember } = this.context;
     this.first = first;
     this.second = null;
@@ -119,27 +113,61 @@ export class Compare {
     if (state.minussaid && !source.offline) {
       remember({ minus: await source.send(state.minussaid) });
     }
-    const other = this.asked(text);
+    const { other } = this;
     if (other) {
-      this.sides ??= await import("./heads-sides.js");
-      const params = { text: other.text, model: other.model || null };
-      const second = await source.stream("heads/reading", params, options);
-      this.told = await source.json("heads/compared", this.params(text, "d"), options);
+      const second = await source.stream("heads/reading", this.params("b"), options);
+      this.told = await source.json("heads/compared", this.params("d"), options);
       this.second = second;
     }
     // What is compared is often the same text with another word.
-    if (!source.offline) await this.picker.show(other ? other.text : text);
-    if (other) this.sides.showBar(this, text);
-    else fill(this.bar);
+    if (!source.offline) await this.picker.show(other ? other.text : this.heads.text);
+    fill(this.bar, other && this.compared());
   }
 
-  /** What is asked of a side. @param {string} text @param {Side} side @returns {Parameters} */
-  params(text, side) {
-    const other = this.asked(text);
-    const own = { text, model: this.model || null };
-    if (side === "b") return { text: other.text, model: other.model || null };
+  /** What is asked of a side. @param {Side} side @returns {Parameters} */
+  params(side = this.side) {
+    const { other } = this;
+    const own = { text: this.heads.text, model: this.model || null };
     if (side === "a") return own;
-    return { ...own, minus: other.text, minus_model: other.model || null };
+    const model = other.model || null;
+    return side === "b"
+      ? { text: other.text, model }
+      : { ...own, minus: other.text, minus_model: model };
+  }
+
+  /** What is compared, and which side is shown. */
+  compared() {
+    const { first, second, told } = this;
+    const { t, about, failed } = this.context;
+    const sides = /** @type {Side[]} */ (told.refused ? ["a", "b"] : ["a", "b", "d"]);
+    const options = sides.map((side) => /** @type {[string, string]} */ ([side, NAMES[side]]));
+    /** @type {Record<string, null>} */
+    const none = { minus: null, minussaid: null, minusmodel: null, side: null };
+    const texts = [first, second].map(({ running }, at) => {
+      const model = about.models?.[at ? this.other.model : this.model];
+      const text = running.join("").trim();
+      const beginning = text.length > GLANCE ? `${text.slice(0, GLANCE)}…` : text;
+      return element(
+        "li",
+        element("b", "AB"[at]),
+        " ",
+        beginning,
+        " ",
+        model && element("code", model),
+      );
+    });
+    return [
+      element(
+        "div.row",
+        choice(t("heads.sides"), options, this.side, (side) => this.turn(side)),
+        button(t("heads.stop"), () => {
+          this.change(none).catch(failed);
+          this.showModels();
+        }),
+      ),
+      element("ul.plain", texts),
+      told.refused && element("p.refused", told.refused),
+    ];
   }
 
   /** The summary of the heads on the side that is shown. @returns {Summary} */
@@ -149,44 +177,59 @@ export class Compare {
     if (side === "b") return { ...second, other: first, isSecond: true };
     if (side === "a") return { ...first, other: second };
     const { entropy, scores } = told;
-    const tokens = paired(first.tokens, second.tokens);
+    // Both tokens where they are not the same.
+    const tokens = first.tokens.map((word, at) => {
+      const other = second.tokens[at] ?? word;
+      return other === word ? word : `${word}/${other}`;
+    });
     return { ...first, tokens, entropy, scores, other: second, differs: true };
   }
 
   /** @param {string} side */
   turn(side) {
     this.context.remember({ side: side === "a" ? null : side });
-    this.turned();
+    this.heads.turn();
   }
 
   /**
    * The maps of both sides and their difference beside each other: a click enlarges one.
-   * @param {number} layer @param {number} head @param {(side: Side) => Promise<Tensor>} weights
+   * @param {Head} head
    */
-  async showThumbs(layer, head, weights) {
-    if (this.second) await this.sides.showThumbs(this, layer, head, weights);
-    else fill(this.thumbs);
+  async showThumbs(head) {
+    const { first, second, told, heads } = this;
+    const { t } = this.context;
+    /** @param {Summary} summary */
+    const isIn = (summary) => head[1] < (summary?.heads[head[0]] ?? 0);
+    const known = { a: isIn(first), b: isIn(second), d: !told?.refused };
+    const all = /** @type {Side[]} */ (["a", "b", "d"]);
+    const sides = second ? all.filter((side) => known[side]) : [];
+    const weights = await Promise.all(sides.map((side) => heads.weightsOf(side, head)));
+    const thumbs = weights.map(({ values, shape: [count] }, at) => {
+      const side = sides[at];
+      const name = NAMES[side];
+      const canvas = element("canvas");
+      drawMap(canvas, values, count, { diverging: side === "d" }, SMALL);
+      const cross = element("span.cross", { "aria-hidden": "true" });
+      const held = [element("span.frame", canvas, cross), element("b", name)];
+      const made = setAttributes(
+        button(held, () => this.turn(side)),
+        {
+          class: "thumb",
+          "data-side": side,
+          "aria-label": t("heads.side_map", { side: name }),
+          "aria-pressed": this.side === side,
+        },
+      );
+      made.style.setProperty("--count", String(count));
+      return made;
+    });
+    fill(this.thumbs, thumbs);
   }
 
-  /** Mark the cell under the cross-hair in each map. @param {number} query @param {number} key */
-  mark(query, key) {
-    for (const thumb of this.thumbs.querySelectorAll("button")) {
-      const count = Number(thumb.dataset.count);
-      const cross = /** @type {HTMLElement} */ (thumb.querySelector(".cross"));
-      cross.hidden = query >= count || key >= count;
-      cross.style.left = `${(100 * (key + 0.5)) / count}%`;
-      cross.style.top = `${(100 * (query + 0.5)) / count}%`;
-    }
+  /** Mark the cell under the cross-hair in each map. */
+  mark() {
+    const { query, key } = this.heads.selection;
+    this.thumbs.style.setProperty("--query", String(query));
+    this.thumbs.style.setProperty("--key", String(key));
   }
-}
-
-/**
- * The tokens of two texts, both where they are not the same.
- * @param {string[]} words @param {string[]} others
- */
-function paired(words, others) {
-  return words.map((word, at) => {
-    const other = others[at];
-    return other === word || other === undefined ? word : `${word}/${other}`;
-  });
 }

@@ -4,7 +4,7 @@ import { signed } from "../diverging.js";
 import { decimal } from "../numbers.js";
 import { HeadGrid } from "../parts/head-grid.js";
 import { html } from "../parts/html.js";
-import { MapCanvas } from "../parts/map-canvas.js";
+import { placeOf } from "../selection.js";
 
 /** @import { Translate } from "../app.js" */
 /** @import { Look } from "../map.js" */
@@ -22,8 +22,8 @@ import { MapCanvas } from "../parts/map-canvas.js";
  * @property {(string | null)[][]} roles
  * @property {Record<string, (number | null)[][]>} scores  By role
  * @property {number[][]} entropy
- * @property {[number, number]} first  Layer and head to open first
- * @property {[number, number][] | null} whole  Heads whose whole maps a report holds; null: all
+ * @property {Head} first  Layer and head to open first
+ * @property {Head[] | null} whole  Heads whose whole maps a report holds; null: all
  * @property {Summary} [other]  That of the text or the model which it is compared with
  * @property {boolean} [isSecond]  Whether it is that which the other is compared with
  * @property {boolean} [differs]  Whether scores and entropies are differences
@@ -34,51 +34,36 @@ import { MapCanvas } from "../parts/map-canvas.js";
  * @param {Tensor} props.maps @param {Look} props.look
  * @param {Head[] | null} props.some  Heads in a row, instead of all
  * @param {Head} props.open  The head that is open
- * @param {(layer: number, head: number) => void} props.chosen
+ * @param {(head: Head) => void} props.chosen
  */
-export function HeadsGrid({ t, summary, maps, look, some, open, chosen }) {
+export function HeadsGrid({ t, summary, some, open, chosen, ...maps }) {
   if (some && !some.length) return html`<p class="quiet">${t("heads.none_such")}</p>`;
-  /** @param {number} layer @param {number} head @param {number} at @param {number} tabindex */
-  const cell = (layer, head, at, tabindex) => {
+  /** @param {number} layer @param {number} head */
+  const cell = (layer, head) => {
     const { roles, entropies } = told(t, summary, layer, head);
     const name = t("heads.one", { layer, head, role: roles, entropy: entropies });
-    const isOpen = open?.[0] === layer && open[1] === head;
-    const hasMap = isThere(summary, layer, head);
+    const isOpen = open && placeOf([open], [layer, head]) === 0;
+    const hasMap = isThere(summary, [layer, head]);
     const role = summary.roles[layer][head];
-    return html`<button
-      key=${`${layer}.${head}`}
-      type="button"
-      class="small"
-      tabindex=${tabindex}
-      style=${`--role: ${roleColor(summary, role)}`}
-      aria-label=${name}
-      aria-current=${isOpen ? "true" : null}
-      aria-disabled=${hasMap ? null : "true"}
-      title=${hasMap ? name : t("heads.absent")}
-      data-layer=${layer}
-      data-head=${head}
-      data-entropy=${summary.entropy[layer][head]}
-      data-role=${role ?? ""}
-      onClick=${() => hasMap && chosen(layer, head)}
-    >
-      <${MapCanvas} maps=${maps} at=${at} tokens=${summary.tokens.length} look=${look} />
-      <span class="place">${layer}.${head}</span>
-      <span class="role">${roles === t("heads.role.none") ? "–" : roles}</span>
-      <span class="entropy">${entropies}</span>
-    </button>`;
+    return {
+      style: `--role: ${roleColor(summary, role)}`,
+      "aria-label": name,
+      "aria-current": isOpen ? "true" : null,
+      "aria-disabled": hasMap ? null : "true",
+      title: hasMap ? name : t("heads.absent"),
+      "data-entropy": summary.entropy[layer][head],
+      "data-role": role ?? "",
+      onClick: () => hasMap && chosen([layer, head]),
+      held: html`<span class="place">${layer}.${head}</span>
+        <span class="role">${roles === t("heads.role.none") ? "–" : roles}</span>
+        <span class="entropy">${entropies}</span>`,
+    };
   };
   /** @param {number} layer */
   const rowHead = (layer) => html`<span title=${summary.layers[layer]}>${layer}</span>`;
-  return html`<${HeadGrid}
-    label=${t("heads.grid")}
-    counts=${summary.heads}
-    corner=${html`${t("heads.head")} →<br />${t("heads.layer")} ↓`}
-    rowHead=${rowHead}
-    cell=${cell}
-    open=${open}
-    some=${some}
-    someLabel=${t("heads.some")}
-  />`;
+  const { tokens, heads: counts } = summary;
+  const props = { t, counts, tokens: tokens.length, rowHead, cell, open, some, ...maps };
+  return html`<${HeadGrid} ...${props} />`;
 }
 
 /**
@@ -92,11 +77,10 @@ export function roleColor(summary, role) {
 
 /**
  * Whether the whole map is to be had: a report may hold those of some heads alone.
- * @param {Summary} summary @param {number} layer @param {number} head
+ * @param {Summary} summary @param {Head} head
  */
-export function isThere({ heads, whole }, layer, head) {
-  if (!(head < heads[layer])) return false;
-  return !whole || whole.some(([one, other]) => one === layer && other === head);
+export function isThere({ heads, whole }, head) {
+  return head[1] < heads[head[0]] && (!whole || placeOf(whole, head) >= 0);
 }
 
 /**

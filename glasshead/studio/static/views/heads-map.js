@@ -14,23 +14,6 @@ import { grouped, range, ticks, within } from "../numbers.js";
  * @typedef {Record<"values" | "entropy" | "distance" | "received", Float32Array>} WholeHead
  */
 
-/**
- * Where the parts of a map are, in pixels of the page.
- * @typedef {object} Layout
- * @property {number} large  Pixels of the screen's letters by one of these
- * @property {number} given  Width of the frame
- * @property {number} letters  Letters of a token in a margin
- * @property {number} left
- * @property {number} top
- * @property {number} side  Of the map
- * @property {number} cell  Side of a cell
- * @property {number} pixels  Of the screen, along the map's side
- * @property {boolean} pooled  Whether a pixel shows several cells
- * @property {number} strip  Length of the longest bar
- * @property {number} width
- * @property {number} height
- */
-
 const LARGEST_CELL = 56;
 // Height of a token in a margin, at least.
 const LINE = 12;
@@ -67,25 +50,22 @@ export class HeadMap {
     this.whole = null;
     /** @type {Look} */
     this.look = null;
-    /** @type {Layout} */
+    /** @type {ReturnType<HeadMap["measured"]>} */
     this.layout = null;
     this.canvas = this.makeCanvas();
     this.margins = element("div", { "aria-hidden": "true" });
-    this.cross = {
-      across: crossPart("across"),
-      down: crossPart("down"),
-      cell: crossPart("cell"),
-      query: crossPart("query"),
-      key: crossPart("key"),
-    };
-    this.element = element("div.map", this.margins, this.canvas, Object.values(this.cross));
+    this.query = element("span.query");
+    this.key = element("span.key");
+    const parts = ["across", "down", "cell"].map((name) => element(`span.${name}`));
+    this.cross = element("div.cross", { "aria-hidden": "true" }, parts, this.query, this.key);
+    this.element = element("div.map", this.margins, this.canvas, this.cross);
     let wasHidden = false;
     const resized = () => {
       const given = this.element.clientWidth / letterScale();
       // The window may have changed its height while the map was hidden.
       const isNew = given && (wasHidden || given !== this.layout?.given);
       wasHidden = !given;
-      if (this.whole && isNew) this.show(this.whole, this.look);
+      if (this.whole && isNew) this.show(this.look);
     };
     new ResizeObserver(resized).observe(this.element);
   }
@@ -112,35 +92,27 @@ export class HeadMap {
     });
   }
 
-  /** @param {WholeHead} whole @param {Look} look */
-  show(whole, look) {
-    this.whole = whole;
+  /** Draw the weights. @param {Look} look */
+  show(look) {
+    const { canvas, margins, whole, words } = this;
     this.look = look;
     this.layout = this.measured();
-    const { left, top, side, cell, width, height } = this.layout;
-    this.put(this.canvas, left, top, side, side);
-    this.canvas.dataset.cell = String(cell);
-    const { large } = this.layout;
-    this.element.style.height = `${height * large}px`;
+    const { large, left, top, side, cell, width, height, pixels } = this.layout;
+    const { style } = this.element;
+    for (const [name, length] of Object.entries({ left, top, side, cell, width, height })) {
+      style.setProperty(`--${name}`, `${length * large}px`);
+    }
+    canvas.dataset.cell = String(cell);
     const size = { width: width * large, height: height * large };
     const frame = { ...size, viewBox: `0 0 ${width} ${height}` };
-    fill(this.margins, svgNode("svg", frame, ...this.marks().map(markNode)));
-    this.color(look);
+    fill(margins, svgNode("svg", frame, ...this.marks().map(markNode)));
+    this.largest = drawMap(canvas, whole.values, words.length, look, pixels);
     this.placeCross();
   }
 
-  /** @param {Look} look */
-  color(look) {
-    const { values } = this.whole;
-    this.look = look;
-    this.largest = drawMap(this.canvas, values, this.words.length, look, this.layout.pixels);
-  }
-
-  /**
-   * Fit the map to its frame: cells of whole pixels, where there is room for them.
-   * @returns {Layout}
-   */
+  /** Fit the map to its frame: cells of whole pixels, where there is room for them. */
   measured() {
+    // Lengths are in pixels of the page, of which so many of the screen's letters are one.
     const large = letterScale();
     const given = this.element.clientWidth / large;
     const isNarrow = given < NARROW;
@@ -148,6 +120,7 @@ export class HeadMap {
     const seen = innerHeight / large;
     const count = this.words.length;
     const longest = Math.max(...this.words.map((word) => [...word].length));
+    // Of a token in a margin.
     const letters = Math.min(isNarrow ? 8 : 12, longest);
     const left = letters * 7.2 + 12;
     // The titles of bars stand upright above them, in whichever language.
@@ -155,6 +128,7 @@ export class HeadMap {
       textWidth(this.t(`heads.${name}`), TITLES),
     );
     const top = Math.max(left, 80, ...titles.map((width) => width + 2 * GAP));
+    // The longest bar.
     const strip = isNarrow ? 18 : 32;
     const strips = 2 * (strip + GAP);
     const above = (this.element.getBoundingClientRect().top + scrollY) / large + top;
@@ -164,23 +138,14 @@ export class HeadMap {
     const screen = fits ? remains : Math.max(SMALLEST_ROOM, seen - ELSEWHERE);
     const room = Math.min(given - left - strips, screen);
     const whole = Math.min(Math.floor((room * fine) / count), LARGEST_CELL * fine);
+    // A pixel of the screen shows several cells.
     const pooled = whole < 1;
     const pixels = pooled ? Math.floor(room * fine) : whole * count;
     const side = pixels / fine;
-    return {
-      large,
-      given,
-      letters,
-      left,
-      top,
-      side,
-      cell: side / count,
-      pixels,
-      pooled,
-      strip,
-      width: left + side + strips,
-      height: top + side + strip + GAP + 14,
-    };
+    const cell = side / count;
+    const width = left + side + strips;
+    const height = top + side + strip + GAP + 14;
+    return { large, given, letters, left, top, side, cell, pixels, pooled, strip, width, height };
   }
 
   /**
@@ -188,21 +153,30 @@ export class HeadMap {
    * @returns {Mark[]}
    */
   marks() {
-    const { left, top, side, strip } = this.layout;
+    const { left, top, side, cell, strip } = this.layout;
     const right = left + side + GAP;
+    const farther = right + strip + GAP;
     const below = top + side + GAP;
-    const skip = within(this.look.skip, this.words.length);
+    /** @param {number} at */
+    const middle = (at) => (at + 0.5) * cell;
+    const upright = { y: top - GAP, rotate: -90 };
     return [
-      ...this.tokenMarks(left, top),
-      ...this.columnOfBars("entropy", right, top),
-      ...this.columnOfBars("distance", right + strip + GAP, top),
-      ...this.rowOfBars("received", skip, left, below),
+      ...this.tokenMarks(),
+      ...this.bars("entropy", { x: right + 9, ...upright }, (at) => {
+        return `M${right} ${top + middle(at)}h`;
+      }),
+      ...this.bars("distance", { x: farther + 9, ...upright }, (at) => {
+        return `M${farther} ${top + middle(at)}h`;
+      }),
+      ...this.bars("received", { x: left, y: below + strip + 10 }, (at) => {
+        return `M${left + middle(at)} ${below}v`;
+      }),
     ];
   }
 
-  /** @param {number} left @param {number} top @returns {Mark[]} */
-  tokenMarks(left, top) {
-    const { cell } = this.layout;
+  /** @returns {Mark[]} */
+  tokenMarks() {
+    const { left, top, cell } = this.layout;
     const size = Math.max(11, Math.min(13, cell * 0.62));
     // Where cells are lower than a line only some tokens are named; where these would be few of
     // many, which is arbitrary, numbers tell where one is.
@@ -223,49 +197,25 @@ export class HeadMap {
   }
 
   /**
-   * Bars to the right of the map, one a query.
-   * @param {"entropy" | "distance"} name @param {number} left @param {number} top @returns {Mark[]}
+   * Bars, one a query or a key, and their title.
+   * @param {"entropy" | "distance" | "received"} name
+   * @param {Mark} title  Its place
+   * @param {(at: number) => string} startOf  A path to where a bar begins, and its direction
+   * @returns {Mark[]}
    */
-  columnOfBars(name, left, top) {
-    const lengths = this.barLengths(name, 0);
-    const { cell } = this.layout;
-    const bars = lengths.map((length, at) => `M${left} ${top + (at + 0.5) * cell}h${length}`);
-    return [this.bars(bars), this.barsTitle(name, { x: left + 9, y: top - GAP, rotate: -90 })];
-  }
-
-  /**
-   * Bars below the map, one a key.
-   * @param {"received"} name
-   * @param {number} skip  First keys that have none
-   * @param {number} left @param {number} top @returns {Mark[]}
-   */
-  rowOfBars(name, skip, left, top) {
-    const lengths = this.barLengths(name, skip);
+  bars(name, title, startOf) {
     const { cell, strip } = this.layout;
-    const bars = lengths.map((length, at) => {
-      return at < skip ? "" : `M${left + (at + 0.5) * cell} ${top}v${length}`;
-    });
-    return [this.bars(bars), this.barsTitle(name, { x: left, y: top + strip + 10 })];
-  }
-
-  /** @param {"entropy" | "distance" | "received"} name @param {number} skip */
-  barLengths(name, skip) {
-    const values = this.whole[name];
+    // Keys that are grayed have no bars.
+    const skip = name === "received" ? within(this.look.skip, this.words.length) : 0;
     // Of a difference the bars tell the size.
-    const sizes = values.map(Math.abs);
-    const most = sizes.subarray(skip).reduce((one, other) => Math.max(one, other), 0) || 1;
-    return Array.from(sizes, (size) => (size / most) * this.layout.strip);
-  }
-
-  /** @param {string[]} bars @returns {Mark} */
-  bars(bars) {
-    const width = Math.max(0.8 * this.layout.cell, 0.5);
-    return { d: bars.join(""), stroke: "quiet", width, opacity: 0.55 };
-  }
-
-  /** @param {string} name @param {Mark} place @returns {Mark} */
-  barsTitle(name, place) {
-    return { text: this.t(`heads.${name}`), size: TITLES, fill: "quiet", ...place };
+    const sizes = Array.from(this.whole[name].subarray(skip), Math.abs);
+    const most = Math.max(...sizes) || 1;
+    const bars = sizes.map((size, at) => `${startOf(at + skip)}${(size / most) * strip}`);
+    const width = Math.max(0.8 * cell, 0.5);
+    return [
+      { d: bars.join(""), stroke: "quiet", width, opacity: 0.55 },
+      { text: this.t(`heads.${name}`), size: TITLES, fill: "quiet", ...title },
+    ];
   }
 
   /** @param {string} word */
@@ -276,39 +226,13 @@ export class HeadMap {
   }
 
   placeCross() {
-    const { cross } = this;
+    const { cross, held, words } = this;
     const { query, key } = this.selection;
-    const { large, left, top, cell, width, height } = this.layout;
-    const x = left + key * cell;
-    const y = top + query * cell;
-    // A small cell has a larger frame.
-    const wide = Math.max(cell, 5);
-    const inner = (cell - wide) / 2;
-    this.put(cross.across, left, y, width - left, cell);
-    this.put(cross.down, x, top, cell, height - top - 14);
-    this.put(cross.cell, x + inner, y + inner, wide, wide);
-    // The name has the height of its neighbors' names.
-    const line = Math.max(LINE, Math.min(18, cell));
-    this.put(cross.query, 0, y + (cell - line) / 2, left - 2, line);
-    this.put(cross.key, x + (cell - line) / 2, 0, line, top - 2);
-    this.element.style.setProperty("--line", `${line * large}px`);
-    cross.query.textContent = this.cut(this.words[query]);
-    cross.key.textContent = this.cut(this.words[key]);
-    cross.cell.classList.toggle("held", this.held);
-  }
-
-  /**
-   * Place a part: where it stands changes without another layout.
-   * @param {HTMLElement} part @param {number} left @param {number} top @param {number} width
-   * @param {number} height
-   */
-  put({ style }, left, top, width, height) {
-    const [across, down, wide, high] = [left, top, width, height].map((pixels) => {
-      return `${pixels * this.layout.large}px`;
-    });
-    style.translate = `${across} ${down}`;
-    style.width = wide;
-    style.height = high;
+    cross.style.setProperty("--query", String(query));
+    cross.style.setProperty("--key", String(key));
+    cross.classList.toggle("held", held);
+    this.query.textContent = this.cut(words[query]);
+    this.key.textContent = this.cut(words[key]);
   }
 
   /**
@@ -322,9 +246,4 @@ export class HeadMap {
     // What is held is framed otherwise.
     this.placeCross();
   }
-}
-
-/** @param {string} name */
-function crossPart(name) {
-  return element(`span.${name}`, { "aria-hidden": "true" });
 }

@@ -7,11 +7,9 @@ import { html, render } from "../parts/html.js";
 import { pointing } from "../selection.js";
 import { HeadMap } from "./heads-map.js";
 
-/** @import { Translate } from "../app.js" */
-/** @import { Look } from "../map.js" */
-/** @import { Selection } from "../selection.js" */
-/** @import { Summary } from "./heads-grid.js" */
+/** @import { Head } from "../selection.js" */
 /** @import { WholeHead } from "./heads-map.js" */
+/** @import { HeadsView } from "./heads.js" */
 
 /** @type {Record<string, string>} */
 const UNITS = { entropy: "heads.nats", distance: "heads.tokens" };
@@ -19,22 +17,14 @@ const UNITS = { entropy: "heads.nats", distance: "heads.tokens" };
 const FLOOR = 1e-4;
 
 export class OneHead {
-  /**
-   * @param {Summary} summary @param {Translate} t @param {Selection} selection
-   * @param {boolean} hasSteps  Whether its cells can be opened in the view "steps"
-   * @param {HTMLElement | null} why  Why a cell has its weight
-   */
-  constructor(summary, t, selection, hasSteps, why) {
+  /** @param {HeadsView} heads */
+  constructor(heads) {
+    const { compare, context, selection, summary, why } = heads;
+    const { t, source } = context;
+    this.heads = heads;
     this.summary = summary;
     this.selection = selection;
     this.t = t;
-    /** @type {WholeHead} */
-    this.whole = null;
-    /** @type {Look} */
-    this.look = null;
-    // The query by whose weights the text is shaded.
-    /** @type {number} */
-    this.shadedQuery = null;
     this.map = new HeadMap(summary.tokens, t, selection);
     this.title = element("h2");
     this.key = element("p.key");
@@ -43,27 +33,27 @@ export class OneHead {
     this.tokens = summary.running.map((word, at) => element("span", { "data-at": at }, word));
     const look = { "aria-live": "polite", "aria-label": t("heads.readout") };
     const readout = element("table.readout", { id: "heads-readout", ...look }, this.numbers);
+    // The other models and texts are not those of the view "steps".
+    const hasSteps = !source.offline && compare.side === "a" && !compare.model;
     this.element = element(
       "section.one",
       { "aria-label": t("heads.open") },
       element("div.head", this.title, this.key),
       element("div.map-and-numbers", this.map.element, readout),
-      hasSteps && element("p", openInSteps(t)),
-      why,
-      // Of a difference, no query looks at anything.
-      summary.differs
-        ? null
-        : [
-            element("h2", t("heads.text")),
-            element("p.quiet.on-page", t("heads.text_told")),
-            // Each token can be made the query.
-            element("p.tokens", pointing(selection), this.tokens),
-          ],
+      hasSteps && element("p", element("a.steps-link", { href: "#steps" }, t("cell.open"))),
+      // A difference has no score, and no query of it looks at anything.
+      !summary.differs && [
+        why.element,
+        element("h2", t("heads.text")),
+        element("p.quiet.on-page", t("heads.text_told")),
+        // Each token can be made the query.
+        element("p.tokens", pointing(selection), this.tokens),
+      ],
     );
   }
 
-  /** Show how a head scores in each role. @param {number} layer @param {number} head */
-  tellRoles(layer, head) {
+  /** Show how a head scores in each role. @param {Head} head */
+  tellRoles([layer, head]) {
     const { t, summary } = this;
     const { scores, roles, differs } = summary;
     const rows = Object.keys(scores).map((role) => {
@@ -79,38 +69,36 @@ export class OneHead {
         element("td.right", { "data-role": role }, count),
       ];
     });
-    const names = ["heads.role", "heads.score", "heads.having"];
-    const headings = names.map((name) => t(name));
+    const headings = ["heads.role", "heads.score", "heads.having"].map((name) => t(name));
     const made = table("table", t("heads.roles"), headings, rows);
     const own = Object.keys(scores).indexOf(roles[layer][head]);
     made.querySelectorAll("tbody tr")[own]?.classList.add("here");
     fill(this.roles, made);
   }
 
-  /** @param {number} layer @param {number} head @param {WholeHead} whole @param {Look} look */
-  show(layer, head, whole, look) {
-    const { t, summary } = this;
-    const ownRole = summary.roles[layer][head];
-    const role = ownRole && t(`heads.role.${ownRole}`);
-    this.whole = whole;
+  /** Show the head that is open. @param {WholeHead} whole */
+  show(whole) {
+    const { heads, map, summary, t } = this;
+    const [layer, head] = heads.opened;
+    const role = summary.roles[layer][head];
     fill(
       this.title,
       t("heads.named", { layer, head }),
-      role && element("span.tag", role),
+      role && element("span.tag", t(`heads.role.${role}`)),
       element("code", summary.layers[layer]),
     );
-    this.tellRoles(layer, head);
-    this.recolor(look);
+    this.tellRoles(heads.opened);
+    map.whole = whole;
+    this.recolor();
   }
 
-  /** @param {Look} look */
-  recolor(look) {
-    // Without the first token, the bars of the others are longer.
-    const isSameLayout = this.map.whole === this.whole && this.look.skip === look.skip;
-    if (isSameLayout) this.map.color(look);
-    else this.map.show(this.whole, look);
-    this.look = look;
-    const { largest, layout } = this.map;
+  /** Show the map in the colors that are chosen. */
+  recolor() {
+    const { map, t } = this;
+    const { look } = this.heads;
+    if (!map.whole) return;
+    map.show(look);
+    const { largest, layout } = map;
     const least = look.logarithmic ? weight(largest * FLOOR) : "0";
     const ends = look.diverging ? [signed(-largest), signed(largest)] : [least, decimal(largest)];
     const ramp = element("span.ramp", { "aria-hidden": "true" });
@@ -120,26 +108,25 @@ export class OneHead {
       element("span", ends[0]),
       ramp,
       element("span", { "data-value": largest }, ends[1]),
-      element("span.hidden", this.t("shell.hidden")),
-      layout.pooled ? element("span", this.t("heads.pooled")) : null,
+      element("span.hidden", t("shell.hidden")),
+      layout.pooled && element("span", t("heads.pooled")),
     );
-    this.shadedQuery = null;
     this.tell();
   }
 
   /** Show another query or key. */
   turn() {
-    if (!this.whole) return;
+    if (!this.map.whole) return;
     this.map.placeCross();
     this.tell();
   }
 
   /** Tell the numbers where the cross-hair stands, and shade the text. */
   tell() {
-    const { t, whole, summary } = this;
+    const { t, summary } = this;
+    const { look, whole } = this.map;
     const { query, key } = this.selection;
-    const { length } = summary.tokens;
-    const row = rowAt(whole.values, query, length);
+    const row = rowAt(whole.values, query, summary.tokens.length);
     /** @param {number} at */
     const named = (at) => html`<b>${summary.tokens[at]}</b><span class="at">${grouped(at)}</span>`;
     /** @param {number} value @param {(value: number) => string} format  Of what is no difference */
@@ -164,11 +151,15 @@ export class OneHead {
       </tr>`;
     });
     render(rows, this.numbers);
-    if (this.shadedQuery !== query) this.shade(row);
-    this.shadedQuery = query;
+    const level = scale({
+      top: Math.max(...row.subarray(look.skip)),
+      logarithmic: look.logarithmic,
+    });
     this.tokens.forEach((token, at) => {
-      token.classList.toggle("asks", at === query);
-      token.classList.toggle("asked", at === key);
+      const shade = at < look.skip ? "off" : row[at] > 0 && `w${level(row[at])}`;
+      const names = [shade, at === query && "asks", at === key && "asked"];
+      const name = names.filter(Boolean).join(" ");
+      if (token.className !== name) token.className = name;
     });
   }
 
@@ -182,22 +173,6 @@ export class OneHead {
     const places = { rank: grouped(rank), count: grouped(countAbove(row, 0)) };
     return [rank, this.t("heads.of", places)];
   }
-
-  /** @param {Float32Array} row  The weights of the query */
-  shade(row) {
-    const { skip, logarithmic } = this.look;
-    const level = scale({ top: Math.max(...row.subarray(skip)), logarithmic });
-    this.tokens.forEach((token, at) => {
-      const shown = row[at] > 0 ? `w${level(row[at])}` : "";
-      const name = at < skip ? "off" : shown;
-      if (token.className !== name) token.className = name;
-    });
-  }
-}
-
-/** A link to what is selected, as the view "steps" works it out. @param {Translate} t */
-function openInSteps(t) {
-  return element("a.steps-link", { href: "#steps" }, t("cell.open"));
 }
 
 /** @param {Float32Array} row @param {number} least */

@@ -1,15 +1,14 @@
 // The roles of the heads as chips that choose some of them, their order, and the induction test.
 import { choice, menu, progress } from "../controls.js";
 import { button, element, fill } from "../dom.js";
-import { decimal } from "../numbers.js";
-import { placeOf } from "../selection.js";
+import { decimal, largestFirst } from "../numbers.js";
 import { html, render } from "../parts/html.js";
 import { Refused } from "../source.js";
 import { roleColor } from "./heads-grid.js";
 
-/** @import { Context } from "../app.js" */
 /** @import { Options, Progress } from "../source.js" */
 /** @import { Summary } from "./heads-grid.js" */
+/** @import { HeadsView } from "./heads.js" */
 /** @import { Head } from "../selection.js" */
 
 /**
@@ -28,33 +27,19 @@ import { roleColor } from "./heads-grid.js";
 const NONE = "none";
 
 export class RoleBar {
-  /**
-   * @param {Context} context
-   * @param {() => void} arranged  Other heads are shown, or in another order
-   * @param {() => void} tested  The roles are to be those on another text
-   * @param {(layer: number, head: number) => void} go  Opens a head
-   */
-  constructor(context, arranged, tested, go) {
-    this.context = context;
-    this.arranged = arranged;
-    this.tested = tested;
-    this.go = go;
-    /** @type {Summary} */
-    this.summary = null;
+  /** @param {HeadsView} heads */
+  constructor(heads) {
+    const { t } = heads.context;
+    this.heads = heads;
+    this.context = heads.context;
     // What is known of each model on random tokens.
     /** @type {Map<number, RandomRoles>} */
     this.tests = new Map();
-    // Why the last test was refused.
-    /** @type {string | null} */
-    this.refused = null;
-    this.chips = element("div.chips", {
-      role: "group",
-      "aria-label": context.t("heads.roles"),
-    });
+    this.chips = element("div.chips", { role: "group", "aria-label": t("heads.roles") });
     this.order = element("div.order");
-    this.test = element("div.test");
-    const roles = element("div.labeled", element("span", context.t("heads.role")), this.chips);
-    this.element = element("div.role-bar", roles, this.order, this.test);
+    this.testing = element("div.test");
+    const roles = element("div.labeled", element("span", t("heads.role")), this.chips);
+    this.element = element("div.role-bar", roles, this.order, this.testing);
   }
 
   /** Whether the roles are those on repeated random tokens. */
@@ -62,69 +47,66 @@ export class RoleBar {
     return this.context.state.roles === "random" && !this.context.source.offline;
   }
 
+  /** What is known of the model whose heads are shown. */
+  get test() {
+    return this.tests.get(this.heads.compare.modelShown);
+  }
+
   /** The roles of the heads that are shown; none: all heads. */
   get chosen() {
     return (this.context.state.role ?? "").split(",").filter(Boolean);
   }
 
-  /** Have the test run where it is asked for. @param {number} model @param {Options} options */
-  async load(model, { signal, onProgress }) {
-    if (!this.isRandom || this.tests.has(model)) return;
+  /** Have the test run where it is asked for. @param {Options} options */
+  async load(options) {
+    if (!this.isRandom || this.test) return;
     const { source, t, remember } = this.context;
+    const model = this.heads.compare.modelShown;
     const bar = progress(t("heads.testing"));
-    fill(this.test, bar);
-    /** @param {Progress} progress */
-    const reached = ({ stage, done, of }) => {
-      bar.show(of > 1 ? done / of : null, t(stage));
-      onProgress?.({ stage, done, of });
-    };
-    const params = { model: model || null };
-    const asked = source.stream("heads/roles", params, { signal, onProgress: reached });
+    fill(this.testing, bar);
+    /** @param {Progress} reached */
+    const onProgress = ({ stage, done, of }) => bar.show(of > 1 ? done / of : null, t(stage));
     try {
-      this.tests.set(model, await asked);
-      this.refused = null;
+      const params = { model: model || null };
+      const told = await source.stream("heads/roles", params, { onProgress, ...options });
+      this.tests.set(model, told);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       // The text is shown all the same, with its own roles.
-      this.refused = error.message;
       remember({ roles: null });
     }
   }
 
   /**
    * What is told of the heads, with their roles on the text or on random tokens.
-   * @param {Summary} summary @param {number} model @returns {Summary}
+   * @param {Summary} summary @returns {Summary}
    */
-  applied(summary, model) {
-    const test = this.isRandom ? this.tests.get(model) : null;
-    if (!test) return summary;
-    const places = summary.layers.map((name) => test.layers.indexOf(name));
+  applied(summary) {
+    const { test } = this;
+    if (!this.isRandom || !test) return summary;
     /** @template Value @param {Value[][]} rows */
     const inPlace = (rows) => {
-      return places.map((place, at) => {
-        return summary.roles[at].map((_, head) => rows[place]?.[head] ?? null);
+      return summary.layers.map((name, at) => {
+        const row = rows[test.layers.indexOf(name)];
+        return summary.roles[at].map((_, head) => row?.[head] ?? null);
       });
     };
-    const scores = Object.entries(test.scores).map(([role, rows]) => [role, inPlace(rows)]);
     const roles = inPlace(test.roles);
     if (summary.differs) return { ...summary, roles };
+    const scores = Object.entries(test.scores).map(([role, rows]) => [role, inPlace(rows)]);
     return { ...summary, roles, scores: Object.fromEntries(scores) };
   }
 
-  /**
-   * @param {Summary} summary  With the roles that are shown
-   * @param {number} model
-   */
-  show(summary, model) {
-    this.summary = summary;
+  show() {
     this.showChips();
     this.showOrder();
-    this.showTest(model);
+    this.showTest();
   }
 
   showChips() {
     const { t } = this.context;
-    const { chosen, summary } = this;
+    const { chosen } = this;
+    const { summary } = this.heads;
     const all = summary.roles.flat().map((role) => role ?? NONE);
     const chips = [...Object.keys(summary.scores), NONE].map((role) => {
       const count = all.filter((one) => one === role).length;
@@ -151,54 +133,51 @@ export class RoleBar {
     const chosen = others.length < this.chosen.length ? others : [...others, role];
     this.context.remember({ role: chosen.join(",") || null });
     this.showChips();
-    this.arranged();
+    this.heads.drawGrid();
   }
 
   showOrder() {
     const { t, state, remember } = this.context;
-    /** @type {[string, string][]} */
-    const options = [
-      ["place", t("heads.sort.place")],
-      ["entropy", t("heads.sort.entropy")],
-    ];
-    for (const role of Object.keys(this.summary.scores)) {
-      options.push([role, t("heads.sort.score", { role: t(`heads.role.${role}`) })]);
-    }
-    const known = options.some(([value]) => value === state.sort);
-    const made = menu(t("heads.sort"), options, known ? state.sort : "place", (value) => {
+    const roles = Object.keys(this.heads.summary.scores);
+    const names = roles.map((role) => t("heads.sort.score", { role: t(`heads.role.${role}`) }));
+    const values = ["place", "entropy", ...roles];
+    const told = [t("heads.sort.place"), t("heads.sort.entropy"), ...names];
+    const shown = values.includes(state.sort) ? state.sort : "place";
+    const options = values.map((value, at) => /** @type {[string, string]} */ ([value, told[at]]));
+    const made = menu(t("heads.sort"), options, shown, (value) => {
       remember({ sort: value === "place" ? null : value });
-      this.arranged();
+      this.heads.drawGrid();
     });
     fill(this.order, made);
   }
 
-  /** @param {number} model */
-  showTest(model) {
+  showTest() {
+    const { test, testing } = this;
     const { t, source, state, remember } = this.context;
     if (source.offline) return;
-    const test = this.tests.get(model);
     /** @param {string} value */
     const change = (value) => {
       remember({ roles: value === "text" ? null : value });
-      this.tested();
+      this.heads.turn();
     };
     if (!test) {
-      fill(
-        this.test,
-        button(t("heads.test"), () => change("random")),
-      );
+      const ask = button(t("heads.test"), () => change("random"));
+      fill(testing, ask);
       return;
     }
-    /** @type {[string, string][]} */
-    const options = [
-      ["text", t("heads.test.text")],
-      ["random", t("heads.test.random")],
-    ];
-    const { rows, length, period, times } = test;
     const value = state.roles === "random" ? "random" : "text";
-    const told = t("heads.test.told", { rows, length, period, times });
-    const picked = choice(t("heads.test.on"), options, value, change);
-    fill(this.test, picked, value === "random" && this.answer(test), element("p.quiet", told));
+    const picked = choice(
+      t("heads.test.on"),
+      [
+        ["text", t("heads.test.text")],
+        ["random", t("heads.test.random")],
+      ],
+      value,
+      change,
+    );
+    const { rows, length, period, times } = test;
+    const told = element("p.quiet", t("heads.test.told", { rows, length, period, times }));
+    fill(testing, picked, value === "random" && this.answer(test), told);
   }
 
   /**
@@ -207,26 +186,25 @@ export class RoleBar {
    */
   answer({ layers, roles, scores }) {
     const { t } = this.context;
-    /** @type {Head[]} */
-    const heads = scores.induction.flatMap((row, layer) => row.map((_, head) => [layer, head]));
+    const { heads } = this;
     /** @param {Head} head */
     const scoreOf = ([layer, head]) => scores.induction[layer][head] ?? -Infinity;
-    const [best] = heads.toSorted((one, other) => scoreOf(other) - scoreOf(one));
+    const all = headsIn(scores.induction);
+    const [best] = largestFirst(all, scoreOf);
     if (!Number.isFinite(scoreOf(best))) return null;
-    const found = heads.filter(([layer, head]) => roles[layer][head] === "induction");
-    const isFound = placeOf(found, best) >= 0;
+    const found = all.filter(([layer, head]) => roles[layer][head] === "induction");
     // The layers of the text may have other numbers than those of the test.
-    const layer = this.summary.layers.indexOf(layers[best[0]]);
+    const layer = heads.summary.layers.indexOf(layers[best[0]]);
     if (layer < 0) return null;
     const places = { layer, head: best[1], score: decimal(scoreOf(best), 2) };
     const others = found.length - 1;
     return element(
       "p.answer",
       { role: "status" },
-      t(isFound ? "heads.test.found" : "heads.test.closest", places),
+      t(found.includes(best) ? "heads.test.found" : "heads.test.closest", places),
       others > 0 && [" ", t("heads.test.others", { count: others })],
       " ",
-      button(t("prompt.map"), () => this.go(layer, best[1])),
+      button(t("prompt.map"), () => heads.choose([layer, best[1]])),
     );
   }
 
@@ -235,22 +213,22 @@ export class RoleBar {
    * @returns {Head[] | null}
    */
   arrangement() {
-    const { summary, chosen } = this;
+    const { chosen } = this;
+    const { roles, scores, entropy } = this.heads.summary;
     const { sort } = this.context.state;
-    const scores = summary.scores[sort];
-    if (!chosen.length && sort !== "entropy" && !scores) return null;
-    /** @type {Head[]} */
-    const all = summary.roles.flatMap((row, layer) => {
-      return row.map((_, head) => /** @type {Head} */ ([layer, head]));
+    const sorted = scores[sort];
+    if (!chosen.length && sort !== "entropy" && !sorted) return null;
+    const shown = headsIn(roles).filter(([layer, head]) => {
+      return !chosen.length || chosen.includes(roles[layer][head] ?? NONE);
     });
-    const shown = all.filter(([layer, head]) => {
-      return !chosen.length || chosen.includes(summary.roles[layer][head] ?? NONE);
+    return largestFirst(shown, ([layer, head]) => {
+      if (sort === "entropy") return -(entropy[layer][head] ?? Infinity);
+      return sorted?.[layer][head] ?? -Infinity;
     });
-    /** @param {Head} head */
-    const rank = ([layer, head]) => {
-      if (sort === "entropy") return summary.entropy[layer][head] ?? Infinity;
-      return scores ? -(scores[layer][head] ?? -Infinity) : 0;
-    };
-    return shown.sort((one, other) => rank(one) - rank(other) || 0);
   }
+}
+
+/** All heads of a table that has a row a layer. @param {any[][]} rows @returns {Head[]} */
+function headsIn(rows) {
+  return rows.flatMap((row, layer) => row.map((_, head) => /** @type {Head} */ ([layer, head])));
 }

@@ -3,11 +3,12 @@ import { choice } from "../controls.js";
 import { button, element, fill } from "../dom.js";
 import { decimal, grouped } from "../numbers.js";
 import { html, render } from "../parts/html.js";
+import { Waterfall } from "../parts/waterfall.js";
 import { Refused, newest } from "../source.js";
 
-/** @import { Context } from "../app.js" */
 /** @import { Parts } from "../parts/waterfall.js" */
-/** @import { Parameters } from "../source.js" */
+/** @import { Head } from "../selection.js" */
+/** @import { HeadsView } from "./heads.js" */
 
 /**
  * What the studio says of a score.
@@ -15,22 +16,16 @@ import { Refused, newest } from "../source.js";
  */
 
 export class Why {
-  /**
-   * @param {Context} context @param {string[]} tokens
-   * @param {(layer: number, head: number, query: number) => void} go  Open a head at a query
-   */
-  constructor(context, tokens, go) {
-    this.context = context;
-    this.tokens = tokens;
-    this.go = go;
-    /** @type {Parameters} */
-    this.asked = null;
-    this.newAsking = newest(context.signal);
-    this.ask = button(context.t("why.ask"), () => this.turn());
+  /** @param {HeadsView} heads */
+  constructor(heads) {
+    const { t, signal } = heads.context;
+    this.heads = heads;
+    this.context = heads.context;
+    this.newAsking = newest(signal);
+    this.ask = button(t("why.ask"), () => this.turn());
     this.ask.className = "ask";
     this.answer = element("div.answer", { "aria-live": "polite" });
     this.element = element("section.why", element("p", this.ask), this.answer);
-    this.tellOpen();
   }
 
   /** Whether the answer is shown. */
@@ -45,88 +40,70 @@ export class Why {
 
   async turn() {
     this.context.remember({ why: this.isOpen ? null : "key" });
-    this.tellOpen();
-    try {
-      await this.show(this.asked);
-      // It may begin below the window.
-      if (this.isOpen) this.element.scrollIntoView({ block: "nearest" });
-    } catch (error) {
-      this.context.failed(error);
-    }
+    await this.show();
+    // It may begin below the window.
+    if (this.isOpen) this.element.scrollIntoView({ block: "nearest" });
   }
 
-  tellOpen() {
-    this.ask.ariaExpanded = String(this.isOpen);
-  }
-
-  /**
-   * Answer for a cell, if the answer is shown.
-   * @param {Parameters} asked  The text, the head and the cell
-   */
-  async show(asked) {
-    const { context, answer } = this;
-    this.asked = asked;
+  /** Answer for the cell that is selected, if the answer is shown. */
+  async show() {
+    const { ask, answer, context, heads, isOpen } = this;
+    const { query, key } = heads.selection;
+    const [layer, head] = heads.opened;
+    const { tokens } = heads.summary;
     const signal = this.newAsking();
-    if (!this.isOpen) {
+    ask.ariaExpanded = String(isOpen);
+    if (!isOpen) {
       fill(answer);
       return;
     }
     if (!answer.childElementCount) fill(answer, element("p.quiet", context.t("why.wait")));
     answer.ariaBusy = "true";
     try {
+      const asked = { ...heads.compare.params(), layer, head, query, key };
       const found = await context.source.json("heads/why", asked, { signal });
-      if (found.refused) {
-        fill(answer, element("p.quiet", found.refused));
-        return;
-      }
-      const { Waterfall } = await import("../parts/waterfall.js");
-      signal.throwIfAborted();
-      this.fill(/** @type {Reasons} */ (found), Waterfall);
+      const refused = found.refused && element("p.quiet", found.refused);
+      fill(answer, refused || this.told(found, { query, key }, tokens));
     } catch (error) {
-      if (!(error instanceof Refused)) throw error;
-      fill(answer, element("p.quiet", error.message));
+      if (error instanceof Refused) fill(answer, element("p.quiet", error.message));
+      else context.failed(error);
     } finally {
       if (!signal.aborted) answer.ariaBusy = "false";
     }
   }
 
-  /** @param {Reasons} found @param {typeof import("../parts/waterfall.js").Waterfall} Waterfall */
-  fill(found, Waterfall) {
-    const { context, answer, asked, tokens } = this;
+  /**
+   * @param {Reasons} found @param {{query: number, key: number}} asked @param {string[]} tokens
+   */
+  told(found, asked, tokens) {
+    const { context, heads } = this;
     const { t } = context;
-    const words = { query: tokens[Number(asked.query)], key: tokens[Number(asked.key)] };
+    const words = { query: tokens[asked.query], key: tokens[asked.key] };
     const title = element("h3", t("why.title", words));
-    if (!found.others) {
-      fill(answer, title, element("p.quiet", t("why.alone")));
-      return;
-    }
+    if (!found.others) return [title, element("p.quiet", t("why.alone"))];
     const numbers = { contrast: decimal(found.contrast, 3), count: grouped(found.others) };
-    /** @type {[string, string][]} */
-    const options = [
-      ["key", `${t("why.key")}: ${words.key}`],
-      ["query", `${t("why.query")}: ${words.query}`],
-    ];
     const frame = element("div");
     const draw = () => {
       const { side } = this;
-      render(
-        html`<${Waterfall}
-          t=${t}
-          caption=${`${t("why.side")} ${t(`why.${side}`)}`}
-          of=${found[side]}
-          sum=${found.contrast}
-          go=${(/** @type {number} */ layer, /** @type {number} */ head) => {
-            this.go(layer, head, Number(asked[side]));
-          }}
-        />`,
-        frame,
-      );
+      const caption = `${t("why.side")} ${t(`why.${side}`)}`;
+      /** @param {Head} head */
+      const go = (head) => heads.follow(head, asked[side]);
+      const sum = found.contrast;
+      render(html`<${Waterfall} ...${{ t, caption, of: found[side], sum, go }} />`, frame);
     };
-    const sides = choice(t("why.side"), options, this.side, (side) => {
-      context.remember({ why: side });
-      draw();
-    });
     draw();
-    fill(answer, title, element("p.quiet", t("why.told", numbers)), sides, frame);
+    const sides = choice(
+      t("why.side"),
+      [
+        ["key", `${t("why.key")}: ${words.key}`],
+        ["query", `${t("why.query")}: ${words.query}`],
+      ],
+      this.side,
+      (side) => {
+        context.remember({ why: side });
+        draw();
+      },
+    );
+    return [title, element("p.quiet", t("why.told", numbers)), sides, frame];
   }
 }

@@ -3,7 +3,7 @@ import { signed } from "../diverging.js";
 import { decimal, weight } from "../numbers.js";
 import { html } from "../parts/html.js";
 
-/** @import { Translate } from "../app.js" */
+/** @import { PromptView } from "./prompt.js" */
 
 /** @typedef {{text: string, p: number, before: number}} Likely */
 
@@ -23,13 +23,10 @@ import { html } from "../parts/html.js";
  * @property {number | null} loss_before
  */
 
-/**
- * @param {object} props @param {Translate} props.t @param {Told} props.told
- * @param {boolean} props.isWhole  Whether no head is taken away
- * @param {(text: string) => void} props.taken  Called with a token that is to follow, or to fill a
- *   blank
- */
-export function Bars({ t, told, isWhole, taken }) {
+/** @param {{prompt: PromptView, told: Told}} props */
+export function Bars({ prompt, told }) {
+  const { t } = prompt;
+  const isWhole = !prompt.without.length;
   const { predicts, likely, blank, loss, loss_before: before } = told;
   const isBlank = predicts === "blanks";
   const isToken = isBlank || predicts === "tokens";
@@ -44,7 +41,12 @@ export function Bars({ t, told, isWhole, taken }) {
       <th scope="row">
         ${
           isToken
-            ? html`<button class="token" type="button" title=${hint} onClick=${() => taken(text)}>
+            ? html`<button
+                class="token"
+                type="button"
+                title=${hint}
+                onClick=${() => prompt.follow(text)}
+              >
                 ${text}
               </button>`
             : text

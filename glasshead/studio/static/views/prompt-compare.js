@@ -1,32 +1,37 @@
 // A prompt compared with another one: what the model predicts after both, how its logits change, and
 // the heads that wrote the change. A is the prompt of the view, B the other.
+import { signed } from "../diverging.js";
 import { button, element, fill } from "../dom.js";
+import { decimal, weight } from "../numbers.js";
 import { html, render } from "../parts/html.js";
+import { Waterfall } from "../parts/waterfall.js";
 import { linkTo } from "../selection.js";
 import { TypedText } from "../typed-text.js";
 
-/** @import { Context } from "../app.js" */
+/** @import { Parts } from "../parts/waterfall.js" */
+/** @import { Head } from "../selection.js" */
 /** @import { Parameters } from "../source.js" */
-/** @import { Told } from "./prompt-change.js" */
+/** @import { PromptView } from "./prompt.js" */
+
+/**
+ * What the studio says of two prompts: of each number, that of A and that of B.
+ * @typedef {object} Told
+ * @property {{text: string, logit: [number, number], p: [number, number]}[]} candidates
+ * @property {string} of  The most likely candidate of A
+ * @property {string | null} against  And that of B; null where it is the same
+ * @property {[number, number]} logit  Of the one less that of the other
+ * @property {Parts | null} changed  By heads
+ * @property {string | null} refused  Why they are not known
+ */
 
 export class PromptCompare {
-  /**
-   * @param {HTMLElement} frame @param {Context} context
-   * @param {() => string} first  The text of A
-   * @param {() => string} other  A text to begin B with
-   * @param {() => void} changed  Another prompt is compared, or none
-   * @param {(layer: number, head: number) => void} chosen
-   */
-  constructor(frame, context, first, other, changed, chosen) {
-    const { t, state } = context;
-    this.context = context;
-    this.chosen = chosen;
-    this.first = first;
-    this.other = other;
-    this.text = new TypedText(frame, context, 2, () => this.turn(this.text.text));
+  /** @param {PromptView} prompt */
+  constructor(prompt) {
+    const { t, state } = prompt;
+    this.prompt = prompt;
+    this.text = new TypedText(prompt.frame, prompt.context, 2, () => this.turn(this.text.text));
     fill(this.text.label, t("prompt.other"));
     this.text.field.value = state.minus ?? "";
-    this.changed = changed;
     this.ask = button(t("prompt.compare"), () => this.begin());
     this.stop = button(t("heads.stop"), () => this.end());
     this.element = element("div.compare-with");
@@ -36,7 +41,7 @@ export class PromptCompare {
 
   /** Whether there is another prompt. */
   get isOn() {
-    return this.context.state.minus !== undefined;
+    return this.prompt.state.minus !== undefined;
   }
 
   layOut() {
@@ -45,7 +50,7 @@ export class PromptCompare {
 
   /** Begin with the same prompt less a word, in whose place another may be written. */
   begin() {
-    this.text.field.value = this.other();
+    this.text.field.value = this.prompt.withoutAWord();
     this.turn(this.text.text);
     this.text.field.focus();
   }
@@ -58,25 +63,95 @@ export class PromptCompare {
 
   /** @param {string | null} minus */
   turn(minus) {
-    const { isOn } = this;
-    this.context.remember({ minus });
+    const { isOn, prompt } = this;
+    prompt.context.remember({ minus });
     if (isOn !== this.isOn) this.layOut();
-    this.changed();
+    prompt.ask();
   }
 
   /** Compare, and show what changes. @param {Parameters} params  Those of the prompt */
   load(params) {
-    const { context, text, panel } = this;
+    const { prompt, text, panel } = this;
     return text.ask(async (signal) => {
       const asked = { ...params, minus: text.words };
-      /** @type {Told} */
-      const told = await context.source.json("prompt/compared", asked, { signal });
+      const told = await prompt.context.source.json("prompt/compared", asked, { signal });
       text.tell(null);
-      const { Change } = await import("./prompt-change.js");
-      const { t } = context;
-      const href = linkTo("heads", { said: this.first(), minussaid: text.text });
-      const go = this.chosen;
-      render(html`<${Change} ...${{ t, told, href, go, away: params.without }} />`, panel);
+      const href = linkTo("heads", { said: prompt.text.text, minussaid: text.text });
+      render(html`<${Change} ...${{ prompt, told, href }} />`, panel);
     });
   }
+}
+
+/**
+ * @param {object} props @param {PromptView} props.prompt @param {Told} props.told
+ * @param {string} props.href  Both prompts in the view "heads"
+ */
+function Change({ prompt, told, href }) {
+  const { t, state } = prompt;
+  const { candidates, of, against, changed, refused } = told;
+  const longest = Math.max(...candidates.flatMap((each) => each.p), 1e-9);
+  const [first, second] = told.logit.map((each) => decimal(each, 3));
+  const places = { text: of, against, first, second };
+  return html`<section class="likely" aria-label=${t("prompt.change")}>
+      <h2>${t("prompt.change")}</h2>
+      <p class="quiet">${t("prompt.change.told")}</p>
+      <table class="bars pair">
+        <thead>
+          <tr>
+            <td />
+            <th scope="col">
+              ${t("prompt.probabilities")} <span class="swatch" />A <span class="swatch less" />B
+            </th>
+            <th scope="colgroup" colspan="3">${t("prompt.logits")}</th>
+          </tr>
+          <tr>
+            <td />
+            <td />
+            ${["A", "B", "A − B"].map((name) => html`<th scope="col">${name}</th>`)}
+          </tr>
+        </thead>
+        <tbody>
+          ${candidates.map((each) => rowOf(each, longest))}
+        </tbody>
+      </table>
+    </section>
+    <section class="changed" aria-label=${t("prompt.changed")}>
+      <h2>${t("prompt.changed")}</h2>
+      ${refused && html`<p class="note">${refused}</p>`}
+      ${
+        changed &&
+        html`<p class="quiet">
+            ${t(`prompt.changed.${against === null ? "one" : "pair"}`, places)}
+            ${" "}${state.without && t("prompt.changed.away")}
+          </p>
+          <${Waterfall}
+            t=${t}
+            caption=${t("prompt.changed")}
+            of=${changed}
+            sum=${told.logit[0] - told.logit[1]}
+            go=${(/** @type {Head} */ head) => prompt.open([head])}
+          />`
+      }
+      <p><a class="more" href=${href}>${t("prompt.both")}</a></p>
+    </section>`;
+}
+
+/** @param {Told["candidates"][number]} each @param {number} longest */
+function rowOf({ text, logit, p }, longest) {
+  const change = logit[0] - logit[1];
+  return html`<tr>
+    <th scope="row"><span class="token">${text}</span></th>
+    <td>
+      ${p.map(
+        (share, at) =>
+          html`<span
+            class=${at ? "bar plain less" : "bar plain"}
+            title=${`${"AB"[at]} ${weight(share)}`}
+            style=${`--now: ${share / longest}`}
+          />`,
+      )}
+    </td>
+    ${logit.map((one) => html`<td class="number" data-value=${one}>${decimal(one, 2)}</td>`)}
+    <td class="number difference" data-value=${change}>${signed(change, 2)}</td>
+  </tr>`;
 }

@@ -4,6 +4,7 @@ import { Arcs } from "../arcs.js";
 import { categories, scale } from "../colors.js";
 import { element, fill, headingCell, scrolling, table } from "../dom.js";
 import { decimal, wholeNumber, within } from "../numbers.js";
+import { html, render } from "../parts/html.js";
 import { linkTo, pointing, Selection } from "../selection.js";
 import { TypedText } from "../typed-text.js";
 
@@ -21,8 +22,10 @@ export class Example {
     const { t } = context;
     this.frame = frame;
     this.context = context;
-    this.t = t;
-    this.text = new TypedText(frame, context, 2, () => this.typed());
+    this.text = new TypedText(frame, context, 2, () => {
+      context.remember({ text: this.text.text, query: null });
+      this.ask();
+    });
     this.selection = new Selection(context.remember);
     this.arcs = new Arcs(t, this.selection);
     this.selection.on(() => {
@@ -30,16 +33,8 @@ export class Example {
       this.tell();
     });
     this.why = element("p.why", { role: "status" });
-    this.title = element("h2");
-    this.body = element("tbody");
-    this.bars = element("table.bars.words", this.body);
+    this.likely = element("section.likely");
     this.whole = element("div", pointing(this.selection));
-    this.likely = element("section.likely", this.title, this.bars);
-    this.parts = [
-      element("div.sentence.large", { "data-panel": "" }, this.arcs.element, this.why),
-      this.likely,
-      element("section.all", { "data-panel": "" }, element("h2", t("prompt.every")), this.whole),
-    ];
     /** @type {string[]} */
     this.words = [];
     /** @type {Matrices} */
@@ -47,62 +42,47 @@ export class Example {
   }
 
   async start() {
-    const { t, context } = this;
-    fill(this.text.label, t("steps.text"));
-    this.text.field.value = context.state.text ?? "";
+    const { arcs, context, frame, likely, text, whole, why } = this;
+    const { t, state } = context;
+    fill(text.label, t("steps.text"));
+    text.field.value = state.text ?? "";
     const how = t("shell.how");
-    const [sentence, likely, all] = this.parts;
-    fill(
-      this.frame,
-      this.text.element,
-      element(
-        "div.stage",
-        sentence,
-        element(
-          "aside",
-          { "data-panel": "" },
-          likely,
-          element("p.quiet", how),
-          scrolling(how, element("pre.formula", COMMANDS)),
-        ),
-        all,
-      ),
-    );
+    const commands = scrolling(how, element("pre.formula", COMMANDS));
+    const panel = { "data-panel": "" };
+    const sentence = element("div.sentence.large", panel, arcs.element, why);
+    const aside = element("aside", panel, likely, element("p.quiet", how), commands);
+    const all = element("section.all", panel, element("h2", t("prompt.every")), whole);
+    this.parts = [sentence, likely, all];
+    fill(frame, text.element, element("div.stage", sentence, aside, all));
     await this.ask();
-  }
-
-  typed() {
-    this.context.remember({ text: this.text.text, query: null });
-    this.ask();
   }
 
   /** Have the sentence worked, as the view "steps" does. */
   ask() {
-    const { context, t } = this;
-    return this.text.ask(async (signal) => {
+    const { arcs, context, frame, likely, parts, text: typed, why } = this;
+    return typed.ask(async (signal) => {
       const { text = null, query } = context.state;
       const data = await context.source.json("steps", { text }, { signal });
-      if (text === null) this.text.field.value = data.text;
-      this.words = data.words;
-      this.matrices = data.matrices;
-      const values = Float32Array.from(this.matrices.weights.flat());
-      const head = { name: t("steps.weights"), color: categories()[0], values };
-      const asked = wholeNumber(query, data.query);
+      if (text === null) typed.field.value = data.text;
+      const { words, matrices } = data;
+      this.words = words;
+      this.matrices = matrices;
+      const values = Float32Array.from(matrices.weights.flat());
+      const head = { name: context.t("steps.weights"), color: categories()[0], values };
       this.drawTable();
-      this.frame.classList.toggle("few", this.words.length <= FEW);
-      const running = this.words.map((word) => ` ${word}`);
-      this.arcs.show(running, [head], within(asked, this.words.length));
-      this.text.tell(null);
+      frame.classList.toggle("few", words.length <= FEW);
+      const running = words.map((/** @type {string} */ word) => ` ${word}`);
+      arcs.show(running, [head], within(wholeNumber(query, data.query), words.length));
+      typed.tell(null);
       this.tell();
-      const { parts, arcs, why } = this;
       const sentence = why.firstChild.textContent;
-      context.picture(() => ({ parts, card: [arcs.element, this.likely], sentence }));
-      this.frame.dataset.drawn = "";
+      context.picture(() => ({ parts, card: [arcs.element, likely], sentence }));
+      frame.dataset.drawn = "";
     });
   }
 
   drawTable() {
-    const { words, matrices, t } = this;
+    const { words, matrices, context } = this;
     const level = scale();
     const rows = words.map((word, query) => [
       headingCell("row", word),
@@ -112,35 +92,42 @@ export class Example {
       }),
     ]);
     const headings = [element("td"), words];
-    fill(this.whole, table("table.every", t("prompt.every"), headings, rows));
+    fill(this.whole, table("table.every", context.t("prompt.every"), headings, rows));
   }
 
   /** Report the word that is pointed at. */
   tell() {
-    const { arcs, words, matrices, t } = this;
+    const { arcs, words, matrices, context, likely, whole, why } = this;
+    const { t, state } = context;
     const { query } = arcs;
     const { key, weight } = arcs.strongest();
-    const scores = matrices.scores[query];
     const told = { query: words[query], key: words[key] };
-    const numbers = { weight: decimal(weight), score: decimal(scores[key]) };
-    const { text } = this.context.state;
-    const href = linkTo("steps", { text: text || null, query });
+    const numbers = { weight: decimal(weight), score: decimal(matrices.scores[query][key]) };
+    const href = linkTo("steps", { text: state.text || null, query });
     const link = element("a.more", { href }, t("prompt.numbers"));
-    fill(this.why, t("prompt.why.example", { ...told, ...numbers }), " ", link);
-    fill(this.title, t("cell.weights", { word: words[query] }));
-    this.bars.ariaLabel = this.title.textContent;
+    fill(why, t("prompt.why.example", { ...told, ...numbers }), " ", link);
+    const title = t("cell.weights", { word: words[query] });
     const row = matrices.weights[query];
     const longest = Math.max(...row);
-    fill(
-      this.body,
-      row.map((own, at) => {
-        const bar = element("span.bar.plain", { "aria-hidden": "true" });
-        bar.style.setProperty("--now", String(own / longest));
-        const number = element("td.number", { "data-value": own }, decimal(own));
-        return element("tr", headingCell("row", words[at]), element("td", bar), number);
-      }),
+    const bars = row.map((own, at) => {
+      const style = `--now: ${own / longest}`;
+      return html`<tr>
+        <th scope="row">${words[at]}</th>
+        <td><span class="bar plain" aria-hidden="true" style=${style} /></td>
+        <td class="number" data-value=${own}>${decimal(own)}</td>
+      </tr>`;
+    });
+    render(
+      html`<h2>${title}</h2>
+        <table class="bars words" aria-label=${title}>
+          <tbody>
+            ${bars}
+          </tbody>
+        </table>`,
+      likely,
     );
-    for (const cell of this.whole.querySelectorAll("tbody tr")) cell.className = "";
-    this.whole.querySelectorAll("tbody tr")[query].className = "here";
+    whole.querySelectorAll("tbody tr").forEach((each, at) => {
+      each.classList.toggle("here", at === query);
+    });
   }
 }

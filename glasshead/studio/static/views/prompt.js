@@ -4,14 +4,14 @@ import { Arcs, keysOf, whereItLooks } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
 import { choice, menu, progress, slider } from "../controls.js";
 import { button, element, fill } from "../dom.js";
-import { rowAt, wholeNumber } from "../numbers.js";
+import { range, rowAt, wholeNumber } from "../numbers.js";
+import { HeadGrid } from "../parts/head-grid.js";
 import { html, render } from "../parts/html.js";
-import { headsOf, linkTo, listed, Selection, toggled } from "../selection.js";
+import { headsOf, linkTo, listed, placeOf, Selection, toggled } from "../selection.js";
 import { newest } from "../source.js";
 import { TypedText } from "../typed-text.js";
 import { Bars } from "./prompt-bars.js";
 import { PromptCompare } from "./prompt-compare.js";
-import { PromptHeads } from "./prompt-heads.js";
 
 /** @import { ArcHead } from "../arcs.js" */
 /** @import { Context, View } from "../app.js" */
@@ -22,6 +22,8 @@ import { PromptHeads } from "./prompt-heads.js";
 const TEMPERATURES = [0, 0.2, 0.5, 0.7, 1, 1.5, 2, 3];
 const TOPS = [5, 10, 20, 50];
 const USUAL_TOP = 10;
+
+/** @typedef {Prompt} PromptView  What its parts share */
 
 class Prompt {
   /** @param {HTMLElement} frame @param {Context} context */
@@ -40,21 +42,17 @@ class Prompt {
     this.takes = false;
     this.text = new TypedText(frame, context, 2, () => this.typed());
     this.why = element("p.why", { role: "status" });
-    this.selection = new Selection(context.remember);
-    this.arcs = new Arcs(t, this.selection);
-    this.selection.on(() => this.turned());
+    const selection = new Selection(context.remember);
+    this.arcs = new Arcs(t, selection);
+    selection.on(() => {
+      this.arcs.turn();
+      this.tell();
+    });
     /** @type {Tensor} */
     this.maps = null;
     this.heads = element("div");
     this.bars = element("div");
-    this.compare = new PromptCompare(
-      frame,
-      context,
-      () => this.text.text,
-      () => this.withoutAWord(),
-      () => this.ask(),
-      (layer, head) => this.open([[layer, head]]),
-    );
+    this.compare = new PromptCompare(this);
     this.predicted = element("div");
     this.away = element("p.away", { role: "status" });
     this.undoing = element("div.undoing");
@@ -166,9 +164,7 @@ class Prompt {
       // The head stays the same while one types, and other views open it.
       this.context.remember({ heads: listed(this.shown) });
       this.text.tell(null);
-      const isWhole = !this.without.length;
-      const taken = (/** @type {string} */ token) => this.follow(token);
-      render(html`<${Bars} ...${{ t: this.t, told, isWhole, taken }} />`, this.bars);
+      render(html`<${Bars} ...${{ prompt: this, told }} />`, this.bars);
       this.drawUndoing();
       const [maps, heads] = await Promise.all([
         source.numbers("prompt/maps", params, { signal }),
@@ -233,45 +229,52 @@ class Prompt {
   }
 
   drawHeads() {
-    render(
-      html`<${PromptHeads}
-        t=${this.t}
-        counts=${this.told.heads}
-        maps=${this.maps}
-        shown=${this.shown}
-        colors=${categories()}
-        away=${this.without}
-        chosen=${(/** @type {number} */ layer, /** @type {number} */ head) => this.chosen(layer, head)}
-        chosenLayer=${(/** @type {number} */ layer) => this.takeLayer(layer)}
-      />`,
-      this.heads,
-    );
-  }
-
-  /** Show another query. */
-  turned() {
-    this.arcs.turn();
-    this.tell();
+    const { t, shown, without, maps } = this;
+    const { heads: counts } = this.told;
+    /** @param {number} layer @param {number} head */
+    const cell = (layer, head) => {
+      const place = placeOf(shown, [layer, head]);
+      const isAway = placeOf(without, [layer, head]) >= 0;
+      const classes = ["small", place >= 0 && "shown", isAway && "away"];
+      return {
+        class: classes.filter(Boolean).join(" "),
+        style: place >= 0 ? `--own: ${categories()[place]}` : "",
+        "aria-label": t(isAway ? "prompt.gone" : "heads.named", { layer, head }),
+        "aria-pressed": String(place >= 0),
+        onClick: () => this.chosen([layer, head]),
+      };
+    };
+    /** @param {number} layer */
+    const rowHead = (layer) =>
+      html`<button
+        class="layer"
+        type="button"
+        aria-label=${t("prompt.layer", { layer })}
+        onClick=${() => this.takeLayer(layer)}
+      >
+        ${layer}
+      </button>`;
+    render(html`<${HeadGrid} ...${{ t, counts, maps, look: {}, rowHead, cell }} />`, this.heads);
   }
 
   tell() {
     const [layer, head] = this.shown.at(-1);
     const { query } = this.arcs;
     const { key } = this.arcs.strongest();
-    const isAway = this.without.some((each) => `${each}` === `${[layer, head]}`);
+    const isAway = placeOf(this.without, [layer, head]) >= 0;
     const href = linkTo("heads", { said: this.text.text, layer, head, query, key });
     const link = element("a.more", { href }, this.t("prompt.map"));
     fill(this.why, whereItLooks(this.t, [layer, head], this.arcs, isAway), " ", link);
   }
 
-  /** @param {number} layer @param {number} head */
-  chosen(layer, head) {
+  /** @param {Head} head */
+  chosen(head) {
     if (this.takes) {
-      this.take(toggled(this.without, [layer, head]));
+      this.take(toggled(this.without, head));
       return;
     }
-    const next = toggled(this.shown, [layer, head]).slice(-MOST_COLORS);
-    this.open(next.length ? next : [[layer, head]]);
+    const next = toggled(this.shown, head).slice(-MOST_COLORS);
+    this.open(next.length ? next : [head]);
   }
 
   /** Show the arcs of heads. @param {Head[]} heads */
@@ -282,10 +285,10 @@ class Prompt {
 
   /** Take all heads of a layer away, or put them back where all are. @param {number} layer */
   takeLayer(layer) {
-    const all = Array.from({ length: this.told.heads[layer] }, (_, head) => [layer, head]);
+    const all = range(this.told.heads[layer]).map((head) => /** @type {Head} */ ([layer, head]));
     const others = this.without.filter(([each]) => each !== layer);
     const areAway = this.without.length - others.length === all.length;
-    this.take(/** @type {Head[]} */ (areAway ? others : [...others, ...all]));
+    this.take(areAway ? others : [...others, ...all]);
   }
 
   /** @param {Head[]} heads */
