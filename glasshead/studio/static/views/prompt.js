@@ -12,6 +12,7 @@ import { newest } from "../source.js";
 import { TypedText } from "../typed-text.js";
 import { Bars } from "./prompt-bars.js";
 import { PromptCompare } from "./prompt-compare.js";
+import { Example } from "./prompt-example.js";
 
 /** @import { ArcHead } from "../arcs.js" */
 /** @import { Context, View } from "../app.js" */
@@ -316,8 +317,7 @@ class Prompt {
 }
 
 /** @type {View} */
-export const prompt = async (frame, context) => {
-  const hasModel = context.about.subject.kind !== null;
-  const Made = hasModel ? Prompt : (await import("./prompt-example.js")).Example;
-  if (!context.signal.aborted) await new Made(frame, context).start();
+export const prompt = (frame, context) => {
+  const Made = context.about.subject.kind === null ? Example : Prompt;
+  return new Made(frame, context).start();
 };
