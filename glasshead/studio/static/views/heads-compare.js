@@ -165,7 +165,7 @@ export class Compare {
           this.showModels();
         }),
       ),
-      element("ul.plain", texts),
+      element("ul", texts),
       told.refused && element("p.refused", told.refused),
     ];
   }
