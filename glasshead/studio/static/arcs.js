@@ -226,15 +226,16 @@ export class Arcs {
     const { first, between, under } = this.bows;
     const start = from.left + shift;
     const end = to.left + shift;
-    /** @param {Place} place @param {number} across */
-    const bowOf = ({ top, bottom, line }, across) => {
+    /** @param {Place} place */
+    const edgeOf = ({ top, bottom }) => (isAbove ? top : bottom);
+    /** How far a curve bends away. @param {Place} place @param {number} across */
+    const bend = ({ line }, across) => {
       const most = isAbove ? (line ? between : first) : under;
-      const high = Math.min(most, 16 + 0.42 * Math.abs(across));
-      return isAbove ? top - high : bottom + high;
+      return (isAbove ? -1 : 1) * Math.min(most, 16 + 0.42 * Math.abs(across));
     };
     if (from.line === to.line) {
-      const edge = isAbove ? from.top : from.bottom;
-      const bow = bowOf(from, end - start);
+      const edge = edgeOf(from);
+      const bow = edge + bend(from, end - start);
       // A token that looks at itself has a loop.
       if (from === to) {
         const loop = `${start - 14} ${bow} ${start + 14} ${bow} ${start + 4} ${edge}`;
@@ -246,9 +247,9 @@ export class Arcs {
     /** @param {Place} place @param {number} margin */
     const half = (place, margin) => {
       const x = place.left + shift;
-      const edge = isAbove ? place.top : place.bottom;
+      const edge = edgeOf(place);
       // It goes all the way to where a whole curve only bends to.
-      const bow = edge + 0.75 * (bowOf(place, margin - x) - edge) + shift;
+      const bow = edge + 0.75 * bend(place, margin - x) + shift;
       return `M${x} ${edge}C${x} ${bow} ${x} ${bow} ${margin} ${bow}`;
     };
     return half(upper, this.width) + half(lower, 0);

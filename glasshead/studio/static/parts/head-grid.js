@@ -26,7 +26,7 @@ import { walk } from "./walk.js";
  * @property {Look} look
  * @property {number} [tokens]  Of which the first may be grayed
  * @property {(layer: number) => any} rowHead
- * @property {(layer: number, head: number) => Cell} cell
+ * @property {(head: Head) => Cell} cell
  * @property {Head} [open]  Where Tab leads to, until another one has the focus
  * @property {Head[] | null} [some]  Heads in a row, instead of all
  */
@@ -97,7 +97,7 @@ export class HeadGrid extends Component {
   /** @param {number} layer @param {number} head */
   cell(layer, head) {
     const { cell, counts, maps, tokens, look } = this.props;
-    const { held, ...own } = cell(layer, head);
+    const { held, ...own } = cell([layer, head]);
     const name = `${layer}.${head}`;
     return html`<button
       key=${name}

@@ -1,7 +1,7 @@
 // A text compared with another one, or a model with another: what is compared, and which side is
 // shown. A is what the view reads, B the other, and their difference is A − B.
 import { TextPicker, choice, menu } from "../controls.js";
-import { button, element, fill, setAttributes } from "../dom.js";
+import { button, element, fill } from "../dom.js";
 import { drawMap } from "../map.js";
 
 /** @import { Head } from "../selection.js" */
@@ -19,8 +19,12 @@ import { drawMap } from "../map.js";
  * @property {Record<string, (number | null)[][]>} scores
  */
 
-/** @type {Record<Side, string>} */
-const NAMES = { a: "A", b: "B", d: "A − B" };
+/** @type {[Side, string][]} */
+const SIDES = [
+  ["a", "A"],
+  ["b", "B"],
+  ["d", "A − B"],
+];
 // Letters of a text by which it is told from another one.
 const GLANCE = 80;
 // Pixels along the map of a side, at most.
@@ -139,8 +143,7 @@ export class Compare {
   compared() {
     const { first, second, told } = this;
     const { t, about, failed } = this.context;
-    const sides = /** @type {Side[]} */ (told.refused ? ["a", "b"] : ["a", "b", "d"]);
-    const options = sides.map((side) => /** @type {[string, string]} */ ([side, NAMES[side]]));
+    const sides = told.refused ? SIDES.slice(0, 2) : SIDES;
     /** @type {Record<string, null>} */
     const none = { minus: null, minussaid: null, minusmodel: null, side: null };
     const texts = [first, second].map(({ running }, at) => {
@@ -159,7 +162,7 @@ export class Compare {
     return [
       element(
         "div.row",
-        choice(t("heads.sides"), options, this.side, (side) => this.turn(side)),
+        choice(t("heads.sides"), sides, this.side, (side) => this.turn(side)),
         button(t("heads.stop"), () => {
           this.change(none).catch(failed);
           this.showModels();
@@ -201,27 +204,25 @@ export class Compare {
     /** @param {Summary} summary */
     const isIn = (summary) => head[1] < (summary?.heads[head[0]] ?? 0);
     const known = { a: isIn(first), b: isIn(second), d: !told?.refused };
-    const all = /** @type {Side[]} */ (["a", "b", "d"]);
-    const sides = second ? all.filter((side) => known[side]) : [];
-    const weights = await Promise.all(sides.map((side) => heads.weightsOf(side, head)));
+    const sides = second ? SIDES.filter(([side]) => known[side]) : [];
+    const weights = await Promise.all(sides.map(([side]) => heads.weightsOf(side, head)));
     const thumbs = weights.map(({ values, shape: [count] }, at) => {
-      const side = sides[at];
-      const name = NAMES[side];
+      const [side, name] = sides[at];
       const canvas = element("canvas");
       drawMap(canvas, values, count, { diverging: side === "d" }, SMALL);
       const cross = element("span.cross", { "aria-hidden": "true" });
-      const held = [element("span.frame", canvas, cross), element("b", name)];
-      const made = setAttributes(
-        button(held, () => this.turn(side)),
-        {
-          class: "thumb",
-          "data-side": side,
-          "aria-label": t("heads.side_map", { side: name }),
-          "aria-pressed": this.side === side,
-        },
+      cross.style.setProperty("--count", String(count));
+      const look = {
+        "data-side": side,
+        "aria-label": t("heads.side_map", { side: name }),
+        "aria-pressed": String(this.side === side),
+      };
+      return element(
+        "button.thumb",
+        { type: "button", onclick: () => this.turn(side), ...look },
+        element("span.frame", canvas, cross),
+        element("b", name),
       );
-      made.style.setProperty("--count", String(count));
-      return made;
     });
     fill(this.thumbs, thumbs);
   }

@@ -7,9 +7,8 @@ import { html } from "../parts/html.js";
 import { placeOf } from "../selection.js";
 
 /** @import { Translate } from "../app.js" */
-/** @import { Look } from "../map.js" */
 /** @import { Head } from "../selection.js" */
-/** @import { Tensor } from "../source.js" */
+/** @import { HeadsView } from "./heads.js" */
 
 /**
  * What the studio says of a text: its tokens, and the role, scores and entropy of each head.
@@ -29,31 +28,28 @@ import { placeOf } from "../selection.js";
  * @property {boolean} [differs]  Whether scores and entropies are differences
  */
 
-/**
- * @param {object} props @param {Translate} props.t @param {Summary} props.summary
- * @param {Tensor} props.maps @param {Look} props.look
- * @param {Head[] | null} props.some  Heads in a row, instead of all
- * @param {Head} props.open  The head that is open
- * @param {(head: Head) => void} props.chosen
- */
-export function HeadsGrid({ t, summary, some, open, chosen, ...maps }) {
+/** @param {HeadsView} heads */
+export function headsGrid(heads) {
+  const { summary, maps, look, opened: open } = heads;
+  const { t } = heads.context;
+  const some = heads.roles.arrangement();
   if (some && !some.length) return html`<p class="quiet">${t("heads.none_such")}</p>`;
-  /** @param {number} layer @param {number} head */
-  const cell = (layer, head) => {
-    const { roles, entropies } = told(t, summary, layer, head);
+  /** @param {Head} one */
+  const cell = (one) => {
+    const [layer, head] = one;
+    const { roles, entropies } = told(t, summary, one);
     const name = t("heads.one", { layer, head, role: roles, entropy: entropies });
-    const isOpen = open && placeOf([open], [layer, head]) === 0;
-    const hasMap = isThere(summary, [layer, head]);
+    const hasMap = isThere(summary, one);
     const role = summary.roles[layer][head];
     return {
       style: `--role: ${roleColor(summary, role)}`,
       "aria-label": name,
-      "aria-current": isOpen ? "true" : null,
+      "aria-current": String(one) === String(open) ? "true" : null,
       "aria-disabled": hasMap ? null : "true",
       title: hasMap ? name : t("heads.absent"),
       "data-entropy": summary.entropy[layer][head],
       "data-role": role ?? "",
-      onClick: () => hasMap && chosen([layer, head]),
+      onClick: () => hasMap && heads.choose(one),
       held: html`<span class="place">${layer}.${head}</span>
         <span class="role">${roles === t("heads.role.none") ? "–" : roles}</span>
         <span class="entropy">${entropies}</span>`,
@@ -62,7 +58,7 @@ export function HeadsGrid({ t, summary, some, open, chosen, ...maps }) {
   /** @param {number} layer */
   const rowHead = (layer) => html`<span title=${summary.layers[layer]}>${layer}</span>`;
   const { tokens, heads: counts } = summary;
-  const props = { t, counts, tokens: tokens.length, rowHead, cell, open, some, ...maps };
+  const props = { t, counts, maps, look, tokens: tokens.length, rowHead, cell, open, some };
   return html`<${HeadGrid} ...${props} />`;
 }
 
@@ -85,9 +81,9 @@ export function isThere({ heads, whole }, head) {
 
 /**
  * The role and the entropy of a head in words; of two texts or models, of both.
- * @param {Translate} t @param {Summary} summary @param {number} layer @param {number} head
+ * @param {Translate} t @param {Summary} summary @param {Head} one
  */
-function told(t, summary, layer, head) {
+function told(t, summary, [layer, head]) {
   const { other } = summary;
   /** @param {Summary} one */
   const roleIn = (one) => t(`heads.role.${one.roles[layer]?.[head] ?? "none"}`);

@@ -76,7 +76,12 @@ export class HeadMap {
       size: () => [words.length, words.length],
       at: () => [selection.query, selection.key],
       page: PAGE,
-      go: (query, key, isKept) => this.turn({ query, key }, isKept),
+      go: (query, key, isKept) => {
+        if (isKept) selection.pin({ query, key });
+        else if (!this.held) selection.point({ query, key });
+        // What is held is framed otherwise.
+        this.placeCross();
+      },
     });
     return element("canvas", {
       tabindex: "0",
@@ -233,17 +238,5 @@ export class HeadMap {
     cross.classList.toggle("held", held);
     this.query.textContent = this.cut(words[query]);
     this.key.textContent = this.cut(words[key]);
-  }
-
-  /**
-   * Move the cross-hair.
-   * @param {{query: number, key: number}} place
-   * @param {boolean} pins  Whether it stays there
-   */
-  turn(place, pins) {
-    if (pins) this.selection.pin(place);
-    else if (!this.held) this.selection.point(place);
-    // What is held is framed otherwise.
-    this.placeCross();
   }
 }

@@ -133,12 +133,17 @@ export class OneHead {
     const number = (value, format = decimal) => {
       return [value, summary.differs ? signed(value) : format(value)];
     };
+    // The place of a weight among those of its row that are above 0.
+    const hasRank = !summary.differs && row[key] > 0;
+    const rank = 1 + row.filter((value) => value > row[key]).length;
+    const count = row.filter((value) => value > 0).length;
+    const places = { rank: grouped(rank), count: grouped(count) };
     /** @type {Record<string, any[]>} */
     const numbers = {
       query: [query, named(query)],
       key: [key, named(key)],
       weight: number(row[key], weight),
-      rank: summary.differs ? ["", "–"] : this.rank(row, row[key]),
+      rank: hasRank ? [rank, t("heads.of", places)] : ["", "–"],
       entropy: number(whole.entropy[query]),
       distance: number(whole.distance[query]),
       received: number(whole.received[key]),
@@ -151,10 +156,7 @@ export class OneHead {
       </tr>`;
     });
     render(rows, this.numbers);
-    const level = scale({
-      top: Math.max(...row.subarray(look.skip)),
-      logarithmic: look.logarithmic,
-    });
+    const level = scale({ ...look, top: Math.max(...row.subarray(look.skip)) });
     this.tokens.forEach((token, at) => {
       const shade = at < look.skip ? "off" : row[at] > 0 && `w${level(row[at])}`;
       const names = [shade, at === query && "asks", at === key && "asked"];
@@ -162,20 +164,4 @@ export class OneHead {
       if (token.className !== name) token.className = name;
     });
   }
-
-  /**
-   * The place of a weight among those of its row that are above 0.
-   * @param {Float32Array} row @param {number} own
-   */
-  rank(row, own) {
-    if (!(own > 0)) return ["", "–"];
-    const rank = 1 + countAbove(row, own);
-    const places = { rank: grouped(rank), count: grouped(countAbove(row, 0)) };
-    return [rank, this.t("heads.of", places)];
-  }
-}
-
-/** @param {Float32Array} row @param {number} least */
-function countAbove(row, least) {
-  return row.reduce((sum, value) => sum + Number(value > least), 0);
 }

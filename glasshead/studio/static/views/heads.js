@@ -4,12 +4,12 @@ import { tellingQuery, whereItLooks } from "../arcs.js";
 import { TextPicker, firstText, progress, scaleChoice, toggle } from "../controls.js";
 import { element, fill } from "../dom.js";
 import { grouped, largestAt, range, rowAt, within } from "../numbers.js";
-import { html, render } from "../parts/html.js";
+import { render } from "../parts/html.js";
 import { Selection } from "../selection.js";
 import { Refused, newest } from "../source.js";
 import { HeadArcs } from "./heads-arcs.js";
 import { Compare } from "./heads-compare.js";
-import { HeadsGrid } from "./heads-grid.js";
+import { headsGrid } from "./heads-grid.js";
 import { OneHead } from "./heads-one.js";
 import { RoleBar } from "./heads-roles.js";
 import { Why } from "./heads-why.js";
@@ -203,13 +203,7 @@ class Heads {
 
   /** Show the heads that are chosen by their roles, in the order that is chosen. */
   drawGrid() {
-    const { summary, maps, look, opened: open, roles } = this;
-    const { t } = this.context;
-    const some = roles.arrangement();
-    /** @param {Head} head */
-    const chosen = (head) => this.choose(head);
-    const props = { t, summary, maps, look, some, open, chosen };
-    render(html`<${HeadsGrid} ...${props} />`, this.grid);
+    render(headsGrid(this), this.grid);
   }
 
   /** Say why the open head gives the key its weight; a difference has no score. */

@@ -23,9 +23,9 @@ import { html } from "../parts/html.js";
  * @property {number | null} loss_before
  */
 
-/** @param {{prompt: PromptView, told: Told}} props */
-export function Bars({ prompt, told }) {
-  const { t } = prompt;
+/** @param {PromptView} prompt */
+export function barsOf(prompt) {
+  const { t, told } = prompt;
   const isWhole = !prompt.without.length;
   const { predicts, likely, blank, loss, loss_before: before } = told;
   const isBlank = predicts === "blanks";

@@ -77,16 +77,16 @@ export class PromptCompare {
       const told = await prompt.context.source.json("prompt/compared", asked, { signal });
       text.tell(null);
       const href = linkTo("heads", { said: prompt.text.text, minussaid: text.text });
-      render(html`<${Change} ...${{ prompt, told, href }} />`, panel);
+      render(changeOf(prompt, told, href), panel);
     });
   }
 }
 
 /**
- * @param {object} props @param {PromptView} props.prompt @param {Told} props.told
- * @param {string} props.href  Both prompts in the view "heads"
+ * @param {PromptView} prompt @param {Told} told
+ * @param {string} href  Both prompts in the view "heads"
  */
-function Change({ prompt, told, href }) {
+function changeOf(prompt, told, href) {
   const { t, state } = prompt;
   const { candidates, of, against, changed, refused } = told;
   const longest = Math.max(...candidates.flatMap((each) => each.p), 1e-9);

@@ -10,7 +10,7 @@ import { html, render } from "../parts/html.js";
 import { headsOf, linkTo, listed, placeOf, Selection, toggled } from "../selection.js";
 import { newest } from "../source.js";
 import { TypedText } from "../typed-text.js";
-import { Bars } from "./prompt-bars.js";
+import { barsOf } from "./prompt-bars.js";
 import { PromptCompare } from "./prompt-compare.js";
 import { Example } from "./prompt-example.js";
 
@@ -64,12 +64,6 @@ class Prompt {
   }
 
   async start() {
-    this.layOut();
-    await this.text.open();
-    await this.ask();
-  }
-
-  layOut() {
     const { t, state } = this;
     const at = TEMPERATURES.indexOf(Number(state.temperature ?? 1));
     /** @param {Record<string, any>} changes */
@@ -101,20 +95,18 @@ class Prompt {
         this.takes = value === "take";
       },
     );
+    const panel = { "data-panel": "" };
+    const clicks = element("div.clicks", mode, this.undoing);
     this.stage = element(
       "div.stage",
-      element("div.sentence", { "data-panel": "" }, this.arcs.element, this.why, this.legend),
-      element("aside", { "data-panel": "" }, this.predicted, controls),
-      element(
-        "section.all",
-        { "data-panel": "" },
-        element("div.clicks", mode, this.undoing),
-        this.heads,
-        this.away,
-      ),
+      element("div.sentence", panel, this.arcs.element, this.why, this.legend),
+      element("aside", panel, this.predicted, controls),
+      element("section.all", panel, clicks, this.heads, this.away),
     );
     const texts = element("div.texts", this.text.element, this.compare.element);
     fill(this.frame, texts, this.waiting);
+    await this.text.open();
+    await this.ask();
   }
 
   typed() {
@@ -165,7 +157,7 @@ class Prompt {
       // The head stays the same while one types, and other views open it.
       this.context.remember({ heads: listed(this.shown) });
       this.text.tell(null);
-      render(html`<${Bars} ...${{ prompt: this, told }} />`, this.bars);
+      render(barsOf(this), this.bars);
       this.drawUndoing();
       const [maps, heads] = await Promise.all([
         source.numbers("prompt/maps", params, { signal }),
@@ -185,14 +177,6 @@ class Prompt {
     const asked = headsOf(this.state.heads).filter(([layer, head]) => head < heads[layer]);
     const known = asked.slice(0, MOST_COLORS);
     return known.length ? known : [first];
-  }
-
-  /** Show other heads. */
-  async turn() {
-    delete this.frame.dataset.drawn;
-    const signal = this.newWeights();
-    const heads = await this.shownHeads(signal);
-    if (!signal.aborted) this.draw(heads);
   }
 
   /**
@@ -232,17 +216,18 @@ class Prompt {
   drawHeads() {
     const { t, shown, without, maps } = this;
     const { heads: counts } = this.told;
-    /** @param {number} layer @param {number} head */
-    const cell = (layer, head) => {
-      const place = placeOf(shown, [layer, head]);
-      const isAway = placeOf(without, [layer, head]) >= 0;
+    /** @param {Head} one */
+    const cell = (one) => {
+      const [layer, head] = one;
+      const place = placeOf(shown, one);
+      const isAway = placeOf(without, one) >= 0;
       const classes = ["small", place >= 0 && "shown", isAway && "away"];
       return {
         class: classes.filter(Boolean).join(" "),
         style: place >= 0 ? `--own: ${categories()[place]}` : "",
         "aria-label": t(isAway ? "prompt.gone" : "heads.named", { layer, head }),
         "aria-pressed": String(place >= 0),
-        onClick: () => this.chosen([layer, head]),
+        onClick: () => this.chosen(one),
       };
     };
     /** @param {number} layer */
@@ -259,29 +244,36 @@ class Prompt {
   }
 
   tell() {
-    const [layer, head] = this.shown.at(-1);
-    const { query } = this.arcs;
-    const { key } = this.arcs.strongest();
-    const isAway = placeOf(this.without, [layer, head]) >= 0;
+    const { arcs, t } = this;
+    const last = this.shown.at(-1);
+    const [layer, head] = last;
+    const { query } = arcs;
+    const { key } = arcs.strongest();
     const href = linkTo("heads", { said: this.text.text, layer, head, query, key });
-    const link = element("a.more", { href }, this.t("prompt.map"));
-    fill(this.why, whereItLooks(this.t, [layer, head], this.arcs, isAway), " ", link);
+    const link = element("a.more", { href }, t("prompt.map"));
+    const isAway = placeOf(this.without, last) >= 0;
+    fill(this.why, whereItLooks(t, last, arcs, isAway), " ", link);
   }
 
   /** @param {Head} head */
   chosen(head) {
-    if (this.takes) {
-      this.take(toggled(this.without, head));
-      return;
-    }
     const next = toggled(this.shown, head).slice(-MOST_COLORS);
-    this.open(next.length ? next : [head]);
+    if (this.takes) this.take(toggled(this.without, head));
+    else this.open(next.length ? next : [head]);
   }
 
   /** Show the arcs of heads. @param {Head[]} heads */
-  open(heads) {
-    this.context.remember({ heads: listed(heads) });
-    this.turn().catch(this.context.failed);
+  async open(heads) {
+    const { context, frame } = this;
+    context.remember({ heads: listed(heads) });
+    delete frame.dataset.drawn;
+    const signal = this.newWeights();
+    try {
+      const shown = await this.shownHeads(signal);
+      if (!signal.aborted) this.draw(shown);
+    } catch (error) {
+      context.failed(error);
+    }
   }
 
   /** Take all heads of a layer away, or put them back where all are. @param {number} layer */
@@ -299,19 +291,18 @@ class Prompt {
     this.ask();
   }
 
-  undo() {
-    this.context.remember({ without: this.past.pop() || null });
-    this.ask();
-  }
-
   drawUndoing() {
-    const { t, without, past } = this;
+    const { context, t, without, past } = this;
     const names = without.map(([layer, head]) => t("heads.named", { layer, head }));
-    fill(this.away, without.length ? t("prompt.away", { heads: names.join("; ") }) : null);
+    const undo = () => {
+      context.remember({ without: past.pop() || null });
+      this.ask();
+    };
+    fill(this.away, without.length > 0 && t("prompt.away", { heads: names.join("; ") }));
     fill(
       this.undoing,
-      past.length ? button(t("prompt.undo"), () => this.undo()) : null,
-      without.length ? button(t("prompt.back"), () => this.take([])) : null,
+      past.length > 0 && button(t("prompt.undo"), undo),
+      without.length > 0 && button(t("prompt.back"), () => this.take([])),
     );
   }
 }
