@@ -70,7 +70,7 @@ export class Arcs {
    */
   show(words, heads, query) {
     this.heads = heads;
-    if (words.join("\n") !== this.words.join("\n") || words.length !== this.tokens.length) {
+    if (JSON.stringify(words) !== JSON.stringify(this.words)) {
       this.words = words;
       this.tokens = words.map((word, at) => {
         const name = word.trim() ? null : tokenName(word);

@@ -14,11 +14,6 @@ import { walk } from "./walk.js";
 /** @import { Tensor } from "../source.js" */
 
 /**
- * What the button of a head has besides its map: attributes, and what stands below it.
- * @typedef {Record<string, any>} Cell
- */
-
-/**
  * @typedef {object} Props
  * @property {Translate} t
  * @property {number[]} counts  Heads of each layer
@@ -26,7 +21,8 @@ import { walk } from "./walk.js";
  * @property {Look} look
  * @property {number} [tokens]  Of which the first may be grayed
  * @property {(layer: number) => any} rowHead
- * @property {(head: Head) => Cell} cell
+ * @property {(head: Head) => Record<string, any>} cell  Attributes of a head's button, and what is
+ *   `held` below its map
  * @property {Head} [open]  Where Tab leads to, until another one has the focus
  * @property {Head[] | null} [some]  Heads in a row, instead of all
  */
@@ -106,17 +102,12 @@ export class HeadGrid extends Component {
       tabindex=${name === this.reached.join(".") ? 0 : -1}
       data-layer=${layer}
       data-head=${head}
+      onFocus=${() => this.setState({ reached: [layer, head] })}
       ...${own}
     >
       <${SmallMap} at=${numberOf(counts, [layer, head])} ...${{ maps, tokens, look }} />
       ${held}
     </button>`;
-  }
-
-  /** @param {FocusEvent} event */
-  reach({ target }) {
-    const { layer, head } = /** @type {HTMLElement} */ (target).dataset;
-    if (head !== undefined) this.setState({ reached: [Number(layer), Number(head)] });
   }
 
   /** @param {Props} props @param {State} state */
@@ -127,7 +118,6 @@ export class HeadGrid extends Component {
       class=${dense && !some ? "grid dense" : "grid"}
       style=${`--columns: ${columns}; --rows: ${counts.length * lines}`}
       onKeyDown=${(/** @type {any} */ event) => walk(event, Boolean(some))}
-      onFocusIn=${(/** @type {FocusEvent} */ event) => this.reach(event)}
     >
       ${
         some

@@ -12,11 +12,8 @@ import { drawMap } from "../map.js";
 /** @typedef {"a" | "b" | "d"} Side  A, B, or A − B */
 
 /**
- * What the studio says of two readings.
- * @typedef {object} Compared
- * @property {string | null} refused  Why their weights have no difference
- * @property {number[][]} entropy
- * @property {Record<string, (number | null)[][]>} scores
+ * What the studio says of two readings: their differences, and why their weights have none.
+ * @typedef {Pick<Summary, "entropy" | "scores"> & {refused: string | null}} Compared
  */
 
 /** @type {[Side, string][]} */
@@ -65,8 +62,7 @@ export class Compare {
     if (!models?.length) return;
     const options = models.map((name, at) => /** @type {[number, string]} */ ([at, name]));
     // With itself a model is compared where an address asks for it.
-    /** @param {number} at */
-    const isOther = (at) => at !== this.model || String(at) === state.minusmodel;
+    const others = options.filter(([at]) => at !== this.model || String(at) === state.minusmodel);
     fill(
       this.models,
       menu(t("heads.model"), options, this.model, (at) => {
@@ -76,7 +72,7 @@ export class Compare {
       }),
       menu(
         t("heads.minus_model"),
-        [["", t("heads.alone")], ...options.filter(([at]) => isOther(at))],
+        [["", t("heads.alone")], ...others],
         state.minusmodel ?? "",
         (at) => this.change({ minusmodel: at === "" ? null : at }).catch(failed),
       ),

@@ -4,10 +4,9 @@ import { markNode, svgNode, textWidth } from "../marks.js";
 import { drawMap } from "../map.js";
 import { grouped, range, ticks, within } from "../numbers.js";
 
-/** @import { Translate } from "../app.js" */
 /** @import { Mark } from "../marks.js" */
 /** @import { Look } from "../map.js" */
-/** @import { Selection } from "../selection.js" */
+/** @import { HeadsView } from "./heads.js" */
 
 /**
  * The weights of a head, and its statistics of each query and key.
@@ -35,13 +34,11 @@ const SMALLEST_ROOM = 300;
 const NARROW = 500;
 
 export class HeadMap {
-  /**
-   * @param {string[]} words @param {Translate} t
-   * @param {Selection} selection  Whose query and key are a cell
-   */
-  constructor(words, t, selection) {
-    this.words = words;
-    this.t = t;
+  /** @param {HeadsView} heads */
+  constructor({ context, selection, summary }) {
+    this.t = context.t;
+    this.words = summary.tokens;
+    // Whose query and key are a cell.
     this.selection = selection;
     // Whether the cross-hair stays where it is while the pointer moves.
     this.held = false;

@@ -22,10 +22,8 @@ export class OneHead {
     const { compare, context, selection, summary, why } = heads;
     const { t, source } = context;
     this.heads = heads;
-    this.summary = summary;
-    this.selection = selection;
     this.t = t;
-    this.map = new HeadMap(summary.tokens, t, selection);
+    this.map = new HeadMap(heads);
     this.title = element("h2");
     this.key = element("p.key");
     this.numbers = element("tbody");
@@ -54,8 +52,8 @@ export class OneHead {
 
   /** Show how a head scores in each role. @param {Head} head */
   tellRoles([layer, head]) {
-    const { t, summary } = this;
-    const { scores, roles, differs } = summary;
+    const { t } = this;
+    const { scores, roles, differs } = this.heads.summary;
     const rows = Object.keys(scores).map((role) => {
       const score = scores[role][layer][head];
       const look = { "data-score": role, "data-value": score ?? "" };
@@ -78,8 +76,9 @@ export class OneHead {
 
   /** Show the head that is open. @param {WholeHead} whole */
   show(whole) {
-    const { heads, map, summary, t } = this;
-    const [layer, head] = heads.opened;
+    const { heads, map, t } = this;
+    const { opened, summary } = heads;
+    const [layer, head] = opened;
     const role = summary.roles[layer][head];
     fill(
       this.title,
@@ -87,7 +86,7 @@ export class OneHead {
       role && element("span.tag", t(`heads.role.${role}`)),
       element("code", summary.layers[layer]),
     );
-    this.tellRoles(heads.opened);
+    this.tellRoles(opened);
     map.whole = whole;
     this.recolor();
   }
@@ -123,9 +122,10 @@ export class OneHead {
 
   /** Tell the numbers where the cross-hair stands, and shade the text. */
   tell() {
-    const { t, summary } = this;
+    const { t } = this;
+    const { selection, summary } = this.heads;
     const { look, whole } = this.map;
-    const { query, key } = this.selection;
+    const { query, key } = selection;
     const row = rowAt(whole.values, query, summary.tokens.length);
     /** @param {number} at */
     const named = (at) => html`<b>${summary.tokens[at]}</b><span class="at">${grouped(at)}</span>`;

@@ -13,14 +13,8 @@ import { roleColor } from "./heads-grid.js";
 
 /**
  * What the model's heads do on repeated random tokens.
- * @typedef {object} RandomRoles
- * @property {string[]} layers
- * @property {(string | null)[][]} roles
- * @property {Record<string, (number | null)[][]>} scores
- * @property {number} rows
- * @property {number} length
- * @property {number} period
- * @property {number} times
+ * @typedef {Pick<Summary, "layers" | "roles" | "scores">
+ *   & Record<"rows" | "length" | "period" | "times", number>} RandomRoles
  */
 
 // As the address has a head without a role.

@@ -48,22 +48,22 @@ export class Why {
   /** Answer for the cell that is selected, if the answer is shown. */
   async show() {
     const { ask, answer, context, heads, isOpen } = this;
-    const { query, key } = heads.selection;
-    const [layer, head] = heads.opened;
-    const { tokens } = heads.summary;
+    const { opened, summary } = heads;
     const signal = this.newAsking();
     ask.ariaExpanded = String(isOpen);
-    if (!isOpen) {
+    if (!isOpen || !opened) {
       fill(answer);
       return;
     }
+    const [layer, head] = opened;
+    const { query, key } = heads.selection;
     if (!answer.childElementCount) fill(answer, element("p.quiet", context.t("why.wait")));
     answer.ariaBusy = "true";
     try {
       const asked = { ...heads.compare.params(), layer, head, query, key };
       const found = await context.source.json("heads/why", asked, { signal });
       const refused = found.refused && element("p.quiet", found.refused);
-      fill(answer, refused || this.told(found, { query, key }, tokens));
+      fill(answer, refused || this.told(found, { query, key }, summary.tokens));
     } catch (error) {
       if (error instanceof Refused) fill(answer, element("p.quiet", error.message));
       else context.failed(error);

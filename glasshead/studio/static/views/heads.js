@@ -208,7 +208,7 @@ class Heads {
 
   /** Say why the open head gives the key its weight; a difference has no score. */
   explain() {
-    if (this.opened && !this.summary.differs) this.why.show();
+    if (!this.summary.differs) this.why.show();
   }
 
   /**
