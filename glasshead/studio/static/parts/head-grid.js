@@ -55,7 +55,15 @@ export class HeadGrid extends Component {
   componentDidMount() {
     this.observer = new ResizeObserver(() => this.fit());
     this.observer.observe(this.frame.current);
+    this.draw();
     this.fit();
+  }
+
+  /** @param {Props} props @param {State} state */
+  componentDidUpdate({ maps, look, some }, { lines }) {
+    const { props, state } = this;
+    const isSame = maps === props.maps && some === props.some && lines === state.lines;
+    if (!isSame || JSON.stringify(look) !== JSON.stringify(props.look)) this.draw();
   }
 
   componentWillUnmount() {
@@ -77,6 +85,23 @@ export class HeadGrid extends Component {
     if (lines !== this.state.lines || dense !== this.state.dense) this.setState({ lines, dense });
   }
 
+  /** Draw the maps. */
+  draw() {
+    const { maps, look, tokens } = this.props;
+    const [, side, wider] = maps.shape;
+    // A block of the first token alone is grayed.
+    const skip = side === tokens ? look.skip : 0;
+    for (const canvas of this.frame.current.querySelectorAll("canvas")) {
+      const values = new Float32Array(side * side);
+      for (let row = 0; row < side; row += 1) {
+        const start = (Number(canvas.dataset.at) * side + row) * wider;
+        values.set(maps.values.subarray(start, start + side), row * side);
+        if (look.skip) values[row * side] -= maps.values[start + side];
+      }
+      drawMap(canvas, values, side, { ...look, skip });
+    }
+  }
+
   get widest() {
     return Math.max(...this.props.counts);
   }
@@ -92,7 +117,7 @@ export class HeadGrid extends Component {
 
   /** @param {number} layer @param {number} head */
   cell(layer, head) {
-    const { cell, counts, maps, tokens, look } = this.props;
+    const { cell, counts } = this.props;
     const { held, ...own } = cell([layer, head]);
     const name = `${layer}.${head}`;
     return html`<button
@@ -105,7 +130,7 @@ export class HeadGrid extends Component {
       onFocus=${() => this.setState({ reached: [layer, head] })}
       ...${own}
     >
-      <${SmallMap} at=${numberOf(counts, [layer, head])} ...${{ maps, tokens, look }} />
+      <canvas data-at=${numberOf(counts, [layer, head])} />
       ${held}
     </button>`;
   }
@@ -156,45 +181,5 @@ export class HeadGrid extends Component {
         )}
       </tbody>
     </table>`;
-  }
-}
-
-/** @typedef {Pick<Props, "maps" | "look" | "tokens"> & {at: number}} Small  Of a head among all */
-
-/**
- * The map of a head, which is drawn only when its weights or its look change.
- * @extends {Component<Small>}
- */
-class SmallMap extends Component {
-  /** @type {import("preact").RefObject<HTMLCanvasElement>} */
-  canvas = createRef();
-
-  /** @param {Small} next */
-  shouldComponentUpdate({ maps, at, look }) {
-    const { props } = this;
-    const isSame = maps === props.maps && at === props.at;
-    return !isSame || JSON.stringify(look) !== JSON.stringify(props.look);
-  }
-
-  componentDidMount() {
-    this.componentDidUpdate();
-  }
-
-  componentDidUpdate() {
-    const { maps, at, tokens, look } = this.props;
-    const [, side, wider] = maps.shape;
-    const values = new Float32Array(side * side);
-    for (let row = 0; row < side; row += 1) {
-      const start = (at * side + row) * wider;
-      values.set(maps.values.subarray(start, start + side), row * side);
-      if (look.skip) values[row * side] -= maps.values[start + side];
-    }
-    // A block of the first token alone is grayed.
-    const skip = side === tokens ? look.skip : 0;
-    drawMap(this.canvas.current, values, side, { ...look, skip });
-  }
-
-  render() {
-    return html`<canvas ref=${this.canvas} />`;
   }
 }
