@@ -269,6 +269,9 @@ def test_names_cover_no_other_and_no_tip_and_arrows_fill_their_plane(looking, se
     # The query and the key of the word are one vector at first.
     name = page.locator(".drag svg").first.locator("text:not(.axis)").first
     assert name.inner_html() == "q(shiny), k(shiny)"
+    # The numbers that the plane omits have a part in the score, of which its caption speaks.
+    assert " + " in page.locator(".drag p.line").inner_text()
+    assert "two numbers of each vector" in page.locator(".drag figcaption").first.inner_text()
 
 
 @pytest.mark.parametrize("where", quickly("live", ["live", "report"]))

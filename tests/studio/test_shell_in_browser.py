@@ -308,6 +308,18 @@ def test_a_shadow_stands_where_a_telephone_cuts_the_views_off(looking, serving, 
     assert lightness(start=False) == pytest.approx(paper, abs=2)
 
 
+def test_a_telephone_is_told_of_no_keys(browser, serving):
+    context = browser.new_context(has_touch=True, is_mobile=True)
+    page = context.new_page()
+    try:
+        page.goto(f"{serving().url}#steps?way=drag")
+        says = page.locator(".said", has_text="Drag the tip of an arrow.")
+        expect(says).to_be_visible()
+        expect(says.locator(".help")).to_be_hidden()
+    finally:
+        context.close()
+
+
 # Pairs of parts of the header that overlap.
 OVERLAPS = """() => {
   const all = [...document.querySelectorAll(

@@ -49,10 +49,8 @@ WORDS = {
     "alignment.picture": _("Cross-attention of each word of the translation"),
     "alignment.source": _("Words of the sentence"),
     "alignment.target": _("Words of the translation"),
-    "alignment.hint": _(
-        "Point at a word, or move among the words with the arrow keys, to read its weights; Esc "
-        "clears the selection."
-    ),
+    "alignment.hint": _("Point at a word to read its weights."),
+    "alignment.keyboard": _("Arrow keys move among the words, and Esc clears the selection."),
     "alignment.took": _("“{word}” took {weights}."),
     "alignment.gave": _("“{word}” gave {weights}."),
     "alignment.from": _("{weight} from “{word}”"),

@@ -54,9 +54,9 @@ WORDS = {
     "heads.absent": _("This file does not contain the full map of this head."),
     "heads.under": _(
         "In each map, rows are queries and columns are keys. The line below a map shows the "
-        "head's role and the mean entropy of its queries in nats. Arrow keys move from map "
-        "to map, and Enter opens one."
+        "head's role and the mean entropy of its queries in nats."
     ),
+    "heads.keyboard": _("Arrow keys move from map to map, and Enter opens one."),
     # Roles
     "heads.roles": _("Roles"),
     "heads.roles_told": _(

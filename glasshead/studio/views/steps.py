@@ -66,8 +66,9 @@ WORDS = COLUMNS | {
     "steps.matrices": _("Matrices, in order of computation"),
     "steps.queries": _("Queries"),
     "steps.context": _("Context"),
-    "steps.hint": _(
-        "Point at a cell, or move with Tab and the arrow keys. Enter explains the word of the row."
+    "steps.hint": _("Point at a cell to read how it is computed."),
+    "steps.keyboard": _(
+        "Tab and arrow keys move among the cells, and Enter explains the word of the row."
     ),
     "steps.words": _("In words"),
     "steps.legend": _("Meaning of the colors"),

@@ -1,7 +1,7 @@
 // Two lines of words, or columns where there is no room, and between them lines as thick as their
 // weights.
 import { scale } from "../colors.js";
-import { element, moveOf, setAttributes } from "../dom.js";
+import { element, fill, moveOf, setAttributes } from "../dom.js";
 import { svgNode } from "../marks.js";
 import { decimal, largestFirst, range, sum, within } from "../numbers.js";
 
@@ -167,7 +167,9 @@ export class Bands {
       line.path.classList.toggle("on", word !== null && line[word.side] === word.at);
     }
     for (const side of SIDES) this.markSide(side, word);
-    this.readout.textContent = word ? this.sentenceOf(word) : this.t("alignment.hint");
+    const { t } = this;
+    const hint = [t("alignment.hint"), " ", element("span.help", t("alignment.keyboard"))];
+    fill(this.readout, word ? this.sentenceOf(word) : hint);
     this.marked(word);
   }
 

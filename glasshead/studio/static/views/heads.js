@@ -183,7 +183,12 @@ class Heads {
       element("p.quiet", t("heads.roles_told")),
       one.roles,
     );
-    const under = element("p.quiet.under.on-page", t("heads.under"));
+    const under = element(
+      "p.quiet.under.on-page",
+      t("heads.under"),
+      " ",
+      element("span.help", t("heads.keyboard")),
+    );
     const howArcs = element("p.quiet.on-page", t("heads.arcs_told"));
     const all = element("div.all", { "data-panel": "" }, roles.element, grid, under, howArcs);
     const open = element("div.open", { "data-panel": "" }, compare.thumbs, one.element);

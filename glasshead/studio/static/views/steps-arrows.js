@@ -43,7 +43,7 @@ export class Arrows {
     this.body = element(
       "div",
       { hidden: true },
-      element("p.said", t("drag.says")),
+      element("p.said", t("drag.says"), " ", element("span.help", t("drag.keyboard"))),
       element("div.one-plane", shown),
       element("div.worked", keys.figure, values.figure, this.controls, this.numbers),
     );
@@ -171,8 +171,10 @@ export class Arrows {
       return sum(worked.weights.map((weight, at) => weight && weight * values[at][each]));
     });
     const seen = this.seen(this.shown).map((at) => keys[at]);
-    const scores = isFitted && t("drag.scores", { share: planes.keys.shareOf(seen) });
-    const part = q.length > 2 && t("drag.share", { share: planes.values.shareOf([context]) });
+    const name = isFitted ? "drag.scores" : "drag.rest";
+    const scores = q.length > 2 && t(name, { share: planes.keys.shareOf(seen) });
+    const share = { share: planes.values.shareOf([context]) };
+    const part = context.length > 2 && t("drag.share", share);
     planes.keys.draw(worked, this.keyMarks(worked), scores);
     planes.values.draw(worked, this.valueMarks(worked, context), part);
     render(this.table(worked), this.numbers);

@@ -72,7 +72,12 @@ class Steps {
     );
     this.practice = new Practice(context, this.walk);
     this.explanation = new Explanation(t("steps.words"));
-    const hint = element("p.quiet", t("steps.hint"));
+    const hint = element(
+      "p.quiet",
+      t("steps.hint"),
+      " ",
+      element("span.help", t("steps.keyboard")),
+    );
     this.sought = element("div.sought", this.pipeline, this.sum.element);
     const { legend } = this;
     const numbers = element("div.numbers", { "data-panel": "" }, this.sought, legend, hint);

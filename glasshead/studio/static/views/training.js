@@ -232,7 +232,7 @@ class Training {
         logarithmic("x"),
         this.zooming,
       ),
-      element("p.quiet.keys", t("training.keys")),
+      element("p.quiet.help", t("training.keys")),
     ];
   }
 
