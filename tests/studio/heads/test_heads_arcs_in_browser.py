@@ -225,6 +225,18 @@ def test_chips_filter_and_a_menu_sorts(looking, place, reading):
     assert "sort=" not in address(again)
 
 
+def test_an_induction_test_that_is_refused_says_why(looking, place):
+    url, view = place
+    page = looking(url, expected=("Failed to load resource",)).open(view + OPEN)
+    refused = {"status": 400, "json": {"detail": "The text has no room for the test."}}
+    page.route("**/heads/roles*", lambda route: route.fulfill(**refused))
+    page.get_by_role("button", name="Run the induction test").click()
+    expect(page.locator(".test [role=alert]")).to_have_text("The text has no room for the test.")
+    drawn(page)
+    assert "roles=" not in address(page)
+    assert page.get_by_role("button", name="Run the induction test").is_visible()
+
+
 @pytest.mark.slow
 def test_the_induction_test_has_the_librarys_numbers(looking, place, folder):
     url, view = place

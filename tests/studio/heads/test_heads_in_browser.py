@@ -9,6 +9,7 @@ import re
 import struct
 from collections import Counter
 from itertools import pairwise
+from urllib.parse import parse_qs
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -374,6 +375,26 @@ WALK = """(count) => {
   }
   return cells;
 }"""
+
+
+def test_the_link_to_steps_has_the_cell_under_the_cross_hair(looking, serving, folder):
+    page = looking(serving(folder).url, width=1440).open("#heads?layer=1&head=2")
+
+    def cell():
+        read = "(name) => document.querySelector(`[data-row=${name}]`).dataset.value"
+        return [page.evaluate(read, name) for name in ("query", "key")]
+
+    def linked():
+        link = page.get_by_role("link", name="Open this cell in Steps").get_attribute("href")
+        held = parse_qs(link.partition("?")[2])
+        assert (held["layer"], held["head"]) == (["1"], ["2"])
+        return [*held["query"], *held["key"]]
+
+    first = cell()
+    assert linked() == first
+    page.locator(".map canvas").press("ArrowUp")
+    assert cell() != first
+    assert linked() == cell()
 
 
 def test_under_the_cross_hair_stand_the_librarys_numbers_cell_by_cell(opened, reading):

@@ -4,7 +4,7 @@ import { divergingGradient, signed } from "../diverging.js";
 import { element, fill, headingCell, table } from "../dom.js";
 import { decimal, grouped, rowAt, weight } from "../numbers.js";
 import { html, render } from "../parts/html.js";
-import { pointing } from "../selection.js";
+import { linkTo, pointing } from "../selection.js";
 import { HeadMap } from "./heads-map.js";
 
 /** @import { Head } from "../selection.js" */
@@ -28,6 +28,7 @@ export class OneHead {
     this.key = element("p.key");
     this.numbers = element("tbody");
     this.roles = element("div");
+    this.toSteps = element("a.steps-link", t("cell.open"));
     this.tokens = summary.running.map((word, at) => element("span", { "data-at": at }, word));
     const look = { "aria-live": "polite", "aria-label": t("heads.readout") };
     const readout = element("table.readout", { id: "heads-readout", ...look }, this.numbers);
@@ -38,7 +39,7 @@ export class OneHead {
       { "aria-label": t("heads.open") },
       element("div.head", this.title, this.key),
       element("div.map-and-numbers", this.map.element, readout),
-      hasSteps && element("p", element("a.steps-link", { href: "#steps" }, t("cell.open"))),
+      hasSteps && element("p", this.toSteps),
       // A difference has no score, and no query of it looks at anything.
       !summary.differs && [
         why.element,
@@ -123,9 +124,12 @@ export class OneHead {
   /** Tell the numbers where the cross-hair stands, and shade the text. */
   tell() {
     const { t } = this;
-    const { selection, summary } = this.heads;
+    const { context, opened, selection, summary } = this.heads;
     const { look, whole } = this.map;
     const { query, key } = selection;
+    const [layer, head] = opened;
+    const { text, said } = context.state;
+    this.toSteps.href = linkTo("steps", { layer, head, query, key, text, said });
     const row = rowAt(whole.values, query, summary.tokens.length);
     /** @param {number} at */
     const named = (at) => html`<b>${summary.tokens[at]}</b><span class="at">${grouped(at)}</span>`;
@@ -148,11 +152,11 @@ export class OneHead {
       distance: number(whole.distance[query]),
       received: number(whole.received[key]),
     };
-    const rows = Object.entries(numbers).map(([name, [value, text]]) => {
+    const rows = Object.entries(numbers).map(([name, [value, shown]]) => {
       const unit = UNITS[name] && ` ${t(UNITS[name])}`;
       return html`<tr>
         <th scope="row">${t(`heads.${name}`)}${unit}</th>
-        <td data-row=${name} data-value=${value}>${text}</td>
+        <td data-row=${name} data-value=${value}>${shown}</td>
       </tr>`;
     });
     render(rows, this.numbers);

@@ -29,6 +29,8 @@ export class RoleBar {
     // What is known of each model on random tokens.
     /** @type {Map<number, RandomRoles>} */
     this.tests = new Map();
+    // Why the last test was refused.
+    this.refused = "";
     this.chips = element("div.chips", { role: "group", "aria-label": t("heads.roles") });
     this.order = element("div.order");
     this.testing = element("div.test");
@@ -58,6 +60,7 @@ export class RoleBar {
     const model = this.heads.compare.modelShown;
     const bar = progress(t("heads.testing"));
     fill(this.testing, bar);
+    this.refused = "";
     /** @param {Progress} reached */
     const onProgress = ({ stage, done, of }) => bar.show(of > 1 ? done / of : null, t(stage));
     try {
@@ -67,6 +70,7 @@ export class RoleBar {
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       // The text is shown all the same, with its own roles.
+      this.refused = error.message;
       remember({ roles: null });
     }
   }
@@ -156,7 +160,7 @@ export class RoleBar {
     };
     if (!test) {
       const ask = button(t("heads.test"), () => change("random"));
-      fill(testing, ask);
+      fill(testing, ask, this.refused && element("p.note", { role: "alert" }, this.refused));
       return;
     }
     const value = state.roles === "random" ? "random" : "text";
