@@ -59,14 +59,14 @@ def test_a_browser_receives_little():
     for view in VIEWS:
         (own,) = (name for name in every if re.fullmatch(rf"{view.name}-\w+\.js", name))
         first = imported("app.js") | imported(own)
-        assert 18_000 < composed() + received(f"views/{view.name}.css", *first) <= 39_400
+        assert 18_000 < composed() + received(f"views/{view.name}.css", *first) <= 38_900
     # Exercises and tours arrive when they are chosen.
     chosen = re.compile("chunk-|(steps-exercises|tour|present)-")
     views = set().union(*(imported(name) for name in every if not chosen.match(name)))
     styles = [f"views/{view.name}.css" for view in VIEWS]
-    assert composed() + received(*styles, *views) <= 109_900
-    assert received(*(name for name in every if name not in views)) <= 8_400
-    assert received("present.css") <= 1_450
+    assert composed() + received(*styles, *views) <= 105_000
+    assert received(*(name for name in every if name not in views)) <= 8_500
+    assert received("present.css") <= 1_520
 
 
 @pytest.mark.parametrize("name", ["report.js", "live.js"])

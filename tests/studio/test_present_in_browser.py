@@ -67,6 +67,10 @@ def test_keys_go_through_the_panels_of_each_view_one_at_a_time(looking, urls, vi
         assert look.overflow() == 0
         place = page.locator(".presenting [role=status]").inner_text()
         assert place.startswith(f"{at + 1} / ")
+        ends = [int(at == 0), int(at + 1 == int(place.split("/")[1]))]
+        assert [
+            page.get_by_label(f"{way} panel").is_disabled() for way in ("Previous", "Next")
+        ] == ends
         page.keyboard.press("ArrowRight")
     last = int(place.split("/")[1])
     assert last >= len(PANELS[view]) + (MORE if view == "training" else 0)

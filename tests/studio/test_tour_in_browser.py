@@ -93,6 +93,14 @@ def test_each_stop_of_the_package_opens_what_it_speaks_of(looking, serving):
             page.get_by_label("Next stop").click()
 
 
+def test_a_stop_on_a_telephone_shows_the_setting_that_it_speaks_of(looking, serving):
+    look = looking(serving().url, width=390, height=844)
+    page = look.open("#steps?text=Hello+shiny+sun!")
+    expect(page.get_by_label("β")).to_be_hidden()
+    page = look.open("#steps?text=Hello+shiny+sun!&beta=5")
+    expect(page.get_by_label("β")).to_be_visible()
+
+
 def test_a_tour_next_to_the_page_is_loaded_or_refused(looking, serving):
     look = looking(serving().url, expected=("404", "Failed to load"))
     page = look.page

@@ -207,7 +207,10 @@ export function axis(low, high, start, end, logarithmic) {
     /** Round numbers. @param {number} apart  About so many pixels @param {number} least */
     ticks(apart, least) {
       const count = Math.max(least, Math.abs(end - start) / apart);
-      return (logarithmic ? powers : ticks)(low, high, count);
+      const round = logarithmic ? powers : ticks;
+      const found = round(low, high, count);
+      // A number alone is no scale.
+      return found.length > 1 ? found : round(low, high, 2 * count);
     },
   };
 }

@@ -24,12 +24,16 @@ export class Presentation {
     this.fitting = false;
     this.leaving = new AbortController();
     this.place = element("span", { role: "status" });
+    this.towards = [
+      button("←", () => this.go(-1), page.t("present.back")),
+      button("→", () => this.go(1), page.t("present.on")),
+    ];
     this.element = element(
       "section.presenting",
       { "aria-label": page.t("present.title") },
-      button("←", () => this.go(-1), page.t("present.back")),
+      this.towards[0],
       this.place,
-      button("→", () => this.go(1), page.t("present.on")),
+      this.towards[1],
       button("×", () => this.end(), page.t("present.end")),
     );
     document.documentElement.dataset.present = "";
@@ -72,6 +76,9 @@ export class Presentation {
     );
     const place = panels.length ? `${shown + 1} / ${panels.length}` : "";
     fill(this.place, place);
+    const [back, on] = this.towards;
+    back.disabled = shown <= 0;
+    on.disabled = shown >= panels.length - 1;
   }
 
   /** Redraw the panel for a window of another size: a panel draws itself when it is shown again. */

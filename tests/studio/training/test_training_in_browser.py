@@ -39,6 +39,12 @@ def test_the_numbers_are_those_of_the_files(still, looking):
     assert float(figures["learning_rate"]) == float(last["learning_rate"])
     assert (float(figures["best"]), float(figures["seconds"])) == (0.75, 23.12)
     assert page.locator(".bar").inner_text() == "Step 370 of 700"
+    # A number alone would be no scale.
+    scales = page.locator("figure .plot").evaluate_all(
+        "all => all.map(one => [...one.querySelectorAll('text[text-anchor=end]')].length)"
+    )
+    assert len(scales) > 3
+    assert min(scales) > 1
     assert page.locator("progress").get_attribute("value") is not None
     cells = page.locator(".rows tbody tr").evaluate_all(
         "all => all.map(row => [...row.cells].map(one => one.dataset.value ?? ''))"

@@ -52,6 +52,10 @@ export class Settings {
 
   /** @param {StepsData} data @param {number} query */
   draw(data, query) {
+    const { chosen, defaults } = data;
+    // A link that changes a setting shows it.
+    const isSet = Object.entries(chosen).some(([name, value]) => value !== defaults[name]);
+    if (!this.data && isSet) this.frame.open = true;
     this.data = data;
     this.text.set(data.text);
     const others = data.examples.filter((each) => each !== data.text);
