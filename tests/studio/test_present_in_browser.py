@@ -183,6 +183,16 @@ def test_the_maps_of_many_heads_fit_a_projector_and_use_it(looking, serving, req
     assert grid["width"] > 0.9 * 1920 or grid["height"] > 0.6 * 1080
 
 
+def test_the_button_that_leads_to_the_last_panel_keeps_the_focus(looking, urls):
+    page = presented(looking(urls("prompt")), f"#prompt?text={TEXT}")
+    on = page.get_by_label("Next panel")
+    for _ in range(len(PANELS["prompt"])):
+        on.press("Enter")
+    expect(on).to_be_focused()
+    assert on.is_disabled()
+    assert page.get_by_label("Previous panel").is_enabled()
+
+
 def test_what_an_exercise_hides_is_not_a_panel(looking, serving):
     page = presented(looking(serving().url), "#steps?way=predict")
     page.wait_for_selector(".predict .bars")

@@ -167,8 +167,8 @@ export class Arcs {
     const all = range(words.length);
     const others = all.filter((at) => at !== query);
     const telling = words.length > ALL_OF ? [] : others;
+    // The strong arcs of all other queries.
     const faint = heads.flatMap((head) => {
-      // The strong arcs of all other queries.
       return telling.flatMap((other) => {
         const row = this.row(head, other);
         const key = largestAt(row);

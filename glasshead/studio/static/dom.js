@@ -161,7 +161,10 @@ export function letterScale() {
   return Number(getComputedStyle(document.documentElement).getPropertyValue("--large")) || 1;
 }
 
-/** Where an event is in an element, in pixels as at first. @param {Element} one @param {MouseEvent} event */
+/**
+ * Where an event is in an element, in pixels for letters of the usual size.
+ * @param {Element} one @param {MouseEvent} event
+ */
 export function placeIn(one, { clientX, clientY }) {
   const { left, top } = one.getBoundingClientRect();
   const large = letterScale();

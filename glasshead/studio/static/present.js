@@ -24,16 +24,14 @@ export class Presentation {
     this.fitting = false;
     this.leaving = new AbortController();
     this.place = element("span", { role: "status" });
-    this.towards = [
-      button("←", () => this.go(-1), page.t("present.back")),
-      button("→", () => this.go(1), page.t("present.on")),
-    ];
+    this.back = button("←", () => this.go(-1), page.t("present.back"));
+    this.on = button("→", () => this.go(1), page.t("present.on"));
     this.element = element(
       "section.presenting",
       { "aria-label": page.t("present.title") },
-      this.towards[0],
+      this.back,
       this.place,
-      this.towards[1],
+      this.on,
       button("×", () => this.end(), page.t("present.end")),
     );
     document.documentElement.dataset.present = "";
@@ -76,9 +74,9 @@ export class Presentation {
     );
     const place = panels.length ? `${shown + 1} / ${panels.length}` : "";
     fill(this.place, place);
-    const [back, on] = this.towards;
-    back.disabled = shown <= 0;
-    on.disabled = shown >= panels.length - 1;
+    // A disabled button would lose the focus.
+    this.back.ariaDisabled = String(shown <= 0);
+    this.on.ariaDisabled = String(shown >= panels.length - 1);
   }
 
   /** Redraw the panel for a window of another size: a panel draws itself when it is shown again. */

@@ -144,6 +144,8 @@ class Server {
     if (answer.ok) return answer;
     if (await this.sendAgain(answer.status, params)) return this.ask(path, params, request);
     const { detail } = await answer.json().catch(() => ({}));
+    // What was given up while the answer arrived is no refusal.
+    request.signal?.throwIfAborted();
     if (answer.status === ENDING) throw new Unreachable(detail);
     throw new Refused(detail ?? answer.statusText, answer.status);
   }

@@ -13,7 +13,7 @@ from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
 from glasshead.tasks.story_model import FOLDER
 from studio.conftest import LANGUAGES, address, letters, quickly, share
-from studio.heads.heads_seen import HEADS, LAYERS, OPEN, TEXT, small
+from studio.heads.heads_seen import FIELD, HEADS, LAYERS, OPEN, TEXT, small
 from written import written
 
 OTHER = "a red dog ran"
@@ -225,6 +225,22 @@ def test_chips_filter_and_a_menu_sorts(looking, place, reading):
     assert "sort=" not in address(again)
 
 
+def test_a_click_in_a_sorted_row_draws_one_map(looking, place):
+    url, view = place
+    page = looking(url).open(f"{view}{OPEN}&sort=entropy")
+    count = "CanvasRenderingContext2D.prototype"
+    page.evaluate(f"""() => {{
+      window.drawn = 0;
+      const put = {count}.putImageData;
+      {count}.putImageData = function (...given) {{ window.drawn += 1; put.apply(this, given); }};
+    }}""")
+    shown = page.locator(".one h2").first.inner_text()
+    page.locator(".grid .small:not([aria-current])").first.click()
+    expect(page.locator(".one h2").first).not_to_have_text(shown)
+    drawn(page)
+    assert page.evaluate("window.drawn") == 1
+
+
 def test_an_induction_test_that_is_refused_says_why(looking, place):
     url, view = place
     page = looking(url, expected=("Failed to load resource",)).open(view + OPEN)
@@ -235,6 +251,12 @@ def test_an_induction_test_that_is_refused_says_why(looking, place):
     drawn(page)
     assert "roles=" not in address(page)
     assert page.get_by_role("button", name="Run the induction test").is_visible()
+    # It is said once.
+    page.get_by_text("Choose a text").click()
+    page.locator(FIELD).fill("a dog")
+    page.get_by_role("button", name="Read", exact=True).click()
+    expect(page.locator(".said")).to_contain_text("Tokens: 5.")
+    expect(page.locator(".test [role=alert]")).to_have_count(0)
 
 
 @pytest.mark.slow

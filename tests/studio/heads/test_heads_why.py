@@ -1,5 +1,6 @@
 """Why a head gives a key its weight: the parts of a score, and the page that draws them."""
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ import glasshead as gh
 from glasshead.studio.app import application
 from glasshead.tasks.write import Writer
 from studio.conftest import LANGUAGES, WIDTHS, address, together
-from studio.heads.heads_seen import OPEN, TEXT
+from studio.heads.heads_seen import FIELD, OPEN, TEXT
 
 CELL = {"layer": 1, "head": 2, "query": 5, "key": 3}
 
@@ -81,6 +82,18 @@ def opened(looking, place):
 def ask(page):
     page.locator(".why .ask").click()
     expect(page.locator(".why .waterfall")).to_be_visible()
+
+
+def test_an_answer_goes_with_its_text(looking, place):
+    page = opened(looking, place)
+    ask(page)
+    page.route("**/heads/why*", lambda _: None)
+    page.get_by_text("Choose a text").click()
+    page.locator(FIELD).fill("a dog")
+    page.get_by_role("button", name="Read", exact=True).click()
+    expect(page.locator(".said")).to_contain_text("Tokens: 5.")
+    expect(page.locator(".why .answer")).to_have_text(re.compile("Splitting the score"))
+    page.unroute_all()
 
 
 def test_the_waterfall_leads_to_the_head_that_wrote_a_part(looking, place, client, studio):

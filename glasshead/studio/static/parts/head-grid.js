@@ -62,8 +62,9 @@ export class HeadGrid extends Component {
   /** @param {Props} props @param {State} state */
   componentDidUpdate({ maps, look, some }, { lines }) {
     const { props, state } = this;
-    const isSame = maps === props.maps && some === props.some && lines === state.lines;
-    if (!isSame || JSON.stringify(look) !== JSON.stringify(props.look)) this.draw();
+    const isSame = maps === props.maps && lines === state.lines;
+    const before = JSON.stringify([look, some]);
+    if (!isSame || before !== JSON.stringify([props.look, props.some])) this.draw();
   }
 
   componentWillUnmount() {

@@ -61,6 +61,7 @@ export class RoleBar {
     const bar = progress(t("heads.testing"));
     fill(this.testing, bar);
     this.refused = "";
+    // While a text is read, the bar of the text is in sight, and is told.
     /** @param {Progress} reached */
     const onProgress = ({ stage, done, of }) => bar.show(of > 1 ? done / of : null, t(stage));
     try {
@@ -99,6 +100,8 @@ export class RoleBar {
     this.showChips();
     this.showOrder();
     this.showTest();
+    // It is said once.
+    this.refused = "";
   }
 
   showChips() {

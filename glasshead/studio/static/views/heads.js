@@ -173,6 +173,8 @@ class Heads {
     this.tellCount();
     this.settings.hidden = false;
     this.opened = null;
+    // What was answered is about another text.
+    this.why.show();
     const one = new OneHead(this);
     this.one = one;
     roles.show();

@@ -210,7 +210,7 @@ function valueAxis({ curves, span, threshold, logarithmic }, right, bottom) {
   const all = curves.flatMap((curve) => valuesWithin(curve, span));
   // A threshold that is far above would leave the curves no room.
   const reach = all.reduce((one, other) => Math.max(one, other), -Infinity);
-  if (threshold < 2 * reach) all.push(threshold);
+  if (threshold !== undefined && threshold < 2 * reach) all.push(threshold);
   const low = all.length ? all.reduce((one, other) => Math.min(one, other)) : 0;
   const high = all.length ? all.reduce((one, other) => Math.max(one, other)) : 1;
   const isLogarithmic = logarithmic && low > 0;
