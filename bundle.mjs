@@ -12,12 +12,13 @@ const BUNDLES = `${MADE}.new`;
 // A script that is no module is strict as well.
 const strict = { compilerOptions: { alwaysStrict: true } };
 const shared = { minify: true, charset: "utf8", target: "es2022", logLevel: "warning" };
-const script = { ...shared, entryPoints: [`${STATIC}/app.js`], bundle: true, tsconfigRaw: strict };
+const script = { ...shared, bundle: true, tsconfigRaw: strict };
 
 await rm(BUNDLES, { recursive: true, force: true });
 // For a server: the code of each view is a file of its own.
 await build({
   ...script,
+  entryPoints: { app: `${STATIC}/served.js` },
   format: "esm",
   splitting: true,
   inject: [`${STATIC}/base.js`],
@@ -27,7 +28,8 @@ await build({
 });
 // For a report, which is one file.
 const whole = { ...script, format: "iife" };
-await build({ ...whole, outfile: `${BUNDLES}/report.js` });
+const report = { entryPoints: [`${STATIC}/live/report-page.js`], outfile: `${BUNDLES}/report.js` };
+await build({ ...whole, ...report });
 // For a page that works without a server, which has three views.
 const others = ["alignment", "atlas", "model", "picture", "training"];
 await build({

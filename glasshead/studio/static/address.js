@@ -64,9 +64,16 @@ export function onGoing(gone) {
   });
 }
 
-/** Take the token out of the address, which may be shared: a cookie has it from now on. */
-export function withoutToken() {
+/**
+ * Put names into the address before its "#"; null takes one away.
+ * @param {Record<string, string | number | null>} changes
+ */
+export function rememberInSearch(changes) {
+  if (!hasOwnUrl) return;
   const url = new URL(location.href);
-  url.searchParams.delete("token");
-  history.replaceState(null, "", url.href);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null) url.searchParams.delete(name);
+    else url.searchParams.set(name, String(value));
+  }
+  history.replaceState(null, "", url);
 }

@@ -1,11 +1,11 @@
 // The page: its views, its language, and what is asked for again.
-import { beginAt, onGoing, readAddress, withoutToken, writeAddress } from "./address.js";
+import { beginAt, onGoing, readAddress, writeAddress } from "./address.js";
 import { onPaper, usePalettes } from "./colors.js";
 import { menu } from "./controls.js";
 import { button, element, fill, scrolling, withCode } from "./dom.js";
 import { Reconnect } from "./reconnect.js";
 import { Share } from "./share.js";
-import { Refused, Unreachable, sourceOfPage } from "./source.js";
+import { Refused, Unreachable, keep, kept } from "./source.js";
 import { selectionOf, stateOf } from "./selection.js";
 import { styled, viewOf } from "./views/table.js";
 
@@ -90,10 +90,9 @@ export class Page {
     this.links = {};
     /** @type {string} */
     this.shown = null;
-    /** @type {{name: string, draw: () => Picture} | null} */
-    this.drawing = null;
-    /** @type {number} */
-    this.noticeTimer = null;
+    /** @type {(() => Picture) | null} */
+    this.draw = null;
+    this.noticeTimer = 0;
     /** @type {Share} */
     this.share = null;
     /** @type {Selected} */
@@ -162,7 +161,7 @@ export class Page {
     const known = Object.keys(this.about.languages);
     if (this.source.offline) return known[0];
     const byScript = new Map(known.map((name) => [languageAndScript(name), name]));
-    const wanted = [keptLanguage(), ...navigator.languages];
+    const wanted = [kept("localStorage", "language"), ...navigator.languages];
     return wanted.map((each) => byScript.get(languageAndScript(each))).find(Boolean) ?? "en";
   }
 
@@ -175,21 +174,18 @@ export class Page {
     this.layOut();
   }
 
-  /** @param {string} name @param {Record<string, any>} places */
-  t(name, places = {}) {
+  /** @type {Translate} */
+  t = (name, places = {}) => {
     const sentence = this.words[name] ?? name;
     return sentence.replace(/\{(\w+)\}/g, (whole, place) => places[place] ?? whole);
-  }
+  };
 
   layOut() {
-    const views = Object.keys(this.about.views);
-    this.links = Object.fromEntries(views.map((view) => [view, this.link(view)]));
-    this.share = new Share(this.source, this.t.bind(this), () => ({
-      view: this.shown,
-      draw: this.drawing?.draw,
-      about: this.about,
-      language: this.language,
-    }));
+    const links = Object.keys(this.about.views).map((view) => {
+      return [view, element("a", { href: `#${view}` }, this.t(`${view}.title`))];
+    });
+    this.links = Object.fromEntries(links);
+    this.share = new Share(this);
     /** @param {Event} event */
     const skip = (event) => {
       event.preventDefault();
@@ -200,18 +196,16 @@ export class Page {
     const onfocusin = ({ target }) => {
       /** @type {Element} */ (target).scrollIntoView({ inline: "center", block: "nearest" });
     };
+    const present = button(this.t("present.title"), () => this.present());
+    present.className = "present";
     const header = element(
       "header",
       this.brand(),
       element("nav.scroll", { "aria-label": this.t("shell.views"), onfocusin }, this.intents()),
       this.about.tour && button(this.t("tour.title"), () => this.beginTour("")),
-      element(
-        "button.present",
-        { type: "button", onclick: () => this.present() },
-        this.t("present.title"),
-      ),
+      present,
       this.share.element,
-      this.source.offline ? null : this.languageMenu(),
+      !this.source.offline && this.languageMenu(),
     );
     const skipLink = element("a.skip", { href: "#view", onclick: skip }, this.t("shell.skip"));
     // A model that the page holds may still be arriving.
@@ -237,11 +231,6 @@ export class Page {
         element(`div.intent.${name}`, { role: "group", "aria-label": label }, seen, links)
       );
     });
-  }
-
-  /** @param {string} view */
-  link(view) {
-    return element("a", { href: `#${view}` }, this.t(`${view}.title`));
   }
 
   brand() {
@@ -281,7 +270,7 @@ export class Page {
   languageMenu() {
     /** @param {string} chosen */
     const speak = async (chosen) => {
-      keepLanguage(chosen);
+      keep("localStorage", "language", chosen);
       await this.speak(chosen);
       /** @type {HTMLElement} */ (document.querySelector("header select")).focus();
       await this.open();
@@ -356,7 +345,7 @@ export class Page {
       link.hidden = never && view !== name;
     }
     this.shown = name;
-    this.drawing = null;
+    this.draw = null;
     this.share.show(false);
   }
 
@@ -391,7 +380,7 @@ export class Page {
       sample: () => this.source.json("sample", {}, { signal }),
       state,
       signal,
-      t: (word, places) => this.t(word, places),
+      t: this.t,
       remember: (changes) => {
         if (signal.aborted) return;
         remember(name, state, changes);
@@ -399,7 +388,7 @@ export class Page {
       },
       picture: (draw) => {
         if (signal.aborted) return;
-        this.drawing = draw && { name, draw };
+        this.draw = draw;
         this.share.show(Boolean(draw));
       },
       failed: (error) => this.failed(error, frame, signal),
@@ -507,23 +496,6 @@ function short(count, language) {
   }).format(count);
 }
 
-function keptLanguage() {
-  try {
-    return localStorage.getItem("language");
-  } catch {
-    return null;
-  }
-}
-
-/** @param {string} language */
-function keepLanguage(language) {
-  try {
-    localStorage.setItem("language", language);
-  } catch {
-    // A browser that keeps nothing asks again.
-  }
-}
-
 /** A language and its script, zh-Hant of zh-TW; null of what is no name. @param {string} name */
 function languageAndScript(name) {
   try {
@@ -534,8 +506,8 @@ function languageAndScript(name) {
   }
 }
 
-/** @param {Page} page */
-function start(page) {
+/** Start a page, again until its data are there. @param {Page} page */
+export function start(page) {
   page.start().catch((error) => {
     const sentence = String(error.message || error);
     fill(document.body, element("p.refused", { role: "alert" }, sentence));
@@ -543,7 +515,3 @@ function start(page) {
     setTimeout(() => start(page), AGAIN_AFTER);
   });
 }
-
-const source = sourceOfPage();
-if (!source.offline) withoutToken();
-start(new Page(source));

@@ -1,4 +1,5 @@
 // What every view needs: bundled as one file, which compresses better than several.
+import "./address.js";
 import "./colors.js";
 import "./controls.js";
 import "./diverging.js";

@@ -1,7 +1,7 @@
 // A presentation: large letters and one panel at a time, which keys and buttons go through.
+import { rememberInSearch } from "./address.js";
 import { button, element, fill } from "./dom.js";
 import { within } from "./numbers.js";
-import { rememberInSearch } from "./tour.js";
 
 /** @import { Page } from "./app.js" */
 

@@ -2,32 +2,19 @@
 import { button, element, fill } from "./dom.js";
 import { Refused, Unreachable } from "./source.js";
 
-/** @import { About, Picture } from "./app.js" */
-/** @import { Source } from "./source.js" */
-
-/**
- * @typedef {object} Shown  What is on the screen
- * @property {string} view  Its name
- * @property {(() => Picture) | null} draw  Its picture, if it has one
- * @property {About} about
- * @property {string} language
- */
+/** @import { Page } from "./app.js" */
 
 /** A menu of the ways to share what is shown. */
 export class Share {
-  /**
-   * @param {Source} source @param {(name: string, places?: Record<string, any>) => string} t
-   * @param {() => Shown} shown
-   */
-  constructor(source, t, shown) {
-    this.source = source;
-    this.t = t;
-    this.shown = shown;
+  /** @param {Page} page */
+  constructor(page) {
+    const { source, t } = page;
+    this.page = page;
     this.told = element("p.quiet", { role: "status" });
-    this.link = element("input", { type: "text", readonly: true, hidden: true });
-    this.link.ariaLabel = t("share.link");
+    const label = t("share.link");
+    this.link = element("input", { type: "text", readonly: true, "aria-label": label });
     this.pictures = element("div.row", this.button("png"), this.button("svg"), this.button("card"));
-    const others = [this.button("link"), source.answered ? this.button("file") : null];
+    const others = [this.button("link"), source.answered && this.button("file")];
     this.element = element(
       "details.share",
       { onkeydown: (/** @type {KeyboardEvent} */ event) => this.leave(event) },
@@ -35,7 +22,7 @@ export class Share {
       element(
         "div.menu",
         this.pictures,
-        source.offline ? null : element("div.row", others),
+        !source.offline && element("div.row", others),
         this.link,
         this.told,
       ),
@@ -45,7 +32,7 @@ export class Share {
 
   /** @param {"png" | "svg" | "card" | "link" | "file"} kind */
   button(kind) {
-    return button(this.t(`share.${kind}`), () => this.share(kind));
+    return button(this.page.t(`share.${kind}`), () => this.share(kind));
   }
 
   /** @param {KeyboardEvent} event */
@@ -61,7 +48,7 @@ export class Share {
    */
   show(hasPicture) {
     this.pictures.hidden = !hasPicture;
-    this.element.hidden = this.source.offline && !hasPicture;
+    this.element.hidden = this.page.source.offline && !hasPicture;
     this.link.hidden = true;
     fill(this.told);
   }
@@ -72,10 +59,9 @@ export class Share {
     if (kind === "link") return this.copyLink();
     try {
       const { savePicture, saveFile } = await import("./sharing.js");
-      if (kind !== "file") await savePicture(kind, this.shown());
-      else await saveFile(this.source, this.shown(), this.t("share.missing"));
+      await (kind === "file" ? saveFile(this.page) : savePicture(kind, this.page));
     } catch (error) {
-      fill(this.told, error instanceof Refused ? error.message : this.t("shell.gone"));
+      fill(this.told, error instanceof Refused ? error.message : this.page.t("shell.gone"));
       if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
     }
   }
@@ -88,6 +74,6 @@ export class Share {
       () => true,
       () => false,
     );
-    fill(this.told, this.t(copied ? "share.copied" : "share.copy"));
+    fill(this.told, this.page.t(copied ? "share.copied" : "share.copy"));
   }
 }

@@ -3,11 +3,10 @@ import { paperColor } from "./colors.js";
 import { element, hasBox } from "./dom.js";
 import { figureOf, onPaper } from "./figure.js";
 import { svgNode, textNode, textWidth } from "./marks.js";
-import { recorded } from "./source.js";
 
-/** @import { About, Picture } from "./app.js" */
+/** @import { About, Page, Picture } from "./app.js" */
 /** @import { Figure } from "./figure.js" */
-/** @import { Shown } from "./share.js" */
+/** @import { Answers } from "./live/report.js" */
 /** @import { Source } from "./source.js" */
 
 // A card as messengers and slides show it.
@@ -24,10 +23,10 @@ const MOST_PIXELS = 2 ** 26;
 // Milliseconds after which a browser has begun to save what it was given.
 const SAVED_AFTER = 1000;
 
-/** @param {"png" | "svg" | "card"} kind @param {Shown} shown */
-export async function savePicture(kind, { view, draw }) {
+/** @param {"png" | "svg" | "card"} kind @param {Page} page */
+export async function savePicture(kind, { shown, draw }) {
   const picture = draw();
-  const name = `glasshead-${view}`;
+  const name = `glasshead-${shown}`;
   if (kind === "card") {
     save(await asPng(card(picture), 1), `${name}-card.png`);
     return;
@@ -107,12 +106,8 @@ function save(content, download) {
   setTimeout(() => URL.revokeObjectURL(href), SAVED_AFTER);
 }
 
-/**
- * Save a page that shows the same without the studio.
- * @param {Source} source @param {Shown} shown
- * @param {string} missing  The sentence about what the file does not contain
- */
-export async function saveFile(source, { view, about, language }, missing) {
+/** Save a page that shows the same without the studio. @param {Page} shown */
+export async function saveFile({ source, shown: view, about, language, t }) {
   const { page, icon } = await source.json("file", { lang: language, title: document.title });
   /** @type {About} */
   const own = {
@@ -126,10 +121,40 @@ export async function saveFile(source, { view, about, language }, missing) {
     place: location.hash,
     languages: { [language]: about.languages[language] },
   };
-  const held = await recorded(source, { about: own }, missing);
+  const held = await recorded(source, { about: own }, t("share.missing"));
   const answers = held.replaceAll("<", "\\u003c");
   const whole = page.replace('id="answers">{}', () => `id="answers">${answers}`);
   save(new Blob([whole], { type: "text/html" }), `glasshead-${view}.html`);
+}
+
+/**
+ * What a server has answered for the view that is shown, as a report holds it.
+ * @param {Source} source
+ * @param {Record<string, any>} changed  Answers that take the place of recorded ones
+ * @param {string} missing  The sentence about an answer that is not in it
+ */
+async function recorded({ answered }, changed, missing) {
+  /** @type {Answers["numbers"]} */
+  const numbers = {};
+  /** @type {Record<string, any>} */
+  const told = {};
+  for (const [key, answer] of answered) {
+    if (!(answer?.values instanceof Float32Array)) told[key] = answer;
+    else numbers[key] = { shape: answer.shape, data: await deflated(answer.values) };
+  }
+  const plain = new TextEncoder().encode(JSON.stringify({ ...told, ...changed }));
+  return JSON.stringify({ missing, told: await deflated(plain), numbers });
+}
+
+/** @param {Uint8Array<ArrayBuffer> | Float32Array<ArrayBuffer>} values */
+async function deflated(values) {
+  const stream = new Blob([values]).stream().pipeThrough(new CompressionStream("deflate"));
+  const packed = await new Response(stream).blob();
+  return new Promise((resolve) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(String(reader.result).split(",", 2)[1]);
+    reader.readAsDataURL(packed);
+  });
 }
 
 /** What the view says of its picture, in a sentence; "" if it says nothing. */

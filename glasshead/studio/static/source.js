@@ -1,4 +1,4 @@
-// Where the data comes from: the studio's server, what a report holds, or what a page brings.
+// Where the data comes from: the studio's server here, and "live" for a page without one.
 import { given } from "./dom.js";
 
 /** @typedef {{values: Float32Array, shape: number[]}} Tensor */
@@ -40,7 +40,6 @@ export class Refused extends Error {
 /** The studio does not answer. */
 export class Unreachable extends Error {}
 
-const NOT_FOUND = 404;
 // The studio has forgotten a text, which is to be sent again.
 const FORGOTTEN = 410;
 // The studio ends, and does no work any more.
@@ -50,37 +49,33 @@ const MOST_KEPT = 256;
 const SHARED = /^(about|words|sample|texts|tour|prompt\/model)\b/;
 
 /** The data of a studio that runs. @implements {Source} */
-class Server {
+export class Server {
   offline = false;
   /** @type {string} */
   language;
-  /**
-   * What it answered since a view was opened, by the names of a report.
-   * @type {Map<string, any>}
-   */
+  /** @type {Map<string, any>} */
   answered = new Map();
 
   /** @param {string} text */
   async send(text) {
-    const headers = { "Content-Type": "application/json" };
-    const body = JSON.stringify({ text });
-    const { id } = await (await this.ask("texts", null, { method: "POST", body, headers })).json();
+    const id = await this.post("texts", JSON.stringify({ text }), "application/json");
     this.recording(`texts/${id}`, null, { text });
-    try {
-      sessionStorage.setItem(`text-${id}`, text);
-    } catch {
-      // The server has it, for as long as it runs.
-    }
+    keep("sessionStorage", `text-${id}`, text);
     return id;
   }
 
-  /** @param {Blob} body */
-  async sendPicture(body) {
-    const headers = { "Content-Type": "application/octet-stream" };
-    const { id } = await (
-      await this.ask("picture", null, { method: "POST", body, headers })
-    ).json();
-    return id;
+  /** @param {Blob} picture */
+  sendPicture(picture) {
+    return this.post("picture", picture, "application/octet-stream");
+  }
+
+  /**
+   * Send something; gives its name.
+   * @param {string} path @param {BodyInit} body @param {string} type @returns {Promise<string>}
+   */
+  async post(path, body, type) {
+    const headers = { "Content-Type": type };
+    return (await (await this.ask(path, null, { method: "POST", body, headers })).json()).id;
   }
 
   /** @param {string} path @param {Parameters} [params] @param {Options} [options] */
@@ -162,12 +157,26 @@ class Server {
   }
 }
 
-/** @param {Parameters[string]} name */
-function keptText(name) {
+/** A text that was sent; null of one that is not kept. @param {Parameters[string]} name */
+export function keptText(name) {
+  return kept("sessionStorage", `text-${name}`);
+}
+
+/** What a browser keeps by a name. @param {"localStorage" | "sessionStorage"} where @param {string} name */
+export function kept(where, name) {
   try {
-    return sessionStorage.getItem(`text-${name}`);
+    return window[where].getItem(name);
   } catch {
     return null;
+  }
+}
+
+/** @param {"localStorage" | "sessionStorage"} where @param {string} name @param {string} value */
+export function keep(where, name, value) {
+  try {
+    window[where].setItem(name, value);
+  } catch {
+    // A browser that keeps nothing is asked, and told, again.
   }
 }
 
@@ -179,84 +188,16 @@ function unreached(error) {
   throw error.name === "AbortError" ? error : new Unreachable(String(error));
 }
 
-/** The values in a body of JSON lines, as they come. @param {ReadableStream<Uint8Array>} body */
+/** The values in a body of JSON lines, as they come. @param {ReadableStream<BufferSource>} body */
 async function* jsonLines(body) {
-  const reader = body.getReader();
-  const decoder = new TextDecoder();
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
     const { done, value } = await reader.read().catch(unreached);
-    rest += decoder.decode(value ?? new Uint8Array(), { stream: !done });
-    const whole = rest.split("\n");
-    rest = whole.pop();
-    for (const line of whole) if (line) yield JSON.parse(line);
     if (done) return;
-  }
-}
-
-/**
- * A tensor in a report, as a report packs it; `as` names another whose data it has.
- * @typedef {{shape: number[], data: string, as?: string}} PackedTensor
- */
-
-/**
- * What a report holds, as its Python module packs it.
- * @typedef {object} Answers
- * @property {string} told  The plain answers
- * @property {Record<string, PackedTensor>} numbers
- * @property {string} missing  The sentence about an answer that is not in it
- */
-
-/** The data that a report holds. @implements {Source} */
-export class Report {
-  offline = true;
-  /** @type {string} */
-  language;
-
-  /** @param {Answers} answers */
-  constructor({ told, numbers, missing }) {
-    this.missing = missing;
-    this.tensors = numbers;
-    /** @type {Promise<Record<string, any>>} */
-    this.answers = inflated(told).then((bytes) => JSON.parse(new TextDecoder().decode(bytes)));
-  }
-
-  /** @param {string} text */
-  async send(text) {
-    const answers = await this.answers;
-    const isOfText = (/** @type {string} */ key) => {
-      return key.startsWith("texts/") && answers[key].text === text;
-    };
-    const found = Object.keys(answers).find(isOfText);
-    if (!found) throw new Refused(this.missing, NOT_FOUND);
-    return found.slice("texts/".length);
-  }
-
-  /** @param {string} path @param {Parameters} [params] */
-  async json(path, params) {
-    return structuredClone(this.found(await this.answers, path, params));
-  }
-
-  /** @param {string} path @param {Parameters} [params] */
-  stream(path, params) {
-    return this.json(path, params);
-  }
-
-  /** @param {string} path @param {Parameters} [params] @returns {Promise<Tensor>} */
-  async numbers(path, params) {
-    const held = this.found(this.tensors, path, params);
-    const { data } = held.as ? this.tensors[held.as] : held;
-    return { values: new Float32Array(await inflated(data)), shape: held.shape };
-  }
-
-  /**
-   * @template Answer
-   * @param {Record<string, Answer>} answers @param {string} path @param {Parameters} params
-   */
-  found(answers, path, params) {
-    const key = keyOf(path, params);
-    if (!Object.hasOwn(answers, key)) throw new Refused(this.missing, NOT_FOUND);
-    return answers[key];
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) if (line) yield JSON.parse(line);
   }
 }
 
@@ -264,56 +205,6 @@ export class Report {
 export function keyOf(path, params) {
   const sorted = given(params).sort(([one], [other]) => (one < other ? -1 : 1));
   return [path, ...sorted.map(([name, value]) => `${name}=${value}`)].join("|");
-}
-
-/**
- * What a server has answered for the view that is shown, as a report holds it.
- * @param {Source} source
- * @param {Record<string, any>} changed  Answers that take the place of recorded ones
- * @param {string} missing  The sentence about an answer that is not in it
- */
-export async function recorded({ answered }, changed, missing) {
-  /** @type {Answers["numbers"]} */
-  const numbers = {};
-  /** @type {Record<string, any>} */
-  const told = {};
-  for (const [key, answer] of answered) {
-    if (!(answer?.values instanceof Float32Array)) told[key] = answer;
-    else numbers[key] = { shape: answer.shape, data: await deflated(answer.values) };
-  }
-  const plain = new TextEncoder().encode(JSON.stringify({ ...told, ...changed }));
-  return JSON.stringify({ missing, told: await deflated(plain), numbers });
-}
-
-/** @param {Uint8Array<ArrayBuffer> | Float32Array<ArrayBuffer>} values */
-async function deflated(values) {
-  const stream = new Blob([values]).stream().pipeThrough(new CompressionStream("deflate"));
-  const packed = await new Response(stream).blob();
-  return new Promise((resolve) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve(String(reader.result).split(",", 2)[1]);
-    reader.readAsDataURL(packed);
-  });
-}
-
-/** @param {string} data */
-async function inflated(data) {
-  const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(stream).arrayBuffer();
-}
-
-/** Sources that scripts of the page bring. @type {Source[]} */
-export const sources = [];
-
-/**
- * The data of the page: what it brings, or of the report that it is, or of the studio that serves it.
- * @returns {Source}
- */
-export function sourceOfPage() {
-  if (sources.length) return sources[0];
-  const held = document.getElementById("answers");
-  return held ? new Report(JSON.parse(held.textContent)) : new Server();
 }
 
 /**

@@ -1,4 +1,5 @@
 // A tour: stops of the page, each a place and a sentence, that are gone through one by one.
+import { rememberInSearch } from "./address.js";
 import { button, element, fill } from "./dom.js";
 import { Refused } from "./source.js";
 
@@ -118,18 +119,4 @@ function faultOf(tour) {
     if (!said.length || !isSaid) return `stops[${at}].says`;
   }
   return null;
-}
-
-/**
- * Put names into the address before its "#"; null takes one away.
- * @param {Record<string, string | number | null>} changes
- */
-export function rememberInSearch(changes) {
-  if (location.protocol === "about:") return;
-  const url = new URL(location.href);
-  for (const [name, value] of Object.entries(changes)) {
-    if (value === null) url.searchParams.delete(name);
-    else url.searchParams.set(name, String(value));
-  }
-  history.replaceState(null, "", url);
 }

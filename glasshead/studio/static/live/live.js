@@ -2,14 +2,16 @@
 // example and the story model.
 import { largestFirst } from "../numbers.js";
 import { given } from "../dom.js";
+import { Refused, keep, keptText, keyOf } from "../source.js";
 import { compared } from "./compared.js";
 import { exampleOf } from "./example.js";
 import { Reading } from "./reading.js";
+import { Report, bytesOf } from "./report.js";
 import { StoryModel } from "./story-model.js";
 import { Tokens, visible } from "./tokens.js";
-import { Refused, Report, keyOf, sources } from "../source.js";
 
 /** @import { Parameters, Tensor } from "../source.js" */
+/** @import { Answers } from "./report.js" */
 /** @import { ExampleTables } from "./example.js" */
 /** @import { StoryConfig } from "./story-model.js" */
 
@@ -32,10 +34,10 @@ const BAD_REQUEST = 400;
 const PASSES = 8;
 
 /** The data of a page that works by itself. */
-class Live extends Report {
+export class Live extends Report {
   offline = false;
 
-  /** @param {import("../source.js").Answers & {example: ExampleTables}} answers */
+  /** @param {Answers & {example: ExampleTables}} answers */
   constructor(answers) {
     super(answers);
     this.example = answers.example;
@@ -52,11 +54,7 @@ class Live extends Report {
     if (!text.trim()) throw new Refused((await this.words())["prompt.empty"], BAD_REQUEST);
     const name = nameOf(text);
     this.texts.set(name, text);
-    try {
-      sessionStorage.setItem(`text-${name}`, text);
-    } catch {
-      // The page has it, for as long as it is open.
-    }
+    keep("sessionStorage", `text-${name}`, text);
     return name;
   }
 
@@ -110,7 +108,7 @@ class Live extends Report {
 
   /** @param {string} name */
   textOf(name) {
-    const text = this.texts.get(name) ?? sessionStorage.getItem(`text-${name}`);
+    const text = this.texts.get(name) ?? keptText(name);
     if (text === null) throw new Refused(this.missing, NOT_FOUND);
     return text;
   }
@@ -120,8 +118,7 @@ class Live extends Report {
     this.opened ??= held("story").then((text) => {
       /** @type {Story} */
       const { config, vocabulary, merges, weights, layers, masks } = JSON.parse(text);
-      const bytes = Uint8Array.from(atob(weights), (character) => character.charCodeAt(0));
-      const model = new StoryModel(config, bytes.buffer);
+      const model = new StoryModel(config, bytesOf(weights).buffer);
       return { model, tokens: new Tokens(vocabulary, merges), layers, masks };
     });
     return this.opened;
@@ -279,7 +276,3 @@ async function held(id) {
   }
   return document.getElementById(id).textContent;
 }
-
-const answers = JSON.parse(document.getElementById("answers").textContent);
-const live = new Live(answers);
-sources.push(live);

@@ -1,5 +1,8 @@
-// The page without a server: its data come before it starts.
-import "./live.js";
-import "../app.js";
+// The page without a server, which holds its data and works out the rest.
+import { Page, start } from "../app.js";
+import { Live } from "./live.js";
+import { heldAnswers } from "./report.js";
 
-export { sources } from "../source.js";
+export const sources = [new Live(heldAnswers())];
+
+start(new Page(sources[0]));
