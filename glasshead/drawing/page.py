@@ -198,10 +198,11 @@ def style(root: str = ".glasshead", *, figures: bool = True) -> str:
 
     Args:
         root: What the rules begin with, but those of colors.
-        figures: Whether to include the styles of drawings.
+        figures: Whether to include the styles of drawings, and the colors of weights.
     """
-    names = ["page.css", *(["figures.css"] if figures else [])]
-    sheet = "".join(map(_file, names)).replace(".glasshead", root)
+    if not figures:
+        return _file("page.css").replace(".glasshead", root)
+    sheet = "".join(map(_file, ["page.css", "figures.css"])).replace(".glasshead", root)
     dark = _levels(dark=True)
     return f"{sheet}{_levels()}@media (prefers-color-scheme: dark) {{\n{dark}}}\n"
 

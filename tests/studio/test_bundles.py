@@ -59,12 +59,12 @@ def test_a_browser_receives_little():
     for view in VIEWS:
         (own,) = (name for name in every if re.fullmatch(rf"{view.name}-\w+\.js", name))
         first = imported("app.js") | imported(own)
-        assert 18_000 < composed() + received(f"views/{view.name}.css", *first) <= 38_900
+        assert 18_000 < composed() + received(f"views/{view.name}.css", *first) <= 37_200
     # Exercises and tours arrive when they are chosen.
     chosen = re.compile("chunk-|(steps-exercises|tour|present)-")
     views = set().union(*(imported(name) for name in every if not chosen.match(name)))
     styles = [f"views/{view.name}.css" for view in VIEWS]
-    assert composed() + received(*styles, *views) <= 105_100
+    assert composed() + received(*styles, *views) <= 103_600
     assert received(*(name for name in every if name not in views)) <= 8_500
     assert received("present.css") <= 1_520
 

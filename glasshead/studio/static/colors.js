@@ -15,9 +15,24 @@ import { within } from "./numbers.js";
 let palettes = { light: [], dark: [] };
 const darkPaper = matchMedia("(prefers-color-scheme: dark)");
 
-/** @param {Palettes} given */
+/**
+ * Use a map of colors: `ramp` is its class in CSS, and `w0`, `w1`, … those of its colors.
+ * @param {Palettes} given
+ */
 export function usePalettes(given) {
   palettes = given;
+  const { light, dark } = given;
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync(`${rulesOf(light)}@media (prefers-color-scheme: dark){${rulesOf(dark)}}`);
+  document.adoptedStyleSheets = [sheet];
+}
+
+/** @param {string[]} colors */
+function rulesOf(colors) {
+  const levels = colors.map((color, at) => {
+    return `.glasshead .w${at}{background:${color};color:${lettersOn(color)}}`;
+  });
+  return `.glasshead .ramp{background:linear-gradient(to right,${colors})}${levels.join("")}`;
 }
 
 /** Call when the paper turns dark or light. @param {() => void} changed */
@@ -31,6 +46,8 @@ const CATEGORIES = {
   light: ["#0072b2", "#d55e00", "#009e73", "#b0528a", "#8a6500", "#3a3f46"],
   dark: ["#56b4e9", "#e69f00", "#1fc998", "#e08fbf", "#f0e442", "#d7dbe0"],
 };
+// A paler color has black letters on it.
+const PALE = 0.18;
 export const MOST_COLORS = CATEGORIES.light.length;
 
 /** Colors of things that stand side by side, such as heads. */
@@ -91,9 +108,18 @@ export function mixed(from, to, share) {
 }
 
 /** @param {string} color */
-export function channels(color) {
+function channels(color) {
   const digits = color.length === 4 ? color.replace(/[^#]/g, "$&$&") : color;
   return [1, 3, 5].map((at) => parseInt(digits.slice(at, at + 2), 16));
+}
+
+/** The color of letters on a color: black on a pale one, by its luminance. @param {string} color */
+export function lettersOn(color) {
+  const [red, green, blue] = channels(color).map((byte) => {
+    const share = byte / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > PALE ? "#000000" : "#ffffff";
 }
 
 /**

@@ -1,12 +1,10 @@
 // Numbers on both sides of 0, such as scores and differences of weights: what is above and what is
 // below have two colors, told apart whatever one's color vision, and 0 has that of the paper.
-import { categories, channels, mixed, paperColor } from "./colors.js";
+import { categories, lettersOn, mixed, paperColor } from "./colors.js";
 import { decimal, range, term, within } from "./numbers.js";
 
 // Colors on each side of 0.
 const STEPS = 48;
-// A paler color has black letters on it.
-const PALE = 0.18;
 
 /** @typedef {{fill: string, ink: string}} Tone  A color, and that of letters on it */
 
@@ -20,7 +18,7 @@ export function tones() {
   known[none] ??= range(2 * STEPS + 1).map((at) => {
     const share = at / STEPS - 1;
     const fill = mixed(none, share < 0 ? less : more, Math.abs(share));
-    return { fill, ink: luminance(channels(fill)) > PALE ? "#000000" : "#ffffff" };
+    return { fill, ink: lettersOn(fill) };
   });
   return known[none];
 }
@@ -43,15 +41,6 @@ export function divergingColors() {
 /** All colors side by side, as CSS draws them. */
 export function divergingGradient() {
   return `linear-gradient(to right, ${divergingColors().join(", ")})`;
-}
-
-/** @param {number[]} bytes */
-function luminance(bytes) {
-  const [red, green, blue] = bytes.map((byte) => {
-    const share = byte / 255;
-    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-  });
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
 /**
