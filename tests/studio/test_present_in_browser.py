@@ -42,6 +42,8 @@ def urls(tmp_path_factory, serving, folder):
 def presented(look, place):
     page = look.open(f"?present{place}")
     page.wait_for_selector(".presenting")
+    # Canvases are drawn for larger letters in the next frame.
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     return page
 
 

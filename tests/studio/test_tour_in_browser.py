@@ -133,7 +133,7 @@ def test_a_presentation_is_walked_by_the_arrow_keys(looking, serving):
     expect(panels).to_have_count(1)
     assert page.evaluate("getComputedStyle(document.documentElement).fontSize") == "25.6px"
     assert not page.locator("header").is_visible()
-    assert page.locator(".stage").bounding_box()["height"] > 400
+    page.wait_for_function("() => document.querySelector('.stage').clientHeight > 400")
     last = int(page.get_by_label("Frame", exact=True).get_attribute("max"))
     for frame in range(1, last + 1):
         page.keyboard.press("ArrowRight")

@@ -50,7 +50,7 @@ WORDS = {
     "alignment.source": _("Words of the sentence"),
     "alignment.target": _("Words of the translation"),
     "alignment.hint": _("Point at a word to read its weights."),
-    "alignment.keyboard": _("Arrow keys move among the words, and Esc clears the selection."),
+    "alignment.keyboard": _("The arrow keys move among the words, and Esc clears the selection."),
     "alignment.took": _("“{word}” took {weights}."),
     "alignment.gave": _("“{word}” gave {weights}."),
     "alignment.from": _("{weight} from “{word}”"),

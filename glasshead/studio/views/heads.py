@@ -56,7 +56,7 @@ WORDS = {
         "In each map, rows are queries and columns are keys. The line below a map shows the "
         "head's role and the mean entropy of its queries in nats."
     ),
-    "heads.keyboard": _("Arrow keys move from map to map, and Enter opens one."),
+    "heads.keyboard": _("The arrow keys move from map to map, and Enter opens one."),
     # Roles
     "heads.roles": _("Roles"),
     "heads.roles_told": _(

@@ -68,7 +68,7 @@ WORDS = COLUMNS | {
     "steps.context": _("Context"),
     "steps.hint": _("Point at a cell to read how it is computed."),
     "steps.keyboard": _(
-        "Tab and arrow keys move among the cells, and Enter explains the word of the row."
+        "Tab and the arrow keys move among the cells, and Enter explains the word of the row."
     ),
     "steps.words": _("In words"),
     "steps.legend": _("Meaning of the colors"),

@@ -34,7 +34,7 @@ WORDS = {
         "Drag the tip of an arrow. A score is |q|·p: the length of q times the length p of the "
         "key's projection onto q."
     ),
-    "drag.keyboard": _("Arrow keys move the arrow that is chosen."),
+    "drag.keyboard": _("The arrow keys move the arrow that is chosen."),
     "drag.none": _("Vectors of one number have no plane. Choose fewer heads."),
     "drag.unknown": _(
         "The weights of this head do not follow from its queries and keys alone, so its arrows "
