@@ -22,7 +22,7 @@ const SIDES = [
   ["b", "B"],
   ["d", "A − B"],
 ];
-// Letters of a text by which it is told from another one.
+// Letters of a text that set it apart from another one.
 const GLANCE = 80;
 // Pixels along the map of a side, at most.
 const SMALL = 256;

@@ -61,7 +61,7 @@ export class RoleBar {
     const bar = progress(t("heads.testing"));
     fill(this.testing, bar);
     this.refused = "";
-    // While a text is read, the bar of the text is in sight, and is told.
+    // While a text is read, the progress bar of the text is in sight and shows the test, too.
     /** @param {Progress} reached */
     const onProgress = ({ stage, done, of }) => bar.show(of > 1 ? done / of : null, t(stage));
     try {
@@ -77,7 +77,7 @@ export class RoleBar {
   }
 
   /**
-   * What is told of the heads, with their roles on the text or on random tokens.
+   * A summary of the heads with their roles on the text or on random tokens.
    * @param {Summary} summary @returns {Summary}
    */
   applied(summary) {

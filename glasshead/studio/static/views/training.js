@@ -117,7 +117,7 @@ class Training {
         this.context.failed(error);
         return false;
       }
-      // A run that is away may come back, and is told of once.
+      // A run that is away may come back, and is reported once.
       const told = [element("p", this.t("training.away")), element("p.quiet", error.message)];
       if (!this.notice.firstChild) fill(this.notice, told);
     }
