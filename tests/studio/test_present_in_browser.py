@@ -277,6 +277,23 @@ def test_a_remote_control_leaves_what_keys_move_within(looking, urls):
     expect(page.locator("header")).to_be_visible()
 
 
+def test_arrows_turn_panels_after_a_click_on_a_token(looking, urls):
+    look = looking(urls("prompt"), width=1920, height=1080)
+    page = presented(look, f"#prompt?text={TEXT}")
+    token = page.locator(".arcs .token").nth(2)
+    token.click()
+    expect(token).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("aside")).to_be_visible()
+    page.keyboard.press("ArrowLeft")
+    expect(token).to_be_visible()
+    # Who moves by keys alone moves among the tokens.
+    page.keyboard.press("Tab")
+    token.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".arcs .token").nth(3)).to_be_focused()
+
+
 def test_a_pointer_finds_its_place_where_all_is_larger(looking, urls):
     look = looking(urls("heads"), width=1920, height=1080)
     page = presented(look, "#heads?layer=1&head=2")

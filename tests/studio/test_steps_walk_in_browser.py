@@ -76,6 +76,19 @@ def close(numbers, expected):
     )
 
 
+def test_a_telephone_has_the_numbers_of_short_vectors_in_their_cells(looking, serving):
+    look = looking(serving().url, width=390, height=844)
+    page = look.open("#steps?text=Hello+shiny+sun!&query=1")
+    page.evaluate(LISTEN)
+    # A stage of another width is drawn anew.
+    look.resize(389)
+    trace = computed(StepsRequest(text="Hello shiny sun!"), Limits()).trace
+    vectors = [trace.queries[1], *trace.keys, *trace.values]
+    expected = {f"{number:.2f}" for vector in vectors for number in vector.tolist()}
+    page.wait_for_function("() => window.written.length > 0")
+    assert expected <= set(page.evaluate("window.written"))
+
+
 @pytest.mark.parametrize("mask", quickly("causal", ["none", "causal", "window"]))
 def test_each_frame_has_the_numbers_of_the_trace(looking, serving, mask):
     look = looking(serving().url)
@@ -422,7 +435,7 @@ def test_the_controls_of_a_cell_choose_another(looking, serving, model):
     row = Cells(served.studio).row(name, 1, 0, 5, None, Work())
     close(page.evaluate(FRAME)[1], row["context"][:6])
     look.open(f"#steps?text={name}&layer=7&head=0")
-    assert "layer must be from 0 to 1, got 7" in page.locator(".refused").inner_text()
+    assert "Layer must be from 0 to 1, got 7" in page.locator(".refused").inner_text()
     look.open(f"#steps?text={name}&layer=1&head=0")
     page.get_by_role("link", name="The worked example").click()
     page.wait_for_selector("table[data-matrix=weights]")

@@ -101,6 +101,19 @@ def test_a_stop_on_a_telephone_shows_the_setting_that_it_speaks_of(looking, serv
     expect(page.get_by_label("β")).to_be_visible()
 
 
+def test_a_tour_on_a_telephone_shows_what_it_speaks_of_below_its_sentence(looking, serving):
+    look = looking(serving().url, width=390, height=844)
+    # Without a model there are no heads, and no stop of theirs.
+    places = [stop["place"] for stop in built_in()["stops"] if stop["place"] != "#heads"]
+    (at,) = (at for at, place in enumerate(places) if "beta" in place)
+    page = look.open(f"?tour=&stop={at}")
+    slider = page.get_by_label("β")
+    expect(slider).to_be_in_viewport(ratio=1)
+    page.mouse.wheel(0, 700)
+    expect(page.locator(".tour")).to_be_in_viewport(ratio=1)
+    assert page.locator(".tour").bounding_box()["y"] == 0
+
+
 def test_a_tour_next_to_the_page_is_loaded_or_refused(looking, serving):
     look = looking(serving().url, expected=("404", "Failed to load"))
     page = look.page

@@ -2,7 +2,7 @@
 import { beginAt, onGoing, readAddress, writeAddress } from "./address.js";
 import { onPaper, usePalettes } from "./colors.js";
 import { menu } from "./controls.js";
-import { button, element, fill, scrolling, withCode } from "./dom.js";
+import { button, capitalized, element, fill, scrolling, withCode } from "./dom.js";
 import { Reconnect } from "./reconnect.js";
 import { Share } from "./share.js";
 import { Refused, Unreachable, keep, kept } from "./source.js";
@@ -306,7 +306,7 @@ export class Page {
     const { problem } = this.about.subject;
     if (problem !== null) this.reconnect.forSubject();
     if (this.about.views[name] !== null) {
-      fill(frame, problem === null ? this.absence(name) : this.refusal(problem));
+      fill(frame, problem === null ? this.absence(name) : this.refusal(capitalized(problem)));
       frame.dataset.drawn = "";
       return;
     }

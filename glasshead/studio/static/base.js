@@ -1,5 +1,6 @@
 // What every view needs: bundled as one file, which compresses better than several.
 import "./address.js";
+import "./app.js";
 import "./colors.js";
 import "./controls.js";
 import "./diverging.js";

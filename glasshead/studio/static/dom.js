@@ -59,6 +59,16 @@ export function fill(frame, ...children) {
   if (!isSame || left.length !== before.length) frame.replaceChildren(...left);
 }
 
+/**
+ * A text that stands alone, with a capital letter; one that begins with a name, as of a file, keeps
+ * its letters.
+ * @param {string} text
+ */
+export function capitalized(text) {
+  const { lang } = document.documentElement;
+  return text.replace(/^\p{L}(?=\p{L}*[\s,])/u, (letter) => letter.toLocaleUpperCase(lang || "en"));
+}
+
 /** @template {Element} Node @param {Node} node @param {Attributes} values @returns {Node} */
 export function setAttributes(node, values) {
   for (const [name, value] of given(values)) node.setAttribute(name, value);

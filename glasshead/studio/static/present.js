@@ -10,7 +10,8 @@ const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
 // What a remote control sends.
 /** @type {Record<string, number>} */
 const PAGES = { PageUp: -1, PageDown: 1 };
-const HANDLED = "input, select, textarea, [role='slider'], [role='grid'] *";
+const GRID = "[role='grid'] *";
+const HANDLED = `input, select, textarea, [role='slider'], ${GRID}`;
 // The parts of a view of which one is seen; what holds nothing is no panel.
 const PANELS = "[data-panel]:not(:empty, [hidden])";
 
@@ -43,7 +44,15 @@ export class Presentation {
       if (event.key === "Escape" && !event.defaultPrevented) this.end();
     };
     addEventListener("keydown", heard, { signal });
-    addEventListener("keydown", (event) => this.key(event, PAGES), { signal, capture: true });
+    // What has the focus by a click alone keeps no arrow: who clicks points at something.
+    let isClicked = false;
+    const before = (/** @type {any} */ event) => {
+      if (event.key === "Tab") isClicked = false;
+      const isHeld = isClicked && event.target.closest?.(`.arcs *, ${GRID}`);
+      this.key(event, isHeld ? { ...PAGES, ...ARROWS } : PAGES);
+    };
+    addEventListener("keydown", before, { signal, capture: true });
+    addEventListener("pointerdown", () => (isClicked = true), { signal, capture: true });
     addEventListener("resize", () => this.fit(), { signal });
     // Panels come with what they show.
     const observer = new MutationObserver(() => this.show());

@@ -1,5 +1,5 @@
 // Where the data comes from: the studio's server here, and "live" for a page without one.
-import { given } from "./dom.js";
+import { capitalized, given } from "./dom.js";
 
 /** @typedef {{values: Float32Array, shape: number[]}} Tensor */
 
@@ -30,9 +30,9 @@ import { given } from "./dom.js";
 
 /** What the studio will not do; the message is a sentence for the reader. */
 export class Refused extends Error {
-  /** @param {string} sentence @param {number} status */
-  constructor(sentence, status) {
-    super(sentence);
+  /** @param {string} why @param {number} status */
+  constructor(why, status) {
+    super(capitalized(why));
     this.status = status;
   }
 }

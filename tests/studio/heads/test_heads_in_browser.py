@@ -21,6 +21,7 @@ from glasshead.studio.shell import words
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
 from glasshead.tasks.write import Writer
+from pretrained_folders import llama_folder
 from studio.conftest import LANGUAGES, WIDTHS, address, beyond, quickly, share, together
 from studio.heads.heads_seen import (
     COLORS,
@@ -91,6 +92,18 @@ def test_the_arcs_the_maps_and_the_open_head_are_seen_at_once(looking, place):
     assert grid["y"] < 450
     assert grid["x"] + grid["width"] <= map_["x"]
     assert map_["y"] + map_["height"] <= 900
+
+
+def test_a_role_has_room_on_a_line_below_maps_of_eight_heads(looking, serving, tmp_path):
+    folder = llama_folder(tmp_path / "llama", hidden_size=48, num_attention_heads=8)
+    page = looking(serving(folder).url, width=1280, height=800).open("#heads")
+    lines = page.locator(".small .role").first.evaluate(
+        """(role) => {
+          role.textContent = "previous";
+          return role.offsetHeight / parseFloat(getComputedStyle(role).lineHeight);
+        }"""
+    )
+    assert lines < 1.5
 
 
 def test_a_telephone_has_a_row_for_each_layer_of_twelve_heads(looking, serving, wide):

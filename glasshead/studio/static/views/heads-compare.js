@@ -1,7 +1,7 @@
 // A text compared with another one, or a model with another: what is compared, and which side is
 // shown. A is what the view reads, B the other, and their difference is A − B.
 import { TextPicker, choice, menu } from "../controls.js";
-import { button, element, fill } from "../dom.js";
+import { button, capitalized, element, fill } from "../dom.js";
 import { drawMap } from "../map.js";
 
 /** @import { Head } from "../selection.js" */
@@ -165,7 +165,7 @@ export class Compare {
         }),
       ),
       element("ul", texts),
-      told.refused && element("p.refused", told.refused),
+      told.refused && element("p.refused", capitalized(told.refused)),
     ];
   }
 

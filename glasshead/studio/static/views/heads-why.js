@@ -1,6 +1,6 @@
 // Why a head gives a key its weight: the parts of their score. Each leads to the head that wrote it.
 import { choice } from "../controls.js";
-import { button, element, fill } from "../dom.js";
+import { button, capitalized, element, fill } from "../dom.js";
 import { decimal, grouped } from "../numbers.js";
 import { html, render } from "../parts/html.js";
 import { Waterfall } from "../parts/waterfall.js";
@@ -62,7 +62,7 @@ export class Why {
     try {
       const asked = { ...heads.compare.params(), layer, head, query, key };
       const found = await context.source.json("heads/why", asked, { signal });
-      const refused = found.refused && element("p.quiet", found.refused);
+      const refused = found.refused && element("p.quiet", capitalized(found.refused));
       fill(answer, refused || this.told(found, { query, key }, summary.tokens));
     } catch (error) {
       if (error instanceof Refused) fill(answer, element("p.quiet", error.message));

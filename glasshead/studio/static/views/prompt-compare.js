@@ -1,7 +1,7 @@
 // A prompt compared with another one: what the model predicts after both, how its logits change, and
 // the heads that wrote the change. A is the prompt of the view, B the other.
 import { signed } from "../diverging.js";
-import { button, element, fill } from "../dom.js";
+import { button, capitalized, element, fill } from "../dom.js";
 import { decimal, weight } from "../numbers.js";
 import { html, render } from "../parts/html.js";
 import { Waterfall } from "../parts/waterfall.js";
@@ -45,6 +45,8 @@ export class PromptCompare {
   }
 
   layOut() {
+    const { context, text } = this.prompt;
+    fill(text.label, context.t("prompt.text"), this.isOn && " (A)");
     fill(this.element, this.isOn ? [this.text.element, this.stop] : this.ask);
   }
 
@@ -117,7 +119,7 @@ function changeOf(prompt, told, href) {
     </section>
     <section class="changed" aria-label=${t("prompt.changed")}>
       <h2>${t("prompt.changed")}</h2>
-      ${refused && html`<p class="note">${refused}</p>`}
+      ${refused && html`<p class="note">${capitalized(refused)}</p>`}
       ${
         changed &&
         html`<p class="quiet">

@@ -23,8 +23,11 @@ const BELOW = 18;
 // The lowest line, and by how much one that has room is higher than usual.
 const LEAST = 14;
 const MOST = 1.8;
-// A stage of less has no room for numbers in cells, and less of it for all others.
+// A stage of less has less room for all, and for numbers in the cells of short vectors alone.
 const NARROW = 560;
+const SHORT = 3;
+// The narrowest cell that has room for a number, in small letters.
+export const CLOSE = 24;
 // Pixels between titles, their letters, and the smallest of them.
 const APART = 5;
 const TITLE = 12;
@@ -49,10 +52,13 @@ export function between(from, to, part) {
  */
 export function layoutOf(width, { q, context }, count, longest, high) {
   const isNarrow = width < NARROW;
-  const gap = isNarrow ? 9 : Math.min(44, width * 0.035);
+  const gap = isNarrow ? 7 : Math.min(44, width * 0.035);
   const words = Math.min(isNarrow ? 58 : 150, longest + 8);
   const room = width * (isNarrow ? 0.14 : 0.18);
-  const [keys, values] = [q, context].map(({ length }) => Math.min(44, room / length) * length);
+  const [keys, values] = [q, context].map(({ length }) => {
+    const least = length > SHORT ? 0 : CLOSE;
+    return clamped(room / length, least, 44) * length;
+  });
   const half = (width - words - keys - values - 4 * gap - 4) / 2;
   const widths = { words, keys, scores: half, weights: half, values };
   let free = 0;
@@ -69,7 +75,7 @@ export function layoutOf(width, { q, context }, count, longest, high) {
   const bar = lane - 2 * inset;
   const bottom = TOP + count * lane + BELOW;
   // The width of a number beside its bar.
-  const number = isNarrow ? 37 : 48;
+  const number = isNarrow ? 32 : 48;
   const height = bottom + FOOT;
   return { width, height, isNarrow, number, lane, inset, bar, top: TOP, bottom, columns };
 }

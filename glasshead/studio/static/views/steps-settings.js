@@ -55,7 +55,8 @@ export class Settings {
     const { chosen, defaults } = data;
     // A link that changes a setting shows it.
     const isSet = Object.entries(chosen).some(([name, value]) => value !== defaults[name]);
-    if (!this.data && isSet) this.frame.open = true;
+    const isNew = !this.data && isSet;
+    if (isNew) this.frame.open = true;
     this.data = data;
     this.text.set(data.text);
     const others = data.examples.filter((each) => each !== data.text);
@@ -79,6 +80,10 @@ export class Settings {
         fill(made.slot, made.control);
       }
       made.control?.set(String(values[name]));
+    }
+    // A tour speaks of it.
+    if (isNew && "tour" in document.documentElement.dataset) {
+      requestAnimationFrame(() => this.frame.scrollIntoView({ block: "nearest" }));
     }
   }
 

@@ -6,6 +6,7 @@ import { paintsFiner } from "../marks.js";
 import { sum, term, within } from "../numbers.js";
 import { toneOf } from "../diverging.js";
 import {
+  CLOSE,
   HOME,
   VECTOR,
   between,
@@ -32,8 +33,10 @@ import { drawMotion } from "./steps-motion.js";
 const STAIRS = 8;
 // Room that scaled scores leave free, of what they had.
 const CALM = 1.5;
-// A cell as wide and high as this has room for its number.
+// A cell as wide and high as this has room for its number, and one that is less wide for a smaller
+// one.
 const ROOMY = 33;
+const SMALL = 10;
 const HIGH = 13;
 // Numbers of what is paler are not written.
 const SEEN = 0.4;
@@ -91,6 +94,8 @@ export class Stage {
     // In a presentation the height that the screen leaves.
     this.free = letterScale() > 1 ? (innerHeight - above) / this.zoom - UNDER : null;
     this.paint();
+    // Letters that are drawn for the first time arrive later.
+    document.fonts.ready.then(() => this.paint());
   }
 
   /** @param {number} time  In frames: 2.5 is on the way from frame 2 to frame 3 */
@@ -243,10 +248,11 @@ export class Stage {
     values.forEach((value, at) => {
       const { fill, ink } = toneOf(value / size);
       this.box(fill, x + at * cell, y, cell - apart + (apart ? 0 : 0.4), height);
-      if (cell < ROOMY || height < HIGH || pen.globalAlpha < SEEN) return;
+      if (cell < CLOSE || height < HIGH || pen.globalAlpha < SEEN) return;
       this.write(short(value), x + (at + 0.5) * cell - apart / 2, y + height / 2 + 0.5, {
         align: "center",
         fill: ink,
+        size: cell < ROOMY ? SMALL : undefined,
       });
     });
   }

@@ -2,7 +2,7 @@
 import { Chart, Cursor } from "../chart.js";
 import { categories } from "../colors.js";
 import { firstText, slider, toggle, zoomButtons } from "../controls.js";
-import { element, fill, withCode } from "../dom.js";
+import { capitalized, element, fill, withCode } from "../dom.js";
 import { range, wholeNumber } from "../numbers.js";
 import { linkTo } from "../selection.js";
 import { Refused, Unreachable } from "../source.js";
@@ -145,7 +145,7 @@ class Training {
     this.draw();
     fill(
       this.problems,
-      problems.map((problem) => element("p", problem)),
+      problems.map((problem) => element("p", capitalized(problem))),
     );
     fill(this.found, findings(t, this.run));
     fill(this.settings, settings && settingsTable(t, settings));
