@@ -8,6 +8,8 @@ const STATIC = "glasshead/studio/static";
 const MADE = "glasshead/studio/bundles";
 // Bundles are complete, or those of before.
 const BUNDLES = `${MADE}.new`;
+// What a page in one file holds; all else is served.
+const IN_A_PAGE = /^(report|live)\./;
 
 // A script that is no module is strict as well.
 const strict = { compilerOptions: { alwaysStrict: true } };
@@ -41,7 +43,9 @@ await build({
 });
 await build({
   ...shared,
-  entryPoints: [`${STATIC}/*.css`, `${STATIC}/views/*.css`],
+  bundle: true,
+  entryPoints: ["style", "report"].map((name) => `${STATIC}/${name}.css`),
+  external: ["*.woff2"],
   outdir: BUNDLES,
 });
 
@@ -49,7 +53,7 @@ await build({
 for (const name of await readdir(BUNDLES)) {
   if (!name.endsWith(".js")) continue;
   const file = `${BUNDLES}/${name}`;
-  const isModule = !/^(report|live)\.js$/.test(name);
+  const isModule = !IN_A_PAGE.test(name);
   const sourceMap = isModule && {
     content: await readFile(`${file}.map`, "utf8"),
     url: `${name}.map`,
@@ -67,9 +71,8 @@ for (const name of await readdir(BUNDLES)) {
 }
 
 // Compress each file that the server sends unchanged: Python has no Brotli.
-const composed = /^(report|live)\.js$|^(studio|type)\.css$|\.map$/;
-for (const name of await readdir(BUNDLES, { recursive: true })) {
-  if (!/\.\w+$/.test(name) || composed.test(name)) continue;
+for (const name of await readdir(BUNDLES)) {
+  if (IN_A_PAGE.test(name) || name.endsWith(".map")) continue;
   // The default quality is the highest.
   await writeFile(
     `${BUNDLES}/${name}.br`,

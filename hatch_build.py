@@ -20,6 +20,7 @@ PROCESSORS = "GLASSHEAD_PROCESSORS"
 STREAMING = "glasshead/engines/streaming"
 LOCALES = "glasshead/explanation/locales"
 STATIC = "glasshead/studio/static"
+DRAWING = "glasshead/drawing"
 BUNDLES = "glasshead/studio/bundles"
 # A picture or a link of Markdown, to a place that is neither an address nor on the page itself.
 _LINK = re.compile(
@@ -110,8 +111,9 @@ def bundle_scripts(root: Path) -> bool:
     and npm installs it, and the packages that it bundles, if one is missing.
     """
     static = root / STATIC
-    sources = [*static.rglob("*.js"), *static.rglob("*.css"), *root.glob("bundle.mjs")]
-    bundled = root / BUNDLES / "studio.css"
+    styles = [*static.rglob("*.css"), *(root / DRAWING).glob("*.css")]
+    sources = [*static.rglob("*.js"), *styles, *root.glob("bundle.mjs")]
+    bundled = root / BUNDLES / "style.css"
     if bundled.exists() and bundled.stat().st_mtime >= max(one.stat().st_mtime for one in sources):
         return True
     try:

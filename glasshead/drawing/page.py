@@ -150,7 +150,8 @@ def page(body: str, title: str, language: str) -> str:
         title: The title of the window, as plain text.
         language: The language of the text, as in HTML's `lang`.
     """
-    sheet, script = paper() + style(), _file("copy.js") if 'class="copy"' in body else None
+    sheet = _file("paper.css") + style()
+    script = _file("copy.js") if 'class="copy"' in body else None
     content = {"body": body, "title": title, "language": language, "style": sheet}
     return rendered("page.html", **content, script=script) + "\n"
 
@@ -193,15 +194,12 @@ def _templates(package: str) -> "Environment":
 
 
 @cache
-def style(root: str = ".glasshead", *, figures: bool = True) -> str:
+def style(root: str = ".glasshead") -> str:
     """Return the style sheet; each rule in it begins with the class `glasshead`.
 
     Args:
         root: What the rules begin with, but those of colors.
-        figures: Whether to include the styles of drawings, and the colors of weights.
     """
-    if not figures:
-        return _file("page.css").replace(".glasshead", root)
     sheet = "".join(map(_file, ["page.css", "figures.css"])).replace(".glasshead", root)
     dark = _levels(dark=True)
     return f"{sheet}{_levels()}@media (prefers-color-scheme: dark) {{\n{dark}}}\n"
@@ -225,13 +223,4 @@ def _levels(*, dark: bool = False) -> str:
         f"{{ background: {hexadecimal(color)}; color: {hexadecimal(ink(color))} }}\n"
         for place in range(LEVELS + 1)
         for color in [paint(place, dark=dark)]
-    )
-
-
-def paper() -> str:
-    """Return the rules of a whole page, which a fragment must not have."""
-    return (
-        "html { background: #fbfaf7; color-scheme: light dark; -webkit-text-size-adjust: 100% }\n"
-        "body { margin: 0 }\n"
-        "@media (prefers-color-scheme: dark) { html { background: #14171a } }\n"
     )

@@ -28,7 +28,6 @@ from glasshead.studio.page import (
     brotli,
     bundles,
     page,
-    served_style,
     static,
     typeface,
 )
@@ -88,7 +87,6 @@ _MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".map": "applicati
 
 def _add_page(app: FastAPI) -> None:
     app.get("/", include_in_schema=False)(_compressed(page, "text/html"))
-    app.get("/style.css", include_in_schema=False)(_compressed(served_style, "text/css"))
     for name, code in bundles().items():
         media_type = _MEDIA_TYPES[PurePath(name).suffix]
         bundle = _compressed(partial(str, code), media_type, brotli(name))

@@ -2,37 +2,18 @@
 
 import base64
 import hashlib
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from types import MappingProxyType
 
-from glasshead.drawing.page import paper, rendered, style
+from glasshead.drawing.page import rendered
 from glasshead.message import Message
-from glasshead.studio.views.table import VIEWS
 
 
 def page() -> str:
     """Return the HTML document of the page, which loads all else from the studio alone."""
     return static("index.html")
-
-
-def style_sheet() -> str:
-    """Return the CSS of a page, of the studio, of each view, and of a presentation."""
-    names = [*(f"views/{view.name}.css" for view in VIEWS), "present.css"]
-    return _shared_style() + "".join(bundles()[name] for name in names)
-
-
-def served_style() -> str:
-    """Return the CSS that a studio serves: with its typeface; views load their own."""
-    return _shared_style() + bundles()["type.css"]
-
-
-def _shared_style() -> str:
-    shared = _INDENT.sub("", _STYLE_COMMENT.sub("", paper() + style(figures=False)))
-    return shared + bundles()["studio.css"]
 
 
 def typeface(name: str) -> bytes:
@@ -68,7 +49,7 @@ def document(
         script: Name of the bundle of its scripts.
         story: A model that the page runs itself, as JSON; it comes last, as the page starts before.
     """
-    css, code = f"\n{style_sheet()}", f"\n{bundles()[script]}"
+    css, code = f"\n{bundles()['report.css']}", f"\n{bundles()[script]}"
     # A page on a site may load a tour from beside it.
     connects = "connect-src 'self'; " if story else ""
     policy = (
@@ -111,16 +92,12 @@ def _hash(content: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
 
 
-# Which a reader wants and a browser does not; compressed they are a twenty-fifth of the whole.
-_INDENT = re.compile(r"^[ \t\n]+", re.MULTILINE)
-_STYLE_COMMENT = re.compile(r"/\*[\s\S]*?\*/")
-
-
 @cache
 def bundles() -> Mapping[str, str]:
     """Return the bundled scripts and style sheets, and the source maps of scripts, by path.
 
-    A server's page begins with "app.js", which imports others. "report.js" holds all scripts.
+    A server's page begins with "style.css" and "app.js", which imports others. "report.css" and
+    "report.js" hold all that a page in one file needs.
 
     Errors: a FileNotFoundError if this checkout has no bundles yet.
     """
@@ -142,12 +119,5 @@ def brotli(name: str) -> bytes | None:
 @cache
 def _bundled() -> Mapping[str, bytes]:
     """Read all bundles at once: those of two builds do not fit each other."""
-    return dict(_below(files("glasshead.studio").joinpath("bundles"), ""))
-
-
-def _below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _below(entry, f"{path}{entry.name}/")
-        else:
-            yield f"{path}{entry.name}", entry.read_bytes()
+    folder = files("glasshead.studio").joinpath("bundles")
+    return {entry.name: entry.read_bytes() for entry in folder.iterdir()}

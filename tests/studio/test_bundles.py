@@ -7,21 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from glasshead.studio.page import brotli, bundles, page, served_style
+from glasshead.studio.page import brotli, bundles, page
 from glasshead.studio.views.table import VIEWS
 
 STUDIO = Path(__file__).parents[2] / "glasshead" / "studio"
+ROOTS = ("style.css", "report.css")
 MAPS = {name: json.loads(text) for name, text in bundles().items() if name.endswith(".map")}
 
 
 def received(*names):
-    """How many bytes of bundles a browser receives."""
-    return sum(len(brotli(name)) for name in names)
-
-
-def composed():
-    """How many bytes it receives of what is put together as a studio starts."""
-    return sum(len(gzip.compress(text.encode())) for text in (page(), served_style()))
+    """How many bytes of the page and of bundles a browser receives."""
+    shared = len(gzip.compress(page().encode())) + len(brotli("style.css"))
+    return shared + sum(len(brotli(name)) for name in names)
 
 
 def imported(name):
@@ -47,10 +44,21 @@ def test_every_module_is_in_a_bundle_and_its_source_map():
         assert code.rstrip().endswith(f"//# sourceMappingURL={name}")
 
 
-def test_every_view_has_its_code():
+def test_every_view_has_its_code_and_its_style():
     table = STUDIO.joinpath("static", "views", "table.js").read_text(encoding="utf-8")
     named = re.findall(r"^  (\w+): \(\) => import", table, re.MULTILINE)
     assert named == [view.name for view in VIEWS]
+    for view in VIEWS:
+        for style in ROOTS:
+            assert f".studio .{view.name}{{" in bundles()[style]
+
+
+def test_every_style_sheet_is_in_the_bundle():
+    static = STUDIO / "static"
+    imports = [static.joinpath(name).read_text(encoding="utf-8") for name in ROOTS]
+    named = re.findall(r'@import "\./([^"]+)"', "".join(imports))
+    files = {file.relative_to(static).as_posix() for file in static.rglob("*.css")}
+    assert {*named} == files - {"style.css"}
 
 
 def test_a_browser_receives_little():
@@ -59,14 +67,12 @@ def test_a_browser_receives_little():
     for view in VIEWS:
         (own,) = (name for name in every if re.fullmatch(rf"{view.name}-\w+\.js", name))
         first = imported("app.js") | imported(own)
-        assert 18_000 < composed() + received(f"views/{view.name}.css", *first) <= 37_200
-    # Exercises and tours arrive when they are chosen.
-    chosen = re.compile("chunk-|(steps-exercises|tour|present)-")
+        assert 18_000 < received(*first) <= 42_900
+    # What presents, guides, asks and shares arrives when it is chosen.
+    chosen = re.compile("chunk-|(steps-exercises|tour|present|sharing)-")
     views = set().union(*(imported(name) for name in every if not chosen.match(name)))
-    styles = [f"views/{view.name}.css" for view in VIEWS]
-    assert composed() + received(*styles, *views) <= 103_600
-    assert received(*(name for name in every if name not in views)) <= 8_500
-    assert received("present.css") <= 1_520
+    assert received(*views) <= 93_300
+    assert received(*every) <= 107_200
 
 
 @pytest.mark.parametrize("name", ["report.js", "live.js"])

@@ -102,7 +102,7 @@ def test_no_answer_lets_another_origin_read(app):
     ("method", "path", "headers", "status"),
     [
         ("GET", "/", (OWN,), 200),
-        ("GET", "/style.css", (OWN,), 200),
+        ("GET", "/static/style.css", (OWN,), 200),
         ("GET", "/static/app.js", (OWN,), 200),
         ("GET", "/api/openapi.json", (OWN,), 200),
         ("GET", "/api/nothing", (OWN,), 404),
@@ -159,7 +159,14 @@ def test_websockets_are_refused(app):
     assert [message["type"] for message in sent] == ["websocket.close"]
 
 
-PATHS = ("/", "/style.css", "/static/app.js", "/api/openapi.json", "/api/about", "/api/nothing")
+PATHS = (
+    "/",
+    "/static/style.css",
+    "/static/app.js",
+    "/api/openapi.json",
+    "/api/about",
+    "/api/nothing",
+)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -7,7 +7,7 @@ import { Reconnect } from "./reconnect.js";
 import { Share } from "./share.js";
 import { Refused, Unreachable, keep, kept } from "./source.js";
 import { selectionOf, stateOf } from "./selection.js";
-import { styled, viewOf } from "./views/table.js";
+import { viewOf } from "./views/table.js";
 
 /** @import { Selected } from "./selection.js" */
 /** @import { Source } from "./source.js" */
@@ -141,8 +141,7 @@ export class Page {
   }
 
   async present() {
-    const coming = Promise.all([import("./present.js"), styled("present")]);
-    const [{ Presentation }] = await coming.catch(unreached);
+    const { Presentation } = await import("./present.js").catch(unreached);
     // Another press was faster.
     if (this.presentation) return;
     this.presentation = new Presentation(this);
