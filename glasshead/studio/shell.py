@@ -99,8 +99,9 @@ WORDS = {
     "present.keys": _(
         "The arrow keys show the next or the previous step or panel. Esc ends the presentation."
     ),
-    "present.back": _("Previous panel"),
-    "present.on": _("Next panel"),
+    "present.panel": _("Panel {at} / {of}"),
+    "present.back": _("Previous step or panel"),
+    "present.on": _("Next step or panel"),
     "present.end": _("End the presentation"),
 }
 

@@ -68,17 +68,17 @@ def test_keys_go_through_the_panels_of_each_view_one_at_a_time(looking, urls, vi
         assert box["y"] < 300
         assert look.overflow() == 0
         place = page.locator(".presenting [role=status]").inner_text()
-        assert place.startswith(f"{at + 1} / ")
+        assert place.startswith(f"Panel {at + 1} / ")
         ends = [int(at == 0), int(at + 1 == int(place.split("/")[1]))]
         assert [
-            page.get_by_label(f"{way} panel").is_disabled() for way in ("Previous", "Next")
+            page.get_by_label(f"{way} step or panel").is_disabled() for way in ("Previous", "Next")
         ] == ends
         page.keyboard.press("ArrowRight")
     last = int(place.split("/")[1])
     assert last >= len(PANELS[view]) + (MORE if view == "training" else 0)
     for _ in range(last):
         page.keyboard.press("ArrowRight")
-    expect(page.locator(".presenting [role=status]")).to_have_text(f"{last} / {last}")
+    expect(page.locator(".presenting [role=status]")).to_have_text(f"Panel {last} / {last}")
     expect(seen(page)).to_have_count(1)
     page.keyboard.press("Escape")
     expect(page.locator("header")).to_be_visible()
@@ -122,10 +122,10 @@ def test_arrows_are_dragged_on_most_of_a_projector(looking, urls, chosen):
 
 
 # The words of an example, a table of long texts and the log of a training are to be scrolled.
-FITTING = ("prompt", "heads", "model", "atlas", "picture", "steps?layer=1&head=2")
+FITTING = ("prompt", "heads", "model", "atlas", "picture", "steps?layer=1&head=2&frame=99")
 
 
-@pytest.mark.parametrize("place", quickly("steps?layer=1&head=2", FITTING))
+@pytest.mark.parametrize("place", quickly("steps?layer=1&head=2&frame=99", FITTING))
 def test_every_panel_fits_a_projector(looking, urls, place):
     view = place.partition("?")[0]
     text = f"{'&' if '?' in place else '?'}text={TEXT}" if view in ("prompt", "model") else ""
@@ -135,7 +135,7 @@ def test_every_panel_fits_a_projector(looking, urls, place):
     count = int(place.inner_text().split("/")[1])
     assert count >= (1 if view == "atlas" else 2)
     for at in range(count):
-        expect(place).to_have_text(f"{at + 1} / {count}")
+        expect(place).to_have_text(f"Panel {at + 1} / {count}")
         assert look.overflow() == look.overflow_below() == 0
         page.keyboard.press("PageDown")
 
@@ -187,36 +187,36 @@ def test_the_maps_of_many_heads_fit_a_projector_and_use_it(looking, serving, req
 
 def test_the_button_that_leads_to_the_last_panel_keeps_the_focus(looking, urls):
     page = presented(looking(urls("prompt")), f"#prompt?text={TEXT}")
-    on = page.get_by_label("Next panel")
+    on = page.get_by_label("Next step or panel")
     for _ in range(len(PANELS["prompt"])):
         on.press("Enter")
     expect(on).to_be_focused()
     assert on.is_disabled()
-    assert page.get_by_label("Previous panel").is_enabled()
+    assert page.get_by_label("Previous step or panel").is_enabled()
 
 
 def test_what_an_exercise_hides_is_not_a_panel(looking, serving):
     page = presented(looking(serving().url), "#steps?way=predict")
     page.wait_for_selector(".predict .bars")
-    expect(page.locator(".presenting [role=status]")).to_have_text("1 / 1")
+    expect(page.locator(".presenting [role=status]")).to_have_text("Panel 1 / 1")
     page.get_by_text("Watch", exact=True).click()
     # The walk, the numbers, and a panel for each section of the explanation.
-    expect(page.locator(".presenting [role=status]")).to_have_text("1 / 10")
+    expect(page.locator(".presenting [role=status]")).to_have_text("Panel 1 / 10")
 
 
 @pytest.mark.parametrize(
     ("width", "height", "place"),
     # A table of what a tutorial prints needs a larger screen.
-    [(1280, 720, "#steps?text=A+cat+saw+rain"), (1920, 1080, "#steps")],
+    [(1280, 720, "#steps?text=A+cat+saw+rain&frame=99"), (1920, 1080, "#steps?frame=99")],
 )
 def test_sections_of_the_explanation_fit_a_projector(looking, serving, width, height, place):
     look = looking(serving().url, width=width, height=height)
     page = presented(look, place)
     turned = page.locator(".presenting [role=status]")
-    expect(turned).to_have_text("1 / 10")
+    expect(turned).to_have_text("Panel 1 / 10")
     for at in range(2, 11):
-        page.get_by_role("button", name="Next panel").click()
-        expect(turned).to_have_text(f"{at} / 10")
+        page.get_by_role("button", name="Next step or panel").click()
+        expect(turned).to_have_text(f"Panel {at} / 10")
         # Matrices may be scrolled.
         assert at == 2 or look.overflow_below() == 0, at
 
@@ -240,6 +240,26 @@ def test_the_sentence_about_keys_leaves_when_a_panel_is_turned(looking, urls):
     expect(page.locator(".notice p")).to_be_visible()
     page.keyboard.press("ArrowRight")
     expect(page.locator(".notice p")).to_have_count(0)
+
+
+def test_bands_reach_their_words_on_a_small_projector(looking, urls):
+    page = presented(looking(urls("alignment"), width=1280, height=720), "#alignment")
+    # The page is as wide as before, and the bands are higher.
+    ends = page.locator(".bands path").evaluate_all(
+        "(paths) => Math.max(...paths.map((path) => path.getBoundingClientRect().bottom))"
+    )
+    words = page.locator(".bands .words").nth(1).bounding_box()
+    assert ends == pytest.approx(words["y"], abs=20)
+
+
+def test_a_head_that_is_opened_while_its_map_is_hidden_is_drawn_without_a_fault(looking, urls):
+    page = presented(looking(urls("heads")), "#heads?layer=1&head=2")
+    page.keyboard.press("ArrowRight")
+    page.locator(".all .small").first.click()
+    expect(page.locator(".all .small").first).to_have_attribute("aria-current", "true")
+    page.keyboard.press("PageDown")
+    page.wait_for_function("() => document.querySelector('.heads .map').clientHeight > 100")
+    # The console stays empty.
 
 
 def test_the_facts_of_a_head_stand_beside_its_map(looking, urls):
@@ -271,7 +291,7 @@ def test_a_remote_control_leaves_what_keys_move_within(looking, urls):
     page.keyboard.press("PageUp")
     page.keyboard.press("PageUp")
     expect(page.locator(".all .grid")).to_be_visible()
-    page.get_by_role("button", name="Next panel").click()
+    page.get_by_role("button", name="Next step or panel").click()
     expect(page.locator(".open")).to_be_visible()
     page.get_by_role("button", name="End the presentation").click()
     expect(page.locator("header")).to_be_visible()

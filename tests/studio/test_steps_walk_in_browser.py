@@ -89,6 +89,11 @@ def test_a_telephone_has_the_numbers_of_short_vectors_in_their_cells(looking, se
     assert expected <= set(page.evaluate("window.written"))
 
 
+def test_a_vector_of_one_number_is_told_as_such(looking, serving):
+    page = looking(serving().url).open("#steps?text=Hello+shiny+sun!&heads=3&query=1")
+    expect(page.locator(".walk .said")).to_have_text("“shiny” has a query, a vector of one number.")
+
+
 @pytest.mark.parametrize("mask", quickly("causal", ["none", "causal", "window"]))
 def test_each_frame_has_the_numbers_of_the_trace(looking, serving, mask):
     look = looking(serving().url)

@@ -149,7 +149,11 @@ def test_a_presentation_is_walked_by_the_arrow_keys(looking, serving):
     page.wait_for_function("() => document.querySelector('.stage').clientHeight > 400")
     last = int(page.get_by_label("Frame", exact=True).get_attribute("max"))
     for frame in range(1, last + 1):
-        page.keyboard.press("ArrowRight")
+        # Keys, a remote control and the buttons do the same.
+        if frame == 1:
+            page.get_by_role("button", name="Next step or panel").click()
+        else:
+            page.keyboard.press("PageDown" if frame == 2 else "ArrowRight")
         expect(page.locator(".player output")).to_have_text(f"{frame + 1} / {last + 1}")
     page.keyboard.press("ArrowRight")
     expect(page.locator(".pipeline")).to_be_visible()
@@ -160,6 +164,12 @@ def test_a_presentation_is_walked_by_the_arrow_keys(looking, serving):
     page.keyboard.press("ArrowLeft")
     expect(page.locator(".stage")).to_be_visible()
     assert look.overflow() == 0
+    back = page.get_by_role("button", name="Previous step or panel")
+    for frame in range(last, 0, -1):
+        assert back.is_enabled()
+        back.click()
+        expect(page.locator(".player output")).to_have_text(f"{frame} / {last + 1}")
+    expect(back).to_be_disabled()
     page.keyboard.press("Escape")
     expect(page.locator("header")).to_be_visible()
     # The walk, the numbers, and a panel for each section of the explanation.

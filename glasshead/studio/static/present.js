@@ -76,16 +76,27 @@ export class Presentation {
 
   /** Show the panel that is asked for, or the nearest that there is. */
   show() {
+    const { page } = this;
     const panels = this.panels();
     const shown = within(this.at, panels.length);
     panels.forEach((panel, each) =>
       panel.classList.toggle("presented", each === shown && !this.fitting),
     );
-    const place = panels.length ? `${shown + 1} / ${panels.length}` : "";
+    const place = panels.length && page.t("present.panel", { at: shown + 1, of: panels.length });
     fill(this.place, place);
     // A disabled button would lose the focus.
-    this.back.ariaDisabled = String(shown <= 0);
-    this.on.ariaDisabled = String(shown >= panels.length - 1);
+    this.back.ariaDisabled = String(shown <= 0 && !this.turnsWithin(-1, true));
+    this.on.ariaDisabled = String(shown >= panels.length - 1 && !this.turnsWithin(1, true));
+  }
+
+  /**
+   * Whether what is shown goes a step on by itself, as a walk does; if it is only asked, it stays.
+   * @param {number} by @param {boolean} isAsked
+   */
+  turnsWithin(by, isAsked) {
+    const detail = { by, isAsked };
+    const event = new CustomEvent("turn", { detail, bubbles: true, cancelable: true });
+    return !this.page.frame.dispatchEvent(event);
   }
 
   /** Redraw the panel for a window of another size: a panel draws itself when it is shown again. */
@@ -104,11 +115,12 @@ export class Presentation {
 
   /** @param {number} by */
   go(by) {
+    // Who goes on knows the keys.
+    fill(this.page.notice);
+    if (this.turnsWithin(by, false)) return;
     const { length } = this.panels();
     this.at = within(within(this.at, length) + by, length);
     this.show();
-    // Who turns panels knows the keys.
-    fill(this.page.notice);
     scrollTo(0, 0);
   }
 

@@ -34,6 +34,7 @@ WORDS = WALK_WORDS | {
     "walk.on": _("Next frame"),
     "walk.at": _("Frame"),
     "walk.query": _("“{word}” has a query, a vector of {count} numbers."),
+    "walk.query.one": _("“{word}” has a query, a vector of one number."),
     "walk.score": _(
         "The query slides over the keys. With each key, the products of their numbers add up "
         "to a score."

@@ -297,6 +297,23 @@ def test_arcs_are_seen_without_scrolling(looking, serving, folder, width, height
     assert page.locator(".arcs path").count() > 0
 
 
+def test_the_number_of_a_layer_is_a_button_where_a_click_ablates(looking, serving, folder):
+    page = looking(serving(folder).url).open(PLACE)
+    number = page.locator(".grid tbody th").nth(1)
+    expect(number).to_have_text("1")
+    expect(number.get_by_role("button")).to_have_count(0)
+    page.get_by_text("ablates it").click()
+    number.get_by_role("button", name="Ablate or restore all heads of layer 1").click()
+    drawn(page)
+    away = page.locator(".grid .small.away").evaluate_all(
+        "all => all.map((one) => one.dataset.layer)"
+    )
+    assert away == ["1"] * page.locator('.grid [data-layer="1"]').count()
+    assert away
+    page.get_by_text("shows its arcs").click()
+    expect(number.get_by_role("button")).to_have_count(0)
+
+
 @pytest.mark.parametrize("languages", together("en", LANGUAGES))
 def test_every_width_and_language(looking, serving, folder, languages):
     look = looking(serving(folder).url, width=390)

@@ -67,10 +67,11 @@ export class Bands {
     this.stage = element("div.stage", this.lists.source, this.svg, this.lists.target);
     this.readout = element("p.readout", { "aria-live": "polite" });
     this.element = element("div.bands", { "data-panel": "" }, this.stage, this.readout);
-    let width = 0;
+    let size = "";
     const resized = () => {
-      if (this.stage.clientWidth === width) return;
-      width = this.stage.clientWidth;
+      const { clientWidth, clientHeight } = this.stage;
+      if (`${clientWidth} ${clientHeight}` === size) return;
+      size = `${clientWidth} ${clientHeight}`;
       this.placeLines();
     };
     new ResizeObserver(resized).observe(this.stage);

@@ -138,7 +138,8 @@ export class HeadMap {
     // A map that begins below the first screen has most of a screen of its own.
     const fits = remains >= SMALLEST_ROOM;
     const screen = fits ? remains : Math.max(SMALLEST_ROOM, seen - ELSEWHERE);
-    const room = Math.min(given - left - strips, screen);
+    // A map that is hidden has no frame.
+    const room = Math.max(1, Math.min(given - left - strips, screen));
     const whole = Math.min(Math.floor((room * fine) / count), LARGEST_CELL * fine);
     // A pixel of the screen shows several cells.
     const pooled = whole < 1;

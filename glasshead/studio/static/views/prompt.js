@@ -108,6 +108,7 @@ class Prompt {
       "show",
       (value) => {
         this.takes = value === "take";
+        this.drawHeads();
       },
     );
     const panel = { "data-panel": "" };
@@ -246,15 +247,20 @@ class Prompt {
       };
     };
     /** @param {number} layer */
-    const rowHead = (layer) =>
-      html`<button
+    const rowHead = (layer) => {
+      if (!this.takes) return layer;
+      const label = t("prompt.layer", { layer });
+      const onClick = () => this.takeLayer(layer);
+      return html`<button
         class="layer"
         type="button"
-        aria-label=${t("prompt.layer", { layer })}
-        onClick=${() => this.takeLayer(layer)}
+        title=${label}
+        aria-label=${label}
+        ...${{ onClick }}
       >
         ${layer}
       </button>`;
+    };
     render(html`<${HeadGrid} ...${{ t, counts, maps, look: {}, rowHead, cell }} />`, this.heads);
   }
 

@@ -23,6 +23,8 @@ const BELOW = 18;
 // The lowest line, and by how much one that has room is higher than usual.
 const LEAST = 14;
 const MOST = 1.8;
+// One that has room for a number above its bar.
+const TALL = 38;
 // A stage of less has less room for all, and for numbers in the cells of short vectors alone.
 const NARROW = 560;
 const SHORT = 3;
@@ -71,13 +73,16 @@ export function layoutOf(width, { q, context }, count, longest, high) {
   const fitting = (high - TOP - BELOW - FOOT) / count;
   // The height of a line, and of a bar in it.
   const lane = high ? Math.max(LEAST, Math.min(MOST * usual, fitting)) : usual;
-  const inset = Math.min(7, lane * 0.22);
-  const bar = lane - 2 * inset;
+  // A number stands beside its bar, or above it.
+  const isAbove = isNarrow && lane >= TALL;
+  const [number, told] = isAbove ? [0, lane * 0.27] : [isNarrow ? 37 : 48, lane / 2];
+  const end = Math.min(7, lane * 0.22);
+  const inset = isAbove ? lane * 0.46 : end;
+  const bar = lane - inset - end;
   const bottom = TOP + count * lane + BELOW;
-  // The width of a number beside its bar.
-  const number = isNarrow ? 32 : 48;
   const height = bottom + FOOT;
-  return { width, height, isNarrow, number, lane, inset, bar, top: TOP, bottom, columns };
+  const places = { number, told, isAbove, inset, bar, top: TOP, bottom };
+  return { width, height, isNarrow, lane, columns, ...places };
 }
 
 /** @param {Row} row @param {Frame[]} frames @param {Translate} t */

@@ -137,7 +137,8 @@ export function sentenceOf(row, { phase, rest }, t) {
   if (idleOf(row).includes(phase)) return t(`walk.idle.${phase}`);
   const exponential = row.sink === null ? "weights" : "sunk";
   const normalized = row.isExponential ? exponential : "normalized";
-  const name = phase === "weights" ? normalized : phase;
+  const queried = row.q.length === 1 ? "query.one" : "query";
+  const name = { weights: normalized, query: queried }[phase] ?? phase;
   const ends = { word: row.word, count: row.q.length, normalizer: row.normalizer };
   const numbers = { beta: decimal(row.beta, row.decimals), cap: row.softcap, hidden: row.hidden };
   const said = t(`walk.${name}`, { ...ends, ...numbers });

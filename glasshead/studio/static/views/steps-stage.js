@@ -41,8 +41,8 @@ const HIGH = 13;
 // Numbers of what is paler are not written.
 const SEEN = 0.4;
 
-// What stands below it in a presentation: steps without effect, and the control bar.
-const UNDER = 112;
+// What stands below it in a presentation: the control bar.
+const UNDER = 92;
 
 export class Stage {
   /** @param {Translate} t @param {(lane: number, column: string) => void} pointed */
@@ -319,8 +319,7 @@ export class Stage {
       const box = { x, y: y + inset, width: width - layout.number, height: bar };
       hatch(pen, box, inkOf("quiet"), hidden);
     }
-    if (grown < 0.6) return;
-    this.write(this.scoreTold(key), x + width, y + lane / 2 + 0.5, { align: "right" });
+    if (grown >= 0.6) this.tellNumber(this.scoreTold(key), layout.columns.scores, y);
   }
 
   /**
@@ -367,7 +366,7 @@ export class Stage {
   /** @param {Lane} lane @param {number} y */
   drawWeight(lane, y) {
     const { layout, begins } = this;
-    const { x, width } = layout.columns.weights;
+    const { x } = layout.columns.weights;
     const begin = begins.power ?? begins.weights;
     if (this.time <= begin - 1) return this.drawSlot(layout.columns.weights, y);
     const now = Math.max(1, this.barOf(this.weightNow(lane)));
@@ -375,8 +374,19 @@ export class Stage {
     const isWeight = this.phase("weights") > 0.5;
     if (!isWeight && this.phase("power") < 0.5) return;
     const told = shortWeight(isWeight ? lane.weight : lane.power, layout.isNarrow ? 2 : 3);
-    const look = { align: /** @type {const} */ ("right"), weight: isWeight ? 600 : 400 };
-    this.write(told, x + width, y + layout.lane / 2 + 0.5, look);
+    this.tellNumber(told, layout.columns.weights, y, isWeight ? 600 : 400);
+  }
+
+  /**
+   * The number of a bar, beside it or above it.
+   * @param {string} told @param {Column} column
+   * @param {number} y  Of its line
+   * @param {number} [weight]
+   */
+  tellNumber(told, { x, width }, y, weight) {
+    const { isAbove, told: down } = this.layout;
+    const align = isAbove ? "left" : "right";
+    this.write(told, isAbove ? x : x + width, y + down + 0.5, { align, weight });
   }
 
   /** @param {Lane} lane @param {number} y */

@@ -16,7 +16,6 @@ const OF_ALL_KEYS = 7000;
 const STEP = 0.6;
 // Where a space bar, or an arrow key, is for others.
 const HANDLED = "input:not([type='range']), select, textarea, button, a, summary, td";
-const FIELDS = "input, select, textarea, td";
 
 export class Walk {
   /**
@@ -71,6 +70,7 @@ export class Walk {
     );
     this.still.addEventListener("change", () => this.pause(), { signal });
     document.addEventListener("keydown", (event) => this.key(event), { signal });
+    document.addEventListener("turn", (event) => this.turn(event), { signal });
     signal.addEventListener("abort", () => this.pause());
   }
 
@@ -138,21 +138,22 @@ export class Walk {
 
   /** @param {KeyboardEvent} event */
   key(event) {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const target = /** @type {Element} */ (event.target);
-    // In a presentation, the arrow keys go from frame to frame; at its end they are for others.
-    const isOwn = by
-      ? this.isPresented && this.at + by in this.frames && !target.closest(FIELDS)
-      : event.key === " " && this.element.isConnected && !target.closest(HANDLED);
+    const isOwn = event.key === " " && this.element.isConnected && !target.closest(HANDLED);
     if (!isOwn || event.defaultPrevented) return;
     event.preventDefault();
-    if (by) this.step(by);
-    else this.toggle();
+    this.toggle();
   }
 
-  get isPresented() {
-    const { present, tour } = document.documentElement.dataset;
-    return present !== undefined && tour === undefined && hasBox(this.element);
+  /**
+   * A presentation goes from frame to frame, and from the last one to the next panel.
+   * @param {any} event
+   */
+  turn(event) {
+    const { by, isAsked } = event.detail;
+    if (!hasBox(this.element) || !(this.at + by in this.frames)) return;
+    event.preventDefault();
+    if (!isAsked) this.step(by);
   }
 
   toggle() {
