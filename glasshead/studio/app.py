@@ -163,7 +163,8 @@ def _not_served(request: Request, error: Exception) -> JSONResponse:
             got=request.method[:_LONGEST],
         ),
     }
-    sentence = sentences.get(status) or getattr(error, "detail", "it is refused")
+    other = getattr(error, "detail", Message("The studio refused this."))
+    sentence = sentences.get(status, other)
     return refused(request.scope, status, sentence, headers=headers)
 
 

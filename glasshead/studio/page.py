@@ -94,19 +94,18 @@ def _hash(content: str) -> str:
 
 @cache
 def bundles() -> Mapping[str, str]:
-    """Return the bundled scripts and style sheets, and the source maps of scripts, by path.
+    """Return the bundled scripts and style sheets, and the source maps of scripts, by name.
 
     A server's page begins with "style.css" and "app.js", which imports others. "report.css" and
     "report.js" hold all that a page in one file needs.
 
-    Errors: a FileNotFoundError if this checkout has no bundles yet.
+    Errors: a FileNotFoundError if this checkout has no bundles, or those of an older one.
     """
-    folder = files("glasshead.studio").joinpath("bundles")
-    if not folder.is_dir():
+    every = _bundled()
+    if "style.css" not in every:
         raise FileNotFoundError(
             Message("the studio's scripts are not bundled yet. Run: make setup")
         )
-    every = _bundled()
     texts = {name: content.decode() for name, content in every.items() if not name.endswith(".br")}
     return MappingProxyType(texts)
 
@@ -120,4 +119,5 @@ def brotli(name: str) -> bytes | None:
 def _bundled() -> Mapping[str, bytes]:
     """Read all bundles at once: those of two builds do not fit each other."""
     folder = files("glasshead.studio").joinpath("bundles")
-    return {entry.name: entry.read_bytes() for entry in folder.iterdir()}
+    held = folder.iterdir() if folder.is_dir() else ()
+    return {entry.name: entry.read_bytes() for entry in held if entry.is_file()}

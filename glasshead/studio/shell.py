@@ -52,6 +52,7 @@ WORDS = {
     "share.card": _("Card for a post, 1200 × 630"),
     "share.link": _("Copy link"),
     "share.file": _("Page that works offline (HTML)"),
+    "share.saved": _("Saved as {file}."),
     "share.copied": _(
         "The link is copied. It opens this view wherever this studio can be reached."
     ),
@@ -99,6 +100,7 @@ WORDS = {
     "present.keys": _(
         "The arrow keys show the next or the previous step or panel. Esc ends the presentation."
     ),
+    "present.alone": _("Esc ends the presentation."),
     "present.panel": _("Panel {at} / {of}"),
     "present.back": _("Previous step or panel"),
     "present.on": _("Next step or panel"),

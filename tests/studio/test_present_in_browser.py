@@ -68,17 +68,23 @@ def test_keys_go_through_the_panels_of_each_view_one_at_a_time(looking, urls, vi
         assert box["y"] < 300
         assert look.overflow() == 0
         place = page.locator(".presenting [role=status]").inner_text()
+        if view == "atlas":
+            # It has one panel, which needs no number, and leads nowhere.
+            assert place == ""
+            expect(page.get_by_role("button", name="step or panel")).to_have_count(0)
+            continue
         assert place.startswith(f"Panel {at + 1} / ")
         ends = [int(at == 0), int(at + 1 == int(place.split("/")[1]))]
         assert [
             page.get_by_label(f"{way} step or panel").is_disabled() for way in ("Previous", "Next")
         ] == ends
         page.keyboard.press("ArrowRight")
-    last = int(place.split("/")[1])
-    assert last >= len(PANELS[view]) + (MORE if view == "training" else 0)
-    for _ in range(last):
-        page.keyboard.press("ArrowRight")
-    expect(page.locator(".presenting [role=status]")).to_have_text(f"Panel {last} / {last}")
+    if place:
+        last = int(place.split("/")[1])
+        assert last >= len(PANELS[view]) + (MORE if view == "training" else 0)
+        for _ in range(last):
+            page.keyboard.press("ArrowRight")
+        expect(page.locator(".presenting [role=status]")).to_have_text(f"Panel {last} / {last}")
     expect(seen(page)).to_have_count(1)
     page.keyboard.press("Escape")
     expect(page.locator("header")).to_be_visible()
@@ -132,12 +138,27 @@ def test_every_panel_fits_a_projector(looking, urls, place):
     look = looking(urls(view), width=1920, height=1080)
     page = presented(look, f"#{place}{text}")
     place = page.locator(".presenting [role=status]")
+    if view == "atlas":
+        # Its only panel has no number.
+        expect(place).to_have_text("")
+        assert look.overflow() == look.overflow_below() == 0
+        return
     count = int(place.inner_text().split("/")[1])
-    assert count >= (1 if view == "atlas" else 2)
+    assert count >= 2
     for at in range(count):
         expect(place).to_have_text(f"Panel {at + 1} / {count}")
         assert look.overflow() == look.overflow_below() == 0
         page.keyboard.press("PageDown")
+
+
+@pytest.mark.parametrize("model", ["", "&layer=1&head=2"], ids=["words", "head"])
+def test_every_frame_of_a_walk_fits_a_projector(looking, urls, model):
+    look = looking(urls("heads"), width=1920, height=1080)
+    page = presented(look, f"#steps?frame=0{model}")
+    for _ in range(int(page.get_by_label("Frame", exact=True).get_attribute("max"))):
+        assert look.overflow() == look.overflow_below() == 0
+        page.keyboard.press("PageDown")
+    expect(page.locator(".stage")).to_be_visible()
 
 
 # In which panel each view draws for the height of the screen, and what.
@@ -198,7 +219,7 @@ def test_the_button_that_leads_to_the_last_panel_keeps_the_focus(looking, urls):
 def test_what_an_exercise_hides_is_not_a_panel(looking, serving):
     page = presented(looking(serving().url), "#steps?way=predict")
     page.wait_for_selector(".predict .bars")
-    expect(page.locator(".presenting [role=status]")).to_have_text("Panel 1 / 1")
+    expect(page.locator(".presenting [role=status]")).to_have_text("")
     page.get_by_text("Watch", exact=True).click()
     # The walk, the numbers, and a panel for each section of the explanation.
     expect(page.locator(".presenting [role=status]")).to_have_text("Panel 1 / 10")
@@ -227,6 +248,8 @@ def test_the_atlas_is_presented_with_the_text_of_both_sides(looking, urls):
         page.locator(f".atlas {part}").bounding_box()
         for part in (".map", "section.keys", "section.queries", ".told")
     ]
+    expect(page.locator(".which")).to_have_text("Layer 0, head 0")
+    expect(page.locator(".which")).to_be_visible()
     drawn, keys, queries, told = boxes
     assert keys["y"] >= drawn["y"] + drawn["height"]
     for left, right in ((queries, drawn), (drawn, told)):
@@ -295,6 +318,21 @@ def test_a_remote_control_leaves_what_keys_move_within(looking, urls):
     expect(page.locator(".open")).to_be_visible()
     page.get_by_role("button", name="End the presentation").click()
     expect(page.locator("header")).to_be_visible()
+
+
+def test_a_view_without_panels_has_no_number_of_one(looking, urls):
+    page = presented(looking(urls("prompt")), "#training")
+    expect(page.locator(".refused, .view.training .body").first).to_be_visible()
+    expect(page.locator(".presenting [role=status]")).to_have_text("")
+
+
+def test_arrows_turn_panels_after_a_click_on_a_word(looking, urls):
+    page = presented(looking(urls("alignment"), width=1920, height=1080), "#alignment")
+    word = page.locator(".bands .words li").nth(2)
+    word.click()
+    expect(word).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".heat")).to_be_visible()
 
 
 def test_arrows_turn_panels_after_a_click_on_a_token(looking, urls):

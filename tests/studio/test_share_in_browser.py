@@ -99,6 +99,21 @@ def test_a_picture_looks_as_the_page_does(looking, serving, tmp_path, dark):
     assert np.corrcoef(one, other)[0, 1] > 0.99
 
 
+def test_a_menu_names_what_it_saved_and_closes_when_something_else_is_pressed(looking, serving):
+    page = looking(serving().url).open("#steps?text=Hello+shiny+sun!")
+    page.get_by_text("Share", exact=True).click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Card for a post").click()
+    expect(page.locator(".share p")).to_have_text(f"Saved as {download.value.suggested_filename}.")
+    page.locator("h1").click()
+    expect(page.get_by_role("button", name="Card for a post")).to_be_hidden()
+    page.get_by_text("Share", exact=True).click()
+    expect(page.get_by_role("button", name="Card for a post")).to_be_visible()
+    for _ in range(9):
+        page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Card for a post")).to_be_hidden()
+
+
 def test_a_link_is_copied_or_shown(looking, serving):
     page = looking(serving().url).open("#steps")
     page.locator("details.share > summary").click()

@@ -80,7 +80,7 @@ def test_a_telephone_has_the_numbers_of_short_vectors_in_their_cells(looking, se
     look = looking(serving().url, width=390, height=844)
     page = look.open("#steps?text=Hello+shiny+sun!&query=1")
     page.evaluate(LISTEN)
-    # A stage of another width is drawn anew.
+    # A stage of another width is drawn again.
     look.resize(389)
     trace = computed(StepsRequest(text="Hello shiny sun!"), Limits()).trace
     vectors = [trace.queries[1], *trace.keys, *trace.values]
@@ -89,7 +89,7 @@ def test_a_telephone_has_the_numbers_of_short_vectors_in_their_cells(looking, se
     assert expected <= set(page.evaluate("window.written"))
 
 
-def test_a_vector_of_one_number_is_told_as_such(looking, serving):
+def test_a_vector_of_one_number_has_a_sentence_of_its_own(looking, serving):
     page = looking(serving().url).open("#steps?text=Hello+shiny+sun!&heads=3&query=1")
     expect(page.locator(".walk .said")).to_have_text("“shiny” has a query, a vector of one number.")
 

@@ -465,7 +465,7 @@ export class Page {
     clearTimeout(this.noticeTimer);
     fill(this.notice, element("p", this.t(name)));
     // These notices disappear by themselves.
-    if (!["shell.back", "present.keys"].includes(name)) return;
+    if (!["shell.back", "present.keys", "present.alone"].includes(name)) return;
     this.noticeTimer = setTimeout(() => fill(this.notice), NOTICE_FOR);
   }
 }

@@ -32,7 +32,9 @@ import { grouped, range, significant, ticks, within } from "./numbers.js";
  * @property {number} [opacity]
  */
 
+// The size of letters; those of a presentation are still larger, as a chart fills the screen.
 const LETTER = 11;
+const LARGE_LETTER = 14;
 // The share of all steps that PageUp and PageDown go by.
 const PAGES = 10;
 
@@ -269,7 +271,7 @@ function keyOf({ label, color, sign, dots, width, opacity }) {
  * @returns {Mark}
  */
 export function smallText(text, x, y, anchor) {
-  return { x, y, text, size: LETTER, fill: "quiet", anchor };
+  return { x, y, text, size: letterScale() > 1 ? LARGE_LETTER : LETTER, fill: "quiet", anchor };
 }
 
 /**

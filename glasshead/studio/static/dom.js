@@ -60,13 +60,15 @@ export function fill(frame, ...children) {
 }
 
 /**
- * A text that stands alone, with a capital letter; one that begins with a name, as of a file, keeps
- * its letters.
+ * A text that stands alone, with a capital letter; one that begins with no word, as with the name of
+ * a file or of a setting, keeps its letters.
  * @param {string} text
  */
 export function capitalized(text) {
   const { lang } = document.documentElement;
-  return text.replace(/^\p{L}(?=\p{L}*[\s,])/u, (letter) => letter.toLocaleUpperCase(lang || "en"));
+  return text.replace(/^[a-zçğıöşü](?=\p{L}*[\s,])/u, (letter) =>
+    letter.toLocaleUpperCase(lang || "en"),
+  );
 }
 
 /** @template {Element} Node @param {Node} node @param {Attributes} values @returns {Node} */

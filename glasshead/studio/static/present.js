@@ -10,8 +10,9 @@ const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
 // What a remote control sends.
 /** @type {Record<string, number>} */
 const PAGES = { PageUp: -1, PageDown: 1 };
-const GRID = "[role='grid'] *";
-const HANDLED = `input, select, textarea, [role='slider'], ${GRID}`;
+// Tokens, words and cells.
+const WALKED = ".arcs *, [role='option'], [role='grid'] *";
+const HANDLED = `input, select, textarea, [role='slider'], ${WALKED}`;
 // The parts of a view of which one is seen; what holds nothing is no panel.
 const PANELS = "[data-panel]:not(:empty, [hidden])";
 
@@ -44,11 +45,12 @@ export class Presentation {
       if (event.key === "Escape" && !event.defaultPrevented) this.end();
     };
     addEventListener("keydown", heard, { signal });
-    // What has the focus by a click alone keeps no arrow: who clicks points at something.
+    // After a click on a token, a word or a cell, the arrow keys still turn panels; after Tab they
+    // move within it.
     let isClicked = false;
     const before = (/** @type {any} */ event) => {
       if (event.key === "Tab") isClicked = false;
-      const isHeld = isClicked && event.target.closest?.(`.arcs *, ${GRID}`);
+      const isHeld = isClicked && event.target.closest?.(WALKED);
       this.key(event, isHeld ? { ...PAGES, ...ARROWS } : PAGES);
     };
     addEventListener("keydown", before, { signal, capture: true });
@@ -63,7 +65,7 @@ export class Presentation {
     });
     signal.addEventListener("abort", () => observer.disconnect());
     this.show();
-    page.say("present.keys");
+    page.say(this.panels().length === 1 && this.on.hidden ? "present.alone" : "present.keys");
   }
 
   panels() {
@@ -82,20 +84,23 @@ export class Presentation {
     panels.forEach((panel, each) =>
       panel.classList.toggle("presented", each === shown && !this.fitting),
     );
-    const place = panels.length && page.t("present.panel", { at: shown + 1, of: panels.length });
-    fill(this.place, place);
+    const place = { at: shown + 1, of: panels.length };
+    fill(this.place, panels.length > 1 && page.t("present.panel", place));
+    const leadsBack = shown > 0 || this.isTaken("canturn", -1);
+    const leadsOn = shown < panels.length - 1 || this.isTaken("canturn", 1);
+    this.back.hidden = this.on.hidden = panels.length < 2 && !leadsBack && !leadsOn;
     // A disabled button would lose the focus.
-    this.back.ariaDisabled = String(shown <= 0 && !this.turnsWithin(-1, true));
-    this.on.ariaDisabled = String(shown >= panels.length - 1 && !this.turnsWithin(1, true));
+    this.back.ariaDisabled = String(!leadsBack);
+    this.on.ariaDisabled = String(!leadsOn);
   }
 
   /**
-   * Whether what is shown goes a step on by itself, as a walk does; if it is only asked, it stays.
-   * @param {number} by @param {boolean} isAsked
+   * Whether what is shown takes an event, as a walk that has another frame does.
+   * @param {"turn" | "canturn"} name  What happens, or is asked
+   * @param {number} by
    */
-  turnsWithin(by, isAsked) {
-    const detail = { by, isAsked };
-    const event = new CustomEvent("turn", { detail, bubbles: true, cancelable: true });
+  isTaken(name, by) {
+    const event = new CustomEvent(name, { detail: by, bubbles: true, cancelable: true });
     return !this.page.frame.dispatchEvent(event);
   }
 
@@ -117,7 +122,7 @@ export class Presentation {
   go(by) {
     // Who goes on knows the keys.
     fill(this.page.notice);
-    if (this.turnsWithin(by, false)) return;
+    if (this.isTaken("turn", by)) return;
     const { length } = this.panels();
     this.at = within(within(this.at, length) + by, length);
     this.show();

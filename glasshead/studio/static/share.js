@@ -17,7 +17,10 @@ export class Share {
     const others = [this.button("link"), source.answered && this.button("file")];
     this.element = element(
       "details.share",
-      { onkeydown: (/** @type {KeyboardEvent} */ event) => this.leave(event) },
+      {
+        onkeydown: (/** @type {KeyboardEvent} */ event) => this.leave(event),
+        onfocusout: (/** @type {FocusEvent} */ event) => this.leaveFor(event.relatedTarget),
+      },
       element("summary", t("share.title")),
       element(
         "div.menu",
@@ -28,6 +31,7 @@ export class Share {
       ),
     );
     this.show(false);
+    document.addEventListener("pointerdown", ({ target }) => this.leaveFor(target));
   }
 
   /** @param {"png" | "svg" | "card" | "link" | "file"} kind */
@@ -40,6 +44,11 @@ export class Share {
     if (key !== "Escape") return;
     this.element.open = false;
     this.element.querySelector("summary").focus();
+  }
+
+  /** Close once something else has the focus, or is pressed. @param {EventTarget} to */
+  leaveFor(to) {
+    if (to && !this.element.contains(/** @type {Node} */ (to))) this.element.open = false;
   }
 
   /**
@@ -56,10 +65,12 @@ export class Share {
   /** @param {"png" | "svg" | "card" | "link" | "file"} kind */
   async share(kind) {
     fill(this.told);
+    this.link.hidden = true;
     if (kind === "link") return this.copyLink();
     try {
       const { savePicture, saveFile } = await import("./sharing.js");
-      await (kind === "file" ? saveFile(this.page) : savePicture(kind, this.page));
+      const file = await (kind === "file" ? saveFile(this.page) : savePicture(kind, this.page));
+      fill(this.told, this.page.t("share.saved", { file }));
     } catch (error) {
       fill(this.told, error instanceof Refused ? error.message : this.page.t("shell.gone"));
       if (!(error instanceof Refused || error instanceof Unreachable)) throw error;

@@ -28,11 +28,10 @@ export async function savePicture(kind, { shown, draw }) {
   const picture = draw();
   const name = `glasshead-${shown}`;
   if (kind === "card") {
-    save(await asPng(card(picture), 1), `${name}-card.png`);
-    return;
+    return save(await asPng(card(picture), 1), `${name}-card.png`);
   }
   const whole = onPaper(titled(figureOf(picture.parts), picture.title));
-  save(kind === "svg" ? await asSvg(whole) : await asPng(whole), `${name}.${kind}`);
+  return save(kind === "svg" ? await asSvg(whole) : await asPng(whole), `${name}.${kind}`);
 }
 
 /** @param {Figure} figure @param {string | undefined} title @returns {Figure} */
@@ -104,6 +103,7 @@ function save(content, download) {
   const href = URL.createObjectURL(content);
   element("a", { href, download }).click();
   setTimeout(() => URL.revokeObjectURL(href), SAVED_AFTER);
+  return download;
 }
 
 /** Save a page that shows the same without the studio. @param {Page} shown */
@@ -124,7 +124,7 @@ export async function saveFile({ source, shown: view, about, language, t }) {
   const held = await recorded(source, { about: own }, t("share.missing"));
   const answers = held.replaceAll("<", "\\u003c");
   const whole = page.replace('id="answers">{}', () => `id="answers">${answers}`);
-  save(new Blob([whole], { type: "text/html" }), `glasshead-${view}.html`);
+  return save(new Blob([whole], { type: "text/html" }), `glasshead-${view}.html`);
 }
 
 /**

@@ -20,6 +20,10 @@ export class Tour {
     this.stops = [];
     this.at = 0;
     this.element = element("section.tour");
+    // What is scrolled into sight comes below it.
+    const { style } = document.documentElement;
+    const cover = () => (style.scrollPaddingTop = `${this.element.offsetHeight}px`);
+    new ResizeObserver(cover).observe(this.element);
   }
 
   /**
@@ -64,6 +68,7 @@ export class Tour {
     this.at = stop;
     rememberInSearch({ tour: this.file, stop: stop || null });
     this.draw();
+    scrollTo(0, 0);
     /** @type {HTMLElement} */ (this.element.querySelector("a")).click();
   }
 

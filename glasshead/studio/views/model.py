@@ -50,7 +50,7 @@ WORDS = {
         "Lines downward show a head's share of the layer’s attention output; orange means "
         "that the head works against it. Lines from the tokens show attention weights."
     ),
-    "model.take": _("Ablate it"),
+    "model.take": _("Ablate it in Prompt"),
     "model.as_table": _("Show as a table"),
     "model.table.writes": _("Norm of each head's output at “{query}”"),
     "model.table.context": _("Norm of each head’s context vector at “{query}”"),

@@ -196,8 +196,10 @@ def test_a_text_without_a_word_has_no_answers(looking, serving, folder):
     expect(page.locator(".stage")).not_to_be_visible()
     page.locator("details.share > summary").click()
     assert page.get_by_role("button", name="PNG").count() == 0
+    # Who types leaves the menu, which closes.
     field.fill(TEXT)
     expect(page.locator(".stage")).to_be_visible()
+    page.locator("details.share > summary").click()
     expect(page.get_by_role("button", name="PNG")).to_be_visible()
 
 
@@ -297,7 +299,25 @@ def test_arcs_are_seen_without_scrolling(looking, serving, folder, width, height
     assert page.locator(".arcs path").count() > 0
 
 
-def test_the_number_of_a_layer_is_a_button_where_a_click_ablates(looking, serving, folder):
+def test_what_a_click_does_is_chosen_before_the_maps_arrive(looking, serving, folder):
+    look = looking(serving(folder).url)
+    page = look.page
+    held = []
+
+    def hold(route):
+        held.append(route)
+
+    page.route("**/prompt/maps*", hold)
+    page.goto(f"{look.url}{PLACE}")
+    page.get_by_text("ablates it").click()
+    for route in held:
+        route.continue_()
+    name = "Ablate or restore all heads of layer 1"
+    # The console stays empty.
+    expect(page.get_by_role("button", name=name)).to_be_visible()
+
+
+def test_the_number_of_a_layer_is_a_button_only_if_a_click_ablates(looking, serving, folder):
     page = looking(serving(folder).url).open(PLACE)
     number = page.locator(".grid tbody th").nth(1)
     expect(number).to_have_text("1")

@@ -2,7 +2,7 @@
 import { inkOf } from "../colors.js";
 import { element } from "../dom.js";
 import { FINE } from "../marks.js";
-import { grouped, ticks, weight } from "../numbers.js";
+import { clamped, grouped, ticks, weight } from "../numbers.js";
 import { SIDE } from "./atlas-tiles.js";
 import { NAMED } from "../parts/viewport.js";
 
@@ -126,7 +126,7 @@ function drawNumbers(pen, map, size) {
   const { view, tiles, scale, info } = map;
   const { level, block } = view;
   const { rows, columns } = view.seen(block);
-  pen.font = `11px ${inkOf("plain")}`;
+  pen.font = `${clamped(size * 0.16, 11, 24)}px ${inkOf("plain")}`;
   pen.textAlign = "center";
   pen.textBaseline = "middle";
   for (let row = rows[0]; row < rows[1]; row += 1) {

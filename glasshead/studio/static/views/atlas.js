@@ -93,6 +93,8 @@ class Atlas {
     this.mapFrame = element("div.canvas");
     this.bar = element("div.surveying");
     this.readout = element("output");
+    // A presentation, which has no menus, names the head.
+    this.which = element("p.which");
     this.legend = element("div.legend");
     const help = this.t("atlas.keys");
     this.help = element("p.quiet.help", { id: unique("help"), title: help }, help);
@@ -209,7 +211,7 @@ class Atlas {
         { "data-panel": "" },
         element("div.map", this.mapFrame, this.bar),
         passages.keys,
-        element("div.told", this.readout, this.legend),
+        element("div.told", this.which, this.readout, this.legend),
         passages.queries,
       ),
       this.help,
@@ -248,6 +250,7 @@ class Atlas {
     delete this.frame.dataset.drawn;
     const signal = this.newOpening();
     const which = { text, layer, head };
+    fill(this.which, context.t("heads.named", which));
     this.info = await this.ask("json", "map", which, { signal });
     this.map = this.newMap(which, signal);
     this.goWhere(context.state);

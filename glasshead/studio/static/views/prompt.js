@@ -108,7 +108,7 @@ class Prompt {
       "show",
       (value) => {
         this.takes = value === "take";
-        this.drawHeads();
+        if (this.maps) this.drawHeads();
       },
     );
     const panel = { "data-panel": "" };
@@ -148,7 +148,7 @@ class Prompt {
     const looked = arcs.words[arcs.strongest().key].trim();
     const words = whole.split(/(?<=\s)/);
     const at = words.findLastIndex((word) => looked && word.includes(looked));
-    const other = words.toSpliced(at, 1).join("").trimEnd();
+    const other = words.toSpliced(at, 1).join("").trim();
     // What the model is asked for stays.
     return other && (!told.blank || other.includes(told.blank)) ? other : whole;
   }
@@ -248,15 +248,15 @@ class Prompt {
     };
     /** @param {number} layer */
     const rowHead = (layer) => {
-      if (!this.takes) return layer;
       const label = t("prompt.layer", { layer });
-      const onClick = () => this.takeLayer(layer);
+      const take = () => this.takeLayer(layer);
+      if (!this.takes) return layer;
       return html`<button
         class="layer"
         type="button"
         title=${label}
         aria-label=${label}
-        ...${{ onClick }}
+        onClick=${take}
       >
         ${layer}
       </button>`;

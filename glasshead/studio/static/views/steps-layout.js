@@ -28,8 +28,10 @@ const TALL = 38;
 // A stage of less has less room for all, and for numbers in the cells of short vectors alone.
 const NARROW = 560;
 const SHORT = 3;
-// The narrowest cell that has room for a number, in small letters.
+// The narrowest cell that has room for a number, in small letters, and the narrowest column of bars
+// that may give it this room.
 export const CLOSE = 24;
+const SHORTEST = 48;
 // Pixels between titles, their letters, and the smallest of them.
 const APART = 5;
 const TITLE = 12;
@@ -57,11 +59,15 @@ export function layoutOf(width, { q, context }, count, longest, high) {
   const gap = isNarrow ? 7 : Math.min(44, width * 0.035);
   const words = Math.min(isNarrow ? 58 : 150, longest + 8);
   const room = width * (isNarrow ? 0.14 : 0.18);
-  const [keys, values] = [q, context].map(({ length }) => {
-    const least = length > SHORT ? 0 : CLOSE;
-    return clamped(room / length, least, 44) * length;
-  });
-  const half = (width - words - keys - values - 4 * gap - 4) / 2;
+  /** @param {number} least  Width of a cell of a short vector */
+  const spread = (least) => {
+    const [keys, values] = [q, context].map(({ length }) => {
+      return clamped(room / length, length > SHORT ? 0 : least, 44) * length;
+    });
+    return { keys, values, half: (width - words - keys - values - 4 * gap - 4) / 2 };
+  };
+  const wide = spread(CLOSE);
+  const { keys, values, half } = wide.half < SHORTEST ? spread(0) : wide;
   const widths = { words, keys, scores: half, weights: half, values };
   let free = 0;
   const columns = /** @type {Record<keyof typeof widths, Column>} */ ({});
@@ -73,15 +79,15 @@ export function layoutOf(width, { q, context }, count, longest, high) {
   const fitting = (high - TOP - BELOW - FOOT) / count;
   // The height of a line, and of a bar in it.
   const lane = high ? Math.max(LEAST, Math.min(MOST * usual, fitting)) : usual;
-  // A number stands beside its bar, or above it.
+  // A number stands above its bar, or after it, where it has a width of its own.
   const isAbove = isNarrow && lane >= TALL;
-  const [number, told] = isAbove ? [0, lane * 0.27] : [isNarrow ? 37 : 48, lane / 2];
+  const [number, numberY] = isAbove ? [0, lane * 0.27] : [isNarrow ? 37 : 48, lane / 2];
   const end = Math.min(7, lane * 0.22);
   const inset = isAbove ? lane * 0.46 : end;
   const bar = lane - inset - end;
   const bottom = TOP + count * lane + BELOW;
   const height = bottom + FOOT;
-  const places = { number, told, isAbove, inset, bar, top: TOP, bottom };
+  const places = { number, numberY, isAbove, inset, bar, top: TOP, bottom };
   return { width, height, isNarrow, lane, columns, ...places };
 }
 

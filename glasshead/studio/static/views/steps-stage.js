@@ -33,11 +33,12 @@ import { drawMotion } from "./steps-motion.js";
 const STAIRS = 8;
 // Room that scaled scores leave free, of what they had.
 const CALM = 1.5;
-// A cell as wide and high as this has room for its number, and one that is less wide for a smaller
-// one.
+// A cell as wide and high as this has room for its number; a smaller one, which is no lower than
+// this, for one in small letters.
 const ROOMY = 33;
-const SMALL = 10;
 const HIGH = 13;
+const SMALL = 10;
+const LOW = 10;
 // Numbers of what is paler are not written.
 const SEEN = 0.4;
 
@@ -248,11 +249,11 @@ export class Stage {
     values.forEach((value, at) => {
       const { fill, ink } = toneOf(value / size);
       this.box(fill, x + at * cell, y, cell - apart + (apart ? 0 : 0.4), height);
-      if (cell < CLOSE || height < HIGH || pen.globalAlpha < SEEN) return;
+      if (cell < CLOSE || height < LOW || pen.globalAlpha < SEEN) return;
       this.write(short(value), x + (at + 0.5) * cell - apart / 2, y + height / 2 + 0.5, {
         align: "center",
         fill: ink,
-        size: cell < ROOMY ? SMALL : undefined,
+        size: cell < ROOMY || height < HIGH ? SMALL : undefined,
       });
     });
   }
@@ -319,7 +320,7 @@ export class Stage {
       const box = { x, y: y + inset, width: width - layout.number, height: bar };
       hatch(pen, box, inkOf("quiet"), hidden);
     }
-    if (grown >= 0.6) this.tellNumber(this.scoreTold(key), layout.columns.scores, y);
+    if (grown >= 0.6) this.writeNumber(this.scoreTold(key), layout.columns.scores, y);
   }
 
   /**
@@ -374,19 +375,19 @@ export class Stage {
     const isWeight = this.phase("weights") > 0.5;
     if (!isWeight && this.phase("power") < 0.5) return;
     const told = shortWeight(isWeight ? lane.weight : lane.power, layout.isNarrow ? 2 : 3);
-    this.tellNumber(told, layout.columns.weights, y, isWeight ? 600 : 400);
+    this.writeNumber(told, layout.columns.weights, y, isWeight ? 600 : 400);
   }
 
   /**
-   * The number of a bar, beside it or above it.
-   * @param {string} told @param {Column} column
+   * The number of a bar, after it or above it.
+   * @param {string} number @param {Column} column
    * @param {number} y  Of its line
    * @param {number} [weight]
    */
-  tellNumber(told, { x, width }, y, weight) {
-    const { isAbove, told: down } = this.layout;
+  writeNumber(number, { x, width }, y, weight) {
+    const { isAbove, numberY } = this.layout;
     const align = isAbove ? "left" : "right";
-    this.write(told, isAbove ? x : x + width, y + down + 0.5, { align, weight });
+    this.write(number, isAbove ? x : x + width, y + numberY + 0.5, { align, weight });
   }
 
   /** @param {Lane} lane @param {number} y */

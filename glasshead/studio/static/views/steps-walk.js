@@ -14,7 +14,7 @@ const LASTS = { query: 900, power: 1900, weights: 2300, context: 900 };
 const USUAL = 1300;
 const OF_ALL_KEYS = 7000;
 const STEP = 0.6;
-// Where a space bar, or an arrow key, is for others.
+// Where a space bar is for others.
 const HANDLED = "input:not([type='range']), select, textarea, button, a, summary, td";
 
 export class Walk {
@@ -70,7 +70,9 @@ export class Walk {
     );
     this.still.addEventListener("change", () => this.pause(), { signal });
     document.addEventListener("keydown", (event) => this.key(event), { signal });
-    document.addEventListener("turn", (event) => this.turn(event), { signal });
+    for (const name of ["turn", "canturn"]) {
+      document.addEventListener(name, (event) => this.turn(event), { signal });
+    }
     signal.addEventListener("abort", () => this.pause());
   }
 
@@ -150,10 +152,10 @@ export class Walk {
    * @param {any} event
    */
   turn(event) {
-    const { by, isAsked } = event.detail;
+    const { type, detail: by } = event;
     if (!hasBox(this.element) || !(this.at + by in this.frames)) return;
     event.preventDefault();
-    if (!isAsked) this.step(by);
+    if (type === "turn") this.step(by);
   }
 
   toggle() {
