@@ -380,13 +380,24 @@ SIGNS = """(all) => all.map((one) => {
 
 def test_buttons_that_are_signs_can_be_seen_and_pressed(looking, urls):
     look = looking(urls("heads"), width=390, height=844)
-    for place, count in (("?tour", 2), ("#steps", 2), ("?present#heads", 3)):
+    for place, count in (("?tour", 1), ("#steps", 2), ("?present#heads", 3)):
         page = look.open(place)
         signs = page.locator(":is(.tour, .player, .presenting) button.sign")
         expect(signs).to_have_count(count)
         for width, letter in signs.evaluate_all(SIGNS):
             assert width >= 2.4, place
             assert letter >= 1.2, place
+
+
+def test_the_page_is_as_before_once_a_presentation_ends(looking, urls):
+    page = looking(urls("heads")).open("#steps?text=Hello+shiny+sun!")
+    begin = page.get_by_role("button", name="Present", exact=True)
+    begin.click()
+    page.wait_for_selector(".presenting")
+    page.keyboard.press("Escape")
+    expect(begin).to_be_focused()
+    assert page.evaluate("scrollY") == 0
+    expect(page.locator(".presenting")).to_have_count(0)
 
 
 def test_two_presses_begin_one_presentation(looking, urls):

@@ -400,7 +400,7 @@ def test_an_address_that_is_not_to_be_had_is_told_and_left(looking, serving):
     look = looking(serving().url, expected=("400", "422"))
     page = look.open("#steps?heads=2&mask=causal")
     assert (
-        "heads must be a divisor of the vectors' dimension 3 (1, 3), got 2."
+        "Heads must be a divisor of the vectors' dimension 3 (1, 3), got 2."
         in page.locator(".refused").inner_text()
     )
     assert_shows(page)

@@ -2,7 +2,7 @@
 import { beginAt, onGoing, readAddress, writeAddress } from "./address.js";
 import { onPaper, usePalettes } from "./colors.js";
 import { menu } from "./controls.js";
-import { button, capitalized, element, fill, scrolling, withCode } from "./dom.js";
+import { button, capitalized, element, fill, hasBox, scrolling, withCode } from "./dom.js";
 import { Reconnect } from "./reconnect.js";
 import { Share } from "./share.js";
 import { Refused, Unreachable, keep, kept } from "./source.js";
@@ -152,7 +152,9 @@ export class Page {
   ended() {
     this.presentation = null;
     fill(this.notice);
-    this.frame.focus();
+    // A telephone has no button.
+    const begin = /** @type {HTMLElement} */ (document.querySelector("header > .present"));
+    (hasBox(begin) ? begin : this.frame).focus({ preventScroll: true });
   }
 
   /** The language that was chosen before, or else the first of the browser's that the page has. */

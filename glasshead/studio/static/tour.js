@@ -76,11 +76,12 @@ export class Tour {
     const { page, stops, at } = this;
     const { place, says } = stops[at];
     const said = typeof says === "string" ? says : (says[page.language] ?? says.en);
-    /** @param {string} sign @param {string} name @param {number} to */
-    const towards = (sign, name, to) => {
-      const made = button(sign, () => this.go(to), page.t(name));
-      return Object.assign(made, { disabled: !(to in stops) });
-    };
+    const [back, on] = ["tour.back", "tour.on"].map((name) => page.t(name));
+    // Arrows alone are those of what the page shows.
+    const next = button(`${on} →`, () => this.go(at + 1));
+    Object.assign(next, { ariaLabel: on, disabled: !(at + 1 in stops) });
+    const last = button("←", () => this.go(at - 1), back);
+    last.disabled = !(at - 1 in stops);
     const focused = [...this.element.querySelectorAll("button")].indexOf(
       /** @type {HTMLButtonElement} */ (document.activeElement),
     );
@@ -92,8 +93,8 @@ export class Tour {
       element(
         "div.row",
         element("span.quiet", page.t("tour.stop", { stop: at + 1, of: stops.length })),
-        towards("←", "tour.back", at - 1),
-        towards("→", "tour.on", at + 1),
+        last,
+        next,
         button(page.t("tour.end"), () => this.end()),
       ),
     );

@@ -77,7 +77,8 @@ WORDS = {
     "prompt.takes": _("ablates it"),
     "prompt.layer": _("Ablate or restore all heads of layer {layer}"),
     "prompt.gone": _("Layer {layer}, head {head}: ablated"),
-    "prompt.away": _("Ablated: {heads}. The line in each bar is the probability with all heads."),
+    "prompt.away": _("Ablated: {heads}."),
+    "prompt.away.line": _("The line in each bar is the probability with all heads."),
     "prompt.undo": _("Undo"),
     "prompt.back": _("Restore all"),
 }

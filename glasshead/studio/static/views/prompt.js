@@ -319,7 +319,9 @@ class Prompt {
       context.remember({ without: past.pop() || null });
       this.ask();
     };
-    fill(this.away, without.length > 0 && t("prompt.away", { heads: names.join("; ") }));
+    const away = t("prompt.away", { heads: names.join("; ") });
+    const told = this.compare.isOn ? away : `${away} ${t("prompt.away.line")}`;
+    fill(this.away, without.length > 0 && told);
     fill(
       this.undoing,
       past.length > 0 && button(t("prompt.undo"), undo),

@@ -8,7 +8,7 @@ import { bar, barLine } from "./steps-bars.js";
 import { faultOf, workedOut } from "./steps-followed.js";
 import { shortWeight } from "./steps-layout.js";
 import { planeOfPair, planeWith, widest } from "./steps-plane.js";
-import { partElements, subscript } from "./steps-sums.js";
+import { factor, partElements, product, subscript } from "./steps-sums.js";
 
 /** @import { Context } from "../app.js" */
 /** @import { Worked } from "./steps-followed.js" */
@@ -46,6 +46,7 @@ export class Arrows {
       element("p.said", t("drag.says"), " ", element("span.help", t("drag.keyboard"))),
       element("div.one-plane", shown),
       element("div.worked", keys.figure, values.figure, this.controls, this.numbers),
+      element("p.quiet", t("drag.below")),
     );
     const attributes = { "aria-label": t("practice.drag") };
     this.element = element("section.walk.drag", attributes, this.none, this.body);
@@ -256,9 +257,9 @@ export class Arrows {
     const [query, key] = [q, keys[at]].map((each) => plane.placeOf(each));
     const length = Math.hypot(...query);
     const inPlane = dot(query, key);
-    const rest = isFitted || q.length === 2 ? [] : [" + ", scores[at] - inPlane];
+    const rest = isFitted || q.length === 2 ? [] : [" + ", ...factor(scores[at] - inPlane)];
     const shadow = length ? inPlane / length : 0;
     const word = words[shown.indexOf(at)];
-    return [`s(${word}) = |q|·p = `, length, "·", shadow, ...rest, " = ", scores[at]];
+    return [`s(${word}) = |q|·p = `, ...product(length, shadow), ...rest, " = ", scores[at]];
   }
 }
