@@ -14,7 +14,8 @@ const IN_A_PAGE = /^(report|live)\./;
 // A script that is no module is strict as well.
 const strict = { compilerOptions: { alwaysStrict: true } };
 const shared = { minify: true, charset: "utf8", target: "es2022", logLevel: "warning" };
-const script = { ...shared, bundle: true, tsconfigRaw: strict };
+const texts = { ".css": "text" };
+const script = { ...shared, bundle: true, tsconfigRaw: strict, loader: texts };
 
 await rm(BUNDLES, { recursive: true, force: true });
 // For a server: the code of each view is a file of its own.

@@ -24,7 +24,8 @@ export function usePalettes(given) {
   const { light, dark } = given;
   const sheet = new CSSStyleSheet();
   sheet.replaceSync(`${rulesOf(light)}@media (prefers-color-scheme: dark){${rulesOf(dark)}}`);
-  document.adoptedStyleSheets = [sheet];
+  // Others may have been added since.
+  document.adoptedStyleSheets = [sheet, ...document.adoptedStyleSheets.slice(1)];
 }
 
 /** @param {string[]} colors */

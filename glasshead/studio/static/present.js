@@ -2,6 +2,8 @@
 import { rememberInSearch } from "./address.js";
 import { button, element, fill } from "./dom.js";
 import { within } from "./numbers.js";
+// @ts-expect-error - The bundler gives its text.
+import css from "./present.css";
 
 /** @import { Page } from "./app.js" */
 
@@ -15,6 +17,10 @@ const WALKED = ".arcs *, [role='option'], [role='grid'] *";
 const HANDLED = `input, select, textarea, [role='slider'], ${WALKED}`;
 // The parts of a view of which one is seen; what holds nothing is no panel.
 const PANELS = "[data-panel]:not(:empty, [hidden])";
+
+// A page has it during a presentation alone.
+const STYLE = new CSSStyleSheet();
+STYLE.replaceSync(css);
 
 export class Presentation {
   /** @param {Page} page */
@@ -37,6 +43,7 @@ export class Presentation {
       button("×", () => this.end(), page.t("present.end")),
     );
     document.documentElement.dataset.present = "";
+    document.adoptedStyleSheets.push(STYLE);
     rememberInSearch({ present: "" });
     const { signal } = this.leaving;
     // On the window: what a view handles itself is handled before, but for a remote control.
@@ -152,6 +159,8 @@ export class Presentation {
     this.leaving.abort();
     this.element.remove();
     delete document.documentElement.dataset.present;
+    const { adoptedStyleSheets: all } = document;
+    document.adoptedStyleSheets = all.filter((sheet) => sheet !== STYLE);
     rememberInSearch({ present: null });
     this.page.ended();
   }

@@ -78,6 +78,8 @@ class Training {
     this.problems = element("div.problems");
     this.found = element("div");
     this.settings = element("section.settings");
+    const held = [this.found, this.standing, this.problems, this.banner, this.settings];
+    this.overview = element("div.overview", { "data-panel": "" }, held);
     this.drawn = element("div.drawn");
     this.alarms = element("div.alarms", { "data-panel": "" });
     this.notes = element("div.notes");
@@ -149,7 +151,9 @@ class Training {
     );
     fill(this.found, findings(t, this.run));
     fill(this.settings, settings && settingsTable(t, settings));
-    fill(this.banner, heads && alarmBanner(t, this.run, (alarm) => this.openHead(alarm)));
+    const banner = heads && alarmBanner(t, this.run, (alarm) => this.openHead(alarm));
+    fill(this.banner, banner);
+    this.overview.classList.toggle("alarmed", Boolean(banner));
     const isOpen = this.alarms.querySelector("details")?.open;
     const go = (/** @type {Alarm} */ alarm) => this.go(alarm);
     fill(this.alarms, alarms.length > 0 && alarmTable(t, alarms, go, isOpen));
@@ -195,10 +199,9 @@ class Training {
       element("h2", t("training.heads")),
       element("div.charts.two", extremes, maps),
     );
-    const told = [this.found, this.standing, this.problems, this.banner, this.settings];
     fill(
       this.content,
-      element("div", { "data-panel": "" }, told),
+      this.overview,
       this.controls(),
       this.drawn,
       heads ? null : element("p.note", withCode(t("training.unwatched"))),
