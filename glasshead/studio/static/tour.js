@@ -80,8 +80,8 @@ export class Tour {
     // Arrows alone are those of what the page shows.
     const next = button(`${on} →`, () => this.go(at + 1));
     Object.assign(next, { ariaLabel: on, disabled: !(at + 1 in stops) });
-    const last = button("←", () => this.go(at - 1), back);
-    last.disabled = !(at - 1 in stops);
+    const previous = button("←", () => this.go(at - 1), back);
+    previous.disabled = !(at - 1 in stops);
     const focused = [...this.element.querySelectorAll("button")].indexOf(
       /** @type {HTMLButtonElement} */ (document.activeElement),
     );
@@ -93,7 +93,7 @@ export class Tour {
       element(
         "div.row",
         element("span.quiet", page.t("tour.stop", { stop: at + 1, of: stops.length })),
-        last,
+        previous,
         next,
         button(page.t("tour.end"), () => this.end()),
       ),
