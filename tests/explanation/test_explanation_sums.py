@@ -215,8 +215,9 @@ def test_steps_that_do_nothing_are_left_out():
 
 def test_printed_numbers_stand_beside_the_exact_ones():
     text = all_text(worked_example(printed=HELLO_SHINY_SUN))
-    assert "c₁  exact          0.0779      0.2153    0.1057  0.3990" in text
-    assert "    published      0.0779    ≠ 0.2156    0.1057  0.3992" in text
+    assert "    p·v         Hello     shiny       sun     sum" in text
+    assert "c₁  exact      0.0779    0.2153    0.1057  0.3990" in text
+    assert "    published  0.0779  ≠ 0.2156    0.1057  0.3992" in text
 
 
 def test_only_the_two_slips_are_called_slips():

@@ -270,7 +270,7 @@ def _printed(subject: Subject) -> tuple[Block, ...]:
         marked = [_marked(a, b) for a, b in zip(given, exact, strict=True)]
         rows.append(["", say("published"), *marked, four(printed.printed_context[place])])
     table = Table(
-        ["", "", *(f"p·v({name})" for name in subject.key_names), say("sum")],
+        ["", "p·v", *subject.key_names, say("sum")],
         rows,
         caption=say("The terms of each sum, exact and as published"),
         align=["left", "left", *("right" for _ in subject.key_names), "right"],

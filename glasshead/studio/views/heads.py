@@ -60,8 +60,8 @@ WORDS = {
     # Roles
     "heads.roles": _("Roles"),
     "heads.roles_told": _(
-        "A head has a role if, over this text, the mean weight that it gives to the keys of that"
-        " role is at least halfway from the weight that uniform attention would give them to 1. "
+        "A head has a role if the mean weight that it gives to the keys of that role "
+        "is at least halfway from the weight that uniform attention would give them to 1. "
         "The table shows the scores of the open head, and how many of all heads have each role."
     ),
     "heads.role": _("Role"),

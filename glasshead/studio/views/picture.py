@@ -38,7 +38,7 @@ WORDS = {
     "picture.large": _(
         "A picture must have at most {most} bytes, got {size}. Choose a smaller one."
     ),
-    "picture.query": _("Query"),
+    "picture.query": _("Query (rows and columns count from 0)"),
     "picture.patch": _("Patch at row {row}, column {column}"),
     "picture.kind.class": _("class token"),
     "picture.kind.registers": _("registers"),
