@@ -9,6 +9,7 @@ import threading
 from collections.abc import Container, Mapping, Sequence
 from functools import lru_cache
 from math import prod
+from types import FrameType
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -175,6 +176,22 @@ def calls_on_stack(
                     break
         frame = frame.f_back
     return calls
+
+
+def is_within_call(frame: FrameType | None, names: Container[nn.Module]) -> bool:
+    """Return whether a frame is within a call of one of these modules that is not compiled.
+
+    Args:
+        frame: The frame.
+        names: The modules.
+    """
+    while frame is not None:
+        if frame.f_code is _CALL:
+            module = frame.f_locals["self"]
+            if module in names and not attribute(module, "_compiled_call_impl"):
+                return True
+        frame = frame.f_back
+    return False
 
 
 def calling(names: dict[nn.Module, str]) -> nn.Module | None:

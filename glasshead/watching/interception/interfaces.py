@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from glasshead.watching.captured_call import CapturedCall, MaskReader
@@ -73,7 +74,15 @@ class BandRun(Protocol):
 
 
 class GraphRun(Protocol):
-    """Interface of a run of compiled code to its session."""
+    """Interface of a run of compiled code to its session.
+
+    Attributes:
+        tells_all: Whether its graph has no softmax but those of the attentions that it records.
+        device: Where its last attention ran; None: it recorded none.
+    """
+
+    tells_all: bool
+    device: torch.device | None
 
     def record(self, index: int, output: Tensor, **values: Sequence[Any]) -> None:
         """Let the watchers observe an attention that has run."""
@@ -109,8 +118,12 @@ class SharedMode(Protocol):
         """Do again all that there is to do."""
         ...
 
-    def may_step_aside(self, output: Any) -> None:
+    def may_step_aside(self, device: torch.device | None) -> None:
         """Do less, where an earlier pass has shown that less suffices."""
+        ...
+
+    def step_aside_between(self, device: torch.device | None) -> None:
+        """Do less between passes of compiled code."""
         ...
 
     def aside(self) -> AbstractContextManager[None]:

@@ -8,13 +8,18 @@ only `_select`ed operators arrive. One that may begin an attention by hand calls
     all operators ──a later pass, nothing followed by hand──▶ selected operators
          ▲                                                           │
          └──a softmax, an unknown kernel, code that knows modes ◀────┘  `step_back`
+
+Compiled code calls it back, too, and restores the keys of its thread as it returns. So the mode
+steps aside after each compiled pass, where the frame of that code has returned.
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
 from functools import cache, partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -39,7 +44,7 @@ from glasshead.watching.interception.session import THREADS, Patch, Session
 from glasshead.watching.interception.thread_modes import ThreadMode
 from glasshead.watching.interception.torch_attention import capture_sdpa
 from glasshead.watching.interception.torch_layers import FAST_PATHS
-from glasshead.watching.module_calls import calling
+from glasshead.watching.module_calls import calling, is_within_call
 
 # Operators by name, so that none of them has to be there.
 # In inference mode, composite operators arrive before they are decomposed.
@@ -114,6 +119,11 @@ _CALLING_BACK = (
     "torch._ops.HigherOrderOperator.__call__",
     "torch._dynamo.eval_frame._is_skip_guard_eval_unsafe_stance",
 )
+# What a function that runs compiled code restores the keys of its thread with.
+_GUARD = "_ForceDispatchKeyGuard"
+# Calls and returns of functions from the end of a compiled pass until its code has returned: some
+# 50 to 800.
+_MOST_EVENTS = 2000
 # What restores all dispatch keys of a thread when it ends, those of a mode that has left, too.
 _RESTORING = ("__enter__", "__exit__")
 # A class of PyTorch, or none.
@@ -215,7 +225,7 @@ class OperatorInterceptMode(ThreadMode, _Mode):
     def __init__(self) -> None:
         super().__init__()
         self._follower = HandFollower()
-        self.is_aside, self._stays = False, False
+        self.is_aside, self._stays, self._is_compiled_by_pass = False, False, True
         # What PyTorch knows of the modes in use, which an interrupt may keep it from restoring.
         known = vars(private(_PYTHON_DISPATCH) or object)
         self._flags = {name: known[name] for name in known if name.startswith("_is_in_")}
@@ -230,26 +240,68 @@ class OperatorInterceptMode(ThreadMode, _Mode):
             vars(home).update(self._flags)
         self._follower.stop()
 
-    def may_step_aside(self, output: Any) -> None:
+    def may_step_aside(self, device: torch.device | None) -> None:
         """Step aside, where a pass has shown that selected operators suffice.
 
         Args:
-            output: The output of an attention of a later pass.
+            device: Where an attention of a later pass ran; None: unknown.
         """
         session = THREADS.session
-        if (
+        if not self._stays and self._suffices(session, device):
+            self._step_aside(session)
+
+    def _suffices(self, session: Session, device: torch.device | None) -> bool:
+        """Return whether selected operators may suffice, as far as this mode knows."""
+        return not (
             self.is_aside
             or any(private(name) is None for name in _CALLING_BACK)
-            or self._stays
             or not self._follower.idle
             or session.changes
             # A backward pass restores the keys that its thread had.
             or in_backward()
-            or not isinstance(output, Tensor)
-            or output.device.type not in ("cpu", "cuda")
+            or device is None
+            or device.type not in ("cpu", "cuda")
+        )
+
+    def step_aside_between(self, device: torch.device | None) -> None:
+        """Step aside once compiled code has returned, which calls the mode back as it begins.
+
+        That code restores the keys with which it was called, so the mode is there until then.
+
+        Args:
+            device: Where its attention ran; None: unknown.
+        """
+        session = THREADS.session
+        frame = _running_compiled_code()
+        if (
+            frame is None
+            or not self._is_compiled_by_pass
+            or sys.getprofile() is not None
+            or not self._suffices(session, device)
         ):
             return
-        self._step_aside(session)
+        if any(is_within_call(frame, one.names) for one in session.watches.every):
+            # The rest of the pass is not compiled, and is followed.
+            return
+
+        left = _MOST_EVENTS
+
+        def step_aside(ended: FrameType, event: str, value: Any) -> None:
+            nonlocal left
+            del value
+            left -= 1
+            if event == "return" and ended is frame:
+                sys.setprofile(None)
+                if not self.closed:
+                    self._step_aside(session)
+            elif not left:
+                # That code is more than a pass, such as a whole training.
+                sys.setprofile(None)
+                self._is_compiled_by_pass = False
+
+        # The compiler, which still works for this thread, would compile it.
+        uncompiled: Any = torch.compiler.disable(step_aside)
+        sys.setprofile(uncompiled)
 
     def _step_aside(self, session: Session) -> None:
         lacks = any(private(name) is None for name in (_STACK, _POP, _PUSH))
@@ -384,6 +436,16 @@ class OperatorInterceptMode(ThreadMode, _Mode):
                 session.record_softmax(output.ndim, why)
         if taken is not None:
             observe_explicit(session, taken)
+
+
+def _running_compiled_code() -> FrameType | None:
+    """Return the outermost frame on the stack that runs compiled code; None if there is none."""
+    frame, found = sys._getframe(1), None  # noqa: SLF001 - it has no other name
+    while frame is not None:
+        if _GUARD in frame.f_code.co_names:
+            found = frame
+        frame = frame.f_back
+    return found
 
 
 def _look(

@@ -233,6 +233,8 @@ class Session:
                 run.finish()
         finally:
             self.graph = outer
+        if alone and run.tells_all and self._runs_again():
+            self.modes[0].step_aside_between(run.device)
 
     @contextmanager
     def retracing(self) -> Iterator[None]:
@@ -365,8 +367,12 @@ class Session:
     def _may_step_aside(self, output: Any) -> None:
         """Let modes do less, where each watcher has seen a whole pass of what runs."""
         for mode in self.modes if self.graph is None else ():
-            if not mode.is_aside and all(one.runs_again for one in self.watches.every):
-                mode.may_step_aside(output)
+            if not mode.is_aside and self._runs_again():
+                mode.may_step_aside(output.device if isinstance(output, Tensor) else None)
+
+    def _runs_again(self) -> bool:
+        """Return whether each watcher has seen a whole earlier pass of what runs."""
+        return all(one.runs_again for one in self.watches.every)
 
     def record_unobserved(
         self, why: str, module: nn.Module | None = None, *, within: bool = False

@@ -4,6 +4,8 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Self
 
+import torch
+
 from glasshead.private_names import private
 from glasshead.watching.interception.session import THREADS
 
@@ -24,11 +26,18 @@ class ThreadMode:
 
     closed = is_aside = False
 
-    def may_step_aside(self, output: Any) -> None:
+    def may_step_aside(self, device: torch.device | None) -> None:
         """Do less, where an earlier pass has shown that less suffices.
 
         Args:
-            output: The output of an attention of a later pass.
+            device: Where an attention of a later pass ran; None: unknown.
+        """
+
+    def step_aside_between(self, device: torch.device | None) -> None:
+        """Do less once the compiled code in progress has returned, until more of it is called.
+
+        Args:
+            device: Where its attention ran; None: unknown.
         """
 
     def step_back(self, *, late: bool = False, stays: bool = False) -> None:

@@ -243,6 +243,8 @@ class WatchedRun:
     Attributes:
         kernels: The logsumexps of kernels whose attention is not recorded yet, by the address of
             their outputs.
+        tells_all: Whether the graph has no softmax but those of the attentions that it records.
+        device: Where the last attention ran; None: none has been recorded.
     """
 
     def __init__(self, graph: WatchedGraph, session: Session, frame: FrameType | None) -> None:
@@ -255,6 +257,8 @@ class WatchedRun:
         self._around: list[ModuleCall] | None = None
         self._without_kernel = 0
         self.kernels: dict[int | None, Tensor] = {}
+        self.tells_all = not graph.passed
+        self.device: torch.device | None = None
         for one in graph.passed:
             with within_traced(self._calls(one.stack)):
                 self._pass(one)
@@ -279,6 +283,7 @@ class WatchedRun:
             values: What fills the slots of its arguments.
         """
         site, session = self._graph.sites[index], self._session
+        self.device = output.device
         known = self.kernels.pop(_address(output), None)
         self._without_kernel += known is None
         calls = self._calls(site.stack)
@@ -286,12 +291,12 @@ class WatchedRun:
             # Nothing tells which module this is.
             session.record_unobserved(COMPILED, within=True)
             return
-        module = next((one.module for one in calls if not isinstance(one.module, Attention)), None)
 
         def capture() -> CapturedCall:
+            others = (one.module for one in calls if not isinstance(one.module, Attention))
             # The code may write to this memory again.
             logsumexps = () if known is None else (known.clone(),)
-            return site.capture(values, session.context(output, logsumexps), module)
+            return site.capture(values, session.context(output, logsumexps), next(others, None))
 
         if self._around is None:
             self._around = calls_on_stack()
@@ -328,16 +333,19 @@ class WatchedRun:
         root, *steps = _parsed(place)
         if root is None or self._frame is None:
             return None
-        path, space, name = root
-        if path not in self._values:
-            frame = self._frame
-            variables = frame.f_locals if space == "L" else frame.f_globals
-            self._values[path] = variables.get(name)
-        value = self._values[path]
-        for path, *step in steps:
+        # Modules are found in order, so that most of the way to one is known from another.
+        known = next((n for n in range(len(steps), 0, -1) if steps[n - 1][0] in self._values), 0)
+        if known:
+            value = self._values[steps[known - 1][0]]
+        else:
+            path, space, name = root
             if path not in self._values:
-                self._values[path] = _step_into(value, *step)
+                frame = self._frame
+                variables = frame.f_locals if space == "L" else frame.f_globals
+                self._values[path] = variables.get(name)
             value = self._values[path]
+        for path, *step in steps[known:]:
+            value = self._values[path] = _step_into(value, *step)
         return value
 
 

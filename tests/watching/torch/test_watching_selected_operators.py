@@ -1,5 +1,6 @@
 """From the second pass on the mode steps aside, and nothing is missed that it would have seen."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -338,3 +339,252 @@ def test_an_inference_mode_within_a_watch_restores_no_mode_that_has_left(
     assert len(seen["layers.1"]) == before + 5
     assert all(torch.equal(one.entropy, seen["layers.1"][0].entropy) for one in seen["layers.1"])
     assert modes_in_use() == []
+
+
+Run = Callable[..., Tensor]
+
+
+def wrapped(model: Model) -> Run:
+    return torch.compile(model, backend="eager", fullgraph=True)
+
+
+def in_place(model: Model) -> Run:
+    model.compile(backend="eager", fullgraph=True)
+    return model
+
+
+def its_call(model: Model) -> Run:
+    return torch.compile(model.__call__, backend="eager", fullgraph=True)
+
+
+def layer_by_layer(model: Model) -> Run:
+    for layer in model.layers:
+        layer.compile(backend="eager", fullgraph=True)
+    return model
+
+
+@pytest.fixture
+def _compiling_anew() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+compiling = pytest.mark.usefixtures("_compiling_anew")
+selecting = pytest.mark.skipif(
+    not selected_operators.can_select(), reason="this PyTorch lacks the names"
+)
+
+
+@compiling
+@selecting
+@pytest.mark.parametrize(
+    ("way", "between"),
+    [
+        (wrapped, [1, 0, 0, 0]),
+        (in_place, [1, 0, 0, 0]),
+        (its_call, [1, 0, 0, 0]),
+        # The rest of a pass is followed.
+        (layer_by_layer, [1, 1, 1, 1]),
+    ],
+)
+def test_mode_steps_aside_between_passes_of_compiled_code(
+    model: Model, x: Tensor, way: Callable[[Model], Run], between: list[int]
+) -> None:
+    inputs = [x, 2 * x, x.flip(0), x]
+    with torch.no_grad(), gh.watch(model, [gh.Entropy()]) as eager:
+        expected = [model(one, fused, fused) for one in inputs]
+    run, counts = way(model), []
+    with torch.no_grad(), gh.watch(model, [gh.Entropy()]) as seen:
+        for one, output in zip(inputs, expected, strict=True):
+            assert torch.equal(run(one, fused, fused), output)
+            counts.append(len(modes_in_use()))
+    assert counts == between
+    assert sys.getprofile() is None
+    assert modes_in_use() == []
+    for name, calls in seen.items():
+        for call, other in zip(calls, eager[name], strict=True):
+            torch.testing.assert_close(call.entropy, other.entropy)
+
+
+@compiling
+@torch.no_grad()
+def test_passes_that_are_not_compiled_may_follow_compiled_ones(model: Model, x: Tensor) -> None:
+    run = its_call(model)
+    expected = model(x, fused, by_another_name)
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        for _ in range(3):
+            run(x, fused, fused)
+        for later in (fused, by_another_name):
+            assert torch.equal(model(x, fused, later), expected)
+        run(x, fused, fused)
+    for calls in seen.values():
+        assert [call.forward for call in calls] == [1, 2, 3, 4, 5, 6]
+        for call in calls:
+            torch.testing.assert_close(call.entropy, calls[0].entropy)
+
+
+@compiling
+@torch.no_grad()
+def test_attention_by_hand_after_compiled_passes_is_seen_or_refused(
+    model: Model, x: Tensor
+) -> None:
+    run = its_call(model)
+    outputs: list[Tensor] = []
+
+    def watched() -> dict[str, list[Tensor]]:
+        with gh.watch(model, [gh.Entropy()]) as seen:
+            for _ in range(2):
+                run(x, fused, fused)
+            outputs.append(model(x, fused, by_hand))
+        return {name: [call.entropy for call in calls] for name, calls in seen.items()}
+
+    if selected_operators.can_select():
+        with pytest.raises(UnseenError, match=r"'layers\.1'.*began within a pass"):
+            watched()
+    else:
+        found = watched()["layers.1"]
+        torch.testing.assert_close(found[-1], found[0])
+    assert torch.equal(outputs[0], model(x, fused, by_hand))
+
+
+@compiling
+@torch.no_grad()
+def test_attention_by_hand_around_compiled_layers_is_seen_in_each_pass(
+    model: Model, x: Tensor
+) -> None:
+    model.layers[0].compile(backend="eager", fullgraph=True)
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        for _ in range(4):
+            model(x, fused, by_hand)
+    assert [len(calls) for calls in seen.values()] == [4, 4]
+    for call in seen["layers.1"]:
+        torch.testing.assert_close(call.entropy, seen["layers.1"][0].entropy)
+
+
+@compiling
+@torch.no_grad()
+def test_a_profiler_of_the_user_is_left_alone(model: Model, x: Tensor) -> None:
+    run, calls = its_call(model), []
+
+    def profile(*event: object) -> None:
+        calls.append(event)
+
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        run(x, fused, fused)
+        sys.setprofile(profile)
+        try:
+            run(x, fused, fused)
+            assert sys.getprofile() is profile
+        finally:
+            sys.setprofile(None)
+        assert len(modes_in_use()) == 1
+    assert calls
+    assert len(seen["layers.1"]) == 2
+
+
+@compiling
+def test_a_compiled_pass_that_fails_leaves_nothing_behind(model: Model, x: Tensor) -> None:
+    def fails(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        torch._dynamo.graph_break()
+        raise KeyError("no such key")
+
+    run = torch.compile(model, backend="eager")
+
+    def watched() -> None:
+        with gh.watch(model, [gh.Entropy()]):
+            for attend in (fused, fused, fails):
+                run(x, fused, attend)
+
+    with torch.no_grad(), pytest.raises(KeyError, match="no such key"):
+        watched()
+    assert sys.getprofile() is None
+    assert modes_in_use() == []
+
+
+@compiling
+def test_compiled_passes_within_an_inference_mode_are_seen(model: Model, x: Tensor) -> None:
+    run = its_call(model)
+    with torch.inference_mode():
+        expected = run(x, fused, fused)
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        for _ in range(2):
+            with torch.inference_mode():
+                inner = [run(x, fused, fused) for _ in range(3)]
+            # NumPy asks for the keys that the inference mode has restored.
+            assert all((one.numpy() == expected.numpy()).all() for one in inner)
+    assert [len(calls) for calls in seen.values()] == [6, 6]
+    assert modes_in_use() == []
+
+
+@compiling
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_gradients_of_compiled_passes_are_those_of_unwatched_ones(
+    model: Model, x: Tensor, backend: str
+) -> None:
+    run = torch.compile(model, backend=backend, fullgraph=True)
+    run(x, fused, fused).square().sum().backward()
+    expected = [one.grad.clone() for one in model.parameters()]  # type: ignore[union-attr]
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        for _ in range(3):
+            model.zero_grad()
+            run(x, fused, fused).square().sum().backward()
+    for one, gradient in zip(model.parameters(), expected, strict=True):
+        assert torch.equal(one.grad, gradient)  # type: ignore[arg-type]
+    assert len(seen["layers.0"]) == 3
+
+
+@compiling
+@torch.no_grad()
+def test_modes_that_are_entered_between_compiled_passes_stay_in_order(
+    model: Model, x: Tensor
+) -> None:
+    run = its_call(model)
+    expected = x @ x.mT
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        for _ in range(2):
+            run(x, fused, fused)
+        with FlopCounterMode(display=False) as counter:
+            assert torch.equal(x @ x.mT, expected)
+            assert modes_in_use()[-1] is counter.mode
+            model(x, fused, fused)
+        run(x, fused, fused)
+    assert counter.get_total_flops() > 0
+    assert len(seen["layers.0"]) == 4
+    assert modes_in_use() == []
+
+
+@compiling
+@torch.no_grad()
+def test_interventions_after_compiled_passes_are_made(model: Model, x: Tensor) -> None:
+    run = its_call(model)
+    with gh.ablate(model, {"layers.1": [0, 2]}):
+        expected = model(x, fused, by_another_name)
+    with gh.watch(model, [gh.Entropy()]):
+        for _ in range(2):
+            run(x, fused, fused)
+        with gh.ablate(model, {"layers.1": [0, 2]}):
+            assert torch.equal(model(x, fused, by_another_name), expected)
+
+
+@compiling
+@torch.no_grad()
+def test_compiled_code_around_many_passes_is_not_waited_for(model: Model, x: Tensor) -> None:
+    expected = model(x, fused, fused)
+    profilers = []
+
+    def program() -> list[Tensor]:
+        outputs = []
+        for _ in range(3):
+            torch._dynamo.graph_break()
+            outputs.append(model(x, fused, fused))
+            for _ in range(3000):
+                len(outputs)
+            profilers.append(sys.getprofile())
+        return outputs
+
+    with gh.watch(model, [gh.Entropy()]) as seen:
+        outputs = torch.compile(program, backend="eager")()
+    assert profilers == [None] * 3
+    assert all(torch.equal(one, expected) for one in outputs)
+    assert [len(calls) for calls in seen.values()] == [3, 3]
