@@ -123,8 +123,9 @@ def test_arrows_are_dragged_on_most_of_a_projector(looking, urls, chosen):
         assert box["height"] > 0.5 * 1080
         # What follows stands to their right.
         assert box["x"] + box["width"] < min(controls["x"], numbers["x"])
-    assert controls["y"] + controls["height"] <= numbers["y"]
-    assert numbers["y"] + numbers["height"] <= page.locator(".presenting").bounding_box()["y"]
+    # The result stands first.
+    assert numbers["y"] + numbers["height"] <= controls["y"]
+    assert controls["y"] + controls["height"] <= page.locator(".presenting").bounding_box()["y"]
 
 
 # The words of an example, a table of long texts and the log of a training are to be scrolled.

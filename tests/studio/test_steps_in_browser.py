@@ -666,5 +666,5 @@ def test_the_stage_is_seen_without_scrolling_and_begins_at_its_first_frame(
     page = look.open("#steps")
     stage = page.locator(".walk").bounding_box()
     assert 0 < stage["y"] < stage["y"] + stage["height"] <= height
-    assert page.locator(".walk .player output").inner_text().startswith("1 / ")
+    assert page.locator(".walk .player output").inner_text().startswith("Frame 1 / ")
     assert page.locator(".controls").first.bounding_box()["y"] >= stage["y"] + stage["height"]

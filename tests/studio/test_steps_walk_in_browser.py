@@ -168,14 +168,14 @@ def test_still_where_motion_is_reduced(looking, serving):
     page.evaluate(LISTEN)
     page.get_by_label("Next frame").click()
     assert page.evaluate(FRAME)[0] == "score"
-    assert page.locator(".player output").inner_text() == "4 / 10"
+    assert page.locator(".player output").inner_text() == "Frame 4 / 10"
     page.keyboard.press("Escape")
     page.locator("main").focus()
     page.keyboard.press("Space")
     count = page.evaluate("() => window.written.length")
     page.wait_for_timeout(400)
     assert page.evaluate("() => window.written.length") == count
-    assert page.locator(".player output").inner_text() == "4 / 10"
+    assert page.locator(".player output").inner_text() == "Frame 4 / 10"
     assert "frame=3" in address(page)
 
 
@@ -260,13 +260,13 @@ def test_steps_without_effect_are_folded_and_open_by_the_keyboard(looking, servi
     said = fold.locator("summary").inner_text()
     assert said == "Steps without effect here: β = 1, softcap, bias, mask, dropout"
     assert fold.locator("li:visible").count() == 0
-    assert shown_frame(page) == ("score", "4 / 10")
+    assert shown_frame(page) == ("score", "Frame 4 / 10")
     # The stepper skips them.
     page.get_by_label("Next frame").click()
-    assert shown_frame(page) == ("power", "5 / 10")
+    assert shown_frame(page) == ("power", "Frame 5 / 10")
     fold.locator("summary").press("Enter")
     page.locator(".player output", has_text="/ 15").wait_for()
-    assert shown_frame(page) == ("power", "9 / 15")
+    assert shown_frame(page) == ("power", "Frame 9 / 15")
     assert fold.locator("li:visible").count() == 5
     assert "idle=1" in address(page)
     assert "frame=8" in address(page)
@@ -285,21 +285,21 @@ def test_steps_without_effect_are_folded_and_open_by_the_keyboard(looking, servi
         assert page.locator(".walk .said").inner_text() == said
     # An address holds it.
     page = look.open("#steps?beta=1&frame=10&idle=1")
-    assert shown_frame(page) == ("dropped", "11 / 15")
+    assert shown_frame(page) == ("dropped", "Frame 11 / 15")
     close(page.evaluate(FRAME)[1], [trace.weights[1, first]])
     # What is folded gives way to the next step.
     fold.locator("summary").click()
     page.locator(".player output", has_text="/ 10").wait_for()
-    assert shown_frame(page) == ("mix", "7 / 10")
+    assert shown_frame(page) == ("mix", "Frame 7 / 10")
     assert "idle" not in address(page)
 
 
 def test_a_folded_step_gives_way_to_the_one_after_it_however_many_are_folded(looking, serving):
     page = looking(serving().url).open("#steps?beta=1&frame=7&idle=1")
-    assert shown_frame(page) == ("masked", "8 / 15")
+    assert shown_frame(page) == ("masked", "Frame 8 / 15")
     page.locator(".walk .fold summary").click()
     page.locator(".player output", has_text="/ 10").wait_for()
-    assert shown_frame(page) == ("power", "5 / 10")
+    assert shown_frame(page) == ("power", "Frame 5 / 10")
 
 
 def test_a_step_that_comes_to_have_an_effect_joins_the_walk(looking, serving):

@@ -181,7 +181,7 @@ def test_a_presentation_is_walked_by_the_arrow_keys(looking, serving):
             page.get_by_role("button", name="Next step or panel").click()
         else:
             page.keyboard.press("PageDown" if frame == 2 else "ArrowRight")
-        expect(page.locator(".player output")).to_have_text(f"{frame + 1} / {last + 1}")
+        expect(page.locator(".player output")).to_have_text(f"Frame {frame + 1} / {last + 1}")
     page.keyboard.press("ArrowRight")
     expect(page.locator(".pipeline")).to_be_visible()
     expect(panels).to_have_count(1)
@@ -195,7 +195,7 @@ def test_a_presentation_is_walked_by_the_arrow_keys(looking, serving):
     for frame in range(last, 0, -1):
         assert back.is_enabled()
         back.click()
-        expect(page.locator(".player output")).to_have_text(f"{frame} / {last + 1}")
+        expect(page.locator(".player output")).to_have_text(f"Frame {frame} / {last + 1}")
     expect(back).to_be_disabled()
     page.keyboard.press("Escape")
     expect(page.locator("header")).to_be_visible()

@@ -49,7 +49,7 @@ WORDS = {
     "alignment.picture": _("Cross-attention of each word of the translation"),
     "alignment.source": _("Words of the sentence"),
     "alignment.target": _("Words of the translation"),
-    "alignment.hint": _("Point at a word to read its weights."),
+    "alignment.hint": _("Point at a word, or tap it, to read its weights."),
     "alignment.keyboard": _("The arrow keys move among the words, and Esc clears the selection."),
     "alignment.took": _("“{word}” took {weights}."),
     "alignment.gave": _("“{word}” gave {weights}."),

@@ -66,7 +66,7 @@ WORDS = COLUMNS | {
     "steps.matrices": _("Matrices, in order of computation"),
     "steps.queries": _("Queries"),
     "steps.context": _("Context"),
-    "steps.hint": _("Point at a cell to read how it is computed."),
+    "steps.hint": _("Point at a cell, or tap it, to read how it is computed."),
     "steps.keyboard": _(
         "Tab and the arrow keys move among the cells, and Enter explains the word of the row."
     ),

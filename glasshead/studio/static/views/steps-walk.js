@@ -131,7 +131,7 @@ export class Walk {
     this.line.dataset.frame = frames[at].phase;
     this.scrubber.value = String(at);
     this.scrubber.ariaValueText = said;
-    fill(this.count, `${at + 1} / ${frames.length}`);
+    fill(this.count, `${t("walk.at")} ${at + 1} / ${frames.length}`);
     // A step of one's own is told with its numbers.
     this.line.ariaLive = isPlayed ? "off" : "polite";
     fill(this.play, isPlayed ? "❚❚ " : "▶ ", t(isPlayed ? "walk.pause" : "walk.play"));
