@@ -119,7 +119,7 @@ _CALLING_BACK = (
     "torch._ops.HigherOrderOperator.__call__",
     "torch._dynamo.eval_frame._is_skip_guard_eval_unsafe_stance",
 )
-# What a function that runs compiled code restores the keys of its thread with.
+# The function that runs compiled code restores the dispatch keys of its thread by this guard.
 _GUARD = "_ForceDispatchKeyGuard"
 # Calls and returns of functions from the end of a compiled pass until its code has returned: some
 # 50 to 800.

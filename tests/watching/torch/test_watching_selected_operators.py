@@ -290,16 +290,21 @@ def test_interventions_on_later_passes_are_made(model: Model, x: Tensor) -> None
         assert torch.equal(model(x, fused, fused), model(x, fused, fused))
 
 
-def test_gradients_of_later_passes_are_those_of_unwatched_ones(model: Model, x: Tensor) -> None:
-    model(x, fused, fused).square().sum().backward()
+def check_gradients(model: Model, run: Callable[..., Tensor], x: Tensor) -> None:
+    """Check that three watched passes have the gradients of one that is not watched."""
+    run(x, fused, fused).square().sum().backward()
     expected = [one.grad.clone() for one in model.parameters()]  # type: ignore[union-attr]
     with gh.watch(model, [gh.Entropy()]) as seen:
         for _ in range(3):
             model.zero_grad()
-            model(x, fused, fused).square().sum().backward()
+            run(x, fused, fused).square().sum().backward()
     for one, gradient in zip(model.parameters(), expected, strict=True):
         assert torch.equal(one.grad, gradient)  # type: ignore[arg-type]
     assert len(seen["layers.0"]) == 3
+
+
+def test_gradients_of_later_passes_are_those_of_unwatched_ones(model: Model, x: Tensor) -> None:
+    check_gradients(model, model, x)
 
 
 def test_a_failing_pass_leaves_nothing_behind(model: Model, x: Tensor) -> None:
@@ -522,16 +527,7 @@ def test_compiled_passes_within_an_inference_mode_are_seen(model: Model, x: Tens
 def test_gradients_of_compiled_passes_are_those_of_unwatched_ones(
     model: Model, x: Tensor, backend: str
 ) -> None:
-    run = torch.compile(model, backend=backend, fullgraph=True)
-    run(x, fused, fused).square().sum().backward()
-    expected = [one.grad.clone() for one in model.parameters()]  # type: ignore[union-attr]
-    with gh.watch(model, [gh.Entropy()]) as seen:
-        for _ in range(3):
-            model.zero_grad()
-            run(x, fused, fused).square().sum().backward()
-    for one, gradient in zip(model.parameters(), expected, strict=True):
-        assert torch.equal(one.grad, gradient)  # type: ignore[arg-type]
-    assert len(seen["layers.0"]) == 3
+    check_gradients(model, torch.compile(model, backend=backend, fullgraph=True), x)
 
 
 @compiling
