@@ -119,8 +119,8 @@ _CALLING_BACK = (
     "torch._ops.HigherOrderOperator.__call__",
     "torch._dynamo.eval_frame._is_skip_guard_eval_unsafe_stance",
 )
-# The function that runs compiled code restores the dispatch keys of its thread by this guard.
-_GUARD = "_ForceDispatchKeyGuard"
+# By one of these, the function that runs compiled code restores the dispatch keys of its thread.
+_KEEPING_KEYS = {"_ForceDispatchKeyGuard", "_dynamo_save_local_dispatch_key_set"}
 # Calls and returns of functions from the end of a compiled pass until its code has returned: some
 # 50 to 800.
 _MOST_EVENTS = 2000
@@ -442,7 +442,7 @@ def _running_compiled_code() -> FrameType | None:
     """Return the outermost frame on the stack that runs compiled code; None if there is none."""
     frame, found = sys._getframe(1), None  # noqa: SLF001 - it has no other name
     while frame is not None:
-        if _GUARD in frame.f_code.co_names:
+        if not _KEEPING_KEYS.isdisjoint(frame.f_code.co_names):
             found = frame
         frame = frame.f_back
     return found
