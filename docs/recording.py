@@ -112,7 +112,7 @@ def served(shown: Path) -> Iterator[str]:
 def prompt(film: Film) -> None:
     """Type, see the next token and the arcs, and take a head away, and then a layer."""
     page = film.page
-    field = page.get_by_label("Type a text to see what the model predicts")
+    field = page.get_by_label("Type a text to see what the model does with it")
     film.shoot(GLANCE)
     field.focus()
     field.press("End")

@@ -52,6 +52,9 @@ def fault_of(tour: Any) -> str | None:
         place, says = known.get("place"), known.get("says")
         if not isinstance(place, str) or not place.startswith("#"):
             return f"stops[{at}].place"
+        panel = known.get("panel", 1)
+        if type(panel) is not int or panel < 1:
+            return f"stops[{at}].panel"
         said = list(says.values()) if isinstance(says, dict) else [says]
         if not said or not all(isinstance(each, str) and each.strip() for each in said):
             return f"stops[{at}].says"

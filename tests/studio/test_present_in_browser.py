@@ -61,10 +61,12 @@ def test_keys_go_through_the_panels_of_each_view_one_at_a_time(looking, urls, vi
     page.locator(".notice").evaluate("(notice) => notice.replaceChildren()")
     for at, panel in enumerate(PANELS[view]):
         expect(page.locator(panel).first).to_be_visible()
-        expect(seen(page)).to_have_count(1)
-        box = seen(page).bounding_box()
+        # What a click on a head changes stands beside the heads.
+        is_beside = (view, panel) == ("prompt", ".all")
+        expect(seen(page)).to_have_count(1 + is_beside)
+        box = page.locator(".presented").bounding_box()
         # It has the width of the page, and begins at its top.
-        assert box["width"] > (700 if view == "picture" else 1500)
+        assert box["width"] > (700 if view == "picture" or is_beside else 1500)
         assert box["y"] < 300
         assert look.overflow() == 0
         place = page.locator(".presenting [role=status]").inner_text()
@@ -85,7 +87,7 @@ def test_keys_go_through_the_panels_of_each_view_one_at_a_time(looking, urls, vi
         for _ in range(last):
             page.keyboard.press("ArrowRight")
         expect(page.locator(".presenting [role=status]")).to_have_text(f"Panel {last} / {last}")
-    expect(seen(page)).to_have_count(1)
+    expect(page.locator(".presented")).to_have_count(1)
     page.keyboard.press("Escape")
     expect(page.locator("header")).to_be_visible()
     expect(seen(page)).to_have_count(page.locator("[data-panel]:not(:empty)").count())
@@ -298,7 +300,7 @@ def test_the_facts_of_a_head_stand_beside_its_map(looking, urls):
     assert 0 <= facts["x"] - (drawn["x"] + drawn["width"]) < 400
 
 
-def test_a_remote_control_leaves_what_keys_move_within(looking, urls):
+def test_keys_move_within_a_map_after_tab_and_turn_panels_after_a_click(looking, urls):
     look = looking(urls("heads"), width=1920, height=1080)
     page = presented(look, "#heads?layer=1&head=2")
     page.keyboard.press("ArrowRight")
@@ -306,6 +308,12 @@ def test_a_remote_control_leaves_what_keys_move_within(looking, urls):
     canvas = page.locator(".map canvas")
     canvas.click(position={"x": 5, "y": 5})
     before = address(page)
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".all .grid")).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    assert address(page) == before
+    page.keyboard.press("Shift+Tab")
+    canvas.focus()
     page.keyboard.press("ArrowRight")
     # The map has the focus, and its cross-hair moves.
     expect(page.locator(".open")).to_be_visible()
@@ -319,6 +327,47 @@ def test_a_remote_control_leaves_what_keys_move_within(looking, urls):
     expect(page.locator(".open")).to_be_visible()
     page.get_by_role("button", name="End the presentation").click()
     expect(page.locator("header")).to_be_visible()
+
+
+def test_arrows_turn_panels_after_a_click_on_a_small_map_or_a_choice(looking, urls):
+    page = presented(looking(urls("prompt"), width=1920, height=1080), f"#prompt?text={TEXT}")
+    heads = page.locator(".all .grid")
+    for clicked in (".all .small >> nth=1", "text=ablates it"):
+        page.keyboard.press("PageDown")
+        page.keyboard.press("PageDown")
+        expect(heads).to_be_visible()
+        page.locator(clicked).click()
+        page.wait_for_selector(".body[data-drawn]")
+        for _ in range(2):
+            page.keyboard.press("ArrowLeft")
+        expect(page.locator(".sentence")).to_be_visible()
+        expect(heads).to_be_hidden()
+    # The choice is kept.
+    page.keyboard.press("PageDown")
+    page.keyboard.press("PageDown")
+    expect(page.get_by_label("ablates it")).to_be_checked()
+
+
+def test_the_effect_of_an_ablation_is_presented_beside_the_heads(looking, urls):
+    page = presented(looking(urls("prompt"), width=1920, height=1080), f"#prompt?text={TEXT}")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.locator("text=ablates it").click()
+    page.locator(".all .small").nth(1).click()
+    expect(page.locator("aside .bar").first).to_be_visible()
+    expect(page.locator(".all .small.away")).to_have_count(1)
+    heads, bars = (page.locator(one).bounding_box() for one in (".all", "aside"))
+    assert heads["x"] + heads["width"] <= bars["x"]
+
+
+def test_keys_reveal_the_sum_of_a_weight_that_is_predicted(looking, serving):
+    page = presented(looking(serving().url, width=1920, height=1080), "#steps?way=predict")
+    page.wait_for_selector(".predict .bars")
+    # Score, power, sum and weight; then the next round.
+    for count in (1, 2, 3, 4, 0):
+        page.keyboard.press("ArrowRight")
+        expect(page.locator(".sums li")).to_have_count(count)
+    expect(page.locator(".predict .count")).to_have_text("Round 2 of 5")
 
 
 def test_a_view_without_panels_has_no_number_of_one(looking, urls):

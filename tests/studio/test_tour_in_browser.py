@@ -29,6 +29,8 @@ WRONG = [
     ({"stops": [*MINE["stops"], {"place": "#steps"}]}, "stops[3].says"),
     ({"stops": [{"place": "#steps", "says": {}}]}, "stops[0].says"),
     ({"stops": [{"place": "#steps", "says": {"en": " "}}]}, "stops[0].says"),
+    ({"stops": [{"place": "#steps", "says": "x", "panel": 0}]}, "stops[0].panel"),
+    ({"stops": [{"place": "#steps", "says": "x", "panel": "2"}]}, "stops[0].panel"),
 ]
 
 
@@ -164,6 +166,26 @@ def test_a_page_without_a_server_has_the_tour(looking, tmp_path):
     page = look.open("#steps?frame=1")
     page.get_by_role("button", name="Tour").click()
     expect(page.locator(".tour .quiet")).to_have_text("Stop 1 of 7")
+
+
+def test_a_tour_in_a_presentation_shows_the_panels_of_its_stops(looking, serving, folder):
+    look = looking(serving(folder).url, width=1920, height=1080)
+    page = look.open("?present&tour=&stop=1")
+    expect(page.locator(".heads .grid")).to_be_visible()
+    expect(page.locator(".over-text")).to_be_hidden()
+    places = [stop["place"] for stop in built_in()["stops"]]
+    own = [place for place in places if place not in ("#alignment", "#picture")]
+    for at, place in enumerate(own[1:], 1):
+        expect(page.locator(".tour .quiet")).to_have_text(f"Stop {at + 1} of {len(own)}")
+        view = place[1:].partition("?")[0]
+        page.wait_for_selector(f".view.{view} .body[data-drawn]")
+        assert look.overflow_below() == 0, place
+        # Two pairs of arrows would lead to different things.
+        expect(page.locator(".presenting > :visible")).to_have_count(1)
+        expect(page.get_by_label("β")).to_be_visible(visible="frame=" in place)
+        page.keyboard.press("ArrowRight")
+    page.get_by_role("button", name="End the tour").click()
+    expect(page.locator(".presenting > :visible")).not_to_have_count(1)
 
 
 def test_a_presentation_is_walked_by_the_arrow_keys(looking, serving):

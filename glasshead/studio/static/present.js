@@ -12,9 +12,9 @@ const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
 // What a remote control sends.
 /** @type {Record<string, number>} */
 const PAGES = { PageUp: -1, PageDown: 1 };
-// Tokens, words and cells.
-const WALKED = ".arcs *, [role='option'], [role='grid'] *";
-const HANDLED = `input, select, textarea, [role='slider'], ${WALKED}`;
+const HANDLED = "input, select, textarea, [role='slider']";
+// What is typed or set by the same keys after a click, too.
+const TYPED = "textarea, select, input:not([type='radio'], [type='checkbox'])";
 // The parts of a view of which one is seen; what holds nothing is no panel.
 const PANELS = "[data-panel]:not(:empty, [hidden])";
 
@@ -52,13 +52,12 @@ export class Presentation {
       if (event.key === "Escape" && !event.defaultPrevented) this.end();
     };
     addEventListener("keydown", heard, { signal });
-    // After a click on a token, a word or a cell, the arrow keys still turn panels; after Tab they
-    // move within it.
+    // After a click, the arrow keys turn panels; after Tab they move within what has the focus.
     let isClicked = false;
     const before = (/** @type {any} */ event) => {
       if (event.key === "Tab") isClicked = false;
-      const isHeld = isClicked && event.target.closest?.(WALKED);
-      this.key(event, isHeld ? { ...PAGES, ...ARROWS } : PAGES);
+      const isTurning = isClicked && !event.target.closest?.(TYPED);
+      this.key(event, isTurning ? { ...PAGES, ...ARROWS } : PAGES);
     };
     addEventListener("keydown", before, { signal, capture: true });
     addEventListener("pointerdown", () => (isClicked = true), { signal, capture: true });
@@ -71,7 +70,7 @@ export class Presentation {
       attributeFilter: ["hidden", "data-panel"],
     });
     signal.addEventListener("abort", () => observer.disconnect());
-    this.show();
+    this.begin();
     page.say(this.panels().length === 1 && this.on.hidden ? "present.alone" : "present.keys");
   }
 
@@ -136,9 +135,9 @@ export class Presentation {
     scrollTo(0, 0);
   }
 
-  /** Another view is opened. */
+  /** Show the first panel of a view that is opened, or that of a tour's stop. */
   begin() {
-    this.at = 0;
+    this.at = this.page.tour?.panel ?? 0;
     this.show();
   }
 

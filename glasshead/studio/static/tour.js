@@ -6,8 +6,9 @@ import { Refused } from "./source.js";
 /** @import { Page } from "./app.js" */
 
 /**
- * A stop; its sentence is one for all languages, or one for each.
- * @typedef {{place: string, says: string | Record<string, string>}} Stop
+ * A stop; its sentence is one for all languages, or one for each. The panel of a presentation counts
+ * from 1, and is the first one where none is named.
+ * @typedef {{place: string, says: string | Record<string, string>, panel?: number}} Stop
  */
 
 const BAD_REQUEST = 400;
@@ -22,7 +23,7 @@ export class Tour {
     this.element = element("section.tour");
     // What is scrolled into sight comes below it.
     const { style } = document.documentElement;
-    const cover = () => (style.scrollPaddingTop = `${this.element.offsetHeight}px`);
+    const cover = () => style.setProperty("--guide", `${this.element.offsetHeight}px`);
     new ResizeObserver(cover).observe(this.element);
   }
 
@@ -62,6 +63,12 @@ export class Tour {
     }
   }
 
+  /** The place of the stop's panel in a presentation; undefined without a tour. */
+  get panel() {
+    const stop = this.stops[this.at];
+    return stop && (stop.panel ?? 1) - 1;
+  }
+
   /** @param {number} stop */
   go(stop) {
     if (!(stop in this.stops)) return;
@@ -70,6 +77,7 @@ export class Tour {
     this.draw();
     scrollTo(0, 0);
     /** @type {HTMLElement} */ (this.element.querySelector("a")).click();
+    this.page.presentation?.begin();
   }
 
   draw() {
@@ -118,11 +126,18 @@ function faultOf(tour) {
   const stops = tour?.stops;
   if (!Array.isArray(stops) || !stops.length) return "stops";
   for (const [at, stop] of stops.entries()) {
-    if (typeof stop?.place !== "string" || !stop.place.startsWith("#")) return `stops[${at}].place`;
-    const { says } = stop;
-    const said = typeof says === "object" && says !== null ? Object.values(says) : [says];
-    const isSaid = said.every((each) => typeof each === "string" && each.trim());
-    if (!said.length || !isSaid) return `stops[${at}].says`;
+    const part = partOf(stop);
+    if (part) return `stops[${at}].${part}`;
   }
   return null;
+}
+
+/** The first part of a stop that is missing or wrong. @param {any} stop */
+function partOf(stop) {
+  if (typeof stop?.place !== "string" || !stop.place.startsWith("#")) return "place";
+  const { says, panel = 1 } = stop;
+  if (!Number.isInteger(panel) || panel < 1) return "panel";
+  const said = typeof says === "object" && says !== null ? Object.values(says) : [says];
+  const isSaid = said.every((each) => typeof each === "string" && each.trim());
+  return said.length && isSaid ? null : "says";
 }

@@ -51,10 +51,12 @@ WORDS = {
     "alignment.target": _("Words of the translation"),
     "alignment.hint": _("Point at a word, or tap it, to read its weights."),
     "alignment.keyboard": _("The arrow keys move among the words, and Esc clears the selection."),
-    "alignment.took": _("“{word}” took {weights}."),
-    "alignment.gave": _("“{word}” gave {weights}."),
-    "alignment.from": _("{weight} from “{word}”"),
+    "alignment.gave": _("The attention of “{word}”: {weights}."),
+    "alignment.took": _("“{word}” receives {weights}."),
     "alignment.to": _("{weight} to “{word}”"),
+    "alignment.from": _("{weight} from “{word}”"),
+    "alignment.rest.to": _("{weight} to {count} others"),
+    "alignment.rest.from": _("{weight} from {count} others"),
     "alignment.table": _(
         "The weights, one row per word of the translation; each row sums to 1: {what}."
     ),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 WORDS = {
     "model.title": _("Model"),
     "model.what": _(
-        "This page shows the attention of all layers at once, from the tokens to the prediction."
+        "This page shows the attention of all layers at once, from the first layer to the last."
     ),
     "model.none": _("No model loaded. Start the studio with a model folder."),
     "model.help": _(

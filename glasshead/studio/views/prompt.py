@@ -39,7 +39,7 @@ WORDS = {
         "This page computes the attention of a sentence: how much each word looks at each other "
         "word."
     ),
-    "prompt.text": _("Type a text to see what the model predicts"),
+    "prompt.text": _("Type a text to see what the model does with it"),
     "prompt.empty": _("Type at least one word."),
     "prompt.words": _("The text; move between tokens with the arrow keys"),
     "prompt.why": _(

@@ -35,7 +35,6 @@ WORDS = {
         "key's projection onto q."
     ),
     "drag.keyboard": _("The arrow keys move the arrow that is chosen."),
-    "drag.below": _("The tables below show the numbers before the drag."),
     "drag.none": _("Vectors of one number have no plane. Choose fewer heads."),
     "drag.unknown": _(
         "The weights of this head do not follow from its queries and keys alone, so its arrows "

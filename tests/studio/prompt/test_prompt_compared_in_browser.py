@@ -58,9 +58,9 @@ def test_the_second_prompt_begins_without_the_word_that_is_looked_at_most(lookin
     page.wait_for_selector(".pair")
     assert any(values(page, ".pair .difference"))
     first = page.locator(".prompt-text label").first
-    expect(first).to_have_text("Type a text to see what the model predicts (A)")
+    expect(first).to_have_text("Type a text to see what the model does with it (A)")
     page.get_by_role("button", name="Stop comparing").click()
-    expect(first).to_have_text("Type a text to see what the model predicts")
+    expect(first).to_have_text("Type a text to see what the model does with it")
 
 
 @pytest.mark.slow

@@ -24,8 +24,8 @@ import { decimal, largestFirst, range, sum, within } from "../numbers.js";
 
 /** @type {Side[]} */
 const SIDES = ["source", "target"];
-// Words that are named of those that a word looks at.
-const STRONGEST = 3;
+// Words that are named of those on the other side.
+const NAMED = 3;
 // What is weaker has no line.
 const LEAST_SEEN = 0.03;
 // In pixels: the weight 1, and the least that is seen.
@@ -144,7 +144,7 @@ export class Bands {
     else if (along) this.items(side)[within(at + along, this.words[side].length)].focus();
     else if (Math.abs(down || right) === 1) {
       // To the word of the other side that this one looks at most.
-      this.items(otherSide(side))[this.strongest(word)[0].at].focus();
+      this.items(otherSide(side))[this.ranked(word)[0].at].focus();
     } else return;
     event.preventDefault();
   }
@@ -154,10 +154,10 @@ export class Bands {
     return side === "target" ? this.matrix[at] : this.matrix.map((row) => row[at]);
   }
 
-  /** @param {Word} word */
-  strongest(word) {
+  /** The words of the other side, the largest weight first. @param {Word} word */
+  ranked(word) {
     const weights = this.weightsOf(word).map((weight, at) => ({ weight, at }));
-    return largestFirst(weights, ({ weight }) => weight).slice(0, STRONGEST);
+    return largestFirst(weights, ({ weight }) => weight);
   }
 
   /** Mark the word that is set apart, its lines, and the words of the other side. */
@@ -190,13 +190,20 @@ export class Bands {
   sentenceOf(word) {
     const { t } = this;
     const { side, at } = word;
-    const [whole, part] = side === "target" ? ["took", "from"] : ["gave", "to"];
-    const others = this.words[otherSide(side)];
-    const weights = this.strongest(word).map((other) => {
-      const places = { weight: decimal(other.weight), word: others[other.at] };
-      return t(`alignment.${part}`, places);
+    const [whole, part] = side === "target" ? ["gave", "to"] : ["took", "from"];
+    const words = this.words[otherSide(side)];
+    const ranked = this.ranked(word);
+    // One that is left is named as well.
+    const count = ranked.length > NAMED + 1 ? NAMED : ranked.length;
+    const said = ranked.slice(0, count).map(({ weight, at: other }) => {
+      return t(`alignment.${part}`, { weight: decimal(weight), word: words[other] });
     });
-    const places = { word: this.words[side][at], weights: weights.join(t("shell.comma")) };
+    const rest = ranked.slice(count);
+    if (rest.length) {
+      const weight = decimal(sum(rest.map((each) => each.weight)));
+      said.push(t(`alignment.rest.${part}`, { weight, count: rest.length }));
+    }
+    const places = { word: this.words[side][at], weights: said.join(t("shell.comma")) };
     return t(`alignment.${whole}`, places);
   }
 

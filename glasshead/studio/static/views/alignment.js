@@ -1,6 +1,6 @@
 // The view "alignment": a sentence, what a translator made of it, and what each word looked at.
 import { choice, menu, slider, tellOrigin, textField } from "../controls.js";
-import { element, fill } from "../dom.js";
+import { capitalized, element, fill } from "../dom.js";
 import { clamped, range } from "../numbers.js";
 import { newest } from "../source.js";
 import { Bands } from "./alignment-bands.js";
@@ -43,6 +43,8 @@ class Alignment {
     this.bands = null;
     /** @type {ReturnType<typeof weightTable>} */
     this.table = null;
+    // A presentation hides the choice of the layer and the head.
+    this.name = element("p.which");
     this.heat = element("figure.heat", { "data-panel": "" });
     this.result = element("div.result");
     this.shown = element("div.shown");
@@ -169,6 +171,7 @@ class Alignment {
       (word) => this.table.mark(word),
       (word) => remember({ word }),
     );
+    this.bands.element.prepend(this.name);
     fill(this.shown, this.bands.element, this.heat);
     this.redraw();
     this.bands.keep(state.word);
@@ -180,9 +183,11 @@ class Alignment {
     if (!bands) return;
     const matrix = mean(this.weights, this.layer, this.head);
     const { source, target } = bands.words;
-    this.table = weightTable(source, target, matrix, this.which(), this.context.t, (word) => {
+    const name = this.which();
+    this.table = weightTable(source, target, matrix, name, this.context.t, (word) => {
       bands.show(word);
     });
+    fill(this.name, capitalized(name));
     fill(this.heat, this.table);
     bands.redraw(matrix);
   }

@@ -258,7 +258,7 @@ class Model {
     fill(
       this.one,
       element("h2", name, " ", element("code", told.layers[layer])),
-      element("p.quiet", t("model.at", { query: told.tokens[query] })),
+      element("p.quiet.at", t("model.at", { query: told.tokens[query] })),
       element(
         "dl",
         rows.map(([label, role, value, shown]) => [

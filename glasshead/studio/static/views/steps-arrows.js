@@ -46,7 +46,6 @@ export class Arrows {
       element("p.said", t("drag.says"), " ", element("span.help", t("drag.keyboard"))),
       element("div.one-plane", shown),
       element("div.worked", keys.figure, values.figure, this.controls, this.numbers),
-      element("p.quiet", t("drag.below")),
     );
     const attributes = { "aria-label": t("practice.drag") };
     this.element = element("section.walk.drag", attributes, this.none, this.body);

@@ -1,5 +1,5 @@
 // Predict the weight: one bar of a query's weights is hidden, guessed, and worked out.
-import { element } from "../dom.js";
+import { element, hasBox } from "../dom.js";
 import { toneOf } from "../diverging.js";
 import { decimal, largestFirst, range, sum } from "../numbers.js";
 import { h, html, render } from "../parts/html.js";
@@ -24,10 +24,21 @@ const GOLDEN = (Math.sqrt(5) - 1) / 2;
 
 export class Predict {
   /** @param {Context} context */
-  constructor({ t }) {
+  constructor({ t, signal }) {
     this.t = t;
     this.element = element("section.walk.predict", { "aria-label": t("practice.predict") });
     this.key = "";
+    for (const name of ["turn", "canturn"]) {
+      document.addEventListener(name, (event) => this.turn(event), { signal });
+    }
+  }
+
+  /** A presentation goes from step to step, and from the result to the next panel. @param {any} event */
+  turn(event) {
+    const { type, detail: by } = event;
+    if (!hasBox(this.element) || by < 0 || !this.rounds || this.isDone) return;
+    event.preventDefault();
+    if (type === "turn") this.go();
   }
 
   /** @param {Material} material */
@@ -42,9 +53,9 @@ export class Predict {
     this.draw();
   }
 
-  /** Begin with the first of five rounds. @param {number} turn  The rounds before it */
-  begin(turn) {
-    this.turn = turn;
+  /** Begin with the first of five rounds. @param {number} before  The rounds before it */
+  begin(before) {
+    this.before = before;
     /** @type {{guess: number, off: number, row: Row, key: Key}[]} */
     this.told = [];
     this.hide();
@@ -62,15 +73,21 @@ export class Predict {
     return Math.min(ROUNDS, this.questions.length);
   }
 
+  get isDone() {
+    return this.told.length === this.rounds;
+  }
+
   draw() {
     const { t, questions, told, rounds } = this;
     if (!rounds) {
       render(html`<p class="said">${t("predict.none")}</p>`, this.element);
       return;
     }
-    const question = questions[(this.turn + told.length) % questions.length];
-    const isDone = told.length === rounds;
-    const { count, said, shown, next, go, sums } = isDone ? this.result() : this.round(question);
+    const question = questions[(this.before + told.length) % questions.length];
+    const { count, said, shown, next, go, sums } = this.isDone
+      ? this.result()
+      : this.round(question);
+    this.go = go;
     const parts = html`
       <div class="told">
         ${count && html`<p class="quiet count">${count}</p>`}
@@ -221,7 +238,7 @@ export class Predict {
       </div>`,
       next: "again",
       go: () => {
-        this.begin(this.turn + told.length);
+        this.begin(this.before + told.length);
         this.draw();
       },
       sums: "",

@@ -121,7 +121,7 @@ function thresholdMarks(t, threshold, { place }, right) {
   const y = Math.round(place(threshold)) + 0.5;
   const isFar = y < TOP;
   const name = t("training.threshold", { value: significant(threshold) });
-  const label = smallText(isFar ? `${name} ↑` : name, right, isFar ? TOP + 10 : y - 4, "end");
+  const label = smallText(isFar ? `${name} ↑` : name, right, isFar ? TOP - 1 : y - 4, "end");
   const look = { stroke: "alarm", width: 1.25, dash: "5 3" };
   const line = { d: `M${LEFT} ${y}H${right}`, ...look };
   return [...(isFar ? [] : [line]), { ...label, fill: "alarm" }];

@@ -107,7 +107,7 @@ export function mapPlot(t, data, width) {
   /** @param {Cursor} cursor */
   const crossed = ({ step, row: chosen }) => {
     const row = Math.min(chosen, rows.length - 1);
-    const column = columnAt(step ?? Infinity);
+    const column = columnAt(step ?? data.span?.[1] ?? Infinity);
     const isHere = step !== null && isShown(column);
     const own = isHere ? [outline(edges[column], edges[column + 1], row, { width: 2 })] : [];
     const [layer, head] = rows[row];
