@@ -100,6 +100,9 @@ WORDS = {
     "present.keys": _(
         "The arrow keys show the next or the previous step or panel. Esc ends the presentation."
     ),
+    "present.stops": _(
+        "The arrow keys show the next or the previous stop. Esc ends the presentation."
+    ),
     "present.alone": _("Esc ends the presentation."),
     "present.panel": _("Panel {at} / {of}"),
     "present.back": _("Previous step or panel"),

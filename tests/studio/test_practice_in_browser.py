@@ -1,6 +1,7 @@
 """The exercises of the view `steps` in a browser: weights to predict, and arrows to drag."""
 
 import math
+import re
 from urllib.parse import urlencode
 
 import pytest
@@ -99,6 +100,23 @@ def test_five_weights_are_guessed_and_worked_out(looking, serving):
     assert page.locator(".predict .count").inner_text() == "Round 1 of 5"
     query, key = page.evaluate(ASKED)
     assert (words.index(query), key) not in asked
+
+
+def test_a_guess_that_is_not_made_is_what_the_slider_shows(looking, serving):
+    page = exercise(looking(serving().url), "predict")
+    slider = page.locator(".predict [type=range]")
+    # An equal share of five keys is 0.2, and of three 0.33.
+    page.get_by_label("A sentence of your own").fill("sun shines brightly")
+    page.get_by_role("button", name="Show", exact=True).click()
+    expect(page.locator(".predict .word")).to_have_count(3)
+    share = float(slider.evaluate("(one) => one.style.getPropertyValue('--share')"))
+    assert share == float(slider.input_value()) == 0.33
+    for _ in range(4):
+        page.locator(".predict button.play").click()
+    said = page.locator(".predict .said").inner_text()
+    guess, weight, difference = map(float, re.findall(r"0\.\d+", said))
+    assert guess == 0.33
+    assert difference == pytest.approx(abs(guess - weight), abs=0.0055)
 
 
 @pytest.mark.parametrize("way", ["predict", "drag"])

@@ -370,6 +370,55 @@ def test_keys_reveal_the_sum_of_a_weight_that_is_predicted(looking, serving):
     expect(page.locator(".predict .count")).to_have_text("Round 2 of 5")
 
 
+@pytest.mark.parametrize(("width", "height"), [(1366, 768), (1920, 1080)])
+def test_a_weight_of_many_keys_is_predicted_on_one_screen(looking, urls, width, height):
+    look = looking(urls("heads"), width=width, height=height)
+    page = presented(look, "#steps?layer=1&head=2&way=predict")
+    page.wait_for_selector(".predict .bars")
+    for count in range(1, 5):
+        page.keyboard.press("ArrowRight")
+        expect(page.locator(".sums li")).to_have_count(count)
+        assert look.overflow_below() == 0, count
+
+
+def test_a_map_that_was_hidden_when_its_head_was_chosen_pools_nothing(looking, urls):
+    page = presented(looking(urls("heads"), width=1920, height=1080), "#heads")
+    page.keyboard.press("ArrowRight")
+    page.locator(".grid .small").nth(2).click()
+    page.wait_for_selector(".body[data-drawn]")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".map canvas")).to_be_visible()
+    expect(page.locator(".one .head .key")).to_be_visible()
+    expect(page.get_by_text("Each pixel shows")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("#prompt", "the next or the previous step or panel"),
+        ("#steps?layer=1&head=2&way=drag", "Esc ends the presentation."),
+        ("&tour=#prompt", "the next or the previous stop"),
+    ],
+)
+def test_the_sentence_about_keys_says_what_they_do(looking, urls, place, said):
+    page = presented(looking(urls("heads"), width=1920, height=1080), place)
+    page.wait_for_selector(".body[data-drawn]")
+    expect(page.locator(".notice")).to_contain_text(said)
+    if said.startswith("Esc"):
+        expect(page.locator(".notice")).to_have_text(said)
+
+
+def test_alarms_that_are_folded_are_no_panel(looking, urls):
+    page = presented(looking(urls("training"), width=1920, height=1080), "#training")
+    page.wait_for_selector(".body[data-drawn]")
+    place = page.locator(".presenting [role=status]")
+    count = int(place.inner_text().split("/")[1])
+    # Two alarms are open.
+    page.locator(".alarms details").evaluate("(one) => (one.open = false)")
+    page.keyboard.press("ArrowRight")
+    expect(place).to_have_text(f"Panel 2 / {count - 1}")
+
+
 def test_a_view_without_panels_has_no_number_of_one(looking, urls):
     page = presented(looking(urls("prompt")), "#training")
     expect(page.locator(".refused, .view.training .body").first).to_be_visible()

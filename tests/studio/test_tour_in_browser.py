@@ -184,6 +184,8 @@ def test_a_tour_in_a_presentation_shows_the_panels_of_its_stops(looking, serving
         expect(page.locator(".presenting > :visible")).to_have_count(1)
         expect(page.get_by_label("β")).to_be_visible(visible="frame=" in place)
         page.keyboard.press("ArrowRight")
+    # After the last stop, the keys go through what it shows.
+    expect(page.locator(".predict .sums li")).to_have_count(1)
     page.get_by_role("button", name="End the tour").click()
     expect(page.locator(".presenting > :visible")).not_to_have_count(1)
 

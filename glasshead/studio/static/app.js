@@ -467,7 +467,7 @@ export class Page {
     clearTimeout(this.noticeTimer);
     fill(this.notice, element("p", this.t(name)));
     // These notices disappear by themselves.
-    if (!["shell.back", "present.keys", "present.alone"].includes(name)) return;
+    if (name !== "shell.back" && !name.startsWith("present.")) return;
     this.noticeTimer = setTimeout(() => fill(this.notice), NOTICE_FOR);
   }
 }

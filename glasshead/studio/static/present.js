@@ -28,6 +28,8 @@ export class Presentation {
     this.page = page;
     // The panel that is asked for, which a view may not have yet.
     this.at = 0;
+    // What was last said of the keys.
+    this.said = "";
     // Whether panels are hidden, to draw themselves when they are shown again.
     this.fitting = false;
     this.leaving = new AbortController();
@@ -71,7 +73,6 @@ export class Presentation {
     });
     signal.addEventListener("abort", () => observer.disconnect());
     this.begin();
-    page.say(this.panels().length === 1 && this.on.hidden ? "present.alone" : "present.keys");
   }
 
   panels() {
@@ -98,6 +99,17 @@ export class Presentation {
     // A disabled button would lose the focus.
     this.back.ariaDisabled = String(!leadsBack);
     this.on.ariaDisabled = String(!leadsOn);
+    this.sayKeys();
+  }
+
+  /** Say what the keys do, as long as that is read. */
+  sayKeys() {
+    const { page } = this;
+    if (this.said && !page.notice.hasChildNodes()) return;
+    const alone = this.on.hidden ? "present.alone" : "present.keys";
+    const name = page.tour?.stops.length ? "present.stops" : alone;
+    if (name !== this.said) page.say(name);
+    this.said = name;
   }
 
   /**
@@ -150,7 +162,8 @@ export class Presentation {
     event.preventDefault();
     event.stopPropagation();
     const { tour } = this.page;
-    if (tour?.stops.length) tour.go(tour.at + by);
+    // After the last stop they go through what it shows.
+    if (tour?.stops[tour.at + by]) tour.go(tour.at + by);
     else this.go(by);
   }
 

@@ -61,8 +61,10 @@ WORDS = {
     "heads.roles": _("Roles"),
     "heads.roles_told": _(
         "A head has a role if the mean weight that it gives to the keys of that role "
-        "is at least halfway from the weight that uniform attention would give them to 1. "
-        "The table shows the scores of the open head, and how many of all heads have each role."
+        "is at least halfway from the weight that uniform attention would give them to 1; broad "
+        "needs an entropy of at least 0.9 of its maximum. If several roles fit, the head gets the "
+        "first of broad, induction, duplicate, previous, first, local. The table shows the scores "
+        "of the open head, and how many of all heads have each role."
     ),
     "heads.role": _("Role"),
     "heads.score": _("Score"),

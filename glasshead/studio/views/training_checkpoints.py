@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 WORDS = {
     "training.checkpoints": _("Compare two checkpoints"),
     "training.checkpoints.told": _(
-        "Two checkpoints of a training run, the best validation and the last step, read the same "
-        "text. The deeper a head's color, the more its attention differs between them: 0 means "
-        "the same weights, 1 means that no key is shared."
+        "Two checkpoints read the same text. The deeper a head's color, the more its attention "
+        "differs between them: 0 means the same weights, 1 means that no key is shared."
     ),
     "training.checkpoints.none": _(
         "The comparison needs two checkpoints of models with the same tokens and the same heads."

@@ -39,7 +39,10 @@ WORDS = {
         "step {step}: the maximum score of head {head} in {layer} is {value}, above {threshold}. "
         "Lower the learning rate, warm up for longer, or normalize queries and keys."
     ),
-    "training.messages": _("Meaning of the alarms"),
+    "training.messages": _("All alarms"),
+    "training.rule": _(
+        "A head raises an alarm at its second reading in a row beyond a threshold, once per kind."
+    ),
     "training.kind.entropy_collapse": _("Entropy below {threshold} of its maximum"),
     "training.kind.maximum_logit": _("Maximum score above {threshold}"),
     "training.group": _("{name} · steps: {steps}"),

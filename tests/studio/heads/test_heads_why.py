@@ -139,6 +139,12 @@ def test_another_cell_and_side_are_answered_and_closed_again(looking, place):
     assert "why=" not in address(page)
 
 
+def test_a_link_leads_to_the_answer(looking, place):
+    url, view = place
+    page = looking(url, width=1280, height=720).open(view + OPEN + "&why=key")
+    expect(page.locator(".why .waterfall")).to_be_in_viewport(ratio=0.9)
+
+
 def test_a_query_that_sees_one_key_has_no_parts(looking, place):
     url, view = place
     page = looking(url).open(f"{view}&layer=1&head=2&query=0&key=0&why=key")

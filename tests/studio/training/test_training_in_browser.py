@@ -9,6 +9,7 @@ import re
 from xml.etree import ElementTree as ET
 
 import pytest
+from playwright.sync_api import expect
 
 from glasshead.studio.shell import words
 from glasshead.studio.studio import Studio
@@ -142,6 +143,8 @@ def test_the_map_has_a_colour_for_each_reading(still, looking):
 def test_alarms_are_marked_and_say_what_the_library_says(still, looking):
     _, url = still
     page = looking(url).open("#training")
+    # An alarm comes a reading after the curve crosses its threshold.
+    expect(page.locator(".raised small")).to_contain_text("second reading in a row")
     rows = page.locator(".alarms tbody tr")
     for place, alarm in enumerate(ALARMS):
         cells = rows.nth(place).locator("th, td").all_inner_texts()

@@ -25,7 +25,7 @@ const TITLES = 11;
 // Cells that PageUp and PageDown go by.
 const PAGE = 10;
 // Under the bars that are below a map, where it fits into the first screen.
-const BELOW = 24;
+const BELOW = 44;
 // The same in a presentation, whose control bar stands there.
 const UNDER = 90;
 // What else of it is seen on a screen that it is scrolled to.
@@ -34,8 +34,11 @@ const SMALLEST_ROOM = 300;
 const NARROW = 500;
 
 export class HeadMap {
-  /** @param {HeadsView} heads */
-  constructor({ context, selection, summary }) {
+  /**
+   * @param {HeadsView} heads
+   * @param {() => void} redraw  Called where the frame has another size
+   */
+  constructor({ context, selection, summary }, redraw) {
     this.t = context.t;
     this.words = summary.tokens;
     // Whose query and key are a cell.
@@ -62,7 +65,7 @@ export class HeadMap {
       // The window may have changed its height while the map was hidden.
       const isNew = given && (wasHidden || given !== this.layout?.given);
       wasHidden = !given;
-      if (this.whole && isNew) this.show(this.look);
+      if (this.whole && isNew) redraw();
     };
     new ResizeObserver(resized).observe(this.element);
   }

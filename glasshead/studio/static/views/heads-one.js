@@ -23,7 +23,7 @@ export class OneHead {
     const { t, source } = context;
     this.heads = heads;
     this.t = t;
-    this.map = new HeadMap(heads);
+    this.map = new HeadMap(heads, () => this.recolor());
     this.title = element("h2");
     this.key = element("p.key");
     this.numbers = element("tbody");

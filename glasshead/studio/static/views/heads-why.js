@@ -22,6 +22,8 @@ export class Why {
     this.heads = heads;
     this.context = heads.context;
     this.newAsking = newest(signal);
+    // Whoever asks, by a button or a link, is led to the answer.
+    this.leads = this.isOpen;
     this.ask = button(t("why.ask"), () => this.turn());
     this.ask.className = "ask";
     this.answer = element("div.answer", { "aria-live": "polite" });
@@ -40,9 +42,8 @@ export class Why {
 
   async turn() {
     this.context.remember({ why: this.isOpen ? null : "key" });
+    this.leads = this.isOpen;
     await this.show();
-    // It may begin below the window.
-    if (this.isOpen) this.element.scrollIntoView({ block: "nearest" });
   }
 
   /** Answer for the cell that is selected, if the answer is shown. */
@@ -68,7 +69,12 @@ export class Why {
       if (error instanceof Refused) fill(answer, element("p.quiet", error.message));
       else context.failed(error);
     } finally {
-      if (!signal.aborted) answer.ariaBusy = "false";
+      if (!signal.aborted) {
+        answer.ariaBusy = "false";
+        // It may begin below the window.
+        if (this.leads) this.element.scrollIntoView({ block: "nearest" });
+        this.leads = false;
+      }
     }
   }
 

@@ -16,6 +16,8 @@ import { joined, partElements } from "./steps-sums.js";
 /** A weight to guess: of a key, by its place in the row. @typedef {{row: Row, place: number}} Question */
 
 const ROUNDS = 5;
+// Of the slider.
+const STOPS = 100;
 // Numbers of a vector that have room to be written, and terms of a sum.
 const NUMBERS = 6;
 const TERMS = 6;
@@ -108,8 +110,8 @@ export class Predict {
     const key = row.keys[place];
     const steps = stepsOf(row, place);
     const isWhole = revealed === steps.length;
-    // What a guess is before it is made: an equal share.
-    const guess = this.guess ?? 1 / openPlaces(row).length;
+    // What a guess is before it is made: an equal share, as the slider has it.
+    const guess = this.guess ?? Math.round(STOPS / openPlaces(row).length) / STOPS;
     const off = Math.abs(guess - key.weight);
     const name = isWhole ? "off" : revealed ? `says.${steps[revealed - 1].name}` : "ask";
     const last = told.length + 1 === rounds ? "result" : "next";
@@ -195,7 +197,7 @@ export class Predict {
       type="range"
       min="0"
       max="1"
-      step="0.01"
+      step=${1 / STOPS}
       value=${guess}
       aria-label=${this.t("predict.guess", { key: word })}
       aria-valuetext=${decimal(guess, 2)}

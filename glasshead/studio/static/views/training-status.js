@@ -187,7 +187,7 @@ const NAMED_HEADS = 8;
  */
 export function alarmBanner(t, run, open) {
   const lines = run.groups.map((group) => alarmLine(t, group, run, open));
-  return lines.length > 0 && element("div.raised", lines);
+  return lines.length > 0 && element("div.raised", lines, element("small", t("training.rule")));
 }
 
 /**
@@ -197,7 +197,8 @@ export function alarmBanner(t, run, open) {
 function alarmLine(t, { kind, heads, first, last }, { alarms, heads: maps }, open) {
   const own = alarms.filter((alarm) => alarm.kind === kind);
   const byHead = new Map(own.map((alarm) => [`${alarm.layer} ${alarm.head}`, alarm]));
-  const shown = [...byHead.values()].slice(0, NAMED_HEADS);
+  const ordered = [...byHead.values()].sort((one, other) => one.head - other.head);
+  const shown = ordered.slice(0, NAMED_HEADS);
   const key = `training.kind.${kind}`;
   const name = t(key) === key ? kind : t(key, { threshold: own[0]?.threshold });
   const steps = first === last ? grouped(first) : `${grouped(first)}–${grouped(last)}`;

@@ -309,8 +309,15 @@ class Training {
       ...this.axes,
       // The learning rate is the plan's, whatever comes of it.
       ...(name === "learning_rate" ? {} : marked),
-      ...(name === "loss" ? { signs, height: 280 } : { height: 150 }),
+      ...(name === "loss" ? { signs, height: this.lossHeight } : { height: 150 }),
     };
+  }
+
+  /** The loss is as high as what a wide window shows beside it. */
+  get lossHeight() {
+    const isHigh =
+      Object.keys(this.run.charts).length > 3 && matchMedia("(min-width: 90rem)").matches;
+    return isHigh ? 440 : 280;
   }
 
   /** The lowest or highest readings of all heads. @param {string} measure @returns {CurvesData} */
