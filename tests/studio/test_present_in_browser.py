@@ -379,6 +379,9 @@ def test_a_weight_of_many_keys_is_predicted_on_one_screen(looking, urls, width, 
         page.keyboard.press("ArrowRight")
         expect(page.locator(".sums li")).to_have_count(count)
         assert look.overflow_below() == 0, count
+    # Whoever goes too far goes back.
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".sums li")).to_have_count(3)
 
 
 def test_a_map_that_was_hidden_when_its_head_was_chosen_pools_nothing(looking, urls):

@@ -65,7 +65,7 @@ WORDS = {
     "training.figure.seconds": _("time taken"),
     "training.figure.speed": _("steps per second"),
     "training.figure.loss": _("training loss"),
-    "training.figure.best": _("best {name}, step {step}"),
+    "training.figure.best": _("best validation {name}, step {step}"),
     "training.figure.learning_rate": _("learning rate"),
     "training.smoothing": _("Smoothing"),
     "training.smoothing.none": _("none"),

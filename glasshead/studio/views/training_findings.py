@@ -19,10 +19,10 @@ WORDS = {
         "All {of} heads collapsed between step {step} and step {last}."
     ),
     "training.found.entropy_collapse": _(
-        "{count} of {of} heads collapsed, the first at step {step}."
+        "{count} of {of} heads collapsed, the first alarm at step {step}."
     ),
     "training.found.maximum_logit": _(
-        "{count} of {of} heads had a score above {threshold}, the first at step {step}."
+        "{count} of {of} heads had a score above {threshold}, the first alarm at step {step}."
     ),
     "training.settings": _("Settings that differ"),
     "training.setting": _("setting"),

@@ -196,8 +196,8 @@ def test_it_begins_with_what_came_of_the_run(still, looking):
     page = looking(url).open("#training")
     losses = [float(row["loss"]) for row in rows_of(run)]
     assert page.locator(".found").inner_text() == (
-        "1 of 8 heads had a score above 100, the first at step 200. "
-        "1 of 8 heads collapsed, the first at step 280. "
+        "1 of 8 heads had a score above 100, the first alarm at step 200. "
+        "1 of 8 heads collapsed, the first alarm at step 280. "
         f"The loss went from {losses[0]:.4g} to {losses[-1]:.4g} in 370 steps."
     )
     tops = [

@@ -1,5 +1,5 @@
 // The view "model": all heads of a model on one canvas, lit by what they write at one token.
-import { Arcs } from "../arcs.js";
+import { Arcs, whereItLooks } from "../arcs.js";
 import { categories, paint, scale } from "../colors.js";
 import { button, element, fill, headingCell, setAttributes, table } from "../dom.js";
 import { drawMap } from "../map.js";
@@ -61,8 +61,10 @@ class Model {
     };
     this.canvas = new ModelCanvas(t, heard, signal);
     this.arcs = new Arcs(t, this.selection);
+    this.why = element("p.why");
     this.selection.on(() => {
       this.arcs.turn();
+      fill(this.why, whereItLooks(t, this.place, this.arcs));
       if (this.selection.query === this.scene.query) this.show();
       else this.ask();
     });
@@ -89,7 +91,7 @@ class Model {
           help,
         ),
         this.one,
-        element("div.sentence", { "data-panel": "" }, this.arcs.element),
+        element("div.sentence", { "data-panel": "" }, this.arcs.element, this.why),
       ),
       element("details", element("summary", t("model.as_table")), this.table),
     );
@@ -167,6 +169,7 @@ class Model {
     const key = wholeNumber(state.key, null);
     this.selection.begin({ query: 0, key: key < length ? key : null });
     this.arcs.show(told.running, [{ name, color: categories()[0], values }], asked);
+    fill(this.why, whereItLooks(t, place, this.arcs));
     await this.ask();
   }
 

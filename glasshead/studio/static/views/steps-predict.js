@@ -38,9 +38,15 @@ export class Predict {
   /** A presentation goes from step to step, and from the result to the next panel. @param {any} event */
   turn(event) {
     const { type, detail: by } = event;
-    if (!hasBox(this.element) || by < 0 || !this.rounds || this.isDone) return;
+    const isEnd = by < 0 ? !this.revealed : this.isDone;
+    if (!hasBox(this.element) || !this.rounds || isEnd) return;
     event.preventDefault();
-    if (type === "turn") this.go();
+    if (type !== "turn") return;
+    if (by > 0) this.go();
+    else {
+      this.revealed -= 1;
+      this.draw();
+    }
   }
 
   /** @param {Material} material */
