@@ -73,6 +73,7 @@ export class Arrows {
     fill(this.none, this.fault && this.t(this.fault));
     this.none.hidden = !this.fault;
     this.body.hidden = !this.none.hidden;
+    this.body.classList.toggle("dragged-arrows", !this.fault);
     if (!this.fault) this.draw();
   }
 
