@@ -4,6 +4,7 @@ The page of `alignment` in a browser: keyboard, languages, widths, and refusals.
 """
 
 import json
+import re
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -85,7 +86,13 @@ def check_marked(page, side, at, weights):
     )
     expected = [weight for weight in weights.double().tolist() if weight >= SEEN]
     assert on == pytest.approx(expected, abs=1e-7)
-    assert f"{weights.max():.4f}" in page.locator(".readout").text_content()
+    said = page.locator(".readout").text_content()
+    assert f"{weights.max():.4f}" in said
+    # A query gives its attention, and a key receives it; what is not named is added up.
+    assert ("The attention of" in said, "receives" in said) == (side == "target", side == "source")
+    told = [float(number) for number in re.findall(r"\d\.\d{4}", said)]
+    assert len(told) <= 4
+    assert sum(told) == pytest.approx(float(weights.sum()), abs=5e-4)
 
 
 @pytest.mark.slow

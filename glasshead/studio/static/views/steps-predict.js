@@ -16,7 +16,7 @@ import { joined, partElements } from "./steps-sums.js";
 /** A weight to guess: of a key, by its place in the row. @typedef {{row: Row, place: number}} Question */
 
 const ROUNDS = 5;
-// Of the slider.
+// Parts of the slider.
 const STOPS = 100;
 // Numbers of a vector that have room to be written, and terms of a sum.
 const NUMBERS = 6;

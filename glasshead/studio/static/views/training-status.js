@@ -197,8 +197,8 @@ export function alarmBanner(t, run, open) {
 function alarmLine(t, { kind, heads, first, last }, { alarms, heads: maps }, open) {
   const own = alarms.filter((alarm) => alarm.kind === kind);
   const byHead = new Map(own.map((alarm) => [`${alarm.layer} ${alarm.head}`, alarm]));
-  const ordered = [...byHead.values()].sort((one, other) => one.head - other.head);
-  const shown = ordered.slice(0, NAMED_HEADS);
+  const named = [...byHead.values()].slice(0, NAMED_HEADS);
+  const shown = named.sort((one, other) => one.head - other.head);
   const key = `training.kind.${kind}`;
   const name = t(key) === key ? kind : t(key, { threshold: own[0]?.threshold });
   const steps = first === last ? grouped(first) : `${grouped(first)}–${grouped(last)}`;
