@@ -24,6 +24,9 @@ import { pointing } from "./selection.js";
 const LEAST = 0.02;
 const TELLING = 0.3;
 const WIDEST = 7;
+// Half of a loop's handles, whose line is thinner.
+const LOOP = 24;
+const WIDEST_LOOP = 5;
 // How far an arc may bend away from its words, in pixels.
 const HIGHEST = 96;
 // Of a longer text only the arcs of the token that is pointed at are drawn.
@@ -203,7 +206,7 @@ export class Arcs {
       d: this.arc(places[query], places[key], shift, kind !== "column"),
       fill: "none",
       stroke: color,
-      "stroke-width": 0.8 + WIDEST * value,
+      "stroke-width": 0.8 + (query === key ? WIDEST_LOOP : WIDEST) * value,
       "stroke-opacity": kind === "other" ? 0.16 : 0.3 + 0.6 * value,
       "stroke-dasharray": kind === "column" ? "5 3" : null,
       "data-kind": kind,
@@ -235,10 +238,11 @@ export class Arcs {
     };
     if (from.line === to.line) {
       const edge = edgeOf(from);
-      const bow = edge + bend(from, end - start);
+      const wide = LOOP * letterScale();
+      const bow = edge + bend(from, from === to ? 1.25 * wide : end - start);
       // A token that looks at itself has a loop.
       if (from === to) {
-        const loop = `${start - 14} ${bow} ${start + 14} ${bow} ${start + 4} ${edge}`;
+        const loop = `${start - wide} ${bow} ${start + wide} ${bow} ${start + 4} ${edge}`;
         return `M${start - 4} ${edge}C${loop}`;
       }
       return `M${start} ${edge}C${start} ${bow} ${end} ${bow} ${end} ${edge}`;
