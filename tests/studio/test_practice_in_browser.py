@@ -191,11 +191,16 @@ def test_scores_weights_and_context_follow_the_arrow_keys(looking, serving):
     q, longest = queries[3], values.abs().max()
     size = torch.stack([q, *keys]).abs().max()
     plane = page.locator(".drag svg").first
+    # The key of the largest weight is held at first.
+    weights = made.step("weights")[3]
+    assert plane.get_attribute("aria-label") == f"k({SENTENCE.split()[weights.argmax()]})"
+    arrows = page.get_by_role("combobox", name="Query and keys")
+    arrows.select_option(index=0)
     plane.press("ArrowUp")
     plane.press("ArrowUp")
     plane.press("ArrowLeft")
     q = q + torch.tensor([-0.05, 0.1]) * size
-    page.get_by_role("combobox", name="Query and keys").select_option("k(do)")
+    arrows.select_option("k(do)")
     plane.press("ArrowRight")
     keys[1, 0] += 0.05 * size
     page.locator(".drag svg").nth(1).press("ArrowDown")
@@ -348,9 +353,13 @@ def test_the_arrows_of_a_head_are_dragged_and_all_its_keys_count(looking, servin
     weights = torch.tensor(row["weights"], dtype=torch.float64)
     close(bars[:-1], weights[shown])
     assert bars[-1] == pytest.approx(float(weights.sum() - weights[shown].sum()), abs=1e-6)
+    # The key of the largest weight is held, and its value.
+    (label, size), (value, _) = page.evaluate(HELD)
+    strongest = max(row["keys"], key=lambda key: key["weight"])["word"]
+    assert label.startswith(f"k({strongest}")
+    assert value[1:] == label[1:]
     # The plane holds the query: its tip stands on the first axis, as far out as the query is long.
-    (label, size), _ = page.evaluate(HELD)
-    assert label.startswith("q(")
+    page.get_by_role("combobox", name="Query and keys").select_option(index=0)
     x, y = page.locator(".drag .q circle").evaluate(PLACE)
     assert (x, y) == pytest.approx((float(q.norm()) / size * 150, 0), abs=0.02)
     # A step to the right makes the query longer, and each score in the same ratio.

@@ -35,10 +35,10 @@ export class ArrowPlane {
     this.isDragged = false;
   }
 
-  /** Show arrows, and hold that of a word. @param {Arrow[]} arrows @param {number} word */
-  begin(arrows, word) {
+  /** Show arrows, and hold one of them. @param {Arrow[]} arrows @param {Arrow} held */
+  begin(arrows, held) {
     this.arrows = arrows;
-    this.held = arrows.find(({ at }) => at === word);
+    this.held = held;
     this.menu = menu(
       this.title,
       arrows.map(({ label }, place) => [place, label]),

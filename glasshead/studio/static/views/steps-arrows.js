@@ -99,8 +99,10 @@ export class Arrows {
     };
     const label = `q(${row.word})`;
     const query = { letter: "q", at: row.query, vector: this.q, label, isNamed: true };
-    planes.keys.begin([query, ...arrowsOf("k", this.keys)], row.query);
-    planes.values.begin(arrowsOf("v", this.values), row.query);
+    const strongest = shown.indexOf(this.named[0]);
+    const [ks, vs] = [arrowsOf("k", this.keys), arrowsOf("v", this.values)];
+    planes.keys.begin([query, ...ks], ks[strongest]);
+    planes.values.begin(vs, vs[strongest]);
     this.pair = widest([row.q, ...row.keys.map((key) => key.k)]);
     this.turn();
     this.layOut();
