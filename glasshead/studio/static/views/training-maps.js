@@ -71,19 +71,22 @@ export function mapPlot(t, data, width) {
   const { tops, bottom, names } = rowPlaces(rows, height, layerName);
   const firsts = columns.map(([first]) => first);
   const steps = columns.map(([, last]) => last);
-  const x = axisOf(data, firsts, steps.at(-1), width - RIGHT, bottom + 3);
-  const edges = firsts.map((each) => clamped(Math.round(x.place(each)), LEFT, x.right));
+  const shown = data.span ?? [firsts[0], steps.at(-1)];
+  const x = stepAxis(shown[0], shown[1], LEFT, width - RIGHT, bottom + 3, data.logarithmicSteps);
+  // A column goes half of the way to the next one.
+  const halves = firsts.map((first, column) => (first + (steps[column - 1] ?? first)) / 2);
+  const edges = halves.map((each) => clamped(Math.round(x.place(each)), LEFT, x.right));
   edges.push(x.right);
   /** @param {number} step */
   const columnAt = (step) =>
     Math.max(
       0,
-      firsts.findLastIndex((each) => each <= step),
+      halves.findLastIndex((each) => each <= step),
     );
   /** @param {number} column */
   const isShown = (column) => {
     const { span } = data;
-    return !span || (firsts[column] <= span[1] && edges[column + 1] > LEFT);
+    return !span || (halves[column] <= span[1] && edges[column + 1] > LEFT);
   };
   /** @param {number} column @param {number} row */
   const cell = (column, row) => {
@@ -124,20 +127,6 @@ export function mapPlot(t, data, width) {
   const stepAt = (place) => steps[columnAt(x.stepAt(place))];
   const shape = { height: bottom + BOTTOM, rows: tops, rowHeight };
   return { marks, ...shape, steps, stepAt, x, crossed };
-}
-
-/**
- * The axis of the steps that are shown, or else of all.
- * @param {MapData} data
- * @param {number[]} firsts  The first step of each column
- * @param {number} last  Of all steps
- * @param {number} right @param {number} y
- */
-function axisOf({ span, logarithmicSteps }, firsts, last, right, y) {
-  // The last column is as wide as the others are in the mean.
-  const mean = firsts.length > 1 ? (last - firsts[0]) / (firsts.length - 1) : 1;
-  const [from, to] = span ?? [firsts[0], last + mean];
-  return stepAxis(from, to, LEFT, right, y, logarithmicSteps);
 }
 
 /**

@@ -395,7 +395,7 @@ class Training {
 }
 
 /**
- * Curves as those of one of several runs, of which the legend names one.
+ * Curves as those of one of several runs, of which the legend names one by the run.
  * @param {Curve[]} curves @param {string} run @param {string} color
  * @param {string} prefix  Of their names in the readout
  * @returns {Curve[]}
@@ -406,8 +406,9 @@ function ofRun(curves, run, color, prefix, named = curves[0]) {
     color,
     name: `${prefix}${curve.name}`,
     label: `${run} · ${curve.label}`,
-    title: run,
-    unnamed: curve !== named,
+    title: curve === named ? run : null,
+    // What stands behind its smoothed curve has its own name.
+    unnamed: curve !== named && !(curve.opacity < 1),
     below: prefix !== "",
   }));
 }
