@@ -34,22 +34,23 @@ if TYPE_CHECKING:
 WORDS = {
     "heads.test": _("Run the induction test on repeated random tokens"),
     "heads.testing": _("The model is reading repeated random tokens…"),
-    "heads.test.on": _("Roles on"),
+    "heads.test.on": _("Roles measured on"),
     "heads.test.text": _("this text"),
     "heads.test.random": _("random tokens"),
     "heads.test.told": _(
         "Induction test: {rows} texts of {length} tokens. In each, {period} random tokens "
         "stand {times} times. Only a head that finds the earlier occurrence can predict the "
-        "next token."
+        "next token. The maps show this text."
     ),
     "heads.test.found": _(
-        "Layer {layer}, head {head} is an induction head: it gives {score} of its weight to the "
-        "token after the earlier occurrence."
+        "On random tokens, layer {layer}, head {head} is an induction head: it gives {score} of "
+        "its weight to the token after the earlier occurrence."
     ),
+    "heads.test.open": _("Open layer {layer}, head {head}"),
     "heads.test.others": _("Other induction heads: {count}."),
     "heads.test.closest": _(
-        "No head is an induction head. The closest is layer {layer}, head {head}: it gives "
-        "{score} of its weight to the token after the earlier occurrence."
+        "On random tokens, no head is an induction head. The closest is layer {layer}, head "
+        "{head}: it gives {score} of its weight to the token after the earlier occurrence."
     ),
     "heads.compare": _("Compare with another text"),
     "heads.model": _("Model"),

@@ -19,7 +19,6 @@ from glasshead.ladder.worked_example import (
     EXAMPLES,
     HELLO_SHINY_SUN,
     JOURNEY,
-    TEXTS,
     example_of,
     text_of,
 )
@@ -60,6 +59,12 @@ WORDS = COLUMNS | {
     "steps.show": _("Show"),
     "steps.examples": _("The worked examples"),
     "steps.choices": _("Settings"),
+    # By their titles, and what these mean.
+    "steps.source.A": _("A: Attention mechanisms (Dikkat Mekanizmaları)"),
+    "steps.source.B": _("B: Attention mechanisms (Mecanismos de Atención)"),
+    "steps.source.C": _("C: Day 13. Scaled dot-product attention"),
+    "steps.source.D": _("D: Attention and transformer (Dikkat ve Dönüştürücü)"),
+    "steps.source.E": _("E: Scaled dot-product attention (缩放点积注意力机制)"),
     "steps.mask.none": _("none"),
     "steps.mask.causal": _("causal"),
     "steps.mask.window": _("window"),
@@ -175,7 +180,7 @@ def _options(request: StepsRequest, made: Computed) -> dict[str, list[dict[str, 
     letters = () if example is None else EXAMPLES[example]
     words = names(made.sentence.embeddings.tokens)
     own = {
-        "source": [{"name": one, "said": f"{one}: {TEXTS[one]}"} for one in letters],
+        "source": [{"name": letter} for letter in letters],
         "beta": betas(request, width // request.heads),
         "mask": [{"name": mask} for mask in MASKS],
         "normalizer": normalizers(),

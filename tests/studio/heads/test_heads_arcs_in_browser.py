@@ -285,13 +285,13 @@ def test_the_induction_test_has_the_librarys_numbers(looking, place, folder):
     answer = page.locator(".test .answer")
     place = f"layer {layer}, head {head}"
     count = sum(row.count("induction") for row in found.roles)
-    begin = f"{place.capitalize()} is an" if count else "No head is an"
-    assert answer.inner_text().startswith(f"{begin} induction head")
+    begin = place if count else "no head"
+    assert answer.inner_text().startswith(f"On random tokens, {begin} is an induction head")
     assert place in answer.inner_text().lower()
     assert f"it gives {scores[layer, head]:.2f} of its weight to the token" in answer.inner_text()
     held = address(page)
     assert "roles=random" in held
-    answer.get_by_role("button", name="Full map").click()
+    answer.get_by_role("button", name=f"Open {place}").click()
     expect(page.locator(".one h2").first).to_contain_text(f"Layer {layer}, head {head}")
     again = look.open("#" + held.split("#")[1])
     assert again.get_by_role("radio", name="random tokens").is_checked()
@@ -311,8 +311,9 @@ def test_the_story_model_has_induction_heads_in_a_sentence(looking, serving):
     score = scores[layer, head]
     assert count > 1
     assert page.locator(".test .answer").inner_text() == (
-        f"Layer {layer}, head {head} is an induction head: it gives {score:.2f} of its weight to "
-        f"the token after the earlier occurrence. Other induction heads: {count - 1}. Full map"
+        f"On random tokens, layer {layer}, head {head} is an induction head: it gives {score:.2f} "
+        "of its weight to the token after the earlier occurrence. Other induction heads: "
+        f"{count - 1}. Open layer {layer}, head {head}"
     )
 
 

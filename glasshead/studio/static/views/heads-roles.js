@@ -205,7 +205,7 @@ export class RoleBar {
       t(found.includes(best) ? "heads.test.found" : "heads.test.closest", places),
       others > 0 && [" ", t("heads.test.others", { count: others })],
       " ",
-      button(t("prompt.map"), () => heads.choose([layer, best[1]])),
+      button(t("heads.test.open", places), () => heads.choose([layer, best[1]])),
     );
   }
 
