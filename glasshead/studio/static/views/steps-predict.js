@@ -1,5 +1,5 @@
 // Predict the weight: one bar of a query's weights is hidden, guessed, and worked out.
-import { element, hasBox } from "../dom.js";
+import { element } from "../dom.js";
 import { toneOf } from "../diverging.js";
 import { decimal, largestFirst, range, sum } from "../numbers.js";
 import { h, html, render } from "../parts/html.js";
@@ -7,6 +7,7 @@ import { bar, barLine } from "./steps-bars.js";
 import { largestOf, short, shortWeight } from "./steps-layout.js";
 import { lineOf } from "./steps-row.js";
 import { joined, partElements } from "./steps-sums.js";
+import { takeTurns } from "./steps-turns.js";
 
 /** @import { Context } from "../app.js" */
 /** @import { Key, Row } from "./steps-row.js" */
@@ -30,23 +31,17 @@ export class Predict {
     this.t = t;
     this.element = element("section.walk.predict", { "aria-label": t("practice.predict") });
     this.key = "";
-    for (const name of ["turn", "canturn"]) {
-      document.addEventListener(name, (event) => this.turn(event), { signal });
-    }
+    takeTurns(this.element, signal, (by) => this.turn(by));
   }
 
-  /** A presentation goes from step to step, and from the result to the next panel. @param {any} event */
-  turn(event) {
-    const { type, detail: by } = event;
-    const isEnd = by < 0 ? !this.revealed : this.isDone;
-    if (!hasBox(this.element) || !this.rounds || isEnd) return;
-    event.preventDefault();
-    if (type !== "turn") return;
-    if (by > 0) this.go();
-    else {
+  /** A presentation goes from step to step, and from the result to the next panel. @param {number} by */
+  turn(by) {
+    if (!this.rounds || (by < 0 ? !this.revealed : this.isDone)) return false;
+    if (by > 0) return this.go;
+    return () => {
       this.revealed -= 1;
       this.draw();
-    }
+    };
   }
 
   /** @param {Material} material */

@@ -1,9 +1,10 @@
 // The walk of one query: played, stepped and scrubbed through, and told in sentences.
-import { button, element, fill, hasBox } from "../dom.js";
+import { button, element, fill } from "../dom.js";
 import { within } from "../numbers.js";
 import { partElements } from "./steps-sums.js";
 import { framesOf, idleOf, lineOf, sentenceOf } from "./steps-row.js";
 import { Stage } from "./steps-stage.js";
+import { takeTurns } from "./steps-turns.js";
 
 /** @import { Context } from "../app.js" */
 /** @import { Frame, Row } from "./steps-row.js" */
@@ -70,9 +71,8 @@ export class Walk {
     );
     this.still.addEventListener("change", () => this.pause(), { signal });
     document.addEventListener("keydown", (event) => this.key(event), { signal });
-    for (const name of ["turn", "canturn"]) {
-      document.addEventListener(name, (event) => this.turn(event), { signal });
-    }
+    // A presentation goes from frame to frame, and from the last one to the next panel.
+    takeTurns(this.element, signal, (by) => this.at + by in this.frames && (() => this.step(by)));
     signal.addEventListener("abort", () => this.pause());
   }
 
@@ -145,17 +145,6 @@ export class Walk {
     if (!isOwn || event.defaultPrevented) return;
     event.preventDefault();
     this.toggle();
-  }
-
-  /**
-   * A presentation goes from frame to frame, and from the last one to the next panel.
-   * @param {any} event
-   */
-  turn(event) {
-    const { type, detail: by } = event;
-    if (!hasBox(this.element) || !(this.at + by in this.frames)) return;
-    event.preventDefault();
-    if (type === "turn") this.step(by);
   }
 
   toggle() {
