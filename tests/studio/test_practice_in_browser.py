@@ -61,6 +61,8 @@ def test_five_weights_are_guessed_and_worked_out(looking, serving):
     page = exercise(looking(serving().url), "predict", mask="causal")
     trace = computed(StepsRequest(text=SENTENCE, mask="causal"), Limits()).trace
     words, asked, differences = SENTENCE.split(), [], []
+    go = page.locator(".predict button.play")
+    place = go.bounding_box()
     for turn in range(5):
         assert page.locator(".predict .count").inner_text() == f"Round {turn + 1} of 5"
         # What gives the answer is hidden.
@@ -71,10 +73,10 @@ def test_five_weights_are_guessed_and_worked_out(looking, serving):
         for _ in range(3 + turn):
             page.keyboard.press("ArrowRight")
         assert page.locator(".predict .sums .line").count() == 0
-        go = page.locator(".predict button.play")
         for name in ("Show the score", "Show the power of e", "Show the sum", "Show the weight"):
             assert go.inner_text() == name
             go.click()
+            assert go.bounding_box() == place
         score, scaled, power, total, weight = page.evaluate(LINES)
         powers = (trace.masked[query] - trace.masked[query].max()).exp()
         close(score[-1], trace.scores[query, key])
@@ -89,6 +91,7 @@ def test_five_weights_are_guessed_and_worked_out(looking, serving):
     assert page.locator(":is(.pipeline, .words):visible").count() == 2
     assert len(set(asked)) == 5
     assert all(0 <= key <= query > 0 for query, key in asked)
+    assert go.bounding_box() == place
     shown = page.locator(".predict .said").inner_text()
     mean, least = sum(differences) / 5, min(differences)
     query, key = asked[differences.index(least)]

@@ -122,6 +122,14 @@ def test_an_arc_to_another_line_does_not_strike_the_line_above(looking, serving,
     assert min(lanes) >= 0
 
 
+def test_a_token_that_looks_at_itself_has_a_loop_that_is_wider_than_its_line(looking, serving):
+    page = looking(serving(FOLDER).url).open("#heads?layer=0&head=0&query=3")
+    loop = page.locator(".arcs path[data-query='3'][data-key='3']")
+    assert float(loop.get_attribute("data-value")) > 0.5
+    sides = loop.evaluate("(one) => [one.getBBox().width, one.getBBox().height]")
+    assert min(sides) > 3 * float(loop.get_attribute("stroke-width"))
+
+
 @pytest.mark.slow
 def test_arcs_of_several_heads_have_colours_of_their_own(opened, reading, looking, place):
     page = opened.page

@@ -122,6 +122,12 @@ def test_the_heads_are_those_of_the_attention_log(still, looking):
             for _ in range(3):
                 page.keyboard.press("ArrowUp")
             page.keyboard.press("ArrowRight")
+        # The axis of a map ends at its last step.
+        *_, before, last = sorted({step for step, _, _ in seen})
+        box = plot.bounding_box()
+        for step in (before, last):
+            plot.hover(position={"x": 29 + (box["width"] - 40) * (step - 1) / (last - 1), "y": 2})
+            assert readout(page, title)["step"] == str(step)
 
 
 def test_the_map_has_a_colour_for_each_reading(still, looking):

@@ -93,14 +93,13 @@ export class Predict {
     this.go = go;
     const parts = html`
       <div class="told">
-        ${count && html`<p class="quiet count">${count}</p>`}
         <p class="said" role="status">${said}</p>
       </div>
-      ${shown}
       <div class="row">
         <button type="button" class="play" onClick=${go}>${t(`predict.${next}`)}</button>
+        ${count && html`<p class="quiet count">${count}</p>`}
       </div>
-      ${sums}
+      ${shown} ${sums}
     `;
     render(parts, this.element);
   }
