@@ -12,7 +12,6 @@ from glasshead.ladder.worked_example import (
     EXAMPLES,
     HELLO_SHINY_SUN,
     JOURNEY,
-    TEXTS,
     WorkedExample,
     text_of,
     worked_example,
@@ -114,7 +113,6 @@ def example_tables(limits: Limits) -> dict[str, Any]:
     return {
         "examples": [HELLO_SHINY_SUN.text, JOURNEY.text],
         "works": [_work("shiny", HELLO_SHINY_SUN.text), _work("journey", JOURNEY.text)],
-        "titles": dict(TEXTS),
         "betas": BETAS,
         "masks": MASKS,
         "normalizers": normalizers(),

@@ -23,7 +23,6 @@ import { generated, isWord, names, split } from "./words.js";
  * @typedef {object} ExampleTables
  * @property {string[]} examples
  * @property {{text: string, first: string, sources: Record<string, Record<string, Worked>>}[]} works
- * @property {Record<string, string>} titles  Of the tutorials
  * @property {string[]} betas
  * @property {string[]} masks
  * @property {{name: string, said: string, hardens: boolean}[]} normalizers
@@ -99,9 +98,7 @@ export function exampleOf(tables, asked) {
  */
 function optionsOf(tables, { work, worked, heads }, stops, width) {
   return {
-    source: Object.keys(work?.sources ?? {}).map((name) => {
-      return { name, said: `${name}: ${tables.titles[name]}` };
-    }),
+    source: Object.keys(work?.sources ?? {}).map((name) => ({ name })),
     beta: stops,
     mask: tables.masks.map((name) => ({ name })),
     normalizer: tables.normalizers,
