@@ -134,6 +134,14 @@ def test_arrows_are_dragged_on_most_of_a_projector(looking, urls, chosen):
 FITTING = ("prompt", "heads", "model", "atlas", "picture", "steps?layer=1&head=2&frame=99")
 
 
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (820, 1180), (1180, 820)])
+def test_nothing_lies_over_the_ways_of_the_steps(looking, urls, width, height):
+    page = presented(looking(urls("heads"), width=width, height=height), "#steps")
+    page.get_by_text("Drag the arrows").click()
+    expect(page.locator(".drag")).to_be_visible()
+    assert page.locator(".studio").evaluate("(page) => page.scrollWidth - page.clientWidth") <= 0
+
+
 @pytest.mark.parametrize("place", quickly("steps?layer=1&head=2&frame=99", FITTING))
 def test_every_panel_fits_a_projector(looking, urls, place):
     view = place.partition("?")[0]

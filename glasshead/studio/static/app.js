@@ -3,6 +3,7 @@ import { beginAt, onGoing, readAddress, writeAddress } from "./address.js";
 import { onPaper, usePalettes } from "./colors.js";
 import { menu } from "./controls.js";
 import { button, capitalized, element, fill, hasBox, scrolling, withCode } from "./dom.js";
+import { localized } from "./numbers.js";
 import { Reconnect } from "./reconnect.js";
 import { Share } from "./share.js";
 import { Refused, Unreachable, keep, kept } from "./source.js";
@@ -491,10 +492,12 @@ function remember(view, state, changes) {
 
 /** A number in few letters, such as 260K. @param {number} count @param {string} language */
 function short(count, language) {
-  return new Intl.NumberFormat(language, {
+  return localized(count, language, {
     notation: "compact",
     maximumSignificantDigits: 3,
-  }).format(count);
+    // The letter of a thousand is that of a billion elsewhere.
+    compactDisplay: language === "tr" ? "long" : "short",
+  });
 }
 
 /** A language and its script, zh-Hant of zh-TW; null of what is no name. @param {string} name */

@@ -54,6 +54,15 @@ export function grouped(value) {
   return String(value).replace(/\B(?=(\d{3})+$)/g, "\u00a0");
 }
 
+/**
+ * A number with its unit or in few letters, as a language writes them; with a point, as all numbers.
+ * @param {number} value @param {string} language @param {Intl.NumberFormatOptions} look
+ */
+export function localized(value, language, look) {
+  const parts = new Intl.NumberFormat(language, look).formatToParts(value);
+  return parts.map(({ type, value: part }) => (type === "decimal" ? "." : part)).join("");
+}
+
 /** "1.5e-7" as "1.5·10⁻⁷". @param {string} written */
 function powerOfTen(written) {
   /** @param {string} power */

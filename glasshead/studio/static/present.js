@@ -105,6 +105,8 @@ export class Presentation {
   /** Say what the keys do, as long as that is read. */
   sayKeys() {
     const { page } = this;
+    // A touch screen has none.
+    if (!matchMedia("(any-pointer: fine)").matches) return;
     if (this.said && !page.notice.hasChildNodes()) return;
     const alone = this.on.hidden ? "present.alone" : "present.keys";
     const name = page.tour?.stops.length ? "present.stops" : alone;

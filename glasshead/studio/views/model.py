@@ -43,6 +43,7 @@ WORDS = {
         "head therefore shows the norm of its context vector."
     ),
     "model.share": _("Share of its layer’s attention output"),
+    "model.percent": _("{share} %"),
     "model.rank": _("Rank among all heads"),
     "model.of": _("{rank} of {count} heads"),
     "model.reads": _("Reads most from"),

@@ -380,6 +380,12 @@ def test_each_language_has_its_words(still, looking, languages):
         assert words(language)["training.alarms"] in said
         assert "training." not in said
         assert not re.search(r"\{\w+\}", said)
+        # The name of a metric, too, and all numbers have a point.
+        assert (
+            words(language)["training.metric.loss"]
+            in said.split(words(language)["training.log.y"])[0]
+        )
+        assert not re.search(r"\d,\d", said)
         assert "370" in said
 
 

@@ -101,8 +101,8 @@ export class Why {
     const sides = choice(
       t("why.side"),
       [
-        ["key", `${t("why.key")}: ${words.key}`],
-        ["query", `${t("why.query")}: ${words.query}`],
+        ["key", t("why.key") + t("shell.colon") + words.key],
+        ["query", t("why.query") + t("shell.colon") + words.query],
       ],
       this.side,
       (side) => {

@@ -212,7 +212,7 @@ class Model {
     scene.key = this.selection.key ?? null;
     const name = t("heads.named", { layer, head });
     const norm = decimal(scene.norms[scene.head]);
-    this.canvas.show(scene, `${name}. ${t(`model.${told.lit}`)}: ${norm}`);
+    this.canvas.show(scene, `${name}. ${t(`model.${told.lit}`)}${t("shell.colon")}${norm}`);
     if (!this.opened) this.openView();
     this.tell(name);
     this.drawTable();
@@ -251,7 +251,12 @@ class Model {
     const items = keys.filter((key) => row[key] > 0).map((key) => this.keyItem(key, row[key]));
     const rows = [
       [t(`model.${told.lit}`), "norm", norm, decimal(norm)],
-      [t("model.share"), "share", share, Number.isNaN(share) ? "–" : percent(share)],
+      [
+        t("model.share"),
+        "share",
+        share,
+        Number.isNaN(share) ? "–" : t("model.percent", { share: decimal(100 * share, 1) }),
+      ],
       [t("model.rank"), "rank", rank, t("model.of", { rank, count: norms.length })],
     ];
     const text = this.text.text;
@@ -299,7 +304,7 @@ class Model {
     const { t, told } = this;
     fill(
       this.legend,
-      element("span", t(`model.${told.lit}`), ": 0"),
+      element("span", t(`model.${told.lit}`), t("shell.colon"), "0"),
       element("span.ramp", { "aria-hidden": "true" }),
       element("span", { "data-value": top }, decimal(top, 2)),
       element("span", t("model.lines")),
@@ -346,11 +351,6 @@ function strip(row) {
   const level = scale({ top: Math.max(...row) });
   paint(canvas, (at) => level(row[at]));
   return canvas;
-}
-
-/** @param {number} share */
-function percent(share) {
-  return `${decimal(100 * share, 1)} %`;
 }
 
 /** @type {View} */

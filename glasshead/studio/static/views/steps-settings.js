@@ -81,9 +81,10 @@ export class Settings {
       }
       made.control?.set(String(values[name]));
     }
-    // A tour speaks of it.
+    // A tour speaks of it, below a stage that is drawn in the next frame.
     if (isNew && "tour" in document.documentElement.dataset) {
-      requestAnimationFrame(() => this.frame.scrollIntoView({ block: "nearest" }));
+      const show = () => this.made.beta.control?.scrollIntoView({ block: "nearest" });
+      requestAnimationFrame(() => requestAnimationFrame(show));
     }
   }
 

@@ -14,7 +14,9 @@ import { framedTable } from "./training-status.js";
 
 /** @param {Translate} t @param {Found} found */
 export function inWords(t, found) {
-  return found.map(([name, places]) => t(name, places)).join(" ");
+  // No space follows a full stop of Chinese.
+  const sentences = found.map(([name, places]) => t(name, places)).join(" ");
+  return sentences.replaceAll("。 ", "。");
 }
 
 /** What came of a run, and of each that is drawn over it. @param {Translate} t @param {Run} run */

@@ -1,6 +1,6 @@
 // What a run tells in words and tables: how far it is, its alarms, its last rows.
 import { button, element, fill, headingCell, table } from "../dom.js";
-import { byKey, grouped, significant } from "../numbers.js";
+import { byKey, grouped, localized, significant } from "../numbers.js";
 import { asNumber } from "./training-maps.js";
 
 /** @import { Translate } from "../app.js" */
@@ -136,7 +136,7 @@ function figuresOf(t, { phase, pace, best, table: { columns, rows } }, language)
       element("dd", { "data-name": key, "data-value": value }, text(Number(value))),
     );
   };
-  const ofBest = best && { name: plain(best.monitor), step: grouped(best.step) };
+  const ofBest = best && { name: metricName(t, best.monitor), step: grouped(best.step) };
   return [
     figure("step", pace.step, grouped),
     figure("loss", last("loss")),
@@ -154,12 +154,14 @@ function duration(seconds, language) {
   const [unit, size] = Object.entries(UNITS).find(([, each]) => seconds >= each) ?? ["second", 1];
   const maximumFractionDigits = size > 1 ? 1 : 0;
   const look = { style: "unit", unit, unitDisplay: "short", maximumFractionDigits };
-  return (seconds / size).toLocaleString(language, /** @type {Intl.NumberFormatOptions} */ (look));
+  return localized(seconds / size, language, /** @type {Intl.NumberFormatOptions} */ (look));
 }
 
-/** The name of a metric in a log as words. @param {string} name */
-export function plain(name) {
-  return name.replace(/^validation_/, "").replaceAll("_", " ");
+/** The name of a metric in a log as words. @param {Translate} t @param {string} name */
+export function metricName(t, name) {
+  const own = name.replace(/^validation_/, "");
+  const key = `training.metric.${own}`;
+  return t(key) === key ? own.replaceAll("_", " ") : t(key);
 }
 
 /** The last rows of the log, the newest first. @param {Translate} t @param {Rows} rows */

@@ -11,7 +11,7 @@ import { curvePlot } from "./training-curves.js";
 import { findings, inWords, settingsTable } from "./training-findings.js";
 import { mapPlot } from "./training-maps.js";
 import { otherRuns } from "./training-runs.js";
-import { alarmBanner, alarmTable, lastRows, plain, standing } from "./training-status.js";
+import { alarmBanner, alarmTable, lastRows, metricName, standing } from "./training-status.js";
 import { Zoom } from "./training-zoom.js";
 
 /** @import { Context, View } from "../app.js" */
@@ -248,7 +248,7 @@ class Training {
   title(chart) {
     const { t } = this;
     const isTitled = TITLED.includes(chart);
-    return isTitled ? t(`training.${chart}`) : t("training.metric", { name: plain(chart) });
+    return isTitled ? t(`training.${chart}`) : t("training.metric", { name: metricName(t, chart) });
   }
 
   /**
@@ -349,7 +349,7 @@ class Training {
   /** @param {WrittenCurve} written */
   curve({ name, steps, values }) {
     const { word, ...look } = LINES[name] ?? LINES.validation_loss;
-    const label = name in LINES ? this.t(word) : plain(name);
+    const label = name in LINES ? this.t(word) : metricName(this.t, name);
     // The loss itself stands behind the smoothed one.
     const opacity = name === "loss" && this.smoothing > 0 ? 0.35 : 1;
     return { name, steps, values: values.map(Number), label, opacity, ...look };
