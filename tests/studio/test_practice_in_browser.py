@@ -328,6 +328,25 @@ def test_a_head_of_a_model_is_predicted(looking, serving, folder):
     assert min(abs(weight - one) for one in shown) < 1e-9
 
 
+def test_each_round_with_a_head_asks_for_a_weight_of_another_query(looking, serving, folder):
+    # A round shows all weights of its query in the end.
+    page = looking(serving(folder).url).open(
+        "#steps?layer=0&head=1&way=predict&query=6&said=a+big+dog+ran+to+the+big+park"
+    )
+    page.wait_for_selector(".predict .bars")
+    go, queries = page.locator(".predict button.play"), []
+    for turn in range(5):
+        assert page.locator(".predict .count").inner_text() == f"Round {turn + 1} of 5"
+        queries.append(page.locator(".predict .query").inner_text())
+        assert "how the other keys would share the rest" in page.locator(".head").inner_text()
+        for _ in range(4):
+            go.click()
+        assert page.locator(".predict .head").inner_text() == "Weights"
+        go.click()
+    assert page.locator(".predict .said").inner_text().startswith("Mean difference over 5 rounds")
+    assert len(set(queries)) > 3
+
+
 # The planes do not lie along coordinates; the ends of a slider state the scale of its plane.
 HELD = """() => [...document.querySelectorAll(".drag svg")].map((svg) =>
   [svg.ariaLabel, (svg.ariaValueMax - svg.ariaValueMin) / 2])"""

@@ -419,6 +419,26 @@ def test_the_sentence_about_keys_says_what_they_do(looking, urls, place, said):
         expect(page.locator(".notice")).to_have_text(said)
 
 
+def test_what_another_prompt_changes_is_presented_in_two_panels(looking, urls):
+    look = looking(urls("prompt"), width=1366, height=768)
+    page = presented(look, f"#prompt?text={TEXT}&minus={TEXT}+a")
+    page.wait_for_selector(".pair", state="attached")
+    expect(page.locator(".presenting")).to_contain_text("Panel 1 / 4")
+    for shown in (".likely", ".changed", ".all"):
+        page.keyboard.press("ArrowRight")
+        expect(page.locator(f".prompt {shown}")).to_be_visible()
+        expect(page.locator(".prompt .presented")).to_have_count(1)
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".changed p.quiet")).to_be_visible()
+
+
+def test_the_roles_of_a_head_are_presented_with_its_name(looking, urls):
+    page = presented(looking(urls("heads"), width=1366, height=768), "#heads?layer=1&head=2")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    expect(page.locator(".which:visible")).to_have_text("Layer 1, head 2")
+
+
 def test_alarms_that_are_folded_are_no_panel(looking, urls):
     page = presented(looking(urls("training"), width=1920, height=1080), "#training")
     page.wait_for_selector(".body[data-drawn]")

@@ -480,6 +480,33 @@ def test_a_weight_has_one_color_on_the_stage_and_in_the_table(looking, serving):
     assert set(cells) <= set(seen)
 
 
+# The longest bar right of the keys: pixels of a row that are alike, and not as light as the page.
+LONGEST = """() => {
+  const canvas = document.querySelector("canvas.stage");
+  const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const pixels = new Uint32Array(data.buffer);
+  let longest = 0;
+  for (let at = 1, run = 1; at < pixels.length; at += 1) {
+    run = at % width > width / 4 && pixels[at] === pixels[at - 1] ? run + 1 : 1;
+    if (data[4 * at] < 180 && data[4 * at + 3] === 255) longest = Math.max(longest, run);
+  }
+  return longest;
+}"""
+
+
+@pytest.mark.parametrize(("beta", "grows"), [(20, True), (0.5, False)])
+def test_bars_of_scores_grow_with_a_larger_factor_and_shrink_with_a_smaller(
+    looking, serving, beta, grows
+):
+    look = looking(serving().url)
+    before, after = (
+        look.open(f"#steps?text=Hello+shiny+sun!&beta={beta}&frame={frame}").evaluate(LONGEST)
+        for frame in (3, 4)
+    )
+    assert min(before, after) > 50
+    assert (after > 1.3 * before) if grows else (after < before / 1.3)
+
+
 def assert_saves_the_walk(page):
     """The picture has the frame that is shown and its sentences."""
     with page.expect_download() as saved:

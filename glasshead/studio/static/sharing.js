@@ -61,7 +61,8 @@ async function asSvg(root) {
 /** The typefaces of the page as rules of CSS that hold them; "" where the page has none. */
 async function ownFonts() {
   const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
-  const faces = rules.filter((rule) => rule instanceof CSSFontFaceRule);
+  // Others are the reader's own.
+  const faces = rules.filter(({ cssText }) => /^@font-face.* url\(/s.test(cssText));
   const held = faces.map(async ({ cssText, parentStyleSheet }) => {
     const [, path] = /url\("([^"]+)"\)/.exec(cssText);
     const answer = await fetch(new URL(path, parentStyleSheet.href));

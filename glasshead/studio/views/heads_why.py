@@ -29,7 +29,7 @@ WORDS = {
     "why.ask": _("Why this weight?"),
     "why.title": _("Why “{query}” looks at “{key}”"),
     "why.told": _(
-        "The score of this pair, minus the mean score of the other keys that the query sees "
+        "The scaled score of this pair, minus the mean of the other keys that the query sees "
         "({count}), is {contrast}. Weights depend on this difference alone. Each bar is the part "
         "of it that one component of the model wrote."
     ),

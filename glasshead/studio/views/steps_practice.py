@@ -26,6 +26,7 @@ WORDS = {
         "Mean difference over {rounds} rounds: {mean}. Your best guess was “{query}” → “{key}”, "
         "with a difference of {least}."
     ),
+    "predict.shares": _("Your guess, and how the other keys would share the rest"),
     "predict.pair": _("Query → key"),
     "predict.guessed": _("Guess"),
     "predict.difference": _("Difference"),

@@ -72,7 +72,9 @@ export class OneHead {
     const made = table("table", t("heads.roles"), headings, rows);
     const own = Object.keys(scores).indexOf(roles[layer][head]);
     made.querySelectorAll("tbody tr")[own]?.classList.add("here");
-    fill(this.roles, made);
+    const isRandom = this.heads.roles.isRandom;
+    const which = [t("heads.named", { layer, head }), isRandom && t("heads.test.random")];
+    fill(this.roles, element("p.which", which.filter(Boolean).join(" · ")), made);
   }
 
   /** Show the head that is open. @param {WholeHead} whole */

@@ -94,7 +94,7 @@ function changeOf(prompt, told, href) {
   const longest = Math.max(...candidates.flatMap((each) => each.p), 1e-9);
   const [first, second] = told.logit.map((each) => decimal(each, 3));
   const places = { text: of, against, first, second };
-  return html`<section class="likely" aria-label=${t("prompt.change")}>
+  return html`<section class="likely" data-panel="" aria-label=${t("prompt.change")}>
       <h2>${t("prompt.change")}</h2>
       <p class="quiet">${t("prompt.change.told")}</p>
       <table class="bars pair">
@@ -117,7 +117,7 @@ function changeOf(prompt, told, href) {
         </tbody>
       </table>
     </section>
-    <section class="changed" aria-label=${t("prompt.changed")}>
+    <section class="changed" data-panel="" aria-label=${t("prompt.changed")}>
       <h2>${t("prompt.changed")}</h2>
       ${refused && html`<p class="note">${capitalized(refused)}</p>`}
       ${

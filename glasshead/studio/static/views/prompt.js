@@ -112,11 +112,12 @@ class Prompt {
       },
     );
     const panel = { "data-panel": "" };
+    this.beside = element("aside", panel, this.predicted, controls);
     const clicks = element("div.clicks", mode, this.undoing);
     this.stage = element(
       "div.stage",
       element("div.sentence", panel, this.arcs.element, this.why, this.legend),
-      element("aside", panel, this.predicted, controls),
+      this.beside,
       element("section.all", panel, clicks, this.heads, this.away),
     );
     const texts = element("div.texts", this.text.element, this.compare.element);
@@ -170,6 +171,8 @@ class Prompt {
       const { isOn } = this.compare;
       this.frame.classList.toggle("comparing", isOn);
       fill(this.predicted, isOn ? this.compare.panel : this.bars);
+      // What changes has panels of its own.
+      this.beside.toggleAttribute("data-panel", !isOn);
       // The head stays the same while one types, and other views open it.
       this.context.remember({ heads: listed(this.shown) });
       this.text.tell(null);

@@ -54,7 +54,7 @@ export class Arrows {
   /** @param {Material} material */
   async show(material) {
     this.material = material;
-    const row = material.rows()[material.at];
+    const { row } = material;
     const origin = JSON.stringify([row.q, row.keys.map(({ k, v }) => [k, v]), row.rest]);
     if (origin !== this.origin) {
       const whole = (await material.whole?.()) ?? row;

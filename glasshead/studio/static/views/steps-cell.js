@@ -31,6 +31,8 @@ import { Walk } from "./steps-walk.js";
 /** What makes no sense in another text. @type {Record<string, number | null>} */
 const OF_A_TEXT = { layer: 0, head: 0, query: null, key: null, frame: null };
 
+// Queries of which a weight is predicted, besides the one that is shown.
+const OTHERS = 4;
 // What is larger is written as a power of ten.
 const LARGE = 1e6;
 
@@ -104,10 +106,34 @@ export class CellOfModel {
     fill(this.facts, this.factsOf(told, row).join(" · "));
     this.drawStrip(told);
     this.walk.show(row);
-    this.practice.show({ rows: () => [row], at: 0, whole: () => this.whole(told, row) });
+    const rows = () => this.rows(told, row);
+    this.practice.show({ row, rows, whole: () => this.whole(told, row) });
     fill(this.numbers, this.table(told, row));
     const { practice } = this;
     this.context.picture(() => ({ parts: [this.title, this.facts, practice.shown] }));
+  }
+
+  /**
+   * The row, and those of other queries of the text, as far as these are to be had.
+   * @param {Told} told @param {Row} row @returns {Promise<Row[]>}
+   */
+  async rows({ layer, head, query, tokens }, row) {
+    const { source, signal } = this.context;
+    const places = range(OTHERS).map((at) => {
+      return Math.ceil(((at + 1) * (tokens.length - 1)) / (OTHERS + 1));
+    });
+    const others = [...new Set(places)].filter((place) => place > 0 && place !== query);
+    const asked = others.map(async (place) => {
+      const params = { text: this.text, layer, head, query: place };
+      try {
+        return [rowOfModel(await source.json("steps/cell", params, { signal }), this.t)];
+      } catch (error) {
+        // A saved page holds the rows that were shown.
+        if (!(error instanceof Refused)) throw error;
+        return [];
+      }
+    });
+    return [row, ...(await Promise.all(asked)).flat()];
   }
 
   /**

@@ -31,6 +31,8 @@ export class Predict {
     this.t = t;
     this.element = element("section.walk.predict", { "aria-label": t("practice.predict") });
     this.key = "";
+    /** @type {Question[]} */
+    this.questions = [];
     takeTurns(this.element, signal, (by) => this.turn(by));
   }
 
@@ -45,8 +47,10 @@ export class Predict {
   }
 
   /** @param {Material} material */
-  show(material) {
-    const rows = material.rows();
+  async show(material) {
+    this.material = material;
+    const rows = await material.rows();
+    if (material !== this.material) return;
     this.questions = questionsOf(rows);
     const key = JSON.stringify(
       rows.map(({ keys }) => keys.map(({ weight, word }) => [word, weight])),
@@ -179,7 +183,7 @@ export class Predict {
     return html`<div class="bars">
       <b class="query">q(${row.word})</b>
       ${vector(row.q, size)}
-      <span class="head">${t("steps.weights")}</span>
+      <span class="head">${t(isWhole || !row.sharesOne ? "steps.weights" : "predict.shares")}</span>
       <span></span>
       ${keys.map(line)}
       ${rest && barLine(others, null, bar(seen(rest.weight), false), number(rest.weight))}
@@ -254,17 +258,18 @@ function openPlaces({ keys }) {
 }
 
 /**
- * All weights that can be guessed, those of one row far from each other; a key that is hidden, or
- * alone, is none.
+ * All weights that can be guessed, one of each row in turn, as a round shows all of its row; a key
+ * that is hidden, or alone, is none.
  * @param {Row[]} rows @returns {Question[]}
  */
 function questionsOf(rows) {
-  const all = rows.flatMap((row) => {
+  const all = rows.map((row, at) => {
     const places = openPlaces(row);
-    return places.length > 1 ? places.map((place) => ({ row, place })) : [];
+    const order = largestFirst(places, (place) => -(((place + at + 1) * GOLDEN) % 1));
+    return order.map((place) => ({ row, place })).filter(() => order.length > 1);
   });
-  const order = largestFirst(range(all.length), (at) => -(((at + 1) * GOLDEN) % 1));
-  return order.map((at) => all[at]);
+  const most = Math.max(...all.map(({ length }) => length));
+  return range(most).flatMap((turn) => all.flatMap((own) => own.slice(turn, turn + 1)));
 }
 
 /**

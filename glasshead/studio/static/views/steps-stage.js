@@ -31,7 +31,7 @@ import { drawMotion } from "./steps-motion.js";
 
 // Numbers of a vector whose products are drawn as stairs, one each.
 const STAIRS = 8;
-// Room that scaled scores leave free, of what they had.
+// What the smaller ones of scores and scaled scores leave free of the room of the larger ones.
 const CALM = 1.5;
 // A cell as wide and high as this has room for its number; a smaller one, which is no lower than
 // this, for one in small letters.
@@ -67,11 +67,13 @@ export class Stage {
     this.lanes = lanesOf(row, frames, this.t);
     const stairs = this.hasStairs ? row.keys.flatMap((key) => stairsOf(row, key)) : [];
     const raw = [...row.keys.map(({ score }) => score), ...stairs];
-    // Scaled scores that are far smaller are drawn larger, yet smaller than they were.
-    const calmed = row.keys.flatMap(({ scaled, capped, masked }) => {
-      return [scaled, capped, masked ?? 0].map((score) => score * CALM);
+    const scaled = row.keys.flatMap((key) => [key.scaled, key.capped, key.masked ?? 0]);
+    // Those that are far smaller are drawn larger, yet smaller than the others.
+    const grows = Math.abs(row.beta) > 1;
+    this.ends = [raw, scaled].map((all, at) => {
+      const room = Boolean(at) === grows ? 1 : CALM;
+      return [Math.min(0, ...all) * room, Math.max(0, ...all) * room];
     });
-    this.ends = [raw, calmed].map((all) => [Math.min(0, ...all), Math.max(0, ...all)]);
     this.most = Math.max(...this.lanes.map(({ weight }) => weight)) || 1;
     // Many keys together may have more than the largest.
     this.sum = sum(this.lanes.map(({ weight }) => weight));

@@ -207,8 +207,9 @@ class Steps {
     const normalizer = data.options.normalizer.find(({ name }) => name === data.normalizer)?.said;
     /** @param {number} of */
     const row = (of) => rowOf(data, of, normalizer ?? data.normalizer);
-    this.walk.show(row(query));
-    this.practice.show({ rows: () => range(words.length).map(row), at: query });
+    const own = row(query);
+    this.walk.show(own);
+    this.practice.show({ row: own, rows: () => range(words.length).map(row) });
   }
 
   /** Draw the matrices, and the sum of the cell that is shown. */

@@ -55,8 +55,10 @@ const TICKS_APART = 34;
 export function curvePlot(t, data, width) {
   const { curves, signs = [], span, best = null, alarms = [], threshold } = data;
   const large = letterScale();
-  // In a presentation it has the screen to itself.
-  const height = large > 1 ? Math.max(data.height, innerHeight / large - ELSEWHERE) : data.height;
+  // In a presentation it has the screen to itself, below the sentence of a tour.
+  const guide = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--guide"));
+  const free = (innerHeight - (guide || 0)) / large - ELSEWHERE;
+  const height = large > 1 ? Math.max(data.height, free) : data.height;
   const right = width - RIGHT;
   const bottom = height - BOTTOM;
   const steps = [...new Set(curves.flatMap((curve) => curve.steps))];
