@@ -347,6 +347,21 @@ def test_each_round_with_a_head_asks_for_a_weight_of_another_query(looking, serv
     assert len(set(queries)) > 3
 
 
+def test_keys_that_are_all_hidden_are_no_part_of_a_sum(looking, serving, folder):
+    said = "a+big+dog+ran+to+the+big+park+and+the+cat+sat+on+a+mat+and+the+dog+ran+to+the+park"
+    page = looking(serving(folder).url).open(
+        f"#steps?layer=0&head=1&way=predict&query=2&said={said}"
+    )
+    page.wait_for_selector(".predict .bars")
+    for _ in range(3):
+        page.locator(".predict button.play").click()
+    (line,) = page.locator(".predict .sums .line", has_text="Σ").all_inner_texts()
+    assert "…" not in line
+    others = page.locator(".predict .bars > span", has_text="other keys").last
+    assert others.is_visible()
+    assert page.locator(".predict .bars output").last.inner_text() == "0"
+
+
 # The planes do not lie along coordinates; the ends of a slider state the scale of its plane.
 HELD = """() => [...document.querySelectorAll(".drag svg")].map((svg) =>
   [svg.ariaLabel, (svg.ariaValueMax - svg.ariaValueMin) / 2])"""

@@ -30,8 +30,8 @@ WORDS = {
     "why.title": _("Why “{query}” looks at “{key}”"),
     "why.told": _(
         "The scaled score of this pair, minus the mean of the other keys that the query sees "
-        "({count}), is {contrast}. Weights depend on this difference alone. Each bar is the part "
-        "of it that one component of the model wrote."
+        "({count}), is {contrast}. Weights depend on differences of scores alone. Each bar is the "
+        "part of this one that one component of the model wrote."
     ),
     "why.side": _("Parts of"),
     "why.key": _("the key"),
@@ -40,6 +40,7 @@ WORDS = {
     "why.part": _("Part"),
     "why.rest": _("{count} others"),
     "why.sum": _("Sum"),
+    "why.contrast": _("Scaled score minus the mean of the other keys"),
     "why.wait": _("Splitting the score…"),
     "why.alone": _("The query sees no other key, so its weight depends on no score."),
 }

@@ -52,12 +52,13 @@ WORDS = {
     ),
     "prompt.both": _("Compare the maps of both prompts"),
     "prompt.changed.one": _(
-        "The logit of “{text}” is {first} after A and {second} after B. Each bar is the part of "
-        "the change that one head wrote."
+        "The logit of “{text}” is {first} after A and {second} after B. The bar of a head is the "
+        "part of the change that it wrote; others are the remaining heads and components."
     ),
     "prompt.changed.pair": _(
         "The logit of “{text}” minus the logit of “{against}” is {first} after A and {second} "
-        "after B. Each bar is the part of the change that one head wrote."
+        "after B. The bar of a head is the part of the change that it wrote; others are the "
+        "remaining heads and components."
     ),
 }
 

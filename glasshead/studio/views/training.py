@@ -86,6 +86,10 @@ WORDS = {
         "The chart shows the smallest and the largest number of every few rows. log.csv "
         "contains all {count} rows."
     ),
+    "training.repeats": _(
+        "{repeats} of the {of} texts in each batch are random tokens that repeat. Their first "
+        "occurrences cannot be predicted, which raises the training loss."
+    ),
     "training.the_model": _("the model"),
     "training.rows": _("The last rows and validations of log.csv"),
     "training.log.y": _("Logarithmic values"),
@@ -171,6 +175,19 @@ def _curve(rows: LogRows, name: str, smoothing: float, span: Span | None) -> dic
 
 
 Note = tuple[str, dict[str, str]]
+
+
+def repeats_of(config: dict[str, Any]) -> list[Note]:
+    """Return a note on the texts of random tokens in a batch; none without them.
+
+    >>> repeats_of({"data": {"batch_size": 7, "repeats": 3}})
+    [('training.repeats', {'repeats': '3', 'of': '7'})]
+    """
+    data = _object(config, "data")
+    repeats, of = _count(data.get("repeats")), _count(data.get("batch_size"))
+    if not repeats or of is None:
+        return []
+    return [("training.repeats", {"repeats": count_of(repeats), "of": count_of(of)})]
 
 
 def notes_of(
@@ -429,7 +446,10 @@ class TrainingLog:
             "alarms": alarms,
             "found": findings_of(rows, raised, heads),
             "groups": alarm_groups(raised),
-            "notes": notes_of(rows, heads, alarms, len(raised or [])),
+            "notes": [
+                *repeats_of(self._config.value),
+                *notes_of(rows, heads, alarms, len(raised or [])),
+            ],
             "problems": [*filter(None, dict.fromkeys(problems))],
         }
 

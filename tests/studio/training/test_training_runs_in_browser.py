@@ -83,6 +83,19 @@ def span_of(page) -> Any:
 
 
 @pytest.mark.slow
+def test_what_is_of_one_run_has_its_name_if_others_are_drawn(beside, looking):
+    _, url = beside
+    page = looking(url).open("#training")
+    maps = page.locator("figure h3", has_text="share of its maximum")
+    rows = page.locator(".rows caption")
+    page.get_by_text("Other runs (0)").click()
+    for over in (True, False):
+        page.get_by_label("slow", exact=True).set_checked(over)
+        expect(page.locator(".standing .owner")).to_have_text("own" if over else "")
+        for part in (maps, rows):
+            expect(part).to_have_text(re.compile(" · own$" if over else "(?<!own)$"))
+
+
 def test_steps_are_chosen_by_dragging_by_the_wheel_and_by_keys(beside, looking):
     _, url = beside
     page = looking(url).open("#training")

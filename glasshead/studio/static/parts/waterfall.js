@@ -19,10 +19,10 @@ import { html } from "./html.js";
 
 /**
  * @param {object} props @param {Translate} props.t @param {string} props.caption
- * @param {Parts} props.of @param {number} props.sum
+ * @param {Parts} props.of @param {number} props.sum @param {string} [props.total]  Names the sum
  * @param {(head: Head) => void} props.go  Opens a head
  */
-export function Waterfall({ t, caption, of: { parts, rest, count }, sum, go }) {
+export function Waterfall({ t, caption, of: { parts, rest, count }, sum, go, total }) {
   /** @param {Part} one */
   const label = ({ name, layer, head }) => {
     // A line may break after each module.
@@ -68,7 +68,7 @@ export function Waterfall({ t, caption, of: { parts, rest, count }, sum, go }) {
     </thead>
     <tbody>
       ${steps.map(([name, part], place) => row(name, part, ends[place]))}
-      ${row(t("why.sum"), sum, [0, sum], "sum")}
+      ${row(total ?? t("why.sum"), sum, [0, sum], "sum")}
     </tbody>
   </table>`;
 }

@@ -95,7 +95,8 @@ export class Why {
       /** @param {Head} head */
       const go = (head) => heads.follow(head, asked[side]);
       const sum = found.contrast;
-      render(html`<${Waterfall} ...${{ t, caption, of: found[side], sum, go }} />`, frame);
+      const total = t("why.contrast");
+      render(html`<${Waterfall} ...${{ t, caption, of: found[side], sum, go, total }} />`, frame);
     };
     draw();
     const sides = choice(

@@ -180,13 +180,14 @@ export class Predict {
       return barLine(word, vector(k, size), shown, told, "word asked");
     };
     const others = t("walk.others", { count: rest?.count });
+    const areHidden = rest?.hidden === rest?.count;
     return html`<div class="bars">
       <b class="query">q(${row.word})</b>
       ${vector(row.q, size)}
       <span class="head">${t(isWhole || !row.sharesOne ? "steps.weights" : "predict.shares")}</span>
       <span></span>
       ${keys.map(line)}
-      ${rest && barLine(others, null, bar(seen(rest.weight), false), number(rest.weight))}
+      ${rest && barLine(others, null, bar(seen(rest.weight), areHidden), areHidden ? "0" : number(rest.weight))}
     </div>`;
   }
 
@@ -305,7 +306,7 @@ function sumLine(row) {
   const terms = shown.slice(0, TERMS);
   const others = row.total - sum(terms);
   // A sink, and keys that are not shown, are others too.
-  const isAll = powers.length <= TERMS && !row.rest && row.sink === null;
+  const isAll = powers.length <= TERMS && row.rest?.hidden === row.rest?.count && row.sink === null;
   const rest = isAll ? [] : [["… (", others, ")"]];
   return ["Σ = ", ...joined([...terms.map((power) => [power]), ...rest]), " = ", row.total];
 }

@@ -83,11 +83,17 @@ import { asNumber } from "./training-maps.js";
 // Seconds of each; what is shorter than a minute counts in seconds.
 const UNITS = { day: 86400, hour: 3600, minute: 60 };
 
+/** The name of a run over which others are drawn; "" if it is alone. @param {Run} run */
+export function ownerOf({ run, others }) {
+  return Object.keys(others).length ? run : "";
+}
+
 /**
  * How far a run is: its phase, a bar, and its last numbers.
  * @param {Translate} t @param {string} language
  */
 export function standing(t, language) {
+  const owner = element("small.owner");
   const told = element("strong.phase");
   const sentence = element("span.quiet");
   const place = element("span");
@@ -95,6 +101,7 @@ export function standing(t, language) {
   const bar = element("progress", { max: 1, "aria-label": t("training.title") });
   const made = element(
     "div.standing",
+    owner,
     element("p.state", { role: "status" }, told),
     sentence,
     element("div.bar", bar, place),
@@ -105,6 +112,7 @@ export function standing(t, language) {
     const { phase, age, pace } = run;
     const { steps, patience } = pace;
     const step = grouped(pace.step);
+    fill(owner, ownerOf(run));
     // Whoever hears the page is told of another phase alone.
     fill(told, t(`training.phase.${phase}`, { step }));
     made.dataset.phase = phase;
@@ -164,10 +172,16 @@ export function metricName(t, name) {
   return t(key) === key ? own.replaceAll("_", " ") : t(key);
 }
 
-/** The last rows of the log, the newest first. @param {Translate} t @param {Rows} rows */
-export function lastRows(t, { columns, rows }) {
+/** The last rows of the log, the newest first. @param {Translate} t @param {Run} run */
+export function lastRows(t, run) {
+  const { columns, rows } = run.table;
   const cells = rows.toReversed().map((row) => row.map(rowCell));
-  return framedTable(t("training.rows"), columns, cells);
+  return framedTable(owned(t("training.rows"), run), columns, cells);
+}
+
+/** A title with the name of a run over which others are drawn. @param {string} title @param {Run} run */
+export function owned(title, run) {
+  return [title, ownerOf(run)].filter(Boolean).join(" · ");
 }
 
 /** @param {Written} written @param {number} column  The first one has the step */
@@ -189,7 +203,10 @@ const NAMED_HEADS = 8;
  */
 export function alarmBanner(t, run, open) {
   const lines = run.groups.map((group) => alarmLine(t, group, run, open));
-  return lines.length > 0 && element("div.raised", lines, element("small", t("training.rule")));
+  const name = ownerOf(run);
+  const owner = name && element("small.owner", name);
+  const rule = element("small", t("training.rule"));
+  return lines.length > 0 && element("div.raised", owner, lines, rule);
 }
 
 /**

@@ -11,7 +11,15 @@ import { curvePlot } from "./training-curves.js";
 import { findings, inWords, settingsTable } from "./training-findings.js";
 import { mapPlot } from "./training-maps.js";
 import { otherRuns } from "./training-runs.js";
-import { alarmBanner, alarmTable, lastRows, metricName, standing } from "./training-status.js";
+import {
+  alarmBanner,
+  alarmTable,
+  lastRows,
+  metricName,
+  owned,
+  ownerOf,
+  standing,
+} from "./training-status.js";
 import { Zoom } from "./training-zoom.js";
 
 /** @import { Context, View } from "../app.js" */
@@ -139,7 +147,7 @@ class Training {
     const settings = Object.keys(others).length ? this.run.settings : null;
     this.zoom.last = Math.max(1, pace.step, ...Object.values(others).map(({ step }) => step));
     this.others.show(this.run);
-    const shape = JSON.stringify([Object.keys(charts), heads?.heads]);
+    const shape = JSON.stringify([Object.keys(charts), heads?.heads, ownerOf(this.run)]);
     if (shape !== this.shape) {
       this.shape = shape;
       this.layOut();
@@ -161,7 +169,7 @@ class Training {
       this.notes,
       notes.map(([name, places]) => element("p.quiet", t(name, places))),
     );
-    fill(this.rows, table.rows.length > 0 && lastRows(t, table));
+    fill(this.rows, table.rows.length > 0 && lastRows(t, this.run));
     const parts = [this.found, this.settings, this.drawn, this.checkpoints.body];
     this.context.picture(() => ({ parts, card: [this.drawn], sentence: inWords(t, found) }));
   }
@@ -188,7 +196,7 @@ class Training {
       return chart(title, (width) => curvePlot(t, this.extremesOf(measure), width));
     });
     const maps = measures.map((measure) => {
-      const title = t(`training.measure.${measure}`);
+      const title = owned(t(`training.measure.${measure}`), this.run);
       return chart(title, (width) => mapPlot(t, this.mapOf(measure), width));
     });
     [this.map] = maps;
@@ -203,10 +211,10 @@ class Training {
       this.content,
       this.overview,
       this.controls(),
+      this.notes,
       this.drawn,
       heads ? null : element("p.note", withCode(t("training.unwatched"))),
       this.alarms,
-      this.notes,
       this.checkpoints.element,
       this.rows,
     );
