@@ -266,8 +266,9 @@ function openPlaces({ keys }) {
 function questionsOf(rows) {
   const all = rows.map((row, at) => {
     const places = openPlaces(row);
-    const order = largestFirst(places, (place) => -(((place + at + 1) * GOLDEN) % 1));
-    return order.map((place) => ({ row, place })).filter(() => order.length > 1);
+    const open = places.length > 1 ? places : [];
+    const order = largestFirst(open, (place) => -(((place + at + 1) * GOLDEN) % 1));
+    return order.map((place) => ({ row, place }));
   });
   const most = Math.max(...all.map(({ length }) => length));
   return range(most).flatMap((turn) => all.flatMap((own) => own.slice(turn, turn + 1)));
