@@ -17,7 +17,7 @@ from glasshead.watching.captured_call import CapturedCall, ComparableCall
 from glasshead.watching.module_calls import TEXT, ModuleCall
 from glasshead.watching.placing import PlacedCall
 from glasshead.watching.recorded_call import CallInfo
-from glasshead.watching.sequences import CallPosition
+from glasshead.watching.sequences import CallPosition, ContinuedText
 from glasshead.watching.single_query import RowRule
 
 # Kinds of calls of a pass, such as those of full layers and of layers with a window.
@@ -41,6 +41,7 @@ class ObservedFirst(NamedTuple):
         rule: What makes the row of its query.
         info: What is known of it beside its statistics.
         shape: Of its statistics, the axes before those of their own.
+        continued: The text that it continues with all of its keys; None: none, or not all.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ObservedFirst(NamedTuple):
     rule: RowRule
     info: CallInfo
     shape: tuple[int, ...]
+    continued: ContinuedText | None
 
     def captured_again(
         self, capture: ComparableCall, calls: Sequence[ModuleCall]
@@ -113,7 +115,8 @@ class AlikeSteps:
             return
         own = fingerprint, [_ModuleFingerprint.of(one) for one in calls]
         empty = _without_numbers(captured)
-        self._firsts.append(ObservedFirst(name, own, empty, place, rule, info, shape))
+        text = placed.continued
+        self._firsts.append(ObservedFirst(name, own, empty, place, rule, info, shape, text))
 
     def firsts(self, calls: Sequence[ModuleCall]) -> Sequence[ObservedFirst]:
         """Return the first calls of the pass that a call is in."""

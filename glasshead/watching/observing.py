@@ -72,7 +72,7 @@ class Observer:
 
         Errors: a ValueError for a statistic that does not fit, or a head out of range.
         """
-        call, place, problem, whole, _ = placed
+        call, place, problem, whole, *_ = placed
         captured, real = call.captured, None
         if captured.over_features:
             self._check_without_positions(call.name)

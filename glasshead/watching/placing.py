@@ -14,7 +14,7 @@ from glasshead.recipe.masks import dense
 from glasshead.recipe.problem import Problem, bias_values
 from glasshead.watching.captured_call import AttentionCall, CapturedCall
 from glasshead.watching.module_calls import TEXT, ForwardPass, ModuleCall, ModuleRun, within_traced
-from glasshead.watching.sequences import CallPosition, SequenceLedger
+from glasshead.watching.sequences import CallPosition, ContinuedText, SequenceLedger
 
 
 class PlacedCall(NamedTuple):
@@ -26,6 +26,7 @@ class PlacedCall(NamedTuple):
         problem: Its computation, at that place.
         whole: The same with its keys numbered as in the text; those that were removed are hidden.
         merged: Whether its last keys are those of another text.
+        continued: The text that it continues with all of its keys; None: none, or not all.
     """
 
     call: AttentionCall
@@ -33,6 +34,7 @@ class PlacedCall(NamedTuple):
     problem: Problem
     whole: Problem
     merged: bool
+    continued: ContinuedText | None
 
 
 class _LastCall(NamedTuple):
@@ -103,7 +105,29 @@ class Placer:
             problem = whole = keys_at(problem, place.places, place.position)
         self._previous_key = captured.problem.key
         self._note(call.name, place.position + queries, call.run)
-        return PlacedCall(call, place, problem, whole, merged is not None)
+        continued = self.sequences.continued
+        return PlacedCall(call, place, problem, whole, merged is not None, continued)
+
+    def places_alike(
+        self, name: str, problem: Problem, run: ModuleRun, first: ContinuedText | None
+    ) -> bool:
+        """Place a call that continues its text as another one of its pass does.
+
+        Args:
+            name: Name of its attention.
+            problem: Its computation.
+            run: The run of its module.
+            first: The text that the other one has continued. The arguments of both are equal.
+
+        Returns: whether it does, and has the place of the other one.
+        """
+        if first is None or self.forward_pass.repeated:
+            return False
+        if not self.sequences.continues((name, run.repeat), problem, first):
+            return False
+        self._previous_key = problem.key
+        self._note(name, first.state.end, run)
+        return True
 
     def _in_text(self, call: AttentionCall) -> tuple[AttentionCall, CallPosition]:
         """Return a call with the run that it belongs to, and its place in the ledger."""

@@ -51,7 +51,7 @@ class Recorder:
 
     def info(self, placed: PlacedCall, observed: ObservedCall) -> CallInfo:
         """Return what is known of a call beside its statistics."""
-        (call, place, _, whole, merged), captured = placed, placed.call.captured
+        (call, place, _, whole, merged, _), captured = placed, placed.call.captured
         return CallInfo(
             position=place.position,
             first_key=place.first_key,
@@ -84,7 +84,7 @@ class Recorder:
         self, placed: PlacedCall, observed: ObservedCall, info: CallInfo
     ) -> Callable[[], Call]:
         """Check the mask of a call, keep what was asked for, and return what makes its record."""
-        call, place, problem, whole, _ = placed
+        call, place, problem, whole, *_ = placed
         if call.name not in self.masks.settled:
             self.masks.check(call.name, whole, info)
         kept: dict[str, Any] = {}

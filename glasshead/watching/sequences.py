@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from glasshead.recipe.problem import Problem
 from glasshead.watching.captured_call import AttentionCall, CapturedCall
 from glasshead.watching.errors import UnseenError
 from glasshead.watching.module_calls import ModuleCall
@@ -24,6 +26,7 @@ from glasshead.watching.text_state import (
     NewCall,
     TextState,
     aligned,
+    content_of,
     memory_of,
     nearly_same,
 )
@@ -85,6 +88,22 @@ class _Last(NamedTuple):
     rows: tuple[int, ...] | None = None
 
 
+class ContinuedText(NamedTuple):
+    """A text of a cache that a call has continued, for those of other layers of its pass.
+
+    Attributes:
+        owner: The cache.
+        before: What was known of the text, as of `TextState.known`.
+        state: The text after the call.
+        last: The call.
+    """
+
+    owner: CacheTexts
+    before: tuple[Any, ...]
+    state: TextState
+    last: _Last
+
+
 class SequenceLedger:
     """The texts that a model reads, and the place of each of its calls in them.
 
@@ -92,11 +111,15 @@ class SequenceLedger:
     sliding cache holds the last keys only: the cache gives their position, or, where it is
     inaccessible, the number of tokens fed so far. Cross-attention has the position of the
     self-attention before it in the same forward pass, watched or not.
+
+    Attributes:
+        continued: The text that the last call has continued with all of its keys; None: none.
     """
 
     def __init__(self) -> None:
         self._owners: dict[int, CacheTexts] = {}
         self._recent: dict[AttentionKey, deque[TextState]] = {}
+        self.continued: ContinuedText | None = None
         self._numbers = 0
         self._of_pass: tuple[object, int] | None = None
         self._last = _Last()
@@ -109,17 +132,45 @@ class SequenceLedger:
         Errors: an `UnseenError` if cross-attention ran before its position was known.
         """
         captured, forward = call.captured, call.run.forward
+        self.continued = None
         if captured.over_features or not isinstance(captured.problem.offset, int):
             # Rows of a batch at different positions have none in common.
             return CallPosition(0, text=(self._new(),))
         new = NewCall(call, self._owner(call.calls))
         if captured.crossing:
             return self._of_crossing(new)
+        owner = None if new.latent else new.owner
+        state = None if owner is None else owner.states.get(new.key)
+        before = None if state is None else state.known
         place = self._of_self(new)
         last = _Last(forward, place.position, captured.queries, place.text, place.rows)
         self._passed.clear()
         self._note(last)
+        if owner and state and before and place == CallPosition(new.before, text=state.text):
+            self.continued = ContinuedText(owner, before, state, last)
         return place
+
+    def continues(self, key: AttentionKey, problem: Problem, first: ContinuedText) -> bool:
+        """Place a call that continues a text as another one of its pass does.
+
+        Args:
+            key: Its attention.
+            problem: Its computation.
+            first: The text that the other one has continued. The arguments of both are equal.
+
+        Returns: whether it does. If not, nothing has changed.
+        """
+        state, own = first.owner.states.get(key), first.state
+        if state is None or state.content is None or state.known != first.before:
+            return False
+        content, before = content_of(problem), first.last.position
+        if content is None or not torch.equal(state.content, content[..., :before, :]):
+            return False
+        state.content, state.end, state.crops = content, own.end, own.crops
+        state.ids, state.last = own.ids, own.last
+        self._passed.clear()
+        self._note(first.last)
+        return True
 
     def placed(self, forward: int, position: int, queries: int) -> None:
         """Record a self-attention whose position is known.

@@ -131,8 +131,6 @@ class RowRule(NamedTuple):
         """Compute the products of the query and the keys."""
         if query.dtype != self.dtype:
             query, key = query.to(self.dtype), key.to(self.dtype)
-        if query.shape[-3] == key.shape[-3]:
-            return query @ key.mT
         # The heads of a group read the same keys, as queries of one head would.
         group = query.shape[-3] // max(key.shape[-3], 1) or 1
         keys = key.flatten(0, -3)

@@ -66,6 +66,12 @@ class TextState:
         self.last: tuple[int, int, int] = (-1, 0, 0)
 
     @property
+    def known(self) -> tuple[Any, ...]:
+        """What the place of the next call follows from, besides its cache and its keys."""
+        changes, follow_one_another = (self.moves, self.crops), self.places is None
+        return self.text, self.start, self.end, self.first, self.batch, changes, follow_one_another
+
+    @property
     def orphaned(self) -> bool:
         """Whether no cache holds the text, so that another one may take it over."""
         return self.owner is None or self.owner.cache() is None

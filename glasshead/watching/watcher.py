@@ -207,24 +207,34 @@ class Watcher:
                 continue
             with without_autocast(captured.problem.query.device):
                 # Its tensors are detached, so that nothing before its statistics has a gradient.
+                if self.placer.places_alike(name, captured.problem, run, first.continued):
+                    self._record_again(first, name, captured.problem, run)
+                    return True
                 placed = self.placer.place(AttentionCall(name, captured, calls, run))
                 if first.has_place_of(placed):
-                    self._record_again(first, placed)
+                    self._record_again(first, name, placed.whole, placed.call.run)
                 else:
                     with torch.no_grad():
                         self._from_its_place(placed, None)
             return True
         return False
 
-    def _record_again(self, first: ObservedFirst, placed: PlacedCall) -> None:
-        """Record a call with the place and the rule of one of its pass."""
-        name, _, _, run = placed.call
+    def _record_again(
+        self, first: ObservedFirst, name: str, whole: Problem, run: ModuleRun
+    ) -> None:
+        """Record a call with the place and the rule of one of its pass.
+
+        Args:
+            first: The one of its pass.
+            name: Name of its attention.
+            whole: Its computation, with its keys numbered as in the text.
+            run: The run that it belongs to.
+        """
         info, values = first.info, dict[str, Any]()
         own = run.repeat, run.interleaved, run.beside
         if own != (info.run, info.interleaved, info.beside):
             info = info._replace(run=run.repeat, interleaved=run.interleaved, beside=run.beside)
-        query, key = placed.whole.query, placed.whole.key
-        self.observer.singles.add_by_rule(first.rule, query, key, info.real, values)
+        self.observer.singles.add_by_rule(first.rule, whole.query, whole.key, info.real, values)
         self.record(name, self.recorder.made(first.shape, values, info))
 
     def _through_stages(self, call: AttentionCall, comparable: ComparableCall | None) -> None:

@@ -10,6 +10,7 @@ import glasshead as gh
 from glasshead.watching.alike_steps import AlikeSteps, _ModuleFingerprint, fingerprint_of, matches
 from glasshead.watching.module_calls import ModuleCall
 from glasshead.watching.recorded_call import CallInfo
+from glasshead.watching.sequences import SequenceLedger
 from glasshead.watching.watcher import Watcher
 
 transformers = pytest.importorskip("transformers")
@@ -98,12 +99,25 @@ def shared(monkeypatch):
     """The names of the attentions that took something from another one, in order."""
     names, original = [], Watcher._record_again
 
-    def noted(self, first, placed):
-        names.append(placed.call.name)
-        original(self, first, placed)
+    def noted(self, first, name, *others):
+        names.append(name)
+        original(self, first, name, *others)
 
     monkeypatch.setattr(Watcher, "_record_again", noted)
     return names
+
+
+@pytest.fixture
+def continued(monkeypatch):
+    """Whether each attention with the arguments of another one continued its text alike."""
+    found, original = [], SequenceLedger.continues
+
+    def noted(self, *given):
+        found.append(original(self, *given))
+        return found[-1]
+
+    monkeypatch.setattr(SequenceLedger, "continues", noted)
+    return found
 
 
 @pytest.mark.parametrize("rows", [1, 2])
@@ -165,6 +179,51 @@ def other_keys(_, cache):
 
 def other_scale(model, _):
     model.model.layers[1].self_attn.scaling = 3.0
+
+
+def one_layer_cropped(_, cache):
+    cache.layers[1].crop(-1)
+
+
+def all_cropped(_, cache):
+    cache.crop(-1)
+
+
+def another_text(model, _):
+    model(torch.randint(1, 53, (1, 2)), past_key_values=transformers.DynamicCache())
+
+
+@pytest.mark.parametrize("change", [None, another_text])
+def test_layers_continue_their_text_alike(change, continued, alone):
+    found = steps(llama(), change)
+    assert continued == [True] * (LAYERS - 1) * (TOLD - 3)
+    alone()
+    assert_same(found, steps(llama(), change))
+
+
+@pytest.mark.parametrize("change", [other_keys, one_layer_cropped, all_cropped])
+def test_a_text_that_was_changed_is_placed_by_itself(change, continued, alone):
+    found = steps(llama(), change)
+    assert all(continued[: (LAYERS - 1) * (TOLD - 4)])
+    assert continued.count(True) < (LAYERS - 1) * (TOLD - 3)
+    alone()
+    assert_same(found, steps(llama(), change))
+
+
+def test_rows_that_move_are_placed_by_themselves(continued, alone):
+    def seen():
+        model = llama()
+        torch.manual_seed(1)
+        with gh.watch(model, STATISTICS) as seen:
+            model.generate(
+                torch.randint(1, 53, (2, TOLD)), max_new_tokens=NEW, num_beams=3, pad_token_id=0
+            )
+        return seen
+
+    found = seen()
+    assert any(call.rows is not None for call in found["model.layers.2.self_attn"])
+    alone()
+    assert_same(found, seen())
 
 
 def given_more(model, change):

@@ -83,11 +83,10 @@ def _has_no_numbers(output: Any) -> bool | None:
     """Return whether a tensor has a shape and no numbers; None if that may be."""
     if not isinstance(output, Tensor) or output.is_meta:
         return isinstance(output, Tensor)
+    if type(output) in (Tensor, nn.Parameter) and not is_transformed():
+        return False
     is_fake = private(_IS_FAKE)
-    if is_fake is not None:
-        return is_fake(output)
-    plain = type(output) in (Tensor, nn.Parameter) and not is_transformed()
-    return False if plain else None
+    return None if is_fake is None else is_fake(output)
 
 
 def others_open(modes: Sequence[Any]) -> bool:
