@@ -75,33 +75,23 @@ const AGAIN_AFTER = 1000;
 const NOTICE_FOR = 5000;
 
 export class Page {
-  /** @param {Source} source */
-  constructor(source) {
+  constructor(/** @type {Source} */ source) {
     this.source = source;
     this.leaving = new AbortController();
     this.frame = element("main", { id: "view", tabindex: "-1" });
     this.notice = element("div.notice", { role: "status" });
     this.reconnect = new Reconnect(this);
-    /** @type {About} */
-    this.about = null;
-    /** @type {Record<string, string>} */
-    this.words = {};
+    this.about = /** @type {About} */ (null);
+    this.words = /** @type {Record<string, string>} */ ({});
     this.language = "en";
-    /** @type {Record<string, HTMLAnchorElement>} */
-    this.links = {};
-    /** @type {string} */
-    this.shown = null;
-    /** @type {(() => Picture) | null} */
-    this.draw = null;
+    this.links = /** @type {Record<string, HTMLAnchorElement>} */ ({});
+    this.shown = /** @type {string} */ (null);
+    this.draw = /** @type {(() => Picture) | null} */ (null);
     this.noticeTimer = 0;
-    /** @type {Share} */
-    this.share = null;
-    /** @type {Selected} */
-    this.selection = {};
-    /** @type {import("./tour.js").Tour} */
-    this.tour = null;
-    /** @type {import("./present.js").Presentation} */
-    this.presentation = null;
+    this.share = /** @type {Share} */ (null);
+    this.selection = /** @type {Selected} */ ({});
+    this.tour = /** @type {import("./tour.js").Tour} */ (null);
+    this.presentation = /** @type {import("./present.js").Presentation} */ (null);
     this.guide = element("div");
     // What is loaded, in words.
     this.loaded = element("span");
@@ -123,11 +113,8 @@ export class Page {
     }
   }
 
-  /**
-   * Begin a tour, or tell above the view why there is none.
-   * @param {string} file  Its address; "" for the studio's own
-   * @param {number} [stop]
-   */
+  // Begin a tour, or tell above the view why there is none.
+  /** @param {string} file  Its address; "" for the studio's own @param {number} [stop] */
   async beginTour(file, stop) {
     try {
       const { Tour } = await import("./tour.js").catch(unreached);
@@ -167,8 +154,7 @@ export class Page {
     return wanted.map((each) => byScript.get(languageAndScript(each))).find(Boolean) ?? "en";
   }
 
-  /** @param {string} language */
-  async speak(language) {
+  async speak(/** @type {string} */ language) {
     this.words = await this.source.json("words", { lang: language });
     this.language = language;
     this.source.language = language;
@@ -188,14 +174,12 @@ export class Page {
     });
     this.links = Object.fromEntries(links);
     this.share = new Share(this);
-    /** @param {Event} event */
-    const skip = (event) => {
+    const skip = (/** @type {Event} */ event) => {
       event.preventDefault();
       this.frame.focus();
     };
     // Browsers do not scroll to a focused link that is partly visible.
-    /** @param {FocusEvent} event */
-    const onfocusin = ({ target }) => {
+    const onfocusin = (/** @type {FocusEvent} */ { target }) => {
       /** @type {Element} */ (target).scrollIntoView({ inline: "center", block: "nearest" });
     };
     const present = button(this.t("present.title"), () => this.present());
@@ -270,8 +254,7 @@ export class Page {
   }
 
   languageMenu() {
-    /** @param {string} chosen */
-    const speak = async (chosen) => {
+    const speak = async (/** @type {string} */ chosen) => {
       keep("localStorage", "language", chosen);
       await this.speak(chosen);
       /** @type {HTMLElement} */ (document.querySelector("header select")).focus();
@@ -337,8 +320,7 @@ export class Page {
     return !this.source.offline && kind !== null && kind !== "weights";
   }
 
-  /** @param {string} name */
-  mark(name) {
+  mark(/** @type {string} */ name) {
     for (const [view, link] of Object.entries(this.links)) {
       link.ariaCurrent = view === name ? "page" : null;
       link.classList.toggle("absent", this.about.views[view] !== null);
@@ -397,10 +379,8 @@ export class Page {
     };
   }
 
-  /**
-   * Tell what went wrong: wait for a studio that is away, show a refusal, and throw a fault.
-   * @param {Error} error @param {HTMLElement} frame @param {AbortSignal} signal
-   */
+  // Tell what went wrong: wait for a studio that is away, show a refusal, and throw a fault.
+  /** @param {Error} error @param {HTMLElement} frame @param {AbortSignal} signal */
   failed(error, frame, signal) {
     if (signal.aborted || error.name === "AbortError") return;
     if (error instanceof Unreachable) {
@@ -426,8 +406,7 @@ export class Page {
     return [element("p.note", withCode(this.t(this.about.views[name]))), others];
   }
 
-  /** @param {string} sentence */
-  refusal(sentence) {
+  refusal(/** @type {string} */ sentence) {
     const again = this.source.offline ? null : button(this.t("shell.again"), () => this.again());
     return this.refused(sentence, again);
   }

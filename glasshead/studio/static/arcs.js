@@ -39,12 +39,9 @@ export class Arcs {
     this.selection = selection;
     // The query whose arcs are drawn.
     this.query = 0;
-    /** @type {string[]} */
-    this.words = [];
-    /** @type {ArcHead[]} */
-    this.heads = [];
-    /** @type {HTMLButtonElement[]} */
-    this.tokens = [];
+    this.words = /** @type {string[]} */ ([]);
+    this.heads = /** @type {ArcHead[]} */ ([]);
+    this.tokens = /** @type {HTMLButtonElement[]} */ ([]);
     const listeners = pointing(selection);
     this.over = svgNode("svg", { class: "over", "aria-hidden": "true" });
     this.text = element("p.words", {
@@ -56,8 +53,7 @@ export class Arcs {
     });
     this.element = element("div.arcs", this.over, this.text);
     // Where the tokens stand, until they are laid out again.
-    /** @type {Place[] | null} */
-    this.measured = null;
+    this.measured = /** @type {Place[] | null} */ (null);
     const laidOut = () => {
       this.measured = null;
       this.draw();
@@ -94,8 +90,7 @@ export class Arcs {
 
   /** The tokens in frames that no line breaks: one for each word. */
   inWords() {
-    /** @type {HTMLElement[]} */
-    const frames = [];
+    const frames = /** @type {HTMLElement[]} */ ([]);
     this.tokens.forEach((token, at) => {
       if (!at || /^\s/.test(this.words[at])) frames.push(element("span.word"));
       frames.at(-1).append(token);
@@ -229,8 +224,7 @@ export class Arcs {
     const { first, between, under } = this.bows;
     const start = from.left + shift;
     const end = to.left + shift;
-    /** @param {Place} place */
-    const edgeOf = ({ top, bottom }) => (isAbove ? top : bottom);
+    const edgeOf = (/** @type {Place} */ { top, bottom }) => (isAbove ? top : bottom);
     /** How far a curve bends away. @param {Place} place @param {number} across */
     const bend = ({ line }, across) => {
       const most = isAbove ? (line ? between : first) : under;
@@ -266,11 +260,8 @@ function press(token, isQuery) {
   token.ariaPressed = String(isQuery);
 }
 
-/**
- * The query whose look at another token is the sharpest and the furthest.
- * @param {Float32Array} values  Weights by rows
- * @param {number} length
- */
+// The query whose look at another token is the sharpest and the furthest.
+/** @param {Float32Array} values  Weights by rows @param {number} length */
 export function tellingQuery(values, length) {
   const best = range(length).map((query) => {
     const scores = rowAt(values, query, length).map((value, key) => {
@@ -281,10 +272,8 @@ export function tellingQuery(values, length) {
   return largestAt(best);
 }
 
-/**
- * The names of heads with their colors, and what else belongs to each.
- * @param {ArcHead[]} heads @param {(at: number) => Children} [more]
- */
+// The names of heads with their colors, and what else belongs to each.
+/** @param {ArcHead[]} heads @param {(at: number) => Children} [more] */
 export function keysOf(heads, more) {
   return heads.map(({ name, color }, at) => {
     const swatch = element("span.swatch", { "aria-hidden": "true" });

@@ -49,8 +49,7 @@ export class Cursor {
     this.row = row;
     this.remember = remember;
     this.kept = step;
-    /** @type {Set<Chart>} */
-    this.charts = new Set();
+    this.charts = /** @type {Set<Chart>} */ (new Set());
   }
 
   /** Stand at a step for a while, until the pointer leaves. @param {number | null} step */
@@ -59,15 +58,13 @@ export class Cursor {
     for (const chart of this.charts) chart.cross();
   }
 
-  /** @param {number | null} step */
-  keep(step) {
+  keep(/** @type {number | null} */ step) {
     this.kept = step;
     this.remember({ at: step });
     this.show(step);
   }
 
-  /** @param {number} row */
-  choose(row) {
+  choose(/** @type {number} */ row) {
     if (row === this.row) return;
     this.row = row;
     this.remember({ head: row });
@@ -91,8 +88,7 @@ export class Chart {
   constructor(title, cursor, plotter, heading = "h3") {
     this.cursor = cursor;
     this.plotter = plotter;
-    /** @type {Plot | null} */
-    this.plot = null;
+    this.plot = /** @type {Plot | null} */ (null);
     this.picture = svgNode("svg", { class: "picture", "aria-hidden": "true" });
     this.crossHair = svgNode("svg", { class: "cross", "aria-hidden": "true" });
     this.legend = element("p.legend");
@@ -149,8 +145,7 @@ export class Chart {
     });
   }
 
-  /** @param {KeyboardEvent} event */
-  walk(event) {
+  walk(/** @type {KeyboardEvent} */ event) {
     if (!this.plot?.steps.length) return;
     const { cursor } = this;
     const { steps, rows } = this.plot;
@@ -163,8 +158,7 @@ export class Chart {
     event.preventDefault();
   }
 
-  /** @param {PointerEvent} event */
-  point(event) {
+  point(/** @type {PointerEvent} */ event) {
     const { cursor, plot } = this;
     if (!plot?.steps.length) return;
     const { x, y } = placeIn(this.frame, event);
@@ -186,10 +180,8 @@ function nextStep(steps, step, down, right) {
   return steps[within(now + (right || pages), steps.length)];
 }
 
-/**
- * A number of the readout, and what it is of.
- * @param {string} name @param {string} label @param {number | string | null} value
- */
+// A number of the readout, and what it is of.
+/** @param {string} name @param {string} label @param {number | string | null} value */
 export function reading(name, label, value, text = significant(/** @type {number} */ (value))) {
   const attributes = { "data-name": name, "data-value": String(value) };
   return element("span.told", attributes, `${label} `, element("b", text));
@@ -226,8 +218,7 @@ export function stepAxis(from, to, left, right, y, logarithmic = false) {
   const line = axis(logarithmic ? Math.max(1, from) : from, to, left, right, logarithmic);
   /** @param {number} step */
   const place = (step) => line.place(logarithmic ? Math.max(step, 0.5) : step);
-  /** @type {Mark[]} */
-  const marks = [{ d: `M${left} ${y + 0.5}H${right}`, stroke: "quiet" }];
+  const marks = /** @type {Mark[]} */ ([{ d: `M${left} ${y + 0.5}H${right}`, stroke: "quiet" }]);
   for (const step of line.ticks(90, 2).filter(Number.isInteger)) {
     const at = Math.round(place(step)) + 0.5;
     // Numbers at the ends stay within the chart.
@@ -239,11 +230,8 @@ export function stepAxis(from, to, left, right, y, logarithmic = false) {
   return { marks, place, stepAt: line.valueAt, left, right };
 }
 
-/**
- * Round numbers between two above 0, each some times the one before.
- * @param {number} low @param {number} high
- * @param {number} count  About how many
- */
+// Round numbers between two above 0, each some times the one before.
+/** @param {number} low @param {number} high @param {number} count  About how many */
 export function powers(low, high, count) {
   const first = Math.floor(Math.log10(low));
   const tens = range(Math.ceil(Math.log10(high)) - first + 1).map((at) => 10 ** (first + at));
@@ -274,10 +262,8 @@ export function smallText(text, x, y, anchor) {
   return { x, y, text, size: letterScale() > 1 ? LARGE_LETTER : LETTER, fill: "quiet", anchor };
 }
 
-/**
- * The sign of an alarm, which points down at a place.
- * @param {number} x @param {number} y @returns {Mark}
- */
+// The sign of an alarm, which points down at a place.
+/** @param {number} x @param {number} y @returns {Mark} */
 export function alarmAt(x, y) {
   return { d: `M${x - 5} ${y - 9}h10l-5 9z`, fill: "alarm", stroke: "paper" };
 }

@@ -11,15 +11,11 @@ import { within } from "./numbers.js";
  * @typedef {(value: number) => number} ColorScale
  */
 
-/** @type {Palettes} */
-let palettes = { light: [], dark: [] };
+let palettes = /** @type {Palettes} */ ({ light: [], dark: [] });
 const darkPaper = matchMedia("(prefers-color-scheme: dark)");
 
-/**
- * Use a map of colors: `ramp` is its class in CSS, and `w0`, `w1`, … those of its colors.
- * @param {Palettes} given
- */
-export function usePalettes(given) {
+/** Use a map of colors: `ramp` is its class in CSS, and `w0`, `w1`, … those of its colors. */
+export function usePalettes(/** @type {Palettes} */ given) {
   palettes = given;
   const { light, dark } = given;
   const sheet = new CSSStyleSheet();
@@ -28,8 +24,7 @@ export function usePalettes(given) {
   document.adoptedStyleSheets = [sheet, ...document.adoptedStyleSheets.slice(1)];
 }
 
-/** @param {string[]} colors */
-function rulesOf(colors) {
+function rulesOf(/** @type {string[]} */ colors) {
   const levels = colors.map((color, at) => {
     return `.glasshead .w${at}{background:${color};color:${lettersOn(color)}}`;
   });
@@ -60,19 +55,14 @@ export function ramp() {
   return darkPaper.matches ? palettes.dark : palettes.light;
 }
 
-/**
- * What the page has said of each name, on its paper and in its language.
- * @type {Map<string, string>}
- */
+// What the page has said of each name, on its paper and in its language.
+/** @type {Map<string, string>} */
 const known = new Map();
 let language = "";
 darkPaper.addEventListener("change", () => known.clear());
 
-/**
- * A color by its name in CSS: paper, sunk, ink, quiet, rule, accent, alarm; "" of another name.
- * @param {string} name
- */
-export function paperColor(name) {
+/** A color by its name in CSS: paper, sunk, ink, quiet, rule, accent, alarm; "" of another name. */
+export function paperColor(/** @type {string} */ name) {
   const { lang } = document.documentElement;
   if (lang !== language) known.clear();
   language = lang;
@@ -97,19 +87,15 @@ export function faint(name, part) {
   return mixed(paperColor("paper"), paperColor(name), part);
 }
 
-/**
- * A color between two, as "#rrggbb".
- * @param {string} from  As "#rrggbb" or "#rgb"
- * @param {string} to @param {number} share
- */
+// A color between two, as "#rrggbb".
+/** @param {string} from  As "#rrggbb" or "#rgb" @param {string} to @param {number} share */
 export function mixed(from, to, share) {
   const [one, other] = [from, to].map(channels);
   const parts = one.map((each, at) => Math.round(each + (other[at] - each) * share));
   return `#${parts.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
 }
 
-/** @param {string} color */
-function channels(color) {
+function channels(/** @type {string} */ color) {
   const digits = color.length === 4 ? color.replace(/[^#]/g, "$&$&") : color;
   return [1, 3, 5].map((at) => parseInt(digits.slice(at, at + 2), 16));
 }

@@ -112,10 +112,8 @@ export function scaleChoice(t, isLogarithmic, chosen) {
   return choice(t("shell.colors"), scales, value, (scale) => chosen(scale === "log"));
 }
 
-/**
- * Buttons that zoom in and out, and to all that there is, by the factor 0.
- * @param {Translate} t @param {(factor: number) => void} zoom @param {number} step
- */
+// Buttons that zoom in and out, and to all that there is, by the factor 0.
+/** @param {Translate} t @param {(factor: number) => void} zoom @param {number} step */
 export function zoomButtons(t, zoom, step = 2) {
   const all = button(t("shell.all"), () => zoom(0));
   const group = element(
@@ -149,8 +147,7 @@ export function textField(label, text, send, sent, most) {
   const plain = { autocomplete: "off", spellcheck: "false" };
   const field = element("input", { type: "text", id, maxlength: most, ...plain });
   field.value = text;
-  /** @param {Event} event */
-  const onsubmit = (event) => {
+  const onsubmit = (/** @type {Event} */ event) => {
     event.preventDefault();
     if (field.value.trim()) sent(field.value);
   };
@@ -168,10 +165,8 @@ export function textField(label, text, send, sent, most) {
   return Object.assign(form, { set });
 }
 
-/**
- * A file to choose, by a button in the words of the page.
- * @param {string} label @param {string} accept @param {(file: File | undefined) => void} chosen
- */
+// A file to choose, by a button in the words of the page.
+/** @param {string} label @param {string} accept @param {(file: File | undefined) => void} chosen */
 export function fileButton(label, accept, chosen) {
   const id = unique("file");
   const onchange = () => chosen(file.files[0]);
@@ -207,8 +202,7 @@ export class TextPicker {
     const { t, field } = this;
     const file = fileButton(t("shell.file"), ".txt,.md,text/*", (one) => this.sendFile(one));
     const send = element("button", { type: "submit" }, t("shell.read"));
-    /** @param {Event} event */
-    const onsubmit = (event) => {
+    const onsubmit = (/** @type {Event} */ event) => {
       event.preventDefault();
       this.send(field.value);
     };
@@ -235,13 +229,11 @@ export class TextPicker {
     this.put(text);
   }
 
-  /** @param {string} text */
-  put(text) {
+  put(/** @type {string} */ text) {
     if (text.length <= MOST_SHOWN) this.field.value = text;
   }
 
-  /** @param {string} text */
-  async send(text) {
+  async send(/** @type {string} */ text) {
     fill(this.refusal);
     try {
       await this.read(addressOf(await this.source.send(text), text));
@@ -251,8 +243,7 @@ export class TextPicker {
     }
   }
 
-  /** @param {File | undefined} file */
-  async sendFile(file) {
+  async sendFile(/** @type {File | undefined} */ file) {
     if (!file) return;
     if (file.size > this.mostBytes) {
       const sizes = { size: grouped(file.size), most: grouped(this.mostBytes) };
@@ -275,20 +266,15 @@ export class TextPicker {
   }
 }
 
-/**
- * What the address holds of a text: its name, and the text itself where it is short, so that the
- * address opens it when the studio has forgotten it, and in another browser.
- * @param {string} name @param {string} text
- */
+// What the address holds of a text: its name, and the text itself where it is short, so that the
+// address opens it when the studio has forgotten it, and in another browser.
+/** @param {string} name @param {string} text */
 function addressOf(name, text) {
   return { text: name, said: text.length <= MOST_IN_ADDRESS ? text : null };
 }
 
-/**
- * The name of the text that a view begins with: that of the address, or else a sample.
- * @param {Context} context
- * @param {HTMLElement} told  Where it is said what the sample is from
- */
+// The name of the text that a view begins with: that of the address, or else a sample.
+/** @param {Context} context @param {HTMLElement} told  Where it is said what the sample is from */
 export async function firstText({ source, state, t, sample }, told) {
   if (state.said) return source.send(state.said);
   if (state.text) return state.text;
@@ -297,10 +283,8 @@ export async function firstText({ source, state, t, sample }, told) {
   return source.send(text);
 }
 
-/**
- * Say where a text is from that nobody has chosen.
- * @param {HTMLElement} told @param {Translate} t @param {string} origin @param {string} why
- */
+// Say where a text is from that nobody has chosen.
+/** @param {HTMLElement} told @param {Translate} t @param {string} origin @param {string} why */
 export function tellOrigin(told, t, origin, why) {
   fill(told, origin === "given" ? null : t(`shell.origin.${origin}`, { why }));
   told.toggleAttribute("data-why", Boolean(why));
@@ -312,10 +296,7 @@ export function progress(label) {
   const bar = element("progress", { id, max: 1 });
   const output = element("label", { for: id }, label);
   const made = element("div.progress", { role: "status" }, output, bar);
-  /**
-   * @param {number | null} share  From 0 to 1; null where nobody knows
-   * @param {string} [text]
-   */
+  /** @param {number | null} share  From 0 to 1; null where nobody knows @param {string} [text] */
   const show = (share, text) => {
     if (share === null) bar.removeAttribute("value");
     else bar.value = share;

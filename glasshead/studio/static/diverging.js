@@ -8,8 +8,7 @@ const STEPS = 48;
 
 /** @typedef {{fill: string, ink: string}} Tone  A color, and that of letters on it */
 
-/** @type {Record<string, Tone[]>} */
-const known = {};
+const known = /** @type {Record<string, Tone[]>} */ ({});
 
 /** All colors, from the lowest on; the middle one is that of 0. */
 export function tones() {
@@ -28,8 +27,7 @@ export function tonePlace(share) {
   return within(Math.round((share + 1) * STEPS), 2 * STEPS + 1);
 }
 
-/** @param {number} share */
-export function toneOf(share) {
+export function toneOf(/** @type {number} */ share) {
   return tones()[tonePlace(share)];
 }
 

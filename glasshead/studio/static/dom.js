@@ -45,10 +45,8 @@ function isPlain(value) {
   return value?.constructor === Object;
 }
 
-/**
- * Replace all that an element holds; the same texts stay, as new ones would be laid out again.
- * @param {Element} frame @param {...Children} children
- */
+// Replace all that an element holds; the same texts stay, as new ones would be laid out again.
+/** @param {Element} frame @param {...Children} children */
 export function fill(frame, ...children) {
   const all = /** @type {any[]} */ (children).flat(Infinity);
   const left = all.filter((child) => ![null, undefined, false].includes(child));
@@ -59,12 +57,9 @@ export function fill(frame, ...children) {
   if (!isSame || left.length !== before.length) frame.replaceChildren(...left);
 }
 
-/**
- * A text that stands alone, with a capital letter; one that begins with no word, as with the name of
- * a file or of a setting, keeps its letters.
- * @param {string} text
- */
-export function capitalized(text) {
+// A text that stands alone, with a capital letter; one that begins with no word, as with the name of
+// a file or of a setting, keeps its letters.
+export function capitalized(/** @type {string} */ text) {
   const { lang } = document.documentElement;
   return text.replace(/^[a-zçğıöşü](?=\p{L}*[\s,])/u, (letter) =>
     letter.toLocaleUpperCase(lang || "en"),
@@ -77,10 +72,8 @@ export function setAttributes(node, values) {
   return node;
 }
 
-/**
- * The names and values of an object that are not null or undefined.
- * @param {Attributes} values @returns {[string, any][]}
- */
+// The names and values of an object that are not null or undefined.
+/** @param {Attributes} values @returns {[string, any][]} */
 export function given(values) {
   return Object.entries(values ?? {}).filter(([, value]) => value !== null && value !== undefined);
 }
@@ -104,10 +97,8 @@ export function scrolling(label, ...held) {
   return element("div.scroll", { tabindex: 0, role: "region", "aria-label": label }, held);
 }
 
-/**
- * A sentence whose commands, between backticks, are code.
- * @param {string} sentence @returns {Children}
- */
+// A sentence whose commands, between backticks, are code.
+/** @param {string} sentence @returns {Children} */
 export function withCode(sentence) {
   return sentence.split("`").map((part, at) => (at % 2 ? element("code", part) : part));
 }
@@ -157,12 +148,9 @@ export function moveOf({ key, altKey, ctrlKey, metaKey }, page = Infinity) {
   return moves[key] ?? null;
 }
 
-/**
- * A token as sentences name it: without the spaces around it, and each of them by a sign if
- * there is nothing else; an empty token by the same sign.
- * @param {string} token
- */
-export function tokenName(token) {
+// A token as sentences name it: without the spaces around it, and each of them by a sign if
+// there is nothing else; an empty token by the same sign.
+export function tokenName(/** @type {string} */ token) {
   return token.trim() || token.replaceAll("\n", "\\n").replace(/\s/g, "␣") || "␣";
 }
 
@@ -173,10 +161,8 @@ export function letterScale() {
   return Number(getComputedStyle(document.documentElement).getPropertyValue("--large")) || 1;
 }
 
-/**
- * Where an event is in an element, in pixels for letters of the usual size.
- * @param {Element} one @param {MouseEvent} event
- */
+// Where an event is in an element, in pixels for letters of the usual size.
+/** @param {Element} one @param {MouseEvent} event */
 export function placeIn(one, { clientX, clientY }) {
   const { left, top } = one.getBoundingClientRect();
   const large = letterScale();
@@ -205,15 +191,13 @@ export function leadsToCells({ size, at, go, page }) {
     const [rows, columns] = size();
     go(within(row, rows), within(column, columns), isKept);
   };
-  /** @param {MouseEvent} event */
-  const pointed = ({ currentTarget, clientX, clientY, type }) => {
+  const pointed = (/** @type {MouseEvent} */ { currentTarget, clientX, clientY, type }) => {
     const frame = /** @type {Element} */ (currentTarget).getBoundingClientRect();
     const [rows, columns] = size();
     const row = Math.floor(((clientY - frame.top) / frame.height) * rows);
     lead(row, Math.floor(((clientX - frame.left) / frame.width) * columns), type === "click");
   };
-  /** @param {KeyboardEvent} event */
-  const onkeydown = (event) => {
+  const onkeydown = (/** @type {KeyboardEvent} */ event) => {
     const move = moveOf(event, page);
     if (!move) return;
     event.preventDefault();

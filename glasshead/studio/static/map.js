@@ -26,8 +26,7 @@ export function drawMap(canvas, values, count, look, most = Infinity) {
   const { top = largest } = look;
   canvas.width = size;
   canvas.height = size;
-  /** @param {number} value */
-  const tone = (value) => tonePlace(top && value / top);
+  const tone = (/** @type {number} */ value) => tonePlace(top && value / top);
   const place = diverging ? tone : scale({ top, logarithmic });
   const colors = diverging ? divergingColors() : ramp();
   const pen = paint(canvas, (at) => (Object.is(pixels[at], -0) ? null : place(pixels[at])), colors);
@@ -37,11 +36,9 @@ export function drawMap(canvas, values, count, look, most = Infinity) {
   return top;
 }
 
-/**
- * The number of the largest size in each pixel of a picture, −0 where all of it is hidden, and the
- * largest size of all.
- * @param {Float32Array} values @param {number} count @param {number} size @param {number} skip
- */
+// The number of the largest size in each pixel of a picture, −0 where all of it is hidden, and the
+// largest size of all.
+/** @param {Float32Array} values @param {number} count @param {number} size @param {number} skip */
 function pooled(values, count, size, skip) {
   const pixelOf = range(count).map((at) => Math.floor((at * size) / count));
   const pixels = new Float32Array(size * size).fill(-0);

@@ -26,10 +26,8 @@ import { element, setAttributes } from "./dom.js";
 
 const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 
-/**
- * How a canvas is drawn in a picture that is saved, if not as it is on the screen.
- * @type {WeakMap<Element, () => Mark[]>}
- */
+// How a canvas is drawn in a picture that is saved, if not as it is on the screen.
+/** @type {WeakMap<Element, () => Mark[]>} */
 export const finer = new WeakMap();
 // Pixels of a canvas by one of the page, in a picture that is saved.
 export const FINE = 3;
@@ -93,10 +91,8 @@ export function svgNode(name, attributes, ...held) {
   return setAttributes(made, attributes);
 }
 
-/**
- * A node that holds a text, whose spaces are kept.
- * @param {string} name @param {Record<string, any>} attributes @param {string | number} text
- */
+// A node that holds a text, whose spaces are kept.
+/** @param {string} name @param {Record<string, any>} attributes @param {string | number} text */
 export function textNode(name, attributes, text) {
   const spaces = { "xml:space": name === "text" ? "preserve" : null };
   return svgNode(name, { ...attributes, ...spaces }, document.createTextNode(String(text)));

@@ -6,13 +6,11 @@ import { Unreachable } from "./source.js";
 const INTERVAL = 1000;
 
 export class Reconnect {
-  /** @param {Page} page */
-  constructor(page) {
+  constructor(/** @type {Page} */ page) {
     this.page = page;
     // Whether the studio does not answer.
     this.lost = false;
-    /** @type {number} */
-    this.timer = null;
+    this.timer = /** @type {number} */ (null);
   }
 
   /** Wait until the studio answers. */
@@ -46,8 +44,7 @@ export class Reconnect {
     if (this.timer === null) this.timer = setTimeout(() => this.ask(isThere), first);
   }
 
-  /** @param {() => Promise<boolean>} isThere */
-  async ask(isThere) {
+  async ask(/** @type {() => Promise<boolean>} */ isThere) {
     const wasLost = this.lost;
     this.lost = false;
     let done = true;

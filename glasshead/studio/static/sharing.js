@@ -48,8 +48,7 @@ function titled(figure, title) {
   return { ...size, node: svgNode("g", {}, line, node) };
 }
 
-/** @param {SVGElement} root */
-async function asSvg(root) {
+async function asSvg(/** @type {SVGElement} */ root) {
   const fonts = await ownFonts();
   root.append(textNode("style", {}, `${fonts}.tabular{font-variant-numeric:tabular-nums}`));
   const written = new XMLSerializer().serializeToString(root).toWellFormed();
@@ -135,10 +134,8 @@ export async function saveFile({ source, shown: view, about, language, t }) {
  * @param {string} missing  The sentence about an answer that is not in it
  */
 async function recorded({ answered }, changed, missing) {
-  /** @type {Answers["numbers"]} */
-  const numbers = {};
-  /** @type {Record<string, any>} */
-  const told = {};
+  const numbers = /** @type {Answers["numbers"]} */ ({});
+  const told = /** @type {Record<string, any>} */ ({});
   for (const [key, answer] of answered) {
     if (!(answer?.values instanceof Float32Array)) told[key] = answer;
     else numbers[key] = { shape: answer.shape, data: await deflated(answer.values) };
@@ -147,8 +144,7 @@ async function recorded({ answered }, changed, missing) {
   return JSON.stringify({ missing, told: await deflated(plain), numbers });
 }
 
-/** @param {Uint8Array<ArrayBuffer> | Float32Array<ArrayBuffer>} values */
-async function deflated(values) {
+async function deflated(/** @type {Uint8Array<ArrayBuffer> | Float32Array<ArrayBuffer>} */ values) {
   const stream = new Blob([values]).stream().pipeThrough(new CompressionStream("deflate"));
   const packed = await new Response(stream).blob();
   return new Promise((resolve) => {
@@ -190,13 +186,10 @@ function card({ parts, card: own = parts, sentence = finding() }) {
   return onPaper({ ...CARD, node: svgNode("g", {}, figure.node, ...texts, brand) }, 0);
 }
 
-/**
- * Lines of a text that fit a width; a long text ends in an ellipsis.
- * @param {string} text @param {number} width @param {number} size
- */
+// Lines of a text that fit a width; a long text ends in an ellipsis.
+/** @param {string} text @param {number} width @param {number} size */
 function wrapped(text, width, size) {
-  /** @type {string[]} */
-  const lines = [];
+  const lines = /** @type {string[]} */ ([]);
   // Chinese has no blanks.
   for (const word of text.match(/[^\s\u2e80-\uffef]+\s?|[\u2e80-\uffef]\s?/gu) ?? []) {
     const longer = `${lines.at(-1) ?? ""}${word}`;

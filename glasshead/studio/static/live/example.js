@@ -38,11 +38,8 @@ const BAD_REQUEST = 400;
 const TOO_MUCH = 413;
 const ROOMY = 8;
 
-/**
- * All matrices of a sentence's attention, and the settings that there are.
- * @param {ExampleTables} tables
- * @param {Asked} asked  The settings that are not the default
- */
+// All matrices of a sentence's attention, and the settings that there are.
+/** @param {ExampleTables} tables @param {Asked} asked  The settings that are not the default */
 export function exampleOf(tables, asked) {
   const chosen = settingsOf(tables, asked);
   const { text, work, worked, mask, heads, head, decimals } = chosen;
@@ -111,10 +108,8 @@ function optionsOf(tables, { work, worked, heads }, stops, width) {
 
 const DEFAULTS = { mask: "none", normalizer: "softmax", heads: 1, head: 0, decimals: 4 };
 
-/**
- * The settings that are asked for, or else the default, and the sentence that they are of.
- * @param {ExampleTables} tables @param {Asked} asked
- */
+// The settings that are asked for, or else the default, and the sentence that they are of.
+/** @param {ExampleTables} tables @param {Asked} asked */
 function settingsOf(tables, asked) {
   const { text = tables.examples[0], mask, normalizer, ...numbers } = { ...DEFAULTS, ...asked };
   const work = tables.works.find((each) => each.text === text.trim().replace(/!$/, ""));
@@ -133,8 +128,7 @@ function settingsOf(tables, asked) {
  * @param {{heads: number, head: number, mask: string, beta: number, normalizer: string}} settings
  */
 function matricesOf({ x, projection }, { heads, head, mask, beta, normalizer }) {
-  /** @param {"queries" | "keys" | "values"} name */
-  const vectors = (name) => {
+  const vectors = (/** @type {"queries" | "keys" | "values"} */ name) => {
     const rows = projection ? times(x, projection[name]) : x;
     const size = rows[0].length / heads;
     return rows.map((row) => row.slice(head * size, (head + 1) * size));
@@ -152,10 +146,7 @@ function matricesOf({ x, projection }, { heads, head, mask, beta, normalizer }) 
   return { queries, keys, values, scores, scaled, masked, weights, context };
 }
 
-/**
- * What is said of the cells of each matrix.
- * @param {ExampleTables} tables @param {Record<string, any>} settings
- */
+/** @param {ExampleTables} tables @param {Record<string, any>} settings */
 function sumsOf(tables, { projection, mask, normalizer, beta, decimals, isHard }) {
   const formula = `× β = ${figure(beta, decimals)}`;
   const note = isHard ? { note: "steps.hard" } : {};
@@ -177,10 +168,8 @@ function fitting(tables, work, words) {
   return words.length <= ROOMY ? 2 : 0;
 }
 
-/**
- * A sentence of one's own, whose vectors are made up.
- * @param {ExampleTables} tables @param {string} text @returns {Worked}
- */
+// A sentence of one's own, whose vectors are made up.
+/** @param {ExampleTables} tables @param {string} text @returns {Worked} */
 function madeUp({ limits }, text) {
   const words = split(text);
   if (!words.length) throw new Refused("Enter at least one word.", BAD_REQUEST);
@@ -193,10 +182,7 @@ function madeUp({ limits }, text) {
   return { words, query, beta: "auto", x: words.map(generated), projection: null };
 }
 
-/**
- * Whether a mask shows a key to a query.
- * @param {string} mask @param {number} query @param {number} key
- */
+/** @param {string} mask @param {number} query @param {number} key */
 function sees(mask, query, key) {
   if (mask === "causal") return key <= query;
   return mask === "none" || Math.abs(query - key) <= 1;
@@ -247,10 +233,8 @@ function times(left, right) {
   return left.map((row) => columns.map((column) => dot(row, column)));
 }
 
-/**
- * Matrices with one scale of colors, and its upper end.
- * @param {Record<string, (number | null)[][]>} matrices @param {string[]} of
- */
+// Matrices with one scale of colors, and its upper end.
+/** @param {Record<string, (number | null)[][]>} matrices @param {string[]} of */
 function scale(matrices, of) {
   const sizes = of.flatMap((name) => matrices[name].flat().map((each) => Math.abs(each ?? 0)));
   return { names: of, top: Math.max(...sizes) };
@@ -266,7 +250,6 @@ function figure(value, decimals) {
   return after.length <= most ? String(value) : value.toFixed(Math.max(0, most));
 }
 
-/** @param {number[]} numbers */
-function numbered(numbers) {
+function numbered(/** @type {number[]} */ numbers) {
   return numbers.map((name) => ({ name }));
 }

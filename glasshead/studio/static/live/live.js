@@ -37,20 +37,16 @@ const PASSES = 8;
 export class Live extends Report {
   offline = false;
 
-  /** @param {Answers & {example: ExampleTables}} answers */
-  constructor(answers) {
+  constructor(/** @type {Answers & {example: ExampleTables}} */ answers) {
     super(answers);
     this.example = answers.example;
-    /** @type {Map<string, string>} */
-    this.texts = new Map();
-    /** @type {Map<string, Reading>} */
-    this.readings = new Map();
+    this.texts = /** @type {Map<string, string>} */ (new Map());
+    this.readings = /** @type {Map<string, Reading>} */ (new Map());
     /** @type {Promise<{model: StoryModel, tokens: Tokens, layers: string[], masks: string[]}>} */
     this.opened = null;
   }
 
-  /** @param {string} text */
-  async send(text) {
+  async send(/** @type {string} */ text) {
     if (!text.trim()) throw new Refused((await this.words())["prompt.empty"], BAD_REQUEST);
     const name = nameOf(text);
     this.texts.set(name, text);
@@ -100,14 +96,12 @@ export class Live extends Report {
   async wordless() {
     const words = await this.words();
     const [title, text] = [words["steps.words"], [words["live.words"]]];
-    /** @type {any[]} */
-    const none = [];
+    const none = /** @type {any[]} */ ([]);
     const step = { name: "opening", title, text, formula: none, numbers: none, printed: none };
     return { title, notes: none, steps: [{ ...step, why: "" }] };
   }
 
-  /** @param {string} name */
-  textOf(name) {
+  textOf(/** @type {string} */ name) {
     const text = this.texts.get(name) ?? keptText(name);
     if (text === null) throw new Refused(this.missing, NOT_FOUND);
     return text;
@@ -124,11 +118,8 @@ export class Live extends Report {
     return this.opened;
   }
 
-  /**
-   * A text as the model reads it, without some heads.
-   * @param {string} text
-   * @param {string} [without]  Heads, as the address lists them
-   */
+  // A text as the model reads it, without some heads.
+  /** @param {string} text @param {string} [without]  Heads, as the address lists them */
   async reading(text, without = "") {
     const { model, tokens, layers } = await this.story();
     const away = new Set(without.split(",").filter(Boolean));
@@ -235,10 +226,8 @@ const ANSWERS = {
   },
 };
 
-/**
- * Numbers of a reading; of two, the first's less the second's.
- * @param {Live} live @param {Asked} asked @param {(reading: Reading) => Tensor} select
- */
+// Numbers of a reading; of two, the first's less the second's.
+/** @param {Live} live @param {Asked} asked @param {(reading: Reading) => Tensor} select */
 async function difference(live, asked, select) {
   const one = select(await live.sent(asked));
   if (asked.minus === undefined) return one;

@@ -42,8 +42,7 @@ export class Reading {
     this.tokens = whole.slice(0, model.config.context_length);
     this.of = whole.length;
     this.words = this.tokens.map((token) => visible(tokenizer.text(token)));
-    /** @type {Pass} */
-    this.pass = model.run(this.tokens, away);
+    this.pass = /** @type {Pass} */ (model.run(this.tokens, away));
     this.heads = this.pass.heads.map(({ length }) => length);
     /** @type {Head[]} */
     this.every = this.heads.flatMap((count, layer) => {
@@ -62,10 +61,7 @@ export class Reading {
     return found;
   }
 
-  /**
-   * Whether the mask of a layer shows a key to a query.
-   * @param {number} layer @param {number} query @param {number} key
-   */
+  /** @param {number} layer @param {number} query @param {number} key */
   sees(layer, query, key) {
     return key <= query && key >= this.model.firstKey(layer, query);
   }
@@ -128,8 +124,7 @@ export class Reading {
   /** Data of a text for the view "heads". */
   summary() {
     const found = new Map(this.every.map((head) => [head.join("."), this.scored(head)]));
-    /** @param {(one: ReturnType<Reading["scored"]>) => any} part */
-    const byHead = (part) => {
+    const byHead = (/** @type {(one: ReturnType<Reading["scored"]>) => any} */ part) => {
       return this.heads.map((count, layer) => {
         return Array.from({ length: count }, (_, head) => part(found.get(`${layer}.${head}`)));
       });
@@ -202,10 +197,8 @@ export class Reading {
     return { scores, role: role ?? null, entropy };
   }
 
-  /**
-   * Whether a key is one of those that a role looks at.
-   * @param {string} role @param {number} query @param {number} key
-   */
+  // Whether a key is one of those that a role looks at.
+  /** @param {string} role @param {number} query @param {number} key */
   belongs(role, query, key) {
     const { tokens } = this;
     if (role === "previous") return query - key === 1;
@@ -225,10 +218,8 @@ export class Reading {
     });
   }
 
-  /**
-   * The probabilities of the next token.
-   * @param {number} temperature  0 gives all to the most likely
-   */
+  // The probabilities of the next token.
+  /** @param {number} temperature  0 gives all to the most likely */
   next(temperature) {
     const logits = this.lastLogits();
     if (temperature > 0) return softmax(logits, 1 / temperature);
@@ -270,13 +261,11 @@ export class Reading {
     const weights = [...rowAt(steps.weights, query, length)];
     /** @param {Float32Array} rows @param {number} at */
     const vector = (rows, at) => [...rowAt(rows, at, width)];
-    /** @param {number} key */
-    const scoreOf = (key) => steps.scores[query * length + key];
+    const scoreOf = (/** @type {number} */ key) => steps.scores[query * length + key];
     const places = range(0, length);
     const seen = places.filter((key) => this.sees(layer, query, key));
     const largest = Math.max(...seen.map((key) => beta * scoreOf(key)));
-    /** @param {number} key */
-    const powerOf = (key) => Math.exp(beta * scoreOf(key) - largest);
+    const powerOf = (/** @type {number} */ key) => Math.exp(beta * scoreOf(key) - largest);
     const shown = shownKeys(weights, query, chosen);
     const others = places.filter((key) => !shown.includes(key));
     const rest = sum(others.map((key) => weights[key]));
@@ -313,10 +302,8 @@ export class Reading {
     };
   }
 
-  /**
-   * Each key, its value and its bias for a query, side by side; −∞ where hidden.
-   * @param {Head} head @param {number} query @returns {Tensor}
-   */
+  // Each key, its value and its bias for a query, side by side; −∞ where hidden.
+  /** @param {Head} head @param {number} query @returns {Tensor} */
   vectors(head, query) {
     const { width } = this.model;
     const { keys, values } = this.steps(head);
@@ -327,17 +314,14 @@ export class Reading {
     return { values: Float32Array.from(rows), shape: [this.length, 2 * width + 1] };
   }
 
-  /**
-   * The numbers of a key on the way from a query to its context.
-   * @param {Head} head @param {number} query @param {number} key
-   */
+  // The numbers of a key on the way from a query to its context.
+  /** @param {Head} head @param {number} query @param {number} key */
   keyOf(head, query, key) {
     const { width } = this.model;
     const { keys, values, scores, weights } = this.steps(head);
     const at = query * this.length + key;
     const scaled = scores[at] / Math.sqrt(width);
-    /** @param {Float32Array} rows */
-    const vector = (rows) => [...rowAt(rows, key, width)];
+    const vector = (/** @type {Float32Array} */ rows) => [...rowAt(rows, key, width)];
     return {
       place: key,
       word: this.words[key],
@@ -378,19 +362,15 @@ function best(elements, number) {
   return elements[largestAt(numbers)];
 }
 
-/**
- * The block of a place, where a length is divided into blocks.
- * @param {number} at @param {number} length @param {number} blocks
- */
+// The block of a place, where a length is divided into blocks.
+/** @param {number} at @param {number} length @param {number} blocks */
 function blockOf(at, length, blocks) {
   const block = Math.floor((at * blocks) / length);
   return Math.floor(((block + 1) * length) / blocks) <= at ? block + 1 : block;
 }
 
-/**
- * Keys in order: those of the largest weights, the query's own, and the chosen one.
- * @param {number[]} weights @param {number} query @param {number | null} chosen
- */
+// Keys in order: those of the largest weights, the query's own, and the chosen one.
+/** @param {number[]} weights @param {number} query @param {number | null} chosen */
 function shownKeys(weights, query, chosen) {
   const places = weights.map((_, key) => key);
   if (places.length <= FEW) return places;

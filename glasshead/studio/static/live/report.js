@@ -24,16 +24,14 @@ export class Report {
   /** @type {string} */
   language;
 
-  /** @param {Answers} answers */
-  constructor({ told, numbers, missing }) {
+  constructor(/** @type {Answers} */ { told, numbers, missing }) {
     this.missing = missing;
     this.tensors = numbers;
     /** @type {Promise<Record<string, any>>} */
     this.answers = inflated(told).then((bytes) => JSON.parse(new TextDecoder().decode(bytes)));
   }
 
-  /** @param {string} text */
-  async send(text) {
+  async send(/** @type {string} */ text) {
     const answers = await this.answers;
     const found = Object.keys(answers).find((key) => {
       return key.startsWith("texts/") && answers[key].text === text;
@@ -70,8 +68,7 @@ export class Report {
   }
 }
 
-/** @param {string} data */
-async function inflated(data) {
+async function inflated(/** @type {string} */ data) {
   const bytes = new Blob([bytesOf(data)]).stream();
   return new Response(bytes.pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
 }

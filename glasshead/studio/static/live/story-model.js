@@ -141,10 +141,8 @@ export class StoryModel {
   }
 }
 
-/**
- * The tensors of a safetensors file, whose numbers are float16.
- * @param {ArrayBuffer} file @returns {Record<string, Float32Array>}
- */
+// The tensors of a safetensors file, whose numbers are float16.
+/** @param {ArrayBuffer} file @returns {Record<string, Float32Array>} */
 function readTensors(file) {
   const size = Number(new DataView(file).getBigUint64(0, true));
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(file, 8, size)));
@@ -171,10 +169,8 @@ function fromHalf(bits) {
   return bits >> 15 ? -size : size;
 }
 
-/**
- * x Wᵀ, of rows of `width` numbers.
- * @param {Float32Array} x @param {Float32Array} matrix @param {number} width
- */
+// x Wᵀ, of rows of `width` numbers.
+/** @param {Float32Array} x @param {Float32Array} matrix @param {number} width */
 function product(x, matrix, width) {
   const rows = x.length / width;
   const columns = matrix.length / width;
@@ -190,10 +186,8 @@ function product(x, matrix, width) {
   return made;
 }
 
-/**
- * Each row divided by its root mean square, times the weights.
- * @param {Float32Array} x @param {Float32Array} weight
- */
+// Each row divided by its root mean square, times the weights.
+/** @param {Float32Array} x @param {Float32Array} weight */
 function normed(x, weight) {
   const width = weight.length;
   const made = new Float32Array(x.length);
@@ -210,10 +204,8 @@ function scaleOf(row) {
   return 1 / Math.sqrt(squares / row.length + EPSILON);
 }
 
-/**
- * Turn the two halves of each row by angles that grow with its place.
- * @param {Float32Array} rows @param {number} width @param {number} base
- */
+// Turn the two halves of each row by angles that grow with its place.
+/** @param {Float32Array} rows @param {number} width @param {number} base */
 function rotate(rows, width, base) {
   const half = width / 2;
   for (let place = 0; place * width < rows.length; place++) {

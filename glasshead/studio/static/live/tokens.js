@@ -17,13 +17,11 @@ export class Tokens {
     this.bytes = new Map(this.letters.map((letter, byte) => [letter, byte]));
   }
 
-  /** @param {string} text */
-  encode(text) {
+  encode(/** @type {string} */ text) {
     return (text.match(PIECE) ?? []).flatMap((piece) => this.pairs(piece));
   }
 
-  /** @param {string} piece */
-  pairs(piece) {
+  pairs(/** @type {string} */ piece) {
     let parts = [...new TextEncoder().encode(piece)].map((byte) => this.letters[byte]);
     for (;;) {
       const ranks = parts.slice(1).map((part, at) => {
@@ -75,8 +73,7 @@ function letters() {
   });
 }
 
-/** @param {number} byte */
-function hex(byte) {
+function hex(/** @type {number} */ byte) {
   return `\\x${byte.toString(16).padStart(2, "0")}`;
 }
 

@@ -25,8 +25,7 @@ const DIM = 4;
 export function split(text) {
   const signs = [...text.normalize("NFC")];
   const kinds = signs.map((sign) => KINDS.find(([, fits]) => fits.test(sign))?.[0] ?? "w").join("");
-  /** @type {{token: string, end: number}[]} */
-  const found = [];
+  const found = /** @type {{token: string, end: number}[]} */ ([]);
   for (const { 0: piece, index } of kinds.matchAll(PIECE)) {
     const end = index + piece.length;
     const token = signs.slice(index, end).join("");
@@ -39,10 +38,8 @@ export function split(text) {
   return found.map(({ token }) => token);
 }
 
-/**
- * Whether a mark repeats the one before it, as in "...".
- * @param {string} before @param {string} mark
- */
+// Whether a mark repeats the one before it, as in "...".
+/** @param {string} before @param {string} mark */
 function repeats(before, mark) {
   return /^[\p{Po}\p{Pd}]$/u.test(mark) && new Set(before + mark).size === 1;
 }
@@ -179,7 +176,6 @@ function quantile(share) {
 
 /** @param {number[][]} polynomials @param {number} x */
 function ratio([above, below], x) {
-  /** @param {number[]} terms */
-  const sum = (terms) => terms.reduce((all, term) => all * x + term, 0);
+  const sum = (/** @type {number[]} */ terms) => terms.reduce((all, term) => all * x + term, 0);
   return sum(above) / sum(below);
 }

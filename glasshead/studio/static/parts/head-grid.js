@@ -42,10 +42,8 @@ const ROW = 140;
 
 /** @extends {Component<Props, State>} */
 export class HeadGrid extends Component {
-  /** @type {State} */
-  state = { lines: 1, dense: false, reached: [0, 0] };
-  /** @type {import("preact").RefObject<HTMLElement>} */
-  frame = createRef();
+  state = /** @type {State} */ ({ lines: 1, dense: false, reached: [0, 0] });
+  frame = /** @type {import("preact").RefObject<HTMLElement>} */ (createRef());
 
   /** @param {Props} props @param {State} state */
   static getDerivedStateFromProps({ open }, state) {
@@ -111,8 +109,7 @@ export class HeadGrid extends Component {
   get reached() {
     const { counts, some } = this.props;
     const [layer, head] = this.state.reached;
-    /** @type {Head} */
-    const reached = head < counts[layer] ? [layer, head] : [0, 0];
+    const reached = /** @type {Head} */ (head < counts[layer] ? [layer, head] : [0, 0]);
     return some && placeOf(some, reached) < 0 ? some[0] : reached;
   }
 
@@ -155,8 +152,7 @@ export class HeadGrid extends Component {
     </div>`;
   }
 
-  /** @param {number} columns */
-  table(columns) {
+  table(/** @type {number} */ columns) {
     const { t, counts, rowHead } = this.props;
     /** @param {number} layer @param {number} from */
     const line = (layer, from) => {

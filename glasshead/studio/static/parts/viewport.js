@@ -24,8 +24,7 @@ const LARGEST_CELL = 96;
 const TOLERANCE = 1.0001;
 
 export class Viewport {
-  /** @param {MapInfo} info */
-  constructor(info) {
+  constructor(/** @type {MapInfo} */ info) {
     this.info = info;
     this.width = 600;
     this.height = 600;
@@ -57,23 +56,19 @@ export class Viewport {
     return 2 ** this.level;
   }
 
-  /** @param {number} query */
-  top(query) {
+  top(/** @type {number} */ query) {
     return (query - this.y) * this.zoom + this.height / 2;
   }
 
-  /** @param {number} key */
-  left(key) {
+  left(/** @type {number} */ key) {
     return (key - this.x) * this.zoom + this.width / 2;
   }
 
-  /** @param {number} top */
-  query(top) {
+  query(/** @type {number} */ top) {
     return (top - this.height / 2) / this.zoom + this.y;
   }
 
-  /** @param {number} left */
-  key(left) {
+  key(/** @type {number} */ left) {
     return (left - this.width / 2) / this.zoom + this.x;
   }
 
@@ -82,10 +77,8 @@ export class Viewport {
     this.go(this.y - down / this.zoom, this.x - right / this.zoom);
   }
 
-  /**
-   * Zoom, and leave in its place what is at a pixel.
-   * @param {number} factor @param {number} left @param {number} top
-   */
+  // Zoom, and leave in its place what is at a pixel.
+  /** @param {number} factor @param {number} left @param {number} top */
   zoomBy(factor, left, top) {
     const query = this.query(top);
     const key = this.key(left);
@@ -101,19 +94,16 @@ export class Viewport {
     this.x = this.inside(x, info.keys, width);
   }
 
-  /**
-   * The nearest middle at which no more is seen beside the map than where all of it is seen: so
-   * what is under the pointer stays there from the first turn of the wheel on.
-   * @param {number} at @param {number} length @param {number} pixels
-   */
+  // The nearest middle at which no more is seen beside the map than where all of it is seen: so
+  // what is under the pointer stays there from the first turn of the wheel on.
+  /** @param {number} at @param {number} length @param {number} pixels */
   inside(at, length, pixels) {
     const beside = Math.max(0, (pixels - length * this.leastZoom) / 2);
     const least = Math.min(length / 2, (pixels / 2 - beside) / this.zoom);
     return clamped(at, least, length - least);
   }
 
-  /** @param {number} zoom */
-  bounded(zoom) {
+  bounded(/** @type {number} */ zoom) {
     const largest = LARGEST_CELL / 2 ** this.info.finest;
     return clamped(zoom, this.leastZoom, largest);
   }
@@ -135,11 +125,8 @@ export class Viewport {
     };
   }
 
-  /**
-   * The tiles that are seen, those in the middle first.
-   * @param {number} side  Blocks along a tile
-   * @param {number} [margin] @returns {TilePlace[]}
-   */
+  // The tiles that are seen, those in the middle first.
+  /** @param {number} side  Blocks along a tile @param {number} [margin] @returns {TilePlace[]} */
   tiles(side, margin) {
     const { level, block, y, x } = this;
     const { rows, columns } = this.seen(side * block, margin);
@@ -149,8 +136,7 @@ export class Viewport {
         found.push({ level, row, column });
       }
     }
-    /** @param {number} at */
-    const middle = (at) => (at + 0.5) * side * block;
+    const middle = (/** @type {number} */ at) => (at + 0.5) * side * block;
     /** @param {TilePlace} place */
     const distance = ({ row, column }) => Math.hypot(middle(row) - y, middle(column) - x);
     return found.sort((one, other) => distance(one) - distance(other));

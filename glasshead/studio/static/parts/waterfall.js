@@ -23,8 +23,7 @@ import { html } from "./html.js";
  * @param {(head: Head) => void} props.go  Opens a head
  */
 export function Waterfall({ t, caption, of: { parts, rest, count }, sum, go, total }) {
-  /** @param {Part} one */
-  const label = ({ name, layer, head }) => {
+  const label = (/** @type {Part} */ { name, layer, head }) => {
     // A line may break after each module.
     if (layer === null) return html`<code>${name.replaceAll(".", ".\u200b")}</code>`;
     return html`<button type="button" onClick=${() => go([layer, head])}>
@@ -38,8 +37,7 @@ export function Waterfall({ t, caption, of: { parts, rest, count }, sum, go, tot
   const ends = steps.map(([, part]) => [at, (at += part)]);
   const low = Math.min(0, sum, ...ends.flat());
   const high = Math.max(0, sum, ...ends.flat());
-  /** @param {number} value */
-  const share = (value) => (value - low) / (high - low || 1);
+  const share = (/** @type {number} */ value) => (value - low) / (high - low || 1);
   /** @param {any} name @param {number} part @param {number[]} places @param {string} kind */
   const row = (name, part, places, kind = "") => {
     const [from, to] = places.map(share);

@@ -22,8 +22,7 @@ import { decimal, largestFirst, range, sum, within } from "../numbers.js";
  * @typedef {OwnLine & Record<Side, number>} Line
  */
 
-/** @type {Side[]} */
-const SIDES = ["source", "target"];
+const SIDES = /** @type {Side[]} */ (["source", "target"]);
 // Words that are named of those on the other side.
 const NAMED = 3;
 // What is weaker has no line.
@@ -46,12 +45,9 @@ export class Bands {
     this.kept = kept;
     this.words = { source, target };
     this.place = scale();
-    /** @type {number[][]} */
-    this.matrix = [];
-    /** @type {Word | null} */
-    this.held = null;
-    /** @type {Word | null} */
-    this.pointed = null;
+    this.matrix = /** @type {number[][]} */ ([]);
+    this.held = /** @type {Word | null} */ (null);
+    this.pointed = /** @type {Word | null} */ (null);
     // Whether the words stand in columns.
     this.columns = false;
     /** @type {Line[]} */
@@ -77,8 +73,7 @@ export class Bands {
     new ResizeObserver(resized).observe(this.stage);
   }
 
-  /** @param {Side} side */
-  list(side) {
+  list(/** @type {Side} */ side) {
     const items = this.words[side].map((word, at) => this.item(word, { side, at }));
     const label = this.t(`alignment.${side}`);
     return element(`ul.words.${side}`, { role: "listbox", "aria-label": label }, items);
@@ -102,8 +97,7 @@ export class Bands {
     );
   }
 
-  /** @param {Side} side */
-  items(side) {
+  items(/** @type {Side} */ side) {
     return /** @type {HTMLElement[]} */ ([...this.lists[side].children]);
   }
 
@@ -113,18 +107,14 @@ export class Bands {
     this.mark();
   }
 
-  /**
-   * Set a word apart until another is, by its name: "s0" or "t3".
-   * @param {string | undefined} name
-   */
-  keep(name) {
+  /** Set a word apart until another is, by its name: "s0" or "t3". */
+  keep(/** @type {string | undefined} */ name) {
     const side = SIDES.find((each) => each[0] === name?.[0]);
     const at = Number(name?.slice(1));
     this.hold(side && at in this.words[side] ? { side, at } : null);
   }
 
-  /** @param {Word | null} word */
-  hold(word) {
+  hold(/** @type {Word | null} */ word) {
     this.held = word;
     if (word) {
       this.items(word.side).forEach((item, at) => {
@@ -186,8 +176,7 @@ export class Bands {
     });
   }
 
-  /** @param {Word} word */
-  sentenceOf(word) {
+  sentenceOf(/** @type {Word} */ word) {
     const { t } = this;
     const { side, at } = word;
     const [whole, part] = side === "target" ? ["gave", "to"] : ["took", "from"];
@@ -248,13 +237,11 @@ export class Bands {
   }
 }
 
-/** @param {Side} side */
-function otherSide(side) {
+function otherSide(/** @type {Side} */ side) {
   return side === "source" ? "target" : "source";
 }
 
-/** @param {Word} word */
-function nameOf({ side, at }) {
+function nameOf(/** @type {Word} */ { side, at }) {
   return `${side[0]}${at}`;
 }
 

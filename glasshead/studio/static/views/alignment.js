@@ -34,15 +34,11 @@ class Alignment {
     this.beam = stored?.beam ?? clamped(width, 1, WIDEST_BEAM);
     this.layer = MEAN;
     this.head = MEAN;
-    /** @type {Translations} */
-    this.found = null;
-    /** @type {Tensor} */
-    this.weights = null;
+    this.found = /** @type {Translations} */ (null);
+    this.weights = /** @type {Tensor} */ (null);
     // The picture of the candidate that is shown, and its table.
-    /** @type {Bands | null} */
-    this.bands = null;
-    /** @type {ReturnType<typeof weightTable>} */
-    this.table = null;
+    this.bands = /** @type {Bands | null} */ (null);
+    this.table = /** @type {ReturnType<typeof weightTable>} */ (null);
     // A presentation hides the choice of the layer and the head.
     this.name = element("p.which");
     this.heat = element("figure.heat", { "data-panel": "" });
@@ -54,29 +50,24 @@ class Alignment {
     fill(frame, element("div.controls", controls, this.origin), this.result);
   }
 
-  /** @param {Stored} stored */
-  storedMenu({ sentences }) {
+  storedMenu(/** @type {Stored} */ { sentences }) {
     const label = this.context.t("alignment.sentence");
     return menu(label, sentences, this.sentence, (sentence) => this.change({ sentence }));
   }
 
   controls() {
     const { t, about } = this.context;
-    /** @param {string} sentence */
-    const sent = (sentence) => this.change({ sentence });
+    const sent = (/** @type {string} */ sentence) => this.change({ sentence });
     const [label, button] = [t("alignment.sentence"), t("alignment.translate")];
-    /** @param {number} at */
-    const widthOf = (at) => at + 1;
-    /** @param {number} at */
-    const moved = (at) => this.change({ beam: widthOf(at) });
+    const widthOf = (/** @type {number} */ at) => at + 1;
+    const moved = (/** @type {number} */ at) => this.change({ beam: widthOf(at) });
     return [
       textField(label, this.sentence, button, sent, about.limits.sentence),
       slider(t("alignment.beam"), WIDEST_BEAM, this.beam - 1, widthOf, moved),
     ];
   }
 
-  /** @param {{sentence?: string, beam?: number}} changes */
-  change(changes) {
+  change(/** @type {{sentence?: string, beam?: number}} */ changes) {
     Object.assign(this, changes);
     this.context.remember({ ...changes, candidate: null, word: null });
     if (changes.sentence) fill(this.origin);
@@ -97,8 +88,7 @@ class Alignment {
     });
   }
 
-  /** @param {number} place */
-  candidates(place) {
+  candidates(/** @type {number} */ place) {
     const { t, remember } = this.context;
     return candidateList(this.found, place, t, (candidate) => {
       remember({ candidate, word: null });
@@ -114,10 +104,8 @@ class Alignment {
     return element("div.controls.choices", layer, head);
   }
 
-  /**
-   * A choice of one layer or head, or of the mean of all.
-   * @param {"layer" | "head"} name @param {number} count @param {string} usual
-   */
+  // A choice of one layer or head, or of the mean of all.
+  /** @param {"layer" | "head"} name @param {number} count @param {string} usual */
   numberChoice(name, count, usual) {
     const { t, remember, state } = this.context;
     const known = range(count).map(String);
@@ -132,11 +120,8 @@ class Alignment {
     });
   }
 
-  /**
-   * Do what shows something else, and show a refusal in its place.
-   * @param {(signal: AbortSignal) => Promise<void>} work
-   */
-  async showing(work) {
+  /** Do what shows something else, and show a refusal in its place. */
+  async showing(/** @type {(signal: AbortSignal) => Promise<void>} */ work) {
     delete this.frame.dataset.drawn;
     const signal = this.newSignal();
     this.bands = null;
@@ -195,8 +180,7 @@ class Alignment {
   /** The layer and head that are shown, in words. */
   which() {
     const { t } = this.context;
-    /** @param {"layer" | "head"} name */
-    const words = (name) => {
+    const words = (/** @type {"layer" | "head"} */ name) => {
       const kind = this[name] === MEAN ? "mean_of" : "one";
       return t(`alignment.${kind}.${name}`, { [name]: this[name] });
     };
@@ -213,8 +197,7 @@ function mean({ values, shape: [layers, heads, rows, columns] }, layer, head) {
   const chosenLayers = layer === MEAN ? range(layers) : [Number(layer)];
   const chosenHeads = head === MEAN ? range(heads) : [Number(head)];
   const maps = chosenLayers.flatMap((one) => chosenHeads.map((other) => one * heads + other));
-  /** @param {number} at */
-  const cell = (at) => {
+  const cell = (/** @type {number} */ at) => {
     return maps.reduce((sum, map) => sum + values[map * rows * columns + at], 0) / maps.length;
   };
   return range(rows).map((row) => range(columns).map((column) => cell(row * columns + column)));

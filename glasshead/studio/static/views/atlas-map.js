@@ -75,10 +75,8 @@ export class AtlasMap extends ZoomPane {
     /** @type {Scale} */
     this.scale = { floor: 0, top: 1, place: () => 0 };
     // Timers.
-    /** @type {number | null} */
-    this.wanting = null;
-    /** @type {number | null} */
-    this.resting = null;
+    this.wanting = /** @type {number | null} */ (null);
+    this.resting = /** @type {number | null} */ (null);
     finer.set(canvas, () => atlasMarks(this));
     this.resize();
   }
@@ -108,21 +106,16 @@ export class AtlasMap extends ZoomPane {
     return { level, queries, keys, value };
   }
 
-  /**
-   * The tokens of the block that the cross-hair is at.
-   * @param {Side} side @returns {[number, number]}
-   */
+  // The tokens of the block that the cross-hair is at.
+  /** @param {Side} side @returns {[number, number]} */
   blockOf(side) {
     const { block } = this.view;
     const start = Math.floor(this.cross[side] / block) * block;
     return [start, Math.min(start + block, this.info[side])];
   }
 
-  /**
-   * Move the cross-hair to the nearest place there is.
-   * @param {number} query @param {number} key
-   * @param {boolean} pins  Whether it stays there
-   */
+  // Move the cross-hair to the nearest place there is.
+  /** @param {number} query @param {number} key @param {boolean} pins  Whether it stays there */
   point(query, key, pins = true) {
     const { info, selection } = this;
     const place = {
@@ -159,8 +152,7 @@ export class AtlasMap extends ZoomPane {
     if (this.edges.left) this.heard.drawn(drawAtlas(this));
   }
 
-  /** @param {KeyboardEvent} event */
-  key(event) {
+  key(/** @type {KeyboardEvent} */ event) {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     if (event.key in ZOOM_KEYS) this.zoom(ZOOM_KEYS[event.key]);
     else if (event.key.startsWith("Arrow")) {
@@ -172,10 +164,8 @@ export class AtlasMap extends ZoomPane {
     event.preventDefault();
   }
 
-  /**
-   * Move the cross-hair by blocks, and the map where it would leave it.
-   * @param {number} down @param {number} right
-   */
+  // Move the cross-hair by blocks, and the map where it would leave it.
+  /** @param {number} down @param {number} right */
   step(down, right) {
     const { view } = this;
     this.point(this.nextBlock("queries", down), this.nextBlock("keys", right));
@@ -187,10 +177,8 @@ export class AtlasMap extends ZoomPane {
     if (!isAcross || !isSeen(view.top(queries), view.height)) view.go(queries, keys);
   }
 
-  /**
-   * The first token of a block beside that of the cross-hair.
-   * @param {Side} side @param {number} by
-   */
+  // The first token of a block beside that of the cross-hair.
+  /** @param {Side} side @param {number} by */
   nextBlock(side, by) {
     const { block } = this.view;
     if (!by) return this.cross[side];

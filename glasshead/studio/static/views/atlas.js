@@ -37,10 +37,8 @@ import { Tokens, passage } from "./atlas-text.js";
 const NOT_YET = 409;
 const BUSY = 429;
 const AGAIN_AFTER = 1000;
-/**
- * Names of the titles of a passage: of one token, and of several.
- * @type {Record<Side, [string, string]>}
- */
+// Names of the titles of a passage: of one token, and of several.
+/** @type {Record<Side, [string, string]>} */
 const HEADINGS = {
   queries: ["atlas.query", "atlas.queries"],
   keys: ["atlas.key", "atlas.keys_at"],
@@ -68,24 +66,17 @@ class Atlas {
       this.map.heard.moved();
       this.map.draw();
     });
-    /** @type {string | null} */
-    this.text = null;
+    this.text = /** @type {string | null} */ (null);
     this.layer = 0;
     this.head = 0;
-    /** @type {Reading} */
-    this.reading = null;
-    /** @type {Tokens} */
-    this.tokens = null;
-    /** @type {MapInfo} */
-    this.info = null;
-    /** @type {AtlasMap} */
-    this.map = null;
+    this.reading = /** @type {Reading} */ (null);
+    this.tokens = /** @type {Tokens} */ (null);
+    this.info = /** @type {MapInfo} */ (null);
+    this.map = /** @type {AtlasMap} */ (null);
     // Whether all tiles that are seen were there, and what was told last, as JSON.
     this.isWhole = false;
-    /** @type {string | null} */
-    this.told = null;
-    /** @type {number | null} */
-    this.telling = null;
+    this.told = /** @type {string | null} */ (null);
+    this.telling = /** @type {number | null} */ (null);
     this.origin = element("p.quiet.origin");
     this.body = element("div.atlas-body");
     this.menus = element("div.controls");
@@ -175,10 +166,8 @@ class Atlas {
     await this.openHead();
   }
 
-  /**
-   * Choose a head, or the first one where there is none of that name.
-   * @param {string | number} layer @param {string | number} head
-   */
+  // Choose a head, or the first one where there is none of that name.
+  /** @param {string | number} layer @param {string | number} head */
   choose(layer, head) {
     const { heads } = this.reading;
     this.layer = Number(layer in heads ? layer : Object.keys(heads)[0]);
@@ -296,10 +285,8 @@ class Atlas {
     return new AtlasMap(canvas, info, sides, titles, selection, heard, signal);
   }
 
-  /**
-   * Go where the address says: to the query `y` and the key `x`, with the cross-hair at `i`, `j`.
-   * @param {Record<string, string>} state
-   */
+  // Go where the address says: to the query `y` and the key `x`, with the cross-hair at `i`, `j`.
+  /** @param {Record<string, string>} state */
   goWhere({ y, x, zoom, i: query, j: key }) {
     const { map, info } = this;
     map.view.go(Number(y) || 0, Number(x) || 0, zoom ? 2 ** Number(zoom) : 0);
@@ -320,10 +307,8 @@ class Atlas {
     map.point(query, block * largestAt(row));
   }
 
-  /**
-   * Have the overview computed, from which the coarse tiles come.
-   * @param {Which} which @param {AbortSignal} signal
-   */
+  // Have the overview computed, from which the coarse tiles come.
+  /** @param {Which} which @param {AbortSignal} signal */
   async survey(which, signal) {
     const { info, map } = this;
     info.ready = false;
@@ -344,8 +329,7 @@ class Atlas {
     const { tops, most } = this.info;
     const usual = isLogarithmic ? 1 : tops.findLast((each) => each >= (most ?? 1));
     const place = Math.max(0, tops.indexOf(this.top ?? usual));
-    /** @param {number} at */
-    const moved = (at) => {
+    const moved = (/** @type {number} */ at) => {
       this.top = tops[at];
       this.color(this.top);
     };
@@ -356,8 +340,7 @@ class Atlas {
     this.color(tops[place]);
   }
 
-  /** @param {number} top */
-  color(top) {
+  color(/** @type {number} */ top) {
     const { map, isLogarithmic: logarithmic } = this;
     const floor = logarithmic ? Math.min(this.info.floor, top / 100) : 0;
     map.scale = { floor, top, place: scale({ top, floor: floor / top, logarithmic }) };
@@ -390,8 +373,7 @@ class Atlas {
     }
   }
 
-  /** @param {Seen} seen */
-  tellNumber({ value, level, queries, keys }) {
+  tellNumber(/** @type {Seen} */ { value, level, queries, keys }) {
     const { t } = this;
     const rows = queries[1] - queries[0];
     const columns = keys[1] - keys[0];
@@ -409,8 +391,7 @@ class Atlas {
   /** Show the text on both sides; gives whether all of it was there. @param {Seen} seen */
   tellPassages(seen) {
     const { t, map, info, passages } = this;
-    /** @param {Side} side */
-    const show = (side) => {
+    const show = (/** @type {Side} */ side) => {
       const [start, stop] = seen[side];
       const name = HEADINGS[side][Number(stop - start > 1)];
       const title = t(name, { from: grouped(start), to: grouped(stop - 1) });

@@ -28,17 +28,13 @@ const GLANCE = 80;
 const SMALL = 256;
 
 export class Compare {
-  /** @param {HeadsView} heads */
-  constructor(heads) {
+  constructor(/** @type {HeadsView} */ heads) {
     const { context } = heads;
     this.heads = heads;
     this.context = context;
-    /** @type {Summary} */
-    this.first = null;
-    /** @type {Summary} */
-    this.second = null;
-    /** @type {Compared} */
-    this.told = null;
+    this.first = /** @type {Summary} */ (null);
+    this.second = /** @type {Summary} */ (null);
+    this.told = /** @type {Compared} */ (null);
     this.picker = new TextPicker(context, ({ text, said }) => {
       return this.change({ minus: text, minussaid: said });
     });
@@ -184,21 +180,16 @@ export class Compare {
     return { ...first, tokens, entropy, scores, other: second, differs: true };
   }
 
-  /** @param {string} side */
-  turn(side) {
+  turn(/** @type {string} */ side) {
     this.context.remember({ side: side === "a" ? null : side });
     this.heads.turn();
   }
 
-  /**
-   * The maps of both sides and their difference beside each other: a click enlarges one.
-   * @param {Head} head
-   */
-  async showThumbs(head) {
+  /** The maps of both sides and their difference beside each other: a click enlarges one. */
+  async showThumbs(/** @type {Head} */ head) {
     const { first, second, told, heads } = this;
     const { t } = this.context;
-    /** @param {Summary} summary */
-    const isIn = (summary) => head[1] < (summary?.heads[head[0]] ?? 0);
+    const isIn = (/** @type {Summary} */ summary) => head[1] < (summary?.heads[head[0]] ?? 0);
     const known = { a: isIn(first), b: isIn(second), d: !told?.refused };
     const sides = second ? SIDES.filter(([side]) => known[side]) : [];
     const weights = await Promise.all(sides.map(([side]) => heads.weightsOf(side, head)));

@@ -46,12 +46,9 @@ export class HeadMap {
     // Whether the cross-hair stays where it is while the pointer moves.
     this.held = false;
     this.largest = 0;
-    /** @type {WholeHead} */
-    this.whole = null;
-    /** @type {Look} */
-    this.look = null;
-    /** @type {ReturnType<HeadMap["measured"]>} */
-    this.layout = null;
+    this.whole = /** @type {WholeHead} */ (null);
+    this.look = /** @type {Look} */ (null);
+    this.layout = /** @type {ReturnType<HeadMap["measured"]>} */ (null);
     this.canvas = this.makeCanvas();
     this.margins = element("div", { "aria-hidden": "true" });
     this.query = element("span.query");
@@ -154,17 +151,14 @@ export class HeadMap {
     return { large, given, letters, left, top, side, cell, pixels, pooled, strip, width, height };
   }
 
-  /**
-   * What stands around the map: the tokens, and the bars of each query and key.
-   * @returns {Mark[]}
-   */
+  // What stands around the map: the tokens, and the bars of each query and key.
+  /** @returns {Mark[]} */
   marks() {
     const { left, top, side, cell, strip } = this.layout;
     const right = left + side + GAP;
     const farther = right + strip + GAP;
     const below = top + side + GAP;
-    /** @param {number} at */
-    const middle = (at) => (at + 0.5) * cell;
+    const middle = (/** @type {number} */ at) => (at + 0.5) * cell;
     const upright = { y: top - GAP, rotate: -90 };
     return [
       ...this.tokenMarks(),
@@ -224,8 +218,7 @@ export class HeadMap {
     ];
   }
 
-  /** @param {string} word */
-  cut(word) {
+  cut(/** @type {string} */ word) {
     const letters = [...word];
     const most = this.layout.letters;
     return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : word;

@@ -17,8 +17,7 @@ const UNITS = { entropy: "heads.nats", distance: "heads.tokens" };
 const FLOOR = 1e-4;
 
 export class OneHead {
-  /** @param {HeadsView} heads */
-  constructor(heads) {
+  constructor(/** @type {HeadsView} */ heads) {
     const { compare, context, selection, summary, why } = heads;
     const { t, source } = context;
     this.heads = heads;

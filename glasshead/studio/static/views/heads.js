@@ -38,18 +38,13 @@ class Heads {
     // The name of the text that is shown.
     this.text = "";
     // What is shown: of the text, of that which it is compared with, or of their difference.
-    /** @type {Summary} */
-    this.summary = null;
+    this.summary = /** @type {Summary} */ (null);
     this.grid = element("div");
-    /** @type {Tensor} */
-    this.maps = null;
-    /** @type {OneHead} */
-    this.one = null;
-    /** @type {Head} */
-    this.opened = null;
+    this.maps = /** @type {Tensor} */ (null);
+    this.one = /** @type {OneHead} */ (null);
+    this.opened = /** @type {Head} */ (null);
     // The weights of the heads that are shown, by side and head.
-    /** @type {Map<string, Promise<Tensor>>} */
-    this.weights = new Map();
+    this.weights = /** @type {Map<string, Promise<Tensor>>} */ (new Map());
     this.newReading = newest(context.signal);
     this.newOpening = newest(context.signal);
     this.selection = new Selection(context.remember);
@@ -97,8 +92,7 @@ class Heads {
 
   controls() {
     const { t, state, remember } = this.context;
-    /** @param {Record<string, string | null>} changes */
-    const change = (changes) => {
+    const change = (/** @type {Record<string, string | null>} */ changes) => {
       remember(changes);
       this.drawGrid();
       this.one.recolor();
@@ -119,11 +113,8 @@ class Heads {
     return { logarithmic: scale === "log", skip: sink === "off" && !diverging ? 1 : 0, diverging };
   }
 
-  /**
-   * Have the model read a text, and that which it is compared with, and show the heads.
-   * @param {string} text
-   */
-  async read(text) {
+  /** Have the model read a text, and that which it is compared with, and show the heads. */
+  async read(/** @type {string} */ text) {
     const { compare, shown } = this;
     const { source, t } = this.context;
     delete this.frame.dataset.drawn;
@@ -134,8 +125,7 @@ class Heads {
     // Nothing moves under the pointer meanwhile.
     shown.style.minHeight = `${shown.offsetHeight}px`;
     fill(shown, bar);
-    /** @param {Progress} reached */
-    const onProgress = ({ stage, done, of }) => {
+    const onProgress = (/** @type {Progress} */ { stage, done, of }) => {
       const isCounted = of > 1;
       const places = { stage: t(stage), done: done + 1, of };
       bar.show(isCounted ? done / of : null, isCounted ? t("heads.pass", places) : t(stage));
@@ -218,10 +208,8 @@ class Heads {
     if (!this.summary.differs) this.why.show();
   }
 
-  /**
-   * Open the head that wrote a part, at the token where it wrote it.
-   * @param {Head} head @param {number} query
-   */
+  // Open the head that wrote a part, at the token where it wrote it.
+  /** @param {Head} head @param {number} query */
   follow(head, query) {
     this.context.remember({ query, key: null });
     return this.choose(head);
@@ -247,8 +235,7 @@ class Heads {
     if (one.getBoundingClientRect().top > innerHeight / 2) one.scrollIntoView();
   }
 
-  /** @param {Head} opened */
-  async open(opened) {
+  async open(/** @type {Head} */ opened) {
     const { arcs, compare, context, one, selection, summary } = this;
     const { source, state, remember } = context;
     const { length } = summary.tokens;
@@ -279,10 +266,8 @@ class Heads {
     this.frame.dataset.drawn = "";
   }
 
-  /**
-   * The weights of a head on a side, which are asked for once while they are shown.
-   * @param {Side} side @param {Head} head
-   */
+  // The weights of a head on a side, which are asked for once while they are shown.
+  /** @param {Side} side @param {Head} head */
   weightsOf(side, [layer, head]) {
     const name = `${side} ${layer}.${head}`;
     const { source, signal } = this.context;

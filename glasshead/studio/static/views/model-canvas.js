@@ -38,8 +38,7 @@ export class ModelCanvas extends ZoomPane {
     const ondblclick = () => this.open();
     super(element("canvas", { "aria-hidden": "true", ondblclick }), view, signal);
     this.heard = heard;
-    /** @type {Scene} */
-    this.scene = null;
+    this.scene = /** @type {Scene} */ (null);
     finer.set(this.canvas, () => marksOf(this.scene, this.view));
     this.node = element("button.node", {
       type: "button",
@@ -139,8 +138,7 @@ export class ModelCanvas extends ZoomPane {
     this.element.classList.toggle("near", !view.isWhole);
   }
 
-  /** @param {boolean} clicks */
-  reached(clicks) {
+  reached(/** @type {boolean} */ clicks) {
     const { scene, view, at } = this;
     if (!scene || !clicks) return;
     const { left, top } = at;
@@ -150,8 +148,7 @@ export class ModelCanvas extends ZoomPane {
     else if (found) this.heard.chosen(...found);
   }
 
-  /** @param {KeyboardEvent} event */
-  key(event) {
+  key(/** @type {KeyboardEvent} */ event) {
     const move = moveOf(event);
     const { zoom } = this.view;
     if (move) this.step(move);

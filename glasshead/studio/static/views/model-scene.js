@@ -66,10 +66,8 @@ export function sizeOf(counts, width, height) {
   return { column, keys: LEFT + counts.length * column + 0.4, queries };
 }
 
-/**
- * The left upper corner of a head, in units.
- * @param {number} column @param {number} layer @param {number} head
- */
+// The left upper corner of a head, in units.
+/** @param {number} column @param {number} layer @param {number} head */
 export function cornerOf(column, layer, head) {
   return { x: LEFT + layer * column, y: TOP + head * STEP };
 }
@@ -81,10 +79,8 @@ export function placesOf({ counts, column }) {
   });
 }
 
-/**
- * The head at a place in units, as its layer and its number; null where there is none.
- * @param {Scene} scene @param {number} x @param {number} y @returns {[number, number] | null}
- */
+// The head at a place in units, as its layer and its number; null where there is none.
+/** @param {Scene} scene @param {number} x @param {number} y @returns {[number, number] | null} */
 export function headAt({ counts, column }, x, y) {
   const layer = Math.floor((x - LEFT) / column);
   const head = Math.floor((y - TOP) / STEP);
@@ -98,8 +94,7 @@ class Drawing {
   constructor(scene, view) {
     this.scene = scene;
     this.view = view;
-    /** @type {Mark[]} */
-    this.marks = [];
+    this.marks = /** @type {Mark[]} */ ([]);
     this.unit = view.zoom;
     this.level = scale({ top: Math.max(...scene.norms) });
     this.stream = this.top(view.info.queries - BELOW);
@@ -111,13 +106,11 @@ class Drawing {
     this.columns = isMatched && left >= 0 && left + side <= view.width ? { left, side } : null;
   }
 
-  /** @param {number} y */
-  top(y) {
+  top(/** @type {number} */ y) {
     return this.view.top(y) + ROW;
   }
 
-  /** @param {number} at */
-  tokenX(at) {
+  tokenX(/** @type {number} */ at) {
     const { view, columns } = this;
     const { length } = this.scene.words;
     if (columns) return columns.left + ((at + 0.5) / length) * columns.side;
@@ -212,10 +205,8 @@ class Drawing {
     });
   }
 
-  /**
-   * A line from a token to a head at a corner.
-   * @param {number} token @param {{x: number, y: number}} corner
-   */
+  // A line from a token to a head at a corner.
+  /** @param {number} token @param {{x: number, y: number}} corner */
   line(token, { x, y }) {
     const [left, top, right] = [this.tokenX(token), this.top(y + 0.5), this.view.left(x)];
     // In the gap before its column it goes down to its head.
@@ -253,11 +244,8 @@ class Drawing {
     });
   }
 
-  /**
-   * The row of a head, and its whole map where there is room for it.
-   * @param {number} at  The head
-   * @param {number} x @param {number} y
-   */
+  // The row of a head, and its whole map where there is room for it.
+  /** @param {number} at  The head @param {number} x @param {number} y */
   drawInside(at, x, y) {
     const { marks, scene, unit } = this;
     const left = { x: x + INSET.x * unit, width: SIDE * unit };
@@ -278,8 +266,7 @@ class Drawing {
     /** @param {number} at */
     const weight = (at) => (at === query ? 3 : at === key ? 2 : row[at] >= 0.1 ? row[at] : 0);
     const order = largestFirst(range(words.length), weight);
-    /** @type {number[]} */
-    const taken = [];
+    const taken = /** @type {number[]} */ ([]);
     for (const at of order) {
       const x = this.tokenX(at);
       const isRead = row[at] >= LEAST;
@@ -308,15 +295,12 @@ function circle(x, y, radius) {
   return `M${x - radius} ${y}${half} ${2 * radius} 0${half} ${-2 * radius} 0`;
 }
 
-/** @param {string} word */
-function shortened(word) {
+function shortened(/** @type {string} */ word) {
   return word.length > 11 ? `${word.slice(0, 10)}…` : word;
 }
 
-/**
- * The marks of a scene, those behind first.
- * @param {Scene} scene @param {Viewport} view @returns {Mark[]}
- */
+// The marks of a scene, those behind first.
+/** @param {Scene} scene @param {Viewport} view @returns {Mark[]} */
 export function marksOf(scene, view) {
   const drawing = new Drawing(scene, view);
   drawing.drawStream();

@@ -41,10 +41,8 @@ class Model {
     this.state = context.state;
     this.newQuery = newest(signal);
     this.newHead = newest(signal);
-    /** @type {Told} */
-    this.told = null;
-    /** @type {Tensor} */
-    this.writes = null;
+    this.told = /** @type {Told} */ (null);
+    this.writes = /** @type {Tensor} */ (null);
     /** @type {Head} */
     this.place = null;
     /** @type {Scene} */
@@ -154,11 +152,8 @@ class Model {
     await this.openHead(this.newHead()).catch(this.context.failed);
   }
 
-  /**
-   * Show the arcs of the head that is selected, and the canvas at their query.
-   * @param {AbortSignal} signal
-   */
-  async openHead(signal) {
+  /** Show the arcs of the head that is selected, and the canvas at their query. */
+  async openHead(/** @type {AbortSignal} */ signal) {
     const { t, told, state, place } = this;
     const [layer, head] = place;
     const { values } = await this.mapOf(place, signal);
@@ -232,8 +227,7 @@ class Model {
 
   rememberView() {
     const { x, y, zoom, isWhole } = this.canvas.view;
-    /** @param {number} place */
-    const rounded = (place) => (isWhole ? null : place.toFixed(2));
+    const rounded = (/** @type {number} */ place) => (isWhole ? null : place.toFixed(2));
     this.context.remember({ x: rounded(x), y: rounded(y), zoom: rounded(zoom) });
   }
 
@@ -299,8 +293,7 @@ class Model {
     return element("li", made);
   }
 
-  /** @param {number} top */
-  drawLegend(top) {
+  drawLegend(/** @type {number} */ top) {
     const { t, told } = this;
     fill(
       this.legend,

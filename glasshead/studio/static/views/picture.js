@@ -35,14 +35,10 @@ class Picture {
     this.t = t;
     this.newPicture = newest(context.signal);
     this.newQuery = newest(context.signal);
-    /** @type {Told} */
-    this.told = null;
-    /** @type {HTMLCanvasElement} */
-    this.photo = null;
-    /** @type {Tensor} */
-    this.maps = null;
-    /** @type {Record<string, number[]>} */
-    this.sums = {};
+    this.told = /** @type {Told} */ (null);
+    this.photo = /** @type {HTMLCanvasElement} */ (null);
+    this.maps = /** @type {Tensor} */ (null);
+    this.sums = /** @type {Record<string, number[]>} */ ({});
     this.query = 0;
     this.refusal = element("div", { role: "alert" });
     this.canvas = element("canvas", {
@@ -78,8 +74,7 @@ class Picture {
       onclick: reach,
     });
     this.table = element("div");
-    /** @type {HTMLButtonElement[]} */
-    this.buttons = [];
+    this.buttons = /** @type {HTMLButtonElement[]} */ ([]);
   }
 
   async start() {
@@ -116,14 +111,12 @@ class Picture {
     }
   }
 
-  /** @param {Error} error */
-  failed(error) {
+  failed(/** @type {Error} */ error) {
     if (error instanceof Refused) this.refuse(error.message);
     else this.context.failed(error);
   }
 
-  /** @param {string | null} sentence */
-  refuse(sentence) {
+  refuse(/** @type {string | null} */ sentence) {
     fill(this.refusal, sentence && element("p.refused", sentence));
     if (sentence) this.frame.dataset.drawn = "";
   }
@@ -178,8 +171,7 @@ class Picture {
     const signal = this.newQuery();
     delete this.frame.dataset.drawn;
     this.query = query;
-    /** @type {[number, string][]} */
-    const tokens = [];
+    const tokens = /** @type {[number, string][]} */ ([]);
     for (const [kind, keys] of Object.entries(told.others)) {
       const name = this.kindName(kind);
       for (const key of keys) tokens.push([key, keys.length > 1 ? `${name} ${key}` : name]);
@@ -223,18 +215,15 @@ class Picture {
     return known === name ? kind : known;
   }
 
-  /**
-   * The row and the column of a patch; of another token, those of the first patch.
-   * @param {number} query @returns {[number, number]}
-   */
+  // The row and the column of a patch; of another token, those of the first patch.
+  /** @param {number} query @returns {[number, number]} */
   patchOf(query) {
     const [, columns] = this.told.grid;
     const place = Math.max(0, query - this.told.first);
     return [Math.floor(place / columns), place % columns];
   }
 
-  /** @param {number} query */
-  patchName(query) {
+  patchName(/** @type {number} */ query) {
     const [row, column] = this.patchOf(query);
     return this.t("picture.patch", { row, column });
   }
@@ -245,10 +234,8 @@ class Picture {
     return rowAt(this.maps.values, at, rows * columns);
   }
 
-  /**
-   * Paint weights over the picture: the brighter a patch, the more weight it has.
-   * @param {HTMLCanvasElement} canvas @param {number} width @param {Float32Array} weights
-   */
+  // Paint weights over the picture: the brighter a patch, the more weight it has.
+  /** @param {HTMLCanvasElement} canvas @param {number} width @param {Float32Array} weights */
   paint(canvas, width, weights) {
     const height = Math.round((width * this.photo.height) / this.photo.width);
     Object.assign(canvas, { width, height });

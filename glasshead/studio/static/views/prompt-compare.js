@@ -25,8 +25,7 @@ import { TypedText } from "../typed-text.js";
  */
 
 export class PromptCompare {
-  /** @param {PromptView} prompt */
-  constructor(prompt) {
+  constructor(/** @type {PromptView} */ prompt) {
     const { t, state } = prompt;
     this.prompt = prompt;
     this.text = new TypedText(prompt.frame, prompt.context, 2, () => this.turn(this.text.text));
@@ -63,8 +62,7 @@ export class PromptCompare {
     this.ask.focus();
   }
 
-  /** @param {string | null} minus */
-  turn(minus) {
+  turn(/** @type {string | null} */ minus) {
     const { isOn, prompt } = this;
     prompt.context.remember({ minus });
     if (isOn !== this.isOn) this.layOut();

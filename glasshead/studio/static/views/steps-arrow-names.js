@@ -34,8 +34,7 @@ export function placed(tips, [begin, base], half, others) {
       return { x: between(begin, across, part), y: between(base, down, part), near, price };
     });
   });
-  /** @param {Box} box */
-  const cost = ({ left, top, right }) => {
+  const cost = (/** @type {Box} */ { left, top, right }) => {
     const crossed = places.filter(({ x, y, near }) => {
       const isAcross = x > left - near && x < right + near;
       return isAcross && y > top - near && y < top + LINE + near;

@@ -63,15 +63,13 @@ export class ArrowPlane {
     this.cloud = others.map((each) => this.path([this.placeOf(each)])).join("");
   }
 
-  /** @param {Arrow} arrow */
-  take(arrow) {
+  take(/** @type {Arrow} */ arrow) {
     this.held = arrow;
     this.menu.set(this.arrows.indexOf(arrow));
     this.changed();
   }
 
-  /** @param {KeyboardEvent} event */
-  key(event) {
+  key(/** @type {KeyboardEvent} */ event) {
     const move = moveOf(event);
     if (!move?.every(Number.isFinite)) return;
     event.preventDefault();
@@ -84,8 +82,7 @@ export class ArrowPlane {
   /** Hold and drag the arrow whose tip is near. @param {Pointed} event */
   press(event) {
     const [x, y] = this.pointedAt(event);
-    /** @param {Arrow} arrow */
-    const far = ({ vector }) => {
+    const far = (/** @type {Arrow} */ { vector }) => {
       const [across, up] = this.placeOf(vector);
       return Math.hypot(across - x, up - y);
     };
@@ -96,8 +93,7 @@ export class ArrowPlane {
     this.isDragged = true;
   }
 
-  /** @param {Pointed} event */
-  pointedAt({ clientX, clientY, currentTarget }) {
+  pointedAt(/** @type {Pointed} */ { clientX, clientY, currentTarget }) {
     const toOwnUnits = currentTarget.getScreenCTM().inverse();
     const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(toOwnUnits);
     const { middle, size } = this.square;
@@ -154,10 +150,8 @@ export class ArrowPlane {
     return html`<circle class=${kind} cx=${x} cy=${y} r="7" />`;
   }
 
-  /**
-   * Draw marks, and say where the tip of the arrow that is held stands, and what follows.
-   * @param {Worked} worked @param {any} marks @param {string} caption
-   */
+  // Draw marks, and say where the tip of the arrow that is held stands, and what follows.
+  /** @param {Worked} worked @param {any} marks @param {string} caption */
   draw({ weights }, marks, caption) {
     const { t, title, held } = this;
     const { middle, size } = this.square;
@@ -214,11 +208,8 @@ export class ArrowPlane {
     });
   }
 
-  /**
-   * The names of tips, on the side of each that is free; those of one tip share a line.
-   * @param {number[]} place  A tip that is not dragged
-   * @param {string} name
-   */
+  // The names of tips, on the side of each that is free; those of one tip share a line.
+  /** @param {number[]} place  A tip that is not dragged @param {string} name */
   labels(place, name) {
     const tips = this.arrows.map((arrow) => {
       const label = arrow.isNamed || arrow === this.held ? arrow.label : "";

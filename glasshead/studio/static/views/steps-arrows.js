@@ -21,8 +21,7 @@ const NAMED = 8;
 const NUMBERS = 8;
 
 export class Arrows {
-  /** @param {Context} context */
-  constructor({ t }) {
+  constructor(/** @type {Context} */ { t }) {
     this.t = t;
     // What the vectors were when they were not dragged.
     this.origin = "";
@@ -51,8 +50,7 @@ export class Arrows {
     this.element = element("section.walk.drag", attributes, this.none, this.body);
   }
 
-  /** @param {Material} material */
-  async show(material) {
+  async show(/** @type {Material} */ material) {
     this.material = material;
     const { row } = material;
     const origin = JSON.stringify([row.q, row.keys.map(({ k, v }) => [k, v]), row.rest]);
@@ -146,8 +144,7 @@ export class Arrows {
       `${one}.${other}`,
       t("drag.pair", { one: one + 1, other: other + 1 }),
     ]);
-    /** @param {string} chosen */
-    const choose = (chosen) => {
+    const choose = (/** @type {string} */ chosen) => {
       this.pair = chosen.split(".").map(Number);
       this.turn();
       this.draw();
@@ -183,17 +180,14 @@ export class Arrows {
     render(this.table(worked), this.numbers);
   }
 
-  /** @param {Worked} worked */
-  keyMarks(worked) {
+  keyMarks(/** @type {Worked} */ worked) {
     const { keys: plane } = this.planes;
     const { size } = plane.square;
     const place = plane.placeOf(this.q);
     const length = Math.hypot(...place) || 1;
     const along = place.map((each) => each / length);
-    /** @param {number} far */
-    const onLine = (far) => along.map((each) => each * far);
-    /** @param {number} at */
-    const footOf = (at) => onLine(dot(plane.placeOf(this.keys[at]), along));
+    const onLine = (/** @type {number} */ far) => along.map((each) => each * far);
+    const footOf = (/** @type {number} */ at) => onLine(dot(plane.placeOf(this.keys[at]), along));
     const shadow = footOf(plane.held.at);
     const middle = shadow.map((each) => each / 2);
     return [
@@ -225,8 +219,7 @@ export class Arrows {
     ];
   }
 
-  /** @param {Worked} worked */
-  table({ scores, masked, weights }) {
+  table(/** @type {Worked} */ { scores, masked, weights }) {
     const { t, row, shown, others, words } = this;
     const told = t("walk.others", { count: grouped(others.length) });
     const weight = sum(others.map((each) => weights[each]));
@@ -247,11 +240,9 @@ export class Arrows {
     `;
   }
 
-  /**
-   * The score of the key that is held, or else the query's own: the length of the query times that
-   * of the key's shadow on it, and what the numbers add that are not in the plane.
-   * @param {number[]} scores @returns {Part[]}
-   */
+  // The score of the key that is held, or else the query's own: the length of the query times that
+  // of the key's shadow on it, and what the numbers add that are not in the plane.
+  /** @param {number[]} scores @returns {Part[]} */
   sumOf(scores) {
     const { q, keys, shown, words, isFitted } = this;
     const { keys: plane } = this.planes;

@@ -113,10 +113,8 @@ export class CellOfModel {
     this.context.picture(() => ({ parts: [this.title, this.facts, practice.shown] }));
   }
 
-  /**
-   * The row, and those of other queries of the text, as far as these are to be had.
-   * @param {Told} told @param {Row} row @returns {Promise<Row[]>}
-   */
+  // The row, and those of other queries of the text, as far as these are to be had.
+  /** @param {Told} told @param {Row} row @returns {Promise<Row[]>} */
   async rows({ layer, head, query, tokens }, row) {
     const { source, signal } = this.context;
     const places = range(OTHERS).map((at) => {
@@ -136,10 +134,8 @@ export class CellOfModel {
     return [row, ...(await Promise.all(asked)).flat()];
   }
 
-  /**
-   * The row with all keys of the text.
-   * @param {Told} told @param {Row} row @returns {Promise<Row>}
-   */
+  // The row with all keys of the text.
+  /** @param {Told} told @param {Row} row @returns {Promise<Row>} */
   async whole({ layer, head, query, tokens, weights }, row) {
     const { source, signal } = this.context;
     const params = { text: this.text, layer, head, query };
@@ -162,8 +158,7 @@ export class CellOfModel {
     return { ...row, keys, rest: null };
   }
 
-  /** @param {Told} told */
-  drawControls({ layers, heads, layer, head, query, key, tokens }) {
+  drawControls(/** @type {Told} */ { layers, heads, layer, head, query, key, tokens }) {
     const { t } = this;
     /** @type {[string | number, string][]} */
     const words = tokens.map((word, at) => [at, `${grouped(at)}  ${word}`]);
@@ -252,8 +247,7 @@ function numberCell(value, text = Math.abs(value) < LARGE ? decimal(value) : sig
   return element("td", { "data-value": value, title: value }, text);
 }
 
-/** @param {number} value */
-function weightCell(value) {
+function weightCell(/** @type {number} */ value) {
   const cell = numberCell(value, shortWeight(value, 4));
   cell.style.setProperty("--share", String(value));
   return cell;

@@ -25,29 +25,23 @@ const ROOM = 10;
 
 /** The explanation of a word, a section for each step. */
 export class Explanation {
-  /** @param {string} label */
-  constructor(label) {
+  constructor(/** @type {string} */ label) {
     this.title = element("h2");
     this.sections = element("div");
     const attributes = { "aria-label": label, tabindex: "0" };
     this.frame = element("aside.words", attributes, this.title, this.sections);
-    /** @type {string} */
-    this.marked = null;
+    this.marked = /** @type {string} */ (null);
   }
 
-  /** @param {Explained} explained */
-  draw({ title, notes, steps }) {
+  draw(/** @type {Explained} */ { title, notes, steps }) {
     this.title.textContent = title;
     const sections = steps.map((step, place) => sectionOf(step, place, place ? [] : notes));
     this.sections.replaceChildren(...sections);
     this.mark(this.marked, false);
   }
 
-  /**
-   * Mark the section of a matrix.
-   * @param {string} matrix
-   * @param {boolean} follow  Whether to scroll to it
-   */
+  // Mark the section of a matrix.
+  /** @param {string} matrix @param {boolean} follow  Whether to scroll to it */
   mark(matrix, follow) {
     const step = ["queries", "keys", "values"].includes(matrix) ? "inputs" : matrix;
     for (const each of /** @type {Iterable<HTMLElement>} */ (this.sections.children)) {
@@ -77,10 +71,8 @@ function sectionOf({ name, title, text, formula, numbers, why, printed }, place,
   );
 }
 
-/**
- * What a text prints, beside the exact numbers: a table, or a sentence.
- * @param {string} label @returns {(printed: Step["printed"][0]) => HTMLElement}
- */
+// What a text prints, beside the exact numbers: a table, or a sentence.
+/** @param {string} label @returns {(printed: Step["printed"][0]) => HTMLElement} */
 function printedElement(label) {
   return ({ columns, rows, text }) => {
     if (!columns) return element("p", text);
@@ -93,12 +85,9 @@ function printedElement(label) {
   };
 }
 
-/** @param {Run[][]} lines */
-function formulaElement(lines) {
-  /** @param {Run} run */
-  const inElements = ([text, places]) => {
-    /** @type {Children} */
-    let held = text;
+function formulaElement(/** @type {Run[][]} */ lines) {
+  const inElements = (/** @type {Run} */ [text, places]) => {
+    let held = /** @type {Children} */ (text);
     for (const name of places.match(/\w+/g)?.reverse() ?? []) held = element(name, held);
     return held;
   };
@@ -108,8 +97,7 @@ function formulaElement(lines) {
 
 /** The sum behind the cell that is pointed at. */
 export class SumFrame {
-  /** @param {Translate} t */
-  constructor(t) {
+  constructor(/** @type {Translate} */ t) {
     this.t = t;
     const label = t("steps.sum");
     this.told = element("div", { role: "status" });
@@ -142,8 +130,7 @@ export class SumFrame {
     });
   }
 
-  /** @param {Sum} sum */
-  draw({ title, value, lines, decimals, note }) {
+  draw(/** @type {Sum} */ { title, value, lines, decimals, note }) {
     const attributes = { value, "data-value": value };
     const full = element("data.full", attributes, String(value).replace("-", "−"));
     const named = this.t("steps.full") + this.t("shell.colon");

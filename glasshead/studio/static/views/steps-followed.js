@@ -9,10 +9,8 @@ const ROUNDING = 1e-3;
 
 /** @typedef {{scores: number[], masked: number[], weights: number[]}} Worked */
 
-/**
- * What follows from a query and keys, with all that a row has besides.
- * @param {Row} row @param {number[]} query @param {number[][]} keys @returns {Worked}
- */
+// What follows from a query and keys, with all that a row has besides.
+/** @param {Row} row @param {number[]} query @param {number[][]} keys @returns {Worked} */
 export function workedOut({ beta, softcap, sink, kind, keys: own }, query, keys) {
   const scores = keys.map((key) => dot(query, key));
   const masked = scores.map((score, at) => {

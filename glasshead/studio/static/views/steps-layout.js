@@ -124,19 +124,16 @@ export function sizesOf({ q }, { k }) {
   return q.map((each, at) => Math.abs(each * k[at]));
 }
 
-/** @param {number[][]} vectors */
-export function largestOf(vectors) {
+export function largestOf(/** @type {number[][]} */ vectors) {
   return Math.max(...vectors.flat().map(Math.abs)) || 1;
 }
 
-/** @param {number} weight */
-export function weightColor(weight) {
+export function weightColor(/** @type {number} */ weight) {
   const colors = ramp();
   return colors[within(Math.round(weight * (colors.length - 1)), colors.length)];
 }
 
-/** @param {number} value */
-export function short(value) {
+export function short(/** @type {number} */ value) {
   const size = Math.abs(value);
   return decimal(value, Number(size < 10) + Number(size < 100));
 }

@@ -12,11 +12,8 @@ const DROPS = 6;
 
 /** @typedef {(stage: Stage, lane: Lane, y: number, part: number) => void} Motion */
 
-/**
- * Draw what flies from a line, or to it.
- * @param {Stage} stage @param {Lane} lane
- * @param {number} y  Of the line
- */
+// Draw what flies from a line, or to it.
+/** @param {Stage} stage @param {Lane} lane @param {number} y  Of the line */
 export function drawMotion(stage, lane, y) {
   const { time, begins } = stage;
   /** @type {[number | undefined, Motion][]} */

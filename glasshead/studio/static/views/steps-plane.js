@@ -18,10 +18,8 @@ export function widest(vectors) {
   return [Math.min(one, other), Math.max(one, other)];
 }
 
-/**
- * The plane that holds a vector, and beyond it as much as one more direction can of others.
- * @param {number[]} vector @param {number[][]} others @returns {Plane}
- */
+// The plane that holds a vector, and beyond it as much as one more direction can of others.
+/** @param {number[]} vector @param {number[][]} others @returns {Plane} */
 export function planeWith(vector, others) {
   const first = unit(vector) ?? planeOfPair(vector.length, [0])[0];
   const rests = others.map((each) => beyond(each, first));

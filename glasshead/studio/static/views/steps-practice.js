@@ -23,8 +23,7 @@ export class Practice {
     const { t, state } = context;
     this.context = context;
     this.walk = walk;
-    /** @type {Record<string, Exercise>} */
-    this.made = {};
+    this.made = /** @type {Record<string, Exercise>} */ ({});
     const ways = ["watch", "predict", "drag"];
     this.way = ways.includes(state.way) ? state.way : "watch";
     const options = ways.map(
@@ -46,14 +45,12 @@ export class Practice {
     return this.made[this.way]?.element ?? this.walk.element;
   }
 
-  /** @param {Material} material */
-  show(material) {
+  show(/** @type {Material} */ material) {
     this.material = material;
     return this.draw();
   }
 
-  /** @param {string} way */
-  choose(way) {
+  choose(/** @type {string} */ way) {
     this.way = way;
     this.context.remember({ way: way === "watch" ? null : way });
     this.walk.pause();

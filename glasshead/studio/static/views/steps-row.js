@@ -129,10 +129,8 @@ export function framesOf(row, isWhole = false) {
   ];
 }
 
-/**
- * What is told of a phase, in a sentence.
- * @param {Row} row @param {Frame} frame @param {Translate} t
- */
+// What is told of a phase, in a sentence.
+/** @param {Row} row @param {Frame} frame @param {Translate} t */
 export function sentenceOf(row, { phase, rest }, t) {
   if (idleOf(row).includes(phase)) return t(`walk.idle.${phase}`);
   const exponential = row.sink === null ? "weights" : "sunk";
@@ -145,10 +143,8 @@ export function sentenceOf(row, { phase, rest }, t) {
   return rest ? `${said} ${t(`walk.${phase}.rest`, { count: row.rest.count })}` : said;
 }
 
-/**
- * The numbers of a frame; of what happens to all keys at once, those of the largest weight.
- * @param {Row} row @param {Frame} frame @returns {Part[]}
- */
+// The numbers of a frame; of what happens to all keys at once, those of the largest weight.
+/** @param {Row} row @param {Frame} frame @returns {Part[]} */
 export function lineOf(row, { phase, key, rest }) {
   if (rest && phase === "score") return ["…"];
   if (rest) return ["Σ p·v = ", row.rest.weight, "·", ...vector(row.rest.mean)];
@@ -181,16 +177,13 @@ export function lineOf(row, { phase, key, rest }) {
   return lines[phase]();
 }
 
-/** @param {Row} row */
-function hiddenOf({ keys }) {
+function hiddenOf(/** @type {Row} */ { keys }) {
   const names = keys.filter(({ masked }) => masked === null).map(({ word }) => word);
   return names.length > 3 ? `${names.slice(0, 3).join(", ")}, …` : names.join(", ") || "…";
 }
 
-/**
- * The products of a score, of a long vector the largest ones and the sum of the others.
- * @param {Row} row @param {Key} key @returns {Part[]}
- */
+// The products of a score, of a long vector the largest ones and the sum of the others.
+/** @param {Row} row @param {Key} key @returns {Part[]} */
 function products({ q, isProduct }, { k, score }) {
   if (!isProduct) return [];
   const all = range(q.length);

@@ -27,8 +27,7 @@ export class Settings {
     // The controls by their settings, where each stands, and what it offers.
     /** @type {Record<string, {slot: HTMLElement, offer?: string, control?: Control | null}>} */
     this.made = {};
-    /** @param {string} text */
-    const sent = (text) => ask({ ...OF_A_SENTENCE, text });
+    const sent = (/** @type {string} */ text) => ask({ ...OF_A_SENTENCE, text });
     const most = about.limits.sentence;
     this.text = textField(t("steps.text"), "", t("steps.show"), sent, most);
     this.examples = element("div.control", { role: "group", "aria-label": t("steps.examples") });
@@ -63,8 +62,7 @@ export class Settings {
     this.examples.replaceChildren(
       ...others.map((each) => button(each, () => this.toExample(each))),
     );
-    /** @type {Record<string, any>} */
-    const values = { ...data.chosen, query };
+    const values = /** @type {Record<string, any>} */ ({ ...data.chosen, query });
     for (const [name, options] of Object.entries(data.options)) {
       if (!this.made[name]) {
         this.made[name] = { slot: element("div.slot") };
@@ -88,8 +86,7 @@ export class Settings {
     }
   }
 
-  /** @param {string} sentence */
-  toExample(sentence) {
+  toExample(/** @type {string} */ sentence) {
     const text = sentence === this.data.examples[0] ? null : sentence;
     this.ask({ ...OF_A_SENTENCE, text, beta: null });
   }
@@ -98,18 +95,15 @@ export class Settings {
   control(name, options) {
     if (options.length < 2) return null;
     const chosen = (/** @type {string} */ value) => this.take(name, value);
-    /** @param {Option} option */
-    const saidOf = ({ name: value, said }) =>
+    const saidOf = (/** @type {Option} */ { name: value, said }) =>
       said ?? (typeof value === "number" ? String(value) : this.t(`steps.${name}.${value}`));
     /** @type {[string, string][]} */
     const pairs = options.map((each) => [String(each.name), saidOf(each)]);
     return (CONTROLS[name] ?? menu)(this.t(`steps.${name}`), pairs, "", chosen);
   }
 
-  /**
-   * Ask for another value of a setting; the default has no place in the address.
-   * @param {string} name @param {string} value
-   */
+  // Ask for another value of a setting; the default has no place in the address.
+  /** @param {string} name @param {string} value */
   take(name, value) {
     const { defaults, options, chosen } = this.data;
     /** @type {Record<string, any>} */
@@ -134,8 +128,7 @@ export class Settings {
 
 /** A slider over options, soft to hard. @type {MakeControl} */
 function stops(label, options, _, chosen) {
-  /** @param {number} place */
-  const textOf = (place) => options[place][1];
+  const textOf = (/** @type {number} */ place) => options[place][1];
   const control = slider(label, options.length, 0, textOf, (place) => chosen(options[place][0]));
   const setPlace = control.set;
   /** @param {string} value */

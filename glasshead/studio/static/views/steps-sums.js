@@ -87,10 +87,8 @@ export function sumOf(cell, data, t) {
   };
 }
 
-/**
- * A factor of a product; what is below 0 stands in brackets.
- * @param {number} value @returns {Part[]}
- */
+// A factor of a product; what is below 0 stands in brackets.
+/** @param {number} value @returns {Part[]} */
 export function factor(value) {
   return value < 0 ? ["(", value, ")"] : [value];
 }
@@ -118,10 +116,8 @@ export function partElements(parts, decimals, make = element) {
   });
 }
 
-/**
- * The scores of a row: all, those of keys that are not hidden, and what powers of e are relative to.
- * @param {StepsData} data @param {number} row
- */
+// The scores of a row: all, those of keys that are not hidden, and what powers of e are relative to.
+/** @param {StepsData} data @param {number} row */
 function scoresOf({ matrices, normalizer }, row) {
   const all = matrices.masked[row];
   const keys = range(all.length).filter((key) => all[key] !== null);

@@ -19,8 +19,7 @@ const LONGEST = 500;
 
 /** A section that asks for what it shows once it is opened. */
 export class CheckpointComparison {
-  /** @param {Context} context */
-  constructor(context) {
+  constructor(/** @type {Context} */ context) {
     const { t, state, signal } = context;
     this.context = context;
     this.t = t;
@@ -28,8 +27,7 @@ export class CheckpointComparison {
     this.controls = element("div.controls");
     this.body = element("div");
     this.told = element("p.quiet");
-    /** @type {Summary} */
-    this.summary = null;
+    this.summary = /** @type {Summary} */ (null);
     this.text = "";
     this.element = element(
       "details.checkpoints",
@@ -90,16 +88,14 @@ export class CheckpointComparison {
       context.remember({ [which]: [...alike, ...names].find((name) => name !== state[other]) });
     }
     const options = names.map((name) => /** @type {[string, string]} */ ([name, this.named(name)]));
-    /** @param {string} which */
-    const chooser = (which) => {
+    const chooser = (/** @type {string} */ which) => {
       const label = t(`training.checkpoint.${which}`);
       return menu(label, options, state[which], (name) => {
         context.remember({ [which]: name });
         this.attempt(() => this.compare());
       });
     };
-    /** @param {string} said */
-    const sent = (said) =>
+    const sent = (/** @type {string} */ said) =>
       this.attempt(async () => {
         fill(this.told);
         context.remember({ said });
@@ -181,10 +177,8 @@ export class CheckpointComparison {
     return element("td", made);
   }
 
-  /**
-   * The head in both checkpoints, and the difference.
-   * @param {number} layer @param {number} head @param {Float32Array} values  Of all three
-   */
+  // The head in both checkpoints, and the difference.
+  /** @param {number} layer @param {number} head @param {Float32Array} values  Of all three */
   pair(layer, head, values) {
     const { t } = this;
     const { state } = this.context;
@@ -230,10 +224,8 @@ export class CheckpointComparison {
     return element("section.pair", title, maps, readout);
   }
 
-  /**
-   * The three numbers of a query and a key.
-   * @param {Float32Array[]} parts @param {number} query @param {number} key
-   */
+  // The three numbers of a query and a key.
+  /** @param {Float32Array[]} parts @param {number} query @param {number} key */
   reading(parts, query, key) {
     const { tokens } = this.summary;
     const [first, second, moved] = parts.map((values) => values[query * tokens.length + key]);

@@ -66,8 +66,7 @@ export function mapPlot(t, data, width) {
   const highest = HIGHEST_ROW * letterScale() ** 2;
   const height = clamped(Math.floor(ALL_ROWS / rows.length), LOWEST_ROW, highest);
   const rowHeight = height > SPACED ? height - 1 : height;
-  /** @param {number} layer */
-  const layerName = (layer) => layers[layer] || t("training.the_model");
+  const layerName = (/** @type {number} */ layer) => layers[layer] || t("training.the_model");
   const { tops, bottom, names } = rowPlaces(rows, height, layerName);
   const firsts = columns.map(([first]) => first);
   const steps = columns.map(([, last]) => last);
@@ -77,14 +76,12 @@ export function mapPlot(t, data, width) {
   const halves = firsts.map((first, column) => (first + (steps[column - 1] ?? first)) / 2);
   const edges = halves.map((each) => clamped(Math.round(x.place(each)), LEFT, x.right));
   edges.push(x.right);
-  /** @param {number} step */
-  const columnAt = (step) =>
+  const columnAt = (/** @type {number} */ step) =>
     Math.max(
       0,
       halves.findLastIndex((each) => each <= step),
     );
-  /** @param {number} column */
-  const isShown = (column) => {
+  const isShown = (/** @type {number} */ column) => {
     const { span } = data;
     return !span || (halves[column] <= span[1] && edges[column + 1] > LEFT);
   };
@@ -107,8 +104,7 @@ export function mapPlot(t, data, width) {
   const outline = (from, to, row, look) => {
     return { d: box(from - 1, to + 1, tops[row] - 1, rowHeight + 2), stroke: "ink", ...look };
   };
-  /** @param {Cursor} cursor */
-  const crossed = ({ step, row: chosen }) => {
+  const crossed = (/** @type {Cursor} */ { step, row: chosen }) => {
     const row = Math.min(chosen, rows.length - 1);
     const column = columnAt(step ?? data.span?.[1] ?? Infinity);
     const isHere = step !== null && isShown(column);
@@ -123,8 +119,7 @@ export function mapPlot(t, data, width) {
     ];
     return { marks: [outline(LEFT, x.right, row, { opacity: 0.4 }), ...own], readout };
   };
-  /** @param {number} place */
-  const stepAt = (place) => steps[columnAt(x.stepAt(place))];
+  const stepAt = (/** @type {number} */ place) => steps[columnAt(x.stepAt(place))];
   const shape = { height: bottom + BOTTOM, rows: tops, rowHeight };
   return { marks, ...shape, steps, stepAt, x, crossed };
 }
@@ -134,8 +129,7 @@ export function mapPlot(t, data, width) {
  * @param {Heads["heads"]} heads @param {number} height @param {(layer: number) => string} nameOf
  */
 function rowPlaces(heads, height, nameOf) {
-  /** @type {Mark[]} */
-  const names = [];
+  const names = /** @type {Mark[]} */ ([]);
   let bottom = KEY - 9;
   const tops = heads.map(([layer, head], row) => {
     if (layer !== heads[row - 1]?.[0]) {
@@ -173,8 +167,7 @@ function box(from, to, y, height) {
   return `M${from} ${y}H${to}v${height}H${from}z`;
 }
 
-/** @param {Written} value */
-export function asNumber(value) {
+export function asNumber(/** @type {Written} */ value) {
   return value === null ? null : Number(value);
 }
 

@@ -30,8 +30,7 @@ export function otherRuns(t, changed) {
     return element("div", element("input", look), element("label", { for: id }, name));
   };
   let shape = "";
-  /** @param {Run} run */
-  const show = ({ runs, others }) => {
+  const show = (/** @type {Run} */ { runs, others }) => {
     const drawn = Object.keys(others);
     const before = shape;
     shape = JSON.stringify([runs, drawn]);

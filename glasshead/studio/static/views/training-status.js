@@ -88,10 +88,8 @@ export function ownerOf({ run, others }) {
   return Object.keys(others).length ? run : "";
 }
 
-/**
- * How far a run is: its phase, a bar, and its last numbers.
- * @param {Translate} t @param {string} language
- */
+// How far a run is: its phase, a bar, and its last numbers.
+/** @param {Translate} t @param {string} language */
 export function standing(t, language) {
   const owner = element("small.owner");
   const told = element("strong.phase");
@@ -107,8 +105,7 @@ export function standing(t, language) {
     element("div.bar", bar, place),
     figures,
   );
-  /** @param {Run} run */
-  const show = (run) => {
+  const show = (/** @type {Run} */ run) => {
     const { phase, age, pace } = run;
     const { steps, patience } = pace;
     const step = grouped(pace.step);
@@ -128,14 +125,10 @@ export function standing(t, language) {
 
 /** The last numbers of a run. @param {Translate} t @param {Run} run @param {string} language */
 function figuresOf(t, { phase, pace, best, table: { columns, rows } }, language) {
-  /** @param {string} column */
-  const last = (column) => rows.at(-1)?.[columns.indexOf(column)] ?? null;
-  /** @param {number} seconds */
-  const timeOf = (seconds) => duration(seconds, language);
-  /**
-   * A number with its name; nothing where there is none.
-   * @param {string} key @param {Written} value @param {(value: number) => string} text
-   */
+  const last = (/** @type {string} */ column) => rows.at(-1)?.[columns.indexOf(column)] ?? null;
+  const timeOf = (/** @type {number} */ seconds) => duration(seconds, language);
+  // A number with its name; nothing where there is none.
+  /** @param {string} key @param {Written} value @param {(value: number) => string} text */
   const figure = (key, value, text = significant, places = {}) => {
     if (value === null) return null;
     return element(
@@ -197,10 +190,8 @@ const MOST_OPEN = 3;
 // Heads of a kind of alarm that the banner names; the others are in the table.
 const NAMED_HEADS = 8;
 
-/**
- * All alarms in a few lines: one for each kind, with buttons that open its heads.
- * @param {Translate} t @param {Run} run @param {(alarm: Alarm) => void} open
- */
+// All alarms in a few lines: one for each kind, with buttons that open its heads.
+/** @param {Translate} t @param {Run} run @param {(alarm: Alarm) => void} open */
 export function alarmBanner(t, run, open) {
   const lines = run.groups.map((group) => alarmLine(t, group, run, open));
   const name = ownerOf(run);
@@ -223,8 +214,7 @@ function alarmLine(t, { kind, heads, first, last }, { alarms, heads: maps }, ope
   const steps = first === last ? grouped(first) : `${grouped(first)}–${grouped(last)}`;
   const more = heads - shown.length;
   const layers = byKey(shown, ({ layer }) => layer);
-  /** @param {string} layer */
-  const nameOf = (layer) => {
+  const nameOf = (/** @type {string} */ layer) => {
     const at = maps.layers.indexOf(layer);
     return at < 0 ? layer || t("training.the_model") : t("model.layer", { layer: at });
   };
@@ -245,10 +235,8 @@ function alarmLine(t, { kind, heads, first, last }, { alarms, heads: maps }, ope
   );
 }
 
-/**
- * The alarms, each with a button that leads to its place in the charts.
- * @param {Translate} t @param {Alarm[]} alarms @param {(alarm: Alarm) => void} go
- */
+// The alarms, each with a button that leads to its place in the charts.
+/** @param {Translate} t @param {Alarm[]} alarms @param {(alarm: Alarm) => void} go */
 export function alarmTable(t, alarms, go, open = alarms.length <= MOST_OPEN) {
   const headings = [t("training.step"), t("training.sentence")];
   const rows = alarms.map((alarm) => [
@@ -262,10 +250,8 @@ export function alarmTable(t, alarms, go, open = alarms.length <= MOST_OPEN) {
   return element("details", { open }, element("summary", t("training.messages")), shown);
 }
 
-/**
- * The sentence of an alarm, translated where its kind is known.
- * @param {Translate} t @param {Alarm} alarm
- */
+// The sentence of an alarm, translated where its kind is known.
+/** @param {Translate} t @param {Alarm} alarm */
 function alarmSentence(t, alarm) {
   const name = `training.said.${alarm.kind}`;
   const places = { ...alarm, layer: alarm.layer || t("training.the_model") };
