@@ -62,11 +62,8 @@ export class Arcs {
     document.fonts.ready.then(laidOut);
   }
 
-  /**
-   * @param {string[]} words
-   * @param {ArcHead[]} heads  The last one is described
-   * @param {number | null} query  None: the most telling one
-   */
+  // The last head is described; of no query, the most telling one is shown.
+  /** @param {string[]} words @param {ArcHead[]} heads @param {number | null} query */
   show(words, heads, query) {
     this.heads = heads;
     if (JSON.stringify(words) !== JSON.stringify(this.words)) {
@@ -282,13 +279,8 @@ export function keysOf(heads, more) {
   });
 }
 
-/**
- * The sentence about the key that a query looks at most.
- * @param {Translate} t
- * @param {number[]} head  Its layer and itself
- * @param {Arcs} arcs
- * @param {boolean} [isAway]  Whether the head is ablated
- */
+// The sentence about the key that a query looks at most; the head may be ablated.
+/** @param {Translate} t @param {number[]} head @param {Arcs} arcs @param {boolean} [isAway] */
 export function whereItLooks(t, [layer, head], arcs, isAway) {
   const { words, query } = arcs;
   const { key, weight: most } = arcs.strongest();

@@ -76,10 +76,8 @@ export class Cursor {
   }
 }
 
-/**
- * A heading, a drawing through which pointer and arrows lead the cross-hair, and the numbers where
- * it stands.
- */
+// A heading, a drawing through which pointer and arrows lead the cross-hair, and the numbers where
+// it stands.
 export class Chart {
   /**
    * @param {string} title @param {Cursor} cursor @param {(width: number) => Plot} plotter
@@ -168,12 +166,8 @@ export class Chart {
   }
 }
 
-/**
- * The step that a key leads to from another.
- * @param {number[]} steps @param {number | null} step
- * @param {number} down  Pages, where `right` is 0
- * @param {number} right
- */
+// The step that a key leads to from another; `down` counts in pages, where `right` is 0.
+/** @param {number[]} steps @param {number} step @param {number} down @param {number} right */
 function nextStep(steps, step, down, right) {
   const now = step === null ? steps.length : steps.findLastIndex((each) => each <= step);
   const pages = -Math.sign(down) * Math.ceil(steps.length / PAGES);

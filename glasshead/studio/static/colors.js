@@ -78,11 +78,9 @@ export function inkOf(name) {
   return paperColor(name) || name;
 }
 
-/**
- * A color of paper that another one covers in part, as "#rrggbb": without transparency, what is drawn
- * twice is not darker.
- * @param {string} name @param {number} part
- */
+// A color of paper that another one covers in part, as "#rrggbb": without transparency, what is
+// drawn twice is not darker.
+/** @param {string} name @param {number} part */
 export function faint(name, part) {
   return mixed(paperColor("paper"), paperColor(name), part);
 }
@@ -109,14 +107,9 @@ export function lettersOn(color) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > PALE ? "#000000" : "#ffffff";
 }
 
-/**
- * A scale from a weight to its place in the map.
- * @param {object} [ends]
- * @param {number} [ends.top]  Weight of the last color
- * @param {boolean} [ends.logarithmic]
- * @param {number} [ends.floor]  Share of `top` that has the first color, where it is logarithmic
- * @returns {ColorScale}
- */
+// A scale from a weight to its place in the map. The weight `top` has the last color; in a
+// logarithmic scale, its share `floor` has the first one.
+/** @param {{top?: number, logarithmic?: boolean, floor?: number}} [ends] @returns {ColorScale} */
 export function scale({ top = 1, logarithmic = false, floor = 1e-4 } = {}) {
   const last = ramp().length - 1;
   const low = Math.log(floor * top);
@@ -128,12 +121,8 @@ export function scale({ top = 1, logarithmic = false, floor = 1e-4 } = {}) {
   };
 }
 
-/**
- * Color each pixel of a canvas.
- * @param {HTMLCanvasElement} canvas
- * @param {(pixel: number) => number | null} placeOf  Its place in the colors; null leaves it clear
- * @param {string[]} [colors]
- */
+// Color each pixel of a canvas by its place in the colors; null leaves it clear.
+/** @param {HTMLCanvasElement} canvas @param {(pixel: number) => number | null} placeOf */
 export function paint(canvas, placeOf, colors = ramp()) {
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(canvas.width, canvas.height);

@@ -16,10 +16,8 @@ const MOST_SHOWN = 20000;
 // Nor is a longer one in the address.
 const MOST_IN_ADDRESS = 1500;
 
-/**
- * @param {string} id  Of the field that the label is of
- * @param {string} label @param {...Children} held
- */
+// A field of that id with its label.
+/** @param {string} id @param {string} label @param {...Children} held */
 function labeled(id, label, ...held) {
   return element("div.control", element("label", { for: id }, label), held);
 }

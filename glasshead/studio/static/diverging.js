@@ -41,11 +41,8 @@ export function divergingGradient() {
   return `linear-gradient(to right, ${divergingColors().join(", ")})`;
 }
 
-/**
- * A difference with its sign; "–" where there is none.
- * @param {number | null | undefined} value
- * @param {number} [digits]  Decimals; not given: as in a sum
- */
+// A difference with its sign and so many decimals, or those of a sum; "–" where there is none.
+/** @param {number | null | undefined} value @param {number} [digits] */
 export function signed(value, digits) {
   if (value === null || value === undefined) return "–";
   const written = digits === undefined ? term(value) : decimal(value, digits);

@@ -126,12 +126,9 @@ export function table(name, caption, headings, rows, label = caption) {
   );
 }
 
-/**
- * The rows and columns that a key moves by; null where it moves nothing, or is for the browser.
- * @param {KeyboardEvent} event
- * @param {number} page  Rows of a page
- * @returns {[number, number] | null}
- */
+// The rows and columns that a key moves by, of which a page has so many rows; null where it moves
+// nothing, or is for the browser.
+/** @param {KeyboardEvent} event @returns {[number, number] | null} */
 export function moveOf({ key, altKey, ctrlKey, metaKey }, page = Infinity) {
   if (altKey || ctrlKey || metaKey) return null;
   /** @type {Record<string, [number, number]>} */
@@ -154,9 +151,8 @@ export function tokenName(/** @type {string} */ token) {
   return token.trim() || token.replaceAll("\n", "\\n").replace(/\s/g, "␣") || "␣";
 }
 
-/**
- * How much larger letters are than at first, which present.css says: what is drawn in pixels grows, too.
- */
+// How much larger letters are than at first, which present.css says: what is drawn in pixels grows,
+// too.
 export function letterScale() {
   return Number(getComputedStyle(document.documentElement).getPropertyValue("--large")) || 1;
 }

@@ -237,12 +237,8 @@ class Photo {
     return lines.map((line) => this.line(line.text, line.box, style));
   }
 
-  /**
-   * @param {string} text
-   * @param {Box} box  Of its letters
-   * @param {CSSStyleDeclaration} style
-   * @param {boolean} [isMiddle]  Whether it is in the middle of the box
-   */
+  // Letters in a box, or in the middle of one.
+  /** @param {string} text @param {Box} box @param {CSSStyleDeclaration} style */
   line(text, box, style, isMiddle = false) {
     this.reach(box);
     const { x, y, width, height } = box;

@@ -32,11 +32,8 @@ export const finer = new WeakMap();
 // Pixels of a canvas by one of the page, in a picture that is saved.
 export const FINE = 3;
 
-/**
- * Have a canvas painted finer in a picture that is saved.
- * @param {HTMLCanvasElement} canvas
- * @param {(fine: number) => void} paint  Is given the pixels of the canvas by one of the page
- */
+// Have a canvas painted finer in a picture that is saved, by its pixels for one of the page.
+/** @param {HTMLCanvasElement} canvas @param {(fine: number) => void} paint */
 export function paintsFiner(canvas, paint) {
   finer.set(canvas, () => {
     paint(FINE);

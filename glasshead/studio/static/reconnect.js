@@ -36,10 +36,8 @@ export class Reconnect {
     this.begin(isThere, gone ? INTERVAL : 0);
   }
 
-  /**
-   * @param {() => Promise<boolean>} isThere
-   * @param {number} first  Milliseconds until the first question
-   */
+  // Ask after so many milliseconds for the first time.
+  /** @param {() => Promise<boolean>} isThere @param {number} first */
   begin(isThere, first) {
     if (this.timer === null) this.timer = setTimeout(() => this.ask(isThere), first);
   }

@@ -14,10 +14,8 @@ import { given } from "./dom.js";
 
 /** The query and the key that the parts of a view show. */
 export class Selection {
-  /**
-   * @param {Context["remember"]} remember
-   * @param {boolean} [keepsKey]  Whether another query has the same key
-   */
+  // It may keep the key where another query is shown.
+  /** @param {Context["remember"]} remember */
   constructor(remember, keepsKey = true) {
     this.remember = remember;
     this.keepsKey = keepsKey;
@@ -165,10 +163,8 @@ export function stateOf(view, { layer, head, query, key, text, said }) {
   return Object.fromEntries(given(states[view]).map(([name, value]) => [name, String(value)]));
 }
 
-/**
- * A link to a view, with what its address is to hold.
- * @param {string} view @param {Record<string, any>} [state]  Null and undefined values are omitted
- */
+// A link to a view, with what its address is to hold; null and undefined values are omitted.
+/** @param {string} view @param {Record<string, any>} [state] */
 export function linkTo(view, state) {
   const query = new URLSearchParams(given(state));
   return `#${view}${query.size ? `?${query}` : ""}`;

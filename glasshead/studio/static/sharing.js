@@ -72,12 +72,9 @@ async function ownFonts() {
   return (await Promise.all(held).catch(() => [""])).join("");
 }
 
-/**
- * A picture as a PNG; a very large one is as fine as a canvas can be.
- * @param {SVGElement} root
- * @param {number} [wanted]  Pixels of the PNG by one of the picture
- * @returns {Promise<Blob>}
- */
+// A picture as a PNG of so many pixels by one of the picture; a very large one is as fine as a
+// canvas can be.
+/** @param {SVGElement} root @returns {Promise<Blob>} */
 async function asPng(root, wanted = 2) {
   const [width, height] = ["width", "height"].map((side) => Number(root.getAttribute(side)));
   const finest = Math.min(LONGEST_SIDE / width, LONGEST_SIDE / height);
@@ -127,12 +124,9 @@ export async function saveFile({ source, shown: view, about, language, t }) {
   return save(new Blob([whole], { type: "text/html" }), `glasshead-${view}.html`);
 }
 
-/**
- * What a server has answered for the view that is shown, as a report holds it.
- * @param {Source} source
- * @param {Record<string, any>} changed  Answers that take the place of recorded ones
- * @param {string} missing  The sentence about an answer that is not in it
- */
+// What a server has answered for the view that is shown, as a report holds it, with some answers
+// changed, and a sentence about those that are missing.
+/** @param {Source} source @param {Record<string, any>} changed @param {string} missing */
 async function recorded({ answered }, changed, missing) {
   const numbers = /** @type {Answers["numbers"]} */ ({});
   const told = /** @type {Record<string, any>} */ ({});

@@ -242,12 +242,9 @@ export class Reading {
     return sum(losses) / targets.length;
   }
 
-  /**
-   * All numbers behind the context of a query of a head.
-   * @param {Head} head
-   * @param {number | null} asked  The query; null: the last one
-   * @param {number | null} chosen  A key that is shown in any case
-   */
+  // All numbers behind the context of a query of a head, or of its last query; a chosen key is shown
+  // in any case.
+  /** @param {Head} head @param {number | null} asked @param {number | null} chosen */
   cell(head, asked, chosen) {
     const { length, words } = this;
     const [layer] = head;
@@ -337,10 +334,8 @@ export class Reading {
   }
 }
 
-/**
- * @param {{sum: number, even: number, count: number}} tallied @param {number} mass
- * @param {number} even  What uniform attention would give
- */
+// Count a query's mass on its keys, and what uniform attention would give them.
+/** @param {Record<string, number>} tallied @param {number} mass @param {number} even */
 function tally(tallied, mass, even) {
   tallied.sum += mass;
   tallied.even += even;

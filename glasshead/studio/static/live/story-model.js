@@ -29,10 +29,8 @@ import { rowAt } from "../numbers.js";
 const EPSILON = 2 ** -23;
 
 export class StoryModel {
-  /**
-   * @param {StoryConfig} config
-   * @param {ArrayBuffer} file  Its weights, as safetensors of float16
-   */
+  // A model of weights as safetensors of float16.
+  /** @param {StoryConfig} config @param {ArrayBuffer} file */
   constructor(config, file) {
     this.config = config;
     this.tensors = readTensors(file);
@@ -49,12 +47,8 @@ export class StoryModel {
     return local?.layers.includes(layer) ? Math.max(0, query - local.neighbours) : 0;
   }
 
-  /**
-   * Run the model over tokens.
-   * @param {number[]} tokens
-   * @param {Set<string>} [away]  Ablated heads, as "layer.head": their context is 0
-   * @returns {Pass}
-   */
+  // Run the model over tokens; the context of ablated heads, as "layer.head", is 0.
+  /** @param {number[]} tokens @param {Set<string>} [away] @returns {Pass} */
   run(tokens, away = new Set()) {
     const { d_model, num_layers, d_hidden, vocab_size } = this.config;
     const { tensors } = this;
@@ -109,11 +103,8 @@ export class StoryModel {
     return part;
   }
 
-  /**
-   * Attend with each head of a layer.
-   * @param {Float32Array} projected  Queries, keys and values of all heads, side by side
-   * @param {number} layer @param {number} count @returns {HeadSteps[]}
-   */
+  // Attend with each head of a layer, to queries, keys and values of all heads side by side.
+  /** @param {Float32Array} projected @param {number} layer @param {number} count */
   attend(projected, layer, count) {
     const { d_model, num_heads, rotary_base } = this.config;
     const { width } = this;

@@ -75,12 +75,8 @@ export function generated(token) {
 const RATE = 136;
 const MASK = (1n << 64n) - 1n;
 
-/**
- * SHAKE256 of FIPS 202, as bytes.
- * @param {Uint8Array} message
- * @param {number} length  Of the result, at most one block
- * @returns {bigint[]}
- */
+// SHAKE256 of FIPS 202, as bytes of at most one block.
+/** @param {Uint8Array} message @param {number} length @returns {bigint[]} */
 function shake256(message, length) {
   const blocks = Math.floor(message.length / RATE) + 1;
   const padded = new Uint8Array(blocks * RATE);

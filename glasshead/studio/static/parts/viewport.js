@@ -108,12 +108,9 @@ export class Viewport {
     return clamped(zoom, this.leastZoom, largest);
   }
 
-  /**
-   * The rows and columns that are seen, of parts that are so many tokens long.
-   * @param {number} length
-   * @param {number} margin  Pixels around what is seen that count as well
-   */
-  seen(length, margin = 0) {
+  // The rows and columns that are seen, of parts that are so many tokens long, and in a margin of
+  // pixels around.
+  seen(/** @type {number} */ length, margin = 0) {
     const { width, height, info } = this;
     /** @param {number} low @param {number} high @param {number} all */
     const parts = (low, high, all) => {

@@ -245,14 +245,9 @@ function nameOf(/** @type {Word} */ { side, at }) {
   return `${side[0]}${at}`;
 }
 
-/**
- * Give the lines of a word their ends there. They lie in the order of their other ends, and closer
- * where there is no room.
- * @param {Line[]} lines
- * @param {number} begin  Of the word
- * @param {number} length  Of the word
- * @param {Side} side
- */
+// Give the lines of a word their ends within it. They lie in the order of their other ends, and
+// closer where there is no room.
+/** @param {Line[]} lines @param {number} begin @param {number} length @param {Side} side */
 function spread(lines, begin, length, side) {
   const total = sum(lines.map(({ width }) => width));
   const closer = Math.min(1, (length - 2 * INSIDE) / total);
@@ -263,12 +258,8 @@ function spread(lines, begin, length, side) {
   }
 }
 
-/**
- * The data of a path.
- * @param {Line} line
- * @param {number} length  From the source to the target
- * @param {boolean} columns  Whether the words stand in columns
- */
+// The data of a path from the source to the target.
+/** @param {Line} line @param {number} length @param {boolean} columns */
 function curve({ ends: { source, target } }, length, columns) {
   /** @param {number} along @param {number} across */
   const point = (along, across) => {

@@ -222,11 +222,8 @@ class Atlas {
     ];
   }
 
-  /**
-   * Open another head, and leave the focus on the menu that it was chosen in.
-   * @param {number} which  Of the menus
-   * @param {string | number} layer @param {string | number} head
-   */
+  // Open another head, and leave the focus on the one of the menus that it was chosen in.
+  /** @param {number} which @param {string | number} layer @param {string | number} head */
   change(which, layer, head) {
     this.choose(layer, head);
     fill(this.menus, this.headMenus());

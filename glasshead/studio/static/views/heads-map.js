@@ -34,10 +34,8 @@ const SMALLEST_ROOM = 300;
 const NARROW = 500;
 
 export class HeadMap {
-  /**
-   * @param {HeadsView} heads
-   * @param {() => void} redraw  Called where the frame has another size
-   */
+  // The map of the head that is open, drawn again where its frame has another size.
+  /** @param {HeadsView} heads @param {() => void} redraw */
   constructor({ context, selection, summary }, redraw) {
     this.t = context.t;
     this.words = summary.tokens;

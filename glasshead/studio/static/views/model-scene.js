@@ -52,11 +52,8 @@ const NAMES = 72;
 // The row of tokens ends, and lines to heads begin, below the largest dot.
 const ROW_END = NAMES + 5;
 
-/**
- * The units that a model takes, and those from a layer to the next: as many as fill a canvas.
- * @param {number[]} counts  Heads of each layer
- * @param {number} width @param {number} height  Of the canvas
- */
+// The units that a model takes, and those from a layer to the next: as many as fill a canvas.
+/** @param {number[]} counts @param {number} width @param {number} height */
 export function sizeOf(counts, width, height) {
   const queries = TOP + Math.max(...counts) * STEP + BELOW + 0.9;
   // On a narrow canvas, heads take the room of MLPs.

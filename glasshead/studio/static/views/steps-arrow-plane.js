@@ -47,12 +47,8 @@ export class ArrowPlane {
     );
   }
 
-  /**
-   * Turn to a plane among the vectors.
-   * @param {Plane} axes
-   * @param {string[]} names  Of the axes, where they are numbers of the vectors
-   * @param {number[][]} others  Vectors without an arrow, which are dots
-   */
+  // Turn to a plane among the vectors, whose axes may have names; others without an arrow are dots.
+  /** @param {Plane} axes @param {string[]} names @param {number[][]} others */
   turn(axes, names, others) {
     this.axes = axes;
     this.names = names;

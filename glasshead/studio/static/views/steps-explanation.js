@@ -53,11 +53,8 @@ export class Explanation {
   }
 }
 
-/**
- * @param {Step} step
- * @param {number} place  The first one, which has no number, opens the explanation
- * @param {string[]} notes
- */
+// The first section, which has no number, opens the explanation.
+/** @param {Step} step @param {number} place @param {string[]} notes */
 function sectionOf({ name, title, text, formula, numbers, why, printed }, place, notes) {
   const lines = formula.length + numbers.length > 0;
   return element(

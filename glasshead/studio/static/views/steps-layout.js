@@ -152,12 +152,9 @@ export function shortened(pen, text, room) {
   return `${letters.join("")}…`;
 }
 
-/**
- * Where the titles of columns stand, and how large: one that is wider than its column begins where
- * the one before leaves room.
- * @param {CanvasRenderingContext2D} pen  With letters of 12 pixels
- * @param {[Column, string][]} titles @param {number} end
- */
+// Where the titles of columns stand, and how large, with letters of 12 pixels: one that is wider
+// than its column begins where the one before leaves room.
+/** @param {CanvasRenderingContext2D} pen @param {[Column, string][]} titles @param {number} end */
 export function placeTitles(pen, titles, end) {
   let free = 0;
   return titles.map(([column, title], at) => {
@@ -198,11 +195,8 @@ export function hatch(pen, { x, y, width, height }, color, alpha) {
 const ROOM = 1.15;
 const FREE = 0.4;
 
-/**
- * The square around 0 and the tips of arrows.
- * @param {number[][]} tips @param {number} longest
- * @returns {{middle: number[], size: number}}  `size` is half of its side
- */
+// The square around 0 and the tips of arrows, and half of its side.
+/** @param {number[][]} tips @param {number} longest @returns {{middle: number[], size: number}} */
 export function squareAround(tips, longest) {
   const free = FREE * longest;
   const spans = [0, 1].map((axis) => {

@@ -62,12 +62,8 @@ export function idleOf({ changes }) {
   return IDLE.filter((phase) => !changes.includes(phase));
 }
 
-/**
- * The row of a word of a sentence.
- * @param {StepsData} data @param {number} query
- * @param {string} normalizer  Its name
- * @returns {Row}
- */
+// The row of a word of a sentence, and the name of its normalizer.
+/** @param {StepsData} data @param {number} query @param {string} normalizer @returns {Row} */
 export function rowOf(data, query, normalizer) {
   const { matrices, words, beta, decimals } = data;
   const masked = matrices.masked[query];
@@ -108,11 +104,8 @@ export function rowOf(data, query, normalizer) {
   };
 }
 
-/**
- * @param {Row} row
- * @param {boolean} [isWhole]  Whether steps that change nothing have a frame
- * @returns {Frame[]}
- */
+// A whole row has frames of steps that change nothing.
+/** @param {Row} row @returns {Frame[]} */
 export function framesOf(row, isWhole = false) {
   const { keys, rest, isExponential } = row;
   const folded = isWhole ? [] : idleOf(row);

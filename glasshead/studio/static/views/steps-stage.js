@@ -369,12 +369,8 @@ export class Stage {
     this.writeNumber(told, layout.columns.weights, y, isWeight ? 600 : 400);
   }
 
-  /**
-   * The number of a bar, after it or above it.
-   * @param {string} number @param {Column} column
-   * @param {number} y  Of its line
-   * @param {number} [weight]
-   */
+  // The number of a bar, after it or above it, at the top of its line.
+  /** @param {string} number @param {Column} column @param {number} y @param {number} [weight] */
   writeNumber(number, { x, width }, y, weight) {
     const { isAbove, numberY } = this.layout;
     const align = isAbove ? "left" : "right";

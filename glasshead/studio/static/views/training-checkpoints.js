@@ -73,10 +73,8 @@ export class CheckpointComparison {
     }
   }
 
-  /**
-   * @param {string[][]} kinds  Names of checkpoints, by what can be compared
-   * @param {string} text
-   */
+  // Names of checkpoints, by what can be compared, and the text.
+  /** @param {string[][]} kinds @param {string} text */
   layOut(kinds, text) {
     const { t, context } = this;
     const { state, source } = context;

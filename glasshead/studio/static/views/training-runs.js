@@ -7,11 +7,8 @@ import { element, fill, unique } from "../dom.js";
 
 const SEPARATOR = "/";
 
-/**
- * A list of runs, of which some are chosen.
- * @param {Translate} t
- * @param {(chosen: string) => void} changed  Called with them as the address names them
- */
+// A list of runs, of which some are chosen, as the address names them.
+/** @param {Translate} t @param {(chosen: string) => void} changed */
 export function otherRuns(t, changed) {
   const list = element("div");
   const title = element("summary");
