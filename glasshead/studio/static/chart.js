@@ -22,14 +22,9 @@ import { grouped, range, significant, ticks, within } from "./numbers.js";
  */
 
 /**
- * What a legend names.
- * @typedef {object} LegendEntry
- * @property {string} label
- * @property {string} color
- * @property {string} [sign]  A letter in place of a line
- * @property {boolean} [dots]
- * @property {number} [width]
- * @property {number} [opacity]
+ * What a legend names; a sign is a letter in place of a line.
+ * @typedef {{label: string, color: string, sign?: string, dots?: boolean, width?: number,
+ *   opacity?: number}} LegendEntry
  */
 
 // The size of letters; those of a presentation are still larger, as a chart fills the screen.

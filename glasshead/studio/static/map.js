@@ -4,12 +4,9 @@ import { divergingColors, tonePlace } from "./diverging.js";
 import { range } from "./numbers.js";
 
 /**
- * How weights are colored.
- * @typedef {object} Look
- * @property {boolean} [logarithmic]
- * @property {number} [skip]  First columns that are grayed, and have no share in the scale
- * @property {boolean} [diverging]  Whether the values are differences
- * @property {number} [top]  The size that has the last color, if not the largest
+ * How weights are colored: the first `skip` columns are grayed, and have no share in the scale; `top`
+ * is the size that has the last color, if not the largest; differences diverge.
+ * @typedef {{logarithmic?: boolean, skip?: number, diverging?: boolean, top?: number}} Look
  */
 
 /**

@@ -7,11 +7,7 @@ import { capitalized, given } from "./dom.js";
 
 /** @typedef {{stage: string, done: number, of: number}} Progress */
 
-/**
- * @typedef {object} Options
- * @property {AbortSignal} [signal]
- * @property {(progress: Progress) => void} [onProgress]
- */
+/** @typedef {{signal?: AbortSignal, onProgress?: (progress: Progress) => void}} Options */
 
 /**
  * @typedef {object} Source

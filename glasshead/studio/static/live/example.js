@@ -7,29 +7,24 @@ import { generated, isWord, names, split } from "./words.js";
 /** @typedef {number[][]} Matrix */
 
 /**
- * A sentence as a tutorial works it.
- * @typedef {object} Worked
- * @property {string[]} words
- * @property {number} query  The word that is explained
- * @property {"auto" | "1"} beta  Of the score itself
- * @property {Matrix} x  The vectors of the words
- * @property {Record<"queries" | "keys" | "values", Matrix> | null} projection
+ * A sentence as a tutorial works it: its words and their vectors, the word that is explained, and
+ * the scale of the score.
+ * @typedef {{words: string[], query: number, beta: "auto" | "1", x: Matrix,
+ *   projection: Record<"queries" | "keys" | "values", Matrix> | null}} Worked
  */
 
 /** @typedef {{formula: string, lines: string[], note?: string}} Sums */
 
 /**
- * What the view offers, and the tutorials, as the library has them.
- * @typedef {object} ExampleTables
- * @property {string[]} examples
- * @property {{text: string, first: string, sources: Record<string, Record<string, Worked>>}[]} works
- * @property {string[]} betas
- * @property {string[]} masks
- * @property {{name: string, said: string, hardens: boolean}[]} normalizers
- * @property {{sentence: number, words: number, heads: number, decimals: number[]}} limits
- * @property {Record<"plain" | "projected", Record<string, Sums>>} sums
- * @property {Record<string, Record<string, Sums>>} masked  By the mask
- * @property {Record<string, Sums>} weighed  By the normalizer
+ * What the view offers, and the tutorials, as the library has them; sums by the mask, and by the
+ * normalizer.
+ * @typedef {{examples: string[],
+ *   works: {text: string, first: string, sources: Record<string, Record<string, Worked>>}[],
+ *   betas: string[], masks: string[],
+ *   normalizers: {name: string, said: string, hardens: boolean}[],
+ *   limits: {sentence: number, words: number, heads: number, decimals: number[]},
+ *   sums: Record<"plain" | "projected", Record<string, Sums>>,
+ *   masked: Record<string, Record<string, Sums>>, weighed: Record<string, Sums>}} ExampleTables
  */
 
 /** @typedef {Record<string, any>} Asked */

@@ -16,14 +16,9 @@ import { Tokens, visible } from "./tokens.js";
 /** @import { StoryConfig } from "./story-model.js" */
 
 /**
- * The story model as the page holds it.
- * @typedef {object} Story
- * @property {StoryConfig} config
- * @property {Record<string, number>} vocabulary
- * @property {[string, string][]} merges
- * @property {string[]} layers  Names of the layers
- * @property {string[]} masks  Of each layer, as the library writes them
- * @property {string} weights  Safetensors, in base64
+ * The story model as the page holds it: its layers' names and masks, and its safetensors in base64.
+ * @typedef {{config: StoryConfig, vocabulary: Record<string, number>, merges: [string, string][],
+ *   layers: string[], masks: string[], weights: string}} Story
  */
 
 /** @typedef {Record<string, any>} Asked */

@@ -11,11 +11,9 @@ const NOT_FOUND = 404;
  */
 
 /**
- * What a report holds, as its Python module packs it.
- * @typedef {object} Answers
- * @property {string} told  The plain answers
- * @property {Record<string, PackedTensor>} numbers
- * @property {string} missing  The sentence about an answer that is not in it
+ * What a report holds, as its Python module packs it: the plain answers, the numbers, and the
+ * sentence about an answer that is not in it.
+ * @typedef {{told: string, numbers: Record<string, PackedTensor>, missing: string}} Answers
  */
 
 /** The data that a report holds. @implements {Source} */

@@ -3,15 +3,9 @@ import { rowAt } from "../numbers.js";
 
 /**
  * The config of the model, as of `LanguageModelConfig`, and where its weights lie.
- * @typedef {object} StoryConfig
- * @property {number} vocab_size
- * @property {number} context_length
- * @property {number} d_model
- * @property {number} num_heads
- * @property {number} num_layers
- * @property {number} d_hidden
- * @property {number} rotary_base
- * @property {{layers: number[], neighbours: number} | null} local
+ * @typedef {{vocab_size: number, context_length: number, d_model: number, num_heads: number,
+ *   num_layers: number, d_hidden: number, rotary_base: number,
+ *   local: {layers: number[], neighbours: number} | null}} StoryConfig
  */
 
 /**

@@ -12,15 +12,12 @@ import { decimal, largestFirst, range, sum, within } from "../numbers.js";
 /** A word, by its side and its place there. @typedef {{side: Side, at: number}} Word */
 
 /**
- * A line from a word of the source to one of the target.
- * @typedef {object} OwnLine
- * @property {SVGElement} path
- * @property {Record<Side, number>} ends  Where it is along each side, in pixels
- * @property {number} [weight]
- * @property {number} [width]
- *
- * @typedef {OwnLine & Record<Side, number>} Line
+ * A line from a word of the source to one of the target, with its ends along each side, in pixels.
+ * @typedef {{path: SVGElement, ends: Record<Side, number>, weight?: number,
+ *   width?: number}} OwnLine
  */
+
+/** @typedef {OwnLine & Record<Side, number>} Line */
 
 const SIDES = /** @type {Side[]} */ (["source", "target"]);
 // Words that are named of those on the other side.

@@ -7,25 +7,15 @@ import { decimal } from "../numbers.js";
 /** @import { Word } from "./alignment-bands.js" */
 
 /**
- * A translation that the beam found.
- * @typedef {object} Candidate
- * @property {string} text
- * @property {number[]} own  Places of its words that the best candidate lacks
- * @property {string[]} target
- * @property {number[]} tokens
- * @property {number} score
- * @property {number} log_probability
- * @property {boolean} ended  Whether it came to its end
+ * A translation that the beam found: `own` are places of its words that the best candidate lacks.
+ * @typedef {{text: string, own: number[], target: string[], tokens: number[], score: number,
+ *   log_probability: number, ended: boolean}} Candidate
  */
 
 /**
- * What the studio says of a sentence.
- * @typedef {object} Translations
- * @property {string[]} source
- * @property {number} layers
- * @property {number} heads
- * @property {number} length_penalty
- * @property {Candidate[]} candidates  The best first
+ * What the studio says of a sentence, the best candidate first.
+ * @typedef {{source: string[], layers: number, heads: number, length_penalty: number,
+ *   candidates: Candidate[]}} Translations
  */
 
 /**

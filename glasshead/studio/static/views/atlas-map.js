@@ -16,21 +16,17 @@ import { SIDE, Tiles, tileOf } from "./atlas-tiles.js";
 /** @typedef {"queries" | "keys"} Side */
 
 /**
- * What the cross-hair is at: a block, and its number.
- * @typedef {object} Seen
- * @property {number} level
- * @property {[number, number]} queries  Its first query, and the one behind its last
- * @property {[number, number]} keys
- * @property {number | undefined} value  Undefined as long as it is not there
+ * What the cross-hair is at: a block, from its first query and key to those behind its last, and
+ * its number, undefined as long as it is not there.
+ * @typedef {{level: number, queries: [number, number], keys: [number, number],
+ *   value: number | undefined}} Seen
  */
 
 /**
- * What a map asks for, and what it reports.
- * @typedef {object} Heard
- * @property {(place: TilePlace, signal: AbortSignal) => Promise<Tensor>} ask
- * @property {(error: Error & {status?: number}) => void} failed
- * @property {() => void} moved
- * @property {(isWhole: boolean) => void} drawn  Called with whether all tiles were there
+ * What a map asks for, and what it reports; it is drawn with whether all tiles were there.
+ * @typedef {{ask: (place: TilePlace, signal: AbortSignal) => Promise<Tensor>,
+ *   failed: (error: Error & {status?: number}) => void, moved: () => void,
+ *   drawn: (isWhole: boolean) => void}} Heard
  */
 
 /**

@@ -8,15 +8,11 @@ import { range } from "../numbers.js";
 /** @import { MapInfo, TilePlace } from "../parts/viewport.js" */
 
 /**
- * @typedef {object} OwnTile
- * @property {Float32Array} values
- * @property {number} rows
- * @property {number} columns
- * @property {HTMLCanvasElement} [image]
- * @property {ColorScale} [paintedBy]
- *
- * @typedef {TilePlace & OwnTile} Tile
+ * @typedef {{values: Float32Array, rows: number, columns: number, image?: HTMLCanvasElement,
+ *   paintedBy?: ColorScale}} OwnTile
  */
+
+/** @typedef {TilePlace & OwnTile} Tile */
 
 // Blocks along a side of a tile.
 export const SIDE = 256;

@@ -13,12 +13,10 @@ import { ROW, SHOWS_MAP, headAt, marksOf, placesOf, sizeOf, tokenAt } from "./mo
 /** @import { Scene } from "./model-scene.js" */
 
 /**
- * What a canvas reports.
- * @typedef {object} Heard
- * @property {(layer: number, head: number) => void} chosen
- * @property {(query: number) => void} asked  A token was chosen as the query
- * @property {(heads: number[]) => void} wanted  Whole maps that are seen and not there
- * @property {() => void} moved  Another part is seen
+ * What a canvas reports: a head or a query that is chosen, whole maps that are seen and not there,
+ * and that another part is seen.
+ * @typedef {{chosen: (layer: number, head: number) => void, asked: (query: number) => void,
+ *   wanted: (heads: number[]) => void, moved: () => void}} Heard
  */
 
 const ZOOM_STEP = 1.5;

@@ -16,15 +16,8 @@ import { ModelCanvas } from "./model-canvas.js";
 
 /**
  * A model over a text, as the studio tells it.
- * @typedef {object} Told
- * @property {string[]} tokens
- * @property {string[]} running
- * @property {number} of
- * @property {string[]} layers
- * @property {number[]} heads
- * @property {[number, number]} first
- * @property {"writes" | "context"} lit
- * @property {string[][]} mlps
+ * @typedef {{tokens: string[], running: string[], of: number, layers: string[], heads: number[],
+ *   first: [number, number], lit: "writes" | "context", mlps: string[][]}} Told
  */
 
 // Keys that are named of a head.

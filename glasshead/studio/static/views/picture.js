@@ -11,13 +11,10 @@ import { Refused, newest } from "../source.js";
 /** @import { Tensor } from "../source.js" */
 
 /**
- * A pass over a picture, as the studio tells it.
- * @typedef {object} Told
- * @property {string[]} layers
- * @property {number[]} heads
- * @property {[number, number]} grid
- * @property {number} first  The token of the first patch
- * @property {Record<string, number[]>} others  Other tokens, by what they are
+ * A pass over a picture, as the studio tells it: the token of the first patch, and others by what
+ * they are.
+ * @typedef {{layers: string[], heads: number[], grid: [number, number], first: number,
+ *   others: Record<string, number[]>}} Told
  */
 
 // As the library paints a map over a picture.

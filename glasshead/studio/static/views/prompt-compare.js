@@ -14,14 +14,12 @@ import { TypedText } from "../typed-text.js";
 /** @import { PromptView } from "./prompt.js" */
 
 /**
- * What the studio says of two prompts: of each number, that of A and that of B.
- * @typedef {object} Told
- * @property {{text: string, logit: [number, number], p: [number, number]}[]} candidates
- * @property {string} of  The most likely candidate of A
- * @property {string | null} against  And that of B; null where it is the same
- * @property {[number, number]} logit  Of the one less that of the other
- * @property {Parts | null} changed  By heads
- * @property {string | null} refused  Why they are not known
+ * What the studio says of two prompts: of each number, that of A and that of B; and of the logit of
+ * A's most likely candidate, less that of B's where it is another, the parts that heads wrote, or
+ * why these are not known.
+ * @typedef {{candidates: {text: string, logit: [number, number], p: [number, number]}[],
+ *   of: string, against: string | null, logit: [number, number], changed: Parts | null,
+ *   refused: string | null}} Told
  */
 
 export class PromptCompare {

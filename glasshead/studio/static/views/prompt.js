@@ -22,17 +22,11 @@ import { Example } from "./prompt-example.js";
 /** @typedef {{text: string, p: number, before: number}} Likely */
 
 /**
- * What the studio says of a prompt.
- * @typedef {object} Told
- * @property {string[]} tokens
- * @property {string[]} running
- * @property {number[]} heads
- * @property {Head} first  The head to show first
- * @property {"tokens" | "blanks" | "labels" | "token_labels" | "translations" | "nothing"} predicts
- * @property {string | null} blank  The mask token that stands for a word to be predicted
- * @property {Likely[]} likely
- * @property {number | null} loss
- * @property {number | null} loss_before
+ * What the studio says of a prompt: the head to show first, what the model predicts, and the mask
+ * token that stands for a word to be predicted.
+ * @typedef {{tokens: string[], running: string[], heads: number[], first: Head,
+ *   predicts: "tokens" | "blanks" | "labels" | "token_labels" | "translations" | "nothing",
+ *   blank: string | null, likely: Likely[], loss: number | null, loss_before: number | null}} Told
  */
 
 const TEMPERATURES = [0, 0.2, 0.5, 0.7, 1, 1.5, 2, 3];

@@ -9,10 +9,8 @@ import { Refused, newest } from "../source.js";
 /** @import { Context } from "../app.js" */
 
 /**
- * @typedef {object} Summary
- * @property {string[]} tokens
- * @property {string[]} layers
- * @property {number[][]} distance  Of each layer and head
+ * The distance of each layer and head.
+ * @typedef {{tokens: string[], layers: string[], distance: number[][]}} Summary
  */
 
 const LONGEST = 500;

@@ -15,31 +15,23 @@ import { isWithin } from "./training-curves.js";
  */
 
 /**
- * What was read of the heads while a run was trained.
- * @typedef {object} Heads
- * @property {string[]} layers
- * @property {[number, number][]} heads  The layer of each row, and its head
- * @property {[number, number][]} columns  The first and last step of each
- * @property {Record<string, Measure>} measures
+ * What was read of the heads while a run was trained: the layer of each row and its head, and the
+ * first and last step of each column.
+ * @typedef {{layers: string[], heads: [number, number][], columns: [number, number][],
+ *   measures: Record<string, Measure>}} Heads
  */
 
 /**
- * @typedef {object} Measure
- * @property {Written[][]} values  Of each head and column
- * @property {Written[]} extreme  Of all heads together
- * @property {[number, number]} range
- * @property {number} threshold  Of the alarms
+ * Values of each head and column, the extreme of all heads together, and the threshold of the
+ * alarms.
+ * @typedef {{values: Written[][], extreme: Written[], range: [number, number],
+ *   threshold: number}} Measure
  */
 
 /**
- * What a map shows.
- * @typedef {object} MapData
- * @property {Heads} heads
- * @property {string} measure
- * @property {string} label
- * @property {{step: number, row: number}[]} alarms
- * @property {[number, number] | null} span  The first and the last step; null for all
- * @property {boolean} logarithmicSteps
+ * What a map shows, from the first to the last step of its span; null for all.
+ * @typedef {{heads: Heads, measure: string, label: string, alarms: {step: number, row: number}[],
+ *   span: [number, number] | null, logarithmicSteps: boolean}} MapData
  */
 
 const LEFT = 30;

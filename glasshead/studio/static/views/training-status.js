@@ -8,14 +8,9 @@ import { asNumber } from "./training-maps.js";
 /** @import { Heads, Written } from "./training-maps.js" */
 
 /**
- * How far a run is.
- * @typedef {object} Pace
- * @property {number} step
- * @property {number | null} steps
- * @property {number | null} seconds
- * @property {number | null} speed  Steps a second
- * @property {number | null} left  Seconds
- * @property {number | null} patience
+ * How far a run is, with its speed in steps a second, and the seconds that are left.
+ * @typedef {{step: number, steps: number | null, seconds: number | null, speed: number | null,
+ *   left: number | null, patience: number | null}} Pace
  */
 
 /** @typedef {{step: number, monitor: string, value: number}} Best */
@@ -23,37 +18,22 @@ import { asNumber } from "./training-maps.js";
 /** @typedef {{columns: string[], rows: Written[][]}} Rows */
 
 /**
- * @typedef {object} Alarm
- * @property {number} step
- * @property {string} layer
- * @property {number} head
- * @property {string} kind
- * @property {string} value
- * @property {string} threshold
- * @property {string} sentence
- * @property {number | null} row  Of its head in the maps; null if it is not shown
+ * An alarm; `row` is that of its head in the maps, null if it is not shown.
+ * @typedef {{step: number, layer: string, head: number, kind: string, value: string,
+ *   threshold: string, sentence: string, row: number | null}} Alarm
  */
 
 /**
- * The alarms of a kind.
- * @typedef {object} AlarmGroup
- * @property {string} kind
- * @property {number} count
- * @property {number} heads
- * @property {number} first  Step
- * @property {number} last
+ * The alarms of a kind, from the first step to the last.
+ * @typedef {{kind: string, count: number, heads: number, first: number, last: number}} AlarmGroup
  */
 
 /** @typedef {{name: string, steps: number[], values: Written[]}} WrittenCurve */
 
 /**
  * The curves of another run.
- * @typedef {object} OtherRun
- * @property {number} step
- * @property {Record<string, WrittenCurve[]>} charts
- * @property {[number, number][]} columns
- * @property {Record<string, Written[]>} extremes
- * @property {Found} found
+ * @typedef {{step: number, charts: Record<string, WrittenCurve[]>, columns: [number, number][],
+ *   extremes: Record<string, Written[]>, found: Found}} OtherRun
  */
 
 /**
