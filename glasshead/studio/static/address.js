@@ -14,7 +14,6 @@ export function beginAt(named) {
   place ||= named ?? "";
 }
 
-// The view, and what the address holds of it.
 /** @returns {{view: string, state: Record<string, string>}} */
 export function readAddress() {
   const [view, query] = place.slice(1).split("?");

@@ -136,7 +136,6 @@ export class Page {
     this.frame.after(this.presentation.element);
   }
 
-  /** Leave the presentation. */
   ended() {
     this.presentation = null;
     fill(this.notice);

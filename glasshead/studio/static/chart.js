@@ -169,7 +169,6 @@ function nextStep(steps, step, down, right) {
   return steps[within(now + (right || pages), steps.length)];
 }
 
-// A number of the readout, and what it is of.
 /** @param {string} name @param {string} label @param {number | string | null} value */
 export function reading(name, label, value, text = significant(/** @type {number} */ (value))) {
   const attributes = { "data-name": name, "data-value": String(value) };

@@ -31,8 +31,7 @@ function rulesOf(/** @type {string[]} */ colors) {
   return `.glasshead .ramp{background:linear-gradient(to right,${colors})}${levels.join("")}`;
 }
 
-/** Call when the paper turns dark or light. @param {() => void} changed */
-export function onPaper(changed) {
+export function onPaper(/** @type {() => void} */ changed) {
   darkPaper.addEventListener("change", changed);
 }
 

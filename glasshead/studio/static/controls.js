@@ -288,8 +288,7 @@ export function tellOrigin(told, t, origin, why) {
   told.toggleAttribute("data-why", Boolean(why));
 }
 
-/** The progress of long work. @param {string} label */
-export function progress(label) {
+export function progress(/** @type {string} */ label) {
   const id = unique("progress");
   const bar = element("progress", { id, max: 1 });
   const output = element("label", { for: id }, label);

@@ -290,7 +290,6 @@ function around(one, other) {
   return new DOMRect(x, y, right - x, Math.max(one.bottom, other.bottom) - y);
 }
 
-// Where letters stand that are in the middle of a box.
 /** @param {Box} place @param {CSSStyleDeclaration} style */
 function middleOf({ x, y, width, height }, style) {
   const { ascent, descent } = metricsOf(style);
@@ -298,7 +297,6 @@ function middleOf({ x, y, width, height }, style) {
   return { x, width, y: y + (height - size) / 2, height: size };
 }
 
-// Write what a drawing looks like into it.
 /** @param {Element} node @param {CSSStyleDeclaration} style */
 function writeLooks(node, style) {
   for (const [name, usual] of Object.entries(LOOKS)) {

@@ -52,8 +52,7 @@ export function textWidth(text, size = 12) {
   return pen.measureText(text).width;
 }
 
-/** A mark as a node of an SVG element. @param {Mark} mark */
-export function markNode(mark) {
+export function markNode(/** @type {Mark} */ mark) {
   if (mark.text !== undefined) return textMark(mark);
   if (mark.d !== undefined) return pathMark(mark);
   if (!mark.image) return svgNode("rect", { ...mark, fill: inkOf(mark.fill) });

@@ -81,13 +81,11 @@ export function largestAt(numbers) {
   return numbers.indexOf(Math.max(...numbers));
 }
 
-// A list, the largest first.
 /** @template Each @param {Each[]} list @param {(each: Each) => number} sizeOf */
 export function largestFirst(list, sizeOf) {
   return list.toSorted((one, other) => sizeOf(other) - sizeOf(one));
 }
 
-// A row of numbers that stand row by row.
 /** @param {Float32Array} all @param {number} row @param {number} length */
 export function rowAt(all, row, length) {
   return all.subarray(row * length, (row + 1) * length);

@@ -13,7 +13,6 @@ export class Reconnect {
     this.timer = /** @type {number} */ (null);
   }
 
-  /** Wait until the studio answers. */
   forStudio() {
     this.lost = true;
     this.page.say("shell.gone");

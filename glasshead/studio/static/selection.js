@@ -55,13 +55,11 @@ export class Selection {
     return { query: shown.query, key: key ? shown.key : null, ...place };
   }
 
-  /** Go back to what is kept. */
   leave() {
     this.turn(this.pinned, false);
   }
 
-  /** Keep a place. @param {Partial<Place>} place */
-  pin(place) {
+  pin(/** @type {Partial<Place>} */ place) {
     const next = this.next(place);
     const isNew = !isSame(next, this.pinned);
     this.pinned = next;

@@ -4,7 +4,6 @@ import { Refused, Unreachable } from "./source.js";
 
 /** @import { Page } from "./app.js" */
 
-/** A menu of the ways to share what is shown. */
 export class Share {
   constructor(/** @type {Page} */ page) {
     const { source, t } = page;

@@ -33,7 +33,6 @@ export class Refused extends Error {
   }
 }
 
-/** The studio does not answer. */
 export class Unreachable extends Error {}
 
 // The studio has forgotten a text, which is to be sent again.
@@ -74,7 +73,6 @@ export class Server {
     return this.recording(path, params, await (await this.ask(path, params, { signal })).json());
   }
 
-  // Record an answer, and return it.
   /** @template Answer @param {string} path @param {Parameters} params @param {Answer} answer */
   recording(path, params, answer) {
     if (path === "file") return answer;

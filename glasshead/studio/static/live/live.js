@@ -28,7 +28,6 @@ const BAD_REQUEST = 400;
 // Passes that are remembered: of a text with and without heads, and some before.
 const PASSES = 8;
 
-/** The data of a page that works by itself. */
 export class Live extends Report {
   offline = false;
 
@@ -82,7 +81,6 @@ export class Live extends Report {
     return view(this, asked);
   }
 
-  /** The words of the page. */
   async words() {
     return (await this.answers)[keyOf("words", { lang: this.language ?? "en" })];
   }

@@ -121,7 +121,6 @@ export class Reading {
     return { values, shape: [3, length] };
   }
 
-  /** Data of a text for the view "heads". */
   summary() {
     const found = new Map(this.every.map((head) => [head.join("."), this.scored(head)]));
     const byHead = (/** @type {(one: ReturnType<Reading["scored"]>) => any} */ part) => {
@@ -197,7 +196,6 @@ export class Reading {
     return { scores, role: role ?? null, entropy };
   }
 
-  // Whether a key is one of those that a role looks at.
   /** @param {string} role @param {number} query @param {number} key */
   belongs(role, query, key) {
     const { tokens } = this;
@@ -218,7 +216,6 @@ export class Reading {
     });
   }
 
-  // The probabilities of the next token.
   /** @param {number} temperature  0 gives all to the most likely */
   next(temperature) {
     const logits = this.lastLogits();

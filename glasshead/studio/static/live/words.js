@@ -44,8 +44,7 @@ function repeats(before, mark) {
   return /^[\p{Po}\p{Pd}]$/u.test(mark) && new Set(before + mark).size === 1;
 }
 
-/** Whether a token has a letter or a digit. @param {string} token */
-export function isWord(token) {
+export function isWord(/** @type {string} */ token) {
   return /[\p{L}\p{N}]/u.test(token);
 }
 

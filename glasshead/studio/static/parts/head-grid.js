@@ -84,7 +84,6 @@ export class HeadGrid extends Component {
     if (lines !== this.state.lines || dense !== this.state.dense) this.setState({ lines, dense });
   }
 
-  /** Draw the maps. */
   draw() {
     const { maps, look, tokens } = this.props;
     const [, side, wider] = maps.shape;

@@ -45,7 +45,6 @@ export class Bands {
     this.matrix = /** @type {number[][]} */ ([]);
     this.held = /** @type {Word | null} */ (null);
     this.pointed = /** @type {Word | null} */ (null);
-    // Whether the words stand in columns.
     this.columns = false;
     /** @type {Line[]} */
     this.lines = range(source.length * target.length).map((at) => ({
@@ -200,7 +199,6 @@ export class Bands {
     this.placeLines();
   }
 
-  /** Lay the words out, and the lines between them. */
   placeLines() {
     const { lists, stage, lines } = this;
     stage.classList.remove("columns");

@@ -89,8 +89,7 @@ export function weightTable(source, target, matrix, which, t, pointed) {
     row.onpointerenter = () => pointed({ side: "target", at });
     row.onpointerleave = () => pointed(null);
   });
-  /** Mark the row or the column of a word. @param {Word | null} word */
-  const mark = (word) => {
+  const mark = (/** @type {Word | null} */ word) => {
     const at = word && word.at + 1;
     rows.forEach((row, other) => {
       row.classList.toggle("here", word?.side === "target" && other === at);

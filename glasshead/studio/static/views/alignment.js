@@ -74,7 +74,6 @@ class Alignment {
     this.translate();
   }
 
-  /** Translate the sentence, and show one of the candidates. */
   async translate() {
     const { source, state } = this.context;
     await this.showing(async (signal) => {
@@ -162,7 +161,6 @@ class Alignment {
     this.bands.keep(state.word);
   }
 
-  /** Show the layer and head that are chosen. */
   redraw() {
     const { bands } = this;
     if (!bands) return;

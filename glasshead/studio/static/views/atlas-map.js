@@ -70,7 +70,6 @@ export class AtlasMap extends ZoomPane {
     canvas.onkeydown = (event) => this.key(event);
     /** @type {Scale} */
     this.scale = { floor: 0, top: 1, place: () => 0 };
-    // Timers.
     this.wanting = /** @type {number | null} */ (null);
     this.resting = /** @type {number | null} */ (null);
     finer.set(canvas, () => atlasMarks(this));
@@ -182,8 +181,7 @@ export class AtlasMap extends ZoomPane {
     return within(Math.floor(this.cross[side] / block) + by, count) * block;
   }
 
-  /** Move the cross-hair to where the pointer is. @param {boolean} pins */
-  reached(pins) {
+  reached(/** @type {boolean} */ pins) {
     const { view, at } = this;
     if (at.left < 0 || at.top >= view.height) return;
     this.point(view.query(at.top), view.key(at.left), pins);

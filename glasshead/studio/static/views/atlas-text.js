@@ -8,7 +8,6 @@ const AT_ONCE = 512;
 const AROUND = 120;
 const LONG = 160;
 
-/** The tokens of a text, asked for as they are named. */
 export class Tokens {
   /**
    * @param {object} given

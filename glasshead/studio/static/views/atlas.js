@@ -60,7 +60,6 @@ class Atlas {
     // The weight of the last color, where one was chosen.
     this.top = Number(state.top) || null;
     this.newOpening = newest(context.signal);
-    // Where the cross-hair is.
     this.selection = new Selection(() => this.remember());
     this.selection.on(() => {
       this.map.heard.moved();
@@ -150,7 +149,6 @@ class Atlas {
     }
   }
 
-  /** Have the model read the text, and open a head. */
   async read() {
     const { text, t, context } = this;
     const { signal, failed, state } = context;

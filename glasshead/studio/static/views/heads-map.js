@@ -92,8 +92,7 @@ export class HeadMap {
     });
   }
 
-  /** Draw the weights. @param {Look} look */
-  show(look) {
+  show(/** @type {Look} */ look) {
     const { canvas, margins, whole, words } = this;
     this.look = look;
     this.layout = this.measured();

@@ -50,8 +50,7 @@ export class OneHead {
     );
   }
 
-  /** Show how a head scores in each role. @param {Head} head */
-  tellRoles([layer, head]) {
+  tellRoles(/** @type {Head} */ [layer, head]) {
     const { t } = this;
     const { scores, roles, differs } = this.heads.summary;
     const rows = Object.keys(scores).map((role) => {
@@ -76,8 +75,7 @@ export class OneHead {
     fill(this.roles, element("p.which", which.filter(Boolean).join(" · ")), made);
   }
 
-  /** Show the head that is open. @param {WholeHead} whole */
-  show(whole) {
+  show(/** @type {WholeHead} */ whole) {
     const { heads, map, t } = this;
     const { opened, summary } = heads;
     const [layer, head] = opened;
@@ -93,7 +91,6 @@ export class OneHead {
     this.recolor();
   }
 
-  /** Show the map in the colors that are chosen. */
   recolor() {
     const { map, t } = this;
     const { look } = this.heads;
@@ -115,7 +112,6 @@ export class OneHead {
     this.tell();
   }
 
-  /** Show another query or key. */
   turn() {
     if (!this.map.whole) return;
     this.map.placeCross();

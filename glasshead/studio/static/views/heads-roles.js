@@ -27,7 +27,6 @@ export class RoleBar {
     this.context = heads.context;
     // What is known of each model on random tokens.
     this.tests = /** @type {Map<number, RandomRoles>} */ (new Map());
-    // Why the last test was refused.
     this.refused = "";
     this.chips = element("div.chips", { role: "group", "aria-label": t("heads.roles") });
     this.order = element("div.order");

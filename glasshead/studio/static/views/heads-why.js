@@ -29,7 +29,6 @@ export class Why {
     this.element = element("section.why", element("p", this.ask), this.answer);
   }
 
-  /** Whether the answer is shown. */
   get isOpen() {
     return Boolean(this.context.state.why);
   }

@@ -35,7 +35,6 @@ class Heads {
     this.count = element("p.quiet.said");
     this.origin = element("p.quiet.origin");
     this.picker = context.source.offline ? null : this.textPicker();
-    // The name of the text that is shown.
     this.text = "";
     // What is shown: of the text, of that which it is compared with, or of their difference.
     this.summary = /** @type {Summary} */ (null);
@@ -137,13 +136,11 @@ class Heads {
     await this.showSide({ signal, onProgress });
   }
 
-  /** Show another side, or other roles. */
   turn() {
     this.showSide({ signal: this.newReading() }).catch(this.failed);
   }
 
-  /** Show the heads of the side that is chosen. @param {Options} options */
-  async showSide(options) {
+  async showSide(/** @type {Options} */ options) {
     const { compare, context, roles } = this;
     delete this.frame.dataset.drawn;
     await roles.load(options);
@@ -279,8 +276,7 @@ class Heads {
     return asked;
   }
 
-  /** Keep the weights of no other heads in memory. @param {Head[]} heads */
-  forgetAllBut(heads) {
+  forgetAllBut(/** @type {Head[]} */ heads) {
     const names = heads.map((head) => head.join("."));
     for (const name of this.weights.keys()) {
       if (!names.includes(name.split(" ")[1])) this.weights.delete(name);

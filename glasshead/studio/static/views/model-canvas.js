@@ -155,15 +155,13 @@ export class ModelCanvas extends ZoomPane {
     if (event.key !== "Escape" || this.view.zoom !== zoom) event.preventDefault();
   }
 
-  /** Select a neighbor. @param {[number, number]} move */
-  step([down, right]) {
+  step(/** @type {[number, number]} */ [down, right]) {
     const { counts } = this.scene;
     const { layer, head } = this.selected;
     const next = within(layer + right, counts.length);
     this.heard.chosen(next, within(head + down, counts[next]));
   }
 
-  /** Bring the head that is selected into sight. */
   reveal() {
     const { view } = this;
     const { x, y } = this.selected;

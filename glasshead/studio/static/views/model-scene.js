@@ -85,7 +85,6 @@ export function headAt({ counts, column }, x, y) {
   return head >= 0 && head < counts[layer] && x - left <= 1 && y - top <= 1 ? [layer, head] : null;
 }
 
-/** What is drawn of a scene through a viewport. */
 class Drawing {
   /** @param {Scene} scene @param {Viewport} view */
   constructor(scene, view) {

@@ -95,7 +95,6 @@ class Model {
     this.read();
   }
 
-  /** Have the model read the text. */
   read() {
     const { source } = this.context;
     // What was asked of the text before is not waited for.
@@ -313,8 +312,7 @@ class Model {
     fill(this.table, table("table", t(`model.table.${told.lit}`, { query }), headings, rows));
   }
 
-  /** Fetch whole maps that are seen. @param {number[]} heads */
-  async fetchMaps(heads) {
+  async fetchMaps(/** @type {number[]} */ heads) {
     const { scene, told, context } = this;
     for (const at of heads) scene.maps.set(at, null);
     try {

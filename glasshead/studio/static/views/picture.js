@@ -57,8 +57,7 @@ class Picture {
     this.summary = element("p", { role: "status" });
     this.bars = element("div.bars", { "aria-hidden": "true" });
     this.legend = element("p.legend");
-    /** Show the head of a button. @param {any} event */
-    const reach = ({ target }) => {
+    const reach = (/** @type {any} */ { target }) => {
       const at = this.buttons.indexOf(target.closest("button"));
       if (at >= 0 && this.maps) this.show(at);
     };
@@ -91,8 +90,7 @@ class Picture {
     await this.open();
   }
 
-  /** Send a picture, and show it. @param {File | undefined} file */
-  async send(file) {
+  async send(/** @type {File | undefined} */ file) {
     if (!file) return;
     const { about, remember } = this.context;
     if (file.size > about.limits.text) {
@@ -225,8 +223,7 @@ class Picture {
     return this.t("picture.patch", { row, column });
   }
 
-  /** The weights of the patches in a head. @param {number} at */
-  weightsOf(at) {
+  weightsOf(/** @type {number} */ at) {
     const [, rows, columns] = this.maps.shape;
     return rowAt(this.maps.values, at, rows * columns);
   }
@@ -276,7 +273,6 @@ class Picture {
     context.picture(() => ({ title: `${name}${from}`, parts, card: [canvas] }));
   }
 
-  /** Frame the patch that it looks from. */
   markQuery() {
     const { canvas, told, query } = this;
     if (query < told.first) return;
@@ -330,8 +326,7 @@ class Picture {
   }
 }
 
-/** The picture that a model was given. @param {Tensor} pixels */
-function photoOf({ values, shape }) {
+function photoOf(/** @type {Tensor} */ { values, shape }) {
   const [height, width] = shape;
   const canvas = element("canvas", { width, height });
   const pen = canvas.getContext("2d");

@@ -36,7 +36,6 @@ export class PromptCompare {
     this.layOut();
   }
 
-  /** Whether there is another prompt. */
   get isOn() {
     return this.prompt.state.minus !== undefined;
   }

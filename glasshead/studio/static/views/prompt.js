@@ -147,7 +147,6 @@ class Prompt {
     return headsOf(this.state.without);
   }
 
-  /** Ask what the model predicts. */
   async ask() {
     const { source } = this.context;
     await this.text.ask(async (signal) => {
@@ -202,8 +201,7 @@ class Prompt {
     }));
   }
 
-  /** Draw the arcs of heads. @param {ArcHead[]} heads */
-  draw(heads) {
+  draw(/** @type {ArcHead[]} */ heads) {
     this.drawHeads();
     const { predicts, running, tokens, blank } = this.told;
     // The token that the bars are about.
@@ -270,8 +268,7 @@ class Prompt {
     else this.open(next.length ? next : [head]);
   }
 
-  /** Show the arcs of heads. @param {Head[]} heads */
-  async open(heads) {
+  async open(/** @type {Head[]} */ heads) {
     const { context, frame } = this;
     context.remember({ heads: listed(heads) });
     delete frame.dataset.drawn;

@@ -64,7 +64,6 @@ export class Predict {
     this.hide();
   }
 
-  /** Hide the next weight. */
   hide() {
     /** @type {number} */
     this.guess = null;

@@ -171,8 +171,7 @@ export class Walk {
     this.reached(this.frames[this.at].phase);
   }
 
-  /** Show a frame at once. @param {number} frame */
-  jump(frame) {
+  jump(/** @type {number} */ frame) {
     this.at = within(frame, this.frames.length);
     this.pause();
   }

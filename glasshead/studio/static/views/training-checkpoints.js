@@ -61,8 +61,7 @@ export class CheckpointComparison {
     });
   }
 
-  /** Do what may be refused. @param {() => Promise<void>} work */
-  async attempt(work) {
+  async attempt(/** @type {() => Promise<void>} */ work) {
     try {
       await work();
     } catch (error) {
@@ -220,7 +219,6 @@ export class CheckpointComparison {
     return element("section.pair", title, maps, readout);
   }
 
-  // The three numbers of a query and a key.
   /** @param {Float32Array[]} parts @param {number} query @param {number} key */
   reading(parts, query, key) {
     const { tokens } = this.summary;

@@ -104,8 +104,7 @@ export function curvePlot(t, data, width) {
   return { marks, legend: legend.length > 1 ? legend : [], height, steps, stepAt, x, crossed };
 }
 
-/** Whether steps are within a span. @param {[number, number]} span */
-export function isWithin([from, to]) {
+export function isWithin(/** @type {[number, number]} */ [from, to]) {
   return (/** @type {number | null} */ step) => step !== null && step >= from && step <= to;
 }
 
@@ -140,7 +139,6 @@ function curveMarks({ steps, values, color, dots, width = 1.5, opacity }, x, y) 
   return [...(d ? [{ d, ...look }] : []), ...shown.map((point) => dot(point.x, point.y, color))];
 }
 
-// The point of a curve at a step, if it has one.
 /** @param {Curve} curve @param {number} step @param {Line} x @param {Line} y */
 function dotAt({ steps, values, color }, step, x, y) {
   const height = y.place(values[steps.lastIndexOf(step)]);

@@ -20,7 +20,6 @@ export class Zoom {
     /** @type {Span | null} */
     this.span = span;
     this.changed = changed;
-    // The last step of all.
     this.last = 1;
   }
 

@@ -129,7 +129,6 @@ class Training {
     return true;
   }
 
-  /** The place in SMOOTHING. */
   get smoothing() {
     const { smoothing = USUAL_SMOOTHING } = this.context.state;
     return Math.max(0, SMOOTHING.indexOf(Number(smoothing)));
@@ -273,7 +272,6 @@ class Training {
     for (const chart of this.cursor.charts) chart.draw();
   }
 
-  /** What all charts of curves have of the axes. */
   get axes() {
     return {
       span: this.zoom.shown,
