@@ -13,10 +13,8 @@ import { viewOf } from "./views/table.js";
 /** @import { Selected } from "./selection.js" */
 /** @import { Source } from "./source.js" */
 
-/**
- * A word or sentence by its name, with its places filled in.
- * @typedef {(name: string, places?: Record<string, any>) => string} Translate
- */
+// A word or sentence by its name, with its places filled in.
+/** @typedef {(name: string, places?: Record<string, any>) => string} Translate */
 
 /**
  * What the studio says of itself, or a report of itself.
@@ -38,10 +36,8 @@ import { viewOf } from "./views/table.js";
 
 /** @typedef {{name: string | null, layers: number | null, heads: number | null, parameters: number}} Model */
 
-/**
- * The text that a view begins with, and where it is from.
- * @typedef {{text: string, origin: string, why: string}} Sample
- */
+// The text that a view begins with, and where it is from.
+/** @typedef {{text: string, origin: string, why: string}} Sample */
 
 /**
  * What a view is given.
@@ -309,14 +305,11 @@ export class Page {
     const name = isThere ? view : this.about.first;
     const state = isThere ? asked : {};
     if (!Object.keys(state).length) Object.assign(state, stateOf(name, this.selection));
-    const isCell = name === "steps" && state.layer !== undefined;
-    return { name, state: isCell && !this.hasCells ? {} : state };
-  }
-
-  /** Whether there is a model, whose heads the view "steps" works out. */
-  get hasCells() {
     const { kind } = this.about.subject;
-    return !this.source.offline && kind !== null && kind !== "weights";
+    // The view "steps" works out the heads of a model.
+    const hasCells = !this.source.offline && kind !== null && kind !== "weights";
+    const isCell = name === "steps" && state.layer !== undefined;
+    return { name, state: isCell && !hasCells ? {} : state };
   }
 
   mark(/** @type {string} */ name) {
@@ -366,7 +359,11 @@ export class Page {
       t: this.t,
       remember: (changes) => {
         if (signal.aborted) return;
-        remember(name, state, changes);
+        for (const [key, value] of Object.entries(changes)) {
+          if (value === null || value === undefined) delete state[key];
+          else state[key] = String(value);
+        }
+        writeAddress(name, state);
         this.selection = selectionOf(name, state) ?? this.selection;
       },
       picture: (draw) => {
@@ -406,11 +403,13 @@ export class Page {
   }
 
   refusal(/** @type {string} */ sentence) {
-    const again = this.source.offline ? null : button(this.t("shell.again"), () => this.again());
-    return this.refused(sentence, again);
+    const again = async () => {
+      await this.renew().catch((error) => this.failed(error, this.frame, this.leaving.signal));
+    };
+    return this.refused(sentence, !this.source.offline && button(this.t("shell.again"), again));
   }
 
-  /** @param {string} sentence @param {HTMLElement} [again] */
+  /** @param {string} sentence @param {HTMLElement | false} [again] */
   refused(sentence, again) {
     return element("div.refused", { role: "alert" }, element("p", sentence), again);
   }
@@ -433,14 +432,6 @@ export class Page {
     await this.open();
   }
 
-  async again() {
-    try {
-      await this.renew();
-    } catch (error) {
-      this.failed(error, this.frame, this.leaving.signal);
-    }
-  }
-
   /** @param {string} name  Of the notice */
   say(name) {
     clearTimeout(this.noticeTimer);
@@ -454,18 +445,6 @@ export class Page {
 /** Let code that did not arrive be told of as a studio that is away. @returns {never} */
 function unreached() {
   throw new Unreachable("");
-}
-
-/**
- * Put changes into what the address holds of a view.
- * @param {string} view @param {Record<string, string>} state @param {Record<string, any>} changes
- */
-function remember(view, state, changes) {
-  for (const [key, value] of Object.entries(changes)) {
-    if (value === null || value === undefined) delete state[key];
-    else state[key] = String(value);
-  }
-  writeAddress(view, state);
 }
 
 /** A number in few letters, such as 260K. @param {number} count @param {string} language */

@@ -10,15 +10,11 @@ import { pointing } from "./selection.js";
 /** @import { Children } from "./dom.js" */
 /** @import { Selection } from "./selection.js" */
 
-/**
- * A head whose arcs are shown: its color, and its weights by rows.
- * @typedef {{name: string, color: string, values: Float32Array}} ArcHead
- */
+// A head whose arcs are shown: its color, and its weights by rows.
+/** @typedef {{name: string, color: string, values: Float32Array}} ArcHead */
 
-/**
- * Where a token stands in its frame, in pixels.
- * @typedef {{left: number, top: number, bottom: number, line: number}} Place
- */
+// Where a token stands in its frame, in pixels.
+/** @typedef {{left: number, top: number, bottom: number, line: number}} Place */
 
 // Weights that have an arc, and those that have one while they are not pointed at.
 const LEAST = 0.02;
@@ -273,9 +269,8 @@ export function tellingQuery(values, length) {
 /** @param {ArcHead[]} heads @param {(at: number) => Children} [more] */
 export function keysOf(heads, more) {
   return heads.map(({ name, color }, at) => {
-    const swatch = element("span.swatch", { "aria-hidden": "true" });
-    swatch.style.background = color;
-    return element("span.key", swatch, name, more?.(at));
+    const look = { "aria-hidden": "true", style: { background: color } };
+    return element("span.key", element("span.swatch", look), name, more?.(at));
   });
 }
 

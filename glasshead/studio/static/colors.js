@@ -1,15 +1,11 @@
 // Colors of weights: the library's own map, on light and on dark paper, linear or logarithmic.
 import { within } from "./numbers.js";
 
-/**
- * The colors of a map, from 0 to the largest weight, as "#rrggbb".
- * @typedef {{light: string[], dark: string[]}} Palettes
- */
+// The colors of a map, from 0 to the largest weight, as "#rrggbb".
+/** @typedef {{light: string[], dark: string[]}} Palettes */
 
-/**
- * The place of a weight in the map, counted from 0.
- * @typedef {(value: number) => number} ColorScale
- */
+// The place of a weight in the map, counted from 0.
+/** @typedef {(value: number) => number} ColorScale */
 
 let palettes = /** @type {Palettes} */ ({ light: [], dark: [] });
 const darkPaper = matchMedia("(prefers-color-scheme: dark)");
@@ -46,13 +42,9 @@ const PALE = 0.18;
 export const MOST_COLORS = CATEGORIES.light.length;
 
 /** Colors of things that stand side by side, such as heads. */
-export function categories() {
-  return darkPaper.matches ? CATEGORIES.dark : CATEGORIES.light;
-}
+export const categories = () => (darkPaper.matches ? CATEGORIES.dark : CATEGORIES.light);
 
-export function ramp() {
-  return darkPaper.matches ? palettes.dark : palettes.light;
-}
+export const ramp = () => (darkPaper.matches ? palettes.dark : palettes.light);
 
 // What the page has said of each name, on its paper and in its language.
 /** @type {Map<string, string>} */
@@ -73,16 +65,12 @@ export function paperColor(/** @type {string} */ name) {
 }
 
 /** A color by its name in CSS, or else the name, for what does not know CSS. @param {string} name */
-export function inkOf(name) {
-  return paperColor(name) || name;
-}
+export const inkOf = (name) => paperColor(name) || name;
 
 // A color of paper that another one covers in part, as "#rrggbb": without transparency, what is
 // drawn twice is not darker.
 /** @param {string} name @param {number} part */
-export function faint(name, part) {
-  return mixed(paperColor("paper"), paperColor(name), part);
-}
+export const faint = (name, part) => mixed(paperColor("paper"), paperColor(name), part);
 
 // A color between two, as "#rrggbb".
 /** @param {string} from  As "#rrggbb" or "#rgb" @param {string} to @param {number} share */

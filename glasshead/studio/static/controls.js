@@ -6,10 +6,8 @@ import { Refused } from "./source.js";
 /** @import { Context, Translate } from "./app.js" */
 /** @import { Children } from "./dom.js" */
 
-/**
- * A value, and the text that names it, or a value that names itself.
- * @typedef {[string | number, string | number] | string | number} Option
- */
+// A value and the text that names it, or one that names itself.
+/** @typedef {(string | number)[] | string | number} Option */
 
 // A longer text is not put into its field again.
 const MOST_SHOWN = 20000;
@@ -101,11 +99,7 @@ export function slider(label, count, place, textOf, moved) {
  * @param {(isLogarithmic: boolean) => void} chosen
  */
 export function scaleChoice(t, isLogarithmic, chosen) {
-  /** @type {[string, string][]} */
-  const scales = [
-    ["linear", t("shell.linear")],
-    ["log", t("shell.log")],
-  ];
+  const scales = ["linear", "log"].map((name) => [name, t(`shell.${name}`)]);
   const value = isLogarithmic ? "log" : "linear";
   return choice(t("shell.colors"), scales, value, (scale) => chosen(scale === "log"));
 }
@@ -193,18 +187,13 @@ export class TextPicker {
       dir: "auto",
     });
     this.refusal = element("p.wrong", { role: "alert" });
-    this.element = this.layOut();
-  }
-
-  layOut() {
-    const { t, field } = this;
     const file = fileButton(t("shell.file"), ".txt,.md,text/*", (one) => this.sendFile(one));
     const send = element("button", { type: "submit" }, t("shell.read"));
     const onsubmit = (/** @type {Event} */ event) => {
       event.preventDefault();
-      this.send(field.value);
+      this.send(this.field.value);
     };
-    return element(
+    this.element = element(
       "details.text",
       // One is open at a time.
       { name: "text" },
@@ -212,7 +201,7 @@ export class TextPicker {
       element(
         "form",
         { onsubmit },
-        labeled(field.id, t("shell.text"), field),
+        labeled(this.field.id, t("shell.text"), this.field),
         element("div.row", send, file),
         this.refusal,
       ),
@@ -234,7 +223,10 @@ export class TextPicker {
   async send(/** @type {string} */ text) {
     fill(this.refusal);
     try {
-      await this.read(addressOf(await this.source.send(text), text));
+      const name = await this.source.send(text);
+      // The address holds a short text itself, so that it opens when the studio has forgotten it, and
+      // in another browser.
+      await this.read({ text: name, said: text.length <= MOST_IN_ADDRESS ? text : null });
       this.element.open = false;
     } catch (error) {
       this.failed(error);
@@ -262,13 +254,6 @@ export class TextPicker {
     fill(this.refusal, error.message);
     this.element.open = true;
   }
-}
-
-// What the address holds of a text: its name, and the text itself where it is short, so that the
-// address opens it when the studio has forgotten it, and in another browser.
-/** @param {string} name @param {string} text */
-function addressOf(name, text) {
-  return { text: name, said: text.length <= MOST_IN_ADDRESS ? text : null };
 }
 
 // The name of the text that a view begins with: that of the address, or else a sample.

@@ -23,23 +23,15 @@ export function tones() {
 }
 
 /** The place of a number among the colors. @param {number} share  Of the largest, from −1 to 1 */
-export function tonePlace(share) {
-  return within(Math.round((share + 1) * STEPS), 2 * STEPS + 1);
-}
+export const tonePlace = (share) => within(Math.round((share + 1) * STEPS), 2 * STEPS + 1);
 
-export function toneOf(/** @type {number} */ share) {
-  return tones()[tonePlace(share)];
-}
+export const toneOf = (/** @type {number} */ share) => tones()[tonePlace(share)];
 
 /** The colors without those of letters. */
-export function divergingColors() {
-  return tones().map(({ fill }) => fill);
-}
+export const divergingColors = () => tones().map(({ fill }) => fill);
 
 /** All colors side by side, as CSS draws them. */
-export function divergingGradient() {
-  return `linear-gradient(to right, ${divergingColors().join(", ")})`;
-}
+export const divergingGradient = () => `linear-gradient(to right, ${divergingColors().join(", ")})`;
 
 // A difference with its sign and so many decimals, or those of a sum; "–" where there is none.
 /** @param {number | null | undefined} value @param {number} [digits] */

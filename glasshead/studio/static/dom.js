@@ -11,11 +11,9 @@ import { within } from "./numbers.js";
 
 /** @typedef {Partial<GlobalEventHandlers> & {[name: string]: any}} Attributes */
 
-/**
- * What an element holds. What is null, undefined or false is left out, so that a part may depend
- * on a condition.
- * @typedef {Node | string | number | boolean | null | undefined | Children[]} Children
- */
+// What an element holds. What is null, undefined or false is left out, so that a part may depend
+// on a condition.
+/** @typedef {Node | string | number | boolean | null | undefined | Children[]} Children */
 
 /**
  * Create an element.
@@ -34,16 +32,20 @@ export function element(name, ...held) {
     if (value === false) continue;
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     else if (key === "value") /** @type {HTMLInputElement} */ (made).value = value;
+    else if (key === "style") setStyle(made, value);
     else made.setAttribute(key, value === true ? "" : value);
   }
   fill(made, /** @type {Children} */ (held));
   return /** @type {ElementOf<Name>} */ (made);
 }
 
-/** Whether a value is an object in braces, which no child of an element is. @param {any} value */
-function isPlain(value) {
-  return value?.constructor === Object;
+/** @param {HTMLElement | SVGElement} node @param {Record<string, string | number>} values */
+export function setStyle({ style }, values) {
+  for (const [name, value] of Object.entries(values)) style.setProperty(name, String(value));
 }
+
+/** Whether a value is an object in braces, which no child of an element is. @param {any} value */
+const isPlain = (value) => value?.constructor === Object;
 
 // Replace all that an element holds; the same texts stay, as new ones would be laid out again.
 /** @param {Element} frame @param {...Children} children */
@@ -88,9 +90,7 @@ export function button(text, onclick, name) {
 }
 
 /** A heading of a row or a column. @param {"row" | "col"} scope @param {...Children} held */
-export function headingCell(scope, ...held) {
-  return element("th", { scope }, held);
-}
+export const headingCell = (scope, ...held) => element("th", { scope }, held);
 
 /** A frame that scrolls, by the keyboard too. @param {string} label @param {...Children} held */
 export function scrolling(label, ...held) {

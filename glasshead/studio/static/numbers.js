@@ -61,25 +61,17 @@ function powerOfTen(written) {
 }
 
 /** The nearest number between two. @param {number} value @param {number} low @param {number} high */
-export function clamped(value, low, high) {
-  return Math.max(low, Math.min(high, value));
-}
+export const clamped = (value, low, high) => Math.max(low, Math.min(high, value));
 
 /** The nearest index of a list. @param {number} index @param {number} length */
-export function within(index, length) {
-  return clamped(index, 0, length - 1);
-}
+export const within = (index, length) => clamped(index, 0, length - 1);
 
 // The whole number that a text is, as in an address; `other` if it is not one.
 /** @template Other @param {string | undefined} text @param {Other} other */
-export function wholeNumber(text, other) {
-  return /^\d{1,15}$/.test(text ?? "") ? Number(text) : other;
-}
+export const wholeNumber = (text, other) => (/^\d{1,15}$/.test(text ?? "") ? Number(text) : other);
 
 /** The place of the largest number, the first of several. @param {number[] | Float32Array | Float64Array} numbers */
-export function largestAt(numbers) {
-  return numbers.indexOf(Math.max(...numbers));
-}
+export const largestAt = (numbers) => numbers.indexOf(Math.max(...numbers));
 
 /** @template Each @param {Each[]} list @param {(each: Each) => number} sizeOf */
 export function largestFirst(list, sizeOf) {
@@ -87,14 +79,10 @@ export function largestFirst(list, sizeOf) {
 }
 
 /** @param {Float32Array} all @param {number} row @param {number} length */
-export function rowAt(all, row, length) {
-  return all.subarray(row * length, (row + 1) * length);
-}
+export const rowAt = (all, row, length) => all.subarray(row * length, (row + 1) * length);
 
 /** 0, 1, … below a count. @param {number} count */
-export function range(count) {
-  return [...Array(count).keys()];
-}
+export const range = (count) => [...Array(count).keys()];
 
 // The members of a list by a key, in their order: Map.groupBy, which older browsers lack.
 /** @template Each, Key @param {Each[]} list @param {(each: Each) => Key} keyOf */

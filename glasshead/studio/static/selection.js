@@ -89,9 +89,7 @@ export function pointing(/** @type {Selection} */ selection) {
 }
 
 /** @param {Place} one @param {Place} other */
-function isSame(one, other) {
-  return one.query === other.query && one.key === other.key;
-}
+const isSame = (one, other) => one.query === other.query && one.key === other.key;
 
 /** @typedef {[number, number]} Head  A layer, and a head of it */
 

@@ -41,11 +41,8 @@ function titled(figure, title) {
   node.setAttribute("transform", `translate(0 ${TITLE.room})`);
   const look = { "font-size": TITLE.size, "font-weight": 600, fill: paperColor("ink") };
   const line = textNode("text", { x: 0, y: TITLE.size, ...look }, title);
-  const size = {
-    width: Math.max(width, textWidth(title, TITLE.size)),
-    height: height + TITLE.room,
-  };
-  return { ...size, node: svgNode("g", {}, line, node) };
+  const wide = Math.max(width, textWidth(title, TITLE.size));
+  return { width: wide, height: height + TITLE.room, node: svgNode("g", {}, line, node) };
 }
 
 async function asSvg(/** @type {SVGElement} */ root) {

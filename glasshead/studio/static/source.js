@@ -142,9 +142,7 @@ export class Server {
 }
 
 /** A text that was sent; null of one that is not kept. @param {Parameters[string]} name */
-export function keptText(name) {
-  return kept("sessionStorage", `text-${name}`);
-}
+export const keptText = (name) => kept("sessionStorage", `text-${name}`);
 
 /** What a browser keeps by a name. @param {"localStorage" | "sessionStorage"} where @param {string} name */
 export function kept(where, name) {

@@ -206,9 +206,7 @@ function betas({ betas: all, normalizers }, own, normalizer, dim, decimals) {
 }
 
 /** @param {string} name @param {number} dim */
-function valueOf(name, dim) {
-  return name === "auto" ? dim ** -0.5 : Number(name);
-}
+const valueOf = (name, dim) => (name === "auto" ? dim ** -0.5 : Number(name));
 
 /** The threshold τ of a row. @type {Record<string, (row: (number | null)[], weights: number[]) => number>} */
 const THRESHOLDS = {
@@ -245,6 +243,4 @@ function figure(value, decimals) {
   return after.length <= most ? String(value) : value.toFixed(Math.max(0, most));
 }
 
-function numbered(/** @type {number[]} */ numbers) {
-  return numbers.map((name) => ({ name }));
-}
+const numbered = (/** @type {number[]} */ numbers) => numbers.map((name) => ({ name }));

@@ -237,9 +237,7 @@ async function difference(live, asked, select) {
 }
 
 /** @param {string | number} layer @param {string | number} head @returns {[number, number]} */
-function headOf(layer, head) {
-  return [Number(layer), Number(head)];
-}
+const headOf = (layer, head) => [Number(layer), Number(head)];
 
 /** A name of a text, of 16 hexadecimal digits. @param {string} text */
 function nameOf(text) {

@@ -1,6 +1,6 @@
 // A text that the story model has read in the browser, and what the views ask of it: the answers of
 // the studio's Python, number by number.
-import { largestAt, largestFirst, rowAt, sum } from "../numbers.js";
+import { largestAt, largestFirst, range, rowAt, sum } from "../numbers.js";
 import { Refused } from "../source.js";
 import { softmax } from "./story-model.js";
 import { running, visible } from "./tokens.js";
@@ -46,7 +46,7 @@ export class Reading {
     this.heads = this.pass.heads.map(({ length }) => length);
     /** @type {Head[]} */
     this.every = this.heads.flatMap((count, layer) => {
-      return Array.from({ length: count }, (_, head) => /** @type {Head} */ ([layer, head]));
+      return range(count).map((head) => /** @type {Head} */ ([layer, head]));
     });
   }
 
@@ -87,11 +87,8 @@ export class Reading {
     const { weights } = this.steps(head);
     const made = new Float32Array(side * (side + 1));
     const seen = new Uint8Array(made.length);
-    const blocks = Array.from({ length }, (_, at) => blockOf(at, length, side));
-    const sizes = blocks.reduce((all, block) => {
-      all[block]++;
-      return all;
-    }, new Array(side).fill(0));
+    const blocks = range(length).map((at) => blockOf(at, length, side));
+    const sizes = range(side).map((block) => blocks.filter((each) => each === block).length);
     for (let query = 0; query < length; query++) {
       const row = blocks[query] * (side + 1);
       const share = 1 / sizes[blocks[query]];
@@ -125,7 +122,7 @@ export class Reading {
     const found = new Map(this.every.map((head) => [head.join("."), this.scored(head)]));
     const byHead = (/** @type {(one: ReturnType<Reading["scored"]>) => any} */ part) => {
       return this.heads.map((count, layer) => {
-        return Array.from({ length: count }, (_, head) => part(found.get(`${layer}.${head}`)));
+        return range(count).map((head) => part(found.get(`${layer}.${head}`)));
       });
     };
     const scores = Object.fromEntries(
@@ -147,13 +144,8 @@ export class Reading {
 
   /** Tokens and heads, as all views tell them. */
   told() {
-    return {
-      tokens: this.words,
-      running: running(this.words),
-      of: this.of,
-      layers: this.layers,
-      heads: this.heads,
-    };
+    const { words, of, layers, heads } = this;
+    return { tokens: words, running: running(words), of, layers, heads };
   }
 
   /**
@@ -179,7 +171,9 @@ export class Reading {
       const first = this.model.firstKey(head[0], query);
       const keys = query - first + 1;
       for (const role of ROLES.slice(0, -1)) {
-        const own = range(first, query + 1).filter((key) => this.belongs(role, query, key));
+        const own = range(keys)
+          .map((at) => first + at)
+          .filter((key) => this.belongs(role, query, key));
         const mass = sum(own.map((key) => weights[query * length + key]));
         if (own.length > 0 && own.length < keys) tally(sums[role], mass, own.length / keys);
       }
@@ -256,14 +250,14 @@ export class Reading {
     /** @param {Float32Array} rows @param {number} at */
     const vector = (rows, at) => [...rowAt(rows, at, width)];
     const scoreOf = (/** @type {number} */ key) => steps.scores[query * length + key];
-    const places = range(0, length);
+    const places = range(length);
     const seen = places.filter((key) => this.sees(layer, query, key));
     const largest = Math.max(...seen.map((key) => beta * scoreOf(key)));
     const powerOf = (/** @type {number} */ key) => Math.exp(beta * scoreOf(key) - largest);
     const shown = shownKeys(weights, query, chosen);
     const others = places.filter((key) => !shown.includes(key));
     const rest = sum(others.map((key) => weights[key]));
-    const mean = range(0, width).map((at) => {
+    const mean = range(width).map((at) => {
       return rest && sum(others.map((key) => weights[key] * steps.values[key * width + at])) / rest;
     });
     const hidden = others.filter((key) => !seen.includes(key)).length;
@@ -301,7 +295,7 @@ export class Reading {
   vectors(head, query) {
     const { width } = this.model;
     const { keys, values } = this.steps(head);
-    const rows = range(0, this.length).flatMap((key) => {
+    const rows = range(this.length).flatMap((key) => {
       const [own, value] = [keys, values].map((each) => rowAt(each, key, width));
       return [...own, ...value, this.sees(head[0], query, key) ? 0 : -Infinity];
     });
@@ -339,20 +333,12 @@ function tally(tallied, mass, even) {
   tallied.count++;
 }
 
-/** @param {number} first @param {number} end */
-function range(first, end) {
-  return Array.from({ length: end - first }, (_, at) => first + at);
-}
-
 /**
  * The first element with the largest number.
  * @template Element
  * @param {Element[]} elements @param {(element: Element, at: number) => number} number
  */
-function best(elements, number) {
-  const numbers = elements.map(number);
-  return elements[largestAt(numbers)];
-}
+const best = (elements, number) => elements[largestAt(elements.map(number))];
 
 // The block of a place, where a length is divided into blocks.
 /** @param {number} at @param {number} length @param {number} blocks */

@@ -5,16 +5,12 @@ import { Refused, keyOf } from "../source.js";
 
 const NOT_FOUND = 404;
 
-/**
- * A tensor in a report, as a report packs it; `as` names another whose data it has.
- * @typedef {{shape: number[], data: string, as?: string}} PackedTensor
- */
+// A tensor in a report, as a report packs it; `as` names another whose data it has.
+/** @typedef {{shape: number[], data: string, as?: string}} PackedTensor */
 
-/**
- * What a report holds, as its Python module packs it: the plain answers, the numbers, and the
- * sentence about an answer that is not in it.
- * @typedef {{told: string, numbers: Record<string, PackedTensor>, missing: string}} Answers
- */
+// What a report holds, as its Python module packs it: the plain answers, the numbers, and the
+// sentence about an answer that is not in it.
+/** @typedef {{told: string, numbers: Record<string, PackedTensor>, missing: string}} Answers */
 
 /** The data that a report holds. @implements {Source} */
 export class Report {
@@ -77,6 +73,4 @@ export function bytesOf(data) {
 }
 
 /** The answers in an element of the page. @returns {any} */
-export function heldAnswers() {
-  return JSON.parse(document.getElementById("answers").textContent);
-}
+export const heldAnswers = () => JSON.parse(document.getElementById("answers").textContent);

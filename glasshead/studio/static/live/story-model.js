@@ -14,10 +14,8 @@ import { rowAt } from "../numbers.js";
  *   HeadSteps
  */
 
-/**
- * A run; `end` is what reaches the last norm at the last token.
- * @typedef {{heads: HeadSteps[][], end: Float32Array, logits: Float32Array}} Pass
- */
+// A run; `end` is what reaches the last norm at the last token.
+/** @typedef {{heads: HeadSteps[][], end: Float32Array, logits: Float32Array}} Pass */
 
 // PyTorch's own where a model states none.
 const EPSILON = 2 ** -23;
@@ -132,17 +130,10 @@ function readTensors(file) {
   const size = Number(new DataView(file).getBigUint64(0, true));
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(file, 8, size)));
   delete header.__metadata__;
-  const named = Object.entries(header).map(
-    ([
-      name,
-      {
-        data_offsets: [begin, end],
-      },
-    ]) => {
-      const halves = new Uint16Array(file.slice(8 + size + begin, 8 + size + end));
-      return [name, Float32Array.from(halves, fromHalf)];
-    },
-  );
+  const named = Object.entries(header).map(([name, { data_offsets: offsets }]) => {
+    const [begin, end] = offsets.map((/** @type {number} */ each) => 8 + size + each);
+    return [name, Float32Array.from(new Uint16Array(file.slice(begin, end)), fromHalf)];
+  });
   return Object.fromEntries(named);
 }
 

@@ -67,9 +67,7 @@ function letters() {
   });
 }
 
-function hex(/** @type {number} */ byte) {
-  return `\\x${byte.toString(16).padStart(2, "0")}`;
-}
+const hex = (/** @type {number} */ byte) => `\\x${byte.toString(16).padStart(2, "0")}`;
 
 const ESCAPES = new Map([
   ["\n", "\\n"],

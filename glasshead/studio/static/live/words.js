@@ -44,9 +44,7 @@ function repeats(before, mark) {
   return /^[\p{Po}\p{Pd}]$/u.test(mark) && new Set(before + mark).size === 1;
 }
 
-export function isWord(/** @type {string} */ token) {
-  return /[\p{L}\p{N}]/u.test(token);
-}
+export const isWord = (/** @type {string} */ token) => /[\p{L}\p{N}]/u.test(token);
 
 /** Words made printable, short and distinct. @param {string[]} words */
 export function names(words) {
@@ -123,9 +121,7 @@ function permute(lanes) {
 }
 
 /** @param {bigint} lane @param {number} by */
-function turned(lane, by) {
-  return ((lane << BigInt(by)) | (lane >> BigInt(64 - by))) & MASK;
-}
+const turned = (lane, by) => ((lane << BigInt(by)) | (lane >> BigInt(64 - by))) & MASK;
 
 // Wichura 1988 (algorithm AS 241), as Python's `statistics` has them: near the middle, in the tails,
 // and far out; of each the numerator and the denominator, the highest power first.

@@ -7,15 +7,11 @@ import { html } from "./html.js";
 /** @import { Translate } from "../app.js" */
 /** @import { Head } from "../selection.js" */
 
-/**
- * A part that a component wrote; `layer` and `head` are null where it is no head.
- * @typedef {{name: string, layer: number | null, head: number | null, part: number}} Part
- */
+// A part that a component wrote; `layer` and `head` are null where it is no head.
+/** @typedef {{name: string, layer: number | null, head: number | null, part: number}} Part */
 
-/**
- * The parts of a sum; `count` others add up to the `rest`.
- * @typedef {{parts: Part[], rest: number, count: number}} Parts
- */
+// The parts of a sum; `count` others add up to the `rest`.
+/** @typedef {{parts: Part[], rest: number, count: number}} Parts */
 
 /**
  * @param {object} props @param {Translate} props.t @param {string} props.caption

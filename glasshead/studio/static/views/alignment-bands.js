@@ -232,13 +232,9 @@ export class Bands {
   }
 }
 
-function otherSide(/** @type {Side} */ side) {
-  return side === "source" ? "target" : "source";
-}
+const otherSide = (/** @type {Side} */ side) => (side === "source" ? "target" : "source");
 
-function nameOf(/** @type {Word} */ { side, at }) {
-  return `${side[0]}${at}`;
-}
+const nameOf = (/** @type {Word} */ { side, at }) => `${side[0]}${at}`;
 
 // Give the lines of a word their ends within it. They lie in the order of their other ends, and
 // closer where there is no room.

@@ -1,14 +1,14 @@
 // The view "alignment": a sentence, what a translator made of it, and what each word looked at.
+import { scale } from "../colors.js";
 import { choice, menu, slider, tellOrigin, textField } from "../controls.js";
-import { capitalized, element, fill } from "../dom.js";
-import { clamped, range } from "../numbers.js";
+import { capitalized, element, fill, headingCell, table, unique } from "../dom.js";
+import { clamped, decimal, range } from "../numbers.js";
 import { newest } from "../source.js";
 import { Bands } from "./alignment-bands.js";
-import { candidateList, weightTable } from "./alignment-tables.js";
 
-/** @import { Context, Sample, View } from "../app.js" */
+/** @import { Context, Sample, Translate, View } from "../app.js" */
 /** @import { Tensor } from "../source.js" */
-/** @import { Candidate, Translations } from "./alignment-tables.js" */
+/** @import { Word } from "./alignment-bands.js" */
 
 /** The sentences that a report holds. @typedef {{sentences: string[], beam: number}} Stored */
 
@@ -44,25 +44,20 @@ class Alignment {
     this.heat = element("figure.heat", { "data-panel": "" });
     this.result = element("div.result");
     this.shown = element("div.shown");
-    const controls = stored ? this.storedMenu(stored) : this.controls();
     this.origin = element("p.quiet.origin");
     if (sample) tellOrigin(this.origin, t, sample.origin, sample.why);
-    fill(frame, element("div.controls", controls, this.origin), this.result);
+    fill(frame, element("div.controls", this.controls(stored), this.origin), this.result);
   }
 
-  storedMenu(/** @type {Stored} */ { sentences }) {
-    const label = this.context.t("alignment.sentence");
-    return menu(label, sentences, this.sentence, (sentence) => this.change({ sentence }));
-  }
-
-  controls() {
+  controls(/** @type {Stored | null} */ stored) {
     const { t, about } = this.context;
+    const label = t("alignment.sentence");
     const sent = (/** @type {string} */ sentence) => this.change({ sentence });
-    const [label, button] = [t("alignment.sentence"), t("alignment.translate")];
+    if (stored) return menu(label, stored.sentences, this.sentence, sent);
     const widthOf = (/** @type {number} */ at) => at + 1;
     const moved = (/** @type {number} */ at) => this.change({ beam: widthOf(at) });
     return [
-      textField(label, this.sentence, button, sent, about.limits.sentence),
+      textField(label, this.sentence, t("alignment.translate"), sent, about.limits.sentence),
       slider(t("alignment.beam"), WIDEST_BEAM, this.beam - 1, widthOf, moved),
     ];
   }
@@ -211,3 +206,103 @@ export const alignment = async (frame, context) => {
   const sample = isNamed ? null : await context.sample();
   await new Alignment(frame, context, stored, sample).translate();
 };
+
+// The tables of an alignment: what a beam found, and the weights cell by cell.
+
+/**
+ * A translation that the beam found: `own` are places of its words that the best candidate lacks.
+ * @typedef {{text: string, own: number[], target: string[], tokens: number[], score: number,
+ *   log_probability: number, ended: boolean}} Candidate
+ */
+
+/**
+ * What the studio says of a sentence, the best candidate first.
+ * @typedef {{source: string[], layers: number, heads: number, length_penalty: number,
+ *   candidates: Candidate[]}} Translations
+ */
+
+/**
+ * The candidates, of which one is chosen.
+ * @param {Translations} found
+ * @param {number} place  Which one
+ * @param {Translate} t @param {(place: number) => void} chosen
+ */
+function candidateList({ candidates, length_penalty: penalty }, place, t, chosen) {
+  // The sentence has its power as an exponent.
+  const ranked = t("alignment.ranked").split("^{penalty}");
+  const name = unique("candidate");
+  const rows = candidates.map((candidate, at) => {
+    const look = { type: "radio", name, checked: at === place, onchange: () => chosen(at) };
+    return candidateRow(candidate, element("input", look), t);
+  });
+  const head = element(
+    "div.row.head",
+    { "aria-hidden": "true" },
+    element("span"),
+    element("span", t("alignment.candidate")),
+    element("span.figure", t("alignment.score")),
+    element("span.figure.second", t("alignment.ln_p")),
+  );
+  return element(
+    "fieldset.candidates",
+    { "data-panel": 1 },
+    element("legend", t("alignment.candidates")),
+    head,
+    rows,
+    element("p.quiet", ranked[0], element("sup", penalty), ranked[1]),
+  );
+}
+
+/** @param {Candidate} candidate @param {HTMLInputElement} input @param {Translate} t */
+function candidateRow({ text, target, own, score, log_probability: logP, ended }, input, t) {
+  const words = text.split(" ").map((word, at) => {
+    return [at > 0 && " ", own.includes(at) ? element("b", word) : word];
+  });
+  return element(
+    "label.row",
+    input,
+    element(
+      "span.text",
+      target.length ? words : element("i", t("alignment.empty")),
+      !ended && element("span.quiet", ` (${t("alignment.cut_off")})`),
+    ),
+    element("span.figure", { "data-value": score }, decimal(score)),
+    element("span.figure.second", { "data-value": logP }, decimal(logP)),
+  );
+}
+
+/**
+ * The weights as numbers: a row for each word of the translation.
+ * @param {string[]} source @param {string[]} target @param {number[][]} matrix
+ * @param {string} which  Layer and head, in words
+ * @param {Translate} t
+ * @param {(word: Word | null) => void} pointed  Called with the word whose row has the pointer
+ */
+function weightTable(source, target, matrix, which, t, pointed) {
+  const place = scale();
+  /** @param {number} value */
+  const cell = (value) => element(`td.w${place(value)}`, { "data-value": value }, decimal(value));
+  const headings = [element("td"), source.map((word) => wordHeading("col", word))];
+  const body = matrix.map((row, at) => [wordHeading("row", target[at]), row.map(cell)]);
+  const caption = t("alignment.table", { what: which });
+  const made = table("table.weights", caption, headings, body, t("alignment.picture"));
+  // The first row has the words of the source, and the first column those of the target.
+  const rows = [...made.querySelectorAll("tr")];
+  rows.slice(1).forEach((row, at) => {
+    row.onpointerenter = () => pointed({ side: "target", at });
+    row.onpointerleave = () => pointed(null);
+  });
+  const mark = (/** @type {Word | null} */ word) => {
+    const at = word && word.at + 1;
+    rows.forEach((row, other) => {
+      row.classList.toggle("here", word?.side === "target" && other === at);
+      [...row.cells].forEach((each, column) => {
+        each.classList.toggle("marked", word?.side === "source" && column === at);
+      });
+    });
+  };
+  return Object.assign(made, { mark });
+}
+
+/** @param {"row" | "col"} scope @param {string} word */
+const wordHeading = (scope, word) => headingCell(scope, element("bdi", word));

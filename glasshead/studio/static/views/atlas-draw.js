@@ -158,9 +158,7 @@ function drawCross(pen, map) {
 }
 
 /** @param {number} from @param {number} to */
-function crossLines(from, to) {
-  return to - from < CROSSED ? [Math.round((from + to) / 2)] : [from, to];
-}
+const crossLines = (from, to) => (to - from < CROSSED ? [Math.round((from + to) / 2)] : [from, to]);
 
 // What stands on the axes: tokens where there is room for them, or else numbers.
 /** @param {AtlasMap} map @returns {Mark[]} */

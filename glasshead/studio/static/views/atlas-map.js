@@ -29,10 +29,8 @@ import { SIDE, Tiles, tileOf } from "./atlas-tiles.js";
  *   drawn: (isWhole: boolean) => void}} Heard
  */
 
-/**
- * The ends of the colors, and the place of a weight among them.
- * @typedef {{floor: number, top: number, place: ColorScale}} Scale
- */
+// The ends of the colors, and the place of a weight among them.
+/** @typedef {{floor: number, top: number, place: ColorScale}} Scale */
 
 // What an arrow key moves the map by, in pixels.
 const STEP = 80;

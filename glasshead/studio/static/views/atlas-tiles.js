@@ -25,9 +25,7 @@ export function tileOf(level, row, column) {
   return { level, row: Math.floor(row / SIDE), column: Math.floor(column / SIDE) };
 }
 
-function nameOf(/** @type {TilePlace} */ { level, row, column }) {
-  return `${level}/${row}/${column}`;
-}
+const nameOf = (/** @type {TilePlace} */ { level, row, column }) => `${level}/${row}/${column}`;
 
 export class Tiles {
   /**

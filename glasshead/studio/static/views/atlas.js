@@ -125,9 +125,7 @@ class Atlas {
       } catch (error) {
         if (error.status !== BUSY) throw error;
       }
-      await new Promise((resolve) => {
-        setTimeout(resolve, AGAIN_AFTER);
-      });
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_AFTER));
     }
   }
 
@@ -209,8 +207,7 @@ class Atlas {
     const { t, isStored, layer, head, reading } = this;
     const { heads, layers } = reading;
     const rows = Object.keys(heads).map((at) => {
-      const name = isStored ? at : `${at} · ${layers[Number(at)].name}`;
-      return /** @type {[string, string]} */ ([at, name]);
+      return [at, isStored ? at : `${at} · ${layers[Number(at)].name}`];
     });
     return [
       menu(t(isStored ? "atlas.matrix" : "atlas.layer"), rows, layer, (to) => {
@@ -328,10 +325,8 @@ class Atlas {
       this.top = tops[at];
       this.color(this.top);
     };
-    fill(
-      this.topFrame,
-      slider(this.t("atlas.top"), tops.length, place, (at) => tops[at], moved),
-    );
+    const textOf = (/** @type {number} */ at) => tops[at];
+    fill(this.topFrame, slider(this.t("atlas.top"), tops.length, place, textOf, moved));
     this.color(tops[place]);
   }
 
@@ -340,8 +335,8 @@ class Atlas {
     const floor = logarithmic ? Math.min(this.info.floor, top / 100) : 0;
     map.scale = { floor, top, place: scale({ top, floor: floor / top, logarithmic }) };
     const label = this.t("atlas.legend");
-    const colors = element("span.ramp", { role: "img", "aria-label": label });
-    colors.style.background = `linear-gradient(to right, ${ramp().join()})`;
+    const style = { background: `linear-gradient(to right, ${ramp().join()})` };
+    const colors = element("span.ramp", { role: "img", "aria-label": label, style });
     const middle = logarithmic ? Math.sqrt(floor * top) : top / 2;
     const ends = [floor, middle, top].map((each) => element("span", weight(each)));
     const hidden = element("span", this.t("shell.hidden"));
@@ -392,9 +387,7 @@ class Atlas {
       const title = t(name, { from: grouped(start), to: grouped(stop - 1) });
       return passages[side].show(title, map.tokens[side], seen[side], info[side]);
     };
-    const areQueriesThere = show("queries");
-    const areKeysThere = show("keys");
-    return areQueriesThere && areKeysThere;
+    return [show("queries"), show("keys")].every(Boolean);
   }
 
   picture() {

@@ -53,10 +53,8 @@ export class HeadArcs {
     });
     this.frame.classList.toggle("long", running.length > LONG);
     this.arcs.show(running, drawn, heads.selection.pinned.query);
-    fill(
-      this.legend,
-      keysOf(drawn, (at) => !differs && this.keeping(shown[at], drawn[at].name)),
-    );
+    const keys = keysOf(drawn, (at) => !differs && this.keeping(shown[at], drawn[at].name));
+    fill(this.legend, keys);
   }
 
   // The button that keeps the arcs of a head, or lets go of them.

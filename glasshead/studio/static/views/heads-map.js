@@ -1,5 +1,5 @@
 // The map of one head, with tokens in the margins, numbers along the axes, and a cross-hair.
-import { element, fill, leadsToCells, letterScale } from "../dom.js";
+import { element, fill, leadsToCells, letterScale, setStyle } from "../dom.js";
 import { markNode, svgNode, textWidth } from "../marks.js";
 import { drawMap } from "../map.js";
 import { grouped, range, ticks, within } from "../numbers.js";
@@ -8,10 +8,8 @@ import { grouped, range, ticks, within } from "../numbers.js";
 /** @import { Look } from "../map.js" */
 /** @import { HeadsView } from "./heads.js" */
 
-/**
- * The weights of a head, and its statistics of each query and key.
- * @typedef {Record<"values" | "entropy" | "distance" | "received", Float32Array>} WholeHead
- */
+// The weights of a head, and its statistics of each query and key.
+/** @typedef {Record<"values" | "entropy" | "distance" | "received", Float32Array>} WholeHead */
 
 const LARGEST_CELL = 56;
 // Height of a token in a margin, at least.
@@ -224,8 +222,7 @@ export class HeadMap {
   placeCross() {
     const { cross, held, words } = this;
     const { query, key } = this.selection;
-    cross.style.setProperty("--query", String(query));
-    cross.style.setProperty("--key", String(key));
+    setStyle(cross, { "--query": query, "--key": key });
     cross.classList.toggle("held", held);
     this.query.textContent = this.cut(words[query]);
     this.key.textContent = this.cut(words[key]);

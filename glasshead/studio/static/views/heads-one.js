@@ -55,9 +55,9 @@ export class OneHead {
     const { scores, roles, differs } = this.heads.summary;
     const rows = Object.keys(scores).map((role) => {
       const score = scores[role][layer][head];
-      const look = { "data-score": role, "data-value": score ?? "" };
+      const style = { "--share": Math.abs(score ?? 0) };
+      const look = { "data-score": role, "data-value": score ?? "", style };
       const cell = element("td.score", look, differs ? signed(score, 3) : decimal(score, 3));
-      cell.style.setProperty("--share", String(Math.abs(score ?? 0)));
       const meaning = element("small", t(`heads.means.${role}`));
       const count = roles.flat().filter((one) => one === role).length;
       return [
@@ -99,12 +99,11 @@ export class OneHead {
     const { largest, layout } = map;
     const least = look.logarithmic ? weight(largest * FLOOR) : "0";
     const ends = look.diverging ? [signed(-largest), signed(largest)] : [least, decimal(largest)];
-    const ramp = element("span.ramp", { "aria-hidden": "true" });
-    if (look.diverging) ramp.style.background = divergingGradient();
+    const style = look.diverging && { background: divergingGradient() };
     fill(
       this.key,
       element("span", ends[0]),
-      ramp,
+      element("span.ramp", { "aria-hidden": "true", style }),
       element("span", { "data-value": largest }, ends[1]),
       element("span.hidden", t("shell.hidden")),
       layout.pooled && element("span", t("heads.pooled")),

@@ -138,7 +138,7 @@ export class RoleBar {
     const values = ["place", "entropy", ...roles];
     const told = [t("heads.sort.place"), t("heads.sort.entropy"), ...names];
     const shown = values.includes(state.sort) ? state.sort : "place";
-    const options = values.map((value, at) => /** @type {[string, string]} */ ([value, told[at]]));
+    const options = values.map((value, at) => [value, told[at]]);
     const made = menu(t("heads.sort"), options, shown, (value) => {
       remember({ sort: value === "place" ? null : value });
       this.heads.drawGrid();

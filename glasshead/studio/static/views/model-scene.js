@@ -291,9 +291,8 @@ function circle(x, y, radius) {
   return `M${x - radius} ${y}${half} ${2 * radius} 0${half} ${-2 * radius} 0`;
 }
 
-function shortened(/** @type {string} */ word) {
-  return word.length > 11 ? `${word.slice(0, 10)}…` : word;
-}
+const shortened = (/** @type {string} */ word) =>
+  word.length > 11 ? `${word.slice(0, 10)}…` : word;
 
 // The marks of a scene, those behind first.
 /** @param {Scene} scene @param {Viewport} view @returns {Mark[]} */

@@ -1,7 +1,7 @@
 // The view "model": all heads of a model on one canvas, lit by what they write at one token.
 import { Arcs, whereItLooks } from "../arcs.js";
 import { categories, paint, scale } from "../colors.js";
-import { button, element, fill, headingCell, setAttributes, table } from "../dom.js";
+import { element, fill, headingCell, table } from "../dom.js";
 import { drawMap } from "../map.js";
 import { decimal, largestFirst, range, rowAt, weight, wholeNumber } from "../numbers.js";
 import { headAt, linkTo, numberOf, Selection } from "../selection.js";
@@ -279,10 +279,12 @@ class Model {
       /** @type {HTMLElement} */ (this.one.querySelector(`[data-key="${key}"]`)).focus();
     };
     const words = [element("span", this.told.tokens[key]), element("b", weight(value))];
-    const made = button(words, choose);
-    setAttributes(made, { "data-key": key, "data-value": value, "aria-pressed": isKey });
-    made.style.setProperty("--share", String(value));
-    return element("li", made);
+    const look = { "data-key": key, "data-value": value, "aria-pressed": String(isKey) };
+    const style = { "--share": value };
+    return element(
+      "li",
+      element("button", { type: "button", onclick: choose, ...look, style }, words),
+    );
   }
 
   drawLegend(/** @type {number} */ top) {

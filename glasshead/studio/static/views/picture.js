@@ -1,7 +1,7 @@
 // The view "picture": where the heads of a vision model look in a picture, from a patch or a token.
 import { scale } from "../colors.js";
 import { fileButton, menu } from "../controls.js";
-import { element, fill, headingCell, leadsToCells, table } from "../dom.js";
+import { element, fill, headingCell, leadsToCells, setStyle, table } from "../dom.js";
 import { decimal, grouped, range, rowAt, weight, wholeNumber, within } from "../numbers.js";
 import { headAt, numberOf } from "../selection.js";
 import { walk } from "../parts/walk.js";
@@ -154,8 +154,7 @@ class Picture {
     const most = Math.max(...told.heads);
     const heads = table("table", t("picture.all"), [element("td"), range(most)], rows);
     fill(this.grid, reached, heads);
-    heads.style.setProperty("--heads", String(most));
-    heads.style.setProperty("--layers", String(rows.length));
+    setStyle(heads, { "--heads": most, "--layers": rows.length });
     this.buttons = [...heads.querySelectorAll("button"), reached];
   }
 
@@ -289,23 +288,21 @@ class Picture {
   /** @param {number} at @param {Float32Array} weights */
   tell(at, weights) {
     const { t, told } = this;
-    const parts = Object.entries(this.sums).map(([kind, values]) => {
-      const [name, share] = [this.kindName(kind), values[at]];
-      const bar = element("i");
-      bar.style.setProperty("--share", String(share));
-      return {
-        words: `${name} ${decimal(share)}`,
-        bar: [element("span", name), element("span.bar", bar)],
-      };
+    const parts = Object.entries(this.sums).map(([kind, values]) => [
+      this.kindName(kind),
+      values[at],
+    ]);
+    const bars = parts.map(([name, share]) => {
+      const bar = element("i", { style: { "--share": share } });
+      return [element("span", name), element("span.bar", bar)];
     });
-    fill(
-      this.bars,
-      parts.map(({ bar }) => bar),
-    );
-    const sums = parts.map(({ words }) => words).join(t("shell.comma"));
+    fill(this.bars, bars);
+    const said = parts.map(([name, share]) => `${name} ${decimal(Number(share))}`);
+    const sums = said.join(t("shell.comma"));
     const largest = Math.max(...weights);
-    const ramp = element("span.ramp", { "aria-hidden": "true" });
-    ramp.style.background = `linear-gradient(to right, ${this.context.about.palette.dark.join()})`;
+    const colors = this.context.about.palette.dark.join();
+    const style = { background: `linear-gradient(to right, ${colors})` };
+    const ramp = element("span.ramp", { "aria-hidden": "true", style });
     fill(this.legend, t("picture.table"), ": 0", ramp, weight(largest));
     fill(
       this.summary,

@@ -160,7 +160,6 @@ export class CellOfModel {
 
   drawControls(/** @type {Told} */ { layers, heads, layer, head, query, key, tokens }) {
     const { t } = this;
-    /** @type {[string | number, string][]} */
     const words = tokens.map((word, at) => [at, `${grouped(at)}  ${word}`]);
     const focused = /** @type {HTMLElement} */ (document.activeElement)?.closest?.(".control");
     const at = [...this.controls.children].indexOf(focused);
@@ -196,18 +195,18 @@ export class CellOfModel {
   drawStrip({ weights, tokens, query, key }) {
     const top = Math.max(...weights) || 1;
     const bars = weights.map((each, at) => {
-      const bar = element("i", { title: `${grouped(at)} ${tokens[at]} ${weight(each)}` });
-      bar.style.setProperty("--share", String(each / top));
+      const title = `${grouped(at)} ${tokens[at]} ${weight(each)}`;
+      const bar = element("i", { title, style: { "--share": each / top } });
       bar.classList.toggle("own", at === query);
       bar.classList.toggle("asked", at === key);
       return bar;
     });
     const most = largestAt(weights);
-    const name = element("small", tokens[most]);
     // Under its bar, from the edge of it that has more room.
     const after = weights.length - 1 - most;
     const [side, before] = most < after ? ["left", most] : ["right", after];
-    name.style.setProperty(side, `${(100 * before) / weights.length}%`);
+    const style = { [side]: `${(100 * Number(before)) / weights.length}%` };
+    const name = element("small", { style }, tokens[most]);
     const ends = element("em", this.t("cell.weights", { word: tokens[query] }));
     fill(this.strip, ends, element("span", bars, name));
   }

@@ -11,10 +11,8 @@ import { partElements } from "./steps-sums.js";
 // Words whose weights have room for their numbers.
 const ROOM = 10;
 
-/**
- * A text of a formula, and the elements that it stands in: "sup sub" for an index of an exponent.
- * @typedef {[string, string]} Run
- */
+// A text of a formula, and the elements that it stands in: "sup sub" for an index of an exponent.
+/** @typedef {[string, string]} Run */
 
 /**
  * @typedef {{name: string, title: string, text: string[], formula: Run[][], numbers: Run[][],

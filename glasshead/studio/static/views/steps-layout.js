@@ -5,11 +5,9 @@ import { clamped, decimal, within } from "../numbers.js";
 /** @import { Translate } from "../app.js" */
 /** @import { Frame, Key, Row } from "./steps-row.js" */
 
-/**
- * A line of the stage: a key, or all that are not shown, which have no vector of their own; with
- * the frames of its score, and of its value where it has a part.
- * @typedef {ReturnType<typeof lanesOf>[number]} Lane
- */
+// A line of the stage: a key, or all that are not shown, which have no vector of their own; with
+// the frames of its score, and of its value where it has a part.
+/** @typedef {ReturnType<typeof lanesOf>[number]} Lane */
 
 /** @typedef {{x: number, width: number}} Column */
 /** @typedef {ReturnType<typeof layoutOf>} Layout */
@@ -44,9 +42,7 @@ export function ease(part) {
 }
 
 /** @param {number} from @param {number} to @param {number} part */
-export function between(from, to, part) {
-  return from + (to - from) * part;
-}
+export const between = (from, to, part) => from + (to - from) * part;
 
 /**
  * @param {number} width @param {Row} row
@@ -120,9 +116,7 @@ export function stairsOf({ q }, { k }) {
 }
 
 /** The sizes of the products of a score. @param {Row} row @param {Key} key */
-export function sizesOf({ q }, { k }) {
-  return q.map((each, at) => Math.abs(each * k[at]));
-}
+export const sizesOf = ({ q }, { k }) => q.map((each, at) => Math.abs(each * k[at]));
 
 export function largestOf(/** @type {number[][]} */ vectors) {
   return Math.max(...vectors.flat().map(Math.abs)) || 1;

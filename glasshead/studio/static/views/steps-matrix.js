@@ -57,12 +57,11 @@ export class Matrix {
       element("tbody", this.rows),
     );
     const unit = decimals.cells ? "div.unit" : "div.unit.large";
-    this.frame = element(unit, { "data-then": sign }, table);
+    const style = { "--columns": columnNames.length, "--rows": rowNames.length };
+    this.frame = element(unit, { "data-then": sign, style }, table);
     this.frame.addEventListener("contentvisibilityautostatechange", (event) => {
       this.isSkipped = /** @type {ContentVisibilityAutoStateChangeEvent} */ (event).skipped;
     });
-    this.frame.style.setProperty("--columns", String(columnNames.length));
-    this.frame.style.setProperty("--rows", String(rowNames.length));
   }
 
   /** @param {number} row @param {number} column @returns {Cell} */
@@ -125,9 +124,7 @@ export class Matrix {
 }
 
 /** @param {string} word @param {"row" | "col"} scope */
-function heading(word, scope) {
-  return element("th", { scope, title: word }, element("span", word));
-}
+const heading = (word, scope) => element("th", { scope, title: word }, element("span", word));
 
 function walkOrClick(/** @type {any} */ event) {
   if (event.key !== "Enter" && event.key !== " ") {

@@ -98,9 +98,7 @@ function drawMix(stage, lane, y, part) {
 }
 
 /** How much is seen of what comes and goes. @param {number} part */
-function shown(part) {
-  return Math.sin(Math.PI * Math.min(1, part));
-}
+const shown = (part) => Math.sin(Math.PI * Math.min(1, part));
 
 /**
  * @param {Stage} stage @param {number} x @param {number} y @param {number} radius

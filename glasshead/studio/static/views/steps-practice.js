@@ -26,9 +26,7 @@ export class Practice {
     this.made = /** @type {Record<string, Exercise>} */ ({});
     const ways = ["watch", "predict", "drag"];
     this.way = ways.includes(state.way) ? state.way : "watch";
-    const options = ways.map(
-      (way) => /** @type {[string, string]} */ ([way, t(`practice.${way}`)]),
-    );
+    const options = ways.map((way) => [way, t(`practice.${way}`)]);
     const chosen = (/** @type {string} */ way) => this.choose(way);
     this.place = element("div");
     this.element = element(

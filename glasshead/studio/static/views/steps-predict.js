@@ -244,9 +244,7 @@ export class Predict {
 }
 
 /** The places of the keys that are not hidden. @param {Row} row */
-function openPlaces({ keys }) {
-  return range(keys.length).filter((place) => keys[place].masked !== null);
-}
+const openPlaces = ({ keys }) => range(keys.length).filter((place) => keys[place].masked !== null);
 
 // All weights that can be guessed, one of each row in turn, as a round shows all of its row; a key
 // that is hidden, or alone, is none.

@@ -41,10 +41,8 @@ import { factor, joined, product } from "./steps-sums.js";
  * @property {number} [decimals]  The most of a number
  */
 
-/**
- * A frame: its phase, and the number of the key that it is of. A phase of "rest" is of the others.
- * @typedef {{phase: string, key?: number, rest?: boolean}} Frame
- */
+// A frame: its phase, and the number of the key that it is of. A phase of "rest" is of the others.
+/** @typedef {{phase: string, key?: number, rest?: boolean}} Frame */
 
 // Terms of a longer sum that are written, and numbers of a longer vector.
 const TERMS = 4;
@@ -58,9 +56,7 @@ export function traitsOf(kind) {
 }
 
 /** The steps that change nothing. @param {Row} row */
-export function idleOf({ changes }) {
-  return IDLE.filter((phase) => !changes.includes(phase));
-}
+export const idleOf = ({ changes }) => IDLE.filter((phase) => !changes.includes(phase));
 
 // The row of a word of a sentence, and the name of its normalizer.
 /** @param {StepsData} data @param {number} query @param {string} normalizer @returns {Row} */

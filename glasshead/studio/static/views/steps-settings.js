@@ -8,7 +8,7 @@ import { button, element, fill } from "../dom.js";
 /** @typedef {HTMLElement & {set: (value: string) => void}} Control */
 
 /**
- * @typedef {(label: string, options: [string, string][], value: string,
+ * @typedef {(label: string, options: string[][], value: string,
  *   chosen: (value: string) => void) => Control} MakeControl
  */
 
@@ -97,7 +97,6 @@ export class Settings {
     const chosen = (/** @type {string} */ value) => this.take(name, value);
     const saidOf = (/** @type {Option} */ { name: value, said }) =>
       said ?? (typeof value === "number" ? String(value) : this.t(`steps.${name}.${value}`));
-    /** @type {[string, string][]} */
     const pairs = options.map((each) => [String(each.name), saidOf(each)]);
     return (CONTROLS[name] ?? menu)(this.t(`steps.${name}`), pairs, "", chosen);
   }

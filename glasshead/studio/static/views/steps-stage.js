@@ -112,7 +112,7 @@ export class Stage {
     const scale = fine * this.zoom;
     this.element.width = Math.round(width * scale);
     this.element.height = Math.round(layout.height * scale);
-    this.element.style.setProperty("height", `${layout.height * this.zoom}px`);
+    this.element.style.height = `${layout.height * this.zoom}px`;
     this.pen.setTransform(scale, 0, 0, scale, 0, 0);
     this.drawTitles();
     this.lanes.forEach((lane, at) => this.drawLane(lane, at));

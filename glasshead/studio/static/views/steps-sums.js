@@ -25,16 +25,12 @@ import { decimal, range, sum, term } from "../numbers.js";
  * @property {Record<string, Option[]>} options
  */
 
-/**
- * An option of a setting: what stands for it in an address, and how it is said; without that, it is
- * a number, or said in the page's language.
- * @typedef {{name: string | number, said?: string, hardens?: boolean}} Option
- */
+// An option of a setting: what stands for it in an address, and how it is said; without that, it is
+// a number, or said in the page's language.
+/** @typedef {{name: string | number, said?: string, hardens?: boolean}} Option */
 
-/**
- * A part of a line: a text, a number as it was computed, or an exponent.
- * @typedef {string | number | {up: Part[]}} Part
- */
+// A part of a line: a text, a number as it was computed, or an exponent.
+/** @typedef {string | number | {up: Part[]}} Part */
 
 /**
  * The sum behind a cell, and the cells that it was made of.
@@ -89,14 +85,10 @@ export function sumOf(cell, data, t) {
 
 // A factor of a product; what is below 0 stands in brackets.
 /** @param {number} value @returns {Part[]} */
-export function factor(value) {
-  return value < 0 ? ["(", value, ")"] : [value];
-}
+export const factor = (value) => (value < 0 ? ["(", value, ")"] : [value]);
 
 /** @param {number} left @param {number} right @returns {Part[]} */
-export function product(left, right) {
-  return [...factor(left), "·", ...factor(right)];
-}
+export const product = (left, right) => [...factor(left), "·", ...factor(right)];
 
 /** @param {Part[][]} terms @returns {Part[]} */
 export function joined(terms, sign = " + ") {
@@ -175,11 +167,7 @@ function filling(data, { all, keys, seen, largest, shift, shared }, cell, cells)
     unscaled: () => factor(take("scores", row, column)),
     scaled: () => take("scaled", row, column),
     score: () => take("masked", row, column) ?? "−∞",
-    seen: () =>
-      joined(
-        seen.map((each) => [each]),
-        ", ",
-      ),
+    seen: () => seen.flatMap((each, at) => (at ? [", ", each] : each)),
     largest: () => largest,
     powers: () => joined(shared.map(power)),
     power: () => power(all[column]),

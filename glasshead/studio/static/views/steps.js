@@ -280,9 +280,8 @@ class Steps {
       const label = names.map((name) => t(`steps.${name}`)).join(t("shell.comma"));
       const end = decimal(top, 2);
       const begin = label + t("shell.colon") + (isOfWeights ? "0" : `−${end}`);
-      const ramp = element("span.ramp");
-      if (!isOfWeights) ramp.style.background = divergingGradient();
-      return element("span.key", begin, ramp, end);
+      const style = !isOfWeights && { background: divergingGradient() };
+      return element("span.key", begin, element("span.ramp", { style }), end);
     });
     fill(this.legend, swatches, bars);
   }
@@ -340,9 +339,7 @@ class Steps {
   }
 }
 
-function hasRowPerQuery(/** @type {string} */ matrix) {
-  return matrix !== "keys" && matrix !== "values";
-}
+const hasRowPerQuery = (/** @type {string} */ matrix) => matrix !== "keys" && matrix !== "values";
 
 function cellOf(/** @type {EventTarget} */ target) {
   const cell = /** @type {Element} */ (target).closest?.("td[data-cell]");

@@ -1,17 +1,15 @@
 // Two checkpoints compared: how far each head's attention has moved, and where.
 import { ramp, scale } from "../colors.js";
 import { firstText, menu, textField } from "../controls.js";
-import { element, fill, leadsToCells, table } from "../dom.js";
+import { element, fill, headingCell, leadsToCells, setStyle, table } from "../dom.js";
 import { drawMap } from "../map.js";
 import { largestAt, range, rowAt, weight } from "../numbers.js";
 import { Refused, newest } from "../source.js";
 
 /** @import { Context } from "../app.js" */
 
-/**
- * The distance of each layer and head.
- * @typedef {{tokens: string[], layers: string[], distance: number[][]}} Summary
- */
+// The distance of each layer and head.
+/** @typedef {{tokens: string[], layers: string[], distance: number[][]}} Summary */
 
 const LONGEST = 500;
 
@@ -82,7 +80,7 @@ export class CheckpointComparison {
       if (names.includes(state[which])) continue;
       context.remember({ [which]: [...alike, ...names].find((name) => name !== state[other]) });
     }
-    const options = names.map((name) => /** @type {[string, string]} */ ([name, this.named(name)]));
+    const options = names.map((name) => [name, this.named(name)]);
     const chooser = (/** @type {string} */ which) => {
       const label = t(`training.checkpoint.${which}`);
       return menu(label, options, state[which], (name) => {
@@ -143,7 +141,7 @@ export class CheckpointComparison {
     const level = scale({ top: Math.max(...distance.flat()) });
     const colors = ramp();
     const rows = distance.map((row, at) => [
-      element("th", { scope: "row" }, layers[at]),
+      headingCell("row", layers[at]),
       row.map((value, each) => this.cell(value, at, each, colors[level(value)])),
     ]);
     const heads = Math.max(...distance.map((row) => row.length));
@@ -166,10 +164,9 @@ export class CheckpointComparison {
       "data-head": `${layer}.${head}`,
       "data-value": value,
       "aria-label": this.t("heads.named", { layer, head }),
+      style: { "--own": color },
     };
-    const made = element("button", attributes, element("span", weight(value)));
-    made.style.setProperty("--own", color);
-    return element("td", made);
+    return element("td", element("button", attributes, element("span", weight(value))));
   }
 
   // The head in both checkpoints, and the difference.
@@ -180,7 +177,7 @@ export class CheckpointComparison {
     const { length } = this.summary.tokens;
     const parts = range(3).map((at) => rowAt(values, at, length ** 2));
     const readout = element("p.readout", { role: "status" });
-    const maps = element("div.maps");
+    const maps = element("div.maps", { style: { "--side": `${100 / length}%` } });
     const sizes = parts[2].map(Math.abs);
     const most = Math.max(...sizes);
     const farthest = sizes.indexOf(most);
@@ -189,8 +186,7 @@ export class CheckpointComparison {
     /** @param {number} query @param {number} key */
     const go = (query, key) => {
       place = [query, key];
-      maps.style.setProperty("--query", String(query));
-      maps.style.setProperty("--key", String(key));
+      setStyle(maps, { "--query": query, "--key": key });
       fill(readout, this.reading(parts, query, key));
     };
     const top = Math.max(...parts[0], ...parts[1]);
@@ -199,11 +195,7 @@ export class CheckpointComparison {
       `${this.named(state.second)} (0–${weight(top)})`,
       `${t("training.difference")} (±${weight(most)})`,
     ];
-    const listeners = leadsToCells({
-      size: () => [length, length],
-      at: () => place,
-      go,
-    });
+    const listeners = leadsToCells({ size: () => [length, length], at: () => place, go });
     const figures = parts.map((part, at) => {
       const canvas = element("canvas");
       // Weights of both have one scale.
@@ -213,7 +205,6 @@ export class CheckpointComparison {
       return element("figure", element("h4", names[at]), frame);
     });
     fill(maps, figures);
-    maps.style.setProperty("--side", `${100 / length}%`);
     go(...place);
     const title = element("h3.head", t("heads.named", { layer, head }));
     return element("section.pair", title, maps, readout);

@@ -9,10 +9,8 @@ import { isWithin } from "./training-curves.js";
 /** @import { Cursor, Plot } from "../chart.js" */
 /** @import { Mark } from "../marks.js" */
 
-/**
- * A number in an answer: those that JSON does not know are texts.
- * @typedef {number | "NaN" | "Infinity" | "-Infinity" | null} Written
- */
+// A number in an answer: those that JSON does not know are texts.
+/** @typedef {number | "NaN" | "Infinity" | "-Infinity" | null} Written */
 
 /**
  * What was read of the heads while a run was trained: the layer of each row and its head, and the
@@ -68,11 +66,10 @@ export function mapPlot(t, data, width) {
   const halves = firsts.map((first, column) => (first + (steps[column - 1] ?? first)) / 2);
   const edges = halves.map((each) => clamped(Math.round(x.place(each)), LEFT, x.right));
   edges.push(x.right);
-  const columnAt = (/** @type {number} */ step) =>
-    Math.max(
-      0,
-      halves.findLastIndex((each) => each <= step),
-    );
+  const columnAt = (/** @type {number} */ step) => {
+    const column = halves.findLastIndex((each) => each <= step);
+    return Math.max(0, column);
+  };
   const isShown = (/** @type {number} */ column) => {
     const { span } = data;
     return !span || (halves[column] <= span[1] && edges[column + 1] > LEFT);
@@ -155,13 +152,9 @@ function cellMarks(values, [low, high], cell) {
 }
 
 /** @param {number} from @param {number} to @param {number} y @param {number} height */
-function box(from, to, y, height) {
-  return `M${from} ${y}H${to}v${height}H${from}z`;
-}
+const box = (from, to, y, height) => `M${from} ${y}H${to}v${height}H${from}z`;
 
-export function asNumber(/** @type {Written} */ value) {
-  return value === null ? null : Number(value);
-}
+export const asNumber = (/** @type {Written} */ value) => (value === null ? null : Number(value));
 
 /** The colors, and the numbers at their ends. @param {[number, number]} ends @returns {Mark[]} */
 function colorKey([low, high]) {

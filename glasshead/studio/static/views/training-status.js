@@ -1,10 +1,10 @@
 // What a run tells in words and tables: how far it is, its alarms, its last rows.
-import { button, element, fill, headingCell, table } from "../dom.js";
+import { MOST_COLORS } from "../colors.js";
+import { button, element, fill, headingCell, table, unique } from "../dom.js";
 import { byKey, grouped, localized, significant } from "../numbers.js";
 import { asNumber } from "./training-maps.js";
 
 /** @import { Translate } from "../app.js" */
-/** @import { Found, Settings } from "./training-findings.js" */
 /** @import { Heads, Written } from "./training-maps.js" */
 
 /**
@@ -64,9 +64,7 @@ import { asNumber } from "./training-maps.js";
 const UNITS = { day: 86400, hour: 3600, minute: 60 };
 
 /** The name of a run over which others are drawn; "" if it is alone. @param {Run} run */
-export function ownerOf({ run, others }) {
-  return Object.keys(others).length ? run : "";
-}
+export const ownerOf = ({ run, others }) => (Object.keys(others).length ? run : "");
 
 // How far a run is: its phase, a bar, and its last numbers.
 /** @param {Translate} t @param {string} language */
@@ -153,9 +151,7 @@ export function lastRows(t, run) {
 }
 
 /** A title with the name of a run over which others are drawn. @param {string} title @param {Run} run */
-export function owned(title, run) {
-  return [title, ownerOf(run)].filter(Boolean).join(" · ");
-}
+export const owned = (title, run) => [title, ownerOf(run)].filter(Boolean).join(" · ");
 
 /** @param {Written} written @param {number} column  The first one has the step */
 function rowCell(written, column) {
@@ -205,10 +201,8 @@ function alarmLine(t, { kind, heads, first, last }, { alarms, heads: maps }, ope
       element("b", { title: layer }, t("training.layer", { layer: nameOf(layer) })),
       ofIt.map((alarm) => {
         const label = nameOf(layer) + t("shell.comma") + t("training.head", alarm);
-        return Object.assign(
-          button(String(alarm.head), () => open(alarm)),
-          { ariaLabel: label },
-        );
+        const made = button(String(alarm.head), () => open(alarm));
+        return Object.assign(made, { ariaLabel: label });
       }),
     ]),
     more > 0 && element("span.quiet", t("training.more", { count: grouped(more) })),
@@ -219,13 +213,10 @@ function alarmLine(t, { kind, heads, first, last }, { alarms, heads: maps }, ope
 /** @param {Translate} t @param {Alarm[]} alarms @param {(alarm: Alarm) => void} go */
 export function alarmTable(t, alarms, go, open = alarms.length <= MOST_OPEN) {
   const headings = [t("training.step"), t("training.sentence")];
-  const rows = alarms.map((alarm) => [
-    headingCell(
-      "row",
-      button(grouped(alarm.step), () => go(alarm)),
-    ),
-    element("td", alarmSentence(t, alarm)),
-  ]);
+  const rows = alarms.map((alarm) => {
+    const leads = button(grouped(alarm.step), () => go(alarm));
+    return [headingCell("row", leads), element("td", alarmSentence(t, alarm))];
+  });
   const shown = framedTable(t("training.alarms"), headings, rows);
   return element("details", { open }, element("summary", t("training.messages")), shown);
 }
@@ -240,6 +231,84 @@ function alarmSentence(t, alarm) {
 }
 
 /** @param {string} caption @param {string[]} headings @param {HTMLElement[][]} rows */
-export function framedTable(caption, headings, rows) {
+function framedTable(caption, headings, rows) {
   return element("figure.table", table("table", caption, headings, rows));
+}
+
+// What came of the runs, in sentences, and the settings in which they differ.
+
+/** @typedef {[string, Record<string, string>][]} Found  Sentences, and their places */
+
+// The settings in which runs differ: a row each, its name first, then the value in each run.
+/** @typedef {{runs: string[], rows: (string | null)[][], more: number}} Settings */
+
+/** @param {Translate} t @param {Found} found */
+export function inWords(t, found) {
+  // No space follows a full stop of Chinese.
+  const sentences = found.map(([name, places]) => t(name, places)).join(" ");
+  return sentences.replaceAll("。 ", "。");
+}
+
+/** What came of a run, and of each that is drawn over it. @param {Translate} t @param {Run} run */
+export function findings(t, { found, others, run }) {
+  const own = inWords(t, found);
+  const named = Object.entries(others);
+  if (!named.length) return own && element("p.found", own);
+  const all = [[run, own], ...named.map(([name, other]) => [name, inWords(t, other.found)])];
+  return element(
+    "dl.found",
+    all.map(([name, words]) => element("div", element("dt", name), element("dd", words || "–"))),
+  );
+}
+
+/** @param {Translate} t @param {Settings} settings */
+export function settingsTable(t, { runs, rows, more }) {
+  if (!rows.length) return element("p.quiet", t("training.settings.same"));
+  const cells = rows.map(([name, ...values]) => [
+    headingCell("row", element("code", name)),
+    ...values.map((value) => element("td", value ?? "–")),
+  ]);
+  const headings = [t("training.setting"), ...runs];
+  const left = more > 0 && element("p.quiet", t("training.settings.more", { count: more }));
+  return [framedTable(t("training.settings"), headings, cells), left];
+}
+
+// The other runs that are drawn over the one that is followed.
+
+const SEPARATOR = "/";
+
+// A list of runs, of which some are chosen, as the address names them.
+/** @param {Translate} t @param {(chosen: string) => void} changed */
+export function otherRuns(t, changed) {
+  const list = element("div");
+  const title = element("summary");
+  const made = element("details.control.over", { hidden: true }, title, list);
+  /** @param {string} name @param {string[]} drawn */
+  const box = (name, drawn) => {
+    const id = unique("run");
+    const isOn = drawn.includes(name);
+    const onchange = () => {
+      const others = drawn.filter((each) => each !== name);
+      changed((isOn ? others : [...others, name]).join(SEPARATOR));
+    };
+    // More are not told apart by their colors.
+    const disabled = !isOn && drawn.length >= MOST_COLORS - 1;
+    const look = { type: "checkbox", id, disabled, checked: isOn, onchange };
+    return element("div", element("input", look), element("label", { for: id }, name));
+  };
+  let shape = "";
+  const show = (/** @type {Run} */ { runs, others }) => {
+    const drawn = Object.keys(others);
+    const before = shape;
+    shape = JSON.stringify([runs, drawn]);
+    if (shape === before) return;
+    made.hidden = !runs.length;
+    fill(title, t("training.over", { count: drawn.length }));
+    // Whoever is at a box stays there.
+    const at = [...list.querySelectorAll("input")].findIndex((each) => each.matches(":focus"));
+    const boxes = runs.map((name) => box(name, drawn));
+    fill(list, boxes);
+    list.querySelectorAll("input")[at]?.focus();
+  };
+  return Object.assign(made, { show });
 }

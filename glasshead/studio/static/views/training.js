@@ -8,18 +8,20 @@ import { linkTo } from "../selection.js";
 import { Refused, Unreachable } from "../source.js";
 import { CheckpointComparison } from "./training-checkpoints.js";
 import { curvePlot } from "./training-curves.js";
-import { findings, inWords, settingsTable } from "./training-findings.js";
-import { mapPlot } from "./training-maps.js";
-import { otherRuns } from "./training-runs.js";
 import {
   alarmBanner,
   alarmTable,
+  findings,
+  inWords,
   lastRows,
   metricName,
+  otherRuns,
   owned,
   ownerOf,
+  settingsTable,
   standing,
 } from "./training-status.js";
+import { mapPlot } from "./training-maps.js";
 import { Zoom } from "./training-zoom.js";
 
 /** @import { Context, View } from "../app.js" */
@@ -146,10 +148,8 @@ class Training {
       this.layOut();
     }
     this.draw();
-    fill(
-      this.problems,
-      problems.map((problem) => element("p", capitalized(problem))),
-    );
+    const sentences = problems.map((problem) => element("p", capitalized(problem)));
+    fill(this.problems, sentences);
     fill(this.found, findings(t, this.run));
     fill(this.settings, settings && settingsTable(t, settings));
     const banner = heads && alarmBanner(t, this.run, (alarm) => this.openHead(alarm));
@@ -158,10 +158,8 @@ class Training {
     const isOpen = this.alarms.querySelector("details")?.open;
     const go = (/** @type {Alarm} */ alarm) => this.go(alarm);
     fill(this.alarms, alarms.length > 0 && alarmTable(t, alarms, go, isOpen));
-    fill(
-      this.notes,
-      notes.map(([name, places]) => element("p.quiet", t(name, places))),
-    );
+    const told = notes.map(([name, places]) => element("p.quiet", t(name, places)));
+    fill(this.notes, told);
     fill(this.rows, table.rows.length > 0 && lastRows(t, this.run));
     const parts = [this.found, this.settings, this.drawn, this.checkpoints.body];
     this.context.picture(() => ({ parts, card: [this.drawn], sentence: inWords(t, found) }));
