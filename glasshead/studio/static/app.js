@@ -25,8 +25,7 @@ import { viewOf } from "./views/table.js";
  * @property {Record<string, string | null>} views  In the order of their links: why a view is
  *   missing; null if none is missing
  * @property {string} first  The view that the page opens with
- * @property {Record<string, number>} limits
- * @property {Record<string, string>} languages
+ * @property {Record<string, number>} limits @property {Record<string, string>} languages
  * @property {import("./colors.js").Palettes} palette
  * @property {Record<string, string[]>} [notes]  What a report leaves out of a view
  * @property {"built_in" | "own" | null} tour  Whether there is one, and it was given
@@ -42,11 +41,8 @@ import { viewOf } from "./views/table.js";
 /**
  * What a view is given.
  * @typedef {object} Context
- * @property {Source} source
- * @property {About} about
- * @property {string} language
- * @property {Translate} t
- * @property {() => Promise<Sample>} sample
+ * @property {Source} source @property {About} about @property {string} language
+ * @property {Translate} t @property {() => Promise<Sample>} sample
  * @property {Record<string, string>} state  What the address holds of the view
  * @property {(changes: Record<string, any>) => void} remember  Puts names into the address; null
  *   takes one away

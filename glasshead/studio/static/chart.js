@@ -9,9 +9,7 @@ import { grouped, range, significant, ticks, within } from "./numbers.js";
 /**
  * A chart as it is drawn at a width.
  * @typedef {object} Plot
- * @property {Mark[]} marks
- * @property {LegendEntry[]} [legend]
- * @property {number} height
+ * @property {Mark[]} marks @property {LegendEntry[]} [legend] @property {number} height
  * @property {number[]} steps  Where the cross-hair can stand, in order
  * @property {(x: number) => number} stepAt  The nearest of them to a place
  * @property {ReturnType<typeof stepAxis>} x

@@ -6,22 +6,16 @@ import { element, setAttributes } from "./dom.js";
  * A part of a drawing. One with a `text` is a text; with a `d`, a path; with an `image`, a canvas;
  * any other is a rectangle. A color may have its name on the page (paperColor).
  * @typedef {object} Mark
- * @property {number} [x]
- * @property {number} [y]
- * @property {string | number} [text]
+ * @property {number} [x] @property {number} [y] @property {string | number} [text]
  * @property {number} [size]  Of letters, in pixels
  * @property {string} [anchor]  Of a text: "start", "middle" or "end"
  * @property {number} [rotate]  Of a text, in degrees about its place
  * @property {number | string} [weight]  Of letters
- * @property {string} [d]
- * @property {string} [stroke]
- * @property {string} [dash]  Of a line
+ * @property {string} [d] @property {string} [stroke] @property {string} [dash]  Of a line
  * @property {number | string} [width]  Of a line, or of a rectangle or an image
- * @property {number} [height]
- * @property {HTMLCanvasElement} [image]
+ * @property {number} [height] @property {HTMLCanvasElement} [image]
  * @property {boolean} [smooth]  Of an image whose pixels are no cells
- * @property {string} [fill]
- * @property {number | string} [opacity]
+ * @property {string} [fill] @property {number | string} [opacity]
  */
 
 const SVG_NAMESPACE = "http://www.w3.org/2000/svg";

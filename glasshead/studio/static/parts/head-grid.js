@@ -15,11 +15,9 @@ import { walk } from "./walk.js";
 
 /**
  * @typedef {object} Props
- * @property {Translate} t
- * @property {number[]} counts  Heads of each layer
+ * @property {Translate} t @property {number[]} counts  Heads of each layer
  * @property {Tensor} maps  Of all heads; a last column has what the first token alone gets
- * @property {Look} look
- * @property {number} [tokens]  Of which the first may be grayed
+ * @property {Look} look @property {number} [tokens]  Of which the first may be grayed
  * @property {(layer: number) => any} rowHead
  * @property {(head: Head) => Record<string, any>} cell  Attributes of a head's button, and what is
  *   `held` below its map

@@ -4,8 +4,7 @@ import { clamped } from "../numbers.js";
 /**
  * A head's map as the studio describes it.
  * @typedef {object} MapInfo
- * @property {number} queries
- * @property {number} keys
+ * @property {number} queries @property {number} keys
  * @property {number} levels  Levels of blocks of 2^level tokens, from 0
  * @property {number} finest  The first level that there is
  * @property {number} coarse  The first level whose tiles come from the overview

@@ -13,15 +13,12 @@ import { placeOf } from "../selection.js";
 /**
  * What the studio says of a text: its tokens, and the role, scores and entropy of each head.
  * @typedef {object} Summary
- * @property {string[]} tokens
- * @property {string[]} running  The tokens as running text
+ * @property {string[]} tokens @property {string[]} running  The tokens as running text
  * @property {number} of  Tokens of the whole text
- * @property {string[]} layers
- * @property {number[]} heads  Number of heads of each layer
+ * @property {string[]} layers @property {number[]} heads  Number of heads of each layer
  * @property {(string | null)[][]} roles
  * @property {Record<string, (number | null)[][]>} scores  By role
- * @property {number[][]} entropy
- * @property {Head} first  Layer and head to open first
+ * @property {number[][]} entropy @property {Head} first  Layer and head to open first
  * @property {Head[] | null} whole  Heads whose whole maps a report holds; null: all
  * @property {Summary} [other]  That of the text or the model which it is compared with
  * @property {boolean} [isSecond]  Whether it is that which the other is compared with

@@ -12,11 +12,9 @@ import { clamped, largestFirst, range, rowAt } from "../numbers.js";
  * @property {number[]} counts  Heads of each layer
  * @property {(layer: number, head: number) => string} named
  * @property {number} column  Units from a layer to the next, by the size of the canvas
- * @property {string[]} words
- * @property {number} query
+ * @property {string[]} words @property {number} query
  * @property {number} head  The head that is selected, counted over all layers
- * @property {number | null} key
- * @property {Float32Array} norms
+ * @property {number | null} key @property {Float32Array} norms
  * @property {Float32Array} shares  NaN where they are not known
  * @property {Float32Array} reads  Weights, a row of keys for each head
  * @property {boolean[]} mlps  Whether the block of a layer has an MLP

@@ -21,14 +21,9 @@ import { factor, joined, product } from "./steps-sums.js";
 /**
  * @typedef {object} Row
  * @property {number} query  Its place
- * @property {string} word
- * @property {number[]} q
- * @property {number[]} context
- * @property {Key[]} keys
- * @property {Rest | null} rest
- * @property {number} beta
- * @property {number | null} softcap
- * @property {string} normalizer  As it is said
+ * @property {string} word @property {number[]} q @property {number[]} context
+ * @property {Key[]} keys @property {Rest | null} rest @property {number} beta
+ * @property {number | null} softcap @property {string} normalizer  As it is said
  * @property {string} kind  The normalizer's name
  * @property {boolean} isExponential
  * @property {boolean} sharesOne  Whether weights share what there is, as all but sigmoids do

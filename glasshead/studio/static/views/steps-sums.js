@@ -10,18 +10,14 @@ import { decimal, range, sum, term } from "../numbers.js";
  * @typedef {object} StepsData
  * @property {string} text
  * @property {string[]} examples  The sentences of the worked examples, the default first
- * @property {string[]} words
- * @property {number} query
- * @property {number} beta
+ * @property {string[]} words @property {number} query @property {number} beta
  * @property {string} normalizer
  * @property {{cells: number, sums: number}} decimals  The most of a number in a cell and elsewhere
  * @property {Record<string, (number | null)[][]>} matrices  A hidden score is null
  * @property {Record<string, {formula: string, lines: string[], note?: string}>} sums
  * @property {Record<string, number[][]> | null} projection  The embeddings x, and the matrices
- * @property {{names: string[], top: number}[]} scales
- * @property {number[] | null} thresholds
- * @property {Record<string, any>} chosen
- * @property {Record<string, any>} defaults
+ * @property {{names: string[], top: number}[]} scales @property {number[] | null} thresholds
+ * @property {Record<string, any>} chosen @property {Record<string, any>} defaults
  * @property {Record<string, Option[]>} options
  */
 

@@ -9,9 +9,7 @@ import { clamped, grouped, significant } from "../numbers.js";
 
 /**
  * @typedef {object} OwnCurve
- * @property {string} name
- * @property {number[]} steps
- * @property {number[]} values
+ * @property {string} name @property {number[]} steps @property {number[]} values
  * @property {boolean} [unnamed]  Whether the legend leaves it out
  * @property {boolean} [below]  Whether it is drawn below the others
  * @property {string} [title]  Its name in the legend, where that is not its label
@@ -31,8 +29,7 @@ import { clamped, grouped, significant } from "../numbers.js";
  * @property {boolean} [logarithmicSteps]
  * @property {boolean} [logarithmic]  Of the values, where all of them are above 0
  * @property {number} [threshold]  Of the alarms
- * @property {number} height
- * @property {number} [best]  A step
+ * @property {number} height @property {number} [best]  A step
  * @property {number[]} [alarms]  Steps
  * @property {LegendEntry[]} [signs]  What the legend names beside the curves
  */

@@ -40,24 +40,16 @@ import { asNumber } from "./training-maps.js";
  * What the studio says of a run. Where nothing has changed since `version`, it is its age and
  * phase alone.
  * @typedef {object} Run
- * @property {boolean} changed
- * @property {string} version
+ * @property {boolean} changed @property {string} version
  * @property {number} age  Seconds since it was last written
- * @property {string} phase
- * @property {Pace} pace
- * @property {Best | null} best
- * @property {Record<string, WrittenCurve[]>} charts
- * @property {Rows} table
- * @property {Heads | null} heads
- * @property {Found} found  What came of it
+ * @property {string} phase @property {Pace} pace @property {Best | null} best
+ * @property {Record<string, WrittenCurve[]>} charts @property {Rows} table
+ * @property {Heads | null} heads @property {Found} found  What came of it
  * @property {Settings} [settings]  Those in which it differs from the others
- * @property {Alarm[]} alarms
- * @property {AlarmGroup[]} groups
- * @property {string} run  Its name
+ * @property {Alarm[]} alarms @property {AlarmGroup[]} groups @property {string} run  Its name
  * @property {string[]} runs  The names of others that can be drawn over it
  * @property {Record<string, OtherRun>} others  Those that are
- * @property {[string, Record<string, string>][]} notes
- * @property {string[]} problems
+ * @property {[string, Record<string, string>][]} notes @property {string[]} problems
  */
 
 // Seconds of each; what is shorter than a minute counts in seconds.
