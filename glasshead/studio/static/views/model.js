@@ -281,10 +281,8 @@ class Model {
     const words = [element("span", this.told.tokens[key]), element("b", weight(value))];
     const look = { "data-key": key, "data-value": value, "aria-pressed": String(isKey) };
     const style = { "--share": value };
-    return element(
-      "li",
-      element("button", { type: "button", onclick: choose, ...look, style }, words),
-    );
+    const made = element("button", { type: "button", onclick: choose, ...look, style }, words);
+    return element("li", made);
   }
 
   drawLegend(/** @type {number} */ top) {

@@ -288,16 +288,15 @@ class Picture {
   /** @param {number} at @param {Float32Array} weights */
   tell(at, weights) {
     const { t, told } = this;
-    const parts = Object.entries(this.sums).map(([kind, values]) => [
-      this.kindName(kind),
-      values[at],
-    ]);
-    const bars = parts.map(([name, share]) => {
+    const parts = Object.entries(this.sums).map(([kind, values]) => {
+      return { name: this.kindName(kind), share: values[at] };
+    });
+    const bars = parts.map(({ name, share }) => {
       const bar = element("i", { style: { "--share": share } });
       return [element("span", name), element("span.bar", bar)];
     });
     fill(this.bars, bars);
-    const said = parts.map(([name, share]) => `${name} ${decimal(Number(share))}`);
+    const said = parts.map(({ name, share }) => `${name} ${decimal(share)}`);
     const sums = said.join(t("shell.comma"));
     const largest = Math.max(...weights);
     const colors = this.context.about.palette.dark.join();

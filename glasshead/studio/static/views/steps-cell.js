@@ -204,8 +204,8 @@ export class CellOfModel {
     const most = largestAt(weights);
     // Under its bar, from the edge of it that has more room.
     const after = weights.length - 1 - most;
-    const [side, before] = most < after ? ["left", most] : ["right", after];
-    const style = { [side]: `${(100 * Number(before)) / weights.length}%` };
+    const side = most < after ? "left" : "right";
+    const style = { [side]: `${(100 * Math.min(most, after)) / weights.length}%` };
     const name = element("small", { style }, tokens[most]);
     const ends = element("em", this.t("cell.weights", { word: tokens[query] }));
     fill(this.strip, ends, element("span", bars, name));
