@@ -47,8 +47,7 @@ export const categories = () => (darkPaper.matches ? CATEGORIES.dark : CATEGORIE
 export const ramp = () => (darkPaper.matches ? palettes.dark : palettes.light);
 
 // What the page has said of each name, on its paper and in its language.
-/** @type {Map<string, string>} */
-const known = new Map();
+const known = /** @type {Map<string, string>} */ (new Map());
 let language = "";
 darkPaper.addEventListener("change", () => known.clear());
 

@@ -9,6 +9,13 @@ import { Refused } from "./source.js";
 // A value and the text that names it, or one that names itself.
 /** @typedef {(string | number)[] | string | number} Option */
 
+/** @typedef {HTMLElement & {set: (value: string | number) => void}} Control */
+
+/**
+ * @typedef {(label: string, options: Option[], value: string | number,
+ *   chosen: (value: string) => void) => Control} MakeControl
+ */
+
 // A longer text is not put into its field again.
 const MOST_SHOWN = 20000;
 // Nor is a longer one in the address.
@@ -25,11 +32,7 @@ function named(option) {
   return /** @type {any} */ (Array.isArray(option) ? option : [option, option]).map(String);
 }
 
-/**
- * A menu that drops down.
- * @param {string} label @param {Option[]} options @param {string | number} value
- * @param {(value: string) => void} chosen
- */
+/** A menu that drops down. @type {MakeControl} */
 export function menu(label, options, value, chosen) {
   const id = unique("menu");
   const select = element(
@@ -37,19 +40,14 @@ export function menu(label, options, value, chosen) {
     { id, onchange: () => chosen(select.value) },
     options.map(named).map(([each, text]) => element("option", { value: each }, text)),
   );
-  /** @param {string | number} each */
-  const set = (each) => {
+  const set = (/** @type {string | number} */ each) => {
     select.value = String(each);
   };
   set(value);
   return Object.assign(labeled(id, label, select), { set });
 }
 
-/**
- * Radio buttons that stand side by side.
- * @param {string} label @param {Option[]} options @param {string} value
- * @param {(value: string) => void} chosen
- */
+/** Radio buttons that stand side by side. @type {MakeControl} */
 export function choice(label, options, value, chosen) {
   const name = unique("choice");
   const held = options.map(named).map(([each, text]) => {
@@ -58,8 +56,7 @@ export function choice(label, options, value, chosen) {
     const input = element("input", { type: "radio", name, id, value: each, onchange });
     return { input, label: element("label", { for: id }, text) };
   });
-  /** @param {string} each */
-  const set = (each) => {
+  const set = (/** @type {string | number} */ each) => {
     for (const { input } of held) input.checked = input.value === each;
   };
   set(value);
@@ -81,8 +78,7 @@ export function slider(label, count, place, textOf, moved) {
     moved(Number(input.value));
   };
   const input = element("input", { type: "range", id, min: 0, max: count - 1, step: 1, oninput });
-  /** @param {number} next */
-  const set = (next) => {
+  const set = (/** @type {number} */ next) => {
     const text = String(textOf(next));
     input.value = String(next);
     output.textContent = text;
@@ -150,8 +146,7 @@ export function textField(label, text, send, sent, most) {
     element("label", { for: id }, label),
     row,
   );
-  /** @param {string} next */
-  const set = (next) => {
+  const set = (/** @type {string} */ next) => {
     field.value = next;
   };
   return Object.assign(form, { set });

@@ -60,8 +60,7 @@ function photograph(/** @type {Element} */ part) {
 }
 
 // Lay a part out without controls, and with all that is scrolled out of sight; gives what undoes it.
-/** @param {Element} part */
-function laidOut(part) {
+function laidOut(/** @type {Element} */ part) {
   const all = /** @type {HTMLElement[]} */ ([part, ...part.querySelectorAll("*")]);
   const scrolled = all.filter((each) => /auto|scroll/.test(getComputedStyle(each).overflow));
   const controls = all.filter((each) => each.matches(CONTROLS));

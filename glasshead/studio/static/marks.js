@@ -21,8 +21,7 @@ import { element, setAttributes } from "./dom.js";
 const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 
 // How a canvas is drawn in a picture that is saved, if not as it is on the screen.
-/** @type {WeakMap<Element, () => Mark[]>} */
-export const finer = new WeakMap();
+export const finer = /** @type {WeakMap<Element, () => Mark[]>} */ (new WeakMap());
 // Pixels of a canvas by one of the page, in a picture that is saved.
 export const FINE = 3;
 

@@ -278,8 +278,7 @@ class Atlas {
   }
 
   // Go where the address says: to the query `y` and the key `x`, with the cross-hair at `i`, `j`.
-  /** @param {Record<string, string>} state */
-  goWhere({ y, x, zoom, i: query, j: key }) {
+  goWhere(/** @type {Record<string, string>} */ { y, x, zoom, i: query, j: key }) {
     const { map, info } = this;
     map.view.go(Number(y) || 0, Number(x) || 0, zoom ? 2 ** Number(zoom) : 0);
     map.point(Number(query ?? info.queries / 2) || 0, Number(key ?? info.keys / 4) || 0);

@@ -314,8 +314,7 @@ class Prompt {
 }
 
 // What the model predicts, as bars: with heads taken away, and behind each its bar with all heads.
-/** @param {Prompt} prompt */
-function barsOf(prompt) {
+function barsOf(/** @type {Prompt} */ prompt) {
   const { t, told } = prompt;
   const isWhole = !prompt.without.length;
   const { predicts, likely, blank, loss, loss_before: before } = told;

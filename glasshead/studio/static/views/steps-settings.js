@@ -3,14 +3,8 @@ import { choice, menu, slider, textField } from "../controls.js";
 import { button, element, fill } from "../dom.js";
 
 /** @import { Context } from "../app.js" */
+/** @import { Control, MakeControl } from "../controls.js" */
 /** @import { Option, StepsData } from "./steps-sums.js" */
-
-/** @typedef {HTMLElement & {set: (value: string) => void}} Control */
-
-/**
- * @typedef {(label: string, options: string[][], value: string,
- *   chosen: (value: string) => void) => Control} MakeControl
- */
 
 /** The controls of settings that are no menu. @type {Record<string, MakeControl>} */
 const CONTROLS = { beta: stops, mask: choice, heads: choice, head: choice };
@@ -126,11 +120,12 @@ export class Settings {
 }
 
 /** A slider over options, soft to hard. @type {MakeControl} */
-function stops(label, options, _, chosen) {
+function stops(label, given, _, chosen) {
+  const options = /** @type {string[][]} */ (given);
   const textOf = (/** @type {number} */ place) => options[place][1];
   const control = slider(label, options.length, 0, textOf, (place) => chosen(options[place][0]));
   const setPlace = control.set;
-  /** @param {string} value */
-  const set = (value) => setPlace(options.findIndex(([each]) => each === value));
+  const set = (/** @type {string | number} */ value) =>
+    setPlace(options.findIndex(([each]) => each === value));
   return Object.assign(/** @type {HTMLElement} */ (control), { set });
 }
