@@ -206,13 +206,9 @@ export class Arcs {
     return svgNode("path", look, textNode("title", {}, told));
   }
 
-  /**
-   * A curve between two tokens, above the words of a line or below them. Between lines, it leaves the
-   * upper line by the right margin, and comes into the lower line by the left one.
-   * @param {Place} from @param {Place} to
-   * @param {number} shift  Pixels to the right
-   * @param {boolean} isAbove
-   */
+  // A curve between two tokens, above the words of a line or below, shifted by pixels. Between lines,
+  // it leaves the upper one by the right margin, and comes into the lower one by the left margin.
+  /** @param {Place} from @param {Place} to @param {number} shift @param {boolean} isAbove */
   arc(from, to, shift, isAbove) {
     const { first, between, under } = this.bows;
     const start = from.left + shift;

@@ -198,7 +198,7 @@ export function axis(low, high, start, end, logarithmic) {
 /**
  * The axis of steps; a logarithmic one begins with step 1.
  * @param {number} from @param {number} to @param {number} left @param {number} right
- * @param {number} y @param {boolean} [logarithmic]
+ * @param {number} y
  */
 export function stepAxis(from, to, left, right, y, logarithmic = false) {
   const line = axis(logarithmic ? Math.max(1, from) : from, to, left, right, logarithmic);

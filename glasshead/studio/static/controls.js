@@ -101,7 +101,7 @@ export function scaleChoice(t, isLogarithmic, chosen) {
 }
 
 // Buttons that zoom in and out, and to all that there is, by the factor 0.
-/** @param {Translate} t @param {(factor: number) => void} zoom @param {number} step */
+/** @param {Translate} t @param {(factor: number) => void} zoom */
 export function zoomButtons(t, zoom, step = 2) {
   const all = button(t("shell.all"), () => zoom(0));
   const group = element(

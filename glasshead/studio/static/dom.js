@@ -104,12 +104,9 @@ export function withCode(sentence) {
 }
 
 /**
- * A table in a frame that scrolls.
+ * A table in a frame that scrolls, and has a label. Its headings are cells, or texts of theirs.
  * @param {string} name  The element's name: "table", or with classes
- * @param {string} caption
- * @param {Children[]} headings  Cells of the head, or texts of theirs
- * @param {Children[]} rows  Cells of each row
- * @param {string} label  Name of the frame
+ * @param {string} caption @param {Children[]} headings @param {Children[]} rows  Cells of each row
  */
 export function table(name, caption, headings, rows, label = caption) {
   const body = rows.map((cells) => element("tr", cells));

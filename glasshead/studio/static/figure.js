@@ -34,7 +34,7 @@ const LOOKS = {
 };
 
 // Parts of the page below one another, or beside one another.
-/** @param {Element[]} parts @param {boolean} [beside] @returns {Figure} */
+/** @param {Element[]} parts @returns {Figure} */
 export function figureOf(parts, beside = false) {
   const figures = parts.map(photograph).filter(({ width }) => width > 0);
   const node = svgNode("g", {});

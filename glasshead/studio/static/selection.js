@@ -67,7 +67,7 @@ export class Selection {
     this.turn(next, true, isNew);
   }
 
-  /** @param {Place} place @param {boolean} isPinned @param {boolean} [isNew] */
+  /** @param {Place} place @param {boolean} isPinned */
   turn(place, isPinned, isNew = false) {
     const hasMoved = !isSame(place, this.shown);
     this.shown = place;

@@ -25,11 +25,8 @@ export class Tour {
     new ResizeObserver(cover).observe(this.element);
   }
 
-  /**
-   * Load a tour, and go to one of its stops.
-   * @param {string} file  Its address from the page's; "" for the studio's own
-   * @param {number} stop
-   */
+  // Load a tour, and go to one of its stops.
+  /** @param {string} file  Its address from the page's; "" for the studio's own */
   async begin(file, stop = 0) {
     const { page } = this;
     const tour = file ? await this.load(file) : await page.source.json("tour");

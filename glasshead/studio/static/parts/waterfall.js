@@ -34,7 +34,7 @@ export function Waterfall({ t, caption, of: { parts, rest, count }, sum, go, tot
   const low = Math.min(0, sum, ...ends.flat());
   const high = Math.max(0, sum, ...ends.flat());
   const share = (/** @type {number} */ value) => (value - low) / (high - low || 1);
-  /** @param {any} name @param {number} part @param {number[]} places @param {string} kind */
+  /** @param {any} name @param {number} part @param {number[]} places */
   const row = (name, part, places, kind = "") => {
     const [from, to] = places.map(share);
     return html`<tr class=${kind}>
